@@ -1,0 +1,135 @@
+"""The table of frontends and backends: kscope reaches them by name only, and only when they are needed.
+
+A *frontend* (one package per DSL) turns `with kscope.region(...)` into marks and lowers them. A
+*backend* owns the memory that kernels record into: the CUDA runtime, or the simulator's own. Third
+parties add a DSL with an entry point in the group ``kscope.frontends``: name = "package:Frontend".
+What lives here: the two small abstractions, the table, loading. What does not: any DSL.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from .capture import DeviceCapture
+    from .marks import Mark
+    from .plan import Recording
+    from .sampling import Sampling
+
+GROUP = "kscope.frontends"
+
+
+class Frontend(ABC):
+    """One DSL. Instantiated once, when the DSL is imported and recording is first enabled."""
+
+    name: ClassVar[str]
+    backend: ClassVar[str] = "cuda"
+
+    @abstractmethod
+    def enable(self, recording: Recording) -> None:
+        """Install hooks: kernels compiled from now on carry marks lowered for `recording`. May be called
+        again with other options. Raises UnsupportedError naming the hook point and version that is missing."""
+
+    @abstractmethod
+    def disable(self) -> None:
+        """Remove every hook: kernels compiled from now on are plain."""
+
+    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+        """Place a mark where the DSL is tracing now; False when it is not tracing. `context` is what
+        the DSL hands to builtins (Triton's _semantic), `value` the DSL's own run-time value."""
+        return False
+
+
+class Backend(ABC):
+    """The memory that kernels record into, on every device it knows."""
+
+    @abstractmethod
+    def module_loaded(self, module: int) -> None:
+        """A module was loaded on the current device: arm it if it was prepared. Safe inside graph capture."""
+
+    @abstractmethod
+    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
+        """Start recording: allocate pools on first use, write every gate."""
+
+    @abstractmethod
+    def disarm(self) -> None:
+        """Stop recording; warps that already claimed keep their slabs."""
+
+    @abstractmethod
+    def collect(self, *, wait: bool) -> list[DeviceCapture]:
+        """Everything recorded under the armed epoch so far, per device; wait=True synchronises first."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a frontend lives and which import makes it relevant."""
+
+    dsl: str  # module whose presence in sys.modules makes the frontend active
+    target: str  # "package:attribute"
+    extra: str  # pip extra that installs the DSL
+
+
+TABLE: dict[str, Entry] = {
+    "triton": Entry("triton", "kscope_triton:TritonFrontend", "triton"),
+    "sim": Entry("kscope_sim", "kscope_sim:SimFrontend", ""),
+}
+BACKENDS: dict[str, str] = {"cuda": "kscope_runtime:CudaBackend", "sim": "kscope_sim:SimBackend"}
+
+_frontends: dict[str, Frontend] = {}
+_backends: dict[str, Backend] = {}
+
+
+def table() -> dict[str, Entry]:
+    """Built-in frontends and those of installed distributions (entry point group ``kscope.frontends``).
+    A third party's DSL is taken to be imported when its frontend's package is."""
+    found = dict(TABLE)
+    for point in metadata.entry_points(group=GROUP):
+        found.setdefault(point.name, Entry(point.value.partition(":")[0], point.value, ""))
+    return found
+
+
+def _resolve(target: str) -> Any:
+    package, _, attribute = target.partition(":")
+    return getattr(import_module(package), attribute)
+
+
+def frontend(name: str) -> Frontend:
+    """The frontend of that name, loaded on first use. Raises UsageError or MissingError."""
+    if name not in _frontends:
+        known = table()
+        if name not in known:
+            raise UsageError(f"frontend {name!r}: known ones are {', '.join(sorted(known))}")
+        entry = known[name]
+        try:
+            _frontends[name] = _resolve(entry.target)()
+        except ImportError as error:
+            cure = f"pip install 'kscope[{entry.extra}]'" if entry.extra else f"check {entry.target}"
+            raise MissingError(f"the {name} frontend needs {error.name or entry.dsl}: {cure}") from error
+    return _frontends[name]
+
+
+def backend(name: str) -> Backend:
+    """The backend of that name, loaded on first use. Raises MissingError when its driver is not there."""
+    if name not in _backends:
+        try:
+            _backends[name] = _resolve(BACKENDS[name])()
+        except ImportError as error:
+            raise MissingError(f"the {name} backend needs {error.name}: pip install 'kscope[cuda]'") from error
+    return _backends[name]
+
+
+def imported() -> Iterator[str]:
+    """Names of the frontends whose DSL this process has imported."""
+    return (name for name, entry in table().items() if entry.dsl in sys.modules)
+
+
+def loaded() -> Iterator[Frontend]:
+    """The frontends that are in use."""
+    return iter(_frontends.values())

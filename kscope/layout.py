@@ -1,0 +1,179 @@
+"""The layout, told once: every byte that the device writes and the host reads.
+
+What lives here: the control block, the slab (header and ring of records), the record, and the
+version rule, as numpy dtypes with their bit pictures. What does not: instructions (ptx.py), reading
+captures back (decode.py), allocating memory (the runtime).
+
+    pool                                       slab                        record (16 bytes)
+    +-----------+-----------+-- --+--------+   +----------------+  0      +-------+----+-----+-------+
+    | stripe 0  | stripe 1  | ... | reserve|   | header: begin  |         | start | id | end | value |
+    +-----------+-----------+-- --+--------+   +----------------+ 64      +-------+----+-----+-------+
+      a ring of slabs per SM, one shared       | header: end    |          u32     u32  u32   u32
+      reserve; sizes are powers of two         +----------------+ 128
+                                               | 2^k records    |         id = hash28(name) << 4 | kind
+                                               +----------------+
+
+All words are little-endian. A *unit* is 64 bytes, the granule of claims and of scanning. A *tick* is
+one count of the clock that the module was compiled for: SM cycles, or nanoseconds of globaltimer.
+
+Version rule. The header's first word is ``MAGIC << 16 | MAJOR << 8 | MINOR``. A new MAJOR moves or
+redefines fields and is refused by older readers; a new MINOR only gives meaning to words that were
+zero, and is read.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+MAJOR, MINOR = 1, 0
+MAGIC = 0x4B53  # "KS"
+HEADER_WORD = MAGIC << 16 | MAJOR << 8 | MINOR
+DONE_WORD = 0x444F4E45  # "DONE": xor-ed with the count and the end clock's low word
+
+UNIT = 64
+HEADER_BYTES = 128
+RECORD_BYTES = 16
+RECORDS_PER_UNIT = UNIT // RECORD_BYTES
+HEADER_UNITS = HEADER_BYTES // UNIT
+MIN_LOG2_RECORDS, MAX_LOG2_RECORDS = 2, 20
+
+CTL_SYMBOL = "kscope_ctl"
+"""Constant symbol of 8 bytes in every prepared module: address of the control block, 0 = not armed."""
+META_SYMBOL = "kscope_meta"
+"""Global symbol in every prepared module: UTF-8 JSON, NUL-terminated (see plan.py: ModuleMeta)."""
+
+
+class Kind(IntEnum):
+    """What a record says; the low four bits of its id word. 0 is never written: cleared memory."""
+
+    SPAN = 1  # value = high word of the end clock
+    SPAN_VALUE = 2  # value = the user's 32 bits
+    INSTANT = 3  # start == end; value = high word of the clock
+    INSTANT_VALUE = 4
+    COUNTER = 5  # start == end; value = the counter's 32 bits
+
+
+RECORD = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("value", "<u4")])
+"""One mark pair, 16 bytes, stored at once. The id stands between the clocks so that each clock's
+64-bit read lands in an aligned register pair and its unused high half is overwritten in place."""
+
+HEADER = np.dtype(
+    [
+        # begin: written by the claim, check last
+        ("magic", "<u4"),  # 0
+        ("epoch", "<u4"),  # 1   session that was armed when the slab was claimed
+        ("kernel", "<u8"),  # 2   FNV-1a 64 of the module's emitted text and the kernel's name
+        ("grid_id", "<u8"),  # 4   %gridid: unique per launch, the same for every replay of a graph
+        ("ctaid_x", "<u4"),  # 6
+        ("ctaid_yz", "<u4"),  # 7   y | z << 16
+        ("nctaid_x", "<u4"),  # 8
+        ("nctaid_yz", "<u4"),  # 9   y | z << 16
+        ("ntid", "<u4"),  # 10  (x-1) | (y-1) << 10 | (z-1) << 20
+        ("place", "<u4"),  # 11  lane | warp << 5 | log2(records) << 10 | flags << 15 | smid << 20
+        ("cluster", "<u4"),  # 12  rank | shape x << 8 | y << 16 | z << 24; 0 = not a cluster launch
+        ("position", "<u4"),  # 13  the claim: units from the start of the stripe's endless sequence
+        ("stripe", "<u4"),  # 14  index of the stripe that the slab was claimed from
+        ("check", "<u4"),  # 15  xor of words 0..14 and 16..20
+        # start anchor
+        ("start_clock", "<u8"),  # 16  %clock64 before the globaltimer read
+        ("start_time", "<u8"),  # 18  %globaltimer, ns
+        ("start_width", "<u4"),  # 20  clock64 after minus before: the error bound of the anchor
+        ("reserved", "<u4", (3,)),
+        # end: written when the warp leaves the kernel; all zero = the warp never finished
+        ("end_clock", "<u8"),  # 24
+        ("end_time", "<u8"),  # 26
+        ("end_width", "<u4"),  # 28
+        ("count", "<u4"),  # 29  records that the lane wrote, overwritten or refused ones included
+        ("reserved_end", "<u4"),
+        ("done", "<u4"),  # 31  DONE_WORD ^ count ^ low word of end_clock
+    ]
+)
+
+# HEADER["place"]
+LANE_BITS, WARP_SHIFT, LOG2_SHIFT, FLAG_SHIFT, SMID_SHIFT = 5, 5, 10, 15, 20
+FLAG_GLOBALTIMER = 1  # records hold globaltimer ticks, else cycles
+FLAG_STOP = 2  # fill policy: keep the oldest, else the newest
+FLAG_LANES = 4  # every lane records (AllThreads), else one lane per warp or block
+
+MAX_SMS = 512
+GATE = np.dtype(
+    [
+        ("epoch", "<u4"),  # 0   0 = off
+        ("stripes", "<u4"),  # 4   number of per-SM stripes; the reserve is the stripe with this index
+        ("warp_mask", "<u4"),  # 8   bit w: warp w of a block records
+        ("version", "<u4"),  # 12  HEADER_WORD
+        ("block_magic", "<u8"),  # 16  stride d as ceil(2^64 / d) mod 2^64 (Lemire's divisibility test)
+        ("block_first", "<u8"),  # 24  first linear block index that records
+        ("block_count", "<u8"),  # 32  how many from there
+        ("reserved", "<u8", (3,)),
+        ("sm_mask", "<u4", (MAX_SMS // 32,)),  # 64  bit s: SM s records
+    ]
+)
+"""First 128 bytes of the control block: the switch, and who is sampled. Written by the host alone."""
+
+STRIPE = np.dtype(
+    [
+        ("head", "<u4"),  # 0   device: atom.add, units claimed since the beginning, modulo 2^32
+        ("limit", "<u4"),  # 4   host: a claim [p, p + n) is granted where n <= limit - p <= mask + 1
+        ("base", "<u8"),  # 8   host: address of the ring; aligned so that it never crosses 4 GiB
+        ("mask", "<u4"),  # 16  host: units in the ring, minus one
+        ("skipped", "<u4"),  # 20  device: units claimed and left unused (no room, or over the ring's edge)
+        ("lost", "<u4"),  # 24  device: lanes of this SM that found no room anywhere
+        ("reserved", "<u4", (25,)),
+    ]
+)
+"""One 128-byte line per SM after the gate, then one for the reserve. `head - skipped` against the
+slabs that were found accounts for every claim, so the host frees memory without guessing."""
+
+GATE_BYTES, STRIPE_BYTES = GATE.itemsize, STRIPE.itemsize
+
+
+def control_bytes(stripes: int) -> int:
+    """Bytes of a control block with that many per-SM stripes and one reserve."""
+    return GATE_BYTES + (stripes + 1) * STRIPE_BYTES
+
+
+def slab_units(log2_records: int) -> int:
+    """Units that a slab of 2^log2_records records takes, header included."""
+    return HEADER_UNITS + (1 << log2_records) // RECORDS_PER_UNIT
+
+
+def name_hash(name: str) -> int:
+    """28-bit FNV-1a of the UTF-8 name, xor-folded (http://www.isthe.com/chongo/tech/comp/fnv/)."""
+    h = 0x811C9DC5
+    for byte in name.encode():
+        h = (h ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return (h >> 28) ^ (h & 0x0FFFFFFF)
+
+
+def record_id(name: str, kind: Kind) -> int:
+    """The id word of a record."""
+    return name_hash(name) << 4 | kind
+
+
+def kernel_hash(data: bytes) -> int:
+    """64-bit FNV-1a, as in HEADER["kernel"]."""
+    h = 0xCBF29CE484222325
+    for byte in data:
+        h = (h ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return h
+
+
+def header_check(lines: np.ndarray) -> np.ndarray:
+    """Expected HEADER["check"] of headers given as (n, 32) uint32 words; shape (n,), uint32."""
+    used = np.concatenate([lines[:, :15], lines[:, 16:21]], axis=1)
+    return np.asarray(np.bitwise_xor.reduce(used, axis=1))
+
+
+def block_magic(stride: int) -> int:
+    """GATE["block_magic"]: x % stride == 0 for a 32-bit x exactly where (x * magic) mod 2^64 <= (magic - 1) mod 2^64.
+
+    Lemire, Kaser, Kurz: Faster remainder by direct computation (2019), section 3.2.
+    """
+    return (0xFFFFFFFFFFFFFFFF // stride + 1) & 0xFFFFFFFFFFFFFFFF
+
+
+assert HEADER.itemsize == HEADER_BYTES and RECORD.itemsize == RECORD_BYTES
+assert GATE_BYTES == 128 and STRIPE_BYTES == 128

@@ -1,0 +1,93 @@
+"""A mark: the one thing that a user's `with` leaves in a kernel, and how it is spelled in assembly text.
+
+    //kscope enter load i32 - with %r12
+             act   name type strategy how operand
+
+One comment line, so that every compiler carries it as text and nothing happens where no pass lowers
+it. What lives here: the Mark and its grammar. What does not: what becomes of it (plan.py, ptx.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from .errors import UsageError
+
+Act = Literal["enter", "exit", "instant", "counter", "pin"]
+ValueType = Literal["i32", "u32", "f32"]
+How = Literal["with", "call"]
+
+PREFIX = "//kscope "
+_LINE = re.compile(r"//kscope (enter|exit|instant|counter|pin) (\S+) (i32|u32|f32|-) (\S+) (with|call)(?: (\S+))?\s*$")
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
+MAX_NAME_BYTES = 512
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One mark as a frontend emits it.
+
+    ``operand`` is the register, immediate or placeholder (``$1``) that holds the value at this mark,
+    ``how`` whether a `with` placed it (always paired in the source) or an explicit enter/exit call.
+    """
+
+    act: Act
+    name: str
+    type: ValueType | None = None
+    strategy: str | None = None
+    how: How = "with"
+    operand: str | None = None
+
+    def comment(self) -> str:
+        """The mark as one line of assembly text."""
+        tail = f" {self.operand}" if self.operand is not None else ""
+        return f"{PREFIX}{self.act} {quote(self.name)} {self.type or '-'} {self.strategy or '-'} {self.how}{tail}"
+
+
+def parse(line: str) -> Mark | None:
+    """The mark in a line of assembly text, or None. Raises UsageError for a mark that is garbled."""
+    at = line.find(PREFIX)
+    if at < 0:
+        return None
+    found = _LINE.match(line, at)
+    if found is None:
+        raise UsageError(f"not a kscope mark: {line.strip()!r}; was it written by another version of kscope?")
+    act, name, kind, strategy, how, operand = found.groups()
+    return Mark(
+        act,  # type: ignore[arg-type]  # the pattern admits only these words
+        unquote(name),
+        None if kind == "-" else kind,  # type: ignore[arg-type]
+        None if strategy == "-" else strategy,
+        how,  # type: ignore[arg-type]
+        operand,
+    )
+
+
+def check_name(name: object) -> str:
+    """The name itself, or a UsageError: a region's name is a constant, non-empty string."""
+    name = getattr(name, "value", name)
+    if not isinstance(name, str):
+        raise UsageError(
+            f"kscope.region({name!r}): the name must be a string known when the kernel is compiled; "
+            "pass what changes at run time as value="
+        )
+    if not name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+        raise UsageError(f"kscope.region({name[:40]!r}): a name has 1 to {MAX_NAME_BYTES} bytes of UTF-8")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"kscope.region({name!r}): the name is not valid Unicode ({error.reason})") from None
+    return name
+
+
+def quote(name: str) -> str:
+    """The name with every byte outside [A-Za-z0-9_.-] as ~XX: no compiler's assembly reader minds it."""
+    return _UNSAFE.sub(lambda found: b"~%02X" % found[0][0], name.encode()).decode()
+
+
+def unquote(token: str) -> str:
+    """Inverse of quote()."""
+    raw = re.sub(rb"~([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), token.encode())
+    return raw.decode(errors="replace")

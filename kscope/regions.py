@@ -1,0 +1,95 @@
+"""The names that a user writes inside a kernel: region, scope, instant, counter.
+
+They work by placing Marks through whichever frontend is tracing now; outside of any kernel they do
+nothing. What lives here: the user's surface, the same for every DSL. What does not: how a mark is
+carried (frontends) and what it becomes (plan.py).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from . import frontends
+from .errors import UsageError
+from .marks import Act, How, Mark, check_name
+from .strategies import Strategy
+
+COMPILER = "triton"
+"""The frontend whose compiler hands builtins a `_semantic`; the others know by themselves that they trace."""
+
+
+def _spec(strategy: Any) -> str | None:
+    strategy = getattr(strategy, "value", strategy)
+    if strategy is None:
+        return None
+    if not isinstance(strategy, Strategy):
+        raise UsageError(f"strategy={strategy!r}: expected Lane0Warp0(), Elected(), TargetWarp(n) or AllThreads()")
+    return strategy.spec
+
+
+def _place(act: Act, name: str, spec: str | None, how: How, value: Any, context: Any) -> None:
+    mark = Mark(act, name, None, spec, how)
+    if context is not None:
+        frontends.frontend(COMPILER).emit(mark, context, value)
+        return
+    for frontend in frontends.loaded():
+        if frontend.emit(mark, None, value):
+            return
+
+
+class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's language
+    """A named scope of a kernel: declared once, entered anywhere, in any frontend.
+
+    name: a constant string. strategy: who records it, where not the session's strategy.
+    value: 32 bits that go with each record: an i32, u32 or f32 known when the scope is entered.
+
+    Use as ``with LOAD:``, or ``LOAD.enter()`` and ``LOAD.exit()`` where a `with` does not fit.
+    Raises UsageError for a name that is no constant string, PairingError when the kernel is compiled
+    and an explicit enter has no exit on some path.
+    """
+
+    __triton_builtin__ = True
+    __dsl_trace_time_ctxmgr__ = True
+
+    def __init__(
+        self, name: Any, *, strategy: Strategy | None = None, value: Any = None, _semantic: Any = None
+    ) -> None:
+        self.name = check_name(name)
+        self._spec, self._value, self._context = _spec(strategy), value, _semantic
+
+    def __enter__(self) -> scope:
+        _place("enter", self.name, self._spec, "with", self._value, self._context)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            _place("exit", self.name, self._spec, "with", None, self._context)
+
+    def enter(self, value: Any = None, *, _semantic: Any = None) -> None:
+        """Begin the scope where a `with` does not fit."""
+        _place("enter", self.name, self._spec, "call", self._value if value is None else value, _semantic or self._context)
+
+    def exit(self, *, _semantic: Any = None) -> None:
+        """End the scope that enter() began."""
+        _place("exit", self.name, self._spec, "call", None, _semantic or self._context)
+
+
+class region(scope):  # noqa: N801  # as scope
+    """A scope entered in place: ``with kscope.region("load", value=k):``."""
+
+
+def instant(name: Any, value: Any = None, *, strategy: Strategy | None = None, _semantic: Any = None) -> None:
+    """Mark a point in time, with 32 bits of the user's where `value` is given."""
+    _place("instant", check_name(name), _spec(strategy), "call", value, _semantic)
+
+
+def counter(name: Any, value: Any, *, strategy: Strategy | None = None, _semantic: Any = None) -> None:
+    """Record a number over time: an i32, u32 or f32, drawn as a counter track."""
+    _place("counter", check_name(name), _spec(strategy), "call", value, _semantic)
+
+
+for _builtin in (instant, counter):
+    _builtin.__triton_builtin__ = True  # type: ignore[attr-defined]  # read by the compiler's call protocol

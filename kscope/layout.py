@@ -103,7 +103,7 @@ GATE = np.dtype(
         ("epoch", "<u4"),  # 0   0 = off
         ("stripes", "<u4"),  # 4   number of per-SM stripes; the reserve is the stripe with this index
         ("warp_mask", "<u4"),  # 8   bit w: warp w of a block records
-        ("version", "<u4"),  # 12  HEADER_WORD
+        ("sampled", "<u4"),  # 12  0: every block and SM records, and the words below are not read
         ("block_magic", "<u8"),  # 16  stride d as ceil(2^64 / d) mod 2^64 (Lemire's divisibility test)
         ("block_first", "<u8"),  # 24  first linear block index that records
         ("block_count", "<u8"),  # 32  how many from there
@@ -117,7 +117,7 @@ STRIPE = np.dtype(
     [
         ("head", "<u4"),  # 0   device: atom.add, units claimed since the beginning, modulo 2^32
         ("limit", "<u4"),  # 4   host: a claim [p, p + n) is granted where n <= limit - p <= mask + 1
-        ("base", "<u8"),  # 8   host: address of the ring; aligned so that it never crosses 4 GiB
+        ("base", "<u8"),  # 8   host: address of the ring, a multiple of 64
         ("mask", "<u4"),  # 16  host: units in the ring, minus one
         ("skipped", "<u4"),  # 20  device: units claimed and left unused (no room, or over the ring's edge)
         ("lost", "<u4"),  # 24  device: lanes of this SM that found no room anywhere

@@ -42,7 +42,8 @@ class Sampling:
         gate = np.zeros((), layout.GATE)
         blocks = self.blocks if self.blocks is not None else range(1 << 63)
         first, step = blocks.start, blocks.step
-        gate["epoch"], gate["stripes"], gate["version"] = epoch, stripes, layout.HEADER_WORD
+        gate["epoch"], gate["stripes"] = epoch, stripes
+        gate["sampled"] = self.blocks is not None or self.sms is not None
         gate["warp_mask"] = 0xFFFFFFFF if self.warps is None else sum(1 << warp for warp in self.warps)
         gate["block_magic"] = layout.block_magic(step)
         gate["block_first"], gate["block_count"] = first, max(0, blocks.stop - first)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from .capture import DeviceCapture
+    from .capture import DeviceCapture, Problem
     from .marks import Mark
     from .plan import Recording
     from .sampling import Sampling
@@ -45,6 +45,14 @@ class Frontend(ABC):
         """Place a mark where the DSL is tracing now; False when it is not tracing. `context` is what
         the DSL hands to builtins (Triton's _semantic), `value` the DSL's own run-time value."""
         return False
+
+    def spelling(self, *parts: object) -> list[Any]:
+        """What the DSL's cache keys must know of a scope declared outside of a kernel (Triton)."""
+        return []
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What went wrong since enable() that a reader of the capture must know."""
+        return ()
 
 
 class Backend(ABC):

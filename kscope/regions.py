@@ -7,6 +7,7 @@ carried (frontends) and what it becomes (plan.py).
 
 from __future__ import annotations
 
+from copy import copy
 from types import TracebackType
 from typing import Any
 
@@ -44,7 +45,8 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
     name: a constant string. strategy: who records it, where not the session's strategy.
     value: 32 bits that go with each record: an i32, u32 or f32 known when the scope is entered.
 
-    Use as ``with LOAD:``, or ``LOAD.enter()`` and ``LOAD.exit()`` where a `with` does not fit.
+    Use as ``with LOAD:`` (in Triton, whose `with` takes calls only, ``with LOAD():``), or ``LOAD.enter()``
+    and ``LOAD.exit()`` where a `with` does not fit.
     Raises UsageError for a name that is no constant string, PairingError when the kernel is compiled
     and an explicit enter has no exit on some path.
     """
@@ -57,6 +59,20 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
     ) -> None:
         self.name = check_name(name)
         self._spec, self._value, self._context = _spec(strategy), value, _semantic
+        # A global that a Triton kernel uses: as an aggregate it is hashed into the kernel's cache key.
+        vars(self).update(__triton_aggregate__=True, __annotations__={})
+
+    @property
+    def hash_attrs(self) -> list[Any]:
+        """What Triton hashes of a scope that was declared outside of the kernel."""
+        return frontends.frontend(COMPILER).spelling(self.name, self._spec, self._value)
+
+    def __call__(self, value: Any = None, *, _semantic: Any = None) -> scope:
+        """The scope, entered in place: ``with LOAD():`` or ``with LOAD(value=k):``."""
+        entered = copy(self)
+        entered._value = self._value if value is None else value
+        entered._context = _semantic or self._context
+        return entered
 
     def __enter__(self) -> scope:
         _place("enter", self.name, self._spec, "with", self._value, self._context)
@@ -77,6 +93,12 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
         _place("exit", self.name, self._spec, "call", None, _semantic or self._context)
 
 
+    def pin(self, value: Any, *, _semantic: Any = None) -> None:
+        """Keep the computation of `value` before this point of the scope: compilers move pure arithmetic
+        across marks. Costs a store that never fires per 32 bits of `value` that a thread holds."""
+        _place("pin", self.name, self._spec, "call", value, _semantic or self._context)
+
+
 class region(scope):  # noqa: N801  # as scope
     """A scope entered in place: ``with kscope.region("load", value=k):``."""
 
@@ -91,5 +113,5 @@ def counter(name: Any, value: Any, *, strategy: Strategy | None = None, _semanti
     _place("counter", check_name(name), _spec(strategy), "call", value, _semantic)
 
 
-for _builtin in (instant, counter):
+for _builtin in (instant, counter, scope.enter, scope.exit, scope.pin):
     _builtin.__triton_builtin__ = True  # type: ignore[attr-defined]  # read by the compiler's call protocol

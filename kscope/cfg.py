@@ -1,0 +1,232 @@
+"""PTX text as statements and basic blocks: as much structure as placing marks needs, and no more.
+
+What lives here: a scanner that knows statements, labels, scopes, `.loc` lines and marks by their
+character offsets, and the control-flow graph over them. What does not: what marks mean (pairing.py),
+and any rewriting (plan.py). The text itself is never changed here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .marks import PREFIX, Mark, parse
+
+Sort = Literal["mark", "label", "jump", "leave", "call", "other"]
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+)"
+    rf"|(?P<mark>{PREFIX}[^\n]*)"
+    r"|(?P<comment>//[^\n]*|/\*.*?\*/)"
+    r"|(?P<open>\{)|(?P<close>\})"
+    r"|(?P<line>\.(?:loc|file|section)\b[^\n]*)"
+    r"|(?P<label>[A-Za-z_$%][\w$]*\s*:(?!:))"
+    r"|(?P<statement>[^;]+;)",
+    re.S,
+)
+_STATEMENT = re.compile(r"\s*(?:@(?P<not>!?)\s*(?P<predicate>[%\w$]+)\s+)?(?P<op>[\w.:$]+)\s*(?P<rest>.*);", re.S)
+_FUNCTION = re.compile(r"^[ \t]*((?:\.(?:visible|weak|extern|common)\s+)*)\.(entry|func)\b", re.M)
+_NAME = re.compile(r"(?:\([^)]*\)\s*)?([\w$.%]+)")
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
+
+_LEAVES = {"ret", "exit"}
+_JUMPS = {"bra", "brx"}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One piece of a function's body at text[start:end]. `scope`: ids of the braces around it, outermost
+    first. `name`: of a label, or the target of a jump. `source`: (file number, line) that .loc told last."""
+
+    sort: Sort
+    start: int
+    end: int
+    scope: tuple[int, ...]
+    name: str = ""
+    predicate: str = ""
+    negated: bool = False
+    mark: Mark | None = None
+    source: tuple[int, int] = (0, 0)
+
+    @property
+    def flushes(self) -> bool:
+        """Whether finished records must be stored before it: control may come or go here."""
+        return self.sort in ("label", "jump", "leave", "call")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function definition: body = text[open:close] without its braces."""
+
+    kind: Literal["entry", "func"]
+    name: str
+    open: int
+    close: int
+    statements: tuple[Statement, ...]
+
+    @property
+    def marks(self) -> Iterator[Mark]:
+        return (s.mark for s in self.statements if s.mark is not None)
+
+
+@dataclass
+class Block:
+    """A basic block: statements[first:last] of its function, and where control goes from there."""
+
+    first: int
+    last: int
+    successors: list[int] = field(default_factory=list)
+    looped: bool = False  # lies on a cycle
+
+
+def functions(text: str) -> list[Function]:
+    """Every function with a body, in order."""
+    found, at = [], 0
+    while (head := _FUNCTION.search(text, at)) is not None:
+        opened, declared = text.find("{", head.end()), text.find(";", head.end())
+        if opened < 0 or 0 <= declared < opened:
+            at = declared + 1 if declared >= 0 else len(text)
+            continue
+        name = _NAME.match(text[head.end() : opened].strip())
+        statements, close = _scan(text, opened + 1)
+        kind: Literal["entry", "func"] = "entry" if head[2] == "entry" else "func"
+        found.append(Function(kind, name[1] if name else "?", opened + 1, close, tuple(statements)))
+        at = close + 1
+    return found
+
+
+def _scan(text: str, at: int) -> tuple[list[Statement], int]:
+    """Statements from `at` to the brace that closes the body, and that brace's offset."""
+    out: list[Statement] = []
+    scope: tuple[int, ...] = ()
+    opened = 0
+    source = (0, 0)
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            break
+        kind, start, at = token.lastgroup, at, token.end()
+        if kind == "open":
+            opened += 1
+            scope = (*scope, opened)
+        elif kind == "close":
+            if not scope:
+                return out, start
+            scope = scope[:-1]
+        elif kind == "line":
+            loc = _LOC.match(token[0])
+            source = (int(loc[1]), int(loc[2])) if loc else source
+        elif kind == "mark":
+            mark = parse(token[0])
+            out.append(Statement("mark", start, at, scope, mark=mark, source=source))
+        elif kind == "label":
+            out.append(Statement("label", start, at, scope, token[0][:-1].strip(), source=source))
+        elif kind == "statement":
+            out.append(_statement(token[0], start, at, scope, source))
+    return out, at
+
+
+def _statement(
+    text: str, start: int, end: int, scope: tuple[int, ...], source: tuple[int, int]
+) -> Statement:
+    found = _STATEMENT.fullmatch(text)
+    if found is None:  # unknown text: nothing may wait across it
+        return Statement("call", start, end, scope, source=source)
+    op, predicate, negated = found["op"].split(".")[0] or found["op"], found["predicate"] or "", found["not"] == "!"
+    sort: Sort = "other"
+    name = ""
+    if op in _JUMPS:
+        sort, name = "jump", found["rest"].split(",")[-1].strip()
+    elif op in _LEAVES:
+        sort = "leave"
+    elif op in ("trap", "brkpt"):
+        sort, name = ("jump" if op == "trap" else "call"), ""
+    elif op == "call":
+        sort = "call"
+    elif not op.islower() and not found["op"].startswith("."):
+        sort = "call"
+    return Statement(sort, start, end, scope, name, predicate, negated, source=source)
+
+
+def blocks(function: Function, text: str) -> list[Block]:
+    """The control-flow graph; block 0 is entered first. A jump to a label that is not there, or through a
+    table that cannot be read, goes everywhere: the checks then stay on the safe side."""
+    statements = function.statements
+    starts = {0}
+    for i, statement in enumerate(statements):
+        if statement.sort == "label":
+            starts.add(i)
+        elif statement.sort in ("jump", "leave"):
+            starts.add(i + 1)
+    firsts = sorted(s for s in starts if s < len(statements)) or [0]
+    graph = [Block(first, last) for first, last in zip(firsts, [*firsts[1:], len(statements)], strict=True)]
+    at = {block.first: n for n, block in enumerate(graph)}
+    labels: dict[str, list[tuple[tuple[int, ...], int]]] = {}
+    for i, statement in enumerate(statements):
+        if statement.sort == "label":
+            labels.setdefault(statement.name, []).append((statement.scope, at[i]))
+    for n, block in enumerate(graph):
+        last = statements[block.last - 1] if block.last > block.first else None
+        falls = n + 1 < len(graph)
+        if last is not None and last.sort in ("jump", "leave"):
+            falls = falls and bool(last.predicate)
+            if last.sort == "jump" and last.name:
+                block.successors += _targets(last, labels, text, len(graph))
+        if falls:
+            block.successors.append(n + 1)
+    _mark_loops(graph)
+    return graph
+
+
+def _targets(jump: Statement, labels: dict[str, list[tuple[tuple[int, ...], int]]], text: str, count: int) -> list[int]:
+    def resolve(name: str) -> int | None:
+        visible = [(len(scope), n) for scope, n in labels.get(name, []) if jump.scope[: len(scope)] == scope]
+        return max(visible)[1] if visible else None
+
+    if "brx" in text[jump.start : jump.end].split("idx")[0]:
+        table = re.search(rf"(?<![\w$]){re.escape(jump.name)}\s*:\s*\.branchtargets\s+([^;]+);", text)
+        names = [name.strip() for name in table[1].split(",")] if table else []
+    else:
+        names = [jump.name]
+    found = [resolve(name) for name in names]
+    known = [n for n in found if n is not None]
+    return known if known and len(known) == len(found) else list(range(count))
+
+
+def _mark_loops(graph: list[Block]) -> None:
+    """Tarjan's strongly connected components, iteratively; a block loops where its component has a cycle."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    for root in range(len(graph)):
+        work = [(root, 0)] if root not in index else []
+        while work:
+            node, child = work.pop()
+            if child == 0:
+                index[node] = low[node] = len(index)
+                stack.append(node)
+                on_stack.add(node)
+            for i in range(child, len(graph[node].successors)):
+                nearby = graph[node].successors[i]
+                if nearby not in index:
+                    work += [(node, i + 1), (nearby, 0)]
+                    break
+                if nearby in on_stack:
+                    low[node] = min(low[node], index[nearby])
+            else:
+                if low[node] == index[node]:
+                    component = []
+                    while True:
+                        member = stack.pop()
+                        on_stack.discard(member)
+                        component.append(member)
+                        if member == node:
+                            break
+                    for member in component:
+                        graph[member].looped = len(component) > 1 or member in graph[member].successors
+                if work:
+                    parent = work[-1][0]
+                    low[parent] = min(low[parent], low[node])

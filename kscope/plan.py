@@ -1,0 +1,291 @@
+"""Marks in, PTX out: the pass over a module's text that every frontend with PTX in its hands uses.
+
+What lives here: which text goes where. An entry with marks gets the declarations at its first line,
+the claim at its first flush point, a clock read at every mark, each record's store at the end of its
+basic block (first in, first out, so that ring order is the order of ends), and the end anchor before
+it is left. What does not: the instructions (ptx.py), finding blocks (cfg.py), pairing (pairing.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from . import cfg, layout, meta, pairing, ptx
+from .capture import KernelMeta, ModuleMeta, Problem, RegionMeta
+from .errors import PairingError, UnsupportedError, UsageError
+from .marks import PREFIX, Mark, ValueType
+from .recording import AUTO_RECORDS, Recording, log2_records
+
+_TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.M)
+_ADDRESS_SIZE = re.compile(r"^\s*\.address_size\s+64[^\n]*\n", re.M)
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
+_ADVICE = (
+    "; a region may not span iterations or branches: begin and end it on the same path,"
+    " or use value= or two names where parts overlap"
+)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A module's text with every mark lowered, and what it says of itself. No marks: the same text object
+    and an empty meta."""
+
+    text: str
+    meta: ModuleMeta
+    problems: tuple[Problem, ...] = ()
+
+
+def lower(text: str, recording: Recording, *, frontend: str) -> Lowered:
+    """Lowers every mark in a module's PTX.
+
+    Raises UnsupportedError for marks in a function that was not inlined, PairingError for explicit
+    enters and exits that do not pair, UsageError for two names with one hash or one name with two types
+    of value. Regions that only `with` placed and that still do not pair were broken by the compiler:
+    they are left out and named in the problems.
+    """
+    if PREFIX not in text:
+        return Lowered(text, ModuleMeta(frontend, (), (), recording.clock, recording.fill, recording.strategy.spec))
+    files = {int(number): _path(first, second) for number, first, second in _FILE.findall(text)}
+    edits: list[tuple[int, int, str]] = []
+    kernels: list[tuple[str, int]] = []
+    problems: list[Problem] = []
+    regions: dict[str, RegionMeta] = {}
+    target = _TARGET.search(text)
+    for function in cfg.functions(text):
+        if not any(True for _ in function.marks):
+            continue
+        if function.kind == "func":
+            raise UnsupportedError(
+                f"regions in {function.name}: the function was compiled apart (noinline, or debug), and a region's"
+                " state lives in its kernel's registers; let it be inlined, or move the region to its caller"
+            )
+        body = _Body.of(function, text, recording, files)
+        number = len(kernels)
+        kernel = ptx.Kernel(
+            recording,
+            body.specs,
+            body.log2_records,
+            (f"KS_ID{number}_LOW", f"KS_ID{number}_HIGH"),
+            int(target[1]) if target else 0,
+            any(mark.act == "pin" for mark in function.marks),
+        )
+        edits += body.edits(kernel)
+        kernels.append((function.name, body.log2_records))
+        problems += body.problems
+        for region in body.regions:
+            regions.setdefault(region.name, region)
+    _check_hashes(regions)
+    code = _edited(text, edits)
+    described = [KernelMeta(n, layout.kernel_hash(f"{n}\0{code}".encode()), size) for n, size in kernels]
+    for number, kernel_meta in enumerate(described):
+        code = code.replace(f"KS_ID{number}_LOW", str(kernel_meta.id & 0xFFFFFFFF))
+        code = code.replace(f"KS_ID{number}_HIGH", str(kernel_meta.id >> 32))
+    about = ModuleMeta(
+        frontend,
+        tuple(described),
+        tuple(regions[name] for name in sorted(regions)),
+        recording.clock,
+        recording.fill,
+        recording.strategy.spec,
+        tuple(problems),
+    )
+    return Lowered(_with_symbols(code, about), about, tuple(problems))
+
+
+def without_marks(text: str) -> str:
+    """The text with every mark line emptied: what the kernel would be, for comparing registers and spills."""
+    return re.sub(rf"{PREFIX}[^\n]*", "", text)
+
+
+@dataclass(frozen=True)
+class _Body:
+    """One marked entry function, analysed: what each statement of its needs."""
+
+    function: cfg.Function
+    recording: Recording
+    slots: dict[tuple[str, str, int], ptx.Slot]
+    depths: dict[int, int]
+    broken: frozenset[str]
+    specs: tuple[str, ...]
+    log2_records: int
+    problems: tuple[Problem, ...] = ()
+    regions: tuple[RegionMeta, ...] = field(default=())
+
+    @staticmethod
+    def of(function: cfg.Function, text: str, recording: Recording, files: dict[int, str]) -> _Body:
+        graph = cfg.blocks(function, text)
+        paired = pairing.check(function.statements, graph)
+        explicit = {m.name for m in function.marks if m.how == "call" and m.act in ("enter", "exit")}
+        faults = {fault.name: fault for fault in reversed(paired.faults)}
+        for fault in faults.values():
+            if fault.name in explicit:
+                raise PairingError(
+                    f"kernel {function.name}: region {fault.name!r} {fault.text}"
+                    f"{_at(fault.source, files)}{_ADVICE}"
+                )
+        problems = tuple(
+            Problem(
+                "pairing",
+                f"kernel {function.name}: the compiler took apart region {fault.name!r}, which {fault.text}"
+                f"{_at(fault.source, files)}; it is not recorded",
+            )
+            for fault in faults.values()
+        )
+        kept = [
+            (i, s, s.mark) for i, s in enumerate(function.statements) if s.mark is not None and s.mark.name not in faults
+        ]
+        types = _types(function.name, [mark for _, _, mark in kept])
+        keys = sorted({_key(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
+        looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
+        stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter")]
+        wanted = recording.records
+        if wanted == "auto":
+            wanted = AUTO_RECORDS if looped.intersection(stores) else max(1, len(stores))
+        first: dict[str, str | None] = {}
+        for _, statement, mark in kept:
+            if mark.act != "pin":
+                first.setdefault(mark.name, _where(statement.source, files))
+        return _Body(
+            function,
+            recording,
+            {key: ptx.Slot(n, key[0], types.get((key[0], key[1]))) for n, key in enumerate(keys)},
+            paired.depths,
+            frozenset(faults),
+            tuple(sorted({mark.strategy or recording.strategy.spec for _, _, mark in kept})) or (recording.strategy.spec,),
+            log2_records(wanted),
+            problems,
+            tuple(RegionMeta(name, _type_of(name, types), where) for name, where in first.items()),
+        )
+
+    def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
+        """Replacements (start, end, text) that lower this function; start == end inserts."""
+        emitter = _Emitter(self, kernel)
+        start = self.function.open
+        yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
+        for i, statement in enumerate(self.function.statements):
+            if statement.mark is not None:
+                yield statement.start, statement.end, emitter.mark(i, statement.mark).strip() if (
+                    statement.mark.name not in self.broken
+                ) else ""
+            elif statement.flushes:
+                yield statement.start, statement.start, emitter.before(statement)
+
+
+class _Emitter:
+    """Walks a function's statements in order and says what text each needs; holds the pending records."""
+
+    def __init__(self, body: _Body, kernel: ptx.Kernel) -> None:
+        self.body, self.kernel = body, kernel
+        self.limit = 0 if body.recording.live else body.recording.pending
+        self.pending: list[tuple[ptx.Slot, layout.Kind, str]] = []
+        self.claimed = False
+        self.leaves = 0
+
+    def begin(self) -> str:
+        """At the entry's top: nothing, but a live recording claims at once."""
+        return self._claim() if self.body.recording.live else ""
+
+    def mark(self, i: int, mark: Mark) -> str:
+        if mark.act == "pin":
+            return ptx.pin(mark.operand or "0")
+        slot = self.body.slots[_key(mark, self.body.depths.get(i, 0))]
+        text = self._flush(through=slot)
+        if mark.act == "enter":
+            return text + ptx.enter(self.kernel, slot, mark.operand)
+        kind = slot.kind
+        if mark.act == "exit":
+            text += ptx.leave(self.kernel, slot)
+        else:
+            kind = layout.Kind.COUNTER if mark.act == "counter" else layout.Kind.INSTANT
+            kind = layout.Kind.INSTANT_VALUE if mark.act == "instant" and slot.type else kind
+            text += ptx.point(self.kernel, slot, mark.operand)
+        self.pending.append((slot, kind, self.kernel.owner(mark.strategy)))
+        return text + self._flush(keep=self.limit)
+
+    def before(self, statement: cfg.Statement) -> str:
+        text = self._claim() + self._flush()
+        if statement.sort == "leave":
+            if not statement.predicate:
+                return text + ptx.finish()
+            self.leaves += 1
+            label = f"KS_LEAVE{self.leaves}"
+            return text + ptx.guarded(statement.predicate, statement.negated, label, [ptx.finish()])
+        return text
+
+    def _claim(self) -> str:
+        if self.claimed:
+            return ""
+        self.claimed = True
+        return ptx.claim(self.kernel)
+
+    def _flush(self, *, through: ptx.Slot | None = None, keep: int = 0) -> str:
+        """Stores the oldest pending records, all but `keep`, or up to and with the slot `through`."""
+        count = len(self.pending) - keep
+        if through is not None:
+            count = max((n + 1 for n, record in enumerate(self.pending) if record[0] is through), default=0)
+        if count <= 0:
+            return ""
+        out, self.pending = self.pending[:count], self.pending[count:]
+        return self._claim() + "".join(ptx.store(self.kernel, *record) for record in out)
+
+
+def _key(mark: Mark, depth: int) -> tuple[str, str, int]:
+    """Slots by name, sort of mark, and depth of recursion; spans before points of the same name."""
+    return mark.name, "" if mark.act in ("enter", "exit") else mark.act, depth
+
+
+def _types(kernel: str, marks: Sequence[Mark]) -> dict[tuple[str, str], ValueType | None]:
+    """The value's type of each name and sort; it must be one."""
+    types: dict[tuple[str, str], ValueType | None] = {}
+    for mark in marks:
+        if mark.act in ("exit", "pin"):
+            continue
+        name, sort, _ = _key(mark, 0)
+        if types.setdefault((name, sort), mark.type) != mark.type:
+            raise UsageError(
+                f"kernel {kernel}: {name!r} has a value of type {mark.type or 'none'} at one place and"
+                f" {types[name, sort] or 'none'} at another; give it one type everywhere, or use two names"
+            )
+    return types
+
+
+def _type_of(name: str, types: dict[tuple[str, str], ValueType | None]) -> str | None:
+    return next((kind for (owner, _), kind in types.items() if owner == name and kind), None)
+
+
+def _check_hashes(names: Iterable[str]) -> None:
+    seen: dict[int, str] = {}
+    for name in names:
+        other = seen.setdefault(layout.name_hash(name), name)
+        if other != name:
+            raise UsageError(f"the names {other!r} and {name!r} have the same 28-bit hash: rename one of them")
+
+
+def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    out, at = [], 0
+    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
+        out += [text[at:start], new]
+        at = end
+    return "".join([*out, text[at:]])
+
+
+def _with_symbols(code: str, about: ModuleMeta) -> str:
+    head = _ADDRESS_SIZE.search(code)
+    at = head.end() if head else 0
+    return code[:at] + ptx.control_symbol() + ptx.metadata_symbol(meta.to_json(about)) + code[at:]
+
+
+def _path(first: str, second: str) -> str:
+    """PTX names a file by one path, or by folder and name."""
+    return f"{first}/{second}" if second and not second.startswith("/") else second or first
+
+
+def _where(source: tuple[int, int], files: dict[int, str]) -> str | None:
+    return f"{files.get(source[0], '?')}:{source[1]}" if source[1] else None
+
+
+def _at(source: tuple[int, int], files: dict[int, str]) -> str:
+    where = _where(source, files)
+    return f" ({where})" if where else ""

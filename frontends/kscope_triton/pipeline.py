@@ -1,0 +1,137 @@
+"""The compiler's stages: lower the PTX of kernels with marks, and keep prepared and plain kernels apart
+in every cache.
+
+What lives here: the stage hook, its place in cache keys, and the check that no region got lost. What
+does not: lowering itself (kscope/plan.py), how a mark enters the IR (placing.py).
+
+Triton has one slot for a stage hook; a hook that was there before is called first and put back later.
+Cache keys: from 3.7 on the hook is asked for its part of the key (called without arguments, at every
+launch). In 3.6 it is not: there `instrumentation_mode`, which does nothing else for words that Triton
+does not know, carries the tag into the key of the launch, and CUDABackend.hash into that of the disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import triton
+from triton import knobs
+from triton.backends.nvidia.compiler import CUDABackend
+
+from kscope import meta, plan
+from kscope.capture import Problem
+from kscope.errors import UnsupportedError, UsageError
+from kscope.marks import Mark
+from kscope.recording import Recording
+
+_HOOK_HAS_KEY = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7)
+_HOOK = "add_stages_inspection_hook"
+
+
+class Pipeline:
+    """The hook in Triton's slot, while recording is enabled."""
+
+    def __init__(self) -> None:
+        self.recording: Recording | None = None
+        self.problems: list[Problem] = []
+        self._tag = ""
+        self._previous: Callable[..., Any] | None = None
+        self._backend_hash: Callable[[Any], str] | None = None
+        self._compiling = threading.local()
+
+    def check(self) -> None:
+        """Raises UnsupportedError naming the hook point that this Triton lacks."""
+        points = [(knobs.runtime, f"runtime.{_HOOK}"), (CUDABackend, "CUDABackend.hash")]
+        if not _HOOK_HAS_KEY:
+            points.append((knobs.compilation, "compilation.instrumentation_mode"))
+        for owner, point in points:
+            if not hasattr(owner, point.rpartition(".")[2]):
+                raise UnsupportedError(
+                    f"triton {triton.__version__} has no {point}, which kscope needs to prepare kernels; "
+                    "kscope doctor lists the versions that work"
+                )
+
+    def install(self, recording: Recording) -> None:
+        """Take the slot, or change the options of the hook that has it."""
+        mode = knobs.compilation.instrumentation_mode
+        if not _HOOK_HAS_KEY and mode not in ("", self._tag):
+            raise UsageError(
+                f"instrumentation_mode={mode!r} is set: Triton {triton.__version__} runs one kind of "
+                "instrumentation at a time; switch the other off before kscope is enabled"
+            )
+        self.recording, self._tag = recording, recording.tag()
+        self.problems.clear()
+        if getattr(knobs.runtime, _HOOK) is not self:
+            self._previous = getattr(knobs.runtime, _HOOK)
+            setattr(knobs.runtime, _HOOK, self)
+        if self._backend_hash is None:
+            self._backend_hash = original = CUDABackend.hash
+            CUDABackend.hash = lambda backend: original(backend) + self._tag
+        if not _HOOK_HAS_KEY:
+            knobs.compilation.instrumentation_mode = self._tag
+
+    def remove(self) -> None:
+        """Give the slot back. A hook that another tool has put over ours keeps working: ours turns inert."""
+        if not _HOOK_HAS_KEY and knobs.compilation.instrumentation_mode == self._tag:
+            knobs.compilation.instrumentation_mode = ""
+        self.recording, self._tag = None, ""
+        if getattr(knobs.runtime, _HOOK) is self:
+            setattr(knobs.runtime, _HOOK, self._previous)
+            self._previous = None
+        if self._backend_hash is not None:
+            CUDABackend.hash = self._backend_hash
+            self._backend_hash = None
+
+    def placed(self, mark: Mark) -> None:
+        """A mark entered the IR of the kernel that this thread compiles."""
+        log = getattr(self._compiling, "names", None)
+        if log is not None:
+            log.add(mark.name)
+
+    def __call__(
+        self,
+        backend: Any = None,
+        stages: MutableMapping[str, Any] | None = None,
+        options: Any = None,
+        language: Any = None,
+        capability: int | None = None,
+    ) -> tuple[str, str] | None:
+        """Triton's hook: without stages the key and hash of what the hook does, else wrap the PTX stage."""
+        if stages is None:
+            key, hashed = self._previous() if self._previous else ("", "")
+            return f"{key}{self._tag}", f"{hashed}{self._tag}"
+        if self._previous is not None:
+            self._previous(backend, stages, options, language, capability)
+        recording = self.recording
+        if recording is None:
+            return None
+        names: set[str] = set()
+        self._compiling.names = names
+        inner = stages["ptx"]
+
+        def ptx(source: Any, metadata: dict[str, Any]) -> str:
+            return self._lower(inner(source, metadata), metadata, recording, names)
+
+        stages["ptx"] = ptx
+        return None
+
+    def _lower(self, text: str, metadata: dict[str, Any], recording: Recording, names: set[str]) -> str:
+        lowered = plan.lower(text, recording, frontend="triton")
+        self._report_removed(names - {region.name for region in lowered.meta.regions}, metadata)
+        if lowered.text is not text:
+            metadata["kscope"] = meta.to_json(lowered.meta).decode()
+        return lowered.text
+
+    def _report_removed(self, removed: set[str], metadata: dict[str, Any]) -> None:
+        if not removed:
+            return
+        listed = ", ".join(repr(name) for name in sorted(removed))
+        text = (
+            f"kernel {metadata.get('name', '?')}: the Triton compiler removed every mark of {listed}; "
+            "automatic warp specialisation on sm_90 and code that can never run have this effect"
+        )
+        self.problems.append(Problem("removed", text, len(removed)))
+        warnings.warn(f"kscope: {text}", stacklevel=2)

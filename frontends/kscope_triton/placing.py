@@ -1,0 +1,119 @@
+"""Marks in Triton's IR: one volatile inline assembly operation that is a comment.
+
+    tt.elementwise_inline_asm "//kscope enter load i32 - with $1" %k : i32 -> i32     (result unused)
+
+What lives here: the operation's three shapes, and which values may stand in it. What does not: what
+becomes of the comment in the PTX (kscope/plan.py).
+
+The result is a dummy: Triton cannot lower an asm without one. Gluon 3.9 has an operation without.
+Triton 3.6's software pipeliner for Blackwell cannot predicate inline asm, but it can an `scf.if`; the
+condition is always true, and LLVM knows.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import replace
+from typing import Any
+
+import triton
+from triton.language import core as tl
+
+from kscope.errors import UsageError
+from kscope.marks import Mark, ValueType
+
+_NEEDS_IF = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 7)
+_SCALARS: dict[str, tuple[ValueType, str]] = {"int32": ("i32", "r"), "uint32": ("u32", "r"), "fp32": ("f32", "f")}
+
+
+def place(mark: Mark, semantic: Any, value: Any) -> Mark:
+    """Emit the mark at the builder's position; returns it as it was spelled. Raises UsageError."""
+    builder = semantic.builder
+    value = _unwrap(value)
+    if mark.act == "pin":
+        return _pin(mark, builder, value)
+    if value is None:
+        operands, constraint = [], ""
+    elif isinstance(value, (bool, int, float)):
+        mark, operands, constraint = _immediate(mark, value), [], ""
+    else:
+        kind, constraint = _scalar(mark, value)
+        mark, operands = replace(mark, type=kind, operand="$1"), [value.handle]
+    if hasattr(builder, "create_threadwise_inline_asm"):
+        text = mark.comment().replace("$1", "$0")
+        builder.create_threadwise_inline_asm(text, constraint, operands, [], False)
+    elif _NEEDS_IF and _arch(builder) >= 100 and not type(builder).__name__.startswith("Gluon"):
+        _inside_if(builder, lambda: _asm(builder, mark, constraint, operands))
+    else:
+        _asm(builder, mark, constraint, operands)
+    return mark
+
+
+def _asm(builder: Any, mark: Mark, constraint: str, operands: list[Any]) -> None:
+    constraints = f"=r,{constraint}" if constraint else "=r"
+    builder.create_inline_asm(mark.comment(), constraints, operands, [builder.get_int32_ty()], False, 1)
+
+
+def _inside_if(builder: Any, emit: Any) -> None:
+    always = builder.create_icmpSGE(builder.create_get_program_id(0), builder.get_int32(0))
+    chosen = builder.create_if_op([], always, False)
+    after = builder.get_insertion_point()
+    builder.set_insertion_point_to_start(chosen.get_then_block())
+    emit()
+    builder.restore_insertion_point(after)
+
+
+def _arch(builder: Any) -> int:
+    found = re.search(r"\d+", builder.options.arch or "")
+    return int(found[0]) if found else 0
+
+
+def _unwrap(value: Any) -> Any:
+    return value.value if isinstance(value, tl.constexpr) else value
+
+
+def _immediate(mark: Mark, value: bool | int | float) -> Mark:
+    """A value known at compile time: its type is the narrowest that holds it, its spelling the bits."""
+    if isinstance(value, bool):
+        raise UsageError(_refusal(mark, f"the bool {value}", f"value={int(value)}"))
+    if isinstance(value, float):
+        bits = struct.unpack("<I", struct.pack("<f", value))[0]
+        return replace(mark, type="f32", operand=f"0x{bits:08X}")
+    if not -(1 << 31) <= value < 1 << 32:
+        raise UsageError(_refusal(mark, f"{value}, which needs more than 32 bits", "value & 0xFFFFFFFF"))
+    kind: ValueType = "i32" if value < 1 << 31 else "u32"
+    return replace(mark, type=kind, operand=f"0x{value & 0xFFFFFFFF:08X}")
+
+
+def _scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
+    """Type and asm constraint of a run-time value."""
+    if not isinstance(value, tl.tensor):
+        raise UsageError(_refusal(mark, f"a {type(value).__name__}", "one number"))
+    if value.type.is_block():
+        raise UsageError(_refusal(mark, f"a tensor of {value.type}", "one element, or a reduction such as tl.max(x)"))
+    if value.dtype.name not in _SCALARS:
+        cure = "value=x.to(tl.float32)" if value.dtype.is_floating() else "value=x.to(tl.int32)"
+        raise UsageError(_refusal(mark, f"a scalar of {value.dtype}", cure))
+    return _SCALARS[value.dtype.name]
+
+
+def _refusal(mark: Mark, given: str, cure: str) -> str:
+    return (
+        f"value= of kscope {mark.act} {mark.name!r} is {given}: a record holds 32 bits, "
+        f"an int32, uint32 or float32 scalar; pass {cure}"
+    )
+
+
+def _pin(mark: Mark, builder: Any, value: Any) -> Mark:
+    """One asm per 32 bits that a thread holds of the value."""
+    if not isinstance(value, tl.tensor) or value.dtype.is_ptr() or value.dtype.primitive_bitwidth not in (8, 16, 32):
+        given = value.dtype if isinstance(value, tl.tensor) else type(value).__name__
+        raise UsageError(f"region({mark.name!r}).pin({given}): expected a tensor or scalar of 8, 16 or 32-bit elements")
+    width = value.dtype.primitive_bitwidth
+    word = tl.dtype(f"int{width}")
+    result = value.type.with_element_ty(word) if value.type.is_block() else word
+    mark = replace(mark, operand="$1")
+    constraints = "=r,f" if value.dtype.name == "fp32" else "=r,r"
+    builder.create_inline_asm(mark.comment(), constraints, [value.handle], [result.to_ir(builder)], False, 32 // width)
+    return mark

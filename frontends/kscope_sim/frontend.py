@@ -1,0 +1,45 @@
+"""The simulator as a frontend: marks go to the warp that is running.
+
+What lives here: the Frontend. What does not: what a mark does (warp.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from kscope import frontends
+from kscope.frontends import Frontend
+from kscope.marks import Mark
+from kscope.recording import Recording
+
+from .backend import SimBackend
+from .warp import current
+
+
+def _host() -> SimBackend:
+    host = frontends.backend("sim")
+    assert isinstance(host, SimBackend)
+    return host
+
+
+class SimFrontend(Frontend):
+    """Python kernels, run by kscope_sim.launch."""
+
+    name: ClassVar[str] = "sim"
+    backend: ClassVar[str] = "sim"
+
+    def enable(self, recording: Recording) -> None:
+        """Kernels launched from now on carry marks."""
+        _host().recording = recording
+
+    def disable(self) -> None:
+        """Kernels launched from now on are plain."""
+        _host().recording = None
+
+    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+        """Do at once what the mark means; False outside of a simulated kernel."""
+        warp = current()
+        if warp is None:
+            return False
+        warp.mark(mark, value)
+        return True

@@ -1,0 +1,109 @@
+"""Launching: a grid of blocks over the SMs of a simulated machine, in waves.
+
+What lives here: geometry, which SM runs a block and when. What does not: the warps of a block
+(block.py, warp.py), the switches of recording (frontend.py, backend.py).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from kscope import frontends
+from kscope.errors import UsageError
+from kscope.strategies import MAX_WARPS
+
+from .backend import SimBackend
+from .block import Block
+from .machine import Machine
+from .protocol import Thread
+from .warp import Warp, current
+
+LAUNCH_NS = 2000
+"""Simulated time from one launch's end to the next one's start."""
+
+Dim = int | tuple[int, ...]
+Role = Mapping[str, Sequence[int]]
+
+
+def launch(
+    kernel: Callable[..., object], grid: Dim = 1, block: Dim = 32, args: tuple[Any, ...] = (), *,
+    sms: int = 4, seed: int = 0, roles: Role | None = None, replays: int = 1, machine: Machine | None = None,
+) -> None:  # fmt: skip
+    """Run ``kernel(warp, *args)`` once per warp of the grid.
+
+    grid, block: blocks and threads, one to three numbers each. sms, seed: a Machine of so many SMs, or
+    give a whole one with `machine`. roles: names for warps of a block, as in
+    ``{"producer": (0,), "consumer": (1, 2)}``. replays: how often the launch runs under the same grid
+    id, as a captured graph does. Records where kscope.profile is active; changes nothing where not.
+    Raises UsageError for a geometry that no GPU has or a block that hangs, PairingError for marks that
+    do not pair, and what the kernel raises.
+    """
+    if current() is not None:
+        raise UsageError("kscope_sim.launch inside of a kernel: launch from the host")
+    shape, threads = _dims("grid", grid, (2**31 - 1, 65535, 65535)), _dims("block", block, (1024, 1024, 64))
+    if (size := threads[0] * threads[1] * threads[2]) > 32 * MAX_WARPS:
+        raise UsageError(f"block={block!r}: has {size} threads, expected at most {32 * MAX_WARPS}")
+    named = {warp: role for role, warps in (roles or {}).items() for warp in warps}
+    host = frontends.backend("sim")
+    assert isinstance(host, SimBackend)
+    machine = machine or Machine(sms, seed)
+    grid_id = host.begin(machine)
+    try:
+        for replay in range(replays):
+            _run(host, machine, kernel, args, (shape, threads, named), (grid_id, replay))
+    finally:
+        host.end()
+
+
+def _run(
+    host: SimBackend, machine: Machine, kernel: Callable[..., object], args: tuple[Any, ...],
+    geometry: tuple[tuple[int, int, int], tuple[int, int, int], dict[int, str]], launch: tuple[int, int],
+) -> None:  # fmt: skip
+    (nx, ny, nz), threads, roles = geometry
+    name = str(getattr(kernel, "__name__", type(kernel).__name__))
+    module = host.module(name, kernel)
+    warps = -(-threads[0] * threads[1] * threads[2] // 32)
+    start = host.now_ns + LAUNCH_NS
+    # the SM that is free first takes the next block; of several, the lowest
+    free = [(start, sm) for sm in range(machine.sms) for _ in range(machine.resident)]
+    last = start
+    for index in range(nx * ny * nz):
+        began, sm = heapq.heappop(free)
+        ctaid = index % nx, index // nx % ny, index // (nx * ny)
+        group, ended = Block(), began
+        members: list[Warp] = []
+        for number in range(warps):
+            thread = Thread(
+                module.id if module else 0, module.log2_records if module else 0, module.flags if module else 0,
+                launch[0], (nx, ny, nz), threads, ctaid, number, 0, sm,
+            )  # fmt: skip
+            random = Random(f"{machine.seed} {name} {launch} {index} {number}")
+            warp = Warp(
+                thread, name, machine, group, host.memory if module else None, module,
+                roles.get(number), random, machine.cycles(sm, began),
+            )  # fmt: skip
+            warp.strand.body = _body(warp, kernel, args)
+            group.strands.append(warp.strand)
+            members.append(warp)
+        group.run()
+        ended = max(machine.ns(sm, warp.now) for warp in members)
+        heapq.heappush(free, (ended, sm))
+        last = max(last, ended)
+        host.drain_if_half_full()
+    host.now_ns = last
+
+
+def _body(warp: Warp, kernel: Callable[..., object], args: tuple[Any, ...]) -> Callable[[], None]:
+    return lambda: warp.run(kernel, args)
+
+
+def _dims(what: str, given: Dim, most: tuple[int, int, int]) -> tuple[int, int, int]:
+    dims = (given,) if isinstance(given, int) else tuple(given)
+    full = (*dims, 1, 1)[:3]
+    fits = len(dims) in (1, 2, 3) and all(isinstance(d, int) and 1 <= d <= m for d, m in zip(full, most, strict=True))
+    if not fits:
+        raise UsageError(f"{what}={given!r}: expected one to three numbers from 1 to {most}")
+    return full[0], full[1], full[2]

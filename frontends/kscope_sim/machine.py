@@ -1,0 +1,75 @@
+"""The simulated GPU's clocks: one cycle counter per SM, one globaltimer for all.
+
+What lives here: time, as pure functions of simulated nanoseconds. What does not: who spends it
+(warp.py), which block runs where (launch.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+from kscope.errors import UsageError
+from kscope.layout import MAX_SMS
+
+POWER_ON_NS = 1_700_000_000_000_000_000
+"""What %globaltimer and the host's clock say at simulated time zero: UNIX time, as on a real machine."""
+READ_CYCLES = 7
+"""Cycles that reading either clock takes (one CS2R on an H200)."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A GPU made of SMs.
+
+    sms: number of SMs. seed: fixes the counters' offsets and each warp's random numbers.
+    ghz: SM clock, one number or one per SM. tick_ns: step of %globaltimer.
+    resident: blocks that an SM runs at the same time. offsets: each SM's clock64 at time zero; drawn
+    from the seed where not given, because on hardware they differ too.
+    Raises UsageError where a number makes no machine.
+    """
+
+    sms: int = 4
+    seed: int = 0
+    ghz: float | tuple[float, ...] = 1.98
+    tick_ns: int = 32
+    resident: int = 1
+    offsets: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.sms <= MAX_SMS:
+            raise UsageError(f"sms={self.sms!r}: expected 1 to {MAX_SMS} SMs")
+        if self.resident < 1 or self.tick_ns < 1:
+            raise UsageError(f"resident={self.resident!r}, tick_ns={self.tick_ns!r}: expected 1 or more")
+        for name in ("ghz", "offsets"):
+            given = getattr(self, name)
+            if isinstance(given, tuple) and len(given) != self.sms:
+                raise UsageError(f"{name} has {len(given)} numbers: expected one per SM, {self.sms}")
+
+    @cached_property
+    def rates(self) -> tuple[float, ...]:
+        """Cycles per nanosecond, per SM."""
+        return self.ghz if isinstance(self.ghz, tuple) else (self.ghz,) * self.sms
+
+    @cached_property
+    def zeros(self) -> tuple[int, ...]:
+        """clock64 at time zero, per SM; in the first 2^33 cycles, so that low words wrap in some."""
+        draw = Random(self.seed)
+        return self.offsets or tuple(draw.randrange(1 << 33) for _ in range(self.sms))
+
+    def cycles(self, sm: int, ns: float) -> int:
+        """Cycles that this SM has counted when the simulated time is `ns`."""
+        return round(ns * self.rates[sm])
+
+    def ns(self, sm: int, cycles: int) -> float:
+        """Inverse of cycles()."""
+        return cycles / self.rates[sm]
+
+    def clock64(self, sm: int, cycles: int) -> int:
+        """%clock64 of an SM that has counted `cycles` since time zero."""
+        return self.zeros[sm] + cycles & 0xFFFFFFFFFFFFFFFF
+
+    def globaltimer(self, ns: float) -> int:
+        """%globaltimer at simulated time `ns`."""
+        return POWER_ON_NS + int(ns) // self.tick_ns * self.tick_ns

@@ -1,0 +1,76 @@
+"""The memory that a kernel and the host share: the control block and the pool.
+
+What lives here: words, and the three things that a device can do to them. What does not: which words
+mean what (layout.py), the order of the device's steps (protocol.py), the host's side (backend.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kscope.errors import UsageError
+from kscope.layout import STRIPE, UNIT
+from kscope.sampling import Sampling
+
+U32 = 0xFFFFFFFF
+POOL_ADDRESS = 0x7_0000_0000
+"""Where the pool pretends to be."""
+POOL_BYTES = 16 << 20
+STRIPES = 16
+
+Word = Literal["head", "skipped", "lost"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One armed session's memory.
+
+    gate: () layout.GATE. stripes: (n + 1,) layout.STRIPE, the reserve last. pool: (units, 16) uint32.
+    """
+
+    gate: np.ndarray
+    stripes: np.ndarray
+    pool: npt.NDArray[np.uint32] = field(repr=False)
+
+    @staticmethod
+    def of(epoch: int, sampling: Sampling, pool_bytes: int | None = None, stripes: int = STRIPES) -> Memory:
+        """Cleared memory: half of the pool is the reserve, the other half is shared by the stripes."""
+        units = (POOL_BYTES if pool_bytes is None else pool_bytes) // UNIT
+        if units < 2:
+            raise UsageError(f"pool={pool_bytes!r}: expected at least {2 * UNIT} bytes")
+        reserve = _power_of_two(units // 2)
+        each = _power_of_two(max(1, units // 2 // stripes))
+        table = np.zeros(stripes + 1, STRIPE)
+        sizes = np.array([each] * stripes + [reserve])
+        starts = np.array([reserve + each * i for i in range(stripes)] + [0], dtype=np.uint64)
+        table["base"] = POOL_ADDRESS + starts * np.uint64(UNIT)
+        table["mask"], table["limit"] = sizes - 1, sizes
+        return Memory(sampling.gate(epoch, stripes), table, np.zeros((int(sizes.sum()), UNIT // 4), np.uint32))
+
+    def atom_add(self, stripe: int, word: Word, amount: int) -> int:
+        """atom.add on a word of a stripe, modulo 2^32: the value before."""
+        before = int(self.stripes[word][stripe])
+        self.stripes[word][stripe] = before + amount & U32
+        return before
+
+    def store(self, address: int, words: npt.NDArray[np.uint32]) -> None:
+        """Store consecutive words; IndexError outside of the pool, which is a memory fault."""
+        at = (address - POOL_ADDRESS) // 4
+        flat = self.pool.reshape(-1)
+        if not 0 <= at <= len(flat) - len(words):
+            raise IndexError(f"illegal memory access at {address:#x}")
+        flat[at : at + len(words)] = words
+
+    def ring(self, stripe: int) -> npt.NDArray[np.uint32]:
+        """The units of a stripe's ring, (mask + 1, 16) uint32, as a view."""
+        first = (int(self.stripes["base"][stripe]) - POOL_ADDRESS) // UNIT
+        return self.pool[first : first + int(self.stripes["mask"][stripe]) + 1]
+
+
+def _power_of_two(units: int) -> int:
+    """The largest power of two that is not above `units`."""
+    return 1 << units.bit_length() - 1

@@ -1,0 +1,148 @@
+"""The device protocol, one plain step after the other: what every frontend's instructions must amount to.
+
+What lives here: claim, store, leave, as one thread of a kernel performs them. What does not: where
+the steps come from (warp.py turns a kernel's marks into them) and how a GPU spells them (kscope/ptx.py).
+
+    entry   remember the start anchor; read the gate's epoch
+    claim   take n units of the SM's stripe, else of the reserve, else give up and say so
+    store   slab[off & mask] = record; off += 16          (no branch, no wait, never out of the slab)
+    leave   write the end anchor and the count
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kscope import layout
+from kscope.layout import Kind
+
+from .memory import U32, Memory
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Both clocks at one place: clock, time, clock. `width` is the error bound in cycles."""
+
+    clock: int
+    time: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Thread:
+    """What a thread knows of itself and its launch: the special registers and the module's constants."""
+
+    kernel: int
+    log2_records: int
+    flags: int
+    grid_id: int
+    nctaid: tuple[int, int, int]
+    ntid: tuple[int, int, int]
+    ctaid: tuple[int, int, int]
+    warp: int
+    lane: int
+    smid: int
+
+
+def sampled(memory: Memory, thread: Thread) -> bool:
+    """Whether the gate lets this thread's warp, SM and block record."""
+    gate = memory.gate
+    # warp: one bit; and often there is nothing more to ask
+    if not int(gate["warp_mask"]) >> thread.warp & 1:
+        return False
+    if not gate["sampled"]:
+        return True
+    # SM: one bit
+    if not int(gate["sm_mask"][thread.smid // 32]) >> thread.smid % 32 & 1:
+        return False
+    # block: the linear index, counted from the first block that records, is in range and on the stride
+    (x, y, z), (nx, ny, _) = thread.ctaid, thread.nctaid
+    index = x + nx * (y + ny * z) - int(gate["block_first"])
+    magic, u64 = int(gate["block_magic"]), 0xFFFFFFFFFFFFFFFF
+    return 0 <= index < int(gate["block_count"]) and (index & U32) * magic & u64 <= (magic - 1) & u64
+
+
+def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | None:
+    """Take a slab and write its header's begin; None where this thread does not record."""
+    # off, or not chosen: nothing in memory changes
+    if epoch == 0 or not sampled(memory, thread):
+        return None
+    reserve = int(memory.gate["stripes"])
+    own = stripe = min(thread.smid, reserve)
+    n = layout.slab_units(thread.log2_records)
+    while True:
+        # the counter runs forever; its low bits are the place in the ring
+        position = memory.atom_add(stripe, "head", n)
+        units = int(memory.stripes["mask"][stripe]) + 1
+        room = int(memory.stripes["limit"][stripe]) - position & U32
+        at = position & units - 1
+        # granted: the host has freed these units, and they do not wrap around the ring's edge
+        if n <= room <= units and at + n <= units:
+            break
+        # refused: say that these units stay unused, try the reserve once, then count the thread as lost
+        memory.atom_add(stripe, "skipped", n)
+        if stripe == reserve:
+            memory.atom_add(own, "lost", 1)
+            return None
+        stripe = reserve
+    base = int(memory.stripes["base"][stripe]) + at * layout.UNIT
+    memory.store(base, _begin(thread, epoch, position, stripe, start))
+    return Slab(memory, base, thread.log2_records, bool(thread.flags & layout.FLAG_STOP))
+
+
+def _begin(thread: Thread, epoch: int, position: int, stripe: int, start: Anchor) -> np.ndarray:
+    """Words 0..23 of the header. The end's words stay as the host cleared them: zero."""
+    header = np.zeros(1, layout.HEADER)
+    (cx, cy, cz), (gx, gy, gz), (tx, ty, tz) = thread.ctaid, thread.nctaid, thread.ntid
+    header["magic"], header["epoch"] = layout.HEADER_WORD, epoch
+    header["kernel"], header["grid_id"] = thread.kernel, thread.grid_id
+    header["ctaid_x"], header["ctaid_yz"] = cx, cy | cz << 16
+    header["nctaid_x"], header["nctaid_yz"] = gx, gy | gz << 16
+    header["ntid"] = tx - 1 | ty - 1 << 10 | tz - 1 << 20
+    header["place"] = (
+        thread.lane
+        | thread.warp << layout.WARP_SHIFT
+        | thread.log2_records << layout.LOG2_SHIFT
+        | thread.flags << layout.FLAG_SHIFT
+        | thread.smid << layout.SMID_SHIFT
+    )
+    header["position"], header["stripe"] = position, stripe
+    header["start_clock"], header["start_time"], header["start_width"] = start.clock, start.time, start.width
+    words = header.view(np.uint32).reshape(1, -1)
+    header["check"] = layout.header_check(words)
+    return words[0, :24]
+
+
+@dataclass
+class Slab:
+    """A thread's claimed memory and its cursor: the only state that a record needs."""
+
+    memory: Memory
+    base: int
+    log2_records: int
+    stop: bool
+    off: int = 0  # bytes, never wraps back: off / 16 is the count of all records
+
+    def store(self, name: str, kind: Kind, start: int, end: int, value: int | None = None) -> None:
+        """One record. Clocks are 64-bit ticks; a record without a value carries the end's high word."""
+        capacity = layout.RECORD_BYTES << self.log2_records
+        words = (start & U32, layout.record_id(name, kind), end & U32, end >> 32 if value is None else value)
+        # ring: the mask wraps, the oldest goes. stop: a full slab takes nothing more. Both count.
+        if not self.stop or self.off < capacity:
+            at = self.base + layout.HEADER_BYTES + (self.off & capacity - 1)
+            self.memory.store(at, np.array(words, np.uint32))
+        self.off += layout.RECORD_BYTES
+
+    def leave(self, end: Anchor) -> None:
+        """Write the header's end: from here the host may take the slab."""
+        count = self.off // layout.RECORD_BYTES
+        words = np.array(
+            [
+                *(end.clock & U32, end.clock >> 32, end.time & U32, end.time >> 32),
+                *(end.width, count, 0, layout.DONE_WORD ^ count ^ end.clock & U32),
+            ],
+            np.uint32,
+        )
+        self.memory.store(self.base + 24 * 4, words)

@@ -1,0 +1,235 @@
+"""The warp that a simulated kernel is called with: its place, its time, its lanes, and its marks.
+
+    def kernel(warp, n):
+        with kscope.region("load", value=warp.index):
+            warp.work(400)                          # cycles
+        warp.sync()
+
+What lives here: the user's handle, and how a mark becomes steps of the protocol. What does not: those
+steps (protocol.py), pairing (nesting.py), scheduling (block.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from kscope.errors import UsageError
+from kscope.layout import FLAG_LANES, Kind
+from kscope.marks import Mark
+from kscope.strategies import AllThreads, Strategy, parse_strategy
+
+from .block import Block, Strand, Trapped
+from .machine import READ_CYCLES, Machine
+from .memory import U32, Memory
+from .module import Module
+from .nesting import Nesting
+from .protocol import Anchor, Slab, Thread, claim
+from .values import words
+
+Lanes = int | Iterable[int] | Callable[[int], bool]
+
+_running = threading.local()
+
+
+def current() -> Warp | None:
+    """The warp that this thread of the host is running, None outside of a kernel."""
+    warp: Warp | None = getattr(_running, "warp", None)
+    return warp
+
+
+@dataclass
+class _Lane:
+    """What a recording lane keeps in registers: its slab, and the open regions' starts and values."""
+
+    slab: Slab | None
+    starts: dict[str, list[tuple[int, int | None]]] = field(default_factory=dict)
+
+
+class Warp:
+    """One warp of a simulated kernel.
+
+    block, grid, threads: block index, grid and block dimensions, (x, y, z) each. index: warp of the
+    block (linear thread id / 32). smid: its SM. role: the name given in launch(roles=...), or None.
+    shared: a dict that all warps of the block see. random: its own random numbers, fixed by the seed.
+    """
+
+    def __init__(
+        self, thread: Thread, kernel: str, machine: Machine, block: Block, memory: Memory | None,
+        module: Module | None, role: str | None, random: Random, now: int,
+    ) -> None:  # fmt: skip
+        self.block, self.grid, self.threads = thread.ctaid, thread.nctaid, thread.ntid
+        self.index, self.smid, self.role, self.random = thread.warp, thread.smid, role, random
+        self.shared = block.shared
+        self.kernel, self._thread, self._machine, self._memory, self._module = kernel, thread, machine, memory, module
+        self._block, self._turn = block, 0
+        size = thread.ntid[0] * thread.ntid[1] * thread.ntid[2]
+        self._active = (1 << min(32, size - 32 * thread.warp)) - 1  # a partial warp has fewer lanes
+        self._left = 0
+        self._nesting = Nesting(kernel, thread.warp)
+        self._lanes: dict[int, _Lane] = {}
+        self.strand = Strand(lambda: None, now)
+
+    # place
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The lanes that are active here."""
+        return tuple(lane for lane in range(32) if self._active >> lane & 1)
+
+    def thread(self, lane: int) -> tuple[int, int, int]:
+        """threadIdx of a lane."""
+        linear, (nx, ny, _) = 32 * self.index + lane, self.threads
+        return linear % nx, linear // nx % ny, linear // (nx * ny)
+
+    # time
+
+    @property
+    def now(self) -> int:
+        """Cycles that the SM has counted since the machine was switched on."""
+        return self.strand.now
+
+    def work(self, cycles: int) -> None:
+        """Be busy. Nothing happens, and no time passes, where no lane is active."""
+        if self._active:
+            self.strand.now += max(0, cycles)
+
+    def sync(self) -> None:
+        """__syncthreads: go on when every warp of the block is here or has left."""
+        self._turn += 1
+        self._block.sync(self.strand, self._turn - 1)
+
+    def arrive(self, event: Hashable) -> None:
+        """Say that an event of this block has happened, once more."""
+        self._block.arrive(self.strand, event)
+
+    def wait(self, event: Hashable, arrivals: int = 1) -> None:
+        """Go on when the event has happened that many times since the block began."""
+        self._block.wait(self.strand, event, arrivals)
+
+    # lanes
+
+    @contextmanager
+    def where(self, lanes: Lanes) -> Iterator[None]:
+        """A divergent branch: inside, only those of the active lanes are active. `lanes` is a bit mask,
+        lane numbers, or a function of the lane. A branch that no lane takes passes no time, leaves no marks."""
+        before, self._active = self._active, self._active & _mask(lanes)
+        try:
+            yield
+        finally:
+            self._active = before & ~self._left
+
+    def leave(self, lanes: Lanes = U32) -> None:
+        """Early return of those of the active lanes; the kernel goes on for the others."""
+        leaving = self._active & _mask(lanes)
+        self._nesting.at_return(leaving if self._memory is not None else 0)
+        if leaving and self._memory is not None and self._lanes:
+            end = self._anchor()
+            for lane, state in self._lanes.items():
+                if leaving >> lane & 1 and state.slab is not None:
+                    state.slab.leave(end)
+        self._left |= leaving
+        self._active &= ~leaving
+
+    def trap(self) -> None:
+        """The warp stops here and never finishes: its slabs stay open."""
+        raise Trapped
+
+    # what the launch does with it
+
+    def run(self, kernel: Callable[..., object], args: tuple[Any, ...]) -> None:
+        """The kernel's entry, body, and return."""
+        _running.warp = self
+        try:
+            self._entry()
+            kernel(self, *args)
+            self.leave()
+        except Trapped:
+            self._active = 0
+        finally:
+            _running.warp = None
+
+    def _entry(self) -> None:
+        if self._memory is None or self._module is None:
+            return
+        self._start = self._anchor()
+        self._epoch = int(self._memory.gate["epoch"])
+        for lane in self.lanes:
+            if self._module.recording.strategy.records(self.index, lane):
+                self._lane(lane, isinstance(self._module.recording.strategy, AllThreads))
+
+    def _lane(self, lane: int, every: bool = False) -> _Lane:
+        """A recording lane. One that only a region's own strategy chooses claims when it gets there."""
+        if lane not in self._lanes:
+            assert self._memory is not None
+            flags = self._thread.flags | (FLAG_LANES if every else 0)
+            thread = replace(self._thread, lane=lane, flags=flags)
+            self._lanes[lane] = _Lane(claim(self._memory, thread, self._epoch, self._start))
+        return self._lanes[lane]
+
+    # clocks
+
+    def _clock(self) -> int:
+        value = self._machine.clock64(self.smid, self.now)
+        self.strand.now += READ_CYCLES
+        return value
+
+    def _globaltimer(self) -> int:
+        value = self._machine.globaltimer(self._machine.ns(self.smid, self.now))
+        self.strand.now += READ_CYCLES
+        return value
+
+    def _tick(self) -> int:
+        assert self._module is not None
+        return self._globaltimer() if self._module.recording.clock == "globaltimer" else self._clock()
+
+    def _anchor(self) -> Anchor:
+        clock, time = self._clock(), self._globaltimer()
+        return Anchor(clock, time, self._clock() - clock & U32)
+
+    # marks
+
+    def mark(self, mark: Mark, value: Any) -> None:
+        """What one mark does in the active lanes; nothing where the kernel was launched plain."""
+        if self._module is None or not self._active:
+            return
+        kind, bits = (None, None) if value is None else words(mark.name, value)
+        self._module.note(mark.name, kind)
+        # pairing is checked in every lane, also in those that do not record
+        if mark.act == "enter":
+            self._nesting.enter(mark.name, self._active, explicit=mark.how == "call")
+        elif mark.act == "exit":
+            self._nesting.exit(mark.name, self._active)
+        tick = self._tick()  # one read, by all lanes at once
+        strategy = self._module.recording.strategy if mark.strategy is None else parse_strategy(mark.strategy)
+        for lane in self.lanes:
+            if strategy.records(self.index, lane):
+                self._record(lane, strategy, mark, tick, None if bits is None else bits[lane])
+
+    def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: int | None) -> None:
+        lane = self._lane(number, isinstance(strategy, AllThreads))
+        if mark.act == "enter":
+            # enter: one clock read into a register; memory is not touched
+            lane.starts.setdefault(mark.name, []).append((tick, value))
+        elif mark.act == "exit":
+            # exit: one clock read, then the whole record at once
+            starts = lane.starts.get(mark.name)
+            if not starts:
+                raise UsageError(f"region {mark.name!r} is left with a strategy that it was not entered with")
+            start, value = starts.pop()
+            if lane.slab is not None:
+                lane.slab.store(mark.name, Kind.SPAN if value is None else Kind.SPAN_VALUE, start, tick, value)
+        elif lane.slab is not None:
+            instant = Kind.INSTANT if value is None else Kind.INSTANT_VALUE
+            lane.slab.store(mark.name, Kind.COUNTER if mark.act == "counter" else instant, tick, tick, value)
+
+
+def _mask(lanes: Lanes) -> int:
+    if isinstance(lanes, int):
+        return lanes & U32
+    chosen = filter(lanes, range(32)) if callable(lanes) else lanes
+    return sum(1 << lane for lane in set(chosen) if 0 <= lane < 32)

@@ -20,7 +20,7 @@ from .errors import MissingError, UsageError
 if TYPE_CHECKING:
     from .capture import DeviceCapture, Problem
     from .marks import Mark
-    from .plan import Recording
+    from .recording import Recording
     from .sampling import Sampling
 
 GROUP = "kscope.frontends"
@@ -73,6 +73,10 @@ class Backend(ABC):
     @abstractmethod
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
         """Everything recorded under the armed epoch so far, per device; wait=True synchronises first."""
+
+    @abstractmethod
+    def modules(self) -> tuple[ModuleMeta, ...]:
+        """Every prepared module whose kernels may have recorded, those unloaded since included."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,94 @@
+"""A kernel -> one Python generator function.
+
+The function runs one thread and pauses (`yield`) before every access to memory that other threads
+see. Registers start as garbage that the caller chooses, as on a GPU. What lives here: control flow. What does
+not: the meaning of instructions (ops.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from kscope.marks import Mark
+
+from .memory import FaultError
+from .ops import PAUSE, Ops, permute
+from .parser import Instr, Kernel, Name, PtxError
+
+FUEL = 1_000_000
+"""Taken branches after which a thread is taken to hang."""
+
+ThreadBody = Callable[[Any, Any, dict[str, int], int], Generator[None, None, None]]
+
+
+def python_of(kernel: Kernel) -> str:
+    """The Python source of `kernel`: a dispatch over its blocks, which fall into one another."""
+    ops, lines = Ops(), []
+    widths = _registers(kernel)
+    for py, width in widths.items():
+        lines.append(f"    {py} = g & {(1 << width) - 1}")
+    lines += [f"    fuel = {FUEL}", "    pc = 0", "    while True:"]
+    for number, block in enumerate(kernel.blocks):
+        lines.append(f"        if pc == {number}:")
+        for instr in block:
+            lines += [f"            {line}" for line in _guarded(ops, instr)]
+        lines.append(f"            pc = {number + 1}")
+    lines += [f"        if pc == {len(kernel.blocks)}:", "            return"]
+    return "\n".join(["def run(t, m, A, g):", *lines, "    yield"])
+
+
+def compile_kernel(kernel: Kernel) -> ThreadBody:
+    """The kernel as a function (thread, memory, addresses of symbols, garbage) -> generator."""
+    names: dict[str, Any] = {"FaultError": FaultError, "permute": permute, "Mark": Mark}
+    exec(compile(python_of(kernel), f"<ptx {kernel.name}>", "exec"), names)
+    body: ThreadBody = names["run"]
+    return body
+
+
+def _registers(kernel: Kernel) -> dict[str, int]:
+    """Python name -> width of every register that the kernel declares or uses."""
+    found: dict[str, int] = {}
+    for block in kernel.blocks:
+        for instr in block:
+            for arg in (*instr.args, instr.guard):
+                _collect(arg, found)
+    return found
+
+
+def _collect(arg: Any, found: dict[str, int]) -> None:
+    if hasattr(arg, "py"):
+        found[arg.py] = arg.bits
+    for part in ("items", "base", "first", "second"):
+        inner = getattr(arg, part, ())
+        for item in inner if isinstance(inner, tuple) else (inner,):
+            _collect(item, found)
+
+
+def _guarded(ops: Ops, instr: Instr) -> list[str]:
+    body = [f"# {instr.line}: {instr.text}", *_body(ops, instr)]
+    if instr.op[0] in PAUSE and not {"const", "param"} & set(instr.op):
+        body.insert(1, "yield")
+    if instr.guard is None:
+        return body
+    sign = "not " if instr.guard.negated else ""
+    return [f"if {sign}{instr.guard.py}:", *(f"    {line}" for line in body), "    pass"]
+
+
+def _body(ops: Ops, instr: Instr) -> list[str]:
+    if instr.op[0] == "bra":
+        (target,) = instr.args
+        number = instr.scope.label(target.name) if isinstance(target, Name) else None
+        if number is None:
+            raise PtxError(instr.line, f"no such label in scope: {instr.text}")
+        return [
+            "fuel -= 1",
+            f"if fuel < 0: raise FaultError('line {instr.line}: the thread hangs')",
+            f"pc = {number}",
+            "continue",
+        ]
+    if instr.op[0] in ("ret", "exit"):
+        return ["return"]
+    if instr.op[0] == "trap":
+        return [f"raise FaultError('line {instr.line}: trap')"]
+    return ops.statements(instr)

@@ -62,6 +62,9 @@ class Backend(ABC):
     def module_loaded(self, module: int) -> None:
         """A module was loaded on the current device: arm it if it was prepared. Safe inside graph capture."""
 
+    def module_unloaded(self, module: int) -> None:
+        """A module is about to be unloaded: its addresses may mean something else afterwards."""
+
     @abstractmethod
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
         """Start recording: allocate pools on first use, write every gate."""

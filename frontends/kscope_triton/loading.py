@@ -1,14 +1,19 @@
-"""Loaded kernels: tell the runtime about each module, once.
+"""Loaded kernels: tell the runtime about each module once, and notice launches that record nothing.
 
 What lives here: Triton's load, unload and launch hooks. What does not: driver calls (the runtime).
+
+A kernel object that was compiled and loaded before enable() (kept from a warm-up, say) is plain, and
+Triton launches it as it is. The launch hook sees its function handle, which the load hook never saw.
 """
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import triton
 from triton import knobs
+from triton.compiler import CompiledKernel
 
 from kscope import frontends
 from kscope.capture import Problem
@@ -18,29 +23,80 @@ _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_
 
 
 class Loading:
-    """The hooks on modules, while recording is enabled."""
+    """The hooks on modules and launches, while recording is enabled."""
 
     def __init__(self) -> None:
-        self._prepared: set[int] = set()  # function handles
-        self._plain: dict[int, str] = {}  # function handle -> kernel, launched though compiled plain
+        self._seen: set[Any] = set()  # handles of the functions loaded while enabled
+        self._plain: dict[Any, str] = {}  # handle -> name of the kernels launched though loaded before
+        self._hooks = {_LOAD: self._loaded, _UNLOAD: self._unloaded, _LAUNCH: self._launched}
 
     @property
     def problems(self) -> list[Problem]:
-        """Kernels with no marks compiled in that were launched nevertheless."""
-        return []
+        """Kernels that use kscope and were launched as they had been compiled before."""
+        names = [name for handle, name in self._plain.items() if _uses_kscope(handle)]
+        return [
+            Problem(
+                "plain",
+                f"kernel {name} was compiled and loaded before recording was enabled, and launched as it was: its "
+                "regions are not recorded; compile it after kscope.enable(), or launch it through its jit function",
+            )
+            for name in sorted(set(names))
+        ]
 
     def check(self) -> None:
-        """Raises UnsupportedError naming the hook that this Triton lacks."""
+        """Raises UnsupportedError naming the hook that this Triton lacks (only unloading may be missing: 3.6)."""
         for point in (_LOAD, _LAUNCH):
-            if not hasattr(knobs.runtime, point):
-                raise UnsupportedError(f"triton {triton.__version__} has no runtime.{point}, which kscope needs")
+            if not hasattr(getattr(knobs.runtime, point, None), "add"):
+                raise UnsupportedError(
+                    f"triton {triton.__version__} has no knobs.runtime.{point} to add to, which kscope needs to find "
+                    "loaded kernels; kscope doctor lists the versions that work"
+                )
 
     def install(self) -> None:
         """Idempotent: Triton's hook chains hold a hook once."""
-        knobs.runtime.kernel_load_end_hook.add(self._loaded)
+        self._plain.clear()
+        for point, hook in self._hooks.items():
+            if hasattr(knobs.runtime, point):
+                getattr(knobs.runtime, point).add(hook)
 
     def remove(self) -> None:
-        knobs.runtime.kernel_load_end_hook.remove(self._loaded)
+        """Inverse of install()."""
+        for point, hook in self._hooks.items():
+            if hasattr(knobs.runtime, point):
+                getattr(knobs.runtime, point).remove(hook)
 
-    def _loaded(self, module: Any, function: Any, name: str, metadata_group: dict[str, str], hash: str) -> None:  # noqa: A002
+    def _loaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:  # noqa: A002
+        self._seen.add(function)
         frontends.backend("cuda").module_loaded(module)
+
+    def _unloaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:  # noqa: A002
+        self._seen.discard(function)
+        self._plain.pop(function, None)
+        frontends.backend("cuda").module_unloaded(module)
+
+    def _launched(self, metadata: Any) -> None:
+        launch = metadata.data  # not .get(): that would compute what the kernel's author says of its launch
+        if launch["function"] not in self._seen:
+            self._plain.setdefault(launch["function"], launch["name"])
+
+
+def _uses_kscope(handle: Any) -> bool:
+    """Whether the kernel of this handle has marks in its source; True when it cannot be known."""
+    for kernel in gc.get_objects():
+        if type(kernel) is CompiledKernel and kernel.function == handle:
+            jit = getattr(kernel.src, "fn", None)
+            return jit is None or _has_marks(jit, set())
+    return True
+
+
+def _has_marks(jit: Any, visited: set[int]) -> bool:
+    if id(jit) in visited:
+        return False
+    visited.add(id(jit))
+    names = {name for name in jit.fn.__code__.co_names if name in jit.fn.__globals__}
+    for value in (jit.fn.__globals__[name] for name in names):
+        if getattr(value, "__name__", "").split(".")[0] == "kscope" or getattr(value, "__module__", "").startswith("kscope"):
+            return True
+        if hasattr(value, "cache_key") and hasattr(value, "fn") and _has_marks(value, visited):
+            return True
+    return False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from .capture import DeviceCapture, Problem
+    from .capture import DeviceCapture, ModuleMeta, Problem
     from .marks import Mark
     from .recording import Recording
     from .sampling import Sampling

@@ -86,12 +86,13 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
 
     def enter(self, value: Any = None, *, _semantic: Any = None) -> None:
         """Begin the scope where a `with` does not fit."""
-        _place("enter", self.name, self._spec, "call", self._value if value is None else value, _semantic or self._context)
+        _place(
+            "enter", self.name, self._spec, "call", self._value if value is None else value, _semantic or self._context
+        )
 
     def exit(self, *, _semantic: Any = None) -> None:
         """End the scope that enter() began."""
         _place("exit", self.name, self._spec, "call", None, _semantic or self._context)
-
 
     def pin(self, value: Any, *, _semantic: Any = None) -> None:
         """Keep the computation of `value` before this point of the scope: compilers move pure arithmetic
@@ -114,4 +115,4 @@ def counter(name: Any, value: Any, *, strategy: Strategy | None = None, _semanti
 
 
 for _builtin in (instant, counter, scope.enter, scope.exit, scope.pin):
-    _builtin.__triton_builtin__ = True  # type: ignore[attr-defined]  # read by the compiler's call protocol
+    vars(_builtin)["__triton_builtin__"] = True  # read by the compiler's call protocol

@@ -7,29 +7,39 @@ not: the kernel's run. A GPU frontend knows the names before the kernel runs; he
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CellType, CodeType, FunctionType
+from typing import Any
 
-from kscope import layout
+from kscope import layout, regions
 from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import UsageError
-from kscope.marks import ValueType
+from kscope.marks import Mark, ValueType
 from kscope.recording import AUTO_RECORDS, Recording, log2_records
 
-_OURS = (str(Path(layout.__file__).parent), str(Path(__file__).parent))
+_OURS = {regions.__file__, *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend"))}
+_MARKS = (regions.region, regions.scope, regions.instant, regions.counter)
+_WORDS = {word.__name__ for word in _MARKS}
 
 
 class Module:
-    """A kernel function together with the Recording that it was prepared for."""
+    """A kernel function together with the Recording that it was prepared for.
+
+    marked: whether its code, or that of a function it names, has marks: then every warp of the
+    recording's strategy claims at its entry. One that was overlooked claims at its first mark.
+    """
 
     def __init__(self, name: str, kernel: Callable[..., object], recording: Recording) -> None:
         self.name, self.recording = name, recording
         records = AUTO_RECORDS if recording.records == "auto" else recording.records
         self.log2_records = log2_records(records)
-        code = getattr(kernel, "__code__", None)
-        text = f"{getattr(kernel, '__module__', '')} {name} {recording.tag()} {self.log2_records}".encode()
-        self.id = layout.kernel_hash(text + (code.co_code if code is not None else b""))
-        self._regions: dict[str, RegionMeta] = {}
+        self.marked = any(_places_marks(function) for function in _functions(kernel))
+        code = b"".join(function.__code__.co_code for function in _functions(kernel))
+        text = f"{getattr(kernel, '__module__', '')} {name} {recording.tag()} {self.log2_records} "
+        self.id = layout.kernel_hash(text.encode() + code)
+        self._types: dict[tuple[str, str], ValueType | None] = {}
+        self._where: dict[str, str | None] = {}
 
     @property
     def flags(self) -> int:
@@ -37,36 +47,76 @@ class Module:
         timer = layout.FLAG_GLOBALTIMER if self.recording.clock == "globaltimer" else 0
         return timer | (layout.FLAG_STOP if self.recording.fill == "stop" else 0)
 
-    def note(self, name: str, kind: ValueType | None) -> None:
-        """A mark was met. Raises UsageError where a name's values have two types."""
-        known = self._regions.get(name)
-        if known is None:
-            self._regions[name] = RegionMeta(name, kind, _caller())
-        elif known.type is None and kind is not None:
-            self._regions[name] = RegionMeta(name, kind, known.where)
-        elif kind is not None and kind != known.type:
+    def note(self, mark: Mark, kind: ValueType | None) -> None:
+        """A mark was met. Raises UsageError where values of one name have two types, or two names one hash."""
+        if mark.name not in self._where:
+            twin = next((n for n in self._where if layout.name_hash(n) == layout.name_hash(mark.name)), None)
+            if twin is not None:
+                raise UsageError(f"the names {twin!r} and {mark.name!r} have the same 28-bit hash: rename one of them")
+            self._where[mark.name] = _caller()
+        if mark.act == "exit":
+            return
+        sort = "" if mark.act == "enter" else mark.act
+        known = self._types.setdefault((mark.name, sort), kind)
+        if known != kind:
             raise UsageError(
-                f"kernel {self.name!r}: {name!r} has values of type {known.type} and {kind}; "
-                "give one of them another name, or convert it"
+                f"kernel {self.name}: {mark.name!r} has a value of type {kind or 'none'} at one place and "
+                f"{known or 'none'} at another; give it one type everywhere, or use two names"
             )
 
     def meta(self) -> ModuleMeta:
         """The module's metadata, with the names that were met so far."""
+        types = {name: kind for (name, _), kind in reversed(self._types.items()) if kind}
         return ModuleMeta(
             frontend="sim",
             kernels=(KernelMeta(self.name, self.id, self.log2_records),),
-            regions=tuple(sorted(self._regions.values(), key=lambda region: region.name)),
+            regions=tuple(RegionMeta(name, types.get(name), self._where[name]) for name in sorted(self._where)),
             clock=self.recording.clock,
             fill=self.recording.fill,
             strategy=self.recording.strategy.spec,
         )
 
 
+def _functions(kernel: Callable[..., object]) -> Iterator[FunctionType]:
+    """The kernel and every Python function that it names, directly or through others."""
+    seen: set[int] = set()
+    work: list[Any] = [kernel]
+    while work:
+        function = work.pop()
+        if not isinstance(function, FunctionType) or id(function) in seen or _is_ours(function.__code__):
+            continue
+        seen.add(id(function))
+        yield function
+        work += _named(function)
+
+
+def _named(function: FunctionType) -> Iterator[Any]:
+    for code in _nested(function.__code__):
+        yield from (function.__globals__.get(name) for name in code.co_names)
+    yield from (cell.cell_contents for cell in function.__closure__ or () if cell != CellType())
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def _places_marks(function: FunctionType) -> bool:
+    words = {name for code in _nested(function.__code__) for name in code.co_names}
+    return bool(words & _WORDS) or any(
+        isinstance(thing, regions.scope) or any(thing is word for word in _MARKS) for thing in _named(function)
+    )
+
+
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename in _OURS
+
+
 def _caller() -> str | None:
     """file:line of the user's code that placed the mark."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
-        if frame.f_back is None:
-            return None
+    while frame.f_back is not None and _is_ours(frame.f_code):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -18,20 +18,20 @@ _TYPES: dict[str, ValueType] = {"int32": "i32", "uint32": "u32", "float32": "f32
 def words(name: str, value: Any) -> tuple[ValueType, list[int]]:
     """A value's type, and its bits in each of 32 lanes.
 
-    int is i32, float is f32; np.int32, np.uint32, np.float32 say it themselves; an array of shape
-    (32,) of those gives every lane its own. Raises UsageError for anything else.
+    An int is i32, above 2^31 - 1 u32; a float is f32. np.int32, np.uint32 and np.float32 say it
+    themselves; an array of shape (32,) of those gives every lane its own. Raises UsageError for anything else.
     """
-    if isinstance(value, (int, np.bool_)) and not -(1 << 31) <= int(value) < 1 << 31:
-        raise UsageError(f"value={value!r} of {name!r} does not fit 32 bits: shorten it, or pass np.uint32(...)")
-    if isinstance(value, (bool, int, np.bool_)):
-        value = np.int32(int(value))
+    if type(value) is int:
+        if not -(1 << 31) <= value < 1 << 32:
+            raise UsageError(f"value={value} of {name!r} needs more than 32 bits: pass value & 0xFFFFFFFF")
+        value = np.int32(value) if value < 1 << 31 else np.uint32(value)
     elif type(value) is float:
         value = np.float32(value)
     shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
     if shape not in ((), (32,)) or dtype not in _TYPES:
         raise UsageError(
-            f"value={value!r} of {name!r}: expected an int, a float, np.int32, np.uint32 or np.float32, "
-            "or 32 of those in an array, one per lane"
+            f"value={value!r} of {name!r}: a record holds 32 bits; pass an int, a float, np.int32, np.uint32 "
+            "or np.float32, or 32 of those in an array, one per lane"
         )
     bits = np.broadcast_to(np.asarray(value).view(np.uint32), 32)
     return _TYPES[dtype], bits.tolist()

@@ -158,6 +158,8 @@ class Warp:
             return
         self._start = self._anchor()
         self._epoch = int(self._memory.gate["epoch"])
+        if not self._module.marked:
+            return
         for lane in self.lanes:
             if self._module.recording.strategy.records(self.index, lane):
                 self._lane(lane, isinstance(self._module.recording.strategy, AllThreads))
@@ -195,10 +197,10 @@ class Warp:
 
     def mark(self, mark: Mark, value: Any) -> None:
         """What one mark does in the active lanes; nothing where the kernel was launched plain."""
-        if self._module is None or not self._active:
+        if self._module is None or not self._active or mark.act == "pin":  # nothing moves here: nothing to pin
             return
         kind, bits = (None, None) if value is None else words(mark.name, value)
-        self._module.note(mark.name, kind)
+        self._module.note(mark, kind)
         # pairing is checked in every lane, also in those that do not record
         if mark.act == "enter":
             self._nesting.enter(mark.name, self._active, explicit=mark.how == "call")

@@ -1,0 +1,90 @@
+"""kscope shows what happens inside a GPU kernel: marks in the kernel, one exact timeline out.
+
+Everything a user needs stands here, and is loaded when it is first used: `import kscope` imports no
+DSL, no driver and no decoder. KSCOPE=1 in the environment prepares at import, as kscope.enable() does.
+What lives here: the list of public names and where they live. What does not: any of them.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .capture import Capture as Capture
+    from .capture import load as load
+    from .errors import DriverError as DriverError
+    from .errors import FormatError as FormatError
+    from .errors import KscopeError as KscopeError
+    from .errors import MissingError as MissingError
+    from .errors import PairingError as PairingError
+    from .errors import UnsupportedError as UnsupportedError
+    from .errors import UsageError as UsageError
+    from .regions import counter as counter
+    from .regions import instant as instant
+    from .regions import region as region
+    from .regions import scope as scope
+    from .session import disable as disable
+    from .session import enable as enable
+    from .session import profile as profile
+    from .strategies import AllThreads as AllThreads
+    from .strategies import Elected as Elected
+    from .strategies import Lane0Warp0 as Lane0Warp0
+    from .strategies import TargetWarp as TargetWarp
+    from .trace import Trace as Trace
+    from .trace import decode as decode
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AllThreads",
+    "Capture",
+    "DriverError",
+    "Elected",
+    "FormatError",
+    "KscopeError",
+    "Lane0Warp0",
+    "MissingError",
+    "PairingError",
+    "TargetWarp",
+    "Trace",
+    "UnsupportedError",
+    "UsageError",
+    "__version__",
+    "counter",
+    "decode",
+    "disable",
+    "enable",
+    "instant",
+    "load",
+    "profile",
+    "region",
+    "scope",
+]
+
+_HOME = {
+    **dict.fromkeys(("Capture", "load"), "capture"),
+    **dict.fromkeys(("counter", "instant", "region", "scope"), "regions"),
+    **dict.fromkeys(("disable", "enable", "profile"), "session"),
+    **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "strategies"),
+    **dict.fromkeys(("Trace", "decode"), "trace"),
+    **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name on first use (PEP 562); afterwards it is a plain attribute of the module."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'kscope' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}")
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if os.environ.get("KSCOPE", "0") not in ("", "0"):
+    __getattr__("enable")()

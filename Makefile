@@ -1,0 +1,56 @@
+# The commands of the README. Each sets up what it needs from nothing, in .venv (and .venv36), and runs.
+
+PYTHON ?= python3
+ON_PATH := PYTHONPATH=.:frontends:runtime:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
+CACHE := $(CURDIR)/.cache
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all gpu lint types bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+# A venv is current when its stamp is newer than what it was made from.
+.venv/.base: pyproject.toml
+	@.ci/venv .venv $(PYTHON)
+	.venv/bin/pip install -q -e .
+	@touch $@
+
+.venv/.test: .venv/.base .ci/test.txt
+	.venv/bin/pip install -q -r .ci/test.txt "triton==3.9.0"
+	@touch $@
+
+.venv/.torch: .venv/.test
+	.venv/bin/pip install -q "torch==2.13.0"
+	@touch $@
+
+.venv36/.test: pyproject.toml .ci/test.txt
+	@.ci/venv .venv36 $(PYTHON)
+	.venv36/bin/pip install -q -e . -r .ci/test.txt "triton==3.6.0"
+	@touch $@
+
+demo: .venv/.base  ## record and show a kernel: on the GPU where there is one, else simulated
+	.venv/bin/kscope demo
+
+test: .venv/.test  ## the fast set, no GPU needed
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -n 2 -m "not slow and not gpu" tests
+
+test-all: .venv/.test .venv/.torch .venv36/.test  ## everything that needs no GPU, under Triton 3.9 and 3.6
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest -n 2 -m "not gpu" tests
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.6 .venv36/bin/python -m pytest -n 2 -m "not gpu" tests/unit/triton tests/contract
+
+gpu:  ## the device tests, with the plain python3 and what it has
+	$(ON_PATH) $(PYTHON) -m pytest -rA --durations=10 tests/gpu tests/contract
+
+lint: .venv/.test  ## ruff
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: .venv/.test  ## mypy --strict and pyright
+	.venv/bin/mypy
+	.venv/bin/pyright
+
+bench: .venv/.test  ## how fast the host part is: decode and export
+	$(ON_PATH) .venv/bin/python bench/host.py
+
+clean:  ## venvs, caches and builds
+	rm -rf .venv .venv36 .cache build dist *.egg-info

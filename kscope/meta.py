@@ -83,7 +83,7 @@ def problems_to_list(problems: tuple[Problem, ...]) -> list[list[Any]]:
 def problems_from_list(data: object) -> tuple[Problem, ...]:
     """Inverse of problems_to_list(). Raises FormatError."""
     return tuple(
-        Problem(_text("problem's kind", kind), _text("problem's text", text), _number("problem's count", count, 0, _U64))
+        Problem(_text("kind", kind), _text("text", text), _number("count", count, 0, _U64))
         for kind, text, count in _rows("problems", data, 3)
     )
 

@@ -171,7 +171,8 @@ def claim(kernel: Kernel) -> str:
         f"\tmad.wide.u32 ks_base, ks_x, {layout.UNIT}, ks_ring;\n"
         f"{_header(kernel)}"
         f"\tadd.u64 ks_base, ks_base, {layout.HEADER_BYTES};\n"
-        f"KS_DONE:\n\t{off} }}\n"
+        "KS_DONE:\n\tbar.warp.sync 0xffffffff;\n"  # lanes that claimed and lanes that did not go on together
+        f"\t{off} }}\n"
     )
 
 
@@ -269,24 +270,24 @@ def point(kernel: Kernel, slot: Slot, value: str | None) -> str:
     return f"\t{clock(kernel, f'ks_s{slot.index}')} mov.b64 ks_e{slot.index}, ks_s{slot.index};{copy}\n"
 
 
-# on: ring[n & mask] = {start, id, end, value}; n += 1
+# if on: ring[n & mask] = {start, id, end, value}; n += 1
 def store(kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str) -> str:
     """The record: no branch, no atomic, one 16-byte store that cannot leave the slab."""
-    last = "ks_eh" if kind in (layout.Kind.SPAN, layout.Kind.INSTANT) else f"ks_v{slot.index}"
+    last = "0" if kind in (layout.Kind.SPAN, layout.Kind.INSTANT) else f"ks_v{slot.index}"
     guard, test = owner, ""
     if kernel.recording.fill == "stop":
         guard, test = "ks_q", f" .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, {kernel.mask + 1}, {owner};"
     count = "add.u32 ks_n, ks_n, 1;" if owner == "ks_on" else f"@{owner} add.u32 ks_n, ks_n, 1;"
     return (
-        f"\t{{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_sh, ks_el, ks_eh;{test}\n"
+        f"\t{{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;{test}\n"
         f"\tand.b32 ks_i, ks_n, {kernel.mask}; mad.wide.u32 ks_a, ks_i, {layout.RECORD_BYTES}, ks_base;\n"
-        f"\tmov.b64 {{ks_sl, ks_sh}}, ks_s{slot.index}; mov.b64 {{ks_el, ks_eh}}, ks_e{slot.index};\n"
+        f"\tcvt.u32.u64 ks_sl, ks_s{slot.index}; cvt.u32.u64 ks_el, ks_e{slot.index};\n"
         f"\t@{guard} st.global.v4.b32 [ks_a], {{ks_sl, {layout.record_id(slot.name, kind)}, ks_el, {last}}};\n"
         f"\t{count} }}\n"
     )
 
 
-# on: header.end = clock, globaltimer, clock, n, done
+# if on: header.end = clock, globaltimer, clock, n, done
 def finish() -> str:
     """Last text before the kernel is left: the end anchor, the count, the done word."""
     end, tail = layout.HEADER_BYTES - 96, layout.HEADER_BYTES - 112

@@ -15,13 +15,15 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 import triton
 from triton import knobs
+from triton.backends.nvidia import compiler as nvidia
 from triton.backends.nvidia.compiler import CUDABackend
 
-from kscope import meta, plan
+from kscope import fit, meta
 from kscope.capture import Problem
 from kscope.errors import UnsupportedError, UsageError
 from kscope.marks import Mark
@@ -44,9 +46,13 @@ class Pipeline:
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this Triton lacks."""
-        points = [(knobs.runtime, f"runtime.{_HOOK}"), (CUDABackend, "CUDABackend.hash")]
-        if not _HOOK_HAS_KEY:
-            points.append((knobs.compilation, "compilation.instrumentation_mode"))
+        points: list[tuple[Any, str]] = [
+            (knobs.runtime, f"knobs.runtime.{_HOOK}"),
+            (knobs.compilation, "knobs.compilation.instrumentation_mode"),
+            (CUDABackend, "CUDABackend.hash"),
+            (nvidia, "backends.nvidia.compiler.get_ptxas"),
+            (nvidia, "backends.nvidia.compiler.sm_arch_from_capability"),
+        ]
         for owner, point in points:
             if not hasattr(owner, point.rpartition(".")[2]):
                 raise UnsupportedError(
@@ -113,17 +119,17 @@ class Pipeline:
         inner = stages["ptx"]
 
         def ptx(source: Any, metadata: dict[str, Any]) -> str:
-            return self._lower(inner(source, metadata), metadata, recording, names)
+            text = inner(source, metadata)
+            lowered = fit.lower_to_fit(
+                text, recording, frontend="triton", measure=partial(_assemble, backend=backend, options=options)
+            )
+            self._report_removed(names - {region.name for region in lowered.meta.regions}, metadata)
+            if lowered.text is not text:
+                metadata["kscope"] = meta.to_json(lowered.meta).decode()
+            return lowered.text
 
         stages["ptx"] = ptx
         return None
-
-    def _lower(self, text: str, metadata: dict[str, Any], recording: Recording, names: set[str]) -> str:
-        lowered = plan.lower(text, recording, frontend="triton")
-        self._report_removed(names - {region.name for region in lowered.meta.regions}, metadata)
-        if lowered.text is not text:
-            metadata["kscope"] = meta.to_json(lowered.meta).decode()
-        return lowered.text
 
     def _report_removed(self, removed: set[str], metadata: dict[str, Any]) -> None:
         if not removed:
@@ -135,3 +141,12 @@ class Pipeline:
         )
         self.problems.append(Problem("removed", text, len(removed)))
         warnings.warn(f"kscope: {text}", stacklevel=2)
+
+
+def _assemble(text: str, backend: Any, options: Any) -> fit.Usage | None:
+    """What Triton's own assembler makes of the text, with the flags that decide registers."""
+    flags = [f"--gpu-name={nvidia.sm_arch_from_capability(backend.target.arch)}"]
+    flags += [] if options.enable_fp_fusion else ["--fmad=false"]
+    flags += ["--regAllocOptLevel=2"] if _HOOK_HAS_KEY else []
+    flags += (options.ptx_options or "").split()
+    return fit.assemble(text, nvidia.get_ptxas(backend.target.arch).path, tuple(flags))

@@ -126,9 +126,9 @@ class Slab:
     off: int = 0  # bytes, never wraps back: off / 16 is the count of all records
 
     def store(self, name: str, kind: Kind, start: int, end: int, value: int | None = None) -> None:
-        """One record. Clocks are 64-bit ticks; a record without a value carries the end's high word."""
+        """One record. Clocks are 64-bit ticks, of which the low words are kept."""
         capacity = layout.RECORD_BYTES << self.log2_records
-        words = (start & U32, layout.record_id(name, kind), end & U32, end >> 32 if value is None else value)
+        words = (start & U32, layout.record_id(name, kind), end & U32, 0 if value is None else value)
         # ring: the mask wraps, the oldest goes. stop: a full slab takes nothing more. Both count.
         if not self.stop or self.off < capacity:
             at = self.base + layout.HEADER_BYTES + (self.off & capacity - 1)

@@ -65,11 +65,11 @@ class Loading:
             if hasattr(knobs.runtime, point):
                 getattr(knobs.runtime, point).remove(hook)
 
-    def _loaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:  # noqa: A002
+    def _loaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
         self._seen.add(function)
         frontends.backend("cuda").module_loaded(module)
 
-    def _unloaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:  # noqa: A002
+    def _unloaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
         self._seen.discard(function)
         self._plain.pop(function, None)
         frontends.backend("cuda").module_unloaded(module)
@@ -95,7 +95,7 @@ def _has_marks(jit: Any, visited: set[int]) -> bool:
     visited.add(id(jit))
     names = {name for name in jit.fn.__code__.co_names if name in jit.fn.__globals__}
     for value in (jit.fn.__globals__[name] for name in names):
-        if getattr(value, "__name__", "").split(".")[0] == "kscope" or getattr(value, "__module__", "").startswith("kscope"):
+        if f"{getattr(value, '__module__', getattr(value, '__name__', ''))}.".startswith("kscope."):
             return True
         if hasattr(value, "cache_key") and hasattr(value, "fn") and _has_marks(value, visited):
             return True

@@ -30,7 +30,7 @@ from kscope.marks import Mark
 from kscope.recording import Recording
 
 _HOOK_HAS_KEY = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7)
-_HOOK = "add_stages_inspection_hook"
+_HOOK, _HASH = "add_stages_inspection_hook", "hash"
 
 
 class Pipeline:
@@ -75,7 +75,7 @@ class Pipeline:
             setattr(knobs.runtime, _HOOK, self)
         if self._backend_hash is None:
             self._backend_hash = original = CUDABackend.hash
-            CUDABackend.hash = lambda backend: original(backend) + self._tag
+            setattr(CUDABackend, _HASH, lambda backend: original(backend) + self._tag)
         if not _HOOK_HAS_KEY:
             knobs.compilation.instrumentation_mode = self._tag
 
@@ -88,7 +88,7 @@ class Pipeline:
             setattr(knobs.runtime, _HOOK, self._previous)
             self._previous = None
         if self._backend_hash is not None:
-            CUDABackend.hash = self._backend_hash
+            setattr(CUDABackend, _HASH, self._backend_hash)
             self._backend_hash = None
 
     def placed(self, mark: Mark) -> None:

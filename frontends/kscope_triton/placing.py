@@ -31,13 +31,13 @@ def place(mark: Mark, semantic: Any, value: Any) -> Mark:
     """Emit the mark at the builder's position; returns it as it was spelled. Raises UsageError."""
     builder = semantic.builder
     value = _unwrap(value)
+    operands: list[Any] = []
+    constraint = ""
     if mark.act == "pin":
         return _pin(mark, builder, value)
-    if value is None:
-        operands, constraint = [], ""
-    elif isinstance(value, (bool, int, float)):
-        mark, operands, constraint = _immediate(mark, value), [], ""
-    else:
+    if isinstance(value, (bool, int, float)):
+        mark = _immediate(mark, value)
+    elif value is not None:
         kind, constraint = _scalar(mark, value)
         mark, operands = replace(mark, type=kind, operand="$1"), [value.handle]
     if hasattr(builder, "create_threadwise_inline_asm"):
@@ -69,6 +69,10 @@ def _arch(builder: Any) -> int:
     return int(found[0]) if found else 0
 
 
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, tl.tensor)
+
+
 def _unwrap(value: Any) -> Any:
     return value.value if isinstance(value, tl.constexpr) else value
 
@@ -88,7 +92,7 @@ def _immediate(mark: Mark, value: bool | int | float) -> Mark:
 
 def _scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
     """Type and asm constraint of a run-time value."""
-    if not isinstance(value, tl.tensor):
+    if not _is_tensor(value):
         raise UsageError(_refusal(mark, f"a {type(value).__name__}", "one number"))
     if value.type.is_block():
         raise UsageError(_refusal(mark, f"a tensor of {value.type}", "one element, or a reduction such as tl.max(x)"))
@@ -107,8 +111,8 @@ def _refusal(mark: Mark, given: str, cure: str) -> str:
 
 def _pin(mark: Mark, builder: Any, value: Any) -> Mark:
     """One asm per 32 bits that a thread holds of the value."""
-    if not isinstance(value, tl.tensor) or value.dtype.is_ptr() or value.dtype.primitive_bitwidth not in (8, 16, 32):
-        given = value.dtype if isinstance(value, tl.tensor) else type(value).__name__
+    if not _is_tensor(value) or value.dtype.is_ptr() or value.dtype.primitive_bitwidth not in (8, 16, 32):
+        given = value.dtype if _is_tensor(value) else type(value).__name__
         raise UsageError(f"region({mark.name!r}).pin({given}): expected a tensor or scalar of 8, 16 or 32-bit elements")
     width = value.dtype.primitive_bitwidth
     word = tl.dtype(f"int{width}")

@@ -1,0 +1,175 @@
+"""The contract's kernels in the simulator: the definition that every other frontend is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from contract.programs import Program
+
+import kscope
+import kscope_sim
+from kscope import frontends
+from kscope.capture import Capture
+from kscope_sim import Warp
+
+ABSENT: dict[str, str] = {}
+ROLES = {"producer": (0,), "consumer": (1, 2, 3)}
+TURN = kscope.scope("turn")
+PAIR = kscope.scope("pair")
+
+
+def straight(warp: Warp, n: int) -> None:
+    with kscope.region("first"):
+        warp.work(40)
+    with kscope.region("second"):
+        warp.work(60)
+
+
+def nested(warp: Warp, n: int) -> None:
+    with kscope.region("outer"):
+        with kscope.region("middle"):
+            warp.work(5)
+            with kscope.region("inner"):
+                warp.work(10)
+        with kscope.region("inner"):
+            warp.work(20)
+
+
+def loop(warp: Warp, n: int) -> None:
+    with kscope.region("loop"):
+        for k in range(n):
+            with kscope.region("step", value=k):
+                warp.work(30)
+
+
+def early_exit(warp: Warp, n: int) -> None:
+    with kscope.region("before"):
+        warp.work(10)
+    if warp.block[0] >= n:
+        return
+    with kscope.region("after"):
+        warp.work(10)
+
+
+def helper(warp: Warp, n: int) -> None:
+    with kscope.region("caller"):
+        item(warp)
+    item(warp)
+
+
+def item(warp: Warp) -> None:
+    with kscope.region("item"):
+        warp.work(25)
+
+
+def explicit(warp: Warp, n: int) -> None:
+    TURN.enter()
+    for k in range(n):
+        PAIR.enter(k)
+        warp.work(15)
+        PAIR.exit()
+    TURN.exit()
+
+
+def produce(warp: Warp, n: int) -> None:
+    for _ in range(n):
+        with kscope.region("write"):
+            warp.work(50)
+
+
+def consume(warp: Warp, n: int) -> None:
+    with kscope.region("read", value=n):
+        warp.work(70)
+
+
+def coordinates(warp: Warp, n: int) -> None:
+    (x, y, z), (nx, ny, _) = warp.block, warp.grid
+    with kscope.region("block", value=x + nx * (y + ny * z)):
+        warp.work(10)
+
+
+def partial(warp: Warp, n: int) -> None:
+    with kscope.region("all"):
+        warp.work(10)
+    warp.leave(lambda lane: 32 * warp.index + lane >= n)
+    with kscope.region("rest"):
+        warp.work(10)
+
+
+def strategies(warp: Warp, n: int) -> None:
+    with kscope.region("session"):
+        with kscope.region("block", strategy=kscope.Lane0Warp0()):
+            warp.work(10)
+        with kscope.region("warp", strategy=kscope.Elected()):
+            warp.work(10)
+        with kscope.region("named", strategy=kscope.TargetWarp(0, 2)):
+            warp.work(10)
+        with kscope.region("lanes", strategy=kscope.AllThreads()):
+            warp.work(10)
+
+
+def values(warp: Warp, n: int) -> None:
+    with kscope.region("i32", value=-7):
+        warp.work(10)
+    with kscope.region("u32", value=4_000_000_000):
+        warp.work(10)
+    with kscope.region("f32", value=1.5):
+        warp.work(10)
+    with kscope.region("run time", value=warp.block[0] - 1):
+        kscope.instant("here")
+        kscope.instant("here too", value=warp.block[0])
+    kscope.counter("depth", 3)
+    kscope.counter("depth", -1)
+    kscope.counter("rate", 0.25)
+
+
+def roles(warp: Warp, n: int) -> None:
+    if warp.role == "producer":
+        for k in range(n):
+            with kscope.region("load", value=k):
+                warp.work(80)
+            warp.arrive(("full", k))
+    else:
+        for k in range(n):
+            with kscope.region("wait"):
+                warp.wait(("full", k))
+            with kscope.region("mma", value=k):
+                warp.work(50)
+
+
+def unmarked(warp: Warp, n: int) -> None:
+    warp.work(100)
+
+
+KERNELS: dict[str, Callable[[Warp, int], None]] = {
+    kernel.__name__: kernel
+    for kernel in (
+        *(straight, nested, loop, early_exit, helper, explicit, produce, consume, coordinates, partial),
+        *(strategies, values, roles, unmarked),
+    )
+}
+
+
+def available() -> str | None:
+    return None
+
+
+def run(program: Program) -> Capture:
+    """The program's recording, through the frontend and the backend alone: no session, no decoder."""
+    frontend, backend = frontends.frontend("sim"), frontends.backend("sim")
+    frontend.enable(program.recording)
+    backend.arm(1, program.sampling, None)
+    try:
+        launch(program)
+    finally:
+        backend.disarm()
+        frontend.disable()
+    return Capture(1, tuple(backend.collect(wait=True)), backend.modules())
+
+
+def launch(program: Program) -> None:
+    """Every launch of the program."""
+    for name in program.kernels:
+        kscope_sim.launch(
+            KERNELS[name], program.grid, program.block, (program.n,), roles=ROLES, replays=program.replays
+        )

@@ -1,0 +1,99 @@
+"""One judge for all frontends: two recordings of a program are the same, but for time.
+
+What lives here: the comparison, and what must hold of the times themselves. What does not: programs
+(programs.py), reading (reader.py). Findings are sentences; none means the contract is kept.
+
+Lanes without a record are compared only where the definition has records: a lane that no mark
+concerns may claim a slab or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from contract.reader import Lane, Record
+
+from kscope.layout import Kind
+
+
+def judge(expected: list[Lane], got: list[Lane]) -> list[str]:
+    """Everything in which `got` breaks the contract that `expected` defines."""
+    return [*compare(expected, got), *check_times(got)]
+
+
+def compare(expected: list[Lane], got: list[Lane]) -> Iterator[str]:
+    """Differences that are not of time: lanes, geometry, sequences of records with their nesting, counts."""
+    want, have = _by_key(expected), _by_key(got)
+    yield from (f"{_name(want[key])}: not recorded" for key in want.keys() - have.keys())
+    yield from (f"{_name(have[key])}: recorded, but should not be" for key in have.keys() - want.keys())
+    for key in sorted(want.keys() & have.keys()):
+        one, other = want[key], have[key]
+        for what, a, b in (
+            ("grid", one.grid, other.grid),
+            ("threads of a block", prod(one.threads), prod(other.threads)),
+            ("clock", one.clock, other.clock),
+            ("records written", one.count, other.count),
+            ("records kept", len(one.records), len(other.records)),
+            ("warp finished", one.life is not None, other.life is not None),
+        ):
+            if a != b:
+                yield f"{_name(one)}: {what}: expected {a}, got {b}"
+        for number, (a, b) in enumerate(zip(_told(one), _told(other), strict=False)):
+            if a != b:
+                yield f"{_name(one)}: record {number}: expected {a}, got {b}"
+                break
+
+
+def check_times(lanes: list[Lane]) -> Iterator[str]:
+    """What must hold of every lane's times: inside the anchors, ends in order, spans nested or apart."""
+    for lane in lanes:
+        last = 0
+        for number, record in enumerate(lane.records):
+            if not last <= record.end:
+                yield f"{_name(lane)}: record {number} ends at {record.end}, before the one in front of it ({last})"
+            if not 0 <= record.start <= record.end:
+                yield f"{_name(lane)}: record {number} starts at {record.start}, after its end {record.end}"
+            if lane.life is not None and record.end > lane.life:
+                yield f"{_name(lane)}: record {number} ends at {record.end}, after the kernel ({lane.life})"
+            last = record.end
+        yield from (f"{_name(lane)}: {text}" for text in _crossings(lane.records))
+
+
+def _by_key(lanes: list[Lane]) -> dict[Any, Lane]:
+    """Lanes that recorded something, by key; launches are numbered among those alone."""
+    kept = [lane for lane in lanes if lane.count]
+    numbers = {launch: number for number, launch in enumerate(sorted({lane.launch for lane in kept}))}
+    return {(numbers[lane.launch], *lane.key[1:]): lane for lane in kept}
+
+
+def _told(lane: Lane) -> list[tuple[Any, ...]]:
+    """The records without their times; with their depth where the clock is fine enough to tell it."""
+    depths = _depths(lane.records) if lane.clock == "cycles" else [None] * len(lane.records)
+    return [(r.region, r.kind.name, r.value, depth) for r, depth in zip(lane.records, depths, strict=True)]
+
+
+def _depths(records: tuple[Record, ...]) -> list[int]:
+    """How many spans each record lies in. Records are in order of their ends, so parents come later."""
+    return [
+        sum(1 for parent in records[i + 1 :] if parent.kind in _SPANS and parent.start < record.start)
+        for i, record in enumerate(records)
+    ]
+
+
+def _crossings(records: tuple[Record, ...]) -> Iterator[str]:
+    spans = [record for record in records if record.kind in _SPANS]
+    for i, later in enumerate(spans):
+        for earlier in spans[:i]:
+            if earlier.start < later.start < earlier.end:
+                yield f"{later.region!r} begins inside of {earlier.region!r} and ends after it"
+
+
+_SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
+
+
+def _name(lane: Lane) -> str:
+    return (
+        f"launch {lane.launch}.{lane.replay} of {lane.kernel}, block {lane.block}, warp {lane.warp}, lane {lane.lane}"
+    )

@@ -1,0 +1,138 @@
+"""A second reader of captures, slow and plain: the independent check of kscope.decode, and the judge's eyes.
+
+What lives here: words to lanes and records. What does not: expectations (judge.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kscope import layout
+from kscope.capture import Capture
+from kscope.layout import Kind
+
+U32 = 0xFFFFFFFF
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Record:
+    """start, end: ticks since the lane's start anchor, modulo 2^32."""
+
+    region: str
+    kind: Kind
+    value: int | float | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One slab: what one lane recorded of one launch. launch: number of the launch in the session, replays of
+    one grid id told apart by `replay`. life: ticks between the anchors, None = the warp never finished."""
+
+    launch: int
+    replay: int
+    kernel: str
+    grid: Triple
+    threads: Triple
+    block: Triple
+    warp: int
+    lane: int
+    smid: int
+    clock: str
+    life: int | None
+    count: int
+    records: tuple[Record, ...]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.launch, self.replay, self.kernel, self.block, self.warp, self.lane
+
+
+def read(capture: Capture) -> list[Lane]:
+    """Every lane of a capture, ordered by key."""
+    kernels = {kernel.id: (kernel.name, module) for module in capture.modules for kernel in module.kernels}
+    slabs = sorted(
+        (slab for device in capture.devices for slab in _slabs(device.lines)),
+        key=lambda slab: int(slab[0]["start_time"]),
+    )
+    launches: dict[int, int] = {}
+    replays: Counter[tuple[Any, ...]] = Counter()
+    lanes = []
+    for header, records in slabs:
+        name, module = kernels[int(header["kernel"])]
+        launch = launches.setdefault(int(header["grid_id"]), len(launches))
+        place = int(header["place"])
+        who = _triple(header["ctaid_x"], header["ctaid_yz"]), place >> 5 & 31, place & 31
+        names = {layout.name_hash(region.name): region for region in module.regions}
+        timer = bool(place >> layout.FLAG_SHIFT & layout.FLAG_GLOBALTIMER)
+        zero = int(header["start_time" if timer else "start_clock"])
+        end = int(header["end_time" if timer else "end_clock"])
+        finished = int(header["done"]) == layout.DONE_WORD ^ int(header["count"]) ^ int(header["end_clock"]) & U32
+        count = int(header["count"]) if finished else int(np.count_nonzero(records["id"]))
+        lanes.append(
+            Lane(
+                launch=launch,
+                replay=replays[launch, who],
+                kernel=name,
+                grid=_triple(header["nctaid_x"], header["nctaid_yz"]),
+                threads=_threads(int(header["ntid"])),
+                block=who[0],
+                warp=who[1],
+                lane=who[2],
+                smid=place >> layout.SMID_SHIFT,
+                clock="globaltimer" if timer else "cycles",
+                life=end - zero if finished else None,
+                count=count,
+                records=tuple(_record(r, names, zero) for r in _kept(records, count, place)),
+            )
+        )
+        replays[launch, who] += 1
+    return sorted(lanes, key=lambda lane: lane.key)
+
+
+def _slabs(lines: np.ndarray) -> list[tuple[Any, np.ndarray]]:
+    """Headers and rings of records, wherever a header's check word is right."""
+    found, at = [], 0
+    while at + layout.HEADER_UNITS <= len(lines):
+        words = np.ascontiguousarray(lines[at : at + layout.HEADER_UNITS]).reshape(-1)
+        header = words.view(layout.HEADER)[0]
+        check = int(np.bitwise_xor.reduce(np.concatenate([words[:15], words[16:21]])))
+        if int(header["magic"]) == layout.HEADER_WORD and int(header["check"]) == check:
+            units = layout.slab_units(int(header["place"]) >> layout.LOG2_SHIFT & 31)
+            body = np.ascontiguousarray(lines[at + layout.HEADER_UNITS : at + units]).reshape(-1)
+            found.append((header, body.view(layout.RECORD)))
+            at += units
+        else:
+            at += 1
+    return found
+
+
+def _kept(records: np.ndarray, count: int, place: int) -> np.ndarray:
+    """The records that are still there, oldest first."""
+    capacity = len(records)
+    if count <= capacity:
+        return records[:count]
+    return records if place >> layout.FLAG_SHIFT & layout.FLAG_STOP else np.roll(records, -(count % capacity))
+
+
+def _record(record: Any, names: dict[int, Any], zero: int) -> Record:
+    region, kind = names[int(record["id"]) >> 4], Kind(int(record["id"]) & 15)
+    value: int | float | None = None
+    if kind in (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER):
+        word = np.array([record["value"]], np.uint32)
+        value = word.view({"i32": np.int32, "u32": np.uint32, "f32": np.float32}[region.type])[0].item()
+    return Record(region.name, kind, value, int(record["start"]) - zero & U32, int(record["end"]) - zero & U32)
+
+
+def _triple(x: Any, yz: Any) -> Triple:
+    return int(x), int(yz) & 0xFFFF, int(yz) >> 16
+
+
+def _threads(word: int) -> Triple:
+    return (word & 1023) + 1, (word >> 10 & 1023) + 1, (word >> 20) + 1

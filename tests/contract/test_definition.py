@@ -1,0 +1,121 @@
+"""What the simulator must record of each program, counted by hand: the definition is checked, too."""
+
+from __future__ import annotations
+
+import pytest
+from contract import frontend_sim
+from contract.judge import judge
+from contract.programs import PROGRAMS
+from contract.reader import Lane, read
+
+BY_NAME = {program.name: program for program in PROGRAMS}
+
+
+def recorded(name: str) -> list[Lane]:
+    lanes = read(frontend_sim.run(BY_NAME[name]))
+    assert judge(lanes, lanes) == []
+    return [lane for lane in lanes if lane.count]
+
+
+def regions(lane: Lane) -> list[str]:
+    return [record.region for record in lane.records]
+
+
+def values(lane: Lane) -> list[int | float | None]:
+    return [record.value for record in lane.records]
+
+
+@pytest.mark.parametrize(
+    ("name", "lanes"),
+    [
+        ("straight_line", 3 * 4),
+        ("grid_3d", 24 * 2),
+        ("partial_warps", 3 * 80),
+        ("partial_elected", 3 * 3),
+        ("strategies", 3 * 128),
+        ("lane0_warp0", 3),
+        ("target_warp", 3 * 2),
+        ("all_threads", 3 * 128),
+        ("sampled", 4),
+        ("replayed", 3 * 3 * 4),
+        ("two_kernels", 3 * 3 * 4),
+        ("unmarked", 2 * 3 * 4),
+    ],
+)
+def test_the_lanes_that_record_are_those_of_strategy_sampling_and_launches(name: str, lanes: int) -> None:
+    assert len(recorded(name)) == lanes
+
+
+def test_records_stand_in_the_order_of_their_ends() -> None:
+    assert regions(recorded("nested")[0]) == ["inner", "middle", "inner", "outer"]
+    assert regions(recorded("helper")[0]) == ["item", "caller", "item"]
+
+
+def test_a_loop_records_each_iteration_with_its_value() -> None:
+    lane = recorded("loop")[0]
+    assert regions(lane) == ["step"] * 5 + ["loop"]
+    assert values(lane) == [0, 1, 2, 3, 4, None]
+
+
+def test_blocks_that_return_early_have_fewer_records() -> None:
+    assert [lane.count for lane in recorded("early_exit") if lane.warp == 0] == [2, 2, 1, 1, 1]
+
+
+def test_lanes_that_return_early_have_fewer_records() -> None:
+    counts = [lane.count for lane in recorded("partial_warps") if lane.block == (0, 0, 0)]
+    assert counts == [2] * 70 + [1] * 10
+
+
+def test_explicit_marks_pair_around_and_inside_a_loop() -> None:
+    lane = recorded("explicit")[0]
+    assert regions(lane) == ["pair"] * 3 + ["turn"]
+    assert values(lane) == [0, 1, 2, None]
+
+
+def test_a_region_of_its_own_strategy_is_recorded_by_its_lanes_alone() -> None:
+    lanes = [lane for lane in recorded("strategies") if lane.block == (0, 0, 0)]
+    assert regions(lanes[0]) == ["block", "warp", "named", "lanes", "session"]
+    assert regions(lanes[32]) == ["warp", "lanes", "session"]
+    assert regions(lanes[64]) == ["warp", "named", "lanes", "session"]
+    assert regions(lanes[1]) == ["lanes"]
+
+
+def test_a_ring_keeps_the_newest_and_counts_all() -> None:
+    lane = recorded("ring")[0]
+    assert (lane.count, regions(lane), values(lane)) == (12, ["step"] * 3 + ["loop"], [8, 9, 10, None])
+
+
+def test_a_stopped_slab_keeps_the_oldest_and_counts_all() -> None:
+    lane = recorded("stop")[0]
+    assert (lane.count, values(lane)) == (12, [0, 1, 2, 3])
+
+
+def test_values_keep_their_type_and_sign() -> None:
+    lane = recorded("values")[0]
+    assert values(lane) == [-7, 4_000_000_000, 1.5, None, 0, -1, 3, -1, 0.25]
+    assert [record.kind.name for record in lane.records[3:6]] == ["INSTANT", "INSTANT_VALUE", "SPAN_VALUE"]
+    assert [record.kind.name for record in lane.records[6:]] == ["COUNTER"] * 3
+
+
+def test_roles_leave_different_records_in_one_block() -> None:
+    producer, consumer = recorded("roles")[:2]
+    assert regions(producer) == ["load"] * 4
+    assert regions(consumer) == ["wait", "mma"] * 4
+
+
+def test_sampled_blocks_are_those_of_the_range() -> None:
+    assert {lane.records[0].value for lane in recorded("sampled")} == {2, 7, 12, 17}
+    assert {lane.warp for lane in recorded("sampled")} == {1}
+
+
+def test_the_same_grid_id_again_is_a_replay_of_one_launch() -> None:
+    assert {(lane.launch, lane.replay) for lane in recorded("replayed")} == {(0, 0), (0, 1), (0, 2)}
+
+
+def test_every_program_has_a_name_of_its_own() -> None:
+    assert len(BY_NAME) == len(PROGRAMS)
+
+
+def test_every_kernel_is_used_by_a_program() -> None:
+    used = {kernel for program in PROGRAMS for kernel in program.kernels}
+    assert used == set(frontend_sim.KERNELS)

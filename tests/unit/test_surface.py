@@ -1,0 +1,119 @@
+"""What `import kscope` offers, what it costs, and what an installation brings along."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kscope
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+ROOT = Path(__file__).resolve().parents[2]
+DSLS = ("triton", "torch", "cutlass", "numba", "cupy", "cuda")
+PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
+
+
+def _python(code: str, **environment: str) -> str:
+    """Standard output of a fresh interpreter that sees the checkout."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), **environment}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def _declared() -> set[str]:
+    """The names that type checkers see: what __init__.py imports under TYPE_CHECKING."""
+    tree = ast.parse(Path(kscope.__file__).read_text())
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    imports = [node for block in blocks for node in ast.walk(block) if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name for node in imports for alias in node.names}
+
+
+def test_all_is_what_type_checkers_see() -> None:
+    assert set(kscope.__all__) == _declared() | {"__version__"}
+    assert kscope.__all__ == sorted(kscope.__all__)
+
+
+@pytest.mark.parametrize("name", kscope.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(kscope, name) is not None
+    assert name in dir(kscope)
+
+
+def test_public_things_are_documented() -> None:
+    public = [getattr(kscope, name) for name in kscope.__all__ if name != "__version__"]
+    assert [thing for thing in public if not (thing.__doc__ or "").strip()] == []
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'regoin'.*\bregion\b"):
+        _ = kscope.regoin  # type: ignore[attr-defined]  # the point of the test
+
+
+def test_importing_a_module_of_the_same_name_does_not_hide_a_public_one() -> None:
+    code = "import kscope.trace, kscope.capture, kscope.decode, kscope; print(callable(kscope.decode))"
+    assert _python(code) == "True"
+
+
+def test_importing_kscope_imports_no_dsl_and_no_driver() -> None:
+    use = "import json, sys, kscope; [getattr(kscope, name) for name in kscope.__all__]"
+    loaded = set(json.loads(_python(f"{use}; print(json.dumps([*sys.modules]))")))
+    assert not loaded & {*DSLS, "kscope_runtime", "kscope_triton", "kscope_sim", "pandas", "pyarrow"}
+
+
+def test_importing_kscope_takes_under_150_ms_of_cpu_beyond_numpy() -> None:
+    code = (
+        "import numpy, time; t = time.process_time(); import kscope; [getattr(kscope, n) for n in kscope.__all__];"
+        "print(time.process_time() - t)"
+    )
+    assert min(float(_python(code)) for _ in range(3)) < 0.150
+
+
+def test_kscope_in_the_environment_prepares_at_import() -> None:
+    code = "import sys, kscope; print('kscope.session' in sys.modules)"
+    assert _python(code, KSCOPE="1") == "True"
+    assert _python(code, KSCOPE="0") == "False"
+
+
+def test_the_command_is_the_one_that_the_project_names() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    module, _, function = project["scripts"]["kscope"].partition(":")
+    assert callable(getattr(__import__(module, fromlist=[function]), function))
+
+
+def test_only_packages_of_kscope_are_installed() -> None:
+    setuptools = pytest.importorskip("setuptools")
+    for folder, names in {
+        ".": {"kscope"},
+        "frontends": {"kscope_sim", "kscope_triton"},
+        "runtime": {"kscope_runtime"},
+    }.items():
+        packages = setuptools.find_packages(str(ROOT / folder), include=["kscope*"])
+        assert {package.split(".")[0] for package in packages} == names
+
+
+def test_every_folder_of_code_is_a_package_and_holds_nothing_stray() -> None:
+    for folder in ("kscope", "frontends", "runtime"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path):
+                assert path.name == "py.typed" or path.suffix == ".py", path
+                assert path.name == "py.typed" or (path.parent / "__init__.py").exists(), path
+
+
+def test_every_frontend_of_the_table_comes_with_its_extra_and_its_types() -> None:
+    from kscope.frontends import TABLE
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {entry.extra for entry in TABLE.values() if entry.extra} <= extras.keys()
+    for package in {entry.target.split(":")[0] for entry in TABLE.values()}:
+        assert (ROOT / "frontends" / package / "py.typed").exists(), package

@@ -76,6 +76,7 @@ class TargetWarp(Strategy):
     warps: tuple[int, ...]
 
     def __init__(self, *warps: int) -> None:
+        warps = tuple(getattr(warp, "value", warp) for warp in warps)  # inside a jit function: constexpr
         for warp in warps:
             if not isinstance(warp, int) or isinstance(warp, bool) or not 0 <= warp < MAX_WARPS:
                 raise UsageError(f"TargetWarp({warp!r}): a warp of a block is an integer from 0 to {MAX_WARPS - 1}")

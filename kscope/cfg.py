@@ -29,6 +29,7 @@ _TOKEN = re.compile(
 _STATEMENT = re.compile(r"\s*(?:@(?P<not>!?)\s*(?P<predicate>[%\w$]+)\s+)?(?P<op>[\w.:$]+)\s*(?P<rest>.*);", re.S)
 _FUNCTION = re.compile(r"^[ \t]*((?:\.(?:visible|weak|extern|common)\s+)*)\.(entry|func)\b", re.M)
 _NAME = re.compile(r"(?:\([^)]*\)\s*)?([\w$.%]+)")
+_WORD = re.compile(r"[\w$%]+")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 
 _LEAVES = {"ret", "exit"}
@@ -91,6 +92,7 @@ def functions(text: str) -> list[Function]:
             continue
         name = _NAME.match(text[head.end() : opened].strip())
         statements, close = _scan(text, opened + 1)
+        statements = _without_idle_labels(statements, text)
         kind: Literal["entry", "func"] = "entry" if head[2] == "entry" else "func"
         found.append(Function(kind, name[1] if name else "?", opened + 1, close, tuple(statements)))
         at = close + 1
@@ -126,6 +128,16 @@ def _scan(text: str, at: int) -> tuple[list[Statement], int]:
         elif kind == "statement":
             out.append(_statement(token[0], start, at, scope, source))
     return out, at
+
+
+def _without_idle_labels(statements: list[Statement], text: str) -> list[Statement]:
+    """Drops labels that no statement of the function names: debug labels stand everywhere (the first line of
+    every Triton kernel is one), and nothing can arrive there."""
+    named: set[str] = set()
+    for s in statements:
+        if s.sort not in ("label", "mark"):
+            named.update(_WORD.findall(text, s.start, s.end))
+    return [s for s in statements if s.sort != "label" or s.name in named]
 
 
 def _statement(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -65,13 +65,16 @@ def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Usage | None:
     return Usage(_IGNORED.search(log) is not None, spilled, registers)
 
 
-def lower_to_fit(text: str, recording: Recording, *, frontend: str, measure: Assemble) -> Lowered:
+def lower_to_fit(
+    text: str, recording: Recording, *, frontend: str, measure: Assemble, known: Iterable[Problem] = ()
+) -> Lowered:
     """plan.lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
     `measure` is called once where the first try fits, up to four times where it does not, and never for
     text without marks. What the kernel loses all the same is a problem of the result. Raises as lower().
     """
-    best = lower(text, recording, frontend=frontend)
+    known = tuple(known)
+    best = lower(text, recording, frontend=frontend, known=known)
     if best.text is text:
         return best
     least = measure(best.text)
@@ -80,19 +83,22 @@ def lower_to_fit(text: str, recording: Recording, *, frontend: str, measure: Ass
     plain = measure(without_marks(text))
     if plain is None or least.no_worse(plain):
         return best
+    chosen = recording
     for pending in FEWER if not recording.live else ():
         if pending >= recording.pending:
             continue
-        other = lower(text, replace(recording, pending=pending), frontend=frontend)
+        fewer = replace(recording, pending=pending)
+        other = lower(text, fewer, frontend=frontend, known=known)
         usage = measure(other.text)
         if usage is not None and usage < least:
-            best, least = other, usage
+            best, least, chosen = other, usage, fewer
         if least.no_worse(plain):
             return best
-    return _with_problem(best, plain, least)
+    lost = _loss(best, plain, least)
+    return lower(text, chosen, frontend=frontend, known=(*known, lost))
 
 
-def _with_problem(lowered: Lowered, plain: Usage, usage: Usage) -> Lowered:
+def _loss(lowered: Lowered, plain: Usage, usage: Usage) -> Problem:
     kernels = ", ".join(kernel.name for kernel in lowered.meta.kernels)
     losses = []
     if usage.spill_bytes > plain.spill_bytes:
@@ -100,6 +106,4 @@ def _with_problem(lowered: Lowered, plain: Usage, usage: Usage) -> Lowered:
     if usage.setmaxnreg_ignored > plain.setmaxnreg_ignored:
         losses.append("setmaxnreg is ignored")
     text = f"kernel {kernels}: with its regions {' and '.join(losses)}"
-    problem = Problem("registers", f"{text}; fewer regions, or ones outside of the innermost loop, cost less")
-    meta = replace(lowered.meta, problems=(*lowered.meta.problems, problem))
-    return replace(lowered, meta=meta, problems=(*lowered.problems, problem))
+    return Problem("registers", f"{text}; fewer regions, or ones outside of the innermost loop, cost less")

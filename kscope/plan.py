@@ -37,8 +37,8 @@ class Lowered:
     problems: tuple[Problem, ...] = ()
 
 
-def lower(text: str, recording: Recording, *, frontend: str) -> Lowered:
-    """Lowers every mark in a module's PTX.
+def lower(text: str, recording: Recording, *, frontend: str, known: Iterable[Problem] = ()) -> Lowered:
+    """Lowers every mark in a module's PTX; problems that are `known` already go into its metadata.
 
     Raises UnsupportedError for marks in a function that was not inlined, PairingError for explicit
     enters and exits that do not pair, UsageError for two names with one hash or one name with two types
@@ -50,7 +50,7 @@ def lower(text: str, recording: Recording, *, frontend: str) -> Lowered:
     files = {int(number): _path(first, second) for number, first, second in _FILE.findall(text)}
     edits: list[tuple[int, int, str]] = []
     kernels: list[tuple[str, int]] = []
-    problems: list[Problem] = []
+    problems = list(known)
     regions: dict[str, RegionMeta] = {}
     target = _TARGET.search(text)
     for function in cfg.functions(text):

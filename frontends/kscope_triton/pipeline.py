@@ -26,7 +26,7 @@ from triton.backends.nvidia.compiler import CUDABackend
 from kscope import fit, meta
 from kscope.capture import Problem
 from kscope.errors import UnsupportedError, UsageError
-from kscope.marks import Mark
+from kscope.marks import Mark, parse
 from kscope.recording import Recording
 
 _HOOK_HAS_KEY = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7)
@@ -120,27 +120,29 @@ class Pipeline:
 
         def ptx(source: Any, metadata: dict[str, Any]) -> str:
             text = inner(source, metadata)
-            lowered = fit.lower_to_fit(
-                text, recording, frontend="triton", measure=partial(_assemble, backend=backend, options=options)
-            )
-            self._report_removed(names - {region.name for region in lowered.meta.regions}, metadata)
-            if lowered.text is not text:
+            lost = _removed(metadata["name"], text, names)
+            measure = partial(_assemble, backend=backend, options=options)
+            lowered = fit.lower_to_fit(text, recording, frontend="triton", measure=measure, known=lost)
+            if lowered.text is text:  # nothing carries the problems of a kernel without marks
+                self.problems += lost
+            else:
                 metadata["kscope"] = meta.to_json(lowered.meta).decode()
+            for problem in lowered.problems or lost:
+                warnings.warn(f"kscope: {problem.text}", stacklevel=2)
             return lowered.text
 
         stages["ptx"] = ptx
         return None
 
-    def _report_removed(self, removed: set[str], metadata: dict[str, Any]) -> None:
-        if not removed:
-            return
-        listed = ", ".join(repr(name) for name in sorted(removed))
-        text = (
-            f"kernel {metadata.get('name', '?')}: the Triton compiler removed every mark of {listed}; "
-            "automatic warp specialisation on sm_90 and code that can never run have this effect"
-        )
-        self.problems.append(Problem("removed", text, len(removed)))
-        warnings.warn(f"kscope: {text}", stacklevel=2)
+
+def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:
+    """Names that were placed in the IR and of which the compiler left no mark in the text."""
+    found = {mark.name for mark in map(parse, text.splitlines()) if mark is not None}
+    if not (removed := sorted(placed - found)):
+        return []
+    listed = ", ".join(map(repr, removed))
+    why = "automatic warp specialisation on sm_90 and code that can never run have this effect"
+    return [Problem("removed", f"kernel {kernel}: the Triton compiler removed every mark of {listed}; {why}", len(removed))]
 
 
 def _assemble(text: str, backend: Any, options: Any) -> fit.Usage | None:

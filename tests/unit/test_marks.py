@@ -1,0 +1,97 @@
+"""Marks: a comment line that any assembler may carry, and that gives back what was put in."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope.errors import UsageError
+from kscope.marks import MAX_NAME_BYTES, PREFIX, Mark, check_name, parse, quote, unquote
+
+NASTY = st.sampled_from(
+    ["\n", "\r\n", '"', "'", "{", "}", "$", "$0", "%r1", "//", "/*", "\\", "\t", " ", "~", "\0", ";"]
+)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40) | st.lists(
+    NASTY, min_size=1, max_size=8
+).map("".join)
+MARKS = st.builds(
+    Mark,
+    act=st.sampled_from(["enter", "exit", "instant", "counter", "pin"]),
+    name=NAMES,
+    type=st.sampled_from([None, "i32", "u32", "f32"]),
+    strategy=st.sampled_from([None, "block", "warp", "lanes", "warps:0+31"]),
+    how=st.sampled_from(["with", "call"]),
+    operand=st.sampled_from([None, "%r12", "$1", "0xFFFFFFF9", "-7", "%f3"]),
+)
+
+
+@given(NAMES)
+def test_any_name_comes_back_from_its_quoted_form(name: str) -> None:
+    assert unquote(quote(name)) == name
+
+
+@given(NAMES)
+def test_a_quoted_name_has_no_character_that_an_assembler_minds(name: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_.\-~]+", quote(name))
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_two_names_never_have_one_quoted_form(one: str, other: str) -> None:
+    try:
+        same = quote(one) == quote(other)
+    except UnicodeEncodeError:  # lone surrogates never reach quote(): check_name() refuses them
+        return
+    assert same == (one == other)
+
+
+@given(MARKS)
+def test_a_mark_comes_back_from_its_comment(mark: Mark) -> None:
+    assert parse(mark.comment()) == mark
+    assert parse("\t" + mark.comment() + "  ") == mark
+
+
+@given(MARKS)
+def test_a_comment_is_one_line(mark: Mark) -> None:
+    assert len(mark.comment().splitlines()) == 1
+    assert mark.comment().startswith(PREFIX)
+
+
+@pytest.mark.parametrize("line", ["", "ret;", "// a comment", "//kscopes enter a - - with"])
+def test_other_lines_are_no_marks(line: str) -> None:
+    assert parse(line) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["//kscope leave a - - with", "//kscope enter a", "//kscope enter a i64 - with", "//kscope enter a - - goto"],
+)
+def test_a_garbled_mark_is_refused_with_its_text(line: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(line)):
+        parse(line)
+
+
+@pytest.mark.parametrize("name", [None, 7, b"load", ["a"], 1.5])
+def test_a_name_that_is_no_string_is_refused(name: object) -> None:
+    with pytest.raises(UsageError, match="must be a string"):
+        check_name(name)
+
+
+def test_a_name_may_be_wrapped_as_a_compile_time_constant() -> None:
+    class Constexpr:
+        value = "load"
+
+    assert check_name(Constexpr()) == "load"
+
+
+@pytest.mark.parametrize("name", ["", "x" * (MAX_NAME_BYTES + 1), "ä" * (MAX_NAME_BYTES // 2 + 1)])
+def test_a_name_has_bytes_but_not_too_many(name: str) -> None:
+    with pytest.raises(UsageError, match=f"1 to {MAX_NAME_BYTES} bytes"):
+        check_name(name)
+
+
+def test_a_lone_surrogate_is_refused() -> None:
+    with pytest.raises(UsageError, match="not valid Unicode"):
+        check_name("load\ud800")

@@ -1,0 +1,70 @@
+"""What kernels are compiled for: options and their tag."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope.errors import UsageError
+from kscope.layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
+from kscope.recording import Recording, log2_records
+from kscope.strategies import AllThreads, TargetWarp
+
+OTHERS: dict[str, Any] = {
+    "strategy": AllThreads(),
+    "records": 64,
+    "fill": "stop",
+    "clock": "globaltimer",
+    "live": True,
+    "pending": 3,
+}
+
+
+@pytest.mark.parametrize("option", OTHERS)
+def test_every_option_changes_the_tag(option: str) -> None:
+    assert replace(Recording(), **{option: OTHERS[option]}).tag() != Recording().tag()
+
+
+def test_every_option_is_tested_above() -> None:
+    assert set(OTHERS) == set(Recording.__dataclass_fields__)
+
+
+def test_target_warps_change_the_tag() -> None:
+    assert Recording(strategy=TargetWarp(0)).tag() != Recording(strategy=TargetWarp(1)).tag()
+
+
+def test_equal_recordings_have_one_tag_in_every_process() -> None:
+    assert Recording(records=64).tag() == Recording(records=64).tag()
+    assert Recording().tag().isascii()
+    assert len(Recording().tag()) == len("kscope-") + 16
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("strategy", "warp", "Lane0Warp0"),
+        ("records", 0, "'auto' or 1 to"),
+        ("records", (1 << MAX_LOG2_RECORDS) + 1, "'auto' or 1 to"),
+        ("records", 1.5, "'auto' or 1 to"),
+        ("records", "many", "'auto' or 1 to"),
+        ("fill", "grow", "'ring'"),
+        ("clock", "cycle", "'globaltimer'"),
+        ("pending", -1, "store in place"),
+        ("pending", 65, "64"),
+    ],
+)
+def test_a_wrong_option_says_what_was_typed_and_what_is_possible(option: str, value: object, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected) as failure:
+        Recording(**{option: value})  # type: ignore[arg-type]  # the error is the test
+    assert f"{option}={value!r}" in str(failure.value)
+
+
+@given(st.integers(1, 1 << MAX_LOG2_RECORDS))
+def test_a_slab_is_the_smallest_power_of_two_that_holds_the_records(records: int) -> None:
+    log2 = log2_records(records)
+    assert records <= 1 << log2
+    assert log2 == MIN_LOG2_RECORDS or 1 << log2 - 1 < records

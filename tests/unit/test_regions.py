@@ -1,0 +1,154 @@
+"""The words of a kernel: they reach the frontend that traces, and do nothing where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import kscope
+from kscope import frontends
+from kscope.errors import UsageError
+from kscope.frontends import Frontend
+from kscope.marks import Mark
+from kscope.recording import Recording
+
+
+class Listener(Frontend):
+    """A frontend that is always tracing, and remembers."""
+
+    name = "listener"
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Mark, Any, Any]] = []
+
+    def enable(self, recording: Recording) -> None: ...
+
+    def disable(self) -> None: ...
+
+    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+        self.heard.append((mark, context, value))
+        return True
+
+    @property
+    def acts(self) -> list[tuple[str, str, str]]:
+        return [(mark.act, mark.name, mark.how) for mark, _, _ in self.heard]
+
+
+@pytest.fixture
+def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+    found = Listener()
+    monkeypatch.setattr(frontends, "_frontends", {"listener": found})
+    monkeypatch.setattr("kscope.regions.COMPILER", "listener")
+    return found
+
+
+def test_a_region_is_an_enter_and_an_exit(listener: Listener) -> None:
+    with kscope.region("load"):
+        assert listener.acts == [("enter", "load", "with")]
+    assert listener.acts == [("enter", "load", "with"), ("exit", "load", "with")]
+
+
+def test_a_value_goes_with_the_enter(listener: Listener) -> None:
+    with kscope.region("load", value=7):
+        pass
+    assert [value for _, _, value in listener.heard] == [7, None]
+
+
+def test_a_value_of_zero_is_a_value(listener: Listener) -> None:
+    kscope.scope("load", value=5).enter(0)
+    kscope.instant("here", 0)
+    assert [value for _, _, value in listener.heard] == [0, 0]
+
+
+def test_a_strategy_is_spelled_in_both_marks(listener: Listener) -> None:
+    with kscope.region("load", strategy=kscope.TargetWarp(0, 4)):
+        pass
+    assert [mark.strategy for mark, _, _ in listener.heard] == ["warps:0+4"] * 2
+
+
+def test_a_scope_is_declared_once_and_entered_anywhere(listener: Listener) -> None:
+    load = kscope.scope("load")
+    with load, load:
+        pass
+    with load(value=3):
+        pass
+    load.enter(1)
+    load.exit()
+    assert [act for act, _, _ in listener.acts] == ["enter", "enter", "exit", "exit", "enter", "exit", "enter", "exit"]
+    assert [how for _, _, how in listener.acts] == ["with"] * 6 + ["call"] * 2
+    assert [value for _, _, value in listener.heard] == [None, None, None, None, 3, None, 1, None]
+
+
+def test_a_scope_called_with_a_value_leaves_the_declared_one_alone(listener: Listener) -> None:
+    load = kscope.scope("load", value=1)
+    with load(value=2):
+        pass
+    with load:
+        pass
+    assert [value for mark, _, value in listener.heard if mark.act == "enter"] == [2, 1]
+
+
+def test_no_exit_is_recorded_where_an_exception_passes(listener: Listener) -> None:
+    with pytest.raises(ZeroDivisionError), kscope.region("load"):
+        raise ZeroDivisionError
+    assert [act for act, _, _ in listener.acts] == ["enter"]
+
+
+def test_instants_and_counters_are_marks_of_their_own(listener: Listener) -> None:
+    kscope.instant("here")
+    kscope.instant("here", 5)
+    kscope.counter("depth", 2.5)
+    assert listener.acts == [("instant", "here", "call")] * 2 + [("counter", "depth", "call")]
+    assert [value for _, _, value in listener.heard] == [None, 5, 2.5]
+
+
+def test_a_pin_carries_its_value(listener: Listener) -> None:
+    with kscope.region("math") as math:
+        math.pin("x")
+    assert listener.acts[1] == ("pin", "math", "call")
+    assert listener.heard[1][2] == "x"
+
+
+def test_what_a_compiler_hands_over_goes_to_that_compilers_frontend(listener: Listener) -> None:
+    with kscope.region("load", _semantic="builder"):
+        pass
+    kscope.instant("here", _semantic="builder")
+    assert [context for _, context, _ in listener.heard] == ["builder"] * 3
+
+
+def test_the_first_frontend_that_traces_gets_the_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Deaf(Listener):
+        def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+            return False
+
+    deaf, first, second = Deaf(), Listener(), Listener()
+    monkeypatch.setattr(frontends, "_frontends", {"deaf": deaf, "first": first, "second": second})
+    kscope.instant("here")
+    assert (len(first.heard), len(second.heard)) == (1, 0)
+
+
+def test_outside_of_any_kernel_the_words_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontends, "_frontends", {})
+    with kscope.region("load", value=1):
+        kscope.instant("here")
+        kscope.counter("depth", 1)
+
+
+@pytest.mark.parametrize("word", [kscope.region, kscope.scope, kscope.instant])
+@pytest.mark.parametrize("name", ["", 3, None])
+def test_a_name_is_checked_where_it_is_written(word: Any, name: object) -> None:
+    with pytest.raises(UsageError, match="name"):
+        word(name)
+
+
+@pytest.mark.parametrize("strategy", ["warp", 0, kscope.Elected])
+def test_a_strategy_is_checked_where_it_is_written(strategy: object) -> None:
+    with pytest.raises(UsageError, match="expected Lane0Warp0"):
+        kscope.region("load", strategy=strategy)  # type: ignore[arg-type]  # the error is the test
+
+
+def test_the_words_say_that_they_are_builtins_of_the_compiler() -> None:
+    for word in (kscope.region, kscope.scope, kscope.instant, kscope.counter, kscope.scope.enter, kscope.scope.exit):
+        assert getattr(word, "__triton_builtin__", False)

@@ -1,0 +1,81 @@
+"""Who is sampled: what a user types, and the gate's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope.errors import UsageError
+from kscope.layout import MAX_SMS, block_magic
+from kscope.sampling import Sampling
+
+U64 = (1 << 64) - 1
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 2**32 - 1))
+def test_the_divisibility_test_equals_the_remainder(x: int, stride: int) -> None:
+    magic = block_magic(stride)
+    assert (x * magic & U64 <= (magic - 1) & U64) == (x % stride == 0)
+
+
+@given(st.integers(0, 2**20), st.integers(1, 2**12))
+def test_multiples_of_a_stride_pass_the_divisibility_test(factor: int, stride: int) -> None:
+    x, magic = factor * stride & 0xFFFFFFFF, block_magic(stride)
+    assert (x * magic & U64 <= (magic - 1) & U64) == (x % stride == 0)
+
+
+def test_a_stride_of_one_takes_all() -> None:
+    assert block_magic(1) == 0  # x * 0 = 0 is never above 2^64 - 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "blocks"),
+    [
+        (None, None),
+        (100, range(100)),
+        (range(0, 1000, 8), range(0, 1000, 8)),
+        (slice(10, 20), range(10, 20)),
+        (slice(10, None), range(10, 1 << 63)),
+        (slice(None, 5), range(5)),
+        (slice(None, None, 3), range(0, 1 << 63, 3)),
+    ],
+)
+def test_blocks_are_typed_as_a_number_a_range_or_a_slice(typed: Any, blocks: range | None) -> None:
+    assert Sampling.of(blocks=typed).blocks == blocks
+
+
+@pytest.mark.parametrize(
+    "typed", [0, -1, range(5, 5), range(-3, 5), range(9, 0, -1), slice(4, 2), True, 1.5, "3", [1, 2]]
+)
+def test_blocks_that_choose_nothing_or_mean_nothing_are_refused(typed: Any) -> None:
+    with pytest.raises(UsageError, match="blocks="):
+        Sampling.of(blocks=typed)
+
+
+@pytest.mark.parametrize("typed", [-1, 32, True, [], [0, 32], "0", [1.0]])
+def test_warps_that_no_block_has_are_refused(typed: Any) -> None:
+    with pytest.raises(UsageError, match="from 0 to 31"):
+        Sampling.of(warps=typed)
+
+
+def test_warps_and_sms_are_one_number_or_several() -> None:
+    assert Sampling.of(warps=3, sms=[7, 1, 7]) == Sampling(None, (3,), (1, 7))
+
+
+def test_an_open_gate_asks_nothing() -> None:
+    gate = Sampling().gate(epoch=5, stripes=132)
+    assert (int(gate["epoch"]), int(gate["stripes"]), int(gate["sampled"])) == (5, 132, 0)
+    assert int(gate["warp_mask"]) == 0xFFFFFFFF
+
+
+def test_a_gate_says_which_blocks_warps_and_sms_record() -> None:
+    gate = Sampling.of(blocks=range(8, 1000, 4), warps=(0, 31), sms=(0, 33, MAX_SMS - 1)).gate(1, 4)
+    assert int(gate["sampled"]) == 1
+    assert (int(gate["block_first"]), int(gate["block_count"])) == (8, 992)
+    assert int(gate["block_magic"]) == block_magic(4)
+    assert int(gate["warp_mask"]) == 1 << 31 | 1
+    assert [i for i, word in enumerate(gate["sm_mask"]) if word] == [0, 1, MAX_SMS // 32 - 1]
+    assert int(gate["sm_mask"][1]) == 2

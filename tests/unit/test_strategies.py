@@ -1,0 +1,65 @@
+"""Who records: the four strategies and their spelling."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope.errors import UsageError
+from kscope.strategies import MAX_WARPS, AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp, parse_strategy
+
+ANY = st.sampled_from([Lane0Warp0(), Elected(), AllThreads()]) | st.lists(
+    st.integers(0, MAX_WARPS - 1), min_size=1, max_size=6
+).map(lambda warps: TargetWarp(*warps))
+
+
+@given(ANY)
+def test_a_spec_names_its_strategy(strategy: Strategy) -> None:
+    assert parse_strategy(strategy.spec) == strategy
+
+
+@given(ANY)
+def test_a_spec_is_one_word(strategy: Strategy) -> None:
+    assert strategy.spec.split() == [strategy.spec]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "recording"),
+    [
+        (Lane0Warp0(), {(0, 0)}),
+        (Elected(), {(0, 0), (1, 0), (2, 0)}),
+        (TargetWarp(2, 0), {(0, 0), (2, 0)}),
+        (AllThreads(), {(warp, lane) for warp in range(3) for lane in range(32)}),
+    ],
+    ids=lambda value: getattr(value, "spec", ""),
+)
+def test_a_strategy_chooses_lanes(strategy: Strategy, recording: set[tuple[int, int]]) -> None:
+    assert {(w, lane) for w in range(3) for lane in range(32) if strategy.records(w, lane)} == recording
+
+
+def test_target_warps_are_a_set() -> None:
+    assert TargetWarp(4, 0, 4) == TargetWarp(0, 4)
+    assert TargetWarp(0, 4).mask == 0b10001
+
+
+@pytest.mark.parametrize("warp", [-1, 32, 1.0, "0", True, None])
+def test_a_warp_that_no_block_has_is_refused(warp: object) -> None:
+    with pytest.raises(UsageError, match="0 to 31"):
+        TargetWarp(warp)  # type: ignore[arg-type]  # the error is the test
+
+
+def test_target_warp_needs_a_warp() -> None:
+    with pytest.raises(UsageError, match="at least one"):
+        TargetWarp()
+
+
+@pytest.mark.parametrize("spec", ["", "warps", "warps:", "warps:1+", "warps:x", "Elected", "lanes:1"])
+def test_an_unknown_spec_lists_the_known_ones(spec: str) -> None:
+    with pytest.raises(UsageError, match="block, warp, lanes, or warps:N"):
+        parse_strategy(spec)
+
+
+def test_the_base_class_is_no_strategy() -> None:
+    with pytest.raises(AssertionError, match="one of"):
+        Strategy().records(0, 0)

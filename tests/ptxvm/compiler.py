@@ -16,7 +16,7 @@ from .memory import FaultError
 from .ops import PAUSE, Ops, permute
 from .parser import Instr, Kernel, Name, PtxError
 
-FUEL = 1_000_000
+FUEL = 50_000
 """Taken branches after which a thread is taken to hang."""
 
 ThreadBody = Callable[[Any, Any, dict[str, int], int], Generator[None, None, None]]

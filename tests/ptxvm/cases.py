@@ -1,0 +1,199 @@
+"""hypothesis: whole cases (recording, pool, launch, order), and how a case is run and judged.
+
+What lives here: drawing and running. What does not: kernels (kernels.py), the verdict's rules (judge.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hypothesis import strategies as st
+
+from kscope import layout
+from kscope.plan import Lowered, lower
+from kscope.recording import Recording, log2_records
+from kscope.sampling import Sampling
+from kscope.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
+
+from . import judge, oracle
+from .host import Host, Pool, Ring, Slab
+from .kernels import KernelText, kernels
+from .machine import Clocks, Dim, Grid, Launch, Order, run
+from .oracle import Ideal
+
+OUT_BYTES = 64
+Key = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything that one run depends on."""
+
+    kernel: KernelText
+    recording: Recording
+    shape: Grid
+    blocks: tuple[Dim, ...]
+    threads: tuple[int, ...]
+    pool: Pool
+    sampling: Sampling = Sampling()
+    smids: tuple[int, ...] = (0,)
+    grid_id: int = 1
+    clocks: Clocks = Clocks()
+    order: Order = "turns"
+    seed: int = 0
+    garbage: int = 0
+    epoch: int = 7
+    bound: bool = True
+    arch: str = "90"
+
+    def lowered(self) -> Lowered:
+        return lower(self.kernel.text(self.arch), self.recording, frontend="test")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left behind. `out`: the kernel's own output, with kscope and without."""
+
+    case: Case
+    lowered: Lowered
+    host: Host
+    slabs: list[Slab]
+    ideals: dict[Key, Ideal]
+    out: tuple[bytes, bytes]
+
+
+def execute(case: Case, *, mutate: Callable[[str], str] = lambda text: text) -> Outcome:
+    """Run the case's lowered text, changed by `mutate`, and its oracle."""
+    lowered = case.lowered()
+    host = Host(case.pool, case.sampling, case.epoch)
+
+    def launch(text: str) -> tuple[Launch, bytearray]:
+        out = host.memory.allocate("out", OUT_BYTES)
+        program = host.load(text, bound=case.bound)
+        smid = {block: case.smids[i % len(case.smids)] for i, block in enumerate(case.blocks)}
+        return Launch(
+            program, host.memory, case.kernel.name, case.shape, [out.base], case.blocks, case.threads, smid.__getitem__,
+            case.grid_id, case.clocks, case.garbage,
+        ), out.data  # fmt: skip
+
+    work, out = launch(mutate(lowered.text))
+    run(work.start(), case.order, case.seed)
+    slabs, log = host.slabs(), list(host.memory.log)
+    plain, out_plain = launch(case.kernel.text(case.arch))
+    ideals = oracle.ideal(plain, case.recording)
+    host.memory.log[:] = log
+    return Outcome(case, lowered, host, slabs, ideals, (bytes(out), bytes(out_plain)))
+
+
+def should_record(outcome: Outcome) -> set[Key]:
+    """The lanes that must claim: armed, chosen by a strategy of the kernel's, sampled."""
+    case = outcome.case
+    used = oracle.strategies(case.kernel.marks, case.recording)
+    return {
+        key
+        for key, one in outcome.ideals.items()
+        if case.bound
+        and case.epoch
+        and any(s.records(one.thread.warp, one.thread.lane) for s in used)
+        and oracle.sampled(case.sampling, case.shape, one.thread)
+    }
+
+
+def judged(outcome: Outcome) -> Outcome:
+    """All properties of judge.py; raises judge.Wrong."""
+    case, host, slabs = outcome.case, outcome.host, outcome.slabs
+    (about,) = outcome.lowered.meta.kernels
+    judge.require(not outcome.lowered.problems, f"problems: {outcome.lowered.problems}")
+    judge.stores_stay_inside_claimed_slabs(host, layout.slab_units(about.log2_records))
+    judge.claims_account_for_every_unit(host, slabs, should_record(outcome))
+    lanes = any(isinstance(s, AllThreads) for s in oracle.strategies(case.kernel.marks, case.recording))
+    judge.headers_tell_where_the_lane_was(host, slabs, outcome.ideals, case.shape, case.recording, about.id, lanes)
+    judge.records_are_the_marks_in_order(slabs, outcome.ideals, case.recording)
+    if case.order == "turns":
+        judge.require(len(outcome.ideals) > 1 or outcome.out[0] == outcome.out[1], "the kernel's own results changed")
+    return outcome
+
+
+SPECS: tuple[str | None, ...] = (None, None, None, "block", "warp", "lanes", "warps:0+2")
+STRATEGIES: tuple[Strategy, ...] = (Elected(), Lane0Warp0(), TargetWarp(1), TargetWarp(0, 2, 31), AllThreads())
+
+recordings = st.builds(
+    Recording,
+    strategy=st.sampled_from(STRATEGIES),
+    records=st.sampled_from([1, 4, 5, 8, 16, "auto"]),
+    fill=st.sampled_from(["ring", "stop"]),
+    clock=st.sampled_from(["cycles", "globaltimer"]),
+    live=st.sampled_from([False, False, True]),
+    pending=st.sampled_from([0, 1, 2, 8]),
+)
+clocks = st.builds(
+    Clocks,
+    st.one_of(st.integers((1 << 32) - 60, 1 << 32), st.integers(0, 1 << 40)),
+    st.one_of(st.integers((1 << 32) - 60, 1 << 32), st.integers(0, 1 << 60)),
+    st.lists(st.sampled_from([0, 1, 3, 1 << 16, 1 << 31, (1 << 32) + 1]), min_size=1, max_size=5).map(tuple),
+)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> Grid:
+    """Blocks of 1 to 1024 threads in 1 to 3 dimensions, also no multiple of 32; grids up to the limits."""
+    x = draw(st.sampled_from([1, 7, 32, 33, 64, 96, 128, 1024]))
+    y = draw(st.integers(1, min(5, 1024 // x)))
+    z = draw(st.integers(1, min(3, 1024 // (x * y), 64)))
+    cluster = draw(st.sampled_from([(1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 2, 1), (1, 2, 2)]))
+    big = draw(st.booleans())
+    limits = [(1 << 31) - 1, 65535, 65535] if big else [8, 4, 4]
+    grid = [max(1, draw(st.integers(1, limit)) // side) * side for limit, side in zip(limits, cluster, strict=True)]
+    return Grid((grid[0], grid[1], grid[2]), (x, y, z), cluster, cluster != (1, 1, 1))
+
+
+@st.composite
+def pools(draw: st.DrawFn, units: int) -> Pool:
+    """From an empty pool over one slab to room for all; heads near 2^32; some units not yet freed."""
+
+    def ring() -> Ring:
+        bits = units.bit_length()
+        size = draw(st.sampled_from([bits, bits + 1, bits + 2, bits + 3, bits + 4, bits - 1, 0]))
+        head = draw(st.one_of(st.integers(0, 3), st.integers(-64, -1), st.integers(0, 1 << 32))) & 0xFFFFFFFF
+        free = draw(st.one_of(st.none(), st.none(), st.integers(0, 1 << size)))
+        return Ring(size, head, free, draw(st.sampled_from([0, 5, 0xFFFFFFFE])))
+
+    return Pool(tuple(ring() for _ in range(draw(st.integers(1, 4)))))
+
+
+@st.composite
+def samplings(draw: st.DrawFn, total: int) -> Sampling:
+    """Everything, or some blocks, warps and SMs."""
+    if draw(st.integers(0, 3)):
+        return Sampling()
+    first, step = draw(st.integers(0, max(0, total - 1))), draw(st.sampled_from([1, 2, 3, 7, 1 << 20]))
+    blocks = draw(st.sampled_from([None, range(first, first + 5, step), slice(first, None, step), slice(0, None, step)]))
+    warps = draw(st.sampled_from([None, (0,), (0, 2, 5), (31,)]))
+    sms = draw(st.sampled_from([None, (0, 1), (131,), (0, 5, 33, 131, 511)]))
+    return Sampling.of(blocks, warps, sms)
+
+
+@st.composite
+def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False) -> Case:
+    """A whole case; roomy=True: everything is sampled and every lane finds a slab."""
+    recording = draw(recordings)
+    specs = SPECS if draw(st.booleans()) else (None,)
+    kernel = draw(kernels(specs, depth))
+    shape = draw(shapes())
+    blocks = draw(st.lists(st.tuples(*(st.integers(0, n - 1) for n in shape.grid)), min_size=1, max_size=3, unique=True))
+    some = st.integers(0, shape.threads - 1)
+    first_lanes = st.integers(0, (shape.threads - 1) // 32).map(lambda warp: 32 * warp)
+    chosen = draw(st.lists(st.one_of(first_lanes, first_lanes, some), min_size=2, max_size=threads))
+    units = layout.slab_units(log2_records(16 if recording.records == "auto" else recording.records))
+    case = Case(
+        kernel, recording, shape, tuple(blocks), tuple(sorted({0, *chosen})),
+        Pool((Ring(14), Ring(14), Ring(14))) if roomy else draw(pools(units)),
+        Sampling() if roomy else draw(samplings(shape.grid[0] * shape.grid[1] * shape.grid[2])),
+        tuple(draw(st.lists(st.sampled_from([0, 1, 5, 33, 131, 511]), min_size=1, max_size=3))),
+        draw(st.integers(1, (1 << 64) - 1)), draw(clocks), draw(st.sampled_from(["turns", "lockstep", "random"])),
+        draw(st.integers(0, 1 << 16)), draw(st.sampled_from([0, (1 << 64) - 1, 0x5A5A5A5A_DEADBEEF])),
+    )  # fmt: skip
+    if not roomy and draw(st.integers(0, 9)) == 0:
+        return replace(case, bound=draw(st.booleans()), epoch=0)
+    return case

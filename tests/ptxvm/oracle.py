@@ -1,0 +1,102 @@
+"""What the marks of a text mean, by running the text with its marks as they stand.
+
+The oracle runs the same kernel un-lowered on the same machine; where a mark stands it reads the thread's
+clock and keeps a record in a Python list. What lives here: that, and who records at all. What does not:
+slabs, rings and drops (judge.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kscope import layout
+from kscope.marks import Mark
+from kscope.recording import Recording
+from kscope.sampling import Sampling
+from kscope.strategies import Strategy, parse_strategy
+
+from .machine import Grid, Launch, Thread, run
+
+M32 = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record as it should be; the fields of layout.RECORD."""
+
+    start: int
+    id: int
+    end: int
+    value: int
+
+
+@dataclass
+class Ideal:
+    """What one thread should leave: its anchors (clock, time, width), its events in order of their ends."""
+
+    thread: Thread
+    start: tuple[int, int, int] = (0, 0, 0)
+    end: tuple[int, int, int] = (0, 0, 0)
+    events: list[Event] = field(default_factory=list)
+    open: dict[str, list[tuple[int, int | None]]] = field(default_factory=dict)
+
+
+def strategies(marks: Iterable[Mark], recording: Recording) -> list[Strategy]:
+    """The strategies that a kernel with these marks uses."""
+    return [parse_strategy(spec) for spec in {mark.strategy or recording.strategy.spec for mark in marks}]
+
+
+def sampled(sampling: Sampling, shape: Grid, thread: Thread) -> bool:
+    """Whether the gate lets this thread's block, warp and SM record."""
+    x, y, z, _ = thread.key
+    block = x + shape.grid[0] * (y + shape.grid[1] * z)
+    if sampling.blocks is not None:
+        first = sampling.blocks.start
+        if not first <= block < sampling.blocks.stop or ((block - first) & M32) % sampling.blocks.step:
+            return False
+    if sampling.warps is not None and thread.warp not in sampling.warps:
+        return False
+    return sampling.sms is None or thread.special["%smid"] in sampling.sms
+
+
+def ideal(launch: Launch, recording: Recording) -> dict[tuple[int, int, int, int], Ideal]:
+    """Run the un-lowered text of `launch` and return what each thread should leave, by Thread.key."""
+    found: dict[tuple[int, int, int, int], Ideal] = {}
+
+    def now(thread: Thread) -> int:
+        return thread.clock() if recording.clock == "cycles" else thread.globaltimer()
+
+    def anchor(thread: Thread) -> tuple[int, int, int]:
+        before, time, after = thread.clock(), thread.globaltimer(), thread.clock()
+        return before, time, (after - before) & M32
+
+    def on_mark(thread: Thread, mark: Any, value: int | None) -> None:
+        one = found[thread.key]
+        if mark.act == "enter":
+            one.open.setdefault(mark.name, []).append((now(thread), value))
+            return
+        if mark.act == "pin":
+            return
+        if mark.act == "exit":
+            start, value = one.open[mark.name].pop()
+            end = now(thread)
+            kind = layout.Kind.SPAN if value is None else layout.Kind.SPAN_VALUE
+        else:
+            start = end = now(thread)
+            kind = layout.Kind.INSTANT if value is None else layout.Kind.INSTANT_VALUE
+            kind = layout.Kind.COUNTER if mark.act == "counter" else kind
+        spec = parse_strategy(mark.strategy or recording.strategy.spec)
+        if spec.records(thread.warp, thread.lane):
+            word = 0 if value is None else value
+            one.events.append(Event(start & M32, layout.record_id(mark.name, kind), end & M32, word))
+
+    launch.on_mark = on_mark
+    threads = launch.start()
+    for thread, _ in threads:
+        found[thread.key] = Ideal(thread, anchor(thread))
+    run(threads, "turns")
+    for thread, _ in threads:
+        found[thread.key].end = anchor(thread)
+    return found

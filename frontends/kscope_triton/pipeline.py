@@ -142,7 +142,8 @@ def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:
         return []
     listed = ", ".join(map(repr, removed))
     why = "automatic warp specialisation on sm_90 and code that can never run have this effect"
-    return [Problem("removed", f"kernel {kernel}: the Triton compiler removed every mark of {listed}; {why}", len(removed))]
+    text = f"kernel {kernel}: the Triton compiler removed every mark of {listed}; {why}"
+    return [Problem("removed", text, len(removed))]
 
 
 def _assemble(text: str, backend: Any, options: Any) -> fit.Usage | None:

@@ -1,0 +1,228 @@
+"""Prepared and plain kernels stay apart in every cache, in every order."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+import triton
+import triton.language as tl
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.compiler import ASTSource
+from triton.runtime.driver import driver
+
+import kscope
+from kscope import frontends
+from kscope.recording import Recording
+
+sys.path.append(str(Path(__file__).parent))
+
+from fake_gpu import FakeGpu, Pointer  # noqa: E402  # it lies beside this file
+
+
+@triton.jit
+def kernel(out, n):
+    with kscope.region("work"):
+        tl.store(out, n)
+
+
+STATES = {
+    "plain": None,
+    "prepared": Recording(),
+    "of 16 records": Recording(records=16),
+    "by block": Recording(strategy=kscope.Lane0Warp0()),
+}
+ORDERS = list(itertools.permutations(STATES)) + [("plain", "prepared", "plain", "prepared", "by block", "prepared")]
+
+
+class Backend:
+    """Stands for the CUDA runtime: notes which modules it was told of."""
+
+    def __init__(self):
+        self.loaded, self.unloaded = [], []
+
+    def module_loaded(self, module):
+        self.loaded.append(module)
+
+    def module_unloaded(self, module):
+        self.unloaded.append(module)
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    made = Backend()
+    monkeypatch.setitem(frontends._backends, "cuda", made)
+    return made
+
+
+@pytest.fixture
+def gpu(monkeypatch, backend):
+    """A fake GPU as Triton's active driver, and no kernel in memory."""
+    made = FakeGpu()
+    monkeypatch.setattr(driver, "_active", made)
+    yield made
+    for fn in (kernel, unmarked):
+        fn.device_caches.clear()
+    gc.collect()  # 3.9 unloads the modules of dead kernels through the active driver
+
+
+def switch(frontend, state):
+    if STATES[state] is None:
+        frontend.disable()
+    else:
+        frontend.enable(STATES[state])
+
+
+def described(compiled):
+    """What the compiled kernel says of itself; None = plain."""
+    return getattr(compiled.metadata, "kscope", None)
+
+
+def compile_kernel():
+    source = ASTSource(kernel, {"out": "*i32", "n": "i32"}, {})
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32))
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=", ".join)
+def test_the_disk_cache_gives_back_what_was_asked_for(frontend, order):
+    texts: dict[str, set[str]] = {}
+    for state in [*order, *reversed(order)]:
+        switch(frontend, state)
+        compiled = compile_kernel()
+        assert (described(compiled) is None) == (state == "plain")
+        assert ("kscope_ctl" in compiled.asm["ptx"]) == (state != "plain")
+        texts.setdefault(state, set()).add(compiled.asm["ptx"])
+    assert all(len(found) == 1 for found in texts.values())
+    assert len({text for found in texts.values() for text in found}) == len(texts)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=", ".join)
+def test_a_launch_runs_what_was_asked_for(frontend, gpu, order):
+    for state in [*order, *reversed(order)]:
+        switch(frontend, state)
+        compiled = kernel[(1,)](Pointer("i32"), 5)
+        assert (described(compiled) is None) == (state == "plain")
+    assert len(gpu.loaded) == len(set(order))
+    assert len(gpu.launched) == 2 * len(order)
+
+
+def test_switching_back_compiles_nothing(frontend, gpu, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **what: compiled.append(what["cache_hit"]))
+    for state in ("plain", "prepared", "plain", "prepared"):
+        switch(frontend, state)
+        kernel[(1,)](Pointer("i32"), 5)
+    assert compiled == [False, False]
+
+
+def test_another_process_finds_the_kernel_on_disk(frontend, gpu, monkeypatch):
+    hits = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **what: hits.append(what["cache_hit"]))
+    for state in ("plain", "prepared") * 2:
+        kernel.device_caches.clear()
+        switch(frontend, state)
+        found = kernel[(1,)](Pointer("i32"), 5)
+        assert (described(found) is None) == (state == "plain")
+    assert hits == [False, False, True, True]
+
+
+def test_only_modules_loaded_while_enabled_are_armed(frontend, gpu, backend):
+    kernel[(1,)](Pointer("i32"), 5)
+    assert backend.loaded == []
+    frontend.enable(Recording())
+    kernel[(1,)](Pointer("i32"), 5)
+    kernel[(1,)](Pointer("i32"), 5)
+    assert backend.loaded == [gpu.loaded[-1][0]]
+
+
+@pytest.mark.skipif(not hasattr(knobs.runtime, "kernel_unload_hook"), reason="this Triton unloads no modules")
+def test_the_runtime_is_told_before_a_module_goes(frontend, gpu, backend):
+    frontend.enable(Recording())
+    kernel[(1,)](Pointer("i32"), 5)
+    kernel.device_caches.clear()
+    assert backend.unloaded == gpu.unloaded == backend.loaded
+
+
+def test_a_kernel_that_was_compiled_plain_is_named_when_it_is_launched(frontend, gpu):
+    plain = kernel[(1,)](Pointer("i32"), 5)
+    frontend.enable(Recording())
+    assert frontend.problems() == ()
+    plain[(1, 1, 1)](Pointer("i32"), 5)
+    (problem,) = frontend.problems()
+    assert problem.kind == "plain"
+    assert "kernel kernel was compiled and loaded before" in problem.text
+
+
+@triton.jit
+def unmarked(out, n):
+    tl.store(out, n)
+
+
+def test_a_plain_kernel_without_regions_is_no_problem(frontend, gpu):
+    plain = unmarked[(1,)](Pointer("i32"), 5)
+    frontend.enable(Recording())
+    plain[(1, 1, 1)](Pointer("i32"), 5)
+    assert frontend.problems() == ()
+
+
+def test_every_hook_is_gone_after_disable(frontend):
+    def hooks():
+        chains = (knobs.runtime.kernel_load_end_hook, knobs.runtime.launch_enter_hook)
+        return (
+            knobs.runtime.add_stages_inspection_hook, CUDABackend.hash, knobs.compilation.instrumentation_mode,
+            *(list(chain.calls) for chain in chains), {name for name in sys.modules if name.startswith("triton")},
+        )  # fmt: skip
+
+    before = hooks()
+    frontend.enable(Recording())
+    frontend.enable(Recording(records=64))
+    assert hooks() != before
+    frontend.disable()
+    frontend.disable()
+    assert hooks() == before
+
+
+def test_the_hook_of_another_tool_keeps_running(frontend, plain_compiler):
+    compiler = plain_compiler
+    for state in ("plain", "prepared", "plain"):
+        switch(frontend, state)
+        compiler(kernel, out="*i32", n="i32")
+    assert len(compiler.texts) == 2  # compiled plain and prepared; the third came from the cache
+    assert knobs.runtime.add_stages_inspection_hook == compiler.spy
+
+
+def test_a_hook_laid_over_ours_survives_disable(frontend, monkeypatch):
+    monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
+    frontend.enable(Recording())
+    ours = knobs.runtime.add_stages_inspection_hook
+
+    def over(*arguments):
+        return ours(*arguments)
+
+    knobs.runtime.add_stages_inspection_hook = over
+    frontend.disable()
+    assert knobs.runtime.add_stages_inspection_hook is over
+    assert described(compile_kernel()) is None
+
+
+DECLARED = """
+LOAD = kscope.scope({name!r})
+
+@triton.jit
+def kernel(out, n):
+    with LOAD():
+        tl.store(out, n)
+"""
+
+
+def test_a_renamed_scope_has_another_cache_key(frontend, module, plain_compiler):
+    frontend.enable(Recording())
+    for name in ("load", "store"):
+        kernels = module(DECLARED.format(name=name))
+        compiled = plain_compiler(kernels.kernel, out="*i32", n="i32")
+        assert f'"{name}"' in described(compiled)

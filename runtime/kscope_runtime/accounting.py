@@ -1,0 +1,208 @@
+"""Which memory may be used again: claims are accounted for, never guessed.
+
+What lives here: pure functions and the host's state of every stripe; no driver, no thread. What does
+not: copies and limits (drain.py).
+
+A stripe is an endless sequence of units; [tail, head) of it is claimed and not yet freed. Every claimed
+unit becomes part of a slab, or is added to `skipped`, but either may be seen late:
+
+    tail                                  edge of the ring          head
+    | slab closed | slab closed | slab open |  skipped  | ... not yet seen |
+
+A gap between slabs is a claim whose header is on its way, or a skipped one. It is known to be skipped
+
+ * when the sums agree, head - skipped == units of all slabs ever found below head: nothing is on its way; or
+ * when no claim was refused for want of room, so that the one claim over the ring's edge is all that can
+   have been skipped, and just the units of this gap were.
+
+`skipped` is read before `head`: it never counts a claim that head does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kscope import layout
+
+U32s = npt.NDArray[np.uint32]
+Lines = npt.NDArray[np.uint32]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+MASK = 0xFFFFFFFF
+
+
+@dataclass
+class Stripes:
+    """The host's view of k stripes, each field (k,) uint32, in units modulo 2^32.
+
+    ring: units in the ring. tail: everything below is freed. found: units of the slabs below tail.
+    proven: all claims below are accounted for. clean: no claim at or above it was refused for want of room.
+    limit: as last written; then: as it was when head was last read.
+    """
+
+    ring: U32s
+    tail: U32s
+    found: U32s
+    proven: U32s
+    clean: U32s
+    limit: U32s
+    then: U32s
+
+    @staticmethod
+    def at(table: np.ndarray) -> Stripes:
+        """Stripes in which nothing is claimed, from (k,) layout.STRIPE words read while nothing ran."""
+        head, ring = table["head"].copy(), table["mask"] + np.uint32(1)
+        limit = head + ring
+        return Stripes(ring, head, head - table["skipped"], head.copy(), head.copy(), limit, limit.copy())
+
+    def saw(self, head: U32s) -> None:
+        """`head` was read: a claim may have been refused for room where it passed the limit of the time before."""
+        over = (self.then - head).view(np.int32) < 0
+        self.clean = np.where(over, head, self.clean)
+        self.then = self.limit.copy()
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Parts of stripes as copied, one after the other in lines; each (p,).
+
+    stripe: its index. first: where it begins in lines, with the end of the last one added: (p + 1,).
+    tail: position of its first unit. whole: it reaches to head. skipped, head: as read before the copy.
+    """
+
+    stripe: Ints
+    first: Ints
+    tail: U32s
+    whole: Bools
+    skipped: U32s
+    head: U32s
+
+
+@dataclass(frozen=True)
+class Slabs:
+    """Slabs found in lines, ascending; each (s,). at: line of the header; piece; units; closed; epoch."""
+
+    at: Ints
+    piece: Ints
+    units: Ints
+    closed: Bools
+    epoch: U32s
+
+
+def find(lines: Lines, pieces: Pieces) -> Slabs:
+    """All slabs whose header is whole and stands where it says, within one piece; lines: (m, 16) uint32."""
+    at = np.flatnonzero(lines[:-1, 0] == layout.HEADER_WORD) if len(lines) else np.zeros(0, np.int64)
+    piece = np.searchsorted(pieces.first, at, side="right") - 1
+    begin, end = lines[at], lines[at + 1]
+    where = pieces.tail[piece] + (at - pieces.first[piece]).astype(np.uint32)
+    units = (1 << (begin[:, 11] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)).astype(np.int64)) // layout.RECORDS_PER_UNIT
+    units += layout.HEADER_UNITS
+    fits = at + units <= pieces.first[piece + 1]
+    good = fits & (begin[:, 13] == where) & (begin[:, 14] == pieces.stripe[piece].astype(np.uint32)) & _checked(begin, end)
+    at, piece, units, begin, end = at[good], piece[good], units[good], begin[good], end[good]
+    closed = end[:, 15] == (end[:, 13] ^ end[:, 8] ^ np.uint32(layout.DONE_WORD))
+    closed &= _arrived(lines, at, units) >= np.minimum(end[:, 13].astype(np.int64), (units - 2) * layout.RECORDS_PER_UNIT)
+    return Slabs(at, piece, units, closed, begin[:, 1])
+
+
+def _checked(begin: Lines, end: Lines) -> Bools:
+    """Whether HEADER["check"] is right: words 0..15 and 16..20 together are 0."""
+    left, right = begin.view(np.uint64), end.view(np.uint64)
+    fold = left[:, 0].copy()
+    for column in (*(left[:, i] for i in range(1, 8)), right[:, 0], right[:, 1]):
+        fold ^= column
+    folded = (fold ^ fold >> np.uint64(32)).astype(np.uint32) ^ end[:, 4]
+    return np.asarray(folded == 0)
+
+
+def _arrived(lines: Lines, at: Ints, units: Ints) -> Ints:
+    """Records of each slab that are there: their id is never 0, and memory is cleared before it is used."""
+    if not len(at):
+        return np.zeros(0, np.int64)
+    there = (lines[:, 1::4] != 0).view(np.uint32).ravel() * np.uint32(0x01010101) >> np.uint32(24)
+    bounds = np.stack([at + layout.HEADER_UNITS, at + units], axis=1).ravel()
+    if bounds[-1] == len(there):
+        bounds = bounds[:-1]
+    return np.add.reduceat(there, bounds, dtype=np.int64)[::2]
+
+
+def advance(state: Stripes, pieces: Pieces, slabs: Slabs) -> Ints:
+    """How far each piece is closed and accounted for, as (p,) units from its tail; updates `proven` and `found`.
+
+    A piece may be free to beyond its copy: claims above the limit were refused.
+    """
+    start = slabs.at - pieces.first[slabs.piece]
+    stop = start + slabs.units
+    before = np.concatenate([[0], stop[:-1]]) if len(stop) else stop
+    opens = np.searchsorted(slabs.piece, np.arange(len(pieces.stripe) + 1))
+    firsts = opens[:-1][opens[:-1] < opens[1:]]
+    before[firsts] = 0
+    breaks = np.flatnonzero(~slabs.closed | (start != before))
+    bounds = np.searchsorted(breaks, opens)
+    sums = np.concatenate([[0], np.cumsum(slabs.units)])
+    return np.array(
+        [
+            _advance(state, pieces, p, _Run(start, stop, slabs.closed, sums, int(opens[p]), int(opens[p + 1])), breaks[low:high])
+            for p, (low, high) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+        ],
+        dtype=np.int64,
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Slabs low..high of one piece: units from its tail where they start and stop; sums over all pieces."""
+
+    start: Ints
+    stop: Ints
+    closed: Bools
+    sums: Ints
+    low: int
+    high: int
+
+    def units(self, end: int) -> int:
+        """Units of the slabs that start before `end`."""
+        last = self.low + int(np.searchsorted(self.start[self.low : self.high], end))
+        return int(self.sums[last] - self.sums[self.low])
+
+
+def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints) -> int:
+    stripe, tail = int(pieces.stripe[p]), int(pieces.tail[p])
+    head, skipped, whole = int(pieces.head[p]) - tail & MASK, int(pieces.skipped[p]), bool(pieces.whole[p])
+    found, ring = int(state.found[stripe]), int(state.ring[stripe])
+    proven, clean = _since(int(state.proven[stripe]), tail), _since(int(state.clean[stripe]), tail)
+    # the sums agree: nothing is on its way below head
+    if whole and tail + head - skipped - found - run.units(head) & MASK == 0:
+        proven = head
+    free, first = 0, run.low
+    for at in [*breaks.tolist(), run.high]:
+        if at > first:
+            free = int(run.stop[at - 1])
+        first = at
+        if at == run.high or not run.closed[at]:
+            break
+        known, gap_to = max(free, proven), int(run.start[at])
+        if gap_to > known:
+            # one claim over the edge, and just as many units skipped as this gap has
+            over_edge = (tail + known & ring - 1) + gap_to - known > ring
+            since = skipped - (tail + known - found - run.units(known)) & MASK
+            if known < clean or not over_edge or since != gap_to - known:
+                break
+            proven = gap_to
+        free, first = int(run.stop[at]), at + 1
+    if whole:
+        # units below `proven` that are in no slab were skipped; the first slab that is kept ends them
+        kept = int(run.start[first]) if first < run.high else MASK
+        free = max(free, min(proven, kept))
+    state.found[stripe] = found + run.units(free) & MASK
+    state.proven[stripe] = tail + max(proven, free) & MASK
+    return free
+
+
+def _since(position: int, tail: int) -> int:
+    """Units from tail up to a position, 0 where it lies below."""
+    distance = position - tail & MASK
+    return distance if distance < 1 << 31 else 0

@@ -1,0 +1,205 @@
+"""The CUDA backend: sessions on every device that this process uses.
+
+What lives here: which devices there are, and what each step of a session does on them. What does not:
+the steps themselves (device.py, drain.py, arming.py), driver calls (driver.py).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from kscope import layout
+from kscope.capture import DeviceCapture, ModuleMeta, Problem
+from kscope.errors import DriverError, UsageError
+from kscope.frontends import Backend
+from kscope.sampling import Sampling
+
+from .arming import Modules
+from .device import Device
+from .drain import Drain
+from .driver import CudaDriver, Driver
+
+_TURN_S = 0.05  # how often a wait looks for Ctrl-C
+
+
+@dataclass(frozen=True)
+class _Session:
+    epoch: int
+    sampling: Sampling
+    pool: int | None
+
+
+class CudaBackend(Backend):
+    """One per process. Devices are known by the context that was current when a module was loaded or a
+    session was armed there; one that is first used later joins the session then.
+
+    Raises MissingError without a driver or GPU; UsageError in a forked child, where CUDA does not work.
+    """
+
+    def __init__(self, driver: Driver | None = None) -> None:
+        self._driver: Driver = CudaDriver() if driver is None else driver
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._devices: dict[int, Device] = {}  # by context
+        self._drains: dict[int, Drain] = {}
+        self._modules = Modules()
+        self._session: _Session | None = None
+        self._open = False
+        self._problems: list[Problem] = []
+
+    # kscope.frontends.Backend
+
+    def module_loaded(self, module: int) -> None:
+        """Arm a module that was loaded in the current context, if it was prepared. Safe inside graph capture."""
+        with self._mine(), self._driver.relaxed():
+            if self._driver.symbol(module, layout.CTL_SYMBOL) is not None:
+                self._modules.loaded(module, self._device())
+
+    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
+        """Open the gates of all devices for this epoch; while another one is armed, that one's data is dropped."""
+        with self._mine(), self._driver.relaxed():
+            self._session, self._open, self._problems = _Session(epoch, sampling, pool_bytes), True, []
+            if self._driver.context():
+                self._device()
+            for device in self._devices.values():
+                self._arm(device)
+
+    def disarm(self) -> None:
+        """Close the gates. Lanes that have claimed go on; what they record is still drained."""
+        with self._mine():
+            self._open = False
+            for device in self._devices.values():
+                self._gate(device, 0)
+
+    def resume(self) -> None:
+        """Open the gates again that disarm() closed, for the same epoch."""
+        with self._mine():
+            self._open = True
+            for device in self._devices.values():
+                self._gate(device, self._session.epoch if self._session else 0)
+
+    def collect(self, *, wait: bool) -> list[DeviceCapture]:
+        """What was recorded under the last epoch. wait=True waits for all work of all devices, and ends their
+        drains; a device that fails gives what the host already has, and a problem."""
+        with self._mine():
+            return [self._collect(drain, wait) for drain in self._drains.values()]
+
+    def modules(self) -> tuple[ModuleMeta, ...]:
+        """Every prepared module that this process has loaded."""
+        return self._modules.metas()
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What went wrong since arm()."""
+        failed = [drain.failed for drain in self._drains.values() if drain.failed is not None]
+        return (*self._problems, *failed, *self._modules.problems)
+
+    # devices
+
+    def _device(self) -> Device:
+        """The current context's, made on first use and armed when a session is."""
+        context = self._driver.context()
+        if context not in self._devices:
+            device = self._devices[context] = Device(self._driver)
+            if self._session is not None and self._open:
+                self._arm(device)
+        return self._devices[context]
+
+    def _arm(self, device: Device) -> None:
+        session = self._session
+        assert session is not None
+        with self._in(device):
+            drain = self._drains.get(device.context)
+            if drain is None:
+                device.open_pool(session.pool)
+                drain = self._drains[device.context] = Drain(device)
+            else:
+                drain.resize(session.pool)
+            drain.begin(session.epoch)
+            device.syncs.clear()
+            device.sync_clock()
+            device.gate(session.epoch, session.sampling)
+            drain.start()
+
+    def _gate(self, device: Device, epoch: int) -> None:
+        if self._session is None:
+            return
+        try:
+            with self._in(device):
+                device.gate(epoch, self._session.sampling)
+        except DriverError as error:
+            self._failed(device, error)
+
+    def _collect(self, drain: Drain, wait: bool) -> DeviceCapture:
+        device, lines = drain.device, None
+        try:
+            with self._in(device):
+                if wait:
+                    self._idle(device)
+                    drain.finish()
+                    device.sync_clock()
+                else:
+                    lines = drain.snapshot()
+        except DriverError as error:
+            drain.stop()
+            self._failed(device, error)
+        return DeviceCapture(
+            ordinal=device.facts.ordinal,
+            name=device.facts.name,
+            lines=drain.arena.lines() if lines is None else lines,
+            sms=device.facts.sms,
+            lost=drain.lost(),
+            tick_ns=device.tick_ns,
+            syncs=tuple(device.syncs),
+        )
+
+    def _failed(self, device: Device, error: DriverError) -> None:
+        text = f"device {device.facts.ordinal}: {error}; what was drained before is here, the rest is lost"
+        self._problems.append(Problem("driver", text))
+
+    def _idle(self, device: Device) -> None:
+        """Wait for all work in the context. The wait itself is a thread's, so that Ctrl-C ends ours."""
+        errors: list[DriverError] = []
+
+        def wait() -> None:
+            try:
+                self._driver.set_context(device.context)
+                self._driver.synchronize_context()
+            except DriverError as error:
+                errors.append(error)
+
+        waiter = threading.Thread(target=wait, name="kscope wait", daemon=True)
+        waiter.start()
+        while waiter.is_alive():
+            waiter.join(_TURN_S)
+        if errors:
+            raise errors[0]
+
+    @contextmanager
+    def _in(self, device: Device) -> Iterator[None]:
+        """The device's context is current within."""
+        before = self._driver.context()
+        if before == device.context:
+            yield
+            return
+        self._driver.set_context(device.context)
+        try:
+            yield
+        finally:
+            self._driver.set_context(before)
+
+    @contextmanager
+    def _mine(self) -> Iterator[None]:
+        """One thread at a time, and only in the process that made this."""
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "this process was forked after kscope had used CUDA, and CUDA does not survive a fork: start it with "
+                "multiprocessing's 'spawn' method, or import and profile only after the fork"
+            )
+        with self._lock:
+            yield

@@ -1,0 +1,109 @@
+"""One device in one context: its control block, its pool, its gate.
+
+What lives here: memory that is made once and kept, and the words that the host writes into it. What
+does not: moving what was recorded (drain.py), modules (arming.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kscope import layout
+from kscope.capture import ClockSync
+from kscope.sampling import Sampling
+
+from .clocks import Clocks
+from .driver import Bytes, DeviceFacts, Driver
+from .pool import Rings, default_bytes, rings
+
+PAGE = 1 << 16
+_ZEROS = 4 << 20
+_WORD, _CLOCK = slice(0, 8), slice(8, 16)
+
+
+class Device:
+    """Everything that kscope owns on the current context's device. The control block is never freed, so
+    that modules may keep its address; the pool is replaced only when nothing can write to it.
+
+    `stream` is for single words and arming, from any thread under the backend's lock; `drain` has its own.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.context = driver.context()
+        self.facts: DeviceFacts = driver.facts()
+        self.stream = driver.stream()
+        self.page: Bytes = driver.pinned(PAGE)
+        self.zeros: Bytes = driver.pinned(_ZEROS)
+        self.stripes = self.facts.sms + 1
+        self.control = driver.allocate(layout.control_bytes(self.facts.sms))
+        self.clear(self.control, layout.control_bytes(self.facts.sms), self.stream)
+        driver.synchronize(self.stream)
+        self.clocks = Clocks(driver, self.page[_CLOCK])
+        self.syncs: list[ClockSync] = []
+        self.tick_ns = 0
+        self.rings: Rings | None = None
+        self.pool = 0
+        self.table = np.zeros(self.stripes, layout.STRIPE)  # as the host last wrote it
+
+    def clear(self, address: int, size: int, stream: int) -> None:
+        """Zero device memory with copies: a memset is a kernel, and waits behind persistent blocks."""
+        for at in range(0, size, _ZEROS):
+            self.driver.write(address + at, self.zeros[: min(_ZEROS, size - at)], stream)
+
+    def bind(self, symbol: int) -> None:
+        """Write the control block's address into a module's constant."""
+        word = self.page[_WORD]
+        word.view("<u8")[0] = self.control
+        self.driver.write(symbol, word, self.stream)
+        self.driver.synchronize(self.stream)
+
+    def read(self, address: int, size: int) -> bytes:
+        """A few bytes of device memory."""
+        parts = []
+        for at in range(0, size, PAGE // 2):
+            piece = self.page[PAGE // 2 :][: min(PAGE // 2, size - at)]
+            self.driver.read(piece, address + at, self.stream)
+            self.driver.synchronize(self.stream)
+            parts.append(piece.tobytes())
+        return b"".join(parts)
+
+    def fits(self, size: int | None) -> bool:
+        """Whether the pool is there, and as large as asked for."""
+        return self.rings is not None and (size is None or rings(size, self.facts.sms) == self.rings)
+
+    def open_pool(self, size: int | None) -> None:
+        """Make the pool, or replace it by one of another size; only while nothing can write to it."""
+        if self.fits(size):
+            return
+        wanted = rings(default_bytes(self.driver.free_memory()) if size is None else size, self.facts.sms)
+        pool = self.driver.allocate(wanted.total)
+        self.clear(pool, wanted.total, self.stream)
+        old, self.pool, self.rings = self.pool, pool, wanted
+        now, self.table = self.words(), wanted.words(pool)
+        for name in ("head", "skipped", "lost"):
+            self.table[name] = now[name]
+        self.table["limit"] += now["head"]
+        self.driver.write(self.control + layout.GATE_BYTES, self.table.view(np.uint8), self.stream)
+        self.driver.synchronize(self.stream)
+        if old:
+            self.driver.free(old)
+
+    def words(self) -> np.ndarray:
+        """The stripes as they are now, (stripes,) layout.STRIPE."""
+        return np.frombuffer(self.read(self.control + layout.GATE_BYTES, self.stripes * layout.STRIPE_BYTES), layout.STRIPE)
+
+    def gate(self, epoch: int, sampling: Sampling) -> None:
+        """Open (or close, epoch 0) the gate: first what is sampled, then the line that kernels read first."""
+        gate = self.page[128:256]
+        gate[:] = np.frombuffer(sampling.gate(epoch, self.facts.sms).tobytes(), np.uint8)
+        self.driver.write(self.control + 16, gate[16:], self.stream)
+        self.driver.write(self.control, gate[:16], self.stream)
+        self.driver.synchronize(self.stream)
+
+    def sync_clock(self) -> None:
+        """Add a bracket of the host's clock around the device's, where the device has room to read it."""
+        found = self.clocks.sync()
+        if found is not None:
+            self.syncs.append(found)
+            self.tick_ns = self.clocks.tick_ns()

@@ -1,0 +1,196 @@
+"""The CUDA driver, one checked call per method: integers and numpy arrays in, integers out.
+
+What lives here: every driver call that kscope makes, through cuda-bindings (or cuda-python before 12.6).
+What does not: what the calls are for (device.py, drain.py). Tests put a fake in the place of a Driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kscope.errors import DriverError, MissingError
+
+Bytes = npt.NDArray[np.uint8]
+
+_ADVICE = {
+    "CUDA_ERROR_OUT_OF_MEMORY": "kscope takes its pool from the device's free memory: pass a smaller profile(pool=bytes)",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": "a kernel ran before this call and broke the context: run it without kscope under compute-sanitizer",
+    "CUDA_ERROR_LAUNCH_FAILED": "a kernel ran before this call and broke the context: run it without kscope under compute-sanitizer",
+    "CUDA_ERROR_ASSERT": "an assertion in a kernel fired and broke the context",
+    "CUDA_ERROR_NOT_INITIALIZED": "the process was forked, or CUDA is shutting down",
+}
+_NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What the driver says of a device; `sms` is the number of multiprocessors."""
+
+    ordinal: int
+    name: str
+    sms: int
+
+
+class Driver(Protocol):
+    """The calls that kscope makes. Every one raises DriverError when the driver refuses; those that touch
+    memory work in the thread's current context."""
+
+    def context(self) -> int: ...
+    def set_context(self, context: int) -> None: ...
+    def facts(self) -> DeviceFacts: ...
+    def free_memory(self) -> int: ...
+    def allocate(self, size: int) -> int: ...
+    def free(self, address: int) -> None: ...
+    def pinned(self, size: int) -> Bytes: ...
+    def stream(self) -> int: ...
+    def synchronize(self, stream: int) -> None: ...
+    def ready(self, stream: int) -> bool: ...
+    def synchronize_context(self) -> None: ...
+    def read(self, into: Bytes, address: int, stream: int) -> None: ...
+    def write(self, address: int, words: Bytes, stream: int) -> None: ...
+    def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None: ...
+    def symbol(self, module: int, name: str) -> tuple[int, int] | None: ...
+    def load(self, ptx: str) -> int: ...
+    def launch(self, module: int, name: str, argument: int, stream: int) -> None: ...
+    def relaxed(self) -> Any: ...
+
+
+def _bindings() -> ModuleType:
+    """cuda.bindings.driver, or cuda.cuda of older cuda-python. Raises ImportError when neither is there."""
+    try:
+        return import_module("cuda.bindings.driver")
+    except ModuleNotFoundError as error:
+        if error.name not in ("cuda", "cuda.bindings"):
+            raise
+    return import_module("cuda.cuda")
+
+
+class CudaDriver:
+    """The real one. Raises MissingError when there is no driver or no device, ImportError without bindings."""
+
+    def __init__(self) -> None:
+        self._cu: Any = _bindings()
+        try:
+            self._call("cuInit", 0)
+            count = int(self._call("cuDeviceGetCount"))
+        except (DriverError, RuntimeError, OSError) as error:
+            raise MissingError(f"no usable NVIDIA driver ({error}): nvidia-smi must work here; kscope doctor says more") from error
+        if count == 0:
+            raise MissingError("the NVIDIA driver sees no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES")
+        self._pinned: dict[int, Bytes] = {}
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        result, *values = getattr(self._cu, name)(*arguments)
+        if int(result) != 0:
+            raise DriverError(name, result.name, int(result), _ADVICE.get(result.name, ""))
+        return values[0] if len(values) == 1 else values
+
+    def context(self) -> int:
+        """The thread's current context, 0 = none."""
+        return int(self._call("cuCtxGetCurrent"))
+
+    def set_context(self, context: int) -> None:
+        """Make a context current in this thread."""
+        self._call("cuCtxSetCurrent", context)
+
+    def facts(self) -> DeviceFacts:
+        """The current context's device."""
+        device = self._call("cuCtxGetDevice")
+        sms = self._cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
+        return DeviceFacts(int(device), name, int(self._call("cuDeviceGetAttribute", sms, device)))
+
+    def free_memory(self) -> int:
+        """Bytes that the device could still give."""
+        return int(self._call("cuMemGetInfo")[0])
+
+    def allocate(self, size: int) -> int:
+        """Device memory, not cleared: its address, a multiple of 256."""
+        return int(self._call("cuMemAlloc", size))
+
+    def free(self, address: int) -> None:
+        """Give device memory back. Waits for everything that runs."""
+        self._call("cuMemFree", address)
+
+    def pinned(self, size: int) -> Bytes:
+        """Page-locked host memory that every device can reach at the same address; lives as long as the process."""
+        flags = self._cu.CU_MEMHOSTALLOC_PORTABLE | self._cu.CU_MEMHOSTALLOC_DEVICEMAP
+        address = int(self._call("cuMemHostAlloc", size, flags))
+        buffer = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+        buffer[:] = 0
+        return buffer
+
+    def stream(self) -> int:
+        """A stream that neither waits for the default stream nor makes it wait."""
+        return int(self._call("cuStreamCreate", int(self._cu.CUstream_flags.CU_STREAM_NON_BLOCKING)))
+
+    def synchronize(self, stream: int) -> None:
+        """Wait until the stream has done its work."""
+        self._call("cuStreamSynchronize", stream)
+
+    def ready(self, stream: int) -> bool:
+        """Whether the stream has done its work."""
+        result = self._cu.cuStreamQuery(stream)[0]
+        if result.name == "CUDA_ERROR_NOT_READY":
+            return False
+        if int(result) != 0:
+            raise DriverError("cuStreamQuery", result.name, int(result), _ADVICE.get(result.name, ""))
+        return True
+
+    def synchronize_context(self) -> None:
+        """Wait until the device has done everything that this context was given."""
+        self._call("cuCtxSynchronize")
+
+    def read(self, into: Bytes, address: int, stream: int) -> None:
+        """Device to host, asynchronously where `into` is pinned."""
+        self._call("cuMemcpyDtoHAsync", into.ctypes.data, address, into.nbytes, stream)
+
+    def write(self, address: int, words: Bytes, stream: int) -> None:
+        """Host to device, asynchronously where `words` is pinned: leave it as it is until synchronized."""
+        self._call("cuMemcpyHtoDAsync", address, words.ctypes.data, words.nbytes, stream)
+
+    def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None:
+        """`width` bytes to every `pitch` bytes from `address` on, one after the other from `words`."""
+        copy = self._cu.CUDA_MEMCPY2D()
+        copy.srcMemoryType = self._cu.CUmemorytype.CU_MEMORYTYPE_HOST
+        copy.srcHost, copy.srcPitch = words.ctypes.data, width
+        copy.dstMemoryType = self._cu.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        copy.dstDevice, copy.dstPitch = self._cu.CUdeviceptr(address), pitch
+        copy.WidthInBytes, copy.Height = width, words.nbytes // width
+        self._call("cuMemcpy2DAsync", copy, stream)
+
+    def symbol(self, module: int, name: str) -> tuple[int, int] | None:
+        """(address, bytes) of a module's global or constant, None where it has none of that name."""
+        result, *values = self._cu.cuModuleGetGlobal(module, name.encode())
+        if result.name == _NOT_FOUND:
+            return None
+        if int(result) != 0:
+            raise DriverError("cuModuleGetGlobal", result.name, int(result), _ADVICE.get(result.name, ""))
+        return int(values[0]), int(values[1])
+
+    def load(self, ptx: str) -> int:
+        """Assemble and load PTX into the current context: a module."""
+        return int(self._call("cuModuleLoadData", ptx.encode() + b"\0"))
+
+    def launch(self, module: int, name: str, argument: int, stream: int) -> None:
+        """One thread of a kernel that takes one 64-bit argument."""
+        function = self._call("cuModuleGetFunction", module, name.encode())
+        self._call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, ((argument,), (ctypes.c_uint64,)), 0)
+
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """Calls that a graph capture of this thread would forbid are allowed within: they are not captured."""
+        before = self._call("cuThreadExchangeStreamCaptureMode", self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+        try:
+            yield
+        finally:
+            self._call("cuThreadExchangeStreamCaptureMode", before)

@@ -1,0 +1,46 @@
+"""docs/protocol.md shows the layout that kscope/layout.py has."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kscope import layout
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def pictures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_shows_every_picture_as_it_is_now(pictures: ModuleType) -> None:
+    page = (DOCS / "protocol.md").read_text()
+    assert pictures.drawn(page) == page, "run: python docs/pictures.py"
+    assert all(f"<!-- picture: {name} -->" in page for name in pictures.pictures())
+
+
+def test_a_picture_shows_every_field_of_its_structure(pictures: ModuleType) -> None:
+    for name, dtype in {
+        "record": layout.RECORD,
+        "header": layout.HEADER,
+        "gate": layout.GATE,
+        "stripe": layout.STRIPE,
+    }.items():
+        drawn = pictures.pictures()[name]
+        assert all(f" {field.replace('_end', '')} " in drawn for field in dtype.names or ())
+
+
+def test_the_bit_fields_of_a_word_fill_it(pictures: ModuleType) -> None:
+    for parts in (pictures._PLACE, pictures._ID):
+        assert sum(size for _, _, size in parts) == 32
+        assert [low for _, low, _ in parts] == [sum(size for _, _, size in parts[:i]) for i in range(len(parts))]

@@ -158,10 +158,11 @@ def claim(kernel: Kernel) -> str:
         "\tmov.b64 ks_ring, {ks_x, ks_y};\n"
         # granted where units <= limit - p <= mask + 1 and the slab does not run over the ring's edge
         f"\tsub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_on, ks_x, {units}; sub.u32 ks_x, ks_x, 1;"
-        " setp.le.and.u32 ks_on, ks_x, ks_mask, ks_on;\n"
-        f"\tand.b32 ks_x, ks_p, ks_mask; add.u32 ks_y, ks_x, {units - 1}; setp.le.and.u32 ks_on, ks_y, ks_mask, ks_on;\n"
+        " setp.le.and.u32 ks_r, ks_x, ks_mask, ks_on;\n"
+        f"\tand.b32 ks_x, ks_p, ks_mask; add.u32 ks_y, ks_x, {units - 1}; setp.le.and.u32 ks_on, ks_y, ks_mask, ks_r;\n"
         "\t@ks_on bra KS_GRANTED;\n"
         f"\tred.global.add.u32 [ks_line+{_STRIPE + 20}], {units};\n"
+        "\t@ks_r bra KS_CLAIM;\n"  # there is room, and only the edge is in the way: claim beyond it
         "\tsetp.eq.u32 ks_q, ks_stripe, ks_stripes; mov.u32 ks_stripe, ks_stripes;\n"
         "\t@!ks_q bra KS_CLAIM;\n"
         f"\tmad.wide.u32 ks_line, ks_home, {layout.STRIPE_BYTES}, ks_ctl;\n"

@@ -65,10 +65,15 @@ class SimBackend(Backend):
         self._sms = 0
         if not self._running:
             self.now_ns, self._grid_id = 0.0, 0
+            self._modules.clear()
 
     def disarm(self) -> None:
         """Close the gate: warps that begin now do not claim."""
         self.memory.gate["epoch"] = 0
+
+    def resume(self) -> None:
+        """Open the gate again."""
+        self.memory.gate["epoch"] = self._epoch
 
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
         """All slabs that were claimed since arm(); wait=True takes those that were never finished as well."""
@@ -87,7 +92,7 @@ class SimBackend(Backend):
         ]
 
     def modules(self) -> tuple[ModuleMeta, ...]:
-        """Every module that was prepared and launched, with the names that were met."""
+        """Every module that was prepared and launched since arm(), with the names that were met."""
         return tuple(module.meta() for module in self._modules.values())
 
     # for launch()

@@ -81,8 +81,11 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
         # granted: the host has freed these units, and they do not wrap around the ring's edge
         if n <= room <= units and at + n <= units:
             break
-        # refused: say that these units stay unused, try the reserve once, then count the thread as lost
+        # refused: say that these units stay unused; behind an edge there is room, so claim again
         memory.atom_add(stripe, "skipped", n)
+        if n <= room <= units:
+            continue
+        # full: try the reserve once, then count the thread as lost
         if stripe == reserve:
             memory.atom_add(own, "lost", 1)
             return None

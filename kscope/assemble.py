@@ -1,0 +1,203 @@
+"""From a capture to a trace: every device decoded, numbered, named and put on one axis.
+
+What lives here: the order of these steps, and the problems that only the whole shows. What does not:
+any of the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .capture import Capture, DeviceCapture, ModuleMeta, Problem
+from .clock import Axis, fit
+from .decode import Records, decode_slabs, id_sample
+from .ids import IdTable, Names, Region
+from .launches import Launches, block_index, number
+from .slabs import Slabs, find
+from .trace import Launch, Trace
+from .warps import Warps
+
+Int64 = npt.NDArray[np.int64]
+_TYPE_CODES = {"i32": 0, "u32": 1, "f32": 2}
+_SAMPLING = ("blocks", "warps", "sms")
+
+
+@dataclass(frozen=True)
+class _Device:
+    slabs: Slabs
+    records: Records
+    offset: int  # UNIX ns minus %globaltimer; 0 where the host's clock was not compared
+
+
+def assemble(capture: Capture) -> Trace:
+    """The trace of a capture. Never raises on data."""
+    problems = [*capture.problems, *(problem for module in capture.modules for problem in module.problems)]
+    names = Names(capture.modules)
+    problems += names.problems
+    found = []
+    for device in capture.devices:
+        slabs, wrong = find(device.lines, capture.epoch)
+        found.append(slabs)
+        problems += _on(device, capture, wrong)
+        if device.lost:
+            text = f"{device.lost:,} lanes found the pool full and did not record: raise pool="
+            problems += _on(device, capture, [Problem("lost", text, device.lost)])
+    samples = [id_sample(device, slabs) for device, slabs in zip(capture.devices, found, strict=True)]
+    table = IdTable(names, np.concatenate([*samples, np.zeros(0, np.uint32)]))
+    devices = []
+    for device, slabs in zip(capture.devices, found, strict=True):
+        records = decode_slabs(device, slabs, table)
+        problems += _on(device, capture, records.problems)
+        devices.append(_Device(records.slabs, records, _host_offset(device)))
+    slabs = _joined([device.slabs for device in devices])
+    owner = np.repeat(np.arange(len(devices)), [len(device.slabs) for device in devices])
+    launches = number(slabs, owner)
+    regions, renumber = table.sorted_regions()
+    kernel_ids, kernel = np.unique(slabs.header["kernel"], return_inverse=True)
+    kernels = _kernel_names(kernel_ids.tolist(), capture.modules)
+    problems += _whole(launches, capture)
+    origin = min((_first_time(device) + device.offset for device in devices if len(device.slabs)), default=0)
+    axes = []
+    for index, (device, data) in enumerate(zip(capture.devices, devices, strict=True)):
+        axis = fit(data.slabs, launches.of[owner == index], device, origin - data.offset)
+        problems += _on(device, capture, axis.problems)
+        axes.append(axis)
+    region = _column([device.records.region for device in devices], np.uint16)
+    if renumber is not None:
+        region = renumber[region]
+    problems += _unknown(region, regions, kernels)
+    counts = _column([device.records.counts for device in devices], np.int64)
+    return Trace(
+        region=region,
+        track=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+        start_ticks=_column([device.records.start for device in devices], np.int64),
+        dur_cycles=_column([device.records.duration for device in devices], np.int64),
+        bits=_column([device.records.value for device in devices], np.uint32),
+        warps=_warps(slabs, owner, launches, kernel, axes, devices),
+        regions=regions,
+        types=_types(kernel_ids.tolist(), capture.modules, regions),
+        kernels=kernels,
+        launches=_launches(launches, kernel_ids, kernels, capture.devices),
+        devices=tuple(device.ordinal for device in capture.devices),
+        origin=origin,
+        tick_ns=max((axis.tick for axis in axes), default=0),
+        problems=tuple(problems),
+    )
+
+
+def _on(device: DeviceCapture, capture: Capture, problems: Iterable[Problem]) -> list[Problem]:
+    """The problems, told apart by device where there are several."""
+    if len(capture.devices) < 2:
+        return list(problems)
+    return [Problem(one.kind, f"device {device.ordinal}: {one.text}", one.count) for one in problems]
+
+
+def _column(parts: list[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray:  # type: ignore[type-arg]  # of that dtype
+    return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.zeros(0, dtype)])
+
+
+def _joined(parts: list[Slabs]) -> Slabs:
+    if len(parts) == 1:
+        return parts[0]
+    empty = find(np.zeros((0, 16), np.uint32), 0)[0]
+    parts = [*parts, empty]
+    return Slabs(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("line", "header", "finished")))
+
+
+def _host_offset(device: DeviceCapture) -> int:
+    """UNIX time minus %globaltimer, from the narrowest bracket."""
+    sync = min(device.syncs, key=lambda sync: sync.host_after - sync.host_before, default=None)
+    return 0 if sync is None else (sync.host_before + sync.host_after) // 2 - sync.globaltimer
+
+
+def _first_time(device: _Device) -> int:
+    return int(device.slabs.header["start_time"].astype(np.int64).min())
+
+
+def _kernel_names(ids: list[int], modules: Iterable[ModuleMeta]) -> tuple[str, ...]:
+    names = {kernel.id: kernel.name for module in modules for kernel in module.kernels}
+    return tuple(names.get(number, f"kernel {number:016x}") for number in ids)
+
+
+def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region, ...]) -> npt.NDArray[np.uint8]:
+    """(kernels, regions): code of the type of a region's value in a kernel; u32 where no module tells."""
+    codes = np.full((max(1, len(ids)), len(regions)), _TYPE_CODES["u32"], np.uint8)
+    rows = {number: row for row, number in enumerate(ids)}
+    columns: dict[str, list[int]] = {}
+    for column, region in enumerate(regions):
+        columns.setdefault(region.name, []).append(column)
+    for module in modules:
+        mine = [rows[kernel.id] for kernel in module.kernels if kernel.id in rows]
+        for meta in module.regions if mine else ():
+            if meta.type is not None:
+                codes[np.ix_(mine, columns.get(meta.name, []))] = _TYPE_CODES[meta.type]
+    return codes
+
+
+def _launches(
+    launches: Launches, kernel_ids: npt.NDArray[np.uint64], kernels: tuple[str, ...], devices: tuple[DeviceCapture, ...]
+) -> tuple[Launch, ...]:
+    kernel = np.searchsorted(kernel_ids, launches.kernel).tolist()
+    rows = zip(kernel, launches.device.tolist(), launches.grid_id.tolist(), launches.replay.tolist(), launches.grid.tolist(), strict=True)
+    return tuple(Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z)) for k, d, g, r, (x, y, z) in rows)
+
+
+def _whole(launches: Launches, capture: Capture) -> list[Problem]:
+    """Launches of which a part is not there, where nothing that the user chose explains it."""
+    chosen = any(capture.options.get(name) not in (None, "", "all") for name in _SAMPLING)
+    if chosen or any(device.lost for device in capture.devices):
+        return []
+    partial = int(np.count_nonzero((launches.missing_blocks > 0) | launches.uneven))
+    if not partial:
+        return []
+    text = f"{partial:,} launches are recorded in part ({launches.missing_blocks.sum():,} blocks are not there): armed or disarmed while they ran"
+    return [Problem("partial", text, partial)]
+
+
+def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], kernels: tuple[str, ...]) -> list[Problem]:
+    problems = []
+    strange = [index for index, found in enumerate(regions) if not found.known]
+    if len(strange) > 1:  # index 0 is the overflow; it is filled only where all other indices are taken
+        count = int(np.isin(region, strange).sum())
+        text = f"{count:,} records have ids that no module of this capture names: they are shown as ?hash"
+        problems.append(Problem("unknown", text, count))
+    nameless = sum(name.startswith("kernel ") for name in kernels)
+    if nameless:
+        text = f"{nameless:,} kernels have no metadata in this capture: they are shown by number"
+        problems.append(Problem("nameless", text, nameless))
+    return problems
+
+
+def _warps(
+    slabs: Slabs, owner: Int64, launches: Launches, kernel: Int64, axes: list[Axis], devices: list[_Device]
+) -> Warps:
+    header = slabs.header
+    start = _column([axis.start for axis in axes], np.float64)
+    rate = _column([axis.rate for axis in axes], np.float64)
+    ntid = header["ntid"]
+    return Warps(
+        device=owner,
+        kernel=kernel.astype(np.int64),
+        launch=launches.of,
+        block=block_index(slabs),
+        block_xyz=slabs.block,
+        grid=slabs.grid,
+        threads=np.stack([(ntid & 1023) + 1, (ntid >> 10 & 1023) + 1, (ntid >> 20) + 1], axis=1).astype(np.int64),
+        warp=slabs.warp,
+        lane=slabs.lane,
+        sm=slabs.sm,
+        cluster_rank=(header["cluster"] & 255).astype(np.uint8),
+        start_ns=start,
+        end_ns=np.where(slabs.finished, start + (slabs.last_tick - slabs.first_tick) * rate, np.nan),
+        finished=slabs.finished,
+        first_tick=slabs.first_tick,
+        tick_ns=rate,
+        error_ns=_column([axis.error for axis in axes], np.float64),
+        timer=slabs.globaltimer,
+        records=_column([device.records.counts for device in devices], np.int64),
+        written=_column([device.records.written for device in devices], np.int64),
+    )

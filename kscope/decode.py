@@ -1,0 +1,295 @@
+"""From raw words to columns: start, duration, region and slab of every record, in ticks.
+
+What lives here: the record loop, on all cores (numpy releases the GIL; chunks stay in cache), and what
+the counts say was dropped. What does not: headers (slabs.py), names (ids.py), clocks that turned over
+(unwrap.py), launches (launches.py), nanoseconds (clock.py). Nothing here raises on data.
+
+Three kinds of chunk, in this order of output:
+
+    view     neighbouring slabs of one size that kept the same records in order: read in place
+    gather   finished slabs of any size and rotation: rows collected, then the same arithmetic
+    long     slabs of 2^32 ticks or more, and unfinished ones: one by one through unwrap.py
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from .capture import DeviceCapture, Problem
+from .ids import MISSING, IdTable
+from .layout import HEADER_UNITS, RECORDS_PER_UNIT, Kind
+from .slabs import Slabs, Words
+from .unwrap import UNKNOWN, Int64, ring_start, unwrap
+
+__all__ = ["UNKNOWN", "Records", "decode_slabs", "id_sample"]
+
+CHUNK = 1 << 15
+"""Records of a chunk: their 512 KiB and the temporaries stay in a core's second-level cache."""
+_LEAST_RUN = 16
+_COUNT_TURNS = 1 << 28
+_LEAST_TICKS = 7
+"""A device counts records modulo 2^28 (the cursor is 32 bits of bytes); no record takes less than one
+clock read of 7 cycles, so only a warp that ran for 2^28 * 7 ticks can have turned its counter over."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Columns of one device's records, slab after slab, within a slab in order of end; shape (r,).
+
+    start: int64 ticks. duration: int64 ticks, UNKNOWN (-1) where 32-bit clocks cannot tell. region:
+    uint16 index into the IdTable. value: uint32, the record's fourth word as it stands. counts: (s,)
+    int64, records per slab, in the order of `slabs`. written: (s,) int64, records that the lane wrote.
+    """
+
+    start: Int64
+    duration: Int64
+    region: npt.NDArray[np.uint16]
+    value: npt.NDArray[np.uint32]
+    slabs: Slabs
+    counts: Int64
+    written: Int64
+    problems: list[Problem]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What to read of each slab: `kept` records from slot `turn` on, modulo the slab's capacity."""
+
+    slabs: Slabs
+    rows: Int64  # the slab's first record as an index into all 16-byte rows
+    capacity: Int64
+    kept: Int64
+    turn: Int64
+    written: Int64
+    problems: list[Problem] = field(default_factory=list)
+
+    def take(self, order: Int64) -> _Plan:
+        parts = (self.rows, self.capacity, self.kept, self.turn, self.written)
+        return _Plan(self.slabs.take(order), *(part[order] for part in parts), self.problems)
+
+
+def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
+    """Id words of some records spread over the slabs: what an IdTable is built from."""
+    step = max(1, len(slabs) // 64)
+    base = (slabs.line[::step] + HEADER_UNITS) * RECORDS_PER_UNIT
+    rows = (base[:, None] + np.arange(256) % (1 << slabs.log2[::step])[:, None]).ravel()
+    return _rows_of(device.lines)[rows, 1]
+
+
+def decode_slabs(device: DeviceCapture, slabs: Slabs, table: IdTable) -> Records:
+    """Every record of the slabs. Uses as many threads as there are cores, at most 8."""
+    rows = _rows_of(device.lines)
+    plan = _plan(slabs, rows)
+    span = plan.slabs.last_tick - plan.slabs.first_tick
+    short = plan.slabs.finished & (span >= 0) & (span < 1 << 32)
+    runs = _runs(plan, short)
+    order = np.concatenate([runs.members, np.flatnonzero(short & ~runs.mask), np.flatnonzero(~short)])
+    plan = plan.take(order)
+    ends = np.cumsum(plan.kept)
+    total = int(ends[-1]) if len(ends) else 0
+    loop = _Loop(rows, plan, ends - plan.kept, table, total)
+    jobs = loop.views(runs.lengths) + loop.gathers(len(runs.members), int(np.count_nonzero(short))) + loop.longs()
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+        for _ in pool.map(lambda job: job(), jobs):
+            pass
+    return loop.finish(plan)
+
+
+def _rows_of(lines: Words) -> Words:
+    return np.ascontiguousarray(lines).reshape(-1, 4)
+
+
+def _plan(slabs: Slabs, rows: Words) -> _Plan:
+    capacity = np.int64(1) << slabs.log2
+    count = slabs.header["count"].astype(np.int64)
+    first = (slabs.line + HEADER_UNITS) * RECORDS_PER_UNIT
+    kept = np.minimum(count, capacity)
+    turn = np.where(slabs.stop | (count <= capacity), 0, count % capacity)
+    plan = _Plan(slabs, first, capacity, kept, turn, count)
+    open_full = 0
+    for index in np.flatnonzero(~slabs.finished).tolist():
+        words = rows[first[index] : first[index] + capacity[index]]
+        there = np.flatnonzero(words[:, 1])
+        kept[index] = count[index] = there[-1] + 1 if len(there) else 0
+        turn[index] = 0
+        if kept[index] == capacity[index]:
+            open_full += 1
+            turn[index] = 0 if slabs.stop[index] else ring_start(words)
+    _tell_dropped(plan, open_full)
+    return plan
+
+
+def _tell_dropped(plan: _Plan, open_full: int) -> None:
+    slabs, more = plan.slabs, np.maximum(plan.written - plan.kept, 0)
+    overwritten, refused = int(more[~slabs.stop].sum()), int(more[slabs.stop].sum())
+    say = plan.problems.append
+    if overwritten:
+        text = f"{overwritten:,} records were overwritten by newer ones (the largest slab wrote {plan.written.max():,}): "
+        say(Problem("overwritten", text + "raise records= to keep all", overwritten))
+    if refused:
+        text = f"{refused:,} records came after their slab was full and were not kept (fill='stop'): "
+        say(Problem("refused", text + "raise records= to keep all", refused))
+    unfinished = int(np.count_nonzero(~slabs.finished))
+    if unfinished:
+        text = f"{unfinished:,} warps did not finish: running, hanging or killed when the data was read"
+        say(Problem("unfinished", text, unfinished))
+    if open_full:
+        text = f"{open_full:,} unfinished warps filled their slab: how many records were dropped is not known"
+        say(Problem("count", text, open_full))
+    ticks = slabs.last_tick - slabs.first_tick
+    turned = slabs.finished & ((ticks < 0) | (ticks >= _COUNT_TURNS * _LEAST_TICKS)) & (plan.kept == plan.capacity)
+    if turned.any():
+        text = f"{turned.sum():,} warps ran so long that their count of records may have turned over (2^28): dropped records are at least those told"
+        say(Problem("count", text, int(turned.sum())))
+
+
+@dataclass(frozen=True)
+class _Runs:
+    mask: npt.NDArray[np.bool_]
+    members: Int64
+    lengths: Int64
+
+
+def _runs(plan: _Plan, short: npt.NDArray[np.bool_]) -> _Runs:
+    """Runs of neighbouring slabs that one strided view reads."""
+    straight = short & (plan.turn == 0)
+    stride = plan.capacity + HEADER_UNITS * RECORDS_PER_UNIT
+    joined = straight[1:] & straight[:-1] & (np.diff(plan.rows) == stride[:-1])
+    joined &= (np.diff(plan.kept) == 0) & (np.diff(plan.capacity) == 0)
+    starts = np.flatnonzero(np.concatenate([[True], ~joined])) if len(short) else np.zeros(0, np.int64)
+    lengths = np.diff(starts, append=len(short))
+    wanted = (lengths >= _LEAST_RUN) | ((lengths * plan.kept[starts] >= CHUNK) & straight[starts])
+    mask = np.repeat(wanted & straight[starts], lengths)
+    return _Runs(mask, np.flatnonzero(mask), lengths[wanted & straight[starts]])
+
+
+Job = Callable[[], None]
+
+
+class _Loop:
+    """The output columns and the jobs that fill them; jobs write disjoint slices."""
+
+    def __init__(self, rows: Words, plan: _Plan, offsets: Int64, table: IdTable, total: int) -> None:
+        self._rows, self._plan, self._offsets, self._table = rows, plan, offsets, table
+        self._first = plan.slabs.first_tick
+        self._span = np.clip(plan.slabs.last_tick - self._first, 0, (1 << 32) - 1).astype(np.uint32)
+        self._low = self._first.astype(np.uint32)
+        self.start, self.duration = np.empty(total, np.int64), np.empty(total, np.int64)
+        self.region, self.value = np.empty(total, np.uint16), np.empty(total, np.uint32)
+        self._garbled: list[int] = []
+        self._wrapped: list[int] = []
+
+    def views(self, lengths: Int64) -> list[Job]:
+        jobs: list[Job] = []
+        slab = 0
+        for length in lengths.tolist():
+            kept = max(1, int(self._plan.kept[slab]))
+            step = max(1, CHUNK // kept)
+            for a in range(slab, slab + length, step):
+                jobs.append(partial(self._view, a, min(a + step, slab + length)))
+            slab += length
+        return jobs
+
+    def gathers(self, first: int, end: int) -> list[Job]:
+        jobs: list[Job] = []
+        while first < end:
+            reach = int(np.searchsorted(self._offsets[:end], self._offsets[first] + CHUNK, side="left"))
+            stop = min(max(reach, first + 1), end)
+            jobs.append(partial(self._gather, first, stop))
+            first = stop
+        return jobs
+
+    def longs(self) -> list[Job]:
+        plan = self._plan
+        ticks = plan.slabs.last_tick - self._first
+        long = ~plan.slabs.finished | (ticks < 0) | (ticks >= 1 << 32)
+        return [partial(self._long, slab) for slab in np.flatnonzero(long).tolist()]
+
+    def _view(self, a: int, b: int) -> None:
+        kept, capacity, row = int(self._plan.kept[a]), int(self._plan.capacity[a]), int(self._plan.rows[a])
+        if not kept:
+            return
+        stride = capacity + HEADER_UNITS * RECORDS_PER_UNIT
+        block = np.lib.stride_tricks.as_strided(
+            self._rows[row:], (b - a, kept, 4), (stride * 16, 16, 4), writeable=False
+        )
+        self._convert(a, b, block, lambda column: column[a:b, None])
+
+    def _gather(self, a: int, b: int) -> None:
+        rows, kept = self._picked(a, b)
+        if len(rows):
+            self._convert(a, b, self._rows.take(rows, axis=0), lambda column: np.repeat(column[a:b], kept))
+
+    def _picked(self, a: int, b: int) -> tuple[Int64, Int64]:
+        """Rows of the records of slabs a..b in order of end, and how many each slab has."""
+        plan, kept = self._plan, self._plan.kept[a:b]
+        within = np.arange(int(kept.sum())) - np.repeat(self._offsets[a:b] - self._offsets[a], kept)
+        within += np.repeat(plan.turn[a:b], kept)
+        within &= np.repeat(plan.capacity[a:b] - 1, kept)
+        return within + np.repeat(plan.rows[a:b], kept), kept
+
+    def _convert(self, a: int, b: int, words: Words, spread: Callable[[npt.NDArray], npt.NDArray]) -> None:  # type: ignore[type-arg]  # any column
+        """Slabs a..b of less than 2^32 ticks: differences of low words are exact."""
+        at = slice(int(self._offsets[a]), int(self._offsets[b - 1] + self._plan.kept[b - 1]))
+        shape = words.shape[:-1]
+        low = spread(self._low)
+        start, end = words[..., 0] - low, words[..., 2] - low
+        duration = self.duration[at].reshape(shape)
+        duration[...] = end - start
+        wrong = end < start
+        wrong |= end > spread(self._span)
+        if wrong.any():
+            wrong &= words[..., 1] != 0
+            self._garbled.append(int(np.count_nonzero(wrong)))
+            duration[wrong] = UNKNOWN
+        ticks = self.start[at].reshape(shape)
+        ticks[...] = start
+        ticks += spread(self._first)
+        self.value[at].reshape(shape)[...] = words[..., 3]
+        self._table.lookup(words[..., 1].ravel(), self.region[at])
+
+    def _long(self, slab: int) -> None:
+        rows, _ = self._picked(slab, slab + 1)
+        if not len(rows):
+            return
+        words = self._rows.take(rows, axis=0)
+        finished = bool(self._plan.slabs.finished[slab])
+        last = int(self._plan.slabs.last_tick[slab]) if finished else None
+        found = unwrap(words, int(self._first[slab]), last)
+        at = slice(int(self._offsets[slab]), int(self._offsets[slab]) + len(rows))
+        self.start[at], self.duration[at], self.value[at] = found.start, found.duration, words[:, 3]
+        self._table.lookup(words[:, 1], self.region[at])
+        self._wrapped.append(int(np.count_nonzero(found.duration == UNKNOWN)))
+
+    def finish(self, plan: _Plan) -> Records:
+        problems, counts = plan.problems, plan.kept
+        columns = (self.start, self.duration, self.region, self.value)
+        garbled, wrapped = sum(self._garbled), sum(self._wrapped)
+        if garbled:
+            text = f"{garbled:,} records have clocks outside of their warp's life: their durations are not shown"
+            problems.append(Problem("garbled", text, garbled))
+        if wrapped:
+            text = f"{wrapped:,} records may have lasted 2^32 ticks longer than their words say: their durations are not shown"
+            problems.append(Problem("wrap", text, wrapped))
+        gone = self.region == MISSING
+        missing = int(np.count_nonzero(gone))
+        if missing:
+            text = f"{missing:,} records were counted by the device and are not in the data"
+            problems.append(Problem("missing", text, missing))
+            slab = np.repeat(np.arange(len(counts)), counts)
+            counts = counts - np.bincount(slab[gone], minlength=len(counts))
+            columns = tuple(column[~gone] for column in columns)  # type: ignore[assignment]  # the same four
+        start, duration, region, value = columns
+        return Records(start, duration, region, value, plan.slabs, counts, plan.written, problems)
+
+
+def has_value(kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Whether records of these kinds carry the user's 32 bits."""
+    return np.asarray((kinds == Kind.SPAN_VALUE) | (kinds == Kind.INSTANT_VALUE) | (kinds == Kind.COUNTER))

@@ -1,0 +1,137 @@
+"""From id words to names: which region a record speaks of, at memory speed.
+
+    id word = name_hash(name) << 4 | kind
+
+What lives here: the table of the ids that occur, and its lookup (a multiplicative hash without
+collisions, found by trial; what is not in it takes a slower path and joins the table). What does not:
+where the words stand (decode.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .capture import ModuleMeta, Problem
+from .layout import Kind, name_hash
+
+MISSING = np.uint16(0xFFFF)
+"""Region index of a record whose id word is 0: it was counted by the device and never arrived."""
+MOST_REGIONS = 0xFF00
+"""More distinct ids than this are no names but noise; the rest share region 0."""
+
+_KINDS = frozenset(int(kind) for kind in Kind)
+_TRIES, _MAX_BITS = 64, 16
+
+
+@dataclass(frozen=True)
+class Region:
+    """A name with the kind of its records; `known` is False where no module explains the id."""
+
+    name: str
+    kind: Kind
+    known: bool = True
+    where: str | None = None
+
+
+class Names:
+    """Names by hash, from every module of a capture. `problems` tells of two names with one hash."""
+
+    def __init__(self, modules: Iterable[ModuleMeta]) -> None:
+        found: dict[int, dict[str, str | None]] = defaultdict(dict)
+        for module in modules:
+            for region in module.regions:
+                found[name_hash(region.name)].setdefault(region.name, region.where)
+        self._names = {key: (" | ".join(sorted(names)), next(iter(names.values()))) for key, names in found.items()}
+        self.problems = tuple(
+            Problem("collision", f"the names {', '.join(sorted(names))} have one hash and cannot be told apart: rename one")
+            for names in found.values()
+            if len(names) > 1
+        )
+
+    def region(self, word: int) -> Region:
+        """The region of an id word; one that no module explains is named after its hash."""
+        kind = word & 15
+        name, where = self._names.get(word >> 4, (None, None))
+        if name is None or kind not in _KINDS:
+            return Region(f"?{word >> 4:07x}", Kind(kind) if kind in _KINDS else Kind.INSTANT, known=False)
+        return Region(name, Kind(kind), True, where)
+
+
+class IdTable:
+    """Ids that occur, each with a region index in order of appearance; index 0 is the overflow.
+
+    lookup() may be called from several threads; sorted_regions() when all are done.
+    """
+
+    def __init__(self, names: Names, sample: npt.NDArray[np.uint32]) -> None:
+        self._names = names
+        self._lock = threading.Lock()
+        self._index: dict[int, int] = {}
+        self._regions: list[Region] = [Region("?", Kind.INSTANT, known=False)]
+        ordered = sorted(np.unique(sample[sample != 0])[: MOST_REGIONS - 1].tolist(), key=self._key)
+        for word in ordered:
+            self._add(word)
+        words = np.array(ordered, np.uint32)
+        self._sampled = len(self._regions)
+        self._multiplier, self._shift = np.uint32(0), np.uint32(31)
+        self._slot_id, self._slot_region = np.zeros(2, np.uint32), np.full(2, MISSING, np.uint16)
+        self._build(words)
+
+    def _key(self, word: int) -> tuple[bool, str, int]:
+        region = self._names.region(word)
+        return (not region.known, region.name, word)
+
+    def _add(self, word: int) -> int:
+        if len(self._regions) >= MOST_REGIONS:
+            return 0
+        self._index[word] = len(self._regions)
+        self._regions.append(self._names.region(word))
+        return self._index[word]
+
+    def _build(self, words: npt.NDArray[np.uint32]) -> None:
+        """Find a multiplier that sends each word to a slot of its own; without one all take the slow path."""
+        rng = np.random.default_rng(1)
+        for bits in range(max(4, int(len(words)).bit_length()), _MAX_BITS + 1):
+            shift = np.uint32(32 - bits)
+            for multiplier in rng.integers(0, 1 << 32, _TRIES, dtype=np.uint32) | np.uint32(1):
+                slots = (words * multiplier) >> shift
+                if len(np.unique(slots)) == len(words):
+                    self._multiplier, self._shift = multiplier, shift
+                    # Unused slots hold id 0, which hashes to slot 0 alone: there MISSING is its right answer.
+                    self._slot_id = np.zeros(1 << bits, np.uint32)
+                    self._slot_region = np.full(1 << bits, MISSING, np.uint16)
+                    self._slot_id[slots] = words
+                    self._slot_region[slots] = np.arange(1, len(words) + 1, dtype=np.uint16)
+                    return
+
+    def lookup(self, words: npt.NDArray[np.uint32], out: npt.NDArray[np.uint16]) -> None:
+        """Region indices of id words; both of shape (n,), `out` contiguous. MISSING where the word is 0."""
+        slots = np.right_shift(np.multiply(words, self._multiplier), self._shift).astype(np.intp)
+        self._slot_region.take(slots, out=out, mode="clip")
+        hit = self._slot_id.take(slots, mode="clip") == words
+        if not hit.all():
+            at = np.flatnonzero(~hit)
+            out[at] = self._resolve(words[at])
+
+    def _resolve(self, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint16]:
+        distinct, inverse = np.unique(words, return_inverse=True)
+        with self._lock:
+            known = [MISSING if w == 0 else self._index[w] if w in self._index else self._add(w) for w in distinct.tolist()]
+        return np.asarray(np.array(known, np.uint16)[inverse])
+
+    def sorted_regions(self) -> tuple[tuple[Region, ...], npt.NDArray[np.uint16] | None]:
+        """(regions, renumbering). The renumbering, 65536 entries or None where nothing changes, makes
+        indices independent of the order in which threads met ids outside of the sample."""
+        words = sorted(self._index, key=self._key)
+        regions = (self._regions[0], *(self._regions[self._index[word]] for word in words))
+        if len(self._regions) == self._sampled:
+            return regions, None
+        renumber = np.arange(1 << 16, dtype=np.uint16)
+        renumber[[self._index[word] for word in words]] = np.arange(1, len(words) + 1, dtype=np.uint16)
+        return regions, renumber

@@ -1,0 +1,137 @@
+"""Which launch a slab belongs to: (device, %gridid, replay), and whether the launch was recorded whole.
+
+A captured graph's replays share one %gridid. Replays of one grid do not overlap, so where the warps
+of a grid fall into as many separate spells of time as some lane claimed slabs, a spell is a replay;
+else the n-th claim of a lane is replay n. What lives here: this numbering. What does not: names and
+times in nanoseconds (trace.py, clock.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .slabs import Slabs
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Launches:
+    """One row per launch, in order of first start; `of` (s,) int64 gives each slab's row.
+
+    device, kernel, grid_id, replay, start: (l,) arrays; kernel is the 64-bit id, start is the smallest
+    start_time in ns. missing_blocks: (l,) blocks of the grid that left no slab. uneven: (l,) bool, a
+    replay that has fewer slabs than another of its grid.
+    """
+
+    of: Int64
+    device: Int64
+    kernel: npt.NDArray[np.uint64]
+    grid_id: npt.NDArray[np.uint64]
+    replay: Int64
+    grid: Int64
+    start: Int64
+    missing_blocks: Int64
+    uneven: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def block_index(slabs: Slabs) -> Int64:
+    """Linear block indices x + nx * (y + ny * z), (s,) int64."""
+    block, grid = slabs.block, slabs.grid
+    return np.asarray(block[:, 0] + grid[:, 0] * (block[:, 1] + grid[:, 1] * block[:, 2]))
+
+
+def number(slabs: Slabs, device: Int64) -> Launches:
+    """The launches of slabs (s,) that devices `device` (s,) recorded."""
+    header = slabs.header
+    _, _, kernel = _dense(header["kernel"])
+    _, _, grid_id = _dense(header["grid_id"])
+    first, _, grid = _dense(device * (kernel.max(initial=0) + 1) * (grid_id.max(initial=0) + 1) + kernel * (grid_id.max(initial=0) + 1) + grid_id)
+    block = block_index(slabs)
+    replay = _replays(slabs, grid, block)
+    turns = int(replay.max(initial=0)) + 1
+    first, size, launch = _dense(grid * turns + replay)
+    time = header["start_time"].astype(np.int64)
+    start = np.full(len(first), np.iinfo(np.int64).max)
+    np.minimum.at(start, launch, time)
+    order = np.argsort(start, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    largest = np.zeros(len(size), np.int64)
+    np.maximum.at(largest, grid[first], size)
+    uneven = size < largest[grid[first]]
+    shape = slabs.grid[first]
+    blocks = shape[:, 0] * shape[:, 1] * shape[:, 2]
+    seen = _distinct_per_group(launch, block, len(first))
+    first = first[order]
+    return Launches(
+        of=rank[launch],
+        device=device[first],
+        kernel=header["kernel"][first],
+        grid_id=header["grid_id"][first],
+        replay=replay[first],
+        grid=shape[order],
+        start=start[order],
+        missing_blocks=np.maximum(blocks - seen, 0)[order],
+        uneven=uneven[order],
+    )
+
+
+def _dense(values: npt.NDArray[np.generic]) -> tuple[Int64, Int64, Int64]:
+    """(index of a first member, size, group of each value) with groups numbered from 0 in sorted order."""
+    if len(values) and (values == values[0]).all():
+        return np.zeros(1, np.int64), np.array([len(values)]), np.zeros(len(values), np.int64)
+    _, first, group, size = np.unique(values, return_index=True, return_inverse=True, return_counts=True)
+    return first, size, group.astype(np.int64)
+
+
+def _replays(slabs: Slabs, grid: Int64, block: Int64) -> Int64:
+    """Replay number of each slab within its grid."""
+    lane = slabs.warp.astype(np.int64) * 32 + slabs.lane
+    time = slabs.header["start_time"].astype(np.int64)
+    order = np.lexsort((time, lane, block, grid))
+    same = (np.diff(grid[order]) == 0) & (np.diff(block[order]) == 0) & (np.diff(lane[order]) == 0)
+    replay = np.zeros(len(grid), np.int64)
+    if not same.any():
+        return replay
+    index = np.arange(len(order))
+    group_start = np.maximum.accumulate(np.where(np.concatenate([[True], ~same]), index, 0))
+    replay[order] = index - group_start
+    return _by_spells(slabs, grid, time, replay)
+
+
+def _by_spells(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> Int64:
+    """Replays by separate spells of time, for the grids where that gives as many as counting claims."""
+    end = np.where(slabs.finished, slabs.header["end_time"].astype(np.int64), time)
+    order = np.lexsort((time, grid))
+    grids = grid[order]
+    fresh = np.concatenate([[True], np.diff(grids) != 0])
+    # A running maximum per grid: each grid's times are lifted above those of the grids before it.
+    origin, width = int(time.min()), int(max(end.max(), time.max()) - time.min()) + 1
+    if not 0 < width * (int(grid.max()) + 1) < 1 << 62:
+        return replay
+    lift = grids * width - origin
+    reach = np.maximum.accumulate(end[order] + lift)
+    gap = np.concatenate([[True], (time[order] + lift)[1:] > reach[:-1]])
+    spells = np.cumsum(gap)
+    spell = spells - np.maximum.accumulate(np.where(fresh, spells, 0))
+    most = np.zeros((2, int(grid.max()) + 1), np.int64)
+    np.maximum.at(most[0], grid, replay)
+    np.maximum.at(most[1], grids, spell)
+    agree = (most[0] == most[1])[grids]
+    result = replay.copy()
+    result[order[agree]] = spell[agree]
+    return result
+
+
+def _distinct_per_group(group: Int64, member: Int64, groups: int) -> Int64:
+    order = np.lexsort((member, group))
+    new = np.ones(len(order), bool)
+    new[1:] = (np.diff(group[order]) != 0) | (np.diff(member[order]) != 0)
+    return np.bincount(group[order[new]], minlength=groups)

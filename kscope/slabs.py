@@ -1,0 +1,168 @@
+"""Finding slabs: which of a device's 64-byte lines are headers, and what they say.
+
+What lives here: the scan, its checks, and the columns of the headers. What does not: records
+(decode.py), launches and names (launches.py). Nothing here raises on data: what is wrong becomes a Problem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .capture import Problem
+from .layout import (
+    DONE_WORD,
+    FLAG_GLOBALTIMER,
+    FLAG_SHIFT,
+    FLAG_STOP,
+    HEADER,
+    HEADER_UNITS,
+    HEADER_WORD,
+    LANE_BITS,
+    LOG2_SHIFT,
+    MAGIC,
+    MAJOR,
+    MAX_LOG2_RECORDS,
+    MIN_LOG2_RECORDS,
+    RECORDS_PER_UNIT,
+    SMID_SHIFT,
+    WARP_SHIFT,
+    header_check,
+)
+
+Int64 = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Slabs:
+    """Slabs of one device in the order of its memory; every array has shape (s,).
+
+    line: index of the header's first line. header: layout.HEADER records. log2: records that fit, as
+    an exponent. finished: the end anchor was written. clock, fill and place are taken apart below.
+    """
+
+    line: Int64
+    header: npt.NDArray[np.void]
+    finished: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.line)
+
+    def take(self, which: npt.NDArray[np.bool_] | Int64) -> Slabs:
+        """The slabs that a mask or an index array chooses."""
+        return Slabs(self.line[which], self.header[which], self.finished[which])
+
+    @property
+    def log2(self) -> Int64:
+        return (self.header["place"] >> LOG2_SHIFT & 31).astype(np.int64)
+
+    @property
+    def lane(self) -> npt.NDArray[np.uint8]:
+        return (self.header["place"] & ((1 << LANE_BITS) - 1)).astype(np.uint8)
+
+    @property
+    def warp(self) -> npt.NDArray[np.uint8]:
+        return (self.header["place"] >> WARP_SHIFT & 31).astype(np.uint8)
+
+    @property
+    def sm(self) -> npt.NDArray[np.uint16]:
+        return (self.header["place"] >> SMID_SHIFT).astype(np.uint16)
+
+    @property
+    def stop(self) -> npt.NDArray[np.bool_]:
+        """Fill policy: the oldest records stay."""
+        return (self.header["place"] >> FLAG_SHIFT & FLAG_STOP) != 0
+
+    @property
+    def globaltimer(self) -> npt.NDArray[np.bool_]:
+        """Records hold nanoseconds of %globaltimer instead of SM cycles."""
+        return (self.header["place"] >> FLAG_SHIFT & FLAG_GLOBALTIMER) != 0
+
+    @property
+    def block(self) -> Int64:
+        """(s, 3) block index x, y, z."""
+        return _three(self.header["ctaid_x"], self.header["ctaid_yz"])
+
+    @property
+    def grid(self) -> Int64:
+        """(s, 3) blocks of the grid along x, y, z."""
+        return _three(self.header["nctaid_x"], self.header["nctaid_yz"])
+
+    @property
+    def first_tick(self) -> Int64:
+        """The warp's start on the clock of its records, 64-bit ticks."""
+        return np.where(self.globaltimer, self.header["start_time"], self.header["start_clock"]).astype(np.int64)
+
+    @property
+    def last_tick(self) -> Int64:
+        """The warp's end on the clock of its records; 0 where it did not finish."""
+        return np.where(self.globaltimer, self.header["end_time"], self.header["end_clock"]).astype(np.int64)
+
+
+def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
+    """The slabs among (n, 16) uint32 lines that the session `epoch` claimed, and what is wrong with the rest."""
+    at = np.flatnonzero(lines[:-1, 0] >> 16 == MAGIC) if len(lines) > 1 else np.zeros(0, np.int64)
+    words = np.empty((len(at), 32), np.uint32)
+    np.take(lines, at, axis=0, out=words[:, :16], mode="clip")
+    np.take(lines, at + 1, axis=0, out=words[:, 16:], mode="clip")
+    header = words.view(HEADER)[:, 0]
+    log2 = (header["place"] >> LOG2_SHIFT & 31).astype(np.int64)
+    size = HEADER_UNITS + (1 << log2) // RECORDS_PER_UNIT
+    ours = header["magic"] >> 8 == HEADER_WORD >> 8
+    sane = (MIN_LOG2_RECORDS <= log2) & (log2 <= MAX_LOG2_RECORDS)
+    whole = ours & sane & (header_check(words) == header["check"])
+    fits = at + size <= len(lines)
+    good = _without_overlap(at, size, whole & fits)
+    covered = _covered(at, at[good], size[good])
+    problems = []
+    torn = ours & ~whole & ~covered
+    _tell(problems, "torn", torn, "slab header{s} whose check word is wrong: the claim was cut short, or the data is damaged")
+    cut = whole & ~fits & ~covered
+    _tell(problems, "cut", cut, "slab{s} that reach{es} past the end of the data: its records are lost")
+    alien = ~ours & ~covered
+    versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(header["magic"][alien] & 0xFFFF)[:4].tolist())
+    _tell(
+        problems, "version", alien,
+        f"slab header{{s}} of layout {versions}, which kscope of layout {MAJOR} cannot read: decode with the kscope that recorded",
+    )  # fmt: skip
+    foreign = good & (header["epoch"] != epoch)
+    _tell(problems, "foreign", foreign, "slab{s} claimed under another session: left out")
+    chosen = np.flatnonzero(good & ~foreign)
+    header = header[chosen]
+    done = np.uint32(DONE_WORD) ^ header["count"] ^ header["end_clock"].astype(np.uint32)
+    return Slabs(at[chosen], header, header["done"] == done), problems
+
+
+def _tell(problems: list[Problem], kind: str, where: npt.NDArray[np.bool_], text: str) -> None:
+    count = int(np.count_nonzero(where))
+    if count:
+        text = text.format(s="" if count == 1 else "s", es="es" if count == 1 else "")
+        problems.append(Problem(kind, f"{count:,} {text}", count))
+
+
+def _without_overlap(at: Int64, size: Int64, good: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The candidates that do not stand inside an earlier slab: a record may look like a header by chance."""
+    chosen = np.flatnonzero(good)
+    ends = at[chosen] + size[chosen]
+    if not (at[chosen][1:] < ends[:-1]).any():
+        return good
+    kept, free = np.zeros(len(good), bool), 0
+    for index, start, end in zip(chosen.tolist(), at[chosen].tolist(), ends.tolist(), strict=True):
+        if start >= free:
+            kept[index], free = True, end
+    return kept
+
+
+def _covered(at: Int64, starts: Int64, size: Int64) -> npt.NDArray[np.bool_]:
+    """Whether each line stands in one of the slabs, which are sorted and do not overlap."""
+    if not len(starts):
+        return np.zeros(len(at), bool)
+    slab = np.searchsorted(starts, at, side="right") - 1
+    return np.asarray((slab >= 0) & (at < starts[slab] + size[slab]))
+
+
+def _three(x: Words, yz: Words) -> Int64:
+    return np.stack([x, yz & 0xFFFF, yz >> 16], axis=1).astype(np.int64)

@@ -1,0 +1,78 @@
+"""From 32-bit clocks to 64-bit ones where a warp ran for 2^32 ticks or more, or never finished.
+
+    end    ends only grow (ring order is order of end), so between the anchors a low word has a least and a
+           greatest possible value; where these agree it is exact.
+    start  the low word before the end, unless a start 2^32 ticks earlier is possible as well: not before
+           the warp's own start, and not before the same region's previous end.
+
+A record that stays ambiguous gets the duration UNKNOWN: a long one is never printed as a short one.
+What lives here: this arithmetic, for one slab. What does not: the common case (decode.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .layout import Kind
+
+Int64 = npt.NDArray[np.int64]
+UNKNOWN = -1
+"""A duration that the 32-bit words cannot tell."""
+
+_TURN = 1 << 32
+_LOW = _TURN - 1
+_POINT = np.array([kind in (Kind.INSTANT, Kind.INSTANT_VALUE, Kind.COUNTER) for kind in range(16)])
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """start (n,), duration (n,), int64 ticks; duration UNKNOWN where ambiguous, and start is then the end."""
+
+    start: Int64
+    duration: Int64
+
+
+def ring_start(words: npt.NDArray[np.uint32]) -> int:
+    """Index of the oldest record in a full ring (n, 4) whose count is not known: where ends step back."""
+    end = words[:, 2]
+    back = (end - np.roll(end, 1)).view(np.int32) < 0
+    steps = np.flatnonzero(back)
+    return int(steps[0]) if len(steps) else 0
+
+
+def unwrap(words: npt.NDArray[np.uint32], first: int, last: int | None) -> Unwrapped:
+    """Clocks of one slab's records.
+
+    words: (n, 4) uint32 in order of end. first, last: the slab's own start and end, 64-bit ticks;
+    last = None when it never finished: then it is taken to have ended within 2^32 ticks of what is
+    known.
+    """
+    start_low, ids, end_low = (words[:, column].astype(np.int64) for column in range(3))
+    kind = words[:, 1] & 15
+    steps = np.diff(end_low, prepend=first & _LOW) & _LOW
+    climb = np.cumsum(steps)  # what the ends grow by if no step is 2^32 or more
+    limit = first
+    if last is not None and len(climb):
+        limit = max(first, last - ((last - int(end_low[-1])) & _LOW) - int(climb[-1]))
+    end = climb + first
+    duration = (end_low - start_low) & _LOW
+    previous = _previous_end(ids >> 4, end, first)
+    # A start before the same region's previous end belongs to a name nested in itself: no bound from there.
+    bound = np.where(end - duration >= previous, previous, first)
+    unsure = (limit != first) | (end - duration - _TURN >= bound)
+    unsure &= ~_POINT[kind] | (limit != first)
+    duration[_POINT[kind]] = 0
+    return Unwrapped(np.where(unsure, end, end - duration), np.where(unsure, UNKNOWN, duration))
+
+
+def _previous_end(name: Int64, end: Int64, first: int) -> Int64:
+    """For each record the end of the record before it with the same name, else `first`."""
+    order = np.argsort(name, kind="stable")
+    same = np.zeros(len(name), bool)
+    same[1:] = name[order][1:] == name[order][:-1]
+    before = np.full(len(name), first, np.int64)
+    before[order[same]] = end[order[np.flatnonzero(same) - 1]]
+    return before

@@ -1,0 +1,59 @@
+"""The table of recording lanes: who they were, where they ran, how long they lived.
+
+What lives here: one row per slab, which is one lane of one warp in one launch, and its name. What
+does not: the records (trace.py), and how slabs are found (slabs.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Warps:
+    """Lifetimes of recording lanes; every array has shape (w,), and Trace.track indexes them.
+
+    device: index into Trace.devices. kernel: index into Trace.kernels. launch: index into
+    Trace.launches. block: linear index; block_xyz, grid, threads: (w, 3). cluster_rank: 0 without
+    clusters. start_ns, end_ns: float64 on the trace's axis; end_ns is NaN where finished is False.
+    first_tick: int64, the lane's first clock. tick_ns: float64, ns per tick. error_ns: float64, how far
+    its times may be off. timer: its ticks are %globaltimer's ns, not cycles. records: in the trace;
+    written: by the lane, dropped ones included.
+    """
+
+    device: Int64
+    kernel: Int64
+    launch: Int64
+    block: Int64
+    block_xyz: Int64
+    grid: Int64
+    threads: Int64
+    warp: npt.NDArray[np.uint8]
+    lane: npt.NDArray[np.uint8]
+    sm: npt.NDArray[np.uint16]
+    cluster_rank: npt.NDArray[np.uint8]
+    start_ns: npt.NDArray[np.float64]
+    end_ns: npt.NDArray[np.float64]
+    finished: npt.NDArray[np.bool_]
+    first_tick: Int64
+    tick_ns: npt.NDArray[np.float64]
+    error_ns: npt.NDArray[np.float64]
+    timer: npt.NDArray[np.bool_]
+    records: Int64
+    written: Int64
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    def label(self, row: int) -> str:
+        """What the lane is called: ``block 3 warp 0``, with y and z and the lane where they matter."""
+        x, y, z = self.block_xyz[row].tolist()
+        _, height, depth = self.grid[row].tolist()
+        block = f"{x},{y},{z}" if depth > 1 else f"{x},{y}" if height > 1 else f"{x}"
+        lane = f" lane {self.lane[row]}" if self.lane[row] else ""
+        return f"block {block} warp {self.warp[row]}{lane}"

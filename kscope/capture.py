@@ -1,11 +1,12 @@
 """A capture: everything that was recorded, as raw words, with what is needed to explain them.
 
-What lives here: the value types and the `.kscope` file. What does not: what the words mean
+What lives here: the value types. What does not: the `.kscope` file (capturefile.py), what the words mean
 (layout.py, decode.py), or how they came off the device (the runtime).
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,3 +92,21 @@ class Capture:
     options: dict[str, Any] = field(default_factory=dict)  # the session's options in words
     problems: tuple[Problem, ...] = ()
     host: dict[str, Any] = field(default_factory=dict)  # versions, machine, command, started (unix ns)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a `.kscope` file, atomically. Raises UsageError for a path that cannot be one."""
+        from .capturefile import save  # it needs the types of this file
+
+        save(self, path)
+
+
+def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Capture:
+    """The capture in a `.kscope` file, safe to read from a stranger.
+
+    max_bytes: the most memory that its words may take; by default 64 times the file's size, at least
+    256 MiB. Raises FormatError for a file that is no capture, cut short, damaged, of another version,
+    or larger than that unpacked.
+    """
+    from .capturefile import load  # it needs the types of this file
+
+    return load(path, max_bytes=max_bytes)

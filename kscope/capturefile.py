@@ -1,0 +1,281 @@
+"""The `.kscope` file: a capture that explains itself anywhere, and that is safe to open from a stranger.
+
+    "kscope capture 1\n"     version of this container; the words inside carry layout.HEADER_WORD's own
+    u64 size, u32 crc32      of the head, little-endian
+    head                     UTF-8 JSON: session, modules, and per device [lines, [[stored, crc32, packed], ...]]
+    chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
+                             zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0)
+
+No pickle, no code, no number believed: sizes add up to the file's size before anything is allocated,
+lines are allocated only as far as MOST_RATIO times the file's size or `max_bytes` go, every chunk is
+unpacked to its own known size and no further. What lives here: writing and reading this. What does
+not: what the words mean (decode.py), and metadata's fields (meta.py).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from . import meta
+from .capture import Capture, ClockSync, DeviceCapture
+from .errors import FormatError, UsageError
+from .layout import UNIT
+
+VERSION = 1
+MAGIC = b"kscope capture "
+FIRST_LINE = MAGIC + b"%d\n" % VERSION
+CHUNK = 1 << 14
+"""Lines of a chunk: 1 MiB."""
+MOST_RATIO, FREE_BYTES = 64, 256 << 20
+"""A file may unpack to 64 times its size, or 256 MiB: a pool that is nearly empty packs better than that."""
+
+_HEAD_BYTES = 12
+_LEVEL = 1
+_Lines = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    lines: int
+    stored: int
+    crc: int
+    packed: bool
+
+
+def save(capture: Capture, path: str | os.PathLike[str]) -> None:
+    """Write the file, atomically: the old one stays until the new one is complete on disk.
+
+    Raises UsageError where the folder is missing or the path is a folder, OSError where the disk says no.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise UsageError(f"{str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first")
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a folder: give the name of a file, as in 'run.kscope'")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            _write(capture, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Capture:
+    """Read a capture. max_bytes: the most memory that its lines may take; the default is 64 times the
+    file's size, at least 256 MiB.
+
+    Raises FormatError for a file that is no capture, is cut short or damaged, has another version, or
+    unpacks to more than that; OSError where it cannot be read.
+    """
+    name = os.fspath(path)
+    with open(path, "rb") as file:
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode):
+            raise FormatError(f"{name}: not a regular file; a capture is one that kscope wrote")
+        try:
+            return _read(file, info.st_size, max_bytes)
+        except FormatError as error:
+            raise FormatError(f"{name}: {error}") from None
+
+
+def _write(capture: Capture, file: BinaryIO) -> None:
+    devices = [np.ascontiguousarray(device.lines, "<u4").reshape(-1, 16) for device in capture.devices]
+    chunks = [list(_packed(lines)) for lines in devices]
+    heads = [
+        {
+            "ordinal": device.ordinal,
+            "name": device.name,
+            "sms": device.sms,
+            "lost": device.lost,
+            "tick_ns": device.tick_ns,
+            "syncs": [[sync.host_before, sync.globaltimer, sync.host_after] for sync in device.syncs],
+            "lines": len(lines),
+            "chunks": [[len(data), zlib.crc32(data), int(packed)] for data, packed in parts],
+        }
+        for device, lines, parts in zip(capture.devices, devices, chunks, strict=True)
+    ]
+    head = orjson.dumps(
+        {
+            "epoch": capture.epoch,
+            "options": capture.options,
+            "host": capture.host,
+            "problems": meta.problems_to_list(capture.problems),
+            "modules": [meta.to_dict(module) for module in capture.modules],
+            "devices": heads,
+        },
+        default=str,
+        option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY,
+    )
+    file.write(FIRST_LINE + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little"))
+    file.write(head)
+    for parts in chunks:
+        for data, _ in parts:
+            file.write(data)
+
+
+def _packed(lines: _Lines) -> Iterator[tuple[bytes, bool]]:
+    """(bytes, packed) of each chunk, compressed on all cores."""
+
+    def pack(start: int) -> tuple[bytes, bool]:
+        chunk = lines[start : start + CHUNK]
+        data = zlib.compress(np.ascontiguousarray(chunk.T).tobytes(), _LEVEL)
+        return (data, True) if len(data) < chunk.nbytes else (chunk.tobytes(), False)
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+        yield from pool.map(pack, range(0, len(lines), CHUNK))
+
+
+def _read(file: BinaryIO, size: int, max_bytes: int | None) -> Capture:
+    _check_first_line(file.read(len(FIRST_LINE)))
+    numbers = file.read(_HEAD_BYTES)
+    length = int.from_bytes(numbers[:8], "little")
+    start = len(FIRST_LINE) + _HEAD_BYTES
+    if len(numbers) < _HEAD_BYTES or length > size - start:
+        raise FormatError("cut short within its head: copy it again, or record again")
+    data = file.read(length)
+    if zlib.crc32(data) != int.from_bytes(numbers[8:], "little"):
+        raise FormatError("its head is damaged (wrong checksum): copy it again, or record again")
+    head = _object(_parsed(data), "the head")
+    devices = [_object(device, "a device") for device in _list(head, "devices")]
+    plans = [_chunks(device) for device in devices]
+    stored = sum(chunk.stored for plan in plans for chunk in plan)
+    if stored != size - start - length:
+        state = "cut short" if stored > size - start - length else "longer than its head says"
+        raise FormatError(f"{state} ({size:,} bytes, expected {start + length + stored:,}): copy it again, or record again")
+    bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * UNIT
+    allowed = max(FREE_BYTES, MOST_RATIO * size) if max_bytes is None else max_bytes
+    if bytes_needed > allowed:
+        raise FormatError(
+            f"{size:,} bytes that unpack to {bytes_needed:,}, more than {allowed:,}: "
+            f"if you trust it, load it with max_bytes={bytes_needed}"
+        )
+    return Capture(
+        epoch=_number(head, "epoch", 0, 0xFFFFFFFF),
+        devices=tuple(_device(device, _lines(file, plan)) for device, plan in zip(devices, plans, strict=True)),
+        modules=tuple(meta.from_dict(module) for module in _list(head, "modules")),
+        options=_object(head.get("options"), "options"),
+        problems=meta.problems_from_list(head.get("problems")),
+        host=_object(head.get("host"), "host"),
+    )
+
+
+def _check_first_line(found: bytes) -> None:
+    if found == FIRST_LINE:
+        return
+    if found.startswith(MAGIC) and found[len(MAGIC) : -1].isdigit():
+        version = found[len(MAGIC) :].split(b"\n")[0].decode()
+        raise FormatError(f"a capture of version {version}; this kscope reads version {VERSION}: update kscope")
+    if FIRST_LINE.startswith(found):
+        raise FormatError("cut short or empty: copy it again, or record again")
+    raise FormatError(f"not a kscope capture (it begins with {found[:8]!r}); record one with kscope.profile('run.kscope')")
+
+
+def _chunks(device: dict[str, Any]) -> list[_Chunk]:
+    """The chunks of a device, whose sizes are plausible by themselves."""
+    lines, rows = _number(device, "lines", 0, 1 << 50), _list(device, "chunks")
+    if -(-lines // CHUNK) != len(rows):
+        raise FormatError(f"its head is wrong: {lines:,} lines in {len(rows):,} chunks")
+    chunks = []
+    for index, row in enumerate(rows):
+        match row:
+            case [int(stored), int(crc), 0 | 1 as packed] if stored > 0:
+                count = min(CHUNK, lines - index * CHUNK)
+                if stored > count * UNIT or (not packed and stored != count * UNIT):
+                    raise FormatError(f"its head is wrong: chunk {index} has {stored} bytes for {count} lines")
+                chunks.append(_Chunk(count, stored, crc, bool(packed)))
+            case _:
+                raise FormatError(f"its head is wrong: chunk {index} is {str(row)[:60]}")
+    return chunks
+
+
+def _lines(file: BinaryIO, chunks: list[_Chunk]) -> _Lines:
+    """The lines of one device; reads on from where the file stands."""
+    lines = np.empty((sum(chunk.lines for chunk in chunks), 16), np.uint32)
+
+    def unpack(at: int, chunk: _Chunk, data: bytes) -> None:
+        if len(data) != chunk.stored or zlib.crc32(data) != chunk.crc:
+            raise FormatError("its data is damaged (wrong checksum): copy it again, or record again")
+        into = lines[at : at + chunk.lines]
+        if chunk.packed:
+            into[...] = np.frombuffer(_inflated(data, into.nbytes), "<u4").reshape(16, -1).T
+        else:
+            into[...] = np.frombuffer(data, "<u4").reshape(-1, 16)
+
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+        at, jobs = 0, []
+        for chunk in chunks:
+            jobs.append(pool.submit(unpack, at, chunk, file.read(chunk.stored)))
+            at += chunk.lines
+        for job in jobs:
+            job.result()
+    return lines
+
+
+def _inflated(data: bytes, size: int) -> bytes:
+    """The data unpacked to exactly `size` bytes, and never to more."""
+    unpacker = zlib.decompressobj()
+    try:
+        found = unpacker.decompress(data, size)
+        ended = unpacker.eof or (not unpacker.decompress(unpacker.unconsumed_tail, 1) and unpacker.eof)
+    except zlib.error as error:
+        raise FormatError(f"its data is damaged ({error}): copy it again, or record again") from None
+    if len(found) != size or not ended:
+        raise FormatError("its data is damaged (a chunk has another size): copy it again, or record again")
+    return found
+
+
+def _device(head: dict[str, Any], lines: _Lines) -> DeviceCapture:
+    syncs = []
+    for row in _list(head, "syncs"):
+        match row:
+            case [int(before), int(timer), int(after)]:
+                syncs.append(ClockSync(before, timer, after))
+            case _:
+                raise FormatError(f"its head is wrong: a clock comparison is {str(row)[:60]}")
+    name = head.get("name")
+    if not isinstance(name, str):
+        raise FormatError(f"its head is wrong: a device's name is {str(name)[:60]}")
+    ordinal, sms = _number(head, "ordinal", 0, 1 << 20), _number(head, "sms", 0, 1 << 20)
+    lost, tick = _number(head, "lost", 0, 1 << 62), _number(head, "tick_ns", 0, 1 << 40)
+    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs))
+
+
+def _parsed(data: bytes) -> object:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise FormatError(f"its head is no JSON ({error}): copy it again, or record again") from None
+
+
+def _object(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FormatError(f"its head is wrong: {what} is {str(value)[:60]}, expected an object")
+    return value
+
+
+def _list(head: dict[str, Any], name: str) -> list[Any]:
+    value = head.get(name)
+    if not isinstance(value, list):
+        raise FormatError(f"its head is wrong: {name} is {str(value)[:60]}, expected a list")
+    return value
+
+
+def _number(head: dict[str, Any], name: str, least: int, most: int) -> int:
+    value = head.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise FormatError(f"its head is wrong: {name} is {str(value)[:60]}, expected {least} to {most}")
+    return value

@@ -1,6 +1,9 @@
-"""The kernel of `kscope demo` where there is no GPU: a matmul whose first warp loads and whose others compute.
+"""The kernel of `kscope demo` where there is no GPU: a warp-specialised matmul with one block that is slow.
 
-What lives here: that kernel. What does not: recording and showing it (kscope/cli/demo.py).
+One warp fills a ring of three tiles from memory, three warps multiply what is in it. There are two
+waves of blocks, and block 5 misses the cache: its consumers wait for tiles, its SM begins the second
+wave late, and the launch lasts as long as it does. What lives here: that kernel. What does not:
+recording and showing it (kscope/cli/demo.py).
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ import kscope
 from .launch import launch
 from .warp import Warp
 
-TITLE = "a simulated matmul, warp-specialised: 32 blocks of 4 warps, 8 SMs"
-TILES, STAGES, CONSUMERS = 12, 3, (1, 2, 3)
+TITLE = "a simulated matmul, warp-specialised: 16 blocks of 4 warps in two waves over 8 SMs; block 5 is slow"
+BLOCKS, SMS, TILES, STAGES = 16, 8, 12, 3
+PRODUCER, CONSUMERS = (0,), (1, 2, 3)
+SLOW_BLOCK = 5
 
 
 def obstacle() -> str:
@@ -21,31 +26,35 @@ def obstacle() -> str:
 
 def run() -> None:
     """Launch the kernel."""
-    launch(matmul, grid=32, block=128, sms=8, roles={"producer": (0,), "consumer": CONSUMERS})
+    launch(matmul, grid=BLOCKS, block=128, sms=SMS, roles={"producer": PRODUCER, "consumer": CONSUMERS})
 
 
 def matmul(warp: Warp) -> None:
-    """One warp fills a ring of three tiles from memory, three warps multiply what is in it."""
+    """One tile of the product per block."""
     if warp.role == "producer":
         _load_tiles(warp)
-        return
-    with kscope.region("mainloop"):
-        for tile in range(TILES):
-            with kscope.region("wait for tile"):
-                warp.wait(("full", tile))
-            with kscope.region("dot", value=tile):
-                warp.work(900 + warp.random.randrange(60))
-            warp.arrive(("free", tile))
-    with kscope.region("epilogue"):
-        warp.work(1500)
+    else:
+        _multiply_tiles(warp)
 
 
 def _load_tiles(warp: Warp) -> None:
+    misses = 3 if warp.block[0] == SLOW_BLOCK else 1
     for tile in range(TILES):
         if tile >= STAGES:
             with kscope.region("wait for room"):
                 warp.wait(("free", tile - STAGES), arrivals=len(CONSUMERS))
         with kscope.region("load", value=tile):
-            # every fourth tile misses the cache
-            warp.work((2600 if tile % 4 == 0 else 700) + warp.random.randrange(120))
+            warp.work(misses * (700 + warp.random.randrange(120)))
         warp.arrive(("full", tile))
+
+
+def _multiply_tiles(warp: Warp) -> None:
+    with kscope.region("mainloop"):
+        for tile in range(TILES):
+            with kscope.region("wait for tile"):
+                warp.wait(("full", tile))
+            with kscope.region("mma", value=tile):
+                warp.work(900 + warp.random.randrange(60))
+            warp.arrive(("free", tile))
+    with kscope.region("epilogue"):
+        warp.work(1500 + 40 * warp.index)

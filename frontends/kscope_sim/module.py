@@ -6,7 +6,7 @@ not: the kernel's run. A GPU frontend knows the names before the kernel runs; he
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CellType, CodeType, FunctionType
@@ -116,7 +116,9 @@ def _is_ours(code: CodeType) -> bool:
 
 def _caller() -> str | None:
     """file:line of the user's code that placed the mark."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame.f_code):
+    frame = inspect.currentframe()
+    while frame is not None and _is_ours(frame.f_code):
         frame = frame.f_back
+    if frame is None:
+        return None
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

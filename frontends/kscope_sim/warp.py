@@ -12,7 +12,7 @@ steps (protocol.py), pairing (nesting.py), scheduling (block.py).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -114,7 +114,7 @@ class Warp:
     # lanes
 
     @contextmanager
-    def where(self, lanes: Lanes) -> Iterator[None]:
+    def where(self, lanes: Lanes) -> Generator[None, None, None]:
         """A divergent branch: inside, only those of the active lanes are active. `lanes` is a bit mask,
         lane numbers, or a function of the lane. A branch that no lane takes passes no time, leaves no marks."""
         before, self._active = self._active, self._active & _mask(lanes)

@@ -74,12 +74,20 @@ class Backend(ABC):
         """Stop recording; warps that already claimed keep their slabs."""
 
     @abstractmethod
+    def resume(self) -> None:
+        """Record again under the epoch that disarm() closed."""
+
+    @abstractmethod
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
         """Everything recorded under the armed epoch so far, per device; wait=True synchronises first."""
 
     @abstractmethod
     def modules(self) -> tuple[ModuleMeta, ...]:
         """Every prepared module whose kernels may have recorded, those unloaded since included."""
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What went wrong since arm() that a reader of the capture must know."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -124,6 +132,8 @@ def frontend(name: str) -> Frontend:
         entry = known[name]
         try:
             _frontends[name] = _resolve(entry.target)()
+        except MissingError:  # says already what is not there
+            raise
         except ImportError as error:
             cure = f"pip install 'kscope[{entry.extra}]'" if entry.extra else f"check {entry.target}"
             raise MissingError(f"the {name} frontend needs {error.name or entry.dsl}: {cure}") from error
@@ -135,6 +145,8 @@ def backend(name: str) -> Backend:
     if name not in _backends:
         try:
             _backends[name] = _resolve(BACKENDS[name])()
+        except MissingError:  # says already what is not there
+            raise
         except ImportError as error:
             raise MissingError(f"the {name} backend needs {error.name}: pip install 'kscope[cuda]'") from error
     return _backends[name]

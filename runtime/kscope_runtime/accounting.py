@@ -98,13 +98,19 @@ def find(lines: Lines, pieces: Pieces) -> Slabs:
     piece = np.searchsorted(pieces.first, at, side="right") - 1
     begin, end = lines[at], lines[at + 1]
     where = pieces.tail[piece] + (at - pieces.first[piece]).astype(np.uint32)
-    units = (1 << (begin[:, 11] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)).astype(np.int64)) // layout.RECORDS_PER_UNIT
+    units = (
+        1 << (begin[:, 11] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)).astype(np.int64)
+    ) // layout.RECORDS_PER_UNIT
     units += layout.HEADER_UNITS
     fits = at + units <= pieces.first[piece + 1]
-    good = fits & (begin[:, 13] == where) & (begin[:, 14] == pieces.stripe[piece].astype(np.uint32)) & _checked(begin, end)
+    good = (
+        fits & (begin[:, 13] == where) & (begin[:, 14] == pieces.stripe[piece].astype(np.uint32)) & _checked(begin, end)
+    )
     at, piece, units, begin, end = at[good], piece[good], units[good], begin[good], end[good]
     closed = end[:, 15] == (end[:, 13] ^ end[:, 8] ^ np.uint32(layout.DONE_WORD))
-    closed &= _arrived(lines, at, units) >= np.minimum(end[:, 13].astype(np.int64), (units - 2) * layout.RECORDS_PER_UNIT)
+    closed &= _arrived(lines, at, units) >= np.minimum(
+        end[:, 13].astype(np.int64), (units - 2) * layout.RECORDS_PER_UNIT
+    )
     return Slabs(at, piece, units, closed, begin[:, 1])
 
 
@@ -145,7 +151,13 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs) -> Ints:
     sums = np.concatenate([[0], np.cumsum(slabs.units)])
     return np.array(
         [
-            _advance(state, pieces, p, _Run(start, stop, slabs.closed, sums, int(opens[p]), int(opens[p + 1])), breaks[low:high])
+            _advance(
+                state,
+                pieces,
+                p,
+                _Run(start, stop, slabs.closed, sums, int(opens[p]), int(opens[p + 1])),
+                breaks[low:high],
+            )
             for p, (low, high) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
         ],
         dtype=np.int64,

@@ -33,7 +33,9 @@ class Modules:
             return False
         described = device.driver.symbol(module, layout.META_SYMBOL)
         if described is None:
-            self.problems.append(Problem("metadata", f"a module has {layout.CTL_SYMBOL} but no {layout.META_SYMBOL}: not armed"))
+            self.problems.append(
+                Problem("metadata", f"a module has {layout.CTL_SYMBOL} but no {layout.META_SYMBOL}: not armed")
+            )
             return False
         data = device.read(*described)
         if data not in self._metas:

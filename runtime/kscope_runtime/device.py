@@ -91,7 +91,9 @@ class Device:
 
     def words(self) -> np.ndarray:
         """The stripes as they are now, (stripes,) layout.STRIPE."""
-        return np.frombuffer(self.read(self.control + layout.GATE_BYTES, self.stripes * layout.STRIPE_BYTES), layout.STRIPE)
+        return np.frombuffer(
+            self.read(self.control + layout.GATE_BYTES, self.stripes * layout.STRIPE_BYTES), layout.STRIPE
+        )
 
     def gate(self, epoch: int, sampling: Sampling) -> None:
         """Open (or close, epoch 0) the gate: first what is sampled, then the line that kernels read first."""

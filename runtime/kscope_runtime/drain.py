@@ -47,7 +47,9 @@ class Drain:
         self.arena = Arena()
         self.failed: Problem | None = None
         self._driver, self._stream = device.driver, device.driver.stream()
-        self._control = device.driver.pinned(2 * device.stripes * layout.STRIPE_BYTES).view(layout.STRIPE).reshape(2, -1)
+        self._control = (
+            device.driver.pinned(2 * device.stripes * layout.STRIPE_BYTES).view(layout.STRIPE).reshape(2, -1)
+        )
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
         self._staging = device.driver.pinned(STAGING).view("<u4").reshape(-1, layout.UNIT // 4)
         self._stop = threading.Event()
@@ -96,7 +98,9 @@ class Drain:
         """Make passes in a thread until stop()."""
         if self._thread is None:
             self._stop.clear()
-            self._thread = threading.Thread(target=self._run, name=f"kscope drain {self.device.facts.ordinal}", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name=f"kscope drain {self.device.facts.ordinal}", daemon=True
+            )
             self._thread.start()
 
     def stop(self) -> None:
@@ -219,7 +223,11 @@ class Drain:
         self.state.limit = self.state.tail + self.state.ring
         self._limits[:] = self.state.limit
         self._driver.write_column(
-            self.device.control + layout.GATE_BYTES + 4, layout.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._stream
+            self.device.control + layout.GATE_BYTES + 4,
+            layout.STRIPE_BYTES,
+            self._limits.view(np.uint8),
+            4,
+            self._stream,
         )
         self._driver.synchronize(self._stream)
         return at * layout.UNIT

@@ -83,7 +83,9 @@ class CudaDriver:
             self._call("cuInit", 0)
             count = int(self._call("cuDeviceGetCount"))
         except (DriverError, RuntimeError, OSError) as error:
-            raise MissingError(f"no usable NVIDIA driver ({error}): nvidia-smi must work here; kscope doctor says more") from error
+            raise MissingError(
+                f"no usable NVIDIA driver ({error}): nvidia-smi must work here; kscope doctor says more"
+            ) from error
         if count == 0:
             raise MissingError("the NVIDIA driver sees no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES")
         self._pinned: dict[int, Bytes] = {}
@@ -189,7 +191,9 @@ class CudaDriver:
     @contextmanager
     def relaxed(self) -> Iterator[None]:
         """Calls that a graph capture of this thread would forbid are allowed within: they are not captured."""
-        before = self._call("cuThreadExchangeStreamCaptureMode", self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+        before = self._call(
+            "cuThreadExchangeStreamCaptureMode", self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        )
         try:
             yield
         finally:

@@ -1,0 +1,64 @@
+"""Kernels by name: `profile(kernels="attn_*")`, applied to what was recorded.
+
+What lives here: the patterns, and a capture without the kernels that match none. What does not: kernels
+that do not record at all (that would need a compilation each time the pattern changes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from . import slabs
+from .capture import Capture, DeviceCapture
+from .errors import UsageError
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """Shell patterns of kernel names; none = all."""
+
+    globs: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(kernels: str | Sequence[str] | None) -> Patterns:
+        """From what a user types: one pattern or several. Raises UsageError."""
+        if kernels is None:
+            return Patterns()
+        globs = (kernels,) if isinstance(kernels, str) else tuple(kernels)
+        if not globs or not all(isinstance(glob, str) and glob for glob in globs):
+            raise UsageError(f"kernels={kernels!r}: expected a pattern of names such as 'attn_*', or several")
+        return Patterns(globs)
+
+    def match(self, name: str) -> bool:
+        """Whether the kernel of that name is kept."""
+        return not self.globs or any(fnmatchcase(name, glob) for glob in self.globs)
+
+
+def only(capture: Capture, patterns: Patterns) -> Capture:
+    """The capture with the kernels that match. Lanes that were lost stay counted: nobody knows whose they were."""
+    if not patterns.globs:
+        return capture
+    modules, kept = [], set[int]()
+    for module in capture.modules:
+        kernels = tuple(kernel for kernel in module.kernels if patterns.match(kernel.name))
+        kept.update(kernel.id for kernel in kernels)
+        if kernels:
+            modules.append(replace(module, kernels=kernels))
+    devices = tuple(_lines(device, capture.epoch, kept) for device in capture.devices)
+    return replace(capture, modules=tuple(modules), devices=devices)
+
+
+def _lines(device: DeviceCapture, epoch: int, kept: set[int]) -> DeviceCapture:
+    found, _ = slabs.find(device.lines, epoch)
+    out = ~np.isin(found.header["kernel"], np.array(sorted(kept), np.uint64))
+    if not out.any():
+        return device
+    size = 2 + (1 << found.log2[out]) // 4
+    ends = np.zeros(len(device.lines) + 1, np.int64)
+    np.add.at(ends, found.line[out], 1)
+    np.add.at(ends, found.line[out] + size, -1)
+    return replace(device, lines=device.lines[np.cumsum(ends[:-1]) == 0])

@@ -1,0 +1,369 @@
+"""Sessions: what is prepared, what is armed, and what comes out.
+
+    plain      no marks are compiled
+    prepared   marks are compiled and rest                          enable() ... disable()
+    armed      marks record                                         with profile(): ...
+
+What lives here: these states, for every frontend and backend at once. What does not: hooks of a DSL
+(frontends), memory that kernels record into (backends), options (recording.py, sampling.py).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import frontends, saving
+from .capture import Capture, Problem
+from .chosen import Patterns, only
+from .errors import UsageError
+from .frontends import Backend
+from .machine import facts
+from .recording import Clock, Fill, Recording
+from .sampling import Sampling
+from .strategies import Strategy
+from .watching import Watcher
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+_FATAL = "driver"
+"""Kind of the problem of a backend whose device broke during the session."""
+
+
+@dataclass
+class _State:
+    """What this process is in. `hooked`: the recording that frontends compile for now, and which frontends."""
+
+    prepared: Recording | None = None
+    active: Session | None = None
+    hooked: Recording | None = None
+    names: list[str] = field(default_factory=list)
+    watcher: Watcher | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+_state = _State()
+_epochs = count(1)
+
+
+def _recording(**typed: Any) -> Recording:
+    """The options that were typed, the rest as prepared, else the defaults. Raises UsageError."""
+    given = {name: value for name, value in typed.items() if value is not None}
+    return replace(_state.prepared or Recording(), **given)
+
+
+def _hook(recording: Recording | None) -> None:
+    """Make every frontend that is imported, now or later, compile for `recording`; None = plain."""
+    if recording == _state.hooked and recording is not None:
+        return
+    if _state.watcher is not None:
+        _state.watcher.remove()
+        _state.watcher = None
+    if recording is None:
+        for name in _state.names:
+            frontends.frontend(name).disable()
+        _state.hooked, _state.names = None, []
+        return
+    _state.hooked = recording
+    _state.watcher = Watcher({entry.dsl for entry in frontends.table().values()}, _imported)
+    _state.watcher.install()
+    for name in list(frontends.imported()):
+        _join(name)
+
+
+def _join(name: str) -> None:
+    """One frontend compiles for what is hooked, and its backend joins the session."""
+    assert _state.hooked is not None
+    frontends.frontend(name).enable(_state.hooked)
+    if name not in _state.names:
+        _state.names.append(name)
+    if _state.active is not None:
+        _state.active._arm(frontends.frontend(name).backend)
+
+
+def _imported(dsl: str) -> None:
+    with _state.lock:
+        for name, entry in frontends.table().items():
+            if entry.dsl == dsl and _state.hooked is not None:
+                _join(name)
+
+
+def _nested(what: str) -> None:
+    """Raises UsageError while a session is armed."""
+    if _state.active is None:
+        return
+    if _state.active._pid != os.getpid():
+        raise UsageError(
+            f"{what}: this process was forked while its parent was recording; start it with multiprocessing's "
+            "'spawn' method, or profile in the parent after the fork"
+        )
+    raise UsageError(f"{what} inside of a profile(): one session records at a time; leave the first one before")
+
+
+def enable(
+    *,
+    strategy: Strategy | None = None,
+    records: int | Literal["auto"] | None = None,
+    fill: Fill | None = None,
+    clock: Clock | None = None,
+    live: bool | None = None,
+) -> None:
+    """Prepare: kernels compiled from now on carry their marks, at rest until profile() arms them. May be
+    called again with other options. Options are those of profile().
+
+    Raises UsageError for an option that means nothing, or inside of a profile(); UnsupportedError where a
+    DSL that is imported lacks what kscope needs of it.
+    """
+    with _state.lock:
+        _nested("kscope.enable()")
+        given = {"strategy": strategy, "records": records, "fill": fill, "clock": clock, "live": live}
+        wanted = Recording(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]  # checked by Recording
+        try:
+            _hook(wanted)
+        except BaseException:
+            _hook(None)
+            _state.prepared = None
+            raise
+        _state.prepared = wanted
+
+
+def disable() -> None:
+    """Plain again: kernels compiled from now on carry nothing. Raises UsageError inside of a profile()."""
+    with _state.lock:
+        _nested("kscope.disable()")
+        _state.prepared = None
+        _hook(None)
+
+
+def profile(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    strategy: Strategy | None = None,
+    records: int | Literal["auto"] | None = None,
+    fill: Fill | None = None,
+    clock: Clock | None = None,
+    live: bool | None = None,
+    blocks: int | range | slice | None = None,
+    warps: int | Iterable[int] | None = None,
+    sms: int | Iterable[int] | None = None,
+    pool: int | None = None,
+    kernels: str | Sequence[str] | None = None,
+) -> Session:
+    """Record the kernels that are launched in the body of ``with profile(...) as prof:``.
+
+    path: where the capture is saved at the end (name.kscope), checked before anything runs. After a body
+        that raised, what was recorded is saved as name.failed.kscope, and `path` is left as it was.
+    strategy, records, fill, clock, live: what kernels are compiled for, see Recording; None = as enable()
+        said, else Recording's defaults.
+    blocks, warps, sms: who records, see Sampling.of(); needs no compilation.
+    pool: bytes of device memory to record into, per device; None = the smaller of 256 MiB and 1/16 of what
+        is free. What is recorded is drained while kernels run: the pool bounds bursts, not the session.
+    kernels: names of kernels to keep, with * and ?. The others record as well and are left out at the end.
+
+    Raises UsageError for options that mean nothing, a path that cannot be written, or a session in a
+    session; MissingError where an imported DSL's GPU or driver is not there; DriverError.
+    """
+    return Session(
+        None if path is None else saving.check(path),
+        (strategy, records, fill, clock, live),
+        Sampling.of(blocks, warps, sms),
+        _pool(pool),
+        Patterns.of(kernels),
+    )
+
+
+def _pool(pool: int | None) -> int | None:
+    if pool is not None and (not isinstance(pool, int) or isinstance(pool, bool) or pool <= 0):
+        raise UsageError(f"pool={pool!r}: expected a number of bytes, such as 512 << 20")
+    return pool
+
+
+class Session:
+    """What profile() returns: a context manager, and afterwards what was recorded."""
+
+    def __init__(
+        self, path: Any, compiled: tuple[Any, ...], sampling: Sampling, pool: int | None, kernels: Patterns
+    ) -> None:
+        self.path = path
+        self._typed = dict(zip(("strategy", "records", "fill", "clock", "live"), compiled, strict=True))
+        self._recording = _recording(**self._typed)
+        self._sampling, self._pool, self._kernels = sampling, pool, kernels
+        self._pid = os.getpid()
+        self._epoch = 0
+        self._started = 0
+        self._backends: dict[str, Backend] = {}
+        self._paused = False
+        self._capture: Capture | None = None
+        self._trace: tuple[Capture, Trace] | None = None
+
+    # what a user reads
+
+    @property
+    def capture(self) -> Capture:
+        """What was recorded, as raw words: all of it after the body, what is there so far within.
+        Raises UsageError before."""
+        if self._capture is not None:
+            return self._capture
+        if _state.active is not self:
+            raise UsageError("prof.capture: nothing is recorded before the body of `with kscope.profile() as prof:`")
+        return self._collect(wait=False)
+
+    @property
+    def trace(self) -> Trace:
+        """The capture, decoded; after the body it is decoded once. Raises UsageError before the body."""
+        from .trace import decode  # the decoder is not needed to record
+
+        capture = self.capture
+        if self._trace is None or self._trace[0] is not capture:
+            self._trace = capture, decode(capture)
+        return self._trace[1]
+
+    # what a user does within the body
+
+    def reset(self) -> None:
+        """Start again: what was recorded so far is dropped, launches that run now included."""
+        self._within("reset")
+        self._epoch, self._started = next(_epochs), time.time_ns()
+        for backend in self._backends.values():
+            backend.arm(self._epoch, self._sampling, self._pool)
+            if self._paused:
+                backend.disarm()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Warps that begin within do not record. Nothing is compiled, nothing is waited for: a launch that
+        straddles an end of the pause is recorded in part."""
+        self._within("paused")
+        if self._paused:
+            raise UsageError("prof.paused() inside of prof.paused(): the session is paused already")
+        self._paused = True
+        for backend in self._backends.values():
+            backend.disarm()
+        try:
+            yield
+        finally:
+            self._paused = False
+            if _state.active is self:
+                for backend in self._backends.values():
+                    backend.resume()
+
+    def _within(self, what: str) -> None:
+        if _state.active is not self:
+            raise UsageError(f"prof.{what}() outside of the body of `with kscope.profile() as prof:`")
+
+    # the states
+
+    def __enter__(self) -> Session:
+        with _state.lock:
+            _nested("kscope.profile()")
+            if self._capture is not None:
+                raise UsageError("this profile() has recorded already: call kscope.profile() again")
+            self._recording = _recording(**self._typed)
+            self._epoch, self._started = next(_epochs), time.time_ns()
+            _state.active = self
+            try:
+                _hook(self._recording)
+                for name in _state.names:
+                    self._arm(frontends.frontend(name).backend)
+            except BaseException:
+                self._close()
+                raise
+        return self
+
+    def _arm(self, name: str) -> None:
+        if name in self._backends:
+            return
+        backend = frontends.backend(name)
+        backend.arm(self._epoch, self._sampling, self._pool)
+        self._backends[name] = backend
+        if self._paused:
+            backend.disarm()
+
+    def _close(self) -> None:
+        """Back to the state before, with no compilation where that was prepared for the same recording."""
+        for backend in self._backends.values():
+            backend.disarm()
+        _state.active = None
+        _hook(_state.prepared)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pid != os.getpid():
+            _nested("leaving kscope.profile()")
+        with _state.lock:
+            try:
+                for backend in self._backends.values():
+                    backend.disarm()
+                # whoever interrupts does not want to wait for kernels that may never end
+                self._capture = self._collect(wait=not isinstance(error, KeyboardInterrupt))
+            finally:
+                self._close()
+        if self.path is not None:
+            self._save(error)
+
+    def _save(self, error: BaseException | None) -> None:
+        assert self._capture is not None
+        left = isinstance(error, SystemExit) and error.code in (None, 0)
+        fatal = [problem for problem in self._capture.problems if problem.kind == _FATAL]
+        if (error is None or left) and not fatal:
+            self._capture.save(self.path)
+            return
+        path = saving.failed(self.path)
+        self._capture.save(path)
+        if error is None:
+            warnings.warn(f"{fatal[0].text}; saved as {path}", RuntimeWarning, stacklevel=3)
+        elif hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(f"kscope: what was recorded until then is in {path}")
+
+    # what comes out
+
+    def _collect(self, *, wait: bool) -> Capture:
+        devices, problems = [], []
+        for name in _state.names:
+            problems += frontends.frontend(name).problems()
+        for backend in self._backends.values():
+            try:
+                devices += backend.collect(wait=wait)
+            except KeyboardInterrupt:
+                devices += backend.collect(wait=False)
+        for backend in self._backends.values():
+            problems += backend.problems()
+        if not self._backends:
+            known = ", ".join(entry.dsl for entry in frontends.table().values())
+            problems.append(Problem("nothing", f"no kernel language that kscope knows was imported ({known})"))
+        capture = Capture(
+            epoch=self._epoch,
+            devices=tuple(devices),
+            modules=tuple(meta for backend in self._backends.values() for meta in backend.modules()),
+            options=self._options(),
+            problems=tuple(dict.fromkeys(problems)),
+            host=facts(self._started),
+        )
+        return only(capture, self._kernels)
+
+    def _options(self) -> dict[str, Any]:
+        """The options in words, as they may stand in JSON."""
+        recording, sampling = self._recording, self._sampling
+        words = {
+            "strategy": recording.strategy.spec,
+            "records": recording.records,
+            "fill": recording.fill,
+            "clock": recording.clock,
+            "live": recording.live,
+            "blocks": sampling.blocks and [sampling.blocks.start, sampling.blocks.stop, sampling.blocks.step],
+            "warps": sampling.warps and list(sampling.warps),
+            "sms": sampling.sms and list(sampling.sms),
+            "pool": self._pool,
+            "kernels": list(self._kernels.globs) or None,
+        }
+        return {name: value for name, value in words.items() if value is not None}

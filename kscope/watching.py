@@ -1,0 +1,57 @@
+"""DSLs that are imported later: told of once, when their import has ended.
+
+What lives here: a finder on sys.meta_path while somebody listens, and no trace of it afterwards. What
+does not: what is done then (session.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+
+class Watcher(MetaPathFinder):
+    """Calls `imported(name)` after the first import of each of `names`; what it raises, the import raises."""
+
+    def __init__(self, names: Collection[str], imported: Callable[[str], None]) -> None:
+        self._names, self._imported = frozenset(names), imported
+        self._looking: set[str] = set()
+
+    def install(self) -> None:
+        """Begin to watch."""
+        sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        """End it. Imports that are under way are still told of."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the other finders find; its loader's next run is followed by the call."""
+        if fullname not in self._names or fullname in self._looking:
+            return None
+        self._looking.add(fullname)
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._looking.remove(fullname)
+        loader = None if spec is None else spec.loader
+        if loader is None:
+            return spec
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del vars(loader)["exec_module"]
+            execute(module)
+            if self in sys.meta_path:
+                self._imported(fullname)
+
+        # an attribute of this one loader, for this one run: the module keeps the loader that it would have had
+        vars(loader)["exec_module"] = exec_module
+        return spec

@@ -62,8 +62,9 @@ class Loading:
     def remove(self) -> None:
         """Inverse of install()."""
         for point, hook in self._hooks.items():
-            if hasattr(knobs.runtime, point):
-                getattr(knobs.runtime, point).remove(hook)
+            chain = getattr(knobs.runtime, point, None)
+            if chain is not None:
+                chain.remove(hook)
 
     def _loaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
         self._seen.add(function)

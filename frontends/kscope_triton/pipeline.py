@@ -81,6 +81,8 @@ class Pipeline:
 
     def remove(self) -> None:
         """Give the slot back. A hook that another tool has put over ours keeps working: ours turns inert."""
+        if self.recording is None:
+            return
         if not _HOOK_HAS_KEY and knobs.compilation.instrumentation_mode == self._tag:
             knobs.compilation.instrumentation_mode = ""
         self.recording, self._tag = None, ""

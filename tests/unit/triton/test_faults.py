@@ -1,0 +1,147 @@
+"""What a user is told when something cannot be recorded."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import triton
+import triton.language as tl
+from triton import knobs
+from triton.backends.nvidia import compiler as nvidia
+
+import kscope
+from kscope import PairingError, UnsupportedError, UsageError, meta
+from kscope.recording import Recording
+
+
+@triton.jit(noinline=True)
+def apart(out, n):
+    with kscope.region("work"):
+        tl.store(out, n)
+
+
+@triton.jit
+def calls_apart(out, n):
+    apart(out, n)
+
+
+def test_a_noinline_function_is_refused_by_name(compiler):
+    with pytest.raises(UnsupportedError, match="apart.*noinline"):
+        compiler(calls_apart, out="*i32", n="i32")
+
+
+@triton.jit(noinline=True)
+def apart_and_plain(out, n):
+    tl.store(out, n)
+
+
+@triton.jit
+def calls_within_a_region(out, n):
+    with kscope.region("call"):
+        apart_and_plain(out, n)
+
+
+def test_a_region_around_a_call_is_recorded(compiler):
+    kernel = compiler(calls_within_a_region, out="*i32", n="i32")
+    assert "call" in kernel.metadata.kscope
+
+
+@triton.jit
+def one_sided(out, n):
+    kscope.region("half").enter()
+    if n > 3:
+        kscope.region("half").exit()
+    tl.store(out, n)
+
+
+def test_an_explicit_enter_without_exit_is_refused(compiler):
+    with pytest.raises(PairingError, match=r"kernel one_sided: region 'half' .*test_faults.py:\d+"):
+        compiler(one_sided, out="*i32", n="i32")
+
+
+@triton.jit
+def never_runs(out, n):
+    if n < n:
+        with kscope.region("impossible"):
+            tl.store(out, n)
+    with kscope.region("possible"):
+        tl.store(out + 1, n)
+
+
+def test_a_region_that_the_compiler_removed_is_named(compiler):
+    with pytest.warns(UserWarning, match="kernel never_runs: the Triton compiler removed every mark of 'impossible'"):
+        kernel = compiler(never_runs, out="*i32", n="i32")
+    (problem,) = meta.from_json(kernel.metadata.kscope.encode()).problems
+    assert problem.kind == "removed"
+
+
+@triton.jit
+def automatic(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    x = tl.make_tensor_descriptor(a, (M, K), (K, 1), (BM, BK))
+    y = tl.make_tensor_descriptor(b, (N, K), (K, 1), (BN, BK))
+    z = tl.make_tensor_descriptor(c, (M, N), (N, 1), (BM, BN))
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in tl.range(0, K // BK, warp_specialize=True):
+        with kscope.region("load"):
+            p = x.load((tl.program_id(0) * BM, k * BK))
+            q = y.load((tl.program_id(1) * BN, k * BK))
+        with kscope.region("dot"):
+            total = tl.dot(p, q.T, total)
+    z.store((tl.program_id(0) * BM, tl.program_id(1) * BN), total.to(tl.float16))
+
+
+def test_regions_that_automatic_warp_specialisation_deleted_are_a_problem(compiler, frontend):
+    types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | {"BM": 128, "BN": 128, "BK": 64}
+    with pytest.warns(UserWarning, match="removed every mark of 'dot', 'load'"):
+        compiler(automatic, 90, {"num_warps": 4}, **types)
+    assert [problem.kind for problem in frontend.problems()] == ["removed"]
+
+
+HOOKS = {
+    "add_stages_inspection_hook": type(knobs.runtime),
+    "kernel_load_end_hook": type(knobs.runtime),
+    "launch_enter_hook": type(knobs.runtime),
+    "instrumentation_mode": type(knobs.compilation),
+    "get_ptxas": nvidia,
+    "sm_arch_from_capability": nvidia,
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_missing_hook_point_is_named_with_the_version(frontend, monkeypatch, name):
+    monkeypatch.delattr(HOOKS[name], name)
+    for knob in (knobs.runtime, knobs.compilation):
+        monkeypatch.delitem(vars(knob), name, raising=False)
+    with pytest.raises(UnsupportedError, match=rf"triton {triton.__version__} .*{name}"):
+        frontend.enable(Recording())
+
+
+def test_nothing_is_installed_when_a_hook_point_is_missing(frontend, monkeypatch):
+    monkeypatch.setattr(knobs.runtime, "launch_enter_hook", None)
+    hook = knobs.runtime.add_stages_inspection_hook
+    with pytest.raises(UnsupportedError):
+        frontend.enable(Recording())
+    assert knobs.runtime.add_stages_inspection_hook is hook
+
+
+def test_an_older_triton_is_refused(monkeypatch):
+    from kscope_triton import TritonFrontend
+
+    monkeypatch.setattr(triton, "__version__", "3.5.1")
+    with pytest.raises(UnsupportedError, match=r"triton 3\.5\.1 .* 3\.6 or later"):
+        TritonFrontend()
+
+
+@pytest.mark.skipif(triton.__version__ >= "3.7", reason="from 3.7 on kscope does not use instrumentation_mode")
+def test_another_instrumentation_at_the_same_time_is_refused(frontend, monkeypatch):
+    monkeypatch.setattr(knobs.compilation, "instrumentation_mode", "consan")
+    with pytest.raises(UsageError, match="instrumentation_mode='consan'"):
+        frontend.enable(Recording())
+
+
+def test_the_frontend_is_loaded_only_where_triton_is_used():
+    import subprocess
+
+    code = "import sys, kscope; assert not {'triton', 'kscope_triton'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,96 @@
+"""Gluon kernels: the same marks, in every warp of a warp-specialised kernel."""
+
+from __future__ import annotations
+
+import pytest
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+import kscope
+from kscope import meta, region
+
+
+@gluon.jit
+def scaled(x, scale):
+    with region("scale", value=scale):
+        y = x * scale
+    return y
+
+
+@gluon.jit
+def blocked(a, out, n, scale, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    at = gl.arange(0, BLOCK, layout=layout)
+    with kscope.region("loop") as loop:
+        for i in range(0, n, BLOCK):
+            with kscope.region(f"load{BLOCK}", value=i):
+                x = gl.load(a + i + at)
+            gl.store(out + i + at, scaled(x, scale))
+            kscope.counter("i", i)
+        loop.pin(n)
+    kscope.instant("done", 7)
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_gluon_kernels_carry_marks(compiler, arch):
+    compiler(blocked, arch, a="*fp32", out="*fp32", n="i32", scale="fp32", BLOCK=128)
+    assert compiler.marks() == [
+        "enter loop", "enter load128 i32", "exit load128", "enter scale f32", "exit scale", "counter i i32",
+        "pin loop", "exit loop", "instant done i32",
+    ]  # fmt: skip
+
+
+@gluon.jit
+def pins_a_tensor(a, out):
+    at = gl.arange(0, 128, layout=gl.BlockedLayout([1], [32], [4], [0]))
+    with kscope.region("exp") as exp:
+        x = gl.exp(gl.load(a + at))
+        exp.pin(x)
+        gl.store(out + at, x)
+
+
+def test_a_tensor_is_pinned_in_gluon(compiler):
+    kernel = compiler(pins_a_tensor, a="*fp32", out="*fp32")
+    assert kernel.asm["ptx"].count("@ks_never st.global.b32") == 1  # 128 floats over 128 threads
+
+
+@gluon.jit
+def first_part(out, n):
+    for i in range(n):
+        with kscope.region("default", value=i):
+            gl.atomic_add(out, 1)
+
+
+@gluon.jit
+def worker_part(out, n):
+    with kscope.region("worker"):
+        for i in range(n):
+            with kscope.region("step", value=i):
+                gl.atomic_add(out + 1, 1)
+
+
+@gluon.jit
+def specialized(out, n):
+    with kscope.region("whole"):
+        gl.warp_specialize([(first_part, (out, n)), (worker_part, (out, n)), (worker_part, (out, n))], [1, 2], [32, 32])
+
+
+@pytest.mark.parametrize("arch", [90, 100])
+def test_worker_partitions_are_lowered_too(compiler, arch):
+    kernel = compiler(specialized, arch, out="*i32", n="i32")
+    # of the two workers' exits the compiler may make one, where their code ends alike
+    assert compiler.marks().count("enter worker") == 2
+    about = meta.from_json(kernel.metadata.kscope.encode())
+    assert about.problems == ()
+    assert [region.name for region in about.regions] == ["default", "step", "whole", "worker"]
+
+
+def test_a_warp_specialized_kernel_keeps_its_setmaxnreg_and_does_not_spill(compiler):
+    from kscope import fit
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    kernel = compiler(specialized, out="*i32", n="i32")
+    usage = fit.assemble(kernel.asm["ptx"], get_ptxas(90).path, ("--gpu-name=sm_90a",))
+    assert "setmaxnreg" in kernel.asm["ptx"]
+    assert usage is not None
+    assert not usage.pressed

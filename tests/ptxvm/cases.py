@@ -121,7 +121,7 @@ STRATEGIES: tuple[Strategy, ...] = (Elected(), Lane0Warp0(), TargetWarp(1), Targ
 recordings = st.builds(
     Recording,
     strategy=st.sampled_from(STRATEGIES),
-    records=st.sampled_from([1, 4, 5, 8, 16, "auto"]),
+    records=st.sampled_from([4, 1, 5, 8, 16, "auto"]),
     fill=st.sampled_from(["ring", "stop"]),
     clock=st.sampled_from(["cycles", "globaltimer"]),
     live=st.sampled_from([False, False, True]),
@@ -165,10 +165,12 @@ def pools(draw: st.DrawFn, units: int) -> Pool:
 @st.composite
 def samplings(draw: st.DrawFn, total: int) -> Sampling:
     """Everything, or some blocks, warps and SMs."""
-    if draw(st.integers(0, 3)):
+    if draw(st.integers(0, 3)) != 2:
         return Sampling()
     first, step = draw(st.integers(0, max(0, total - 1))), draw(st.sampled_from([1, 2, 3, 7, 1 << 20]))
-    blocks = draw(st.sampled_from([None, range(first, first + 5, step), slice(first, None, step), slice(0, None, step)]))
+    blocks = draw(
+        st.sampled_from([None, range(first, first + 5, step), slice(first, None, step), slice(0, None, step)])
+    )
     warps = draw(st.sampled_from([None, (0,), (0, 2, 5), (31,)]))
     sms = draw(st.sampled_from([None, (0, 1), (131,), (0, 5, 33, 131, 511)]))
     return Sampling.of(blocks, warps, sms)
@@ -181,7 +183,9 @@ def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False
     specs = SPECS if draw(st.booleans()) else (None,)
     kernel = draw(kernels(specs, depth))
     shape = draw(shapes())
-    blocks = draw(st.lists(st.tuples(*(st.integers(0, n - 1) for n in shape.grid)), min_size=1, max_size=3, unique=True))
+    blocks = draw(
+        st.lists(st.tuples(*(st.integers(0, n - 1) for n in shape.grid)), min_size=1, max_size=3, unique=True)
+    )
     some = st.integers(0, shape.threads - 1)
     first_lanes = st.integers(0, (shape.threads - 1) // 32).map(lambda warp: 32 * warp)
     chosen = draw(st.lists(st.one_of(first_lanes, first_lanes, some), min_size=2, max_size=threads))
@@ -194,6 +198,6 @@ def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False
         draw(st.integers(1, (1 << 64) - 1)), draw(clocks), draw(st.sampled_from(["turns", "lockstep", "random"])),
         draw(st.integers(0, 1 << 16)), draw(st.sampled_from([0, (1 << 64) - 1, 0x5A5A5A5A_DEADBEEF])),
     )  # fmt: skip
-    if not roomy and draw(st.integers(0, 9)) == 0:
+    if not roomy and draw(st.integers(0, 19)) == 13:
         return replace(case, bound=draw(st.booleans()), epoch=0)
     return case

@@ -52,13 +52,15 @@ class Pool:
 
 @dataclass(frozen=True)
 class Claim:
-    """One atom.add on a head: the thread got `position`, for `units`; granted by the rule in layout.py."""
+    """One atom.add on a head: the thread got `position`, for `units`; granted by the rule in layout.py.
+    `edge`: there was room, and only the ring's edge was in the way."""
 
     thread: Thread
     stripe: int
     position: int
     units: int
     granted: bool
+    edge: bool
     address: int  # of the slab, where granted
 
 
@@ -144,9 +146,9 @@ class Host:
             n = heads[access.address]
             ring, units = self.pool.rings[n], access.value
             room, at = (ring.limit - access.old) & M32, access.old % ring.units
-            granted = units <= room <= ring.units and at + units <= ring.units
+            roomy, fits = units <= room <= ring.units, at + units <= ring.units
             address = self.rings[n].base + at * layout.UNIT
-            found.append(Claim(access.thread, n, access.old, units, granted, address))
+            found.append(Claim(access.thread, n, access.old, units, roomy and fits, roomy and not fits, address))
         return found
 
     def slabs(self) -> list[Slab]:

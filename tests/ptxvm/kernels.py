@@ -275,4 +275,7 @@ def kernels(draw: st.DrawFn, specs: tuple[str | None, ...] = (None,), depth: int
     before = draw(bodies(depth, specs))
     kept = Node("region", (draw(st.sampled_from(list(TYPES))), None, draw(_operand), draw(st.booleans())),
                 (draw(bodies(depth - 1, specs)),))  # fmt: skip
+    times = draw(st.sampled_from([0, 5, 9, 2]))
+    if times:
+        kept = Node("loop", ("bottom", times), ((kept,), draw(bodies(0, specs))))
     return written((*before, kept, *draw(bodies(depth, specs))))

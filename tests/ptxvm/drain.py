@@ -1,0 +1,72 @@
+"""A host that frees and reuses pool memory while kernels run, by the rule of the protocol.
+
+A region [tail, head) of a ring is free when every slab in it is closed and head - tail - skipped since == the units
+of the slabs found. `skipped` is read in an earlier copy than `head`, and the slabs later than both: a claim
+that is still under way then makes the sum differ. What lives here: that rule, slowly. What does not: the real one
+(the runtime).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kscope import layout
+
+from .host import Host, Slab
+
+M32 = 0xFFFFFFFF
+
+
+@dataclass
+class Drain:
+    """Frees what it can, in three looks at the device that may be any time apart."""
+
+    host: Host
+    tails: list[int] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)  # at the tail
+    collected: list[Slab] = field(default_factory=list)
+    freed: int = 0  # units
+    _skipped: list[int] = field(default_factory=list)
+    _heads: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tails = [ring.head for ring in self.host.pool.rings]
+        self.skipped = [ring.skipped for ring in self.host.pool.rings]
+
+    def look(self, phase: int) -> None:
+        """phase 0: copy `skipped`; 1: copy `head`; 2: read the slabs, free and clear what is surely closed."""
+        rows = [self.host.stripe(n) for n in range(len(self.tails))]
+        if phase == 0:
+            self._skipped = [int(row["skipped"]) for row in rows]
+        elif phase == 1:
+            self._heads = [int(row["head"]) for row in rows]
+        else:
+            for n in range(len(rows)):
+                self._free(n)
+
+    def _free(self, n: int) -> None:
+        head, tail = self._heads[n], self.tails[n]
+        claimed = (head - tail) & M32
+        slabs = [s for s in self.host.slabs() if s.stripe == n and (int(s.header["position"]) - tail) & M32 < claimed]
+        accounted = (claimed - (self._skipped[n] - self.skipped[n])) & M32 == sum(slab.units for slab in slabs)
+        if not accounted or not all(closed(slab) for slab in slabs):
+            return
+        for slab in slabs:
+            at, size = slab.address - self.host.rings[n].base, slab.units * layout.UNIT
+            self.host.rings[n].data[at : at + size] = bytes(size)
+            self.freed += slab.units
+        self.collected += slabs
+        self.tails[n], self.skipped[n] = head, self._skipped[n]
+        limit = (head + self.host.pool.rings[n].units) & M32
+        at = self.host.line(n) + 4
+        self.host.control.data[at : at + 4] = limit.to_bytes(4, "little")
+
+
+def closed(slab: Slab) -> bool:
+    """The end words are right, and every record that they count has arrived: its id is not 0."""
+    h, size = slab.header, len(slab.ring)
+    if int(h["done"]) != layout.DONE_WORD ^ int(h["count"]) ^ int(h["end_clock"]) & M32:
+        return False
+    return bool(np.all(slab.ring["id"][: min(size, int(h["count"]))] != 0))

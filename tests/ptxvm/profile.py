@@ -1,0 +1,30 @@
+"""How many examples hypothesis draws: few and always the same by default, many with KSCOPE_THOROUGH=1 or
+HYPOTHESIS_PROFILE=thorough."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, Phase, settings
+
+THOROUGH = os.environ.get("KSCOPE_THOROUGH", "") not in ("", "0") or os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+FACTOR = 25
+"""Thorough runs draw this many times more."""
+
+
+def examples(few: int) -> settings:
+    """Settings for a property that draws `few` examples in a default run."""
+    return settings(
+        max_examples=few * FACTOR if THOROUGH else few,
+        deadline=None,
+        derandomize=not THOROUGH,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def search(most: int) -> settings:
+    """Settings to look for one example among `most`, without shrinking it."""
+    return settings(
+        examples(1), max_examples=most, derandomize=True, phases=(Phase.generate,), report_multiple_bugs=False
+    )

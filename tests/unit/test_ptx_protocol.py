@@ -1,0 +1,196 @@
+"""The emitted text, executed: bounds, claims, headers, order, drops; for any kernel, pool, grid and order of warps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from ptxvm.cases import Case, cases, execute, judged
+from ptxvm.drain import Drain, closed
+from ptxvm.host import Host, Pool, Ring
+from ptxvm.judge import headers_tell_where_the_lane_was, records_are_the_marks_in_order, require
+from ptxvm.kernels import KernelText, Node, kernels, written
+from ptxvm.machine import Clocks, Grid, Launch, steps
+from ptxvm.oracle import ideal
+from ptxvm.profile import examples
+
+from kscope import layout
+from kscope.plan import lower
+from kscope.recording import Recording
+from kscope.sampling import Sampling
+from kscope.strategies import AllThreads, Elected
+
+ONE_REGION = written((Node("region", ("load", None, "0", False), ((),)),))
+
+
+def simple(kernel: KernelText = ONE_REGION, **changes: object) -> Case:
+    """A case with one block of 70 threads, room for all, and nothing odd."""
+    case = Case(
+        kernel, Recording(), Grid((4, 3, 2), (70, 1, 1)), ((0, 0, 0),), tuple(range(70)), Pool((Ring(12), Ring(12)))
+    )
+    return replace(case, **changes)  # type: ignore[arg-type]  # fields of Case
+
+
+@examples(120)
+@given(cases())
+def test_any_launch_leaves_exactly_the_records_that_its_marks_mean(case: Case) -> None:
+    judged(execute(case))
+
+
+@examples(30)
+@given(cases(depth=3, threads=3, roomy=True))
+def test_deep_nesting_is_recorded_in_order_of_ends(case: Case) -> None:
+    outcome = judged(execute(case))
+    assert len(outcome.slabs) == len(outcome.host.claims())
+
+
+@pytest.mark.parametrize("changes", [{"bound": False}, {"epoch": 0}])
+def test_a_module_that_is_not_armed_touches_nothing_but_its_own_output(changes: dict[str, object]) -> None:
+    outcome = judged(execute(simple(**changes)))
+    assert not outcome.slabs
+    assert not any(access.address in range(outcome.host.control.base, 1 << 63) for access in outcome.host.memory.log)
+
+
+def test_an_unbound_module_does_not_even_read_the_control_block() -> None:
+    host = Host(Pool((Ring(8),)))
+    low = lower(ONE_REGION.text(), Recording(), frontend="test")
+    program = host.load(low.text, bound=False)
+    out = host.memory.allocate("out", 64)
+    host.control.base = 0  # gone: an access to where it was would be a fault of the test's own
+    launch = Launch(program, host.memory, "k", Grid(), [out.base])
+    assert sum(1 for _ in steps(launch.start(), "turns")) > 0
+
+
+def test_an_empty_pool_turns_every_lane_off_and_counts_it() -> None:
+    outcome = judged(execute(simple(pool=Pool((Ring(0, free=0), Ring(0, free=0))), smids=(5,))))
+    assert not outcome.slabs
+    assert int(outcome.host.stripe(1)["lost"]) == 3
+
+
+def test_a_full_stripe_falls_back_on_the_reserve() -> None:
+    outcome = judged(execute(simple(pool=Pool((Ring(2), Ring(12))), recording=Recording(records=4), threads=(0, 32))))
+    assert [slab.stripe for slab in outcome.slabs] == [0, 1]
+    assert int(outcome.host.stripe(0)["skipped"]) == 3, "one claim of three units found no room"
+    assert not int(outcome.host.stripe(0)["lost"])
+
+
+def test_a_slab_that_would_cross_the_rings_edge_is_claimed_again_behind_it() -> None:
+    pool = Pool((Ring(3, head=6), Ring(0)))
+    outcome = judged(execute(simple(pool=pool, recording=Recording(records=4), threads=(0,))))
+    assert [int(slab.header["position"]) for slab in outcome.slabs] == [9]
+    assert int(outcome.host.stripe(0)["skipped"]) == 3
+
+
+def test_an_sm_beyond_the_stripes_claims_from_the_reserve() -> None:
+    outcome = judged(execute(simple(smids=(511,))))
+    assert {slab.stripe for slab in outcome.slabs} == {1}
+
+
+@pytest.mark.parametrize(("records", "count"), [(4, 50), (16, 50), (64, 50), (64, 64), (64, 65)])
+@pytest.mark.parametrize("fill", ["ring", "stop"])
+def test_drops_are_counted_exactly(records: int, count: int, fill: str) -> None:
+    kernel = written((Node("loop", ("bottom", count), ((Node("region", ("dot", None, "%n0", False), ((),)),), ())),))
+    recording = Recording(records=records, fill=fill)  # type: ignore[arg-type]  # one of the two fills
+    (slab,) = judged(execute(simple(kernel, recording=recording, threads=(0,)))).slabs
+    assert int(slab.header["count"]) == count
+    kept = range(count)[:records] if fill == "stop" else range(count)[-records:]
+    assert slab.records()["value"].tolist() == list(kept)
+
+
+def test_every_thread_of_a_block_that_is_no_multiple_of_32_has_its_own_slab() -> None:
+    outcome = judged(execute(simple(recording=Recording(strategy=AllThreads(), records=4))))
+    assert {slab.key[3] for slab in outcome.slabs} == set(range(70))
+
+
+@examples(40)
+@given(st.data())
+def test_sampling_by_block_reaches_past_two_to_the_thirty_two(data: st.DataObject) -> None:
+    shape = Grid(((1 << 31) - 1, 65535, 65535), (32, 1, 1))
+    first = data.draw(st.integers(0, 1 << 62))
+    step = data.draw(st.one_of(st.integers(1, 100), st.integers(1, (1 << 32) - 1)))
+    count = data.draw(st.integers(1, 1 << 33))
+    linear = data.draw(st.one_of(st.integers(-3, count + 3), st.integers(0, 1 << 12).map(lambda n: n * step))) + first
+    nx, ny, nz = shape.grid
+    assume(0 <= linear < nx * ny * nz)
+    block = (linear % nx, linear // nx % ny, linear // (nx * ny))
+    sampling = Sampling.of(blocks=range(first, first + count, step))
+    judged(execute(simple(shape=shape, blocks=(block,), threads=(0,), sampling=sampling)))
+
+
+@examples(40)
+@given(cases(threads=4), st.integers(0, 200))
+def test_a_snapshot_at_any_time_holds_no_wrong_word(case: Case, moment: int) -> None:
+    """A slab whose check word is right has a right header; one that is done has every record."""
+    host, threads, ideals, about = prepared(case)
+    for n, _ in enumerate(steps(threads, case.order, case.seed)):
+        if n == moment:
+            break
+    slabs = host.slabs()
+    for slab in slabs:
+        require(slab.key in ideals, f"a slab of {slab.key}, which is no lane of this launch")
+        if closed(slab):
+            lanes = bool(int(slab.header["place"]) >> layout.FLAG_SHIFT & layout.FLAG_LANES)
+            headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, lanes)
+            records_are_the_marks_in_order([slab], ideals, case.recording)
+        known = {(event.start, event.id, event.end, event.value) for event in ideals[slab.key].events}
+        found = {tuple(int(word) for word in record) for record in slab.ring[slab.ring["id"] != 0]}
+        require(found <= known, f"{slab.key}: records {found - known} that no mark made")
+
+
+@examples(60)
+@given(cases(threads=8), st.lists(st.integers(0, 12), min_size=3, max_size=60))
+def test_memory_freed_by_the_protocols_rule_is_never_written_again(case: Case, gaps: list[int]) -> None:
+    """A host drains while the kernel runs; every lane's records arrive once, or the lane is counted as lost."""
+    case = replace(case, order="random" if case.order == "turns" else case.order)
+    host, threads, ideals, about = prepared(case)
+    drain, looks, wait = Drain(host), 0, gaps[0]
+    for _ in steps(threads, case.order, case.seed):
+        if wait == 0:
+            drain.look(looks % 3)
+            looks += 1
+            wait = gaps[looks % len(gaps)]
+        else:
+            wait -= 1
+    for phase in range(3):
+        drain.look(phase)
+    require(not any(any(ring.data) for ring in host.rings), "bytes in memory that was cleared")
+    require(len({slab.key for slab in drain.collected}) == len(drain.collected), "a lane was collected twice")
+    records_are_the_marks_in_order(drain.collected, ideals, case.recording)
+    lost = sum(int(host.stripe(n)["lost"]) for n in range(len(host.rings)))
+    lanes = {claim.thread.key for claim in host.claims()}
+    require(len(drain.collected) + lost == len(lanes), "lanes are neither collected nor lost")
+
+
+def prepared(case: Case) -> tuple[Host, list, dict, int]:  # type: ignore[type-arg]  # as Launch.start() and ideal()
+    """Host, started threads, ideals and kernel id of a case whose steps the test takes itself."""
+    low = case.lowered()
+    plain = Host(case.pool, case.sampling, case.epoch)
+    smid = {block: case.smids[i % len(case.smids)] for i, block in enumerate(case.blocks)}
+
+    def launch(host: Host, text: str) -> Launch:
+        out = host.memory.allocate("out", 64)
+        return Launch(
+            host.load(text, bound=case.bound), host.memory, "k", case.shape, [out.base], case.blocks, case.threads,
+            smid.__getitem__, case.grid_id, case.clocks, case.garbage,
+        )  # fmt: skip
+
+    ideals = ideal(launch(plain, case.kernel.text()), case.recording)
+    host = Host(case.pool, case.sampling, case.epoch)
+    return host, launch(host, low.text).start(), ideals, low.meta.kernels[0].id
+
+
+@examples(30)
+@given(kernels(depth=2), st.integers(2, 4))
+def test_replays_of_one_grid_id_leave_a_slab_each(kernel: KernelText, replays: int) -> None:
+    host, recording = Host(Pool((Ring(14),))), Recording(strategy=Elected(), records=8)
+    program = host.load(lower(kernel.text(), recording, frontend="test").text)
+    out = host.memory.allocate("out", 64)
+    for n in range(replays):
+        clocks = Clocks(cycles=1000 * n, time=1 << 20 + n)
+        launch = Launch(program, host.memory, "k", Grid(), [out.base], threads=(0, 1), grid_id=5, clocks=clocks)
+        assert sum(1 for _ in steps(launch.start(), "lockstep", n))
+    slabs = host.slabs()
+    assert [slab.header["grid_id"] for slab in slabs] == [5] * replays
+    assert sorted(slab.header["start_time"] for slab in slabs) == [(1 << 20 + n) + 2 for n in range(replays)]

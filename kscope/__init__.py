@@ -1,7 +1,7 @@
 """kscope shows what happens inside a GPU kernel: marks in the kernel, one exact timeline out.
 
-Everything a user needs stands here, and is loaded when it is first used: `import kscope` imports no
-DSL, no driver and no decoder. KSCOPE=1 in the environment prepares at import, as kscope.enable() does.
+Everything a user needs stands here, and most is loaded when it is first used: `import kscope` imports
+no DSL and no driver. KSCOPE=1 in the environment prepares at import, as kscope.enable() does.
 What lives here: the list of public names and where they live. What does not: any of them.
 """
 
@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# Not lazy: a later import of the module kscope.decode would take the function's place.
+from .trace import decode as decode
 
 if TYPE_CHECKING:
     from .capture import Capture as Capture
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from .strategies import Lane0Warp0 as Lane0Warp0
     from .strategies import TargetWarp as TargetWarp
     from .trace import Trace as Trace
-    from .trace import decode as decode
 
 __version__ = "0.1.0"
 
@@ -68,7 +70,7 @@ _HOME = {
     **dict.fromkeys(("counter", "instant", "region", "scope"), "regions"),
     **dict.fromkeys(("disable", "enable", "profile"), "session"),
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "strategies"),
-    **dict.fromkeys(("Trace", "decode"), "trace"),
+    **dict.fromkeys(("Trace",), "trace"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
 }
 

@@ -111,6 +111,30 @@ class CudaDriver:
         name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
         return DeviceFacts(int(device), name, int(self._call("cuDeviceGetAttribute", sms, device)))
 
+    def devices(self) -> int:
+        """How many GPUs the driver sees."""
+        return int(self._call("cuDeviceGetCount"))
+
+    def use(self, ordinal: int) -> None:
+        """Make a GPU's primary context current, the one that every CUDA library shares."""
+        self.set_context(int(self._call("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", ordinal))))
+
+    def about(self, ordinal: int) -> str:
+        """What a GPU is, in a line."""
+        device, kind = self._call("cuDeviceGet", ordinal), self._cu.CUdevice_attribute
+        major, minor, sms = (
+            int(self._call("cuDeviceGetAttribute", attribute, device))
+            for attribute in (
+                kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            )
+        )
+        name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
+        memory, version = int(self._call("cuDeviceTotalMem", device)) >> 30, int(self._call("cuDriverGetVersion"))
+        cuda = f"{version // 1000}.{version % 1000 // 10}"
+        return f"{name}, sm_{major}{minor}, {sms} SMs, {memory} GiB; the driver knows CUDA {cuda}"
+
     def free_memory(self) -> int:
         """Bytes that the device could still give."""
         return int(self._call("cuMemGetInfo")[0])

@@ -1,0 +1,61 @@
+"""The command line: one small file per command, and one place where errors become exit codes.
+
+    0  done            2  kscope cannot do that: one line on stderr says what, and what to do (--debug: the traceback)
+    1  doctor found something broken    3  --strict, and the data has problems    141  nobody reads the output
+
+`kscope run` ends as its script does. What lives here: the parser, and the way from an error to a code.
+What does not: what a command does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import KscopeError
+from . import demo, doctor, reading, run
+
+__all__ = ["main", "parser"]
+
+REFUSED, NOBODY_READS = 2, 141
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
+    top = argparse.ArgumentParser(
+        prog="kscope", description="Shows what happens inside a GPU kernel.", parents=[common], allow_abbrev=False
+    )
+    top.add_argument("--version", action="version", version=f"kscope {__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    for command in (demo, run, reading, doctor):
+        command.add(commands, common)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command line and returns its exit code. argv: without the program's name; None: sys.argv's."""
+    options = parser().parse_args(argv)
+    try:
+        code: int = options.command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # what is still buffered would fail again when the interpreter closes stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
+    except (KscopeError, OSError) as error:
+        if getattr(options, "debug", False):
+            raise
+        print(f"kscope: {_line(error)}", file=sys.stderr)
+        return REFUSED
+    return code
+
+
+def _line(error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, KscopeError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)

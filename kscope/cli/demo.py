@@ -1,0 +1,73 @@
+"""`kscope demo`: a kernel recorded now, on the GPU where there is one, else in the simulator.
+
+Every frontend's package may bring a module `demo` with two functions: `obstacle()` says in words why it
+cannot run here, or "" where it can; `run()` launches an annotated kernel; `TITLE` names it. What lives here: choosing
+one, recording it, showing it. What does not: kernels (frontends).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .. import export, frontends
+from ..errors import MissingError, UsageError
+from ..session import profile
+
+
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Adds the command to the grammar."""
+    parser = commands.add_parser(
+        "demo", parents=[common], help="record a small kernel and show it", allow_abbrev=False,
+        description="Records a small kernel, on the GPU where there is one, else simulated, and shows what it did.",
+    )  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="FILE", default="kscope-demo.pftrace", help="timeline to write, by suffix")
+    parser.add_argument("--on", metavar="FRONTEND", help=f"one of {', '.join(frontends.TABLE)} (default: the first that can)")
+    parser.set_defaults(command=demo)
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    output = Path(options.output)
+    export.check(output)
+    module, skipped = _choose(options.on)
+    for line in skipped:
+        print(line)
+    print(f"recording {module.TITLE}")
+    with profile() as prof:
+        module.run()
+    print()
+    print(prof.trace.summary())
+    prof.trace.export(output)
+    print(f"\n{output}: open it at https://ui.perfetto.dev (it stays on your machine)")
+    return 0
+
+
+def _choose(wanted: str | None) -> tuple[ModuleType, list[str]]:
+    """The demo that can run here, and why those before it cannot. A DSL is imported only where there is a
+    GPU for it: one that is imported takes part in every session."""
+    if wanted is not None and wanted not in frontends.TABLE:
+        raise UsageError(f"--on {wanted}: known ones are {', '.join(frontends.TABLE)}")
+    skipped: list[str] = []
+    for name in [wanted] if wanted else frontends.TABLE:
+        try:
+            return _demo(frontends.TABLE[name]), skipped
+        except MissingError as error:
+            skipped.append(f"not on {name}: {error}")
+    raise MissingError("; ".join(skipped))
+
+
+def _demo(entry: frontends.Entry) -> ModuleType:
+    """Raises MissingError that says why it cannot run."""
+    if importlib.util.find_spec(entry.dsl) is None:
+        raise MissingError(f"{entry.dsl} is not installed: pip install 'kscope[{entry.extra}]'")
+    if entry.extra:
+        frontends.backend("cuda")
+    module = import_module(f"{entry.target.partition(':')[0]}.demo")
+    if obstacle := module.obstacle():
+        raise MissingError(obstacle)
+    return module

@@ -1,0 +1,84 @@
+"""Options of a recording as words of the command line.
+
+    --strategy warps:0+4 --records 1024 --blocks 0:1000:8 --warps 0,4-7 --pool 512MiB
+
+What lives here: flags, and text to values. What does not: defaults and what a value may be; those
+stand with the options themselves (recording.py, sampling.py, session.py): a flag that was not given
+is not passed on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import UsageError
+from ..strategies import parse_strategy
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.I)
+_POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of kscope.profile()."""
+    group = parser.add_argument_group("recording")
+    flag = group.add_argument
+    flag("--strategy", metavar="WHO", help="who records: warp (lane 0 of each), block, lanes (every thread), warps:0+4")
+    flag("--records", metavar="N", help="records that a lane keeps per launch; auto: what the kernel needs, else 256")
+    flag("--fill", metavar="KEEP", help="ring keeps the newest records, stop the oldest")
+    flag("--clock", metavar="CLOCK", help="cycles, or globaltimer")
+    flag("--live", action="store_true", default=None, help="store where a region ends: for kernels that hang")
+    flag("--blocks", metavar="RANGE", help="blocks that record: 100 (the first 100), or first:stop:step")
+    flag("--warps", metavar="LIST", help="warps of a block that record: 0,4-7")
+    flag("--sms", metavar="LIST", help="SMs that record: 0,4-7")
+    flag("--pool", metavar="SIZE", help="GPU memory for records per device: 512MiB")
+    flag("--kernels", metavar="GLOB", help="kernels that record, by name: 'attn_*'")
+
+
+def given(options: argparse.Namespace) -> dict[str, Any]:
+    """What was typed, as arguments of kscope.profile(). Raises UsageError for what cannot be read."""
+    read: dict[str, Callable[[str], Any]] = {
+        "strategy": parse_strategy,
+        "records": lambda text: text if text == "auto" else _number("--records", text),
+        "blocks": _blocks,
+        "warps": lambda text: _members("--warps", text),
+        "sms": lambda text: _members("--sms", text),
+        "pool": _bytes,
+    }
+    names = ("strategy", "records", "fill", "clock", "live", "blocks", "warps", "sms", "pool", "kernels")
+    typed = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    return {name: read[name](value) if name in read else value for name, value in typed.items()}
+
+
+def _number(flag: str, text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"{flag} {text}: expected a number")
+    return int(text)
+
+
+def _blocks(text: str) -> int | slice:
+    parts = text.split(":")
+    if len(parts) > 3 or not all(part == "" or part.isdecimal() for part in parts) or text == "":
+        raise UsageError(f"--blocks {text}: expected a number (the first so many), or first:stop:step such as ::8")
+    if len(parts) == 1:
+        return int(text)
+    return slice(*(int(part) if part else None for part in parts))
+
+
+def _members(flag: str, text: str) -> list[int]:
+    members: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"{flag} {text}: expected numbers and ranges, such as 0,4-7")
+        members += range(int(first), int(last or first) + 1)
+    return members
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"--pool {text}: expected a size, such as 64MiB or 1G")
+    return int(found[1]) << _POWER[found[2].lower()]

@@ -1,0 +1,49 @@
+"""`kscope summary CAPTURE` and `kscope export CAPTURE -o FILE`: what was recorded, read again.
+
+What lives here: the two commands. What does not: the numbers (analysis/), formats (export/).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .. import decode, load
+from ..errors import UsageError
+
+STRICT = 3
+"""Exit code of --strict where the data has problems."""
+
+
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Adds the commands to the grammar."""
+    show = commands.add_parser(
+        "summary", parents=[common], help="where the time went, per kernel and region", allow_abbrev=False
+    )
+    show.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
+    show.add_argument("--json", action="store_true", help="the same as JSON")
+    show.add_argument("--strict", action="store_true", help=f"exit code {STRICT} where records were lost or doubtful")
+    show.set_defaults(command=summary)
+    write = commands.add_parser("export", parents=[common], help="turn a capture into a timeline", allow_abbrev=False)
+    write.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
+    write.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help="the suffix says the format")
+    write.set_defaults(command=export)
+
+
+def summary(options: argparse.Namespace) -> int:
+    """Runs `kscope summary`."""
+    trace = decode(load(options.capture))
+    found = trace.summary()
+    print(found.to_json() if options.json else found)
+    return STRICT if options.strict and trace.problems else 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """Runs `kscope export`. Raises UsageError where the file would replace the capture."""
+    if options.output.resolve() == options.capture.resolve():
+        raise UsageError(f"-o {options.output}: that is the capture itself; name another file")
+    trace = decode(load(options.capture))
+    trace.export(options.output)
+    print(f"{options.output}: {len(trace):,} records, {options.output.stat().st_size:,} bytes")
+    return 0

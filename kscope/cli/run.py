@@ -1,0 +1,147 @@
+"""`kscope run SCRIPT [args]`: an unchanged program, recorded.
+
+The program runs as `python SCRIPT args` would run it: as __main__, with its own argv, its folder first
+on the path, its exit code kept. What lives here: being its interpreter, and what is said afterwards.
+What does not: the session (session.py), which also sees to it that a failed run replaces no capture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .. import saving
+from ..errors import UsageError
+from ..session import profile
+from . import options as flags
+from .reading import STRICT
+
+
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Adds the command to the grammar."""
+    parser = commands.add_parser(
+        "run",
+        parents=[common],
+        help="record a script whose kernels are annotated",
+        description="Runs a Python script as it is and records the kernels in it that have kscope marks.",
+        usage="kscope run [options] SCRIPT [args ...]\n       kscope run [options] -m MODULE [args ...]",
+        allow_abbrev=False,
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{saving.SUFFIX}, here)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing where all went well")
+    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} where records were lost or doubtful")
+    flags.add(parser)
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
+    parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module")
+    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's own arguments")
+    parser.set_defaults(command=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs the command. Raises UsageError, before the script starts, for what cannot work."""
+    execute = _module(options.script) if options.module else _script(options.script)
+    path = _output(options)
+    raised: list[BaseException] = []
+    try:
+        with _as_interpreter(options), profile(path, **flags.given(options)) as prof:
+            _watch(execute, raised)
+    except BaseException as error:
+        if error not in raised:  # ours: the session's
+            raise
+        if not (isinstance(error, SystemExit) and error.code in (None, 0)):
+            return _failed(error, path)
+    trace = prof.trace
+    if not options.quiet:
+        _say(_told(path, len(trace), len(trace.problems)))
+        for problem in trace.problems:
+            _say(problem.text)
+    return STRICT if options.strict and trace.problems else 0
+
+
+def _failed(error: BaseException, path: Path) -> int:
+    """What the interpreter does with an uncaught error, without the frames that are ours; its exit code."""
+    kept = f"what was recorded until then is in {saving.failed(path)}"
+    if isinstance(error, SystemExit):
+        _say(kept)
+        raise error
+    sys.excepthook(type(error), error, _own(error.__traceback__))
+    if not hasattr(error, "add_note"):  # before Python 3.11 the error itself cannot say it
+        _say(kept)
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _say(text: str) -> None:
+    print(f"kscope: {text}", file=sys.stderr)
+
+
+def _told(path: Path, records: int, problems: int) -> str:
+    if not records:
+        return f"{path}: no records; does the script launch a kernel with kscope.region(...) in it?"
+    more = f", {problems} problem{'s' * (problems > 1)}:" if problems else f"; kscope summary {path}"
+    return f"{path}: {records:,} records{more}"
+
+
+def _output(options: argparse.Namespace) -> Path:
+    path = Path(options.output or (options.script if options.module else Path(options.script).stem) + saving.SUFFIX)
+    if path.suffix != saving.SUFFIX:
+        raise UsageError(f"-o {path}: run writes a capture, whose name ends in {saving.SUFFIX}; kscope export turns it into others")
+    return path
+
+
+def _script(name: str) -> Callable[[], object]:
+    path = Path(name)
+    if not path.exists():
+        raise UsageError(f"{name}: no such file; a module is run with kscope run -m {name}")
+    if path.is_dir() and not (path / "__main__.py").exists():
+        raise UsageError(f"{name}: a folder without a __main__.py cannot be run")
+    return lambda: runpy.run_path(name, run_name="__main__")
+
+
+def _module(name: str) -> Callable[[], object]:
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError):
+        found = None
+    finally:
+        sys.path.pop(0)
+    if found is None:
+        raise UsageError(f"-m {name}: no such module; a file is run with kscope run {name}")
+    return lambda: runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+@contextmanager
+def _as_interpreter(options: argparse.Namespace) -> Iterator[None]:
+    """sys.argv and sys.path as the script's own, for as long as it runs."""
+    argv, path = sys.argv, list(sys.path)
+    sys.argv = [options.script, *options.args]
+    sys.path.insert(0, os.getcwd() if options.module else str(Path(options.script).resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+
+
+def _watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
+    """Runs the script, and notes what it raised: that is its own, and no error of kscope's."""
+    try:
+        execute()
+    except BaseException as error:
+        raised.append(error)
+        raise
+
+
+def _own(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the script's first frame on; all of it where the script never began (a syntax error)."""
+    start = trace
+    while start is not None and start.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        start = start.tb_next
+    return start

@@ -1,0 +1,114 @@
+"""What `kscope doctor` asks of a GPU: what it is, how fine its timer is, what a region costs on it now.
+
+What lives here: these measurements, through a session of their own. What does not: printing them
+(kscope/cli/doctor.py), the table that compares profilers (bench/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from kscope import plan
+from kscope.frontends import Backend
+from kscope.recording import Recording
+from kscope.sampling import Sampling
+
+from .clocks import Clocks
+from .driver import CudaDriver
+
+ROUNDS = 4096
+_EPOCH = 1
+_POOL = 8 << 20
+_REPEATS = 5
+
+# t, g = clock64, globaltimer; ROUNDS times { enter; work dependent FMAs; exit }; out = clock64 - t, globaltimer - g
+_LOOP = """
+.visible .entry {name}(.param .u64 out)
+{{
+	.reg .b64 %a, %t, %u, %g, %h;
+	.reg .b32 %i;
+	.reg .f32 %x;
+	.reg .pred %p;
+	ld.param.u64 %a, [out];
+	mov.u32 %i, 0;
+	mov.f32 %x, 0f3F800000;
+	mov.u64 %g, %globaltimer;
+	mov.u64 %t, %clock64;
+LOOP:
+	.pragma "nounroll";
+{enter}{work}{exit}	add.u32 %i, %i, 1;
+	setp.lt.u32 %p, %i, {rounds};
+	@%p bra LOOP;
+	mov.u64 %u, %clock64;
+	mov.u64 %h, %globaltimer;
+	sub.u64 %u, %u, %t;
+	sub.u64 %h, %h, %g;
+	st.volatile.global.u64 [%a], %u;
+	st.volatile.global.u64 [%a+8], %h;
+	st.volatile.global.f32 [%a+16], %x;
+	ret;
+}}
+"""
+_HEAD = ".version 7.1\n.target sm_80\n.address_size 64\n"
+_FMA = "\tfma.rn.f32 %x, %x, 0f3F800001, 0f3A83126F;\n"
+_ENTER, _EXIT = "\t//kscope enter probe - - with\n", "\t//kscope exit probe - - with\n"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the loop took, in SM cycles and in ns per round."""
+
+    cycles: float
+    ns: float
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(self.cycles - other.cycles, self.ns - other.ns)
+
+    def __str__(self) -> str:
+        return f"{self.cycles:.0f} cycles ({self.ns:.1f} ns)"
+
+
+def loop(name: str, fmas: int, *, marked: bool) -> str:
+    """One entry function of the measurement: `fmas` dependent FMAs per round, between two marks or without."""
+    marks = (_ENTER, _EXIT) if marked else ("", "")
+    return _LOOP.format(name=name, work=_FMA * fmas, enter=marks[0], exit=marks[1], rounds=ROUNDS)
+
+
+def probe(backend: Backend) -> Iterator[tuple[str, str]]:
+    """(what, a sentence) about every GPU, then about the first one's timer and a region on it.
+    Raises DriverError when the driver refuses."""
+    driver = CudaDriver()
+    for ordinal in range(driver.devices()):
+        yield f"gpu {ordinal}", driver.about(ordinal)
+    driver.use(0)
+    page = driver.pinned(64)
+    tick = Clocks(driver, page[:8]).tick_ns()
+    yield "timer", f"globaltimer ticks every {tick} ns" if tick else "the tick of globaltimer could not be seen"
+    near, far = (_added(driver, backend, page, fmas) for fmas in (1, 64))
+    yield "region", f"adds {near} to one warp back to back, {far} behind 64 dependent FMAs"
+
+
+def _added(driver: CudaDriver, backend: Backend, page: np.ndarray, fmas: int) -> Cost:
+    text = _HEAD + loop("ks_plain", fmas, marked=False) + loop("ks_marked", fmas, marked=True)
+    module = driver.load(plan.lower(text, Recording(records=256), frontend="probe").text)
+    backend.module_loaded(module)
+    backend.arm(_EPOCH, Sampling(), _POOL)
+    try:
+        return _cost(driver, module, "ks_marked", page) - _cost(driver, module, "ks_plain", page)
+    finally:
+        backend.disarm()
+        backend.collect(wait=True)
+
+
+def _cost(driver: CudaDriver, module: int, kernel: str, page: np.ndarray) -> Cost:
+    """The fastest of a few runs: the others waited for something."""
+    stream, found = driver.stream(), []
+    for _ in range(_REPEATS):
+        driver.launch(module, kernel, page.ctypes.data, stream)
+        driver.synchronize(stream)
+        cycles, ns = page[:16].view(np.uint64).tolist()
+        found.append(Cost(cycles / ROUNDS, ns / ROUNDS))
+    return min(found, key=lambda cost: cost.cycles)

@@ -70,11 +70,11 @@ def _by_key(lanes: list[Lane]) -> dict[Any, Lane]:
 
 def _told(lane: Lane) -> list[tuple[Any, ...]]:
     """The records without their times; with their depth where the clock is fine enough to tell it."""
-    depths = _depths(lane.records) if lane.clock == "cycles" else [None] * len(lane.records)
-    return [(r.region, r.kind.name, r.value, depth) for r, depth in zip(lane.records, depths, strict=True)]
+    told = depths(lane.records) if lane.clock == "cycles" else [None] * len(lane.records)
+    return [(r.region, r.kind.name, r.value, depth) for r, depth in zip(lane.records, told, strict=True)]
 
 
-def _depths(records: tuple[Record, ...]) -> list[int]:
+def depths(records: tuple[Record, ...]) -> list[int]:
     """How many spans each record lies in. Records are in order of their ends, so parents come later."""
     return [
         sum(1 for parent in records[i + 1 :] if parent.kind in _SPANS and parent.start < record.start)

@@ -1,0 +1,55 @@
+"""Device tests: skipped where there is no GPU, and a table at the end of what they measured.
+
+    make gpu        (python3 -m pytest tests/gpu)
+
+What lives here: the table, and what every test starts from. What does not: kernels (kernels.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+
+import pytest
+
+ROWS: list[tuple[str, str]] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = [name for name in ("torch", "triton") if find_spec(name) is None]
+    reason = f"needs {' and '.join(missing)}" if missing else "" if _gpu() else "needs an NVIDIA GPU: make gpu"
+    for item in items:
+        if "tests/gpu" in str(item.path):
+            item.add_marker(pytest.mark.gpu)
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not ROWS:
+        return
+    width = max(len(what) for what, _ in ROWS)
+    terminalreporter.section("measured on this device")
+    for what, found in ROWS:
+        terminalreporter.write_line(f"{what:<{width}}  {found}")
+
+
+@pytest.fixture
+def table() -> Callable[[str, str], None]:
+    """Adds a line to the table that is printed at the end."""
+    return lambda what, found: ROWS.append((what, found))
+
+
+@pytest.fixture(autouse=True)
+def _plain() -> Iterator[None]:
+    """No test leaves the process prepared."""
+    yield
+    import kscope
+
+    kscope.disable()

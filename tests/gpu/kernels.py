@@ -1,0 +1,63 @@
+"""Kernels of the device tests: what they record can be counted from their launch.
+
+What lives here: kernels, and the count. What does not: expectations about time.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+import kscope
+
+RECORDS = 4
+"""Records of a warp in `four`."""
+
+
+@triton.jit
+def four(out):
+    """Four regions one after the other; out[block] = 4."""
+    block = tl.program_id(0).to(tl.int64)
+    with kscope.region("one"):
+        tl.store(out + block, 1)
+    with kscope.region("two"):
+        tl.store(out + block, 2)
+    with kscope.region("three"):
+        tl.store(out + block, 3)
+    with kscope.region("four"):
+        tl.store(out + block, 4)
+
+
+@triton.jit
+def loop(out, n):
+    """n + 1 records a warp: one around a loop, one in each iteration; out[block] = n - 1."""
+    block = tl.program_id(0)
+    with kscope.region("loop"):
+        for k in range(n):
+            with kscope.region("step", value=k):
+                tl.store(out + block, k)
+
+
+@triton.jit
+def other(out):
+    """One record a warp, in a kernel of another name."""
+    with kscope.region("other"):
+        tl.store(out + tl.program_id(0), 7)
+
+
+@triton.jit
+def outside(out, far):
+    """Writes where nothing is: the context breaks."""
+    with kscope.region("outside"):
+        tl.store(out + tl.program_id(0) + far, 1)
+
+
+def ints(count: int) -> torch.Tensor:
+    """Zeros for a kernel to write to."""
+    return torch.zeros(count, device="cuda", dtype=torch.int32)
+
+
+def sms() -> int:
+    """Multiprocessors of the current device."""
+    return int(torch.cuda.get_device_properties(0).multi_processor_count)

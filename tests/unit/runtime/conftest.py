@@ -1,0 +1,48 @@
+"""A backend over a fake driver, with the drain's passes in the test's own hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from kscope_runtime import CudaBackend
+from kscope_runtime.drain import Drain
+from kscope_runtime.pool import least
+
+from kscope.sampling import Sampling
+
+from .fake import FakeDriver, Gpu
+
+MODULE = 7
+
+
+class Bench:
+    """One armed GPU of four SMs with the smallest pool: rings of 64 units."""
+
+    def __init__(self, *gpus: Gpu) -> None:
+        self.driver = FakeDriver(*gpus)
+        self.gpu = self.driver.gpus[0]
+        self.backend = CudaBackend(self.driver)
+        self.module = self.gpu.module(MODULE)
+        self.pool = least(self.gpu.facts.sms)
+
+    def arm(self, epoch: int = 1) -> Bench:
+        self.backend.arm(epoch, Sampling(), self.pool)
+        self.backend.module_loaded(MODULE)
+        self.memory = self.gpu.memory(MODULE)
+        return self
+
+    @property
+    def drain(self) -> Drain:
+        return self.backend._drains[1]
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread: passes happen where the test makes them."""
+    monkeypatch.setattr(Drain, "start", lambda self: None)
+
+
+@pytest.fixture
+def bench(by_hand: None) -> Callable[..., Bench]:
+    return Bench

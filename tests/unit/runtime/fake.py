@@ -1,0 +1,248 @@
+"""A CUDA driver that is a dictionary: device memory as numpy arrays, and warps that play the device's side.
+
+What lives here: FakeDriver (the calls of kscope_runtime.driver.Driver), Gpu (one context's memory), and
+Lane, which takes the protocol's steps one at a time. What does not: what a step is (kscope_sim.protocol).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from kscope_runtime.driver import Bytes, DeviceFacts
+from kscope_sim.protocol import Anchor, Slab, Thread, claim
+
+from kscope import layout
+from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
+from kscope.errors import DriverError
+from kscope.layout import Kind
+from kscope.meta import to_json
+
+KERNEL = 0x1234_5678_9ABC_DEF0
+REGION = "load"
+
+
+class Gpu:
+    """One context: allocations by address, modules, and where the control block is once a module is armed."""
+
+    def __init__(self, ordinal: int = 0, sms: int = 4, free: int = 1 << 30) -> None:
+        self.facts = DeviceFacts(ordinal, f"fake {ordinal}", sms)
+        self.free = free
+        self.blocks: dict[int, Bytes] = {}
+        self.modules: dict[int, dict[str, tuple[int, int]]] = {}
+        self._next = 0x7F00_0000_0000 + (ordinal << 36)
+
+    def allocate(self, size: int, fill: int = 0xAB) -> int:
+        """Memory that is not clear, as a real device's."""
+        address, self._next = self._next, self._next + (size + 511) // 512 * 512
+        self.blocks[address] = np.full(size, fill, np.uint8)
+        return address
+
+    def view(self, address: int, size: int) -> Bytes:
+        """The bytes at an address; fails the test outside of any allocation."""
+        starts = sorted(self.blocks)
+        start = starts[bisect_right(starts, address) - 1]
+        assert start <= address and address + size <= start + len(self.blocks[start]), "outside of an allocation"
+        return self.blocks[start][address - start : address - start + size]
+
+    def module(self, handle: int, *, meta: bytes | None = None, prepared: bool = True) -> int:
+        """A module as the driver knows it."""
+        symbols = {}
+        if prepared:
+            symbols[layout.CTL_SYMBOL] = (self.allocate(8, fill=0), 8)
+            data = described() if meta is None else meta
+            if data:
+                symbols[layout.META_SYMBOL] = (self.allocate(len(data)), len(data))
+                self.view(*symbols[layout.META_SYMBOL])[:] = np.frombuffer(data, np.uint8)
+        self.modules[handle] = symbols
+        return handle
+
+    def bound(self, handle: int) -> int:
+        """What stands in a module's kscope_ctl."""
+        return int(self.view(*self.modules[handle][layout.CTL_SYMBOL]).view("<u8")[0])
+
+    def memory(self, handle: int) -> Memory:
+        """Device memory as a kernel of that module sees it."""
+        return Memory(self, self.bound(handle))
+
+
+def described(log2: int = 2, name: str = "kernel") -> bytes:
+    """Metadata of a module with one kernel."""
+    kernels = (KernelMeta(name, KERNEL, log2),)
+    return to_json(ModuleMeta("triton", kernels, (RegionMeta(REGION),))) + b"\0"
+
+
+@dataclass
+class Memory:
+    """What kscope_sim.protocol asks of memory; stores wait in `pending` until the test lets them happen."""
+
+    gpu: Gpu
+    control: int
+    pending: list[tuple[int, npt.NDArray[np.uint32]]] = field(default_factory=list)
+
+    @property
+    def gate(self) -> Any:
+        return self.gpu.view(self.control, layout.GATE_BYTES).view(layout.GATE)[0]
+
+    @property
+    def stripes(self) -> npt.NDArray[Any]:
+        size = (self.gpu.facts.sms + 1) * layout.STRIPE_BYTES
+        return self.gpu.view(self.control + layout.GATE_BYTES, size).view(layout.STRIPE)
+
+    def atom_add(self, stripe: int, word: str, amount: int) -> int:
+        before = int(self.stripes[word][stripe])
+        self.stripes[word][stripe] = before + amount & 0xFFFFFFFF
+        return before
+
+    def store(self, address: int, words: npt.NDArray[np.uint32]) -> None:
+        self.pending.append((address, words))
+
+    def happen(self, count: int | None = None) -> None:
+        """Let the oldest stores reach memory."""
+        for address, words in self.pending[:count]:
+            self.gpu.view(address, words.nbytes)[:] = words.view(np.uint8)
+        del self.pending[:count]
+
+
+class Lane:
+    """One recording lane, step by step: claim, header, records, leave."""
+
+    def __init__(
+        self, memory: Memory, *, sm: int = 0, log2: int = 2, block: int = 0, warp: int = 0, grid: int = 1
+    ) -> None:
+        self.memory = Memory(memory.gpu, memory.control)
+        self.thread = Thread(KERNEL, log2, 0, grid, (1000, 1, 1), (128, 1, 1), (block, 0, 0), warp, 0, sm)
+        self.slab: Slab | None = None
+        self.written = 0
+
+    def claim(self) -> Lane:
+        """The atomics; the header is on its way."""
+        epoch = int(self.memory.gate["epoch"])
+        self.slab = claim(self.memory, self.thread, epoch, Anchor(100, 1000, 2))  # type: ignore[arg-type]  # as much of a Memory as it uses
+        return self
+
+    def begin(self) -> Lane:
+        """The header arrives."""
+        self.memory.happen()
+        return self
+
+    def record(self, count: int = 1) -> Lane:
+        """Records arrive."""
+        if self.slab is not None:
+            for _ in range(count):
+                self.slab.store(REGION, Kind.SPAN, 200 + self.written, 300 + self.written)
+                self.written += 1
+        self.memory.happen()
+        return self
+
+    def leave(self) -> Lane:
+        """The end arrives."""
+        if self.slab is not None:
+            self.slab.leave(Anchor(1000, 2000, 2))
+        self.memory.happen()
+        return self
+
+    def run(self, records: int = 2) -> Lane:
+        """All of it."""
+        return self.claim().begin().record(records).leave()
+
+
+class FakeDriver:
+    """The driver over some Gpus; `current` is the context, an index into them plus one. `broken` makes
+    every call fail, as after a kernel that trapped."""
+
+    def __init__(self, *gpus: Gpu, current: int = 1) -> None:
+        self.gpus = gpus or (Gpu(),)
+        self.current = current
+        self.broken: tuple[str, int] | None = None
+        self.calls: list[str] = []
+        self.host: dict[int, Bytes] = {}
+        self.clock = 10_000
+        self.full = False  # persistent blocks everywhere: no kernel of ours begins
+        self.strict: list[int] = [0]  # stack of capture modes: 0 = a capture of this thread forbids what is unsafe
+        self.running: list[Any] = []  # called by synchronize_context: the work that ends then
+
+    def _call(self, name: str) -> Gpu:
+        self.calls.append(name)
+        if self.broken is not None:
+            raise DriverError(name, *self.broken)
+        return self.gpus[self.current - 1]
+
+    def context(self) -> int:
+        return self.current
+
+    def set_context(self, context: int) -> None:
+        self.current = context
+
+    def facts(self) -> DeviceFacts:
+        return self._call("facts").facts
+
+    def free_memory(self) -> int:
+        return self._call("free_memory").free
+
+    def allocate(self, size: int) -> int:
+        return self._call("allocate").allocate(size)
+
+    def free(self, address: int) -> None:
+        del self._call("free").blocks[address]
+
+    def pinned(self, size: int) -> Bytes:
+        self._call("pinned")
+        buffer = np.zeros(size, np.uint8)
+        self.host[buffer.ctypes.data] = buffer
+        return buffer
+
+    def stream(self) -> int:
+        self._call("stream")
+        return 1
+
+    def synchronize(self, stream: int) -> None:
+        self._call("synchronize")
+
+    def ready(self, stream: int) -> bool:
+        self._call("ready")
+        return not self.full
+
+    def synchronize_context(self) -> None:
+        self._call("synchronize_context")
+        while self.running:
+            self.running.pop(0)()
+
+    def read(self, into: Bytes, address: int, stream: int) -> None:
+        into[:] = self._call("read").view(address, into.nbytes)
+
+    def write(self, address: int, words: Bytes, stream: int) -> None:
+        self._call("write").view(address, words.nbytes)[:] = words
+
+    def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None:
+        gpu = self._call("write_column")
+        for row, value in enumerate(words.reshape(-1, width)):
+            gpu.view(address + row * pitch, width)[:] = value
+
+    def symbol(self, module: int, name: str) -> tuple[int, int] | None:
+        return self._call("symbol").modules[module].get(name)
+
+    def load(self, ptx: str) -> int:
+        self._call("load")
+        return 99
+
+    def launch(self, module: int, name: str, argument: int, stream: int) -> None:
+        self._call("launch")
+        self.clock += 32
+        start = max(base for base in self.host if base <= argument)
+        if not self.full:
+            value = 32 if name == "ks_tick" else self.clock
+            self.host[start][argument - start : argument - start + 8].view("<u8")[0] = value
+
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        self.strict.append(1)
+        try:
+            yield
+        finally:
+            self.strict.pop()

@@ -58,7 +58,8 @@ def _device() -> Iterator[Finding]:
 def _frontend(name: str, entry: frontends.Entry) -> Finding:
     """Whether the DSL is there and has every place that the frontend hooks into: by hooking in, and out again."""
     if find_spec(entry.dsl) is None:
-        return Finding(name, "missing", f"{entry.dsl} is not installed: pip install 'kscope[{entry.extra}]'")
+        cure = f"pip install 'kscope[{entry.extra}]'" if entry.extra else "install kscope again"
+        return Finding(name, "missing", f"{entry.dsl} is not installed: {cure}")
     try:
         import_module(entry.dsl)
         found = frontends.frontend(name)

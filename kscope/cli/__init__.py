@@ -26,7 +26,9 @@ REFUSED, NOBODY_READS = 2, 141
 def parser() -> argparse.ArgumentParser:
     """The whole grammar."""
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error")
+    common.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+    )
     top = argparse.ArgumentParser(
         prog="kscope", description="Shows what happens inside a GPU kernel.", parents=[common], allow_abbrev=False
     )

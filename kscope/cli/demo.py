@@ -1,8 +1,8 @@
 """`kscope demo`: a kernel recorded now, on the GPU where there is one, else in the simulator.
 
-Every frontend's package may bring a module `demo` with two functions: `obstacle()` says in words why it
-cannot run here, or "" where it can; `run()` launches an annotated kernel; `TITLE` names it. What lives here: choosing
-one, recording it, showing it. What does not: kernels (frontends).
+Every frontend's package brings a module `demo`: `TITLE` names its kernel, `obstacle()` says in words why it
+cannot run here, or "" where it can, and `run()` launches it. What lives here: choosing one, recording
+it, showing it. What does not: kernels (frontends).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .. import export, frontends
+from .. import export, frontends, saving
 from ..errors import MissingError, UsageError
 from ..session import profile
 
@@ -25,8 +25,12 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         "demo", parents=[common], help="record a small kernel and show it", allow_abbrev=False,
         description="Records a small kernel, on the GPU where there is one, else simulated, and shows what it did.",
     )  # fmt: skip
-    parser.add_argument("-o", "--output", metavar="FILE", default="kscope-demo.pftrace", help="timeline to write, by suffix")
-    parser.add_argument("--on", metavar="FRONTEND", help=f"one of {', '.join(frontends.TABLE)} (default: the first that can)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="kscope-demo.pftrace", help="timeline to write, by suffix"
+    )
+    parser.add_argument(
+        "--on", metavar="FRONTEND", help=f"one of {', '.join(frontends.TABLE)} (default: the first that can)"
+    )
     parser.set_defaults(command=demo)
 
 
@@ -34,16 +38,18 @@ def demo(options: argparse.Namespace) -> int:
     """Runs the command."""
     output = Path(options.output)
     export.check(output)
+    capture = output.with_name(output.name.partition(".")[0] + saving.SUFFIX)
     module, skipped = _choose(options.on)
     for line in skipped:
         print(line)
-    print(f"recording {module.TITLE}")
-    with profile() as prof:
+    print(f"recording {module.TITLE}", flush=True)
+    with profile(capture) as prof:
         module.run()
     print()
     print(prof.trace.summary())
     prof.trace.export(output)
-    print(f"\n{output}: open it at https://ui.perfetto.dev (it stays on your machine)")
+    print(f"\n{output}: the timeline; open it at https://ui.perfetto.dev, it stays on your machine")
+    print(f"{capture}: the capture; kscope summary and kscope export read it")
     return 0
 
 
@@ -65,7 +71,7 @@ def _demo(entry: frontends.Entry) -> ModuleType:
     """Raises MissingError that says why it cannot run."""
     if importlib.util.find_spec(entry.dsl) is None:
         raise MissingError(f"{entry.dsl} is not installed: pip install 'kscope[{entry.extra}]'")
-    if entry.extra:
+    if entry.extra:  # what an extra installs runs on CUDA
         frontends.backend("cuda")
     module = import_module(f"{entry.target.partition(':')[0]}.demo")
     if obstacle := module.obstacle():

@@ -35,7 +35,9 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         usage="kscope run [options] SCRIPT [args ...]\n       kscope run [options] -m MODULE [args ...]",
         allow_abbrev=False,
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{saving.SUFFIX}, here)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{saving.SUFFIX}, here)"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing where all went well")
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} where records were lost or doubtful")
     flags.add(parser)
@@ -92,7 +94,9 @@ def _told(path: Path, records: int, problems: int) -> str:
 def _output(options: argparse.Namespace) -> Path:
     path = Path(options.output or (options.script if options.module else Path(options.script).stem) + saving.SUFFIX)
     if path.suffix != saving.SUFFIX:
-        raise UsageError(f"-o {path}: run writes a capture, whose name ends in {saving.SUFFIX}; kscope export turns it into others")
+        raise UsageError(
+            f"-o {path}: run writes a capture, whose name ends in {saving.SUFFIX}; kscope export turns it into others"
+        )
     return path
 
 

@@ -74,7 +74,8 @@ def _failed(error: BaseException, path: Path) -> int:
     if isinstance(error, SystemExit):
         _say(kept)
         raise error
-    sys.excepthook(type(error), error, _own(error.__traceback__))
+    shown = error.with_traceback(_own(error.__traceback__))
+    sys.excepthook(type(shown), shown, shown.__traceback__)
     if not hasattr(error, "add_note"):  # before Python 3.11 the error itself cannot say it
         _say(kept)
     return 130 if isinstance(error, KeyboardInterrupt) else 1

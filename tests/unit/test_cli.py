@@ -1,0 +1,167 @@
+"""The command line but for `run`: what it prints, and that an error is one line and a code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kscope
+import kscope_sim
+from kscope import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
+
+
+def kernel(warp: kscope_sim.Warp) -> None:
+    for turn in range(12):
+        with kscope.region("load", value=turn):
+            warp.work(9000)
+
+
+@pytest.fixture
+def capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    with kscope.profile(tmp_path / "some.kscope"):
+        kscope_sim.launch(kernel, grid=2, block=64)
+    return tmp_path / "some.kscope"
+
+
+def _refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line that a refused command says."""
+    assert cli.main(argv) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("kscope: ")
+    assert said.err.count("\n") == 1, said.err
+    return said.err
+
+
+def _process(*argv: str, cwd: Path, **more: object) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-m", "kscope", *argv], cwd=cwd, env=env, **{**pipes, **more})  # type: ignore[call-overload, no-any-return]
+
+
+def test_summary_prints_a_line_per_region(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["summary", str(capture)]) == 0
+    assert "load" in capsys.readouterr().out
+
+
+def test_summary_as_json_can_be_read_by_a_program(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["summary", str(capture), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "load" in json.dumps(found)
+
+
+def test_summary_with_strict_fails_where_records_were_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with kscope.profile(tmp_path / "lost.kscope", records=4):
+        kscope_sim.launch(kernel, grid=1, block=32)
+    assert cli.main(["summary", str(tmp_path / "lost.kscope")]) == 0
+    assert "overwritten" in capsys.readouterr().out
+    assert cli.main(["summary", "--strict", str(tmp_path / "lost.kscope")]) == 3
+
+
+@pytest.mark.parametrize("name", ["x.pftrace", "x.json", "x.json.gz"])
+def test_export_writes_the_format_of_the_suffix(capture: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(capture), "-o", name]) == 0
+    assert Path(name).stat().st_size > 0
+    assert f"{name}: 48 records" in capsys.readouterr().out
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nosuch.kscope" in _refused(capsys, "summary", str(tmp_path / "nosuch.kscope"))
+
+
+def test_a_folder_is_no_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert str(tmp_path) in _refused(capsys, "summary", str(tmp_path))
+
+
+@pytest.mark.parametrize("command", [["summary"], ["export", "-o", "x.json"]], ids=["summary", "export"])
+@pytest.mark.parametrize(
+    "data", [b"", b"hello", b"\x00" * 100, b"PK\x03\x04 a zip"], ids=["empty", "text", "zeros", "zip"]
+)
+def test_a_file_that_is_no_capture_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], data: bytes
+) -> None:
+    (tmp_path / "x.kscope").write_bytes(data)
+    assert "x.kscope" in _refused(capsys, *command, str(tmp_path / "x.kscope"))
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
+def test_a_capture_that_is_cut_short_is_refused(capture: Path, capsys: pytest.CaptureFixture[str], part: float) -> None:
+    whole = capture.read_bytes()
+    capture.write_bytes(whole[: int(len(whole) * part)])
+    assert "some.kscope" in _refused(capsys, "summary", str(capture))
+
+
+def test_an_unknown_suffix_lists_the_known_ones(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ".pftrace" in _refused(capsys, "export", str(capture), "-o", "x.doc")
+
+
+def test_an_output_in_a_folder_that_is_not_there_is_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nowhere" in _refused(capsys, "export", str(capture), "-o", "nowhere/x.json")
+
+
+def test_an_export_never_replaces_its_own_capture(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = capture.read_bytes()
+    assert "the capture itself" in _refused(capsys, "export", str(capture), "-o", str(capture))
+    assert capture.read_bytes() == before
+
+
+def test_a_reader_that_stops_reading_is_no_error(capture: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = _process("summary", str(capture), cwd=capture.parent, stdout=writing)
+    os.close(writing)
+    _, said = process.communicate()
+    assert process.returncode == 141
+    assert said == ""
+
+
+@pytest.mark.parametrize("argv", [[], ["dance"], ["summary"], ["export", "x.kscope"], ["run"]], ids=" ".join)
+def test_a_line_that_is_no_command_shows_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(argv)
+    assert stop.value.code == 2
+    assert "usage: kscope" in capsys.readouterr().err
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"kscope {kscope.__version__}\n"
+
+
+def test_the_demo_runs_where_there_is_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["demo", "--on", "sim", "-o", "d.pftrace"]) == 0
+    said = capsys.readouterr().out
+    assert "simulated" in said
+    assert "wait for tile" in said
+    assert (tmp_path / "d.pftrace").stat().st_size > 1000
+    assert cli.main(["summary", "d.kscope"]) == 0
+
+
+def test_the_demo_checks_its_output_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "known ones are" in _refused(capsys, "demo", "-o", "x.doc")
+
+
+def test_the_demo_knows_its_frontends(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "known ones are triton, sim" in _refused(capsys, "demo", "--on", "fortran")
+
+
+def test_the_doctor_names_what_is_there_and_what_is_not(tmp_path: Path) -> None:
+    process = _process("doctor", cwd=tmp_path)
+    said, errors = process.communicate()
+    assert process.returncode == 0, said + errors
+    lines = {line[4:].split()[0]: line[:2] for line in said.splitlines()}
+    assert lines["kscope"] == lines["numpy"] == lines["sim"] == "ok"
+    assert {"gpu", "timer", "region", "triton"} <= {name.rstrip("0123456789") for name in lines}

@@ -1,0 +1,224 @@
+"""`kscope run`: the script runs as it always did, and what it launched is in the capture."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kscope
+from kscope import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
+KERNEL = """
+import kscope, kscope_sim
+
+def kernel(warp):
+    with kscope.region("work"):
+        warp.work(60_000)
+
+def launch():
+    kscope_sim.launch(kernel, grid=2, block=64)
+"""
+RECORDS = 2 * 2
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory, and sys.modules as it was afterwards."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _script(folder: Path, *lines: str, name: str = "script.py") -> Path:
+    path = folder / name
+    path.write_text("\n".join([KERNEL, *lines]))
+    return path
+
+
+def _kscope(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
+    return subprocess.run(
+        [sys.executable, "-m", "kscope", *argv], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+
+
+def _records(path: Path) -> int:
+    return len(kscope.decode(kscope.load(path)))
+
+
+def test_a_script_is_recorded_into_a_file_of_its_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _script(folder, "launch()", "print('the script speaks')")
+    assert cli.main(["run", "script.py"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "the script speaks\n"
+    assert "script.kscope: 4 records; kscope summary script.kscope" in said.err
+    assert _records(folder / "script.kscope") == RECORDS
+
+
+def test_a_module_is_recorded_with_m(folder: Path) -> None:
+    (folder / "pkg").mkdir()
+    (folder / "pkg" / "__init__.py").touch()
+    _script(folder / "pkg", "launch()", name="job.py")
+    done = _kscope("run", "-o", "out.kscope", "-m", "pkg.job", "--flag", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert _records(folder / "out.kscope") == RECORDS
+
+
+def test_the_script_sees_its_own_arguments_name_and_path(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "beside.py").write_text("X = 1")
+    _script(
+        folder / "sub",
+        "import sys, beside, os",
+        "print(__name__, sys.argv, os.path.basename(__file__), sys.modules['__main__'].__name__)",
+        "launch()",
+    )
+    done = _kscope("run", "-o", "x.kscope", "sub/script.py", "-o", "mine", "--records", "--", "-m", "x", cwd=folder)
+    argv = ["sub/script.py", "-o", "mine", "--records", "--", "-m", "x"]
+    assert done.stdout == f"__main__ {argv} script.py __main__\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("leave", "code"), [("sys.exit()", 0), ("sys.exit(0)", 0), ("sys.exit(7)", 7), ("sys.exit('why')", 1)]
+)
+def test_the_scripts_exit_code_is_kept(folder: Path, leave: str, code: int) -> None:
+    _script(folder, "import sys", "launch()", leave)
+    done = _kscope("run", "script.py", cwd=folder)
+    assert done.returncode == code
+    assert ("why" in done.stderr) == ("why" in leave)
+    assert _records(folder / ("script.failed.kscope" if code else "script.kscope")) == RECORDS
+
+
+def test_an_error_of_the_script_is_shown_as_python_shows_it(folder: Path) -> None:
+    _script(folder, "launch()", "def f():", "    raise ValueError('mine')", "f()")
+    done = _kscope("run", "script.py", cwd=folder)
+    assert done.returncode == 1
+    assert "ValueError: mine" in done.stderr
+    assert "script.py" in done.stderr
+    assert "runpy" not in done.stderr
+    assert "cli" not in done.stderr
+
+
+def test_a_kscope_error_of_the_script_is_its_own(folder: Path) -> None:
+    _script(folder, "kscope.TargetWarp(99)")
+    done = _kscope("run", "script.py", cwd=folder)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "warp of a block" in done.stderr
+
+
+def test_a_failed_run_leaves_the_last_good_capture(folder: Path) -> None:
+    _script(folder, "import sys", "launch()", "if len(sys.argv) > 1: launch(); sys.exit(3)")
+    assert _kscope("run", "script.py", cwd=folder).returncode == 0
+    failed = _kscope("run", "script.py", "fail", cwd=folder)
+    assert failed.returncode == 3
+    assert "script.failed.kscope" in failed.stderr
+    assert _records(folder / "script.kscope") == RECORDS
+    assert _records(folder / "script.failed.kscope") == 2 * RECORDS
+
+
+def test_a_syntax_error_is_shown(folder: Path) -> None:
+    (folder / "bad.py").write_text("def f(:\n")
+    done = _kscope("run", "bad.py", cwd=folder)
+    assert done.returncode == 1
+    assert "SyntaxError" in done.stderr
+
+
+def test_options_reach_the_session(folder: Path) -> None:
+    _script(folder, "kscope_sim.launch(kernel, grid=8, block=64)")
+    assert cli.main(["run", "-q", "--strategy", "block", "--blocks", "::2", "--records", "8", "script.py"]) == 0
+    capture = kscope.load("script.kscope")
+    assert capture.options["strategy"] == "block"
+    assert capture.options["records"] == 8
+    assert len(kscope.decode(capture)) == 4
+
+
+def test_argv_and_path_are_restored(folder: Path) -> None:
+    _script(folder, "import sys", "sys.path.append('left behind')")
+    before = list(sys.argv), list(sys.path)
+    assert cli.main(["run", "-q", "script.py", "a"]) == 0
+    assert (sys.argv, sys.path) == before
+
+
+def test_a_script_without_marks_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "plain.py").write_text("print('hello')")
+    assert cli.main(["run", "plain.py"]) == 0
+    assert "no records" in capsys.readouterr().err
+
+
+def test_strict_turns_problems_into_an_exit_code(folder: Path) -> None:
+    loop = [
+        "def loop(warp):",
+        "    for _ in range(50):",
+        "        with kscope.region('x'):",
+        "            warp.work(6000)",
+    ]
+    _script(folder, *loop, "kscope_sim.launch(loop, grid=1, block=32)")
+    assert cli.main(["run", "-q", "--strict", "--records", "8", "script.py"]) == 3
+    assert cli.main(["run", "-q", "--strict", "--records", "64", "script.py"]) == 0
+
+
+BAD = [
+    (["run", "nosuch.py"], "nosuch.py: no such file"),
+    (["run", "-m", "no.such.module"], "no such module"),
+    (["run", "folder"], "__main__.py"),
+    (["run", "-o", "x.pftrace", "script.py"], "ends in .kscope"),
+    (["run", "-o", "nowhere/x.kscope", "script.py"], "does not exist"),
+    (["run", "-o", "folder.kscope", "script.py"], "folder"),
+    (["run", "--strategy", "wrap", "script.py"], "expected block, warp, lanes"),
+    (["run", "--records", "many", "script.py"], "--records many"),
+    (["run", "--records", "0", "script.py"], "records=0"),
+    (["run", "--fill", "grow", "script.py"], "fill='grow'"),
+    (["run", "--clock", "sundial", "script.py"], "clock='sundial'"),
+    (["run", "--blocks", "a:b", "script.py"], "--blocks a:b"),
+    (["run", "--blocks", "9:3", "script.py"], "not empty"),
+    (["run", "--warps", "x", "script.py"], "--warps x"),
+    (["run", "--warps", "40", "script.py"], "0 to 31"),
+    (["run", "--sms", "1-", "script.py"], "--sms 1-"),
+    (["run", "--pool", "lots", "script.py"], "--pool lots"),
+    (["run", "--pool", "0", "script.py"], "pool=0"),
+]
+
+
+@pytest.mark.parametrize(("argv", "says"), BAD, ids=[" ".join(argv) for argv, _ in BAD])
+def test_what_cannot_work_is_refused_before_the_script_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str], argv: list[str], says: str
+) -> None:
+    _script(folder, "open('ran', 'w')")
+    (folder / "folder").mkdir()
+    (folder / "folder.kscope").mkdir()
+    assert cli.main(argv) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("kscope: ")
+    assert says in said.err
+    assert said.err.count("\n") == 1
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_output_that_may_not_be_written_is_refused_before_the_script_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _script(folder, "open('ran', 'w')")
+    (folder / "x.kscope").touch(mode=0o400)
+    assert cli.main(["run", "-o", "x.kscope", "script.py"]) == 2
+    assert "may not be overwritten" in capsys.readouterr().err
+    assert not (folder / "ran").exists()
+
+
+def test_a_session_in_the_script_is_told_that_one_records_already(folder: Path) -> None:
+    _script(folder, "with kscope.profile():", "    launch()")
+    done = _kscope("run", "script.py", cwd=folder)
+    assert done.returncode == 1
+    assert "one session records at a time" in done.stderr
+
+
+def test_debug_shows_the_traceback(folder: Path) -> None:
+    with pytest.raises(kscope.UsageError, match="no such file"):
+        cli.main(["run", "--debug", "nosuch.py"])

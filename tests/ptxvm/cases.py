@@ -6,7 +6,7 @@ What lives here: drawing and running. What does not: kernels (kernels.py), the v
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
@@ -36,10 +36,10 @@ class Case:
     blocks: tuple[Dim, ...]
     threads: tuple[int, ...]
     pool: Pool
-    sampling: Sampling = Sampling()
+    sampling: Sampling = field(default_factory=Sampling)
     smids: tuple[int, ...] = (0,)
     grid_id: int = 1
-    clocks: Clocks = Clocks()
+    clocks: Clocks = field(default_factory=Clocks)
     order: Order = "turns"
     seed: int = 0
     garbage: int = 0

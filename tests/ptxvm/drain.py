@@ -50,8 +50,7 @@ class Drain:
         head, tail = self._heads[n], self.tails[n]
         claimed = (head - tail) & M32
         slabs = [s for s in self.host.slabs() if s.stripe == n and (int(s.header["position"]) - tail) & M32 < claimed]
-        accounted = (claimed - (self._skipped[n] - self.skipped[n])) & M32 == sum(slab.units for slab in slabs)
-        if not accounted or not all(closed(slab) for slab in slabs):
+        if not self.accounted(n, claimed, slabs) or not all(self.closed(slab) for slab in slabs):
             return
         for slab in slabs:
             at, size = slab.address - self.host.rings[n].base, slab.units * layout.UNIT
@@ -62,6 +61,14 @@ class Drain:
         limit = (head + self.host.pool.rings[n].units) & M32
         at = self.host.line(n) + 4
         self.host.control.data[at : at + 4] = limit.to_bytes(4, "little")
+
+    def accounted(self, n: int, claimed: int, slabs: list[Slab]) -> bool:
+        """Whether no claim in the region is still under way."""
+        return (claimed - (self._skipped[n] - self.skipped[n])) & M32 == sum(slab.units for slab in slabs)
+
+    def closed(self, slab: Slab) -> bool:
+        """Whether its lane will not write to it any more."""
+        return closed(slab)
 
 
 def closed(slab: Slab) -> bool:

@@ -1,8 +1,8 @@
 """hypothesis: random kernels with marks, as PTX text.
 
-A kernel is a tree of statements, drawn with a budget, and then written out: loops of three shapes,
-if/else, loops that are entered at two places, breaks, continues and returns out of open regions, predicated exits, local labels
-in braces, regions that nest, overlap and recur, values that are reassigned in the block that read them.
+A kernel is a tree of statements, drawn with a budget, and then written out: if/else, loops tested at the top or
+the bottom or entered at two places, breaks, continues and returns out of open regions, predicated exits, local
+labels in braces, regions that nest, overlap and recur, values that are reassigned in the block that read them.
 What lives here: the drawing and the writing. What does not: launches (cases.py).
 """
 

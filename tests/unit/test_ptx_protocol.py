@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, find, given
 from hypothesis import strategies as st
 from ptxvm.cases import Case, cases, execute, judged
 from ptxvm.drain import Drain, closed
-from ptxvm.host import Host, Pool, Ring
-from ptxvm.judge import headers_tell_where_the_lane_was, records_are_the_marks_in_order, require
+from ptxvm.host import Host, Pool, Ring, Slab
+from ptxvm.judge import Wrong, headers_tell_where_the_lane_was, records_are_the_marks_in_order, require
 from ptxvm.kernels import KernelText, Node, kernels, written
 from ptxvm.machine import Clocks, Grid, Launch, steps
 from ptxvm.oracle import ideal
-from ptxvm.profile import examples
+from ptxvm.profile import examples, search
 
 from kscope import layout
 from kscope.plan import lower
@@ -139,13 +139,53 @@ def test_a_snapshot_at_any_time_holds_no_wrong_word(case: Case, moment: int) -> 
         require(found <= known, f"{slab.key}: records {found - known} that no mark made")
 
 
+gaps = st.lists(st.integers(0, 12), min_size=3, max_size=60)
+"""Steps between the host's looks at the device."""
+
+
 @examples(60)
-@given(cases(threads=8), st.lists(st.integers(0, 12), min_size=3, max_size=60))
+@given(cases(threads=8), gaps)
 def test_memory_freed_by_the_protocols_rule_is_never_written_again(case: Case, gaps: list[int]) -> None:
+    drained(case, gaps, Drain)
+
+
+class IgnoresClaims(Drain):
+    def accounted(self, n: int, claimed: int, slabs: list[Slab]) -> bool:
+        return True
+
+
+class IgnoresEnds(Drain):
+    def closed(self, slab: Slab) -> bool:
+        return True
+
+
+class LooksInTheWrongOrder(Drain):
+    def look(self, phase: int) -> None:
+        super().look({0: 1, 1: 0, 2: 2}[phase])
+
+
+@pytest.mark.parametrize("careless", [IgnoresClaims, IgnoresEnds, LooksInTheWrongOrder])
+def test_a_host_that_breaks_the_rule_is_noticed(careless: type[Drain]) -> None:
+    def noticed(drawn: tuple[Case, list[int]]) -> bool:
+        try:
+            drained(*drawn, careless)
+        except (Wrong, KeyError):
+            return True
+        return False
+
+    # one small ring that many lanes meet in, and a host that looks often
+    lanes = Recording(records=4, strategy=AllThreads())
+    few = simple(pool=Pool((Ring(3),)), recording=lanes, threads=tuple(range(24)), order="random")
+    seeds = st.integers(0, 1 << 20).map(lambda seed: replace(few, seed=seed))
+    often = st.lists(st.integers(0, 8), min_size=3, max_size=9)
+    assert find(st.tuples(seeds, often), noticed, settings=search(2000))
+
+
+def drained(case: Case, gaps: list[int], host_of: type[Drain]) -> None:
     """A host drains while the kernel runs; every lane's records arrive once, or the lane is counted as lost."""
     case = replace(case, order="random" if case.order == "turns" else case.order)
-    host, threads, ideals, about = prepared(case)
-    drain, looks, wait = Drain(host), 0, gaps[0]
+    host, threads, ideals, _ = prepared(case)
+    drain, looks, wait = host_of(host), 0, gaps[0]
     for _ in steps(threads, case.order, case.seed):
         if wait == 0:
             drain.look(looks % 3)
@@ -153,8 +193,8 @@ def test_memory_freed_by_the_protocols_rule_is_never_written_again(case: Case, g
             wait = gaps[looks % len(gaps)]
         else:
             wait -= 1
-    for phase in range(3):
-        drain.look(phase)
+    for phase in range(6):
+        drain.look(phase % 3)
     require(not any(any(ring.data) for ring in host.rings), "bytes in memory that was cleared")
     require(len({slab.key for slab in drain.collected}) == len(drain.collected), "a lane was collected twice")
     records_are_the_marks_in_order(drain.collected, ideals, case.recording)

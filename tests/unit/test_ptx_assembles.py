@@ -1,0 +1,68 @@
+"""ptxas takes what kscope emits, for every generation of GPU that it is emitted for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ptxvm.assemble import complaint, ptxas
+from ptxvm.cases import SPECS, recordings
+from ptxvm.kernels import HEAD, KernelText, kernels
+from ptxvm.profile import examples
+
+from kscope.plan import lower
+from kscope.recording import Recording
+from kscope.strategies import AllThreads, TargetWarp
+
+needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="needs ptxas: pip install triton, or put it on PATH")
+ARCHITECTURES = ("80", "90", "100")
+
+
+def module(bodies: list[KernelText], arch: str) -> str:
+    """Several kernels in one text, each with a name of its own."""
+    return HEAD.format(arch=arch) + "".join(k.body.replace("k_param", f"k{n}_param").replace(" k(", f" k{n}(")
+                                            for n, k in enumerate(bodies))  # fmt: skip
+
+
+@needs_ptxas
+@examples(8)
+@given(st.lists(kernels(SPECS, depth=3), min_size=3, max_size=3), recordings)
+def test_lowered_kernels_assemble(bodies: list[KernelText], recording: Recording) -> None:
+    for arch in ARCHITECTURES:
+        low = lower(module(bodies, arch), recording, frontend="test")
+        assert [kernel.name for kernel in low.meta.kernels] == ["k0", "k1", "k2"]
+        assert not complaint(low.text, arch)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("clock", ["cycles", "globaltimer"])
+@pytest.mark.parametrize("fill", ["ring", "stop"])
+def test_every_option_assembles(arch: str, clock: str, fill: str) -> None:
+    text = (
+        HEAD.format(arch=arch)
+        + """
+.visible .entry k(.param .u64 k_param_0)
+{
+    .reg .b32 %r<4>;
+    .reg .f32 %f<2>;
+    mov.u32 %r1, %tid.x;
+    mov.f32 %f1, 0f3F800000;
+    //kscope enter outer f32 lanes with %f1
+    //kscope instant here i32 warps:0+31 call %r1
+    //kscope counter depth u32 block call 7
+    //kscope pin x - - call %r1
+    //kscope exit outer - lanes with
+    ret;
+}
+"""
+    )
+    for strategy in (TargetWarp(1, 30), AllThreads()):
+        for live in (False, True):
+            recording = Recording(strategy=strategy, clock=clock, fill=fill, live=live)  # type: ignore[arg-type]  # words of the parameters
+            assert not complaint(lower(text, recording, frontend="test").text, arch)
+
+
+@needs_ptxas
+def test_a_text_that_ptxas_refuses_is_told_apart() -> None:
+    assert "Unknown symbol" in complaint(HEAD.format(arch="90") + ".entry k() { mov.u32 %r0, 1; ret; }", "90")

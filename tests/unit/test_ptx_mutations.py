@@ -1,0 +1,131 @@
+"""The proofs of test_ptx_protocol.py are worth something: break the emitted text, and they fail.
+
+Each mutation changes one thing that a careless edit of kscope/ptx.py or kscope/plan.py could change. Random
+cases are run until one is judged wrong; a mutation that no case notices is a hole in the proofs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import find
+from hypothesis.errors import NoSuchExample
+from ptxvm import judge
+from ptxvm.cases import Case, cases, execute, judged
+from ptxvm.memory import FaultError
+from ptxvm.profile import search
+
+from kscope import cfg, plan, ptx
+from kscope.recording import Recording
+from kscope.sampling import Sampling
+
+ENOUGH = 600
+"""Cases after which a mutation counts as not noticed."""
+
+TEXT: dict[str, tuple[str, str]] = {
+    "the ring's mask is dropped": (r"and\.b32 ks_i, ks_n, \d+;", "mov.b32 ks_i, ks_n;"),
+    "the ring is one record too long": (r"and\.b32 ks_i, ks_n, (\d+);", r"rem.u32 ks_i, ks_n, (\1+2);"),
+    "every lane is the leader": (r"setp\.eq\.and\.u32 ks_on, ks_x, 0, ks_q", "mov.pred ks_on, ks_q"),
+    "records are stored by lanes without a slab": (r"@ks_on (st\.global\.v4\.b32)", r"\1"),
+    "the end is written by lanes without a slab": (r"@ks_on (st\.global\.v4\.u32)", r"\1"),
+    "records are not counted": (r"add\.u32 ks_n, ks_n, 1;", ""),
+    "a claim ignores that nothing is free": (r"setp\.ge\.u32 ks_on, ks_x, \d+;", "setp.ge.u32 ks_on, ks_x, 0;"),
+    "a claim ignores that head is past limit": (
+        r"setp\.le\.and\.u32 ks_r, ks_x, ks_mask, ks_on;",
+        "mov.pred ks_r, ks_on;",
+    ),
+    "a claim ignores the ring's edge": (r"setp\.le\.and\.u32 ks_on, ks_y, ks_mask, ks_r;", "mov.pred ks_on, ks_r;"),
+    "a slab is off by a unit": (r"add\.u32 ks_y, ks_x, (\d+);", r"sub.u32 ks_y, ks_x, 1; add.u32 ks_y, ks_y, \1;"),
+    "skipped units are not counted": (r"red\.global\.add\.u32 \[ks_line\+148\], \d+;", ""),
+    "lost lanes are not counted": (r"red\.global\.add\.u32 \[ks_line\+152\], 1;", ""),
+    "the reserve is never tried": (r"@!ks_q bra KS_CLAIM;", ""),
+    "a claim takes one unit too few": (r"(atom\.global\.add\.u32 ks_p, \[ks_line\+128\]), \d+;", r"\1, 2;"),
+    "the claim is no atomic": (
+        r"atom(\.global)\.add(\.u32) ks_p, \[ks_line\+128\], (\d+);",
+        r"ld\1\2 ks_p, [ks_line+128]; add.u32 ks_y, ks_p, \3; st\1\2 [ks_line+128], ks_y;",
+    ),
+    "the warp mask is not looked at": (r"shr\.u32 ks_x, ks_warps, ks_warp;", "mov.u32 ks_x, 1;"),
+    "blocks and SMs are not looked at": (r"setp\.eq\.u32 ks_q, ks_sampled, 0;", "setp.eq.u32 ks_q, 0, 0;"),
+    "the epoch is not looked at": (r"setp\.ne\.and\.u32 ks_on, ks_epoch, 0, ks_on;", ""),
+    "the header's check is left out": (r"xor\.b32 ks_check, ks_check, ks_p;", ""),
+    "the done word ignores the count": (r"xor\.b32 ks_x, ks_x, ks_n;", ""),
+    "the hardware's warp id is used": (r"shr\.u32 ks_warp, ks_t, 5;", "mov.u32 ks_warp, %warpid;"),
+    "start and end are exchanged": (r"\{(ks_sl, )(\d+), ks_el", r"{ks_el, \2, ks_sl"),
+}
+
+RARE: dict[str, dict[str, Any]] = {
+    "the warp mask is not looked at": {"sampling": Sampling.of(warps=31), "bound": True, "epoch": 1},
+    "the epoch is not looked at": {"epoch": 0, "bound": True},
+}
+"""Cases that show these are rare: they are made so."""
+
+
+def noticed(case: Case, mutate: Callable[[str], str]) -> bool:
+    """Whether the case's proofs fail on the mutated text."""
+    if mutate(case.lowered().text) == case.lowered().text:
+        return False
+    try:
+        judged(execute(case, mutate=mutate))
+    except (judge.Wrong, FaultError, KeyError):  # KeyError: a slab of a lane that is none of this launch
+        return True
+    return False
+
+
+def some_case_notices(mutate: Callable[[str], str], changes: dict[str, Any] | None = None) -> bool:
+    try:
+        find(cases(), lambda case: noticed(replace(case, **changes or {}), mutate), settings=search(ENOUGH))
+    except NoSuchExample:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", TEXT)
+def test_a_broken_instruction_is_noticed(name: str) -> None:
+    pattern, new = TEXT[name]
+
+    def mutate(text: str) -> str:
+        changed = re.sub(pattern, new, text)
+        return re.sub(r"\((\d+)\+(\d+)\)", lambda found: str(int(found[1]) + int(found[2])), changed)
+
+    assert some_case_notices(mutate, RARE.get(name))
+
+
+def test_the_stop_fills_bound_is_noticed() -> None:
+    def mutate(text: str) -> str:
+        return re.sub(r"setp\.lt\.and\.u32 ks_q, ks_n, \d+, (\w+);", r"mov.pred ks_q, \1;", text)
+
+    assert some_case_notices(mutate)
+
+
+@pytest.mark.parametrize("name", ["last in, first out", "waits across branches", "value read at the store"])
+def test_a_broken_plan_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutations of the pass, not of the text: the order of stores, where they stand, when values are copied."""
+    if name == "last in, first out":
+        flush = plan._Emitter._flush
+
+        def backwards(self: plan._Emitter, **options: object) -> str:
+            self.pending.reverse()
+            return flush(self, **options)  # type: ignore[arg-type]  # passed on as they came
+
+        monkeypatch.setattr(plan._Emitter, "_flush", backwards)
+    elif name == "waits across branches":
+        monkeypatch.setattr(cfg.Statement, "flushes", property(lambda self: self.sort == "leave"))
+    else:
+        values: dict[int, str] = {}
+        enter, store = ptx.enter, ptx.store
+
+        def remember(kernel: ptx.Kernel, slot: ptx.Slot, value: str | None) -> str:
+            values[slot.index] = value or "0"
+            return enter(kernel, slot, value)
+
+        def late(kernel: ptx.Kernel, slot: ptx.Slot, *rest: object) -> str:
+            text = store(kernel, slot, *rest)  # type: ignore[arg-type]  # passed on as they came
+            return re.sub(rf"ks_v{slot.index}\b", values.get(slot.index, f"ks_v{slot.index}"), text)
+
+        monkeypatch.setattr(ptx, "enter", remember)
+        monkeypatch.setattr(ptx, "store", late)
+    assert some_case_notices(lambda text: text + "\n", {"recording": Recording(records=64)})

@@ -1,0 +1,69 @@
+"""Stores that wait for the end of their block give the same records, in the same order, as stores in place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from ptxvm.cases import Case, Outcome, cases, execute, judged
+from ptxvm.kernels import Node, written
+from ptxvm.profile import examples
+
+from kscope.plan import lower
+from kscope.recording import Recording
+
+PLACED = (
+    "magic",
+    "epoch",
+    "grid_id",
+    "ctaid_x",
+    "nctaid_x",
+    "ntid",
+    "place",
+    "start_clock",
+    "end_clock",
+    "count",
+    "done",
+)
+"""Header fields that do not depend on where stores stand or on who claimed first."""
+
+
+def by_lane(outcome: Outcome) -> dict[tuple[int, int, int, int], tuple[list[int], bytes]]:
+    return {
+        slab.key: ([int(slab.header[name]) for name in PLACED], np.ascontiguousarray(slab.records()).tobytes())
+        for slab in outcome.slabs
+    }
+
+
+@examples(25)
+@given(cases(depth=3, threads=2, roomy=True), st.sampled_from([1, 2, 3, 64]))
+def test_sunk_and_in_place_give_identical_records_in_identical_order(case: Case, pending: int) -> None:
+    in_place = judged(execute(replace(case, recording=replace(case.recording, pending=0, live=False))))
+    for options in ({"pending": pending, "live": False}, {"pending": 8, "live": False}, {"pending": 8, "live": True}):
+        sunk = judged(execute(replace(case, recording=replace(case.recording, **options))))
+        assert by_lane(sunk) == by_lane(in_place)
+        assert sunk.out[1] == in_place.out[1]
+
+
+def stores(text: str) -> list[str]:
+    """In order: S for a record's store, and the other lines that a test asks about."""
+    return ["S" if "st.global.v4.b32" in line else line.strip() for line in text.splitlines()]
+
+
+def test_a_store_waits_for_the_end_of_its_block_and_no_longer() -> None:
+    kernel = written((Node("region", ("load", None, None, False), ((),)), Node("bar"), Node("trap"), Node("bar")))
+    lines = stores(lower(kernel.text(), Recording(pending=8), frontend="test").text)
+    barrier, trap = lines.index("bar.sync 0;"), lines.index("@%p2 trap;")
+    assert barrier < lines.index("S") < trap, "it waits across a barrier, not across a trap"
+    lines = stores(lower(kernel.text(), Recording(pending=0), frontend="test").text)
+    assert lines.index("S") < lines.index("bar.sync 0;"), "in place, it does not wait at all"
+
+
+def test_at_most_pending_records_wait() -> None:
+    regions = tuple(Node("region", (name, None, "0", False), ((),)) for name in ("load", "dot", "a b/c", "wait.x"))
+    kernel = written((*regions, Node("bar")))
+    for pending in range(5):
+        lines = stores(lower(kernel.text(), Recording(pending=pending), frontend="test").text)
+        assert lines[lines.index("bar.sync 0;") :].count("S") == pending

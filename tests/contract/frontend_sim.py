@@ -13,7 +13,7 @@ from kscope.capture import Capture
 from kscope_sim import Warp
 
 ABSENT: dict[str, str] = {}
-ROLES = {"producer": (0,), "consumer": (1, 2, 3)}
+ROLES = {"consumer": (0, 1, 2, 3), "producer": (4,)}
 TURN = kscope.scope("turn")
 PAIR = kscope.scope("pair")
 
@@ -129,7 +129,7 @@ def roles(warp: Warp, n: int) -> None:
             with kscope.region("load", value=k):
                 warp.work(80)
             warp.arrive(("full", k))
-    else:
+    elif warp.role == "consumer":
         for k in range(n):
             with kscope.region("wait"):
                 warp.wait(("full", k))

@@ -151,36 +151,39 @@ def available() -> str | None:
 
 
 def run(program: Program) -> Capture:
+    return record(program, KERNELS, options(program))
+
+
+def record(program: Program, kernels: dict[str, Any], launched: dict[str, Any]) -> Capture:
     """Prepared and launched once before the session, so that a graph can be captured."""
     import torch
 
-    options, sampling = program.recording, program.sampling
-    compiled = {name: getattr(options, name) for name in ("strategy", "records", "fill", "clock", "live")}
     out = torch.zeros(64, device="cuda", dtype=torch.int32)
+    recording, sampling = program.recording, program.sampling
+    compiled = {name: getattr(recording, name) for name in ("strategy", "records", "fill", "clock", "live")}
+
+    def launch() -> None:
+        for name in program.kernels:
+            kernels[name][program.grid](out, program.n, **launched)
+
     kscope.enable(**compiled)
     try:
-        launch(program, out)
+        launch()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph() if program.replays > 1 else None
         if graph is not None:
             with torch.cuda.graph(graph):
-                launch(program, out)
+                launch()
         with kscope.profile(**compiled, blocks=sampling.blocks, warps=sampling.warps) as prof:
             for _ in range(program.replays):
                 if graph is None:
-                    launch(program, out)
+                    launch()
                 else:
                     graph.replay()
             torch.cuda.synchronize()
     finally:
         kscope.disable()
     return prof.capture
-
-
-def launch(program: Program, out: Any) -> None:
-    """Every launch of the program."""
-    for name in program.kernels:
-        KERNELS[name][program.grid](out, program.n, **_options(program))
 
 
 def compile(program: Program, arch: int) -> list[str]:
@@ -195,11 +198,11 @@ def compile(program: Program, arch: int) -> list[str]:
 
 def _ptx(kernel: Any, program: Program, arch: int) -> str:
     source = ASTSource(kernel, {"out": "*i32", "n": "i32"}, {})
-    compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=_options(program))
+    compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options(program))
     return str(compiled.asm["ptx"])
 
 
-def _options(program: Program) -> dict[str, Any]:
+def options(program: Program) -> dict[str, Any]:
     """enable_fp_fusion is said because Triton 3.9 warns where it is not."""
     x, y, z = program.block
     return {"num_warps": x * y * z // 32, "enable_fp_fusion": True}

@@ -7,6 +7,7 @@ of the same names that place the same marks, in a module of this folder called `
     ABSENT: dict[str, str]                  kernels that the DSL cannot express, and why
     available() -> str | None               why it cannot run here; None = it can
     run(program) -> Capture                 launch the program's kernels, recorded as the program says
+    ARCHITECTURES: tuple[int, ...]          optional, with compile(): which there are; else 80, 90, 100
     compile(program, arch) -> list[str]     optional: the kernels' lowered PTX for sm_<arch>, without a GPU
 
 What lives here: data. What does not: kernels, expectations (judge.py), reading words (reader.py).
@@ -85,7 +86,7 @@ PROGRAMS = (
     Program(
         "live", "records stored where their region ends", ("loop",), n=5, recording=Recording(records=16, live=True)
     ),
-    Program("roles", "warps of one block in different branches", ("roles",), n=4),
+    Program("roles", "warps of one block in different branches", ("roles",), block=(256, 1, 1), n=4),
     Program(
         "sampled",
         "every fifth block of a range, one warp of each",

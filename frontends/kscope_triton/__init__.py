@@ -17,8 +17,8 @@ from kscope.frontends import Frontend
 from kscope.marks import Mark
 from kscope.recording import Recording
 
-from . import alias
 from .declared import Spelling
+from .inductor import Inductor
 from .interpreted import Interpreted
 from .loading import Loading
 from .pipeline import Pipeline
@@ -42,6 +42,7 @@ class TritonFrontend(Frontend):
         self._interpreted = Interpreted()
         self._pipeline = Pipeline()
         self._loading = Loading()
+        self._inductor = Inductor()
 
     def enable(self, recording: Recording) -> None:
         """Kernels compiled from now on carry marks; they have cache keys of their own."""
@@ -50,11 +51,11 @@ class TritonFrontend(Frontend):
         self._pipeline.install(recording)
         self._loading.install()
         self._interpreted.recording = recording
-        alias.install()
+        self._inductor.install()
 
     def disable(self) -> None:
         """Kernels compiled from now on are plain; every hook of kscope is removed."""
-        alias.remove()
+        self._inductor.remove()
         self._interpreted.recording = None
         self._loading.remove()
         self._pipeline.remove()

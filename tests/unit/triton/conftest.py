@@ -43,7 +43,8 @@ class Compiler:
 
     def __call__(self, fn: Any, arch: int = 90, options: dict[str, Any] | None = None, **types: Any) -> Any:
         """types: a signature's type for each argument, or the value of a constexpr."""
-        signature = {name: kind if isinstance(kind, str) and kind in _TYPES else "constexpr" for name, kind in types.items()}
+        given = {name: isinstance(kind, str) and kind in _TYPES for name, kind in types.items()}
+        signature = {name: types[name] if typed else "constexpr" for name, typed in given.items()}
         constants = {name: types[name] for name, kind in signature.items() if kind == "constexpr"}
         source_class = ASTSource
         if fn.is_gluon():
@@ -102,9 +103,8 @@ def module(tmp_path: Path) -> Callable[[str], Any]:
 
     def make(source: str) -> Any:
         path = tmp_path / f"kernels{next(numbers)}.py"
-        path.write_text(
-            "import triton\nimport triton.language as tl\nimport kscope\nfrom kscope import region\n" + textwrap.dedent(source)
-        )
+        imports = "import triton\nimport triton.language as tl\nimport kscope\nfrom kscope import region\n"
+        path.write_text(imports + textwrap.dedent(source))
         spec = importlib.util.spec_from_file_location("kernels", path)
         assert spec is not None
         assert spec.loader is not None

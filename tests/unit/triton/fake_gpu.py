@@ -8,7 +8,6 @@ from typing import Any
 
 from triton.backends.compiler import GPUTarget
 
-
 _HANDLES = itertools.count(1)
 
 

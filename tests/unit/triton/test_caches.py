@@ -22,7 +22,7 @@ from kscope.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import FakeGpu, Pointer  # noqa: E402  # it lies beside this file
+from fake_gpu import FakeGpu, Pointer  # it lies beside this file
 
 
 @triton.jit
@@ -37,7 +37,7 @@ STATES = {
     "of 16 records": Recording(records=16),
     "by block": Recording(strategy=kscope.Lane0Warp0()),
 }
-ORDERS = list(itertools.permutations(STATES)) + [("plain", "prepared", "plain", "prepared", "by block", "prepared")]
+ORDERS = [*itertools.permutations(STATES), ("plain", "prepared", "plain", "prepared", "by block", "prepared")]
 
 
 class Backend:

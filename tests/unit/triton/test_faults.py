@@ -27,7 +27,7 @@ def calls_apart(out, n):
 
 
 def test_a_noinline_function_is_refused_by_name(compiler):
-    with pytest.raises(UnsupportedError, match="apart.*noinline"):
+    with pytest.raises(UnsupportedError, match=r"apart.*noinline"):
         compiler(calls_apart, out="*i32", n="i32")
 
 

@@ -86,8 +86,9 @@ def test_worker_partitions_are_lowered_too(compiler, arch):
 
 
 def test_a_warp_specialized_kernel_keeps_its_setmaxnreg_and_does_not_spill(compiler):
-    from kscope import fit
     from triton.backends.nvidia.compiler import get_ptxas
+
+    from kscope import fit
 
     kernel = compiler(specialized, out="*i32", n="i32")
     usage = fit.assemble(kernel.asm["ptx"], get_ptxas(90).path, ("--gpu-name=sm_90a",))

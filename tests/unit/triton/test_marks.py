@@ -10,6 +10,7 @@ from triton.compiler.errors import CompilationError
 import kscope
 from kscope import instant, meta, region
 
+
 def compiler_problems(kernel):
     return meta.from_json(kernel.metadata.kscope.encode()).problems
 
@@ -56,7 +57,8 @@ def pipelined(a, b, out, K, BM: tl.constexpr, BK: tl.constexpr):
 
 @ARCHS
 def test_a_software_pipelined_loop_keeps_its_marks(compiler, arch):
-    kernel = compiler(pipelined, arch, {"num_stages": 3, "num_warps": 8}, a="*fp16", b="*fp16", out="*fp32", K="i32", BM=128, BK=64)
+    types = {"a": "*fp16", "b": "*fp16", "out": "*fp32", "K": "i32", "BM": 128, "BK": 64}
+    kernel = compiler(pipelined, arch, {"num_stages": 3, "num_warps": 8}, **types)
     assert {"enter load", "exit load", "enter dot", "exit dot"} == set(compiler.marks())
     assert not compiler_problems(kernel)
 

@@ -1,0 +1,58 @@
+"""torch.compile: kernels that Inductor compiles and launches are prepared and armed like any other.
+
+Inductor compiles in worker processes, where kscope is not enabled, and launches with a launcher that
+knows no hooks. While recording is enabled it compiles in this process and launches through Triton.
+Neither needs torch: the two settings are read when Inductor is imported, or set where it has been.
+What lives here: these settings, and their return. What does not: names for copied kernels (triton_kscope).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+_CONFIG = "torch._inductor.config"
+_SETTINGS: dict[str, tuple[str, int, str]] = {
+    # attribute of Inductor's config: environment variable, value while enabled, config's function for its default
+    "use_static_cuda_launcher": ("TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER", 0, "static_cuda_launcher_default"),
+    "compile_threads": ("TORCHINDUCTOR_COMPILE_THREADS", 1, "decide_compile_threads"),
+}
+
+
+class Inductor:
+    """Inductor's settings while recording is enabled. Functions that were compiled before stay as they are
+    until torch.compiler.reset()."""
+
+    def __init__(self) -> None:
+        self._environment: dict[str, str | None] | None = None
+        self._config: dict[str, Any] = {}
+
+    def install(self) -> None:
+        """Idempotent; also takes in an Inductor that was imported since."""
+        if self._environment is None:
+            self._environment = {variable: os.environ.get(variable) for variable, _, _ in _SETTINGS.values()}
+            os.environ.update({variable: str(value) for variable, value, _ in _SETTINGS.values()})
+        config = sys.modules.get(_CONFIG)
+        for name, (_, value, _) in _SETTINGS.items():
+            if config is not None and name not in self._config and hasattr(config, name):
+                self._config[name] = getattr(config, name)
+                setattr(config, name, type(self._config[name])(value))
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        if self._environment is None:
+            return
+        for variable, word in self._environment.items():
+            if word is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = word
+        self._environment = None
+        config = sys.modules.get(_CONFIG)
+        for name, (_, _, default) in _SETTINGS.items():
+            if config is not None and hasattr(config, name):
+                # imported while enabled: it has read our words, and can read again
+                before = self._config[name] if name in self._config else getattr(config, default)()
+                setattr(config, name, before)
+        self._config = {}

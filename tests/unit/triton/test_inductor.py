@@ -1,0 +1,99 @@
+"""torch.compile: copied kernels find their words, and Inductor's shortcuts are closed while recording."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import triton
+import triton.language as tl
+
+from kscope.recording import Recording
+from triton_kscope import counter, instant, region
+
+
+@triton.jit
+def doubled(x):
+    with region("double"):
+        y = x * 2
+    return y
+
+
+@triton.jit
+def kernel(a, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    with region("load", value=n):
+        x = tl.load(a + at)
+    instant("loaded")
+    counter("n", n)
+    tl.store(out + at, doubled(x))
+
+
+EXPECTED = [
+    "enter load i32", "exit load", "instant loaded", "counter n i32", "enter double", "exit double",
+]  # fmt: skip
+
+
+def test_the_words_mean_the_same_under_their_other_name(compiler):
+    compiler(kernel, a="*fp32", out="*fp32", n="i32", BLOCK=128)
+    assert compiler.marks() == EXPECTED
+
+
+def test_a_kernel_copied_by_inductor_finds_its_words(compiler, tmp_path):
+    wrapper = pytest.importorskip("torch._inductor.codegen.wrapper")
+    copied = wrapper.user_defined_triton_kernel_transitive_closure_source_code(kernel)
+    path = tmp_path / "copied.py"
+    path.write_text(f"import triton\nimport triton.language as tl\n@triton.jit\n{copied}")
+    names = {"__name__": "copied", "__file__": str(path)}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    compiler(names["kernel"], a="*fp32", out="*fp32", n="i32", BLOCK=128)
+    assert compiler.marks() == EXPECTED
+
+
+CONFIGURE = """
+import kscope_triton, sys
+from kscope.recording import Recording
+frontend = kscope_triton.TritonFrontend()
+{steps}
+"""
+
+
+def configured(steps: str) -> list[str]:
+    """Runs steps in a process of its own; what they print, line by line."""
+    import_path = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CONFIGURE.format(steps=steps)],
+        env={**os.environ, "PYTHONPATH": import_path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\n")
+
+
+SHOW = "print(config.use_static_cuda_launcher, config.compile_threads == 1)"
+
+
+@pytest.mark.parametrize("imported", ["before", "while enabled"])
+def test_inductor_compiles_here_and_launches_through_triton_while_enabled(imported):
+    pytest.importorskip("torch")
+    load = "from torch._inductor import config\nplain = config.compile_threads\nconfig.compile_threads = 4"
+    steps = {
+        "before": [load, "frontend.enable(Recording())", SHOW, "frontend.disable()", SHOW],
+        "while enabled": ["frontend.enable(Recording())", "from torch._inductor import config", SHOW,
+                          "frontend.disable()", SHOW],
+    }  # fmt: skip
+    enabled, disabled = configured("\n".join(steps[imported]))[:2]
+    assert enabled == "False True"
+    assert disabled.split()[0] == "True"
+
+
+def test_the_environment_is_as_before_after_disable(frontend, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "3")
+    monkeypatch.delenv("TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER", raising=False)
+    before = dict(os.environ)
+    frontend.enable(Recording())
+    frontend.enable(Recording(records=64))
+    assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "1"
+    frontend.disable()
+    assert dict(os.environ) == before

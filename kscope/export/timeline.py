@@ -70,7 +70,7 @@ def timeline(trace: Trace, limit: int | None = None) -> Timeline:
     used[trace.track] = True
     alive = np.flatnonzero(used) if len(trace) < total or trace._whole is not None else np.arange(len(trace.warps))
     alive_begin = np.rint(trace.warps.start_ns[alive]).astype(np.int64)
-    alive_end = np.rint(np.nan_to_num(trace.warps.end_ns[alive], nan=-np.inf, posinf=0.0, neginf=-(2.0**62))).astype(np.int64)
+    alive_end = np.rint(np.nan_to_num(trace.warps.end_ns[alive], nan=-(2.0**62))).astype(np.int64)
     last_seen = np.full(len(trace.warps), np.iinfo(np.int64).min)
     np.maximum.at(last_seen, trace.track, end)
     alive_end = np.maximum(np.maximum(alive_end, last_seen[alive]), alive_begin)

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 from contract.reader import Lane, read
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import kscope
 import kscope_sim
 from kscope import frontends
 from kscope.capture import Capture
 from kscope.errors import PairingError, UsageError
-from kscope.recording import Recording
+from kscope.recording import Recording, log2_records
 from kscope.sampling import Sampling
 from kscope_sim import Machine, Warp
 
@@ -413,3 +415,35 @@ def test_the_kernels_metadata_say_where_its_regions_are() -> None:
     (region,) = module.regions
     assert region.name == "work"
     assert (region.where or "").partition(":")[0] == __file__
+
+
+# any geometry, any pool
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    grid=st.integers(1, 12),
+    threads=st.integers(1, 200),
+    sms=st.integers(1, 20),
+    pool=st.integers(2, 600),
+    records=st.sampled_from([1, 4, 9, 64]),
+    steps=st.integers(0, 12),
+    seed=st.integers(0, 5),
+)
+def test_every_warp_is_recorded_or_counted_as_lost(
+    grid: int, threads: int, sms: int, pool: int, records: int, steps: int, seed: int
+) -> None:
+    def kernel(warp: Warp) -> None:
+        for k in range(steps):
+            with kscope.region("step", value=k):
+                warp.work(warp.random.randrange(100))
+
+    recording = Recording(records=records)
+    taken = capture(kernel, recording=recording, pool=64 * pool, grid=grid, block=threads, sms=sms, seed=seed)
+    lanes = read(taken)
+    assert len(lanes) + taken.devices[0].lost == grid * -(-threads // 32)
+    assert len({lane.key for lane in lanes}) == len(lanes)
+    kept = min(steps, 1 << log2_records(records))
+    for lane in lanes:
+        assert lane.count == steps
+        assert [record.value for record in lane.records] == list(range(steps - kept, steps))

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import frontends, saving
-from .capture import Capture, Problem
+from .capture import Capture, DeviceCapture, Problem
 from .chosen import Patterns, only
 from .errors import UsageError
 from .frontends import Backend
@@ -328,7 +328,8 @@ class Session:
     # what comes out
 
     def _collect(self, *, wait: bool) -> Capture:
-        devices, problems = [], []
+        devices: list[DeviceCapture] = []
+        problems: list[Problem] = []
         for name in _state.names:
             problems += frontends.frontend(name).problems()
         for backend in self._backends.values():

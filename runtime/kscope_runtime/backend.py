@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-
 from kscope import layout
 from kscope.capture import DeviceCapture, ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
@@ -74,15 +72,20 @@ class CudaBackend(Backend):
         """Close the gates. Lanes that have claimed go on; what they record is still drained."""
         with self._mine():
             self._open = False
-            for device in self._devices.values():
-                self._gate(device, 0)
+            for drain in self._drains.values():
+                self._gate(drain, 0)
 
     def resume(self) -> None:
         """Open the gates again that disarm() closed, for the same epoch."""
         with self._mine():
+            if self._session is None:
+                return
             self._open = True
             for device in self._devices.values():
-                self._gate(device, self._session.epoch if self._session else 0)
+                if device.context in self._drains:
+                    self._gate(self._drains[device.context], self._session.epoch)
+                else:
+                    self._arm(device)
 
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
         """What was recorded under the last epoch. wait=True waits for all work of all devices, and ends their
@@ -118,22 +121,23 @@ class CudaBackend(Backend):
             if drain is None:
                 device.open_pool(session.pool)
                 drain = self._drains[device.context] = Drain(device)
-            else:
-                drain.resize(session.pool)
-            drain.begin(session.epoch)
+            drain.begin(session.epoch, session.pool)
             device.syncs.clear()
             device.sync_clock()
-            device.gate(session.epoch, session.sampling)
+            self._gate(drain, session.epoch)
             drain.start()
 
-    def _gate(self, device: Device, epoch: int) -> None:
-        if self._session is None:
-            return
+    def _gate(self, drain: Drain, epoch: int) -> None:
+        assert self._session is not None
         try:
-            with self._in(device):
-                device.gate(epoch, self._session.sampling)
+            with self._in(drain.device):
+                drain.device.gate(epoch, self._session.sampling)
         except DriverError as error:
-            self._failed(device, error)
+            self._failed(drain.device, error)
+        if epoch:
+            drain.recording.set()
+        else:
+            drain.recording.clear()
 
     def _collect(self, drain: Drain, wait: bool) -> DeviceCapture:
         device, lines = drain.device, None
@@ -151,7 +155,7 @@ class CudaBackend(Backend):
         return DeviceCapture(
             ordinal=device.facts.ordinal,
             name=device.facts.name,
-            lines=drain.arena.lines() if lines is None else lines,
+            lines=drain.lines() if lines is None else lines,
             sms=device.facts.sms,
             lost=drain.lost(),
             tick_ns=device.tick_ns,
@@ -159,8 +163,11 @@ class CudaBackend(Backend):
         )
 
     def _failed(self, device: Device, error: DriverError) -> None:
-        text = f"device {device.facts.ordinal}: {error}; what was drained before is here, the rest is lost"
-        self._problems.append(Problem("driver", text))
+        """Say so once: after the first error every call fails."""
+        said = f"device {device.facts.ordinal}: "
+        if not any(problem.text.startswith(said) for problem in self._problems):
+            text = f"{said}{error}; what was drained before is here, the rest is lost"
+            self._problems.append(Problem("driver", text))
 
     def _idle(self, device: Device) -> None:
         """Wait for all work in the context. The wait itself is a thread's, so that Ctrl-C ends ours."""

@@ -21,12 +21,15 @@ from kscope.errors import DriverError, MissingError
 
 Bytes = npt.NDArray[np.uint8]
 
+_BROKEN = "an earlier kernel broke the context: run the program without kscope under compute-sanitizer"
 _ADVICE = {
-    "CUDA_ERROR_OUT_OF_MEMORY": "kscope takes its pool from the device's free memory: pass a smaller profile(pool=bytes)",
-    "CUDA_ERROR_ILLEGAL_ADDRESS": "a kernel ran before this call and broke the context: run it without kscope under compute-sanitizer",
-    "CUDA_ERROR_LAUNCH_FAILED": "a kernel ran before this call and broke the context: run it without kscope under compute-sanitizer",
+    "CUDA_ERROR_OUT_OF_MEMORY": "the pool is taken from the device's free memory: pass a smaller profile(pool=bytes)",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": _BROKEN,
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": _BROKEN,
+    "CUDA_ERROR_MISALIGNED_ADDRESS": _BROKEN,
+    "CUDA_ERROR_LAUNCH_FAILED": _BROKEN,
     "CUDA_ERROR_ASSERT": "an assertion in a kernel fired and broke the context",
-    "CUDA_ERROR_NOT_INITIALIZED": "the process was forked, or CUDA is shutting down",
+    "CUDA_ERROR_NOT_INITIALIZED": "the process was forked, or is about to end",
 }
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 

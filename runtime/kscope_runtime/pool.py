@@ -53,7 +53,8 @@ def rings(size: int, stripes: int) -> Rings:
     left = size - stripes * each
     if each < LEAST_RING or left < LEAST_RING:
         raise UsageError(
-            f"pool={size}: a device of {stripes} SMs needs at least {least(stripes)} bytes, one ring for each SM and one to share"
+            f"pool={size}: a device of {stripes} SMs needs at least {least(stripes)} bytes, "
+            "a ring for each SM and one that all share"
         )
     return Rings(stripes, each, 1 << left.bit_length() - 1)
 

@@ -76,15 +76,11 @@ def _guarded(ops: Ops, instr: Instr) -> list[str]:
 
 
 def _body(ops: Ops, instr: Instr) -> list[str]:
-    if instr.op[0] == "bra":
-        (target,) = instr.args
-        number = instr.scope.label(target.name) if isinstance(target, Name) else None
-        if number is None:
-            raise PtxError(instr.line, f"no such label in scope: {instr.text}")
+    if instr.op[0] in ("bra", "brx"):
         return [
             "fuel -= 1",
             f"if fuel < 0: raise FaultError('line {instr.line}: the thread hangs')",
-            f"pc = {number}",
+            f"pc = {_target(ops, instr)}",
             "continue",
         ]
     if instr.op[0] in ("ret", "exit"):
@@ -92,3 +88,14 @@ def _body(ops: Ops, instr: Instr) -> list[str]:
     if instr.op[0] == "trap":
         return [f"raise FaultError('line {instr.line}: trap')"]
     return ops.statements(instr)
+
+
+def _target(ops: Ops, instr: Instr) -> str:
+    """Python for the number of the block that a jump goes to."""
+    last = instr.args[-1]
+    named = last.name if isinstance(last, Name) else ""
+    names = instr.scope.tables.get(named, []) if instr.op[0] == "brx" else [named]
+    numbers = [instr.scope.label(name) for name in names]
+    if not numbers or None in numbers:
+        raise PtxError(instr.line, f"no such label in scope: {instr.text}")
+    return f"{numbers}[{ops.value(instr, instr.args[0], 'u32')}]" if instr.op[0] == "brx" else str(numbers[0])

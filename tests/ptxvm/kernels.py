@@ -149,6 +149,19 @@ class _Writer:
         self.body(node.bodies[1])
         self.lines.append(f"{done}:")
 
+    def write_switch(self, node: Node) -> None:
+        table, done = f"$L_brx_{self.label()[7:]}", self.label()
+        cases = [self.label() for _ in range(4)]
+        self.add(f"and.b32 %r0, {node.args[0]}, 3;")
+        self.lines.append(f"{table}: .branchtargets\n    {', '.join(cases)};")
+        self.add(f"brx.idx %r0, {table};")
+        for n, case in enumerate(cases):
+            self.lines.append(f"{case}:")
+            self.body(node.bodies[n % len(node.bodies)])
+            if n != 1:  # the second case falls into the third
+                self.add(f"bra.uni {done};")
+        self.lines.append(f"{done}:")
+
     def write_loop(self, node: Node) -> None:
         shape, times = node.args
         again, top, after = self.label(), self.label(), self.label()
@@ -236,7 +249,7 @@ def bodies(draw: st.DrawFn, depth: int, specs: tuple[str | None, ...]) -> tuple[
 
 
 SIMPLE = ("assign", "point", "store", "break", "spin", "trap", "bar")
-NESTED = ("region", "region", "region", "loop", "if", "overlap")
+NESTED = ("region", "region", "region", "loop", "if", "overlap", "switch")
 
 
 @st.composite
@@ -264,6 +277,8 @@ def node(draw: st.DrawFn, depth: int, specs: tuple[str | None, ...]) -> Node:
     if kind == "loop":
         shape = draw(st.sampled_from(["top", "bottom", "two entries"]))
         return Node(kind, (shape, draw(st.integers(1, 3))), (draw(inner), draw(inner)))
+    if kind == "switch":
+        return Node(kind, (draw(_value),), (draw(inner), draw(inner)))
     if kind == "if":
         return Node(kind, (draw(_value), draw(_mask)), (draw(inner), draw(inner)))
     return Node(kind)

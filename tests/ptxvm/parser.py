@@ -16,6 +16,7 @@ LINE_DIRECTIVES = (".version", ".target", ".address_size", ".file", ".loc")
 _NAME = r"[A-Za-z_$%][\w$]*"
 _SPACE = re.compile(r"(?:\s|//(?!kscope )[^\n]*|/\*.*?\*/)*", re.S)
 _LABEL = re.compile(rf"({_NAME})\s*:(?!:)")
+_TABLE = re.compile(rf"({_NAME})\s*:\s*\.branchtargets\s+([^;]+);")
 _ENTRY = re.compile(rf"(?:\.visible\s+|\.weak\s+|\.extern\s+)*\.entry\s+({_NAME})\s*(?:\(([^)]*)\))?[^{{;]*")
 _PARAM = re.compile(rf"\.param\s+(?:\.align\s+\d+\s+)?\.([busf]\d+)\s+(?:\.ptr[.\w\s]*?)?({_NAME})(?:\[(\d+)\])?\s*$")
 _SYMBOL = re.compile(
@@ -94,12 +95,13 @@ Operand = Reg | Imm | Special | Name | Sink | Vec | Pair | Addr
 
 @dataclass(eq=False)
 class Scope:
-    """One pair of braces: its registers, register ranges and labels."""
+    """One pair of braces: its registers, register ranges, labels, and tables of branch targets."""
 
     parent: Scope | None = None
     regs: dict[str, Reg] = field(default_factory=dict)
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)  # prefix -> (count, bits)
     labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, list[str]] = field(default_factory=dict)
 
     def label(self, name: str) -> int | None:
         """The block number of a label as seen from here."""
@@ -224,7 +226,7 @@ class _Parser:
     def inside(self) -> None:
         assert self.kernel is not None
         assert self.scope is not None
-        label = _LABEL.match(self.text, self.at)
+        label, table = _LABEL.match(self.text, self.at), _TABLE.match(self.text, self.at)
         if self.text.startswith("{", self.at):
             self.scope, self.at = Scope(self.scope), self.at + 1
         elif self.text.startswith("}", self.at):
@@ -233,6 +235,9 @@ class _Parser:
             line = self.line()
             self.mark(line, self.text[self.at : self.text.find("\n", self.at)])
             self.at = self.text.find("\n", self.at)
+        elif table:
+            self.scope.tables[table[1]] = [name.strip() for name in table[2].split(",")]
+            self.at = table.end()
         elif label:
             if label[1] in self.scope.labels:
                 raise self.fail(f"label {label[1]} is defined twice in one scope")

@@ -6,11 +6,15 @@ What lives here: the two commands. What does not: the numbers (analysis/), forma
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .. import decode, load
+import orjson
+
+from ..capture import load
 from ..errors import UsageError
+from ..trace import decode
 
 STRICT = 3
 """Exit code of --strict where the data has problems."""
@@ -35,7 +39,7 @@ def summary(options: argparse.Namespace) -> int:
     """Runs `kscope summary`."""
     trace = decode(load(options.capture))
     found = trace.summary()
-    print(found.to_json() if options.json else found)
+    print(_json(asdict(found)) if options.json else found)
     return STRICT if options.strict and trace.problems else 0
 
 
@@ -47,3 +51,8 @@ def export(options: argparse.Namespace) -> int:
     trace.export(options.output)
     print(f"{options.output}: {len(trace):,} records, {options.output.stat().st_size:,} bytes")
     return 0
+
+
+def _json(data: dict[str, Any]) -> str:
+    """Indented JSON; a number that is not known (NaN) is null."""
+    return orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode()

@@ -36,13 +36,9 @@ def export(trace: Trace, path: str | os.PathLike[str], *, limit: int | None = LI
     from .timeline import timeline  # needs the columns; the table above does not
 
     path = Path(path)
-    module = _module(path)
+    module = check(path)
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise UsageError(f"export(limit={limit!r}): expected a number of slices, or None for all")
-    if not path.parent.is_dir():
-        raise UsageError(f"{str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first")
-    if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a folder: give the name of a file")
     slices = min(len(trace), limit) if limit is not None else len(trace)
     if slices > HUGE and not force:
         raise UsageError(
@@ -65,8 +61,12 @@ def export(trace: Trace, path: str | os.PathLike[str], *, limit: int | None = LI
         temporary.unlink(missing_ok=True)
 
 
-def _module(path: Path) -> Any:
-    """The module that writes this suffix."""
+def check(path: Path) -> Any:
+    """The module that writes this path's suffix. Raises UsageError where it cannot be written."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first")
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a folder: give the name of a file")
     for suffix, name in FORMATS.items():
         if path.name.endswith(suffix) and path.name != suffix:
             return import_module(f".{name}", __name__)

@@ -32,11 +32,11 @@ def _python(code: str, **environment: str) -> str:
 
 
 def _declared() -> set[str]:
-    """The names that type checkers see: what __init__.py imports under TYPE_CHECKING."""
-    tree = ast.parse(Path(kscope.__file__).read_text())
-    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    imports = [node for block in blocks for node in ast.walk(block) if isinstance(node, ast.ImportFrom)]
-    return {alias.asname or alias.name for node in imports for alias in node.names}
+    """The names that type checkers see: what __init__.py imports from kscope's modules."""
+    imports = [
+        node for node in ast.walk(ast.parse(Path(kscope.__file__).read_text())) if isinstance(node, ast.ImportFrom)
+    ]
+    return {alias.asname for node in imports if node.level for alias in node.names if alias.asname}
 
 
 def test_all_is_what_type_checkers_see() -> None:

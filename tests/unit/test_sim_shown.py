@@ -1,0 +1,48 @@
+"""What is shown of the simulator works: its page, and the demo's kernel."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kscope
+from kscope_sim import demo
+
+PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
+
+
+def test_the_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    assert found is not None
+    names: dict[str, object] = {}
+    exec(compile(found[1], str(PAGE), "exec"), names)
+    assert len(kscope.load("run.kscope").devices[0].lines)
+
+
+def test_the_page_tells_every_public_word_of_a_warp() -> None:
+    from kscope_sim import Warp
+
+    page = PAGE.read_text()
+    words = [name for name in vars(Warp) if not name.startswith("_") and name not in ("run", "mark")]
+    assert [name for name in words if f"warp.{name}" not in page] == []
+
+
+def test_the_demo_shows_two_waves_and_one_slow_block() -> None:
+    assert demo.obstacle() == ""
+    with kscope.profile() as prof:
+        demo.run()
+    trace = prof.trace
+    regions = {"load", "mma", "mainloop", "epilogue", "wait for tile", "wait for room"}
+    assert set(trace.region_names()[trace.region]) == regions
+    assert trace.problems == ()
+    assert len(trace.warps) == demo.BLOCKS * 4
+    mainloop = trace.filter(region="mainloop")
+    longest = int(mainloop.block[np.argmax(mainloop.dur_cycles)])
+    assert longest == demo.SLOW_BLOCK
+    waiting = trace.filter(region="wait for tile")
+    slow = waiting.dur_cycles[waiting.block == demo.SLOW_BLOCK].mean()
+    assert slow > 5 * np.median(waiting.dur_cycles[waiting.block != demo.SLOW_BLOCK])

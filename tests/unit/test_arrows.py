@@ -13,7 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 BASE = {"numpy", "orjson"}
 OPTIONAL = {"pandas", "pyarrow"}
 """Only inside of a function that the user calls for it."""
-OWN_WORDS = {"kscope_triton": {"triton", "torch"}, "triton_kscope": set[str](), "kscope_sim": set[str](), "kscope_runtime": {"cuda"}}
+OWN_WORDS = {
+    "kscope_triton": {"triton", "torch"},
+    "triton_kscope": set[str](),
+    "kscope_sim": set[str](),
+    "kscope_runtime": {"cuda"},
+}
 """What each package outside of kscope/ may speak of beside kscope, numpy and Python."""
 
 WRITERS = {"ptx", "cfg", "pairing", "plan", "fit"}

@@ -18,6 +18,7 @@ import kscope
 from kscope import frontends
 from kscope.capture import Capture
 
+NEEDS_GPU = True
 ABSENT = {"partial": frontend_triton.ABSENT["partial"]}
 ARCHITECTURES = (90, 100)
 TURN = kscope.scope("turn")

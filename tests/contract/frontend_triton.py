@@ -15,6 +15,7 @@ import kscope
 from kscope import frontends
 from kscope.capture import Capture
 
+NEEDS_GPU = True
 ABSENT = {
     "partial": "a Triton block is made of whole warps, and its threads do not return one by one",
     "roles": "Triton gives a block's warps no roles; Gluon does",

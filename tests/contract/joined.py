@@ -8,9 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-NAMES = sorted(path.stem.removeprefix("frontend_") for path in Path(__file__).parent.glob("frontend_*.py"))
-
-COMPILERS = [name for name in NAMES if "def compile(" in Path(__file__).with_name(f"frontend_{name}.py").read_text()]
+_TEXTS = {
+    path.stem.removeprefix("frontend_"): path.read_text()
+    for path in sorted(Path(__file__).parent.glob("frontend_*.py"))
+}
+NAMES = list(_TEXTS)
+COMPILERS = [name for name, text in _TEXTS.items() if "def compile(" in text]
+ON_GPU = [name for name, text in _TEXTS.items() if "NEEDS_GPU = True" in text]
+"""Known from the text alone: to import a frontend is to import its DSL."""
 
 
 def absent(module: ModuleType, kernels: tuple[str, ...]) -> str | None:

@@ -5,6 +5,7 @@ of the same names that place the same marks, in a module of this folder called `
 
     KERNELS: dict[str, Callable]            its kernels, by the names used here; take n where the program has one
     ABSENT: dict[str, str]                  kernels that the DSL cannot express, and why
+    NEEDS_GPU = True                        where it does
     available() -> str | None               why it cannot run here; None = it can
     run(program) -> Capture                 launch the program's kernels, recorded as the program says
     ARCHITECTURES: tuple[int, ...]          optional, with compile(): which there are; else 80, 90, 100

@@ -9,10 +9,11 @@ from contract.programs import PROGRAMS, Program
 from contract.reader import read
 
 ARCHITECTURES = (80, 90, 100)
+RUNNING = [pytest.param(name, marks=[pytest.mark.gpu] * (name in joined.ON_GPU)) for name in joined.NAMES]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-@pytest.mark.parametrize("name", joined.NAMES)
+@pytest.mark.parametrize("name", RUNNING)
 def test_a_frontend_records_what_the_simulator_records(name: str, program: Program) -> None:
     frontend = pytest.importorskip(f"contract.frontend_{name}", exc_type=ImportError)
     reason = frontend.available() or joined.absent(frontend, program.kernels)

@@ -135,7 +135,7 @@ def _arrived(lines: Lines, at: Ints, units: Ints) -> Ints:
     there = lines.reshape(-1)[1::4] != 0
     in_line = there.view(np.uint32) * np.uint32(0x01010101) >> np.uint32(24)
     if (units == layout.HEADER_UNITS + 1).all():
-        return in_line.take(at + 2).astype(np.int64)
+        return np.asarray(in_line.take(at + 2), np.int64)
     bounds = np.stack([at + layout.HEADER_UNITS, at + units], axis=1).ravel()
     if bounds[-1] == len(in_line):
         bounds = bounds[:-1]

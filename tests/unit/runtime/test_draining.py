@@ -1,0 +1,211 @@
+"""Random interleavings of claims, stores and passes: no record is lost, doubled or mixed up, and no memory
+is used by two lanes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kscope import layout, slabs
+
+from .conftest import Bench
+from .fake import Lane
+
+SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+START = st.sampled_from([0, 5, 0xFFFF_FFF0, 0x7FFF_FFF8])
+"""What was claimed before: counters run over 2^32 sooner or later."""
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("claim"), st.integers(0, 5), st.sampled_from([2, 2, 2, 3, 4, 5])),
+        st.tuples(st.just("header"), st.integers(0, 9)),
+        st.tuples(st.just("record"), st.integers(0, 9), st.integers(1, 20)),
+        st.tuples(st.just("leave"), st.integers(0, 9)),
+        st.tuples(st.just("run"), st.integers(0, 5), st.sampled_from([2, 3, 4]), st.integers(1, 30)),
+        st.tuples(st.just("pass")),
+        st.tuples(st.just("snapshot")),
+    ),
+    max_size=60,
+)
+
+
+def keys(lines: np.ndarray[Any, Any], epoch: int = 1) -> Counter[tuple[int, int, bool]]:
+    """(block, records, finished) of every slab; fails on slabs that are torn or overlap."""
+    found, problems = slabs.find(lines, epoch)
+    assert problems == []
+    blocks, counts = found.header["ctaid_x"].tolist(), found.header["count"].tolist()
+    return Counter(zip(blocks, counts, found.finished.tolist(), strict=True))
+
+
+def start_counters(bench: Bench, start: int) -> None:
+    """As if that many units had been claimed and drained before."""
+    stripes = bench.memory.stripes
+    stripes["head"] = stripes["head"] + np.uint32(start)
+    stripes["limit"] = stripes["limit"] + np.uint32(start)
+    bench.drain._passes.adopt()
+
+
+@SETTINGS
+@given(ACTIONS, START)
+def test_every_claim_is_drained_once_or_counted_as_lost(by_hand: None, actions: list[Any], start: int) -> None:
+    bench = Bench().arm()
+    start_counters(bench, start)
+    passes = bench.drain._passes
+    lanes: list[Lane] = []
+    waiting: list[Lane] = []
+    for action, *arguments in actions:
+        if action == "claim":
+            lanes.append(Lane(bench.memory, sm=arguments[0], log2=arguments[1], block=len(lanes)).claim())
+            waiting.append(lanes[-1])
+        elif action == "run":
+            sm, log2, count = arguments
+            for _ in range(count):
+                lanes.append(Lane(bench.memory, sm=sm, log2=log2, block=len(lanes)).run())
+        elif action == "pass":
+            passes.once(share=1 << 20)
+            check_memory(bench, waiting)
+        elif action == "snapshot":
+            before = [lane for lane in lanes if lane not in waiting and lane.slab]
+            got = keys(bench.drain.snapshot())
+            assert all(got[lane.thread.ctaid[0], lane.written, True] == 1 for lane in before)
+        elif waiting:
+            lane = waiting[arguments[0] % len(waiting)]
+            if action == "header":
+                lane.begin()
+            elif action == "record":
+                lane.record(arguments[1])
+            else:
+                lane.leave()
+                waiting.remove(lane)
+    for lane in waiting:
+        lane.begin()
+    bench.backend.disarm()
+    (device,) = bench.backend.collect(wait=True)
+    granted = [lane for lane in lanes if lane.slab is not None]
+    expected = Counter(
+        (lane.thread.ctaid[0], 0 if lane in waiting else lane.written, lane not in waiting) for lane in granted
+    )
+    assert keys(device.lines) == expected
+    assert device.lost == len(lanes) - len(granted)
+    assert not bench.gpu.view(bench.drain.device.pool, bench.drain.device.rings.total).any()  # type: ignore[union-attr]  # it is armed
+
+
+def check_memory(bench: Bench, open_lanes: list[Lane]) -> None:
+    """What a lane has claimed and still writes to is never given to another one, nor cleared."""
+    stripes = bench.memory.stripes
+    for lane in open_lanes:
+        if lane.slab is None:
+            continue
+        n = layout.slab_units(lane.thread.log2_records)
+        for stripe in stripes:
+            units = int(stripe["mask"]) + 1
+            offset = (lane.slab.base - int(stripe["base"])) // layout.UNIT
+            if not 0 <= offset < units:
+                continue
+            # positions that may be granted now: [limit - units, limit), from head on
+            room = int(stripe["limit"]) - int(stripe["head"]) & 0xFFFFFFFF
+            for step in range(room if room <= units else 0):
+                at = int(stripe["head"]) + step & units - 1
+                assert not offset <= at < offset + n, "a unit of an open slab may be claimed again"
+        if lane.written and not lane.memory.pending:
+            assert bench.gpu.view(lane.slab.base, 64).any(), "an open slab was cleared"
+
+
+@SETTINGS
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=100, max_size=400), st.sampled_from([2, 3, 4]))
+def test_a_busy_stream_of_short_warps_never_stalls_a_stripe(
+    by_hand: None, warps: list[tuple[int, bool]], log2: int
+) -> None:
+    """One lane is always on its way: the sums never agree, and yet nothing is lost."""
+    bench = Bench().arm()
+    passes = bench.drain._passes
+    late: list[Lane] = []
+    for block, (sm, slow) in enumerate(warps):
+        lane = Lane(bench.memory, sm=sm, log2=log2, block=block).claim()
+        late.append(lane)
+        if not slow or len(late) > 2:
+            late.pop(0).begin().record(2).leave()
+        passes.once(share=1 << 20)
+    for lane in late:
+        lane.begin().record(2).leave()
+    (device,) = bench.backend.collect(wait=True)
+    assert device.lost == 0
+    assert sum(keys(device.lines).values()) == len(warps)
+
+
+def test_a_slab_that_stays_open_holds_its_own_stripe_alone(by_hand: None) -> None:
+    bench = Bench().arm()
+    still = Lane(bench.memory, sm=0, block=999).claim().begin()
+    for block in range(200):
+        Lane(bench.memory, sm=1, block=block).run()
+        bench.drain._passes.once(share=4)
+    assert bench.drain.lost() == 0
+    still.record(3).leave()
+    (device,) = bench.backend.collect(wait=True)
+    assert sum(keys(device.lines).values()) == 201
+
+
+def test_a_full_pool_turns_lanes_off_and_counts_them(by_hand: None) -> None:
+    bench = Bench().arm()
+    lanes = [Lane(bench.memory, sm=block % 4, block=block).run() for block in range(1000)]
+    granted = sum(lane.slab is not None for lane in lanes)
+    rings = bench.drain.device.rings
+    assert rings is not None
+    assert granted == 4 * (rings.each // 192) + rings.reserve // 192
+    (device,) = bench.backend.collect(wait=True)
+    assert device.lost == 1000 - granted and sum(keys(device.lines).values()) == granted
+
+
+def test_after_a_full_pool_was_drained_lanes_record_again(by_hand: None) -> None:
+    bench = Bench().arm()
+    for block in range(1000):
+        Lane(bench.memory, sm=0, block=block).run()
+    passes = bench.drain._passes
+    passes.once(share=1 << 20)
+    assert Lane(bench.memory, sm=0, block=2000).run().slab is not None
+    passes.once(share=1 << 20)
+    assert Lane(bench.memory, sm=0, block=2001).run().slab is not None
+
+
+def test_a_record_that_is_late_keeps_a_finished_slab_from_being_freed(by_hand: None) -> None:
+    bench = Bench().arm()
+    lane = Lane(bench.memory, sm=0).claim().begin()
+    assert lane.slab is not None
+    lane.slab.store("load", layout.Kind.SPAN, 1, 2)
+    record = lane.memory.pending.pop()
+    lane.written = 1
+    lane.leave()
+    passes = bench.drain._passes
+    assert passes.once(share=1 << 20) == 0
+    lane.memory.pending.append(record)
+    lane.memory.happen()
+    passes._again[:] = 0
+    assert passes.once(share=1 << 20) == 192
+
+
+def test_slabs_of_an_old_session_are_left_out(by_hand: None) -> None:
+    bench = Bench().arm(epoch=1)
+    old = Lane(bench.memory, sm=0, block=1).claim()
+    Lane(bench.memory, sm=0, block=2).run()
+    bench.backend.arm(2, bench.backend._session.sampling, bench.pool)  # type: ignore[union-attr]  # it is armed
+    Lane(bench.memory, sm=0, block=3).run()
+    old.begin().record(2).leave()
+    (device,) = bench.backend.collect(wait=True)
+    assert list(keys(device.lines, epoch=2)) == [(3, 2, True)]
+
+
+@pytest.mark.parametrize("log2", [2, 8, 10])
+def test_slabs_of_every_size_are_drained(by_hand: None, log2: int) -> None:
+    bench = Bench()
+    bench.pool = 1 << 20
+    bench.arm()
+    for block in range(50):
+        Lane(bench.memory, sm=block % 4, log2=log2, block=block).run(records=9)
+        bench.drain._passes.once(share=1 << 20)
+    (device,) = bench.backend.collect(wait=True)
+    assert keys(device.lines) == Counter((block, 9, True) for block in range(50))

@@ -1,0 +1,68 @@
+"""The README's code runs, its commands exist, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kscope import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
+BLOCKS = re.findall(r"<!-- runs(?:: (\w+))? -->\n```python\n(.*?)```", README, re.S)
+
+
+def _parameters() -> list[object]:
+    marks = {"gpu": pytest.mark.gpu}
+    return [
+        pytest.param(code, id=f"block {n}", marks=[marks[where]] if where else [])
+        for n, (where, code) in enumerate(BLOCKS)
+    ]
+
+
+@pytest.mark.parametrize("code", _parameters())
+def test_a_block_of_python_runs_as_it_stands(tmp_path: Path, code: str) -> None:
+    (tmp_path / "block.py").write_text(code)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "block.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "load" in done.stdout
+    assert list(tmp_path.glob("*.kscope"))
+
+
+def test_every_block_of_python_says_where_it_runs() -> None:
+    assert len(BLOCKS) == README.count("```python")
+
+
+def test_the_commands_of_make_are_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)`", page.read_text())}
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_the_lines_of_kscope_can_be_parsed() -> None:
+    lines = [line for page in PAGES for line in re.findall(r"^kscope [^\n#]+", page.read_text(), re.M)]
+    lines = [
+        line
+        for line in lines
+        if f"```\n{line}" not in README and line.split()[1] in ("run", "summary", "export", "doctor", "demo")
+    ]
+    assert len(lines) >= 4
+    for line in lines:
+        assert callable(cli.parser().parse_args(shlex.split(line)[1:]).command)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []

@@ -28,7 +28,12 @@ help:  ## this list
 	.venv36/bin/pip install -q -e . -r .ci/test.txt "triton==3.6.0"
 	@touch $@
 
-demo: .venv/.base  ## record and show a kernel: on the GPU where there is one, else simulated
+# On a GPU the demo wants Triton, and Triton wants PyTorch to launch kernels.
+.venv/.demo: .venv/.base
+	$(if $(wildcard /dev/nvidia0),.venv/bin/pip install -q -e '.[triton]' "torch==2.13.0",)
+	@touch $@
+
+demo: .venv/.demo  ## record and show a kernel: on the GPU where there is one, else simulated
 	.venv/bin/kscope demo
 
 test: .venv/.test  ## the fast set, no GPU needed

@@ -118,10 +118,10 @@ STRIPE = np.dtype(
     [
         ("head", "<u4"),  # 0   device: atom.add, units claimed since the beginning, modulo 2^32
         ("limit", "<u4"),  # 4   host: a claim [p, p + n) is granted where n <= limit - p <= mask + 1
-        ("base", "<u8"),  # 8   host: address of the ring, a multiple of 64
-        ("mask", "<u4"),  # 16  host: units in the ring, minus one
-        ("skipped", "<u4"),  # 20  device: units claimed and left unused (no room, or over the ring's edge)
-        ("lost", "<u4"),  # 24  device: lanes of this SM that found no room anywhere
+        ("skipped", "<u4"),  # 8   device: units claimed and left unused (no room, or over the ring's edge)
+        ("lost", "<u4"),  # 12  device: lanes of this SM that found no room anywhere
+        ("base", "<u8"),  # 16  host: address of the ring, a multiple of 64
+        ("mask", "<u4"),  # 24  host: units in the ring, minus one
         ("reserved", "<u4", (25,)),
     ]
 )

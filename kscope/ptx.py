@@ -24,8 +24,17 @@ from .marks import ValueType
 from .recording import Recording
 from .strategies import AllThreads, Elected, Lane0Warp0, TargetWarp, parse_strategy
 
-_CTAID_YZ, _STRIPE = 7, layout.GATE_BYTES
 _LAST_SM = layout.MAX_SMS - 1
+
+
+def _gate(field: str) -> str:
+    """Address of a gate's field."""
+    return f"[ks_ctl+{layout.GATE.fields[field][1]}]"  # type: ignore[index]  # a structured dtype has fields
+
+
+def _stripe(field: str) -> str:
+    """Address of a field of the stripe that ks_line points at."""
+    return f"[ks_line+{layout.GATE_BYTES + layout.STRIPE.fields[field][1]}]"  # type: ignore[index]  # as above
 
 
 @dataclass(frozen=True)
@@ -76,28 +85,28 @@ def metadata_symbol(data: bytes) -> str:
     return f".visible .global .align 1 .b8 {layout.META_SYMBOL}[{len(data) + 1}] = {{{body}}};\n"
 
 
-# if ctl and strategy(warp, lane): epoch = load(gate.epoch)            -- asynchronous
-# start anchor = clock, globaltimer, clock
+# start anchor = clock, globaltimer, clock; ctl = load(kscope_ctl)      -- waits for nothing
 def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
-    """First text of the entry function: registers, who records, the start anchor. Waits for nothing."""
-    owners = [f"ks_on{i}" for i in range(len(kernel.specs))] if len(kernel.specs) > 1 else []
+    """First text of the entry function: registers, the start anchor, and a load that claim() waits for."""
+    owners = "".join(f", {owner}" for owner in _owners(kernel))
     starts = "".join(f" .reg .b64 ks_s{s.index}, ks_e{s.index};" for s in slots)
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
     never = "\tsetp.eq.u64 ks_never, ks_ctl, 1;\n" if kernel.pins else ""
     return (
-        f".reg .pred ks_on{''.join(', ' + o for o in owners)}{', ks_never' if kernel.pins else ''};"
-        f" .reg .b64 ks_base, ks_ctl, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled;\n"
+        f".reg .pred ks_on{owners}{', ks_never' if kernel.pins else ''};"
+        " .reg .b64 ks_base, ks_ctl, ks_c, ks_g; .reg .b32 ks_n, ks_w;\n"
         f"\t{starts}{values}\n"
         "\tmov.u64 ks_c, %clock64;\n\tmov.u64 ks_g, %globaltimer;\n"
         "\t{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c;"
         " sub.u32 ks_w, ks_a, ks_b; }\n"
         f"\tld.const.u64 ks_ctl, [{layout.CTL_SYMBOL}];\n"
-        "\tmov.u64 ks_base, 0;\n\tmov.u32 ks_n, 0;\n\tmov.u32 ks_epoch, 0;\n"
-        "\tmov.u32 ks_stripes, 0;\n\tmov.u32 ks_warps, 0;\n\tmov.u32 ks_sampled, 0;\n"
         f"{never}"
-        f"{_who(kernel, owners)}"
-        "\t@ks_on ld.volatile.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl];\n"
     )
+
+
+def _owners(kernel: Kernel) -> list[str]:
+    """Predicates of the strategies, where the kernel has more than one."""
+    return [kernel.owner(spec) for spec in kernel.specs] if len(kernel.specs) > 1 else []
 
 
 def _thread_id(into: str) -> str:
@@ -108,12 +117,11 @@ def _thread_id(into: str) -> str:
     )
 
 
-def _who(kernel: Kernel, owners: Sequence[str]) -> str:
-    lines = ["\t{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z;", "\tsetp.ne.u64 ks_q, ks_ctl, 0;"]
-    strategies = [parse_strategy(spec) for spec in kernel.specs]
-    if any(isinstance(s, (Lane0Warp0, TargetWarp)) for s in strategies):
-        lines.append(f"\t{_thread_id('ks_t')}")
-    for strategy, into in zip(strategies, owners or ["ks_on"], strict=True):
+def _who(kernel: Kernel) -> str:
+    """Each strategy's predicate, and ks_on for their union; false everywhere in a module that is not armed."""
+    owners = _owners(kernel)
+    lines = ["\tsetp.ne.u64 ks_q, ks_ctl, 0;", f"\t{_thread_id('ks_t')}"]
+    for strategy, into in zip(map(parse_strategy, kernel.specs), owners or ["ks_on"], strict=True):
         if isinstance(strategy, AllThreads):
             lines.append(f"\tsetp.ne.u64 {into}, ks_ctl, 0;")
         elif isinstance(strategy, Elected):
@@ -129,44 +137,53 @@ def _who(kernel: Kernel, owners: Sequence[str]) -> str:
     if owners:
         lines.append(f"\tor.pred ks_on, {owners[0]}, {owners[1]};")
         lines += [f"\tor.pred ks_on, ks_on, {more};" for more in owners[2:]]
-    return "\n".join(lines) + "\n\t}\n"
+    return "\n".join(lines) + "\n"
 
 
-# if on and epoch and sampled: p = atom.add(stripe.head, units); granted -> header; else reserve; else lost, off
+# if ctl and strategy(warp, lane) and gate.epoch and sampled: p = atom.add(stripe.head, units); granted -> header; else reserve; else lost, off
 def claim(kernel: Kernel) -> str:
     """Claims the slab and writes its header; lanes without one are off from here on. The only branches
     that kscope adds to a kernel."""
     units = layout.slab_units(kernel.log2_records)
-    owners = [kernel.owner(spec) for spec in kernel.specs] if len(kernel.specs) > 1 else []
-    off = "".join(f" and.pred {owner}, {owner}, ks_on;" for owner in owners)
+    off = "".join(f" and.pred {owner}, {owner}, ks_on;" for owner in _owners(kernel))
     return (
         "\t{ .reg .pred ks_q, ks_r; .reg .b32 ks_sm, ks_home, ks_stripe, ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z;\n"
-        "\t.reg .b32 ks_p, ks_limit, ks_head, ks_mask, ks_check; .reg .b64 ks_line, ks_ring, ks_a, ks_b;\n"
-        "\tsetp.ne.and.u32 ks_on, ks_epoch, 0, ks_on;\n"
+        "\t.reg .b32 ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_p, ks_limit, ks_mask, ks_check, ks_u;"
+        " .reg .b64 ks_line, ks_ring, ks_a, ks_b;\n"
+        "\tmov.u64 ks_base, 0; mov.u32 ks_n, 0;\n"
+        f"{_who(kernel)}"
         "\t@!ks_on bra KS_DONE;\n"
-        f"\t{_thread_id('ks_t')}\n"
+        # through the L1 cache: every warp of the device asks for this one line, and the L2 would serve them in turn
+        f"\tld.global.v4.u32 {{ks_epoch, ks_stripes, ks_warps, ks_sampled}}, {_gate('epoch')};\n"
         "\tshr.u32 ks_warp, ks_t, 5; and.b32 ks_lane, ks_t, 31; mov.u32 ks_sm, %smid;\n"
-        "\tshr.u32 ks_x, ks_warps, ks_warp; and.b32 ks_x, ks_x, 1; setp.ne.u32 ks_on, ks_x, 0;\n"
+        "\tsetp.ne.u32 ks_on, ks_epoch, 0; shr.u32 ks_x, ks_warps, ks_warp; and.b32 ks_x, ks_x, 1;"
+        " setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
         "\t@!ks_on bra KS_DONE;\n"
         f"{_sampled()}"
         "\tmin.u32 ks_home, ks_sm, ks_stripes; mov.u32 ks_stripe, ks_home;\n"
         "KS_CLAIM:\n"
         f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
-        f"\tld.volatile.global.v4.u32 {{ks_head, ks_limit, ks_x, ks_y}}, [ks_line+{_STRIPE}];\n"
-        f"\tld.volatile.global.u32 ks_mask, [ks_line+{_STRIPE + 16}];\n"
-        f"\tatom.global.add.u32 ks_p, [ks_line+{_STRIPE}], {units};\n"
+        f"\tld.global.v4.u32 {{ks_x, ks_y, ks_mask, ks_z}}, {_stripe('base')};\n"
+        f"\tld.volatile.global.u32 ks_limit, {_stripe('limit')};\n"
+        f"\tatom.global.add.u32 ks_p, {_stripe('head')}, {units};\n"
         "\tmov.b64 ks_ring, {ks_x, ks_y};\n"
         # granted where units <= limit - p <= mask + 1 and the slab does not run over the ring's edge
         f"\tsub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_on, ks_x, {units}; sub.u32 ks_x, ks_x, 1;"
         " setp.le.and.u32 ks_r, ks_x, ks_mask, ks_on;\n"
         f"\tand.b32 ks_x, ks_p, ks_mask; add.u32 ks_y, ks_x, {units - 1}; setp.le.and.u32 ks_on, ks_y, ks_mask, ks_r;\n"
         "\t@ks_on bra KS_GRANTED;\n"
-        f"\tred.global.add.u32 [ks_line+{_STRIPE + 20}], {units};\n"
+        f"\tred.global.add.u32 {_stripe('skipped')}, {units};\n"
         "\t@ks_r bra KS_CLAIM;\n"  # there is room, and only the edge is in the way: claim beyond it
         "\tsetp.eq.u32 ks_q, ks_stripe, ks_stripes; mov.u32 ks_stripe, ks_stripes;\n"
-        "\t@!ks_q bra KS_CLAIM;\n"
+        "\t@ks_q bra KS_LOST;\n"
+        # the reserve is everyone's: look before claiming, or the lanes of a full pool would queue up at one word
+        f"\tmad.wide.u32 ks_line, ks_stripes, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\tld.volatile.global.v2.u32 {{ks_p, ks_limit}}, {_stripe('head')};\n"
+        f"\tsub.u32 ks_x, ks_limit, ks_p; setp.ge.s32 ks_q, ks_x, {units};\n"
+        "\t@ks_q bra KS_CLAIM;\n"
+        "KS_LOST:\n"
         f"\tmad.wide.u32 ks_line, ks_home, {layout.STRIPE_BYTES}, ks_ctl;\n"
-        f"\tred.global.add.u32 [ks_line+{_STRIPE + 24}], 1;\n"
+        f"\tred.global.add.u32 {_stripe('lost')}, 1;\n"
         "\tbra KS_DONE;\n"
         "KS_GRANTED:\n"
         f"\tmad.wide.u32 ks_base, ks_x, {layout.UNIT}, ks_ring;\n"
@@ -183,16 +200,16 @@ def _sampled() -> str:
         "\tsetp.eq.u32 ks_q, ks_sampled, 0;\n"
         "\t@ks_q bra KS_CHOSEN;\n"
         f"\tmin.u32 ks_x, ks_sm, {_LAST_SM}; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
-        "\tld.volatile.global.u32 ks_y, [ks_a+64];\n"
+        f"\tld.global.u32 ks_y, [ks_a+{layout.GATE.fields['sm_mask'][1]}];\n"  # type: ignore[index]  # as above
         "\tand.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.u32 ks_on, ks_y, 0;\n"
         # linear block index = x + nx * (y + ny * z), below 2^63
         "\tmov.u32 ks_x, %nctaid.y; mov.u32 ks_y, %ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y;"
         " mov.u32 ks_x, %ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
         "\tmov.u32 ks_x, %nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b;"
         " mov.u32 ks_x, %ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
-        "\tld.volatile.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n"
-        "\tld.volatile.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
-        "\tcvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.volatile.global.u64 ks_b, [ks_ctl+16];\n"
+        f"\tld.global.u64 ks_b, {_gate('block_first')}; sub.u64 ks_a, ks_a, ks_b;\n"
+        f"\tld.global.u64 ks_b, {_gate('block_count')}; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+        f"\tcvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, {_gate('block_magic')};\n"
         "\tmul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
         "\t@!ks_on bra KS_DONE;\n"
         "KS_CHOSEN:\n"
@@ -228,15 +245,15 @@ def _header(kernel: Kernel) -> str:
         f"\tmov.u32 ks_z, {layout.HEADER_WORD};\n"
         + line(0, ["ks_z", "ks_epoch", "ks_x", "ks_y"], fold=False)
         + "\tmov.u64 ks_a, %gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %ctaid.x;\n"
-        "\tmov.u32 ks_t, %ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_head, %ctaid.y; or.b32 ks_t, ks_t, ks_head;\n"
+        "\tmov.u32 ks_t, %ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
         + line(4, ["ks_x", "ks_y", "ks_z", "ks_t"])
-        + "\tmov.u32 ks_x, %nctaid.x; mov.u32 ks_y, %nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_head, %nctaid.y;"
-        " or.b32 ks_y, ks_y, ks_head;\n"
-        "\tmov.u32 ks_z, %ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_head, %ntid.y;"
-        " sub.u32 ks_head, ks_head, 1; or.b32 ks_z, ks_z, ks_head;\n"
-        "\tshl.b32 ks_z, ks_z, 10; mov.u32 ks_head, %ntid.x; sub.u32 ks_head, ks_head, 1; or.b32 ks_z, ks_z, ks_head;\n"
-        f"\tshl.b32 ks_t, ks_sm, {layout.SMID_SHIFT}; shl.b32 ks_head, ks_warp, {layout.WARP_SHIFT};"
-        f" or.b32 ks_t, ks_t, ks_head; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, {place};\n"
+        + "\tmov.u32 ks_x, %nctaid.x; mov.u32 ks_y, %nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %nctaid.y;"
+        " or.b32 ks_y, ks_y, ks_u;\n"
+        "\tmov.u32 ks_z, %ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %ntid.y;"
+        " sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+        "\tshl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+        f"\tshl.b32 ks_t, ks_sm, {layout.SMID_SHIFT}; shl.b32 ks_u, ks_warp, {layout.WARP_SHIFT};"
+        f" or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, {place};\n"
         + line(8, ["ks_x", "ks_y", "ks_z", "ks_t"])
         + "\tmov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
         + line(16, ["ks_x", "ks_y", "ks_z", "ks_t"])

@@ -85,8 +85,9 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
         memory.atom_add(stripe, "skipped", n)
         if n <= room <= units:
             continue
-        # full: try the reserve once, then count the thread as lost
-        if stripe == reserve:
+        # full: try the reserve once, and only where it looks as if it had room; else count the thread as lost
+        left = int(memory.stripes["limit"][reserve]) - int(memory.stripes["head"][reserve]) & U32
+        if stripe == reserve or not n <= left < 1 << 31:
             memory.atom_add(own, "lost", 1)
             return None
         stripe = reserve

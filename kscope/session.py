@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import frontends, saving
 from .capture import Capture, DeviceCapture, Problem
 from .chosen import Patterns, only
-from .errors import UsageError
+from .errors import MissingError, UsageError
 from .frontends import Backend
 from .machine import facts
 from .recording import Clock, Fill, Recording
@@ -170,7 +170,7 @@ def profile(
     kernels: names of kernels to keep, with * and ?. The others record as well and are left out at the end.
 
     Raises UsageError for options that mean nothing, a path that cannot be written, or a session in a
-    session; MissingError where an imported DSL's GPU or driver is not there; DriverError.
+    session; MissingError where no imported DSL has a GPU or driver to run on; DriverError.
     """
     return Session(
         None if path is None else saving.check(path),
@@ -201,6 +201,7 @@ class Session:
         self._epoch = 0
         self._started = 0
         self._backends: dict[str, Backend] = {}
+        self._absent: dict[str, MissingError] = {}
         self._paused = False
         self._capture: Capture | None = None
         self._trace: tuple[Capture, Trace] | None = None
@@ -274,6 +275,8 @@ class Session:
                 _hook(self._recording)
                 for name in _state.names:
                     self._arm(frontends.frontend(name).backend)
+                if self._absent and not self._backends:
+                    raise next(iter(self._absent.values()))
             except BaseException:
                 self._close()
                 raise
@@ -282,7 +285,11 @@ class Session:
     def _arm(self, name: str) -> None:
         if name in self._backends:
             return
-        backend = frontends.backend(name)
+        try:
+            backend = frontends.backend(name)
+        except MissingError as error:  # torch imports Triton also where there is no GPU: others may record
+            self._absent[name] = error
+            return
         backend.arm(self._epoch, self._sampling, self._pool)
         self._backends[name] = backend
         if self._paused:
@@ -339,6 +346,8 @@ class Session:
                 devices += backend.collect(wait=False)
         for backend in self._backends.values():
             problems += backend.problems()
+        for name, error in self._absent.items():
+            problems.append(Problem("missing", f"nothing is recorded on {name}: {error}"))
         if not self._backends:
             known = ", ".join(entry.dsl for entry in frontends.table().values())
             problems.append(Problem("nothing", f"no kernel language that kscope knows was imported ({known})"))

@@ -93,6 +93,10 @@ def functions(text: str) -> list[Function]:
         name = _NAME.match(text[head.end() : opened].strip())
         statements, close = _scan(text, opened + 1)
         statements = _without_idle_labels(statements, text)
+        last = statements[-1] if statements else None
+        if last is None or last.sort not in ("jump", "leave") or last.predicate:
+            # control may run into the closing brace, which returns as `ret` does
+            statements.append(Statement("leave", close, close, ()))
         kind: Literal["entry", "func"] = "entry" if head[2] == "entry" else "func"
         found.append(Function(kind, name[1] if name else "?", opened + 1, close, tuple(statements)))
         at = close + 1
@@ -185,20 +189,24 @@ def blocks(function: Function, text: str) -> list[Block]:
         if last is not None and last.sort in ("jump", "leave"):
             falls = falls and bool(last.predicate)
             if last.sort == "jump" and last.name:
-                block.successors += _targets(last, labels, text, len(graph))
+                block.successors += _targets(last, labels, text, function, len(graph))
         if falls:
             block.successors.append(n + 1)
     _mark_loops(graph)
     return graph
 
 
-def _targets(jump: Statement, labels: dict[str, list[tuple[tuple[int, ...], int]]], text: str, count: int) -> list[int]:
+def _targets(
+    jump: Statement, labels: dict[str, list[tuple[tuple[int, ...], int]]], text: str, function: Function, count: int
+) -> list[int]:
     def resolve(name: str) -> int | None:
         visible = [(len(scope), n) for scope, n in labels.get(name, []) if jump.scope[: len(scope)] == scope]
         return max(visible)[1] if visible else None
 
     if "brx" in text[jump.start : jump.end].split("idx")[0]:
-        table = re.search(rf"(?<![\w$]){re.escape(jump.name)}\s*:\s*\.branchtargets\s+([^;]+);", text)
+        table = re.compile(rf"(?<![\w$]){re.escape(jump.name)}\s*:\s*\.branchtargets\s+([^;]+);").search(
+            text, function.open, function.close
+        )
         names = [name.strip() for name in table[1].split(",")] if table else []
     else:
         names = [jump.name]

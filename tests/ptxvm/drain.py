@@ -14,7 +14,7 @@ import numpy as np
 
 from kscope import layout
 
-from .host import Host, Slab
+from .host import STRIPE_OFFSET, Host, Slab
 
 M32 = 0xFFFFFFFF
 
@@ -59,7 +59,7 @@ class Drain:
         self.collected += slabs
         self.tails[n], self.skipped[n] = head, self._skipped[n]
         limit = (head + self.host.pool.rings[n].units) & M32
-        at = self.host.line(n) + 4
+        at = self.host.line(n) + STRIPE_OFFSET["limit"]
         self.host.control.data[at : at + 4] = limit.to_bytes(4, "little")
 
     def accounted(self, n: int, claimed: int, slabs: list[Slab]) -> bool:

@@ -17,6 +17,8 @@ from .machine import Program, Thread, load
 from .memory import Allocation, Memory
 
 M32 = 0xFFFFFFFF
+STRIPE_OFFSET: dict[str, int] = {name: layout.STRIPE.fields[name][1] for name in layout.STRIPE.names or ()}  # type: ignore[index]  # fields is there where names are
+"""Where each word of a stripe's line is."""
 RING_BASE = 0x7F80_0000_0000
 
 
@@ -138,7 +140,7 @@ class Host:
     def claims(self) -> list[Claim]:
         """Every claim that was made, in order, with the verdict that the rule gives it: granted where
         units <= limit - position <= mask + 1 and the slab does not run over the ring's edge."""
-        heads = {self.control.base + self.line(n): n for n in range(len(self.rings))}
+        heads = {self.control.base + self.line(n) + STRIPE_OFFSET["head"]: n for n in range(len(self.rings))}
         found = []
         for access in self.memory.log:
             if access.op != "add" or access.address not in heads:

@@ -14,7 +14,7 @@ import numpy as np
 from kscope import layout
 from kscope.recording import Recording
 
-from .host import Claim, Host, Slab
+from .host import STRIPE_OFFSET, Claim, Host, Slab
 from .machine import Grid, Thread
 from .oracle import Ideal
 
@@ -46,7 +46,8 @@ def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
         if access.address in control:
             require(access.op == "add", f"line {access.line}: the control block is written by {access.op}")
             offset = (access.address - control.start - layout.GATE_BYTES) % layout.STRIPE_BYTES
-            require(offset in (0, 20, 24), f"line {access.line}: an add to byte {offset} of a stripe")
+            words = [STRIPE_OFFSET[name] for name in ("head", "skipped", "lost")]
+            require(offset in words, f"line {access.line}: an add to byte {offset} of a stripe")
         elif any(access.address in ring for ring in pool):
             own = granted.get(access.thread, range(0))
             require(

@@ -223,15 +223,23 @@ class KernelText:
     marks: tuple[Mark, ...]
     name: str = "k"
 
+    def without(self, which: int) -> KernelText:
+        """The kernel as a compiler leaves it that deleted one of the marks."""
+        which %= len(self.marks)
+        lines = self.body.split("\n")
+        at = [n for n, line in enumerate(lines) if line.strip().startswith("//kscope")][which]
+        marks = (*self.marks[:which], *self.marks[which + 1 :])
+        return KernelText("\n".join([*lines[:at], *lines[at + 1 :]]), marks, self.name)
+
     def text(self, arch: str = "90") -> str:
         return HEAD.format(arch=arch) + self.body
 
 
-def written(nodes: tuple[Node, ...], name: str = "k") -> KernelText:
-    """The kernel's text."""
+def written(nodes: tuple[Node, ...], name: str = "k", ending: str = "ret;") -> KernelText:
+    """The kernel's text; it may also end by running into its closing brace."""
     writer = _Writer()
     writer.body(nodes)
-    writer.add("ret;")
+    writer.add(ending)
     parts = [DECLARE.format(name=name, values=VALUES), START.format(name=name), "\n".join(writer.lines), "\n}\n"]
     return KernelText("".join(parts), tuple(writer.marks), name)
 
@@ -293,4 +301,5 @@ def kernels(draw: st.DrawFn, specs: tuple[str | None, ...] = (None,), depth: int
     times = draw(st.sampled_from([0, 5, 9, 2]))
     if times:
         kept = Node("loop", ("bottom", times), ((kept,), draw(bodies(0, specs))))
-    return written((*before, kept, *draw(bodies(depth, specs))))
+    ending = draw(st.sampled_from(["ret;", "ret;", "ret;", "exit;", "", "setp.ne.u32 %p0, %v0, 0; @%p0 ret;"]))
+    return written((*before, kept, *draw(bodies(depth, specs))), ending=ending)

@@ -44,8 +44,9 @@ class Ideal:
 
 
 def strategies(marks: Iterable[Mark], recording: Recording) -> list[Strategy]:
-    """The strategies that a kernel with these marks uses."""
-    return [parse_strategy(spec) for spec in {mark.strategy or recording.strategy.spec for mark in marks}]
+    """The strategies that a kernel with these marks uses; without marks, the recording's."""
+    used = {mark.strategy or recording.strategy.spec for mark in marks} or {recording.strategy.spec}
+    return [parse_strategy(spec) for spec in used]
 
 
 def sampled(sampling: Sampling, shape: Grid, thread: Thread) -> bool:
@@ -61,8 +62,11 @@ def sampled(sampling: Sampling, shape: Grid, thread: Thread) -> bool:
     return sampling.sms is None or thread.special["%smid"] in sampling.sms
 
 
-def ideal(launch: Launch, recording: Recording) -> dict[tuple[int, int, int, int], Ideal]:
-    """Run the un-lowered text of `launch` and return what each thread should leave, by Thread.key."""
+def ideal(
+    launch: Launch, recording: Recording, without: frozenset[str] = frozenset()
+) -> dict[tuple[int, int, int, int], Ideal]:
+    """Run the un-lowered text of `launch` and return what each thread should leave, by Thread.key. Marks of
+    the names in `without` are passed over."""
     found: dict[tuple[int, int, int, int], Ideal] = {}
 
     def now(thread: Thread) -> int:
@@ -74,6 +78,8 @@ def ideal(launch: Launch, recording: Recording) -> dict[tuple[int, int, int, int
 
     def on_mark(thread: Thread, mark: Any, value: int | None) -> None:
         one = found[thread.key]
+        if mark.name in without:
+            return
         if mark.act == "enter":
             one.open.setdefault(mark.name, []).append((now(thread), value))
             return

@@ -16,10 +16,11 @@ from hypothesis import find
 from hypothesis.errors import NoSuchExample
 from ptxvm import judge
 from ptxvm.cases import Case, cases, execute, judged
+from ptxvm.host import STRIPE_OFFSET
 from ptxvm.memory import FaultError
 from ptxvm.profile import search
 
-from kscope import cfg, plan, ptx
+from kscope import cfg, layout, plan, ptx
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 
@@ -40,13 +41,13 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "a claim ignores the ring's edge": (r"setp\.le\.and\.u32 ks_on, ks_y, ks_mask, ks_r;", "mov.pred ks_on, ks_r;"),
     "a slab is off by a unit": (r"add\.u32 ks_y, ks_x, (\d+);", r"sub.u32 ks_y, ks_x, 1; add.u32 ks_y, ks_y, \1;"),
-    "skipped units are not counted": (r"red\.global\.add\.u32 \[ks_line\+148\], \d+;", ""),
-    "lost lanes are not counted": (r"red\.global\.add\.u32 \[ks_line\+152\], 1;", ""),
+    "skipped units are not counted": (r"red\.global\.add\.u32 \[ks_line\+SKIPPED\], \d+;", ""),
+    "lost lanes are not counted": (r"red\.global\.add\.u32 \[ks_line\+LOST\], 1;", ""),
     "the reserve is never tried": (r"@!ks_q bra KS_CLAIM;", ""),
-    "a claim takes one unit too few": (r"(atom\.global\.add\.u32 ks_p, \[ks_line\+128\]), \d+;", r"\1, 2;"),
+    "a claim takes one unit too few": (r"(atom\.global\.add\.u32 ks_p, \[ks_line\+HEAD\]), \d+;", r"\1, 2;"),
     "the claim is no atomic": (
-        r"atom(\.global)\.add(\.u32) ks_p, \[ks_line\+128\], (\d+);",
-        r"ld\1\2 ks_p, [ks_line+128]; add.u32 ks_y, ks_p, \3; st\1\2 [ks_line+128], ks_y;",
+        r"atom(\.global)\.add(\.u32) ks_p, \[ks_line\+HEAD\], (\d+);",
+        r"ld\1\2 ks_p, [ks_line+HEAD]; add.u32 ks_y, ks_p, \3; st\1\2 [ks_line+HEAD], ks_y;",
     ),
     "the warp mask is not looked at": (r"shr\.u32 ks_x, ks_warps, ks_warp;", "mov.u32 ks_x, 1;"),
     "blocks and SMs are not looked at": (r"setp\.eq\.u32 ks_q, ks_sampled, 0;", "setp.eq.u32 ks_q, 0, 0;"),
@@ -83,9 +84,17 @@ def some_case_notices(mutate: Callable[[str], str], changes: dict[str, Any] | No
     return True
 
 
+def at_words(text: str) -> str:
+    """HEAD, SKIPPED and LOST as offsets from the control block's start to the words of stripe 0."""
+    for name in ("head", "skipped", "lost"):
+        text = text.replace(f"+{name.upper()}]", f"+{layout.GATE_BYTES + STRIPE_OFFSET[name]}]")
+        text = text.replace(f"+{name.upper()}\\]", f"+{layout.GATE_BYTES + STRIPE_OFFSET[name]}\\]")
+    return text
+
+
 @pytest.mark.parametrize("name", TEXT)
 def test_a_broken_instruction_is_noticed(name: str) -> None:
-    pattern, new = TEXT[name]
+    pattern, new = (at_words(part) for part in TEXT[name])
 
     def mutate(text: str) -> str:
         changed = re.sub(pattern, new, text)

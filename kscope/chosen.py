@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from . import slabs
+from . import layout, slabs
 from .capture import Capture, DeviceCapture
 from .errors import UsageError
 
@@ -28,7 +28,7 @@ class Patterns:
         """From what a user types: one pattern or several. Raises UsageError."""
         if kernels is None:
             return Patterns()
-        globs = (kernels,) if isinstance(kernels, str) else tuple(kernels)
+        globs = (kernels,) if isinstance(kernels, str) else tuple(kernels) if isinstance(kernels, Sequence) else ()
         if not globs or not all(isinstance(glob, str) and glob for glob in globs):
             raise UsageError(f"kernels={kernels!r}: expected a pattern of names such as 'attn_*', or several")
         return Patterns(globs)
@@ -57,7 +57,7 @@ def _lines(device: DeviceCapture, epoch: int, kept: set[int]) -> DeviceCapture:
     out = ~np.isin(found.header["kernel"], np.array(sorted(kept), np.uint64))
     if not out.any():
         return device
-    size = 2 + (1 << found.log2[out]) // 4
+    size = layout.HEADER_UNITS + (1 << found.log2[out]) // layout.RECORDS_PER_UNIT
     ends = np.zeros(len(device.lines) + 1, np.int64)
     np.add.at(ends, found.line[out], 1)
     np.add.at(ends, found.line[out] + size, -1)

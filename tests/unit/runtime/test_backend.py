@@ -1,0 +1,326 @@
+"""The CUDA backend over a fake driver: what is armed when, and what is left when things break."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from kscope_runtime import CudaBackend
+from kscope_runtime.drain import Drain
+
+from kscope import layout, slabs
+from kscope.errors import DriverError, UsageError
+from kscope.sampling import Sampling
+
+from .conftest import MODULE, Bench
+from .fake import FakeDriver, Gpu, Lane, described
+
+Make = Callable[..., Bench]
+
+
+def found(bench: Bench, epoch: int = 1, *, wait: bool = True) -> list[int]:
+    """Blocks whose slabs were collected."""
+    (device,) = bench.backend.collect(wait=wait)
+    return sorted(slabs.find(device.lines, epoch)[0].header["ctaid_x"].tolist())
+
+
+def test_a_prepared_module_learns_where_the_control_block_is(bench: Make) -> None:
+    rig = bench()
+    rig.backend.module_loaded(MODULE)
+    assert rig.gpu.bound(MODULE) != 0
+    assert rig.gpu.memory(MODULE).gate["epoch"] == 0
+    assert [kernel.name for meta in rig.backend.modules() for kernel in meta.kernels] == ["kernel"]
+
+
+def test_a_plain_module_costs_nothing(bench: Make) -> None:
+    rig = bench()
+    rig.gpu.module(8, prepared=False)
+    rig.backend.module_loaded(8)
+    assert "allocate" not in rig.driver.calls and rig.backend.modules() == ()
+
+
+def test_modules_are_armed_with_capture_relaxed(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = bench()
+    modes: list[int] = []
+    call = FakeDriver._call
+    monkeypatch.setattr(FakeDriver, "_call", lambda self, name: (modes.append(self.strict[-1]), call(self, name))[1])
+    rig.backend.module_loaded(MODULE)
+    assert modes and set(modes) == {1}
+    assert rig.driver.strict == [0]
+
+
+def test_a_second_module_allocates_nothing(bench: Make) -> None:
+    rig = bench().arm()
+    rig.gpu.module(9)
+    rig.driver.calls.clear()
+    rig.backend.module_loaded(9)
+    assert not {"allocate", "pinned", "stream", "load", "synchronize_context"} & set(rig.driver.calls)
+    assert rig.gpu.bound(9) == rig.gpu.bound(MODULE)
+
+
+@pytest.mark.parametrize("meta", [b"", b"{}\0", b"not JSON\0"])
+def test_a_module_that_cannot_explain_itself_is_left_at_rest(bench: Make, meta: bytes) -> None:
+    rig = bench().arm()
+    rig.gpu.module(9, meta=meta)
+    rig.backend.module_loaded(9)
+    assert rig.gpu.bound(9) == 0
+    assert [problem.kind for problem in rig.backend.problems()] == ["metadata"]
+
+
+def test_names_outlive_the_module(bench: Make) -> None:
+    rig = bench().arm()
+    rig.gpu.module(9, meta=described(name="gone"))
+    rig.backend.module_loaded(9)
+    del rig.gpu.modules[9]
+    names = [kernel.name for meta in rig.backend.modules() for kernel in meta.kernels]
+    assert names == ["kernel", "gone"]
+
+
+def test_a_module_loaded_twice_is_described_once(bench: Make) -> None:
+    rig = bench().arm()
+    rig.gpu.module(9)
+    rig.backend.module_loaded(9)
+    assert len(rig.backend.modules()) == 1
+
+
+def test_nothing_records_before_arm_and_after_disarm(bench: Make) -> None:
+    rig = bench()
+    rig.backend.module_loaded(MODULE)
+    assert Lane(rig.gpu.memory(MODULE)).run().slab is None
+    rig.arm()
+    assert Lane(rig.memory, block=1).run().slab is not None
+    rig.backend.disarm()
+    assert Lane(rig.memory, block=2).run().slab is None
+    rig.backend.resume()
+    assert Lane(rig.memory, block=3).run().slab is not None
+    assert found(rig) == [1, 3]
+
+
+def test_every_session_has_its_own_records(bench: Make) -> None:
+    rig = bench().arm(epoch=1)
+    Lane(rig.memory, block=1).run()
+    rig.backend.disarm()
+    assert found(rig, 1) == [1]
+    rig.arm(epoch=2)
+    Lane(rig.memory, block=2).run()
+    assert found(rig, 2) == [2]
+
+
+def test_a_reset_drops_what_was_claimed_before(bench: Make) -> None:
+    rig = bench().arm(epoch=1)
+    Lane(rig.memory, block=1).run()
+    rig.drain._passes.once(share=1 << 20)
+    late = Lane(rig.memory, block=2).claim()
+    rig.arm(epoch=2)
+    late.begin().record().leave()
+    Lane(rig.memory, block=3).run()
+    assert found(rig, 2) == [3]
+
+
+def test_a_warp_that_never_ends_is_in_the_capture_as_it_is(bench: Make) -> None:
+    rig = bench().arm()
+    Lane(rig.memory, block=5).claim().begin().record(2)
+    assert found(rig, wait=False) == [5]
+    (device,) = rig.backend.collect(wait=True)
+    slab, _ = slabs.find(device.lines, 1)
+    assert not slab.finished[0]
+
+
+def test_collecting_waits_for_kernels_that_run(bench: Make) -> None:
+    rig = bench().arm()
+    lane = Lane(rig.memory, block=5).claim().begin()
+    rig.driver.running.append(lambda: (time.sleep(0.1), lane.record().leave()))
+    (device,) = rig.backend.collect(wait=True)
+    slab, _ = slabs.find(device.lines, 1)
+    assert slab.finished[0]
+
+
+def test_the_pool_is_kept_between_sessions_and_replaced_when_another_size_is_asked_for(bench: Make) -> None:
+    rig = bench().arm()
+    pool = rig.drain.device.pool
+    rig.backend.disarm()
+    rig.backend.collect(wait=True)
+    rig.arm(epoch=2)
+    assert rig.drain.device.pool == pool
+    rig.backend.disarm()
+    rig.backend.collect(wait=True)
+    rig.pool *= 4
+    rig.arm(epoch=3)
+    assert rig.drain.device.pool != pool and pool not in rig.gpu.blocks
+    for block in range(300):
+        Lane(rig.memory, sm=block % 4, block=block).run()
+    assert found(rig, 3) == list(range(300))
+
+
+def test_a_pool_is_not_replaced_under_a_warp_that_writes(bench: Make) -> None:
+    rig = bench().arm()
+    lane = Lane(rig.memory, block=1).claim().begin()
+    rig.driver.running.append(lambda: lane.record().leave())
+    rig.pool *= 4
+    rig.arm(epoch=2)  # the lane ends in the wait, before its memory goes
+    Lane(rig.memory, block=2).run()
+    assert found(rig, 2) == [2]
+
+
+def test_the_default_pool_is_a_sixteenth_of_what_is_free(by_hand: None) -> None:
+    rig = Bench(Gpu(free=64 << 20))
+    rig.backend.arm(1, Sampling(), None)
+    assert rig.drain.device.rings is not None
+    assert 2 << 20 < rig.drain.device.rings.total <= 4 << 20
+
+
+def test_a_pool_that_is_too_small_is_refused(bench: Make) -> None:
+    rig = bench()
+    with pytest.raises(UsageError, match=r"pool=100: .*4 SMs needs at least 40960 bytes"):
+        rig.backend.arm(1, Sampling(), 100)
+
+
+def test_a_pool_that_does_not_fit_says_which_number_to_lower(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = bench()
+    rig.backend.module_loaded(MODULE)
+
+    def refuse(self: FakeDriver, size: int) -> int:
+        raise DriverError("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", 2, "pass a smaller profile(pool=bytes)")
+
+    monkeypatch.setattr(FakeDriver, "allocate", refuse)
+    with pytest.raises(DriverError, match="smaller profile"):
+        rig.backend.arm(1, Sampling(), 1 << 40)
+
+
+def test_a_second_device_joins_the_session_when_it_is_first_used(by_hand: None) -> None:
+    rig = Bench(Gpu(0), Gpu(1, sms=2)).arm()
+    Lane(rig.memory, block=1).run()
+    rig.driver.current = 2
+    second = rig.driver.gpus[1]
+    second.module(20)
+    rig.backend.module_loaded(20)
+    Lane(second.memory(20), block=2).run()
+    assert rig.driver.current == 2
+    rig.backend.disarm()
+    first, other = rig.backend.collect(wait=True)
+    assert (first.ordinal, other.ordinal) == (0, 1) and other.sms == 2
+    assert slabs.find(first.lines, 1)[0].header["ctaid_x"].tolist() == [1]
+    assert slabs.find(other.lines, 1)[0].header["ctaid_x"].tolist() == [2]
+    assert second.memory(20).gate["epoch"] == 0
+    assert rig.driver.current == 2
+
+
+def test_a_device_that_is_first_used_in_a_pause_joins_after_it(by_hand: None) -> None:
+    rig = Bench(Gpu(0), Gpu(1)).arm()
+    rig.backend.disarm()
+    rig.driver.current = 2
+    rig.driver.gpus[1].module(20)
+    rig.backend.module_loaded(20)
+    memory = rig.driver.gpus[1].memory(20)
+    assert Lane(memory).run().slab is None
+    rig.backend.resume()
+    assert Lane(memory).run().slab is not None
+
+
+def test_a_kernel_that_broke_the_context_leaves_what_was_drained_and_a_problem(bench: Make) -> None:
+    rig = bench().arm()
+    Lane(rig.memory, block=1).run()
+    rig.drain._passes.once(share=1 << 20)
+    Lane(rig.memory, block=2).run()
+    rig.driver.broken = ("CUDA_ERROR_ILLEGAL_ADDRESS", 700)
+    rig.backend.disarm()
+    assert found(rig) == [1]
+    (problem,) = rig.backend.problems()
+    assert problem.kind == "driver" and "CUDA_ERROR_ILLEGAL_ADDRESS (700)" in problem.text
+
+
+def test_a_broken_context_ends_the_drain_thread_and_nothing_hangs() -> None:
+    rig = Bench().arm()
+    rig.driver.broken = ("CUDA_ERROR_LAUNCH_FAILED", 719)
+    time.sleep(0.05)
+    rig.backend.disarm()
+    assert found(rig) == []
+    assert {problem.kind for problem in rig.backend.problems()} == {"drain", "driver"}
+    assert not [thread for thread in threading.enumerate() if thread.name == "kscope drain 0"]
+
+
+def test_the_drain_thread_empties_the_pool_while_kernels_run() -> None:
+    rig = Bench().arm()
+    for block in range(1500):
+        Lane(rig.memory, sm=block % 4, block=block).run()
+        time.sleep(0.0001)
+    rig.backend.disarm()
+    assert found(rig) == list(range(1500))
+    assert not [thread for thread in threading.enumerate() if thread.name == "kscope drain 0"]
+
+
+def test_a_device_that_is_full_of_persistent_blocks_is_armed_without_its_clock(
+    bench: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kscope_runtime.clocks._PATIENCE_S", 0.01)
+    rig = bench()
+    rig.driver.full = True
+    rig.arm()
+    Lane(rig.memory, block=1).run()
+    rig.driver.full = False
+    (device,) = rig.backend.collect(wait=True)
+    assert len(device.syncs) == 1 and device.tick_ns == 32
+
+
+def test_clocks_are_compared_when_a_session_begins_and_ends(bench: Make) -> None:
+    rig = bench().arm()
+    (device,) = rig.backend.collect(wait=True)
+    first, last = device.syncs
+    assert first.host_before <= first.host_after <= last.host_before <= last.host_after
+    assert first.globaltimer < last.globaltimer
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12: it is what we test
+def test_a_forked_child_is_told_that_it_cannot_record(bench: Make) -> None:
+    rig = bench().arm()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            rig.backend.module_loaded(MODULE)
+            os.write(write, b"no error")
+        except UsageError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert b"forked" in (said := os.read(read, 1000)) and b"'spawn'" in said
+
+
+def test_the_gate_carries_what_is_sampled(bench: Make) -> None:
+    rig = bench()
+    rig.backend.module_loaded(MODULE)
+    rig.backend.arm(3, Sampling.of(blocks=range(2, 100, 3), warps=(0, 5), sms=2), rig.pool)
+    gate = rig.gpu.memory(MODULE).gate
+    assert gate["epoch"] == 3 and gate["sampled"] == 1 and gate["warp_mask"] == 0b100001
+    assert (gate["block_first"], gate["block_count"], gate["sm_mask"][0]) == (2, 98, 4)
+
+
+def test_rings_stand_apart_inside_of_the_pool(bench: Make) -> None:
+    rig = bench().arm()
+    spans = sorted((int(s["base"]), int(s["base"]) + (int(s["mask"]) + 1) * layout.UNIT) for s in rig.memory.stripes)
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    for start, end in spans:
+        rig.gpu.view(start, end - start)
+
+
+def test_arming_waits_for_no_device_where_none_is_in_use(bench: Make) -> None:
+    rig = bench()
+    rig.driver.current = 0
+    rig.backend.arm(1, Sampling(), None)
+    assert rig.backend.collect(wait=True) == []
+    rig.driver.current = 1
+    rig.backend.module_loaded(MODULE)
+    assert Lane(rig.gpu.memory(MODULE)).run().slab is not None
+
+
+def test_a_drain_is_made_once_per_device(bench: Make) -> None:
+    rig = bench().arm()
+    drain: Drain = rig.drain
+    rig.backend.disarm()
+    rig.backend.collect(wait=True)
+    rig.arm(2)
+    assert rig.drain is drain and isinstance(rig.backend, CudaBackend)

@@ -23,6 +23,11 @@ def k() -> ModuleType:
     return kernels
 
 
+def doubts(trace: kscope.Trace) -> list[str]:
+    """What is wrong with the records; that a launch of microseconds tells little of the SM clock is not."""
+    return [f"{problem.kind}: {problem.text}" for problem in trace.problems if problem.kind != "clock"]
+
+
 def sync() -> None:
     import torch
 
@@ -34,7 +39,7 @@ def test_every_warp_of_every_block_records(k: ModuleType, table: Table) -> None:
     with kscope.profile() as prof:
         k.four[(blocks,)](out, num_warps=4)
     trace = prof.trace
-    assert trace.problems == ()
+    assert not doubts(trace)
     assert len(trace) == blocks * 4 * k.RECORDS
     assert len(trace.launches) == 1 and len(trace.warps) == blocks * 4
     assert bool((out == 4).all())
@@ -49,7 +54,7 @@ def test_spans_are_nested_and_times_go_forward(k: ModuleType) -> None:
     with kscope.profile() as prof:
         k.loop[(64,)](out, 50, num_warps=2)
     trace = prof.trace
-    assert trace.problems == () and len(trace) == 64 * 2 * 51
+    assert not doubts(trace) and len(trace) == 64 * 2 * 51
     names = np.array([region.name for region in trace.regions])[trace.region]
     assert set(trace.depth[names == "loop"]) == {0} and set(trace.depth[names == "step"]) == {1}
     assert (trace.dur_cycles >= 0).all()
@@ -74,7 +79,7 @@ def test_a_graph_replayed_100_times_shows_as_100_launches(k: ModuleType) -> None
         for _ in range(100):
             graph.replay()
     trace = prof.trace
-    assert trace.problems == ()
+    assert not doubts(trace)
     assert len(trace.launches) == 100 and len(trace) == 100 * 66 * 4 * k.RECORDS
 
 
@@ -88,7 +93,7 @@ def test_a_module_may_be_loaded_inside_of_a_capture(k: ModuleType) -> None:
             k.other[(8,)](out, num_warps=1)
         for _ in range(3):
             graph.replay()
-    assert prof.trace.problems == ()
+    assert not doubts(prof.trace)
     assert len(prof.trace) == 24
 
 
@@ -104,7 +109,7 @@ def test_16_streams_record_at_once(k: ModuleType) -> None:
                 with torch.cuda.stream(stream):
                     k.four[(33,)](out, num_warps=4)
     trace = prof.trace
-    assert trace.problems == ()
+    assert not doubts(trace)
     assert len(trace.launches) == 800 and len(trace) == 800 * 33 * 4 * k.RECORDS
 
 
@@ -128,7 +133,7 @@ def test_sessions_may_be_toggled_while_kernels_run(k: ModuleType, table: Table) 
             with kscope.profile() as prof:
                 time.sleep(0.02)
             trace = prof.trace
-            assert {problem.kind for problem in trace.problems} <= {"partial"}
+            assert {problem.kind for problem in trace.problems} <= {"partial", "clock"}
             assert len(trace) == len(trace.warps) * k.RECORDS
             launches += len(trace.launches)
     finally:

@@ -354,7 +354,9 @@ def test_options_that_mean_nothing_are_refused_before_anything_runs(options: dic
         kscope.profile(**options)
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12: it is what we test
+@pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded, use of fork:DeprecationWarning"
+)  # Python 3.12
 def test_a_forked_child_may_not_use_its_parents_session() -> None:
     read, write = os.pipe()
     with kscope.profile():
@@ -374,6 +376,19 @@ def test_a_forked_child_may_not_use_its_parents_session() -> None:
 # where it goes
 
 
+def fail_in(prof: session.Session) -> None:
+    with prof:
+        launch()
+        launch()
+        _ = 1 / 0
+
+
+def leave_in(prof: session.Session) -> None:
+    with prof:
+        launch()
+        sys.exit(0)
+
+
 def test_a_path_gets_the_capture(tmp_path: Path) -> None:
     with kscope.profile(tmp_path / "run.kscope"):
         launch()
@@ -385,10 +400,8 @@ def test_a_body_that_fails_leaves_the_last_good_capture(tmp_path: Path) -> None:
     with kscope.profile(tmp_path / "run.kscope"):
         launch()
     good = (tmp_path / "run.kscope").read_bytes()
-    with pytest.raises(ZeroDivisionError) as error, kscope.profile(tmp_path / "run.kscope") as prof:
-        launch()
-        launch()
-        _ = 1 / 0
+    with pytest.raises(ZeroDivisionError) as error:
+        fail_in(prof := kscope.profile(tmp_path / "run.kscope"))
     assert (tmp_path / "run.kscope").read_bytes() == good
     assert len(kscope.decode(kscope.load(tmp_path / "run.failed.kscope"))) == 4 == len(prof.trace)
     if sys.version_info >= (3, 11):
@@ -407,9 +420,8 @@ def test_a_device_that_broke_leaves_the_last_good_capture(
 
 
 def test_a_program_that_ends_with_exit_0_did_not_fail(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit), kscope.profile(tmp_path / "run.kscope"):
-        launch()
-        sys.exit(0)
+    with pytest.raises(SystemExit):
+        leave_in(kscope.profile(tmp_path / "run.kscope"))
     assert (tmp_path / "run.kscope").exists()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
+from kscope.sampling import Sampling
 from kscope_runtime import CudaBackend
 from kscope_runtime.drain import Drain
 from kscope_runtime.pool import least
-
-from kscope.sampling import Sampling
 
 from .fake import FakeDriver, Gpu
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from kscope_runtime.driver import Bytes, DeviceFacts
-from kscope_sim.protocol import Anchor, Slab, Thread, claim
 
 from kscope import layout
 from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import DriverError
 from kscope.layout import Kind
 from kscope.meta import to_json
+from kscope_runtime.driver import Bytes, DeviceFacts
+from kscope_sim.protocol import Anchor, Slab, Thread, claim
 
 KERNEL = 0x1234_5678_9ABC_DEF0
 REGION = "load"

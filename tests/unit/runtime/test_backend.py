@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
 from collections.abc import Callable
 
 import pytest
-from kscope_runtime import CudaBackend
-from kscope_runtime.drain import Drain
 
 from kscope import layout, slabs
 from kscope.errors import DriverError, UsageError
 from kscope.sampling import Sampling
+from kscope_runtime import CudaBackend
+from kscope_runtime.drain import Drain
 
 from .conftest import MODULE, Bench
 from .fake import FakeDriver, Gpu, Lane, described
@@ -273,7 +274,9 @@ def test_clocks_are_compared_when_a_session_begins_and_ends(bench: Make) -> None
     assert first.globaltimer < last.globaltimer
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12: it is what we test
+@pytest.mark.filterwarnings(
+    "ignore:.*multi-threaded, use of fork:DeprecationWarning"
+)  # Python 3.12
 def test_a_forked_child_is_told_that_it_cannot_record(bench: Make) -> None:
     rig = bench().arm()
     read, write = os.pipe()
@@ -302,7 +305,7 @@ def test_the_gate_carries_what_is_sampled(bench: Make) -> None:
 def test_rings_stand_apart_inside_of_the_pool(bench: Make) -> None:
     rig = bench().arm()
     spans = sorted((int(s["base"]), int(s["base"]) + (int(s["mask"]) + 1) * layout.UNIT) for s in rig.memory.stripes)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
     for start, end in spans:
         rig.gpu.view(start, end - start)
 

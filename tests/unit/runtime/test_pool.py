@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kscope_runtime.pool import LEAST_RING, default_bytes, least, rings
 
 from kscope.errors import UsageError
+from kscope_runtime.pool import LEAST_RING, default_bytes, least, rings
 
 
 @given(st.integers(0, 1 << 36), st.integers(1, 512))

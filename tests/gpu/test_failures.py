@@ -1,0 +1,133 @@
+"""What goes wrong on a device: each in a process of its own, for a context that broke stays broken."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kscope
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = ["", "frontends", "runtime", "tests"]
+BEGIN = """
+import sys, torch, kscope
+from gpu import kernels as k
+"""
+
+
+def python(code: str, *arguments: object, under: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run a program with the kernels of these tests at hand; it has two minutes."""
+    paths = os.pathsep.join([*(str(ROOT / path) for path in PATHS), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [*under, sys.executable, "-c", BEGIN + code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": paths},
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        timeout=600 if under else 120,
+        check=False,
+    )
+
+
+def test_a_kernel_that_breaks_the_context_leaves_what_was_recorded(tmp_path: Path) -> None:
+    done = python(
+        """
+out = k.ints(64)
+with kscope.profile(sys.argv[1]) as prof:
+    for _ in range(100):
+        k.four[(64,)](out, num_warps=4)
+    torch.cuda.synchronize()
+    print("drained", len(prof.trace), flush=True)
+    k.outside[(64,)](out, 1 << 40, num_warps=4)
+    torch.cuda.synchronize()
+""",
+        tmp_path / "run.kscope",
+    )
+    assert done.returncode == 1 and f"drained {100 * 64 * 4 * 4}" in done.stdout, done.stderr
+    assert "CUDA error" in done.stderr
+    capture = kscope.load(tmp_path / "run.failed.kscope")
+    assert len(kscope.decode(capture)) >= 100 * 64 * 4 * 4
+    assert any("CUDA_ERROR" in problem.text for problem in capture.problems)
+    assert not (tmp_path / "run.kscope").exists()
+
+
+def test_a_process_that_forks_after_arming_is_told_so() -> None:
+    done = python(
+        """
+import os
+out = k.ints(4)
+with kscope.profile() as prof:
+    k.four[(4,)](out, num_warps=1)
+    torch.cuda.synchronize()
+    if (child := os.fork()) == 0:
+        try:
+            kscope.profile().__enter__()
+        except kscope.UsageError as error:
+            print("child:", error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+assert len(prof.trace) == 16
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    assert "child: kscope.profile(): this process was forked" in done.stdout
+
+
+def test_a_process_that_is_prepared_by_its_environment_records() -> None:
+    done = python(
+        """
+out = k.ints(4)
+k.four[(4,)](out, num_warps=1)
+with kscope.profile() as prof:
+    k.four[(4,)](out, num_warps=1)
+assert len(prof.trace) == 16, len(prof.trace)
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
+SANITIZED = """
+out = k.ints(2000)
+for pool in (None, 2 << 20):
+    with kscope.profile(pool=pool) as prof:
+        k.four[(2000,)](out, num_warps=4)
+        k.loop[(50,)](out, 300, num_warps=2)
+        torch.cuda.synchronize()
+    assert pool or not sum(device.lost for device in prof.capture.devices)
+    print(len(prof.trace))
+"""
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "initcheck"])
+def test_compute_sanitizer_finds_nothing(tool: str) -> None:
+    sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not Path(sanitizer).exists():
+        pytest.skip("needs compute-sanitizer, which comes with the CUDA toolkit")
+    done = python(SANITIZED, under=(sanitizer, "--tool", tool, "--error-exitcode", "9"))
+    assert done.returncode == 0 and "ERROR SUMMARY: 0 errors" in done.stdout, done.stdout + done.stderr
+
+
+def test_two_devices_record_in_one_session() -> None:
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    done = python(
+        """
+outs = []
+with kscope.profile() as prof:
+    for device in (0, 1):
+        with torch.cuda.device(device):
+            out = torch.zeros(100, device="cuda", dtype=torch.int32)
+            k.four[(100,)](out, num_warps=4)
+            outs.append(out)
+assert prof.trace.devices == (0, 1), prof.trace.devices
+assert len(prof.trace) == 2 * 100 * 4 * 4, len(prof.trace)
+"""
+    )
+    assert done.returncode == 0, done.stderr

@@ -4,10 +4,10 @@ PYTHON ?= python3
 ON_PATH := PYTHONPATH=.:frontends:runtime:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 CACHE := $(CURDIR)/.cache
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all gpu lint types bench clean
+.PHONY: help demo test test-all test-3.6 test-inductor gpu lint types bench clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 20
 
 # A venv is current when its stamp is newer than what it was made from.
 .venv/.base: pyproject.toml
@@ -39,9 +39,14 @@ demo: .venv/.demo  ## record and show a kernel: on the GPU where there is one, e
 test: .venv/.test  ## the fast set, no GPU needed
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -n 2 -m "not slow and not gpu" tests
 
-test-all: .venv/.test .venv/.torch .venv36/.test  ## everything that needs no GPU, under Triton 3.9 and 3.6
+test-all: .venv/.test test-inductor test-3.6  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest -n 2 -m "not gpu" tests
+
+test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.6 .venv36/bin/python -m pytest -n 2 -m "not gpu" tests/unit/triton tests/contract
+
+test-inductor: .venv/.torch  ## what speaks to torch.compile
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "not gpu" tests/unit/triton/test_inductor.py
 
 gpu:  ## the device tests, with the plain python3 and what it has
 	$(ON_PATH) $(PYTHON) -m pytest -rA --durations=10 tests/gpu tests/contract

@@ -12,18 +12,16 @@ two questions, for whole columns. What does not: how a viewer draws the answers 
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import numpy.typing as npt
+
+from .parallel import CHUNK, each
 
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 MOST_LEVELS = 64
 """Deeper spans are given this depth: no kernel nests so, damaged data may."""
-_CHUNK = 1 << 15
 _LANES = 8
 
 
@@ -31,81 +29,81 @@ def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.ND
     """(depth, crossing) of spans (n,): depth from 0; crossing where a span overlaps the one before it at
     its depth. `track` does not decrease, and `end` does not within a track. All cores."""
     depth, crossing = np.zeros(len(start), np.uint8), np.zeros(len(start), bool)
-    bounds = _bounds(track)
+    changes = np.flatnonzero(track[1:] != track[:-1]) + 1
 
-    def work(a: int, b: int) -> None:
-        depth[a:b], crossing[a:b] = _nest(start[a:b], end[a:b], track[a:b])
+    def work(part: slice) -> None:
+        inside = changes[np.searchsorted(changes, part.start, "right") : np.searchsorted(changes, part.stop)] - part.start
+        counts = np.diff(inside, prepend=0, append=part.stop - part.start)
+        depth[part], crossing[part] = _nest(start[part], end[part], counts)
 
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        for _ in pool.map(work, bounds[:-1], bounds[1:]):
-            pass
+    each(work, _lane_aligned(changes, len(start)))
     return depth, crossing
 
 
 def lanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
     """A lane (n,) for each span, 0 for nearly all, so that the spans of one track and lane nest."""
     lane = np.zeros(len(start), np.uint8)
-    rest = np.arange(len(start))
+    crossing = nest(start, end, track)[1]
+    rest = np.arange(len(start)) if crossing.any() else np.zeros(0, np.int64)
     for number in range(1, _LANES + 1):
-        moved = []
-        while len(rest):
-            crossing = nest(start[rest], end[rest], track[rest])[1]
-            if not crossing.any():
-                break
+        moved = [np.zeros(0, np.int64)]
+        while crossing.any():
             moved.append(rest[crossing])
             rest = rest[~crossing]
-        if not moved:
-            break
+            crossing = nest(start[rest], end[rest], track[rest])[1]
         rest = np.sort(np.concatenate(moved))
+        if not len(rest):
+            break
         lane[rest] = number
+        crossing = nest(start[rest], end[rest], track[rest])[1]
     return lane
 
 
-def _bounds(track: npt.NDArray[np.int32]) -> list[int]:
-    """Cuts of the column at changes of track, about _CHUNK apart."""
-    if not len(track):
-        return [0]
+def _lane_aligned(changes: Int64, total: int) -> list[slice]:
+    """Slices of the column, about CHUNK long, that end where a track does."""
     cuts = [0]
-    changes = np.flatnonzero(np.diff(track)) + 1
-    while cuts[-1] + _CHUNK < len(track):
-        next_change = int(np.searchsorted(changes, cuts[-1] + _CHUNK))
-        if next_change == len(changes):
+    while cuts[-1] + CHUNK < total:
+        following = int(np.searchsorted(changes, cuts[-1] + CHUNK))
+        if following == len(changes):
             break
-        cuts.append(int(changes[next_change]))
-    return [*cuts, len(track)]
+        cuts.append(int(changes[following]))
+    return [slice(a, b) for a, b in zip(cuts, [*cuts[1:], total], strict=True) if a < b]
 
 
-def _nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.uint8], Bools]:
+def _nest(start: Int64, end: Int64, counts: Int64) -> tuple[npt.NDArray[np.uint8], Bools]:
+    """As nest(), of tracks that stand one after another with `counts` spans each."""
     zero = end <= start
+    rank = np.repeat(np.arange(len(counts)), counts)
     order = None
-    if (zero[:-1] & ~zero[1:] & (end[1:] == end[:-1]) & (track[1:] == track[:-1])).any():
-        order = np.lexsort((zero, end, track))  # a span of no length after those that end with it
-        start, end, track, zero = start[order], end[order], track[order], zero[order]
-    key = _lifted(start, end, track) * 2 + zero
+    if zero.any():
+        if (zero[:-1] & ~zero[1:] & (end[1:] == end[:-1]) & (rank[1:] == rank[:-1])).any():
+            order = np.lexsort((zero, end, rank))  # a span of no length after those that end with it
+            start, end, zero = start[order], end[order], zero[order]
+    else:
+        zero = zero[:0]
+    # Every track is lifted above all tracks before it, so that no later one seems to hold its spans.
+    key = rank * (2 * (int(end.max()) - int(start.min()) + 1)) + 2 * start
+    if len(zero):
+        key += zero
     level, crossing = np.full(len(start), MOST_LEVELS, np.uint8), np.zeros(len(start), bool)
-    index = np.arange(len(start))
+    index: Int64 | slice = slice(None)
     for depth in range(MOST_LEVELS):
-        if not len(index):
-            break
         later = np.minimum.accumulate(key[::-1])[::-1]
-        root = np.ones(len(index), bool)
-        root[:-1] = later[1:] > (key[:-1] & -2)
-        roots = index[root]
+        root = np.ones(len(key), bool)
+        np.greater(later[1:], key[:-1] & -2 if len(zero) else key[:-1], out=root[:-1])
+        roots = np.flatnonzero(root) if isinstance(index, slice) else index[root]
         level[roots] = depth
-        crosses = (start[roots][1:] < end[roots][:-1]) & (track[roots][1:] == track[roots][:-1])
-        crossing[roots[1:][crosses]] = True
-        index, key = index[~root], key[~root]
+        crosses = start[roots[1:]] < end[roots[:-1]]
+        if crosses.any():
+            crosses &= rank[roots[1:]] == rank[roots[:-1]]
+            crossing[roots[1:][crosses]] = True
+        rest = np.flatnonzero(~root)
+        if not len(rest):
+            break
+        index = rest if isinstance(index, slice) else index[rest]
+        key = key[rest]
     if order is None:
         return level, crossing
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     return level[back], crossing[back]
-
-
-def _lifted(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
-    """Starts moved so that every track begins after all tracks before it ended."""
-    first = np.flatnonzero(np.diff(track, prepend=-1))
-    low = np.minimum.reduceat(start, first)
-    width = np.maximum.reduceat(end, first) - low + 1
-    lift = np.cumsum(width) - width - low
-    return np.asarray(start + np.repeat(lift, np.diff(first, append=len(start))))

@@ -85,6 +85,11 @@ class Trace:
         return f"<kscope.Trace: {len(self):,} records, {len(self.warps):,} warps, {len(self.launches):,} launches, {len(self.problems)} problems>"
 
     @property
+    def filtered(self) -> bool:
+        """Whether records of the recording were left out by filter() or take()."""
+        return self._whole is not None
+
+    @property
     def kernel(self) -> Int64:
         """Index into `kernels`."""
         return np.asarray(self.warps.kernel[self.track])

@@ -51,9 +51,16 @@ class Warps:
         return len(self.device)
 
     def label(self, row: int) -> str:
-        """What the lane is called: ``block 3 warp 0``, with y and z and the lane where they matter."""
-        x, y, z = self.block_xyz[row].tolist()
-        _, height, depth = self.grid[row].tolist()
-        block = f"{x},{y},{z}" if depth > 1 else f"{x},{y}" if height > 1 else f"{x}"
-        lane = f" lane {self.lane[row]}" if self.lane[row] else ""
-        return f"block {block} warp {self.warp[row]}{lane}"
+        """What a lane is called: ``block 3 warp 0``, with y and z and the lane where they matter."""
+        return self.labels(np.array([row]))[0]
+
+    def labels(self, rows: Int64) -> list[str]:
+        """label() of many rows."""
+        height, depth = self.grid[rows, 1].tolist(), self.grid[rows, 2].tolist()
+        columns = (*(self.block_xyz[rows, axis].tolist() for axis in range(3)), height, depth)
+        blocks = [
+            f"{x}" if ny == nz == 1 else f"{x},{y}" if nz == 1 else f"{x},{y},{z}"
+            for x, y, z, ny, nz in zip(*columns, strict=True)
+        ]
+        places = zip(blocks, self.warp[rows].tolist(), self.lane[rows].tolist(), strict=True)
+        return [f"block {block} warp {warp} lane {lane}" if lane else f"block {block} warp {warp}" for block, warp, lane in places]

@@ -119,7 +119,7 @@ def _lifetimes(trace: Trace) -> npt.NDArray[np.float64]:
     if len(trace):
         np.maximum.at(last, trace.track, trace.start_ns + np.nan_to_num(trace.dur_ns))
     life = np.where(warps.finished, warps.end_ns, last) - warps.start_ns
-    if trace._whole is not None:  # a filtered trace speaks of the lanes that it still has
+    if trace.filtered:  # a filtered trace speaks of the lanes that it still has
         life *= np.bincount(trace.track, minlength=len(warps)) > 0
     return np.bincount(warps.kernel, weights=life, minlength=len(trace.kernels))
 

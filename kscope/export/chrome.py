@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from ..layout import Kind
-from .pftracks import launch_name, track_name
+from .pftracks import drawn_tracks, launch_name, track_names
 from .timeline import LIFETIME, UNFINISHED, Timeline
 
 Event = dict[str, Any]
@@ -65,33 +65,27 @@ def _meta(name: str, args: Event, *, pid: int, tid: int) -> Event:
 
 def _names(timeline: Timeline, first_tid: int) -> Iterator[list[Event]]:
     warps = timeline.trace.warps
-    drawn = np.zeros(len(timeline.tracks), bool)
-    drawn[timeline.track] = True
-    drawn[timeline.alive] = True
-    index = np.flatnonzero(drawn)
-    rows = np.array([timeline.tracks[number].row for number in index.tolist()], np.int64)
+    index, rows = drawn_tracks(timeline)
     launches = np.unique(warps.launch[rows]).tolist()
     yield [
         _meta("process_name", {"name": launch_name(timeline, one)}, pid=_FIRST_PID + one, tid=first_tid) for one in launches
     ]
-    order = np.lexsort((warps.warp[rows], warps.block[rows], warps.sm[rows], warps.launch[rows]))
-    for a in range(0, len(order), _CHUNK):
-        events: list[Event] = []
-        for rank, at in enumerate(order[a : a + _CHUNK].tolist(), a):
-            row, number = int(rows[at]), int(index[at])
-            place = {"pid": _FIRST_PID + int(warps.launch[row]), "tid": first_tid + number}
-            name = f"SM {warps.sm[row]} {track_name(timeline, number)}"
-            events.append(_meta("thread_name", {"name": name}, **place))
-            events.append(_meta("thread_sort_index", {"sort_index": rank}, **place))
-        yield events
+    columns = (index.tolist(), warps.launch[rows].tolist(), warps.sm[rows].tolist(), track_names(timeline, index))
+    for rank, (track, launch, sm, name) in enumerate(zip(*columns, strict=True)):
+        place = {"pid": _FIRST_PID + launch, "tid": first_tid + track}
+        yield [
+            _meta("thread_name", {"name": f"SM {sm} {name}"}, **place),
+            _meta("thread_sort_index", {"sort_index": rank}, **place),
+        ]
 
 
 def _lifetimes(timeline: Timeline, first_tid: int) -> Iterator[list[Event]]:
-    warps = timeline.trace.warps
+    warps, count = timeline.trace.warps, len(timeline.trace)
     for a in range(0, len(timeline.alive), _CHUNK):
         part = slice(a, a + _CHUNK)
         rows = timeline.alive[part]
-        columns = (rows, warps.launch[rows], timeline.alive_begin[part], timeline.alive_end[part], warps.finished[rows])
+        items = slice(count + a, count + a + _CHUNK)
+        columns = (rows, warps.launch[rows], timeline.begin[items], timeline.end[items], warps.finished[rows])
         yield [
             {
                 "ph": "X", "name": LIFETIME if done else UNFINISHED, "cat": "warp", "pid": _FIRST_PID + launch,
@@ -106,7 +100,7 @@ def _records(timeline: Timeline, first_tid: int) -> Iterator[list[Event]]:
     trace = timeline.trace
     names = [region.name for region in trace.regions]
     for a in range(0, len(trace), _CHUNK):
-        part = slice(a, a + _CHUNK)
+        part = slice(a, min(a + _CHUNK, len(trace)))
         track = trace.track[part]
         begin = timeline.begin[part]
         columns = (

@@ -6,11 +6,14 @@ last one counts. What lives here: the bytes of an event. What does not: which ev
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from .pftracks import SEQUENCE, VALUE_NAME, Names, varint
+from .pftracks import FIRST_TRACK, SEQUENCE, VALUE_NAME, Names, varint
 
+Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 U32 = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
 
@@ -27,25 +30,56 @@ def advance(delta: int) -> bytes:
     return b"\x0a" + varint(len(body)) + body
 
 
-def plain_rows(delta: U32, end: npt.NDArray[np.bool_], name: U32, track: U32) -> Bytes:
-    """Begins and ends of spans: delta < 2^28 ns, name < 2^14, track < 2^21. (m, 20) bytes."""
-    rows = np.empty((len(delta), _PLAIN_BYTES), np.uint8)
-    words = rows.view("<u4")
+class Look:
+    """What each item looks like: tables that rows() indexes.
+
+    name, track: (n + w,) indices into the tables of names and tracks. kinds, values: see Names.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self.name, self.track, self.kinds, self.values = names.name, names.track, names.kinds, names.values
+        self.small = len(names.text) < 1 << 14 and names.tracks < 1 << 21
+        self.name_ids = np.arange(len(names.text), dtype=np.uint32) + np.uint32(1)
+        self.track_ids = np.arange(names.tracks, dtype=np.uint32) + np.uint32(FIRST_TRACK)
+        begin = np.uint32(BEGIN | 0x50 << 8)
+        self.begins = begin | _padded(self.name_ids, 2) << np.uint32(16)
+        self.tracks = np.uint32(0x58) | _padded(self.track_ids, 3) << np.uint32(8)
+
+
+def rows(look: Look, delta: Unsigned, end: npt.NDArray[np.bool_], items: npt.NDArray[np.int32]) -> Bytes:
+    """Events of items (m,) as rows of bytes: `delta` ns after the one before, begins or ends."""
+    name, track = look.name.take(items), look.track.take(items)
+    kind = None if look.kinds is None else look.kinds[items]
+    if look.small and int(delta.max()) < 1 << 28 and (kind is None or not kind.any()):
+        return _plain(delta.astype(np.uint32, copy=False), end, look.begins.take(name), look.tracks.take(track))
+    if kind is None:
+        kind = np.zeros(len(items), np.uint8)
+    value = np.zeros(len(items))
+    if look.values is not None:
+        special = kind != Names.PLAIN
+        value[special] = look.values[items[special]]
+    return _wide(delta.astype(np.uint64), end, look.name_ids[name], look.track_ids[track], kind, value)
+
+
+def _plain(delta: U32, end: npt.NDArray[np.bool_], begins: U32, tracks: U32) -> Bytes:
+    """Begins and ends of spans with small deltas, names and tracks:
+
+    0a LEN  40 t t t t  50 01  5a LEN  48 type+name (4)  58 u u u
+    """
+    out = np.empty((len(delta), _PLAIN_BYTES), np.uint8)
+    words = out.view("<u4")
     packet = _PLAIN_BYTES - 2
-    event = packet - 9
     time = _padded(delta, 4)
-    words[:, 0] = np.uint32(0x0A | packet << 8 | 0x40 << 16) | time << np.uint32(24)
+    words[:, 0] = time << np.uint32(24) | np.uint32(0x0A | packet << 8 | 0x40 << 16)
     words[:, 1] = time >> np.uint32(8) | np.uint32(0x50 << 24)
+    words[:, 2] = np.uint32(SEQUENCE | 0x5A << 8 | (packet - 9) << 16 | 0x48 << 24)
     # type, then the name; an end has no name: its type takes the four bytes
-    named = np.uint32(BEGIN | 0x50 << 8) | _padded(name, 2) << np.uint32(16)
-    kind = np.where(end, np.uint32(0x00808080 | END), named)
-    words[:, 2] = np.uint32(SEQUENCE | 0x5A << 8 | event << 16 | 0x48 << 24)
-    words[:, 3] = kind
-    words[:, 4] = np.uint32(0x58) | _padded(track, 3) << np.uint32(8)
-    return rows
+    words[:, 3] = np.where(end, np.uint32(0x00808080 | END), begins)
+    words[:, 4] = tracks
+    return out
 
 
-def wide_rows(
+def _wide(
     delta: npt.NDArray[np.uint64],
     end: npt.NDArray[np.bool_],
     name: U32,
@@ -58,28 +92,28 @@ def wide_rows(
         0a LEN  40 t*9  50 01  5a LEN  48 T  50 n*4 | 48 T 48 T0  58 u*5  value (15)
     """
     width = 2 + 10 + 2 + 2 + 2 + 5 + 6 + _TAIL
-    rows = np.empty((len(delta), width), np.uint8)
-    rows[:, 0:3] = (0x0A, width - 2, 0x40)
-    _put(rows[:, 3:12], delta)
-    rows[:, 12:16] = (0x50, SEQUENCE, 0x5A, width - 16)
+    out = np.empty((len(delta), width), np.uint8)
+    out[:, 0:3] = (0x0A, width - 2, 0x40)
+    _put(out[:, 3:12], delta)
+    out[:, 12:16] = (0x50, SEQUENCE, 0x5A, width - 16)
     sort = np.where(end, END, BEGIN).astype(np.uint8)
     sort[(kind == Names.POINT) | (kind == Names.POINT_VALUE)] = INSTANT
     counter = kind == Names.COUNTER
     sort[counter] = COUNTER
-    rows[:, 16], rows[:, 17] = 0x48, sort
-    rows[:, 18] = 0x50
-    _put(rows[:, 19:23], name)
+    out[:, 16], out[:, 17] = 0x48, sort
+    out[:, 18] = 0x50
+    _put(out[:, 19:23], name)
     nameless = end | counter
-    rows[nameless, 18:23] = _filler(sort[nameless], 5)
-    rows[:, 23] = 0x58
-    _put(rows[:, 24:29], track)
-    tail = rows[:, 29:]
+    out[nameless, 18:23] = _filler(sort[nameless], 5)
+    out[:, 23] = 0x58
+    _put(out[:, 24:29], track)
+    tail = out[:, 29:]
     tail[...] = _filler(sort, _TAIL)
     valued = ((kind == Names.SPAN_VALUE) & ~end) | (kind == Names.POINT_VALUE)
     tail[valued] = _annotation(value[valued])
     tail[counter, :10] = _double(b"\xe1\x02", value[counter])  # double_counter_value
     tail[counter, 10:] = _filler(sort[counter], 5)
-    return rows
+    return out
 
 
 def _padded(values: U32, width: int) -> U32:

@@ -20,7 +20,7 @@ SEQUENCE = 1
 VALUE_NAME = 1
 """Interned name of the annotation that carries a record's value."""
 
-_FIRST_TRACK = 16
+FIRST_TRACK = 16
 _PROBLEMS_TRACK = 8
 _EXPLICIT, _NO_MERGE = 3, 2
 _TYPE_INSTANT = 3
@@ -28,6 +28,12 @@ _TYPE_INSTANT = 3
 
 def varint(value: int) -> bytes:
     """A protobuf varint of a number from 0 to 2^64 - 1."""
+    if value < 1 << 7:
+        return bytes((value,))
+    if value < 1 << 14:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -52,37 +58,36 @@ def packet(body: bytes) -> bytes:
     return block(1, body)
 
 
-class Names:
-    """Interned names and tracks of every event.
+_UNMERGED = number(15, _NO_MERGE)
+_OF_SEQUENCE = number(10, SEQUENCE) + varint(60 << 3 | 2)
 
-    of_records, of_lifetimes: uint32 name ids. track_of_records, track_of_lifetimes: uint32 uuids.
-    kinds: (n + w,) uint8 codes, PLAIN for spans without a value, or None where all are. values: (n,)
-    float64 or None.
+
+class Names:
+    """Interned names, and the tracks of every item of a timeline.
+
+    text: the names, by index. name: (n + w,) index into text. track: (n + w,) index of a track: those of
+    the timeline, then one per counter of a lane. tracks: how many. kinds: (n + w,) uint8 codes, PLAIN for
+    spans without a value, or None where all are. values: (n,) float64 or None.
     """
 
     PLAIN, SPAN_VALUE, POINT, POINT_VALUE, COUNTER = range(5)
 
     def __init__(self, timeline: Timeline) -> None:
         trace = timeline.trace
-        regions = trace.regions
-        self.text = [region.name for region in regions]
-        unknown = np.arange(len(regions)) + len(regions)
-        self.text += [f"{region.name} (duration unknown)" for region in regions]
-        self.text += [LIFETIME, UNFINISHED]
-        of_region = np.arange(len(regions), dtype=np.uint32) + 1
-        self.of_records = of_region[trace.region]
-        finished = trace.warps.finished[timeline.alive]
-        self.of_lifetimes = np.where(finished, len(self.text) - 1, len(self.text)).astype(np.uint32)
-        self.track_of_records = timeline.track.astype(np.uint32) + np.uint32(_FIRST_TRACK)
-        self.track_of_lifetimes = (timeline.alive + _FIRST_TRACK).astype(np.uint32)
+        names = [region.name for region in trace.regions]
+        self.text = [LIFETIME, UNFINISHED, *names, *(f"{name} (duration unknown)" for name in names)]
+        self.name = np.empty(len(timeline.begin), np.uint16 if len(self.text) < 1 << 16 else np.uint32)
+        np.add(trace.region, 2, out=self.name[: len(trace)], casting="unsafe")
+        self.name[len(trace) :] = ~trace.warps.finished[timeline.alive]
+        self.track = timeline.track
         self.counters: list[tuple[int, int]] = []
-        self.first_counter = _FIRST_TRACK + len(timeline.tracks)
+        self.tracks = len(timeline.tracks)
         self.kinds: npt.NDArray[np.uint8] | None = None
         self.values: npt.NDArray[np.float64] | None = None
-        if not timeline.span.all() or any(region.kind == Kind.SPAN_VALUE for region in regions):
-            self._special(timeline, unknown)
+        if not timeline.span.all() or any(region.kind == Kind.SPAN_VALUE for region in trace.regions):
+            self._special(timeline)
 
-    def _special(self, timeline: Timeline, unknown: npt.NDArray[np.int64]) -> None:
+    def _special(self, timeline: Timeline) -> None:
         """Records that are no plain spans: their codes, values, names and counter tracks."""
         trace = timeline.trace
         kind = trace.kind
@@ -94,16 +99,17 @@ class Names:
         lost = ~timeline.span & (kind <= Kind.SPAN_VALUE)
         code[lost & (kind == Kind.SPAN)] = self.POINT
         code[lost & (kind == Kind.SPAN_VALUE)] = self.POINT_VALUE
-        self.of_records[lost] = unknown[trace.region[lost]] + 1
+        self.name[: len(trace)][lost] += len(trace.regions)
         self.kinds = np.concatenate([code, np.zeros(len(timeline.alive), np.uint8)])
         self.values = trace.value
         counts = np.flatnonzero(code == self.COUNTER)
         if len(counts):
-            pairs, which = np.unique(
-                np.stack([timeline.track[counts], trace.region[counts].astype(np.int32)], axis=1), axis=0, return_inverse=True
-            )
-            self.counters = [(track, region) for track, region in pairs.tolist()]
-            self.track_of_records[counts] = which.astype(np.uint32) + np.uint32(self.first_counter)
+            pairs = np.stack([timeline.track[counts], trace.region[counts].astype(np.int32)], axis=1)
+            distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+            self.counters = [(track, region) for track, region in distinct.tolist()]
+            self.track = self.track.copy()
+            self.track[counts] = (len(timeline.tracks) + which.ravel()).astype(np.int32)
+            self.tracks += len(self.counters)
 
 
 def head(timeline: Timeline, names: Names) -> bytes:
@@ -130,44 +136,50 @@ def _problems(timeline: Timeline) -> list[bytes]:
 
 
 def _descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: bytes = b"") -> bytes:
-    body = number(1, uuid) + block(2, name) + extra
+    body = b"\x08" + varint(uuid) + block(2, name) + extra
     if parent is not None:
-        body += number(5, parent) + number(12, min(rank, (1 << 31) - 1)) + number(15, _NO_MERGE)
-    return packet(number(10, SEQUENCE) + block(60, body))
+        body += b"\x28" + varint(parent) + b"\x60" + varint(min(rank, (1 << 31) - 1)) + _UNMERGED
+    body = _OF_SEQUENCE + varint(len(body)) + body
+    return b"\x0a" + varint(len(body)) + body
 
 
 def _tree(timeline: Timeline, names: Names) -> list[bytes]:
     """Descriptors of the launches, SMs, lanes and counters that are drawn, parents first."""
     trace, warps = timeline.trace, timeline.trace.warps
-    drawn = np.zeros(len(timeline.tracks), bool)
-    drawn[timeline.track] = True
-    drawn[timeline.alive] = True
-    tracks = [(index, timeline.tracks[index]) for index in np.flatnonzero(drawn).tolist()]
-    uuid = names.first_counter + len(names.counters)
+    index, rows = drawn_tracks(timeline)
+    uuid = FIRST_TRACK + names.tracks
     found: list[bytes] = []
     parents: dict[tuple[int, int], int] = {}
     launches: dict[int, int] = {}
-    launch, sm, block_index, warp = (column.tolist() for column in (warps.launch, warps.sm, warps.block, warps.warp))
-    tracks.sort(key=lambda item: (launch[item[1].row], sm[item[1].row], block_index[item[1].row], warp[item[1].row]))
-    for rank, (index, track) in enumerate(tracks):
-        row = track.row
-        of = launch[row]
-        if of not in launches:
-            launches[of], uuid = uuid, uuid + 1
-            found.append(_launch(launches[of], of, launch_name(timeline, of)))
-        key = (of, sm[row])
-        if key not in parents:
-            parents[key], uuid = uuid, uuid + 1
-            extra = number(11, _EXPLICIT)
-            found.append(_descriptor(parents[key], launches[of], f"SM {sm[row]}", sm[row], extra))
-        name = track_name(timeline, index)
-        extra = number(11, _EXPLICIT) if names.counters else b""
-        found.append(_descriptor(_FIRST_TRACK + index, parents[key], name, rank, extra))
-    for index, (track_index, region) in enumerate(names.counters):
-        extra = block(8, b"")
-        parent = _FIRST_TRACK + track_index
-        found.append(_descriptor(names.first_counter + index, parent, trace.regions[region].name, index, extra))
+    ordered = number(11, _EXPLICIT)
+    columns = (index.tolist(), warps.launch[rows].tolist(), warps.sm[rows].tolist(), track_names(timeline, index))
+    for rank, (track, launch, sm, name) in enumerate(zip(*columns, strict=True)):
+        parent = parents.get((launch, sm))
+        if parent is None:
+            if launch not in launches:
+                launches[launch], uuid = uuid, uuid + 1
+                found.append(_launch(launches[launch], launch, launch_name(timeline, launch)))
+            parent = parents[launch, sm] = uuid
+            uuid += 1
+            found.append(_descriptor(parent, launches[launch], f"SM {sm}", sm, ordered))
+        found.append(_descriptor(FIRST_TRACK + track, parent, name, rank, ordered if names.counters else b""))
+    for rank, (track, region) in enumerate(names.counters):
+        place = FIRST_TRACK + len(timeline.tracks) + rank
+        found.append(_descriptor(place, FIRST_TRACK + track, trace.regions[region].name, rank, block(8, b"")))
     return found
+
+
+def drawn_tracks(timeline: Timeline) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(tracks, their rows of trace.warps) of the tracks that have items, by launch, SM, block and warp."""
+    warps = timeline.trace.warps
+    drawn = np.zeros(len(timeline.tracks), bool)
+    drawn[timeline.alive] = True
+    drawn[len(warps) :] = True
+    index = np.flatnonzero(drawn)
+    rows = np.array([track.row for track in timeline.tracks[len(warps) :]], np.int64)
+    rows = np.concatenate([index[index < len(warps)], rows])
+    order = np.lexsort((index, warps.lane[rows], warps.warp[rows], warps.block[rows], warps.sm[rows], warps.launch[rows]))
+    return index[order], rows[order]
 
 
 def _launch(uuid: int, index: int, name: str) -> bytes:
@@ -183,8 +195,12 @@ def launch_name(timeline: Timeline, launch: int) -> str:
     return f"{found.kernel} #{launch}{device}"
 
 
-def track_name(timeline: Timeline, index: int) -> str:
+def track_names(timeline: Timeline, index: npt.NDArray[np.int64]) -> list[str]:
     """``block 3 warp 0``; further tracks of a lane, for spans that cross, are numbered from 2."""
-    track = timeline.tracks[index]
-    more = f" ({track.number + 1})" if track.number else ""
-    return timeline.trace.warps.label(track.row) + more
+    warps = timeline.trace.warps
+    extra = {at: timeline.tracks[at] for at in index[index >= len(warps)].tolist()}
+    rows = [extra[at].row if at in extra else at for at in index.tolist()] if extra else index
+    labels = warps.labels(np.asarray(rows, np.int64))
+    if not extra:
+        return labels
+    return [f"{label} ({extra[at].number + 1})" if at in extra else label for label, at in zip(labels, index.tolist(), strict=True)]

@@ -1,0 +1,47 @@
+"""Work on slices of columns, on all cores: numpy releases the GIL.
+
+What lives here: the pool. What does not: any work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+CHUNK = 1 << 15
+"""Records whose columns and temporaries stay in a core's second-level cache."""
+
+
+def workers() -> int:
+    """Threads that are worth having here."""
+    return min(os.cpu_count() or 1, 8)
+
+
+def each(work: Callable[[Item], object], items: Iterable[Item]) -> None:
+    """Run the work on every item; raises what the first failing one raised."""
+    with ThreadPoolExecutor(workers()) as pool:
+        for _ in pool.map(work, items):
+            pass
+
+
+def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Results in order, made at most two per thread ahead of the reader, so that they do not pile up."""
+    jobs: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(workers()) as pool:
+        for item in items:
+            jobs.append(pool.submit(work, item))
+            if len(jobs) > 2 * workers():
+                yield jobs.popleft().result()
+        while jobs:
+            yield jobs.popleft().result()
+
+
+def chunks(total: int) -> list[slice]:
+    """Slices of CHUNK that cover a column."""
+    return [slice(a, min(a + CHUNK, total)) for a in range(0, total, CHUNK)]

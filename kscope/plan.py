@@ -116,7 +116,7 @@ class _Body:
     @staticmethod
     def of(function: cfg.Function, text: str, recording: Recording, files: dict[int, str]) -> _Body:
         graph = cfg.blocks(function, text)
-        paired = pairing.check(function.statements, graph)
+        paired = pairing.check(function.statements, graph, text)
         explicit = {m.name for m in function.marks if m.how == "call" and m.act in ("enter", "exit")}
         faults = {fault.name: fault for fault in reversed(paired.faults)}
         for fault in faults.values():

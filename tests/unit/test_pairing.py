@@ -1,0 +1,150 @@
+"""Pairing over every path, and where one condition guards several pieces."""
+
+from __future__ import annotations
+
+import pytest
+
+from kscope import cfg, pairing
+
+HEAD = ".visible .entry k(.param .u32 n)\n{\n.reg .pred %p<9>;\n"
+
+
+def faults(body: str) -> list[tuple[str, str]]:
+    text = HEAD + body + "\n}\n"
+    (function,) = cfg.functions(text)
+    found = pairing.check(function.statements, cfg.blocks(function, text), text)
+    return [(fault.name, fault.text.split()[0] + " " + fault.text.split()[1]) for fault in found.faults]
+
+
+def enter(name: str, how: str = "with") -> str:
+    return f"//kscope enter {name} - - {how}\n"
+
+
+def leave(name: str, how: str = "with") -> str:
+    return f"//kscope exit {name} - - {how}\n"
+
+
+GUARDED = {
+    "one condition twice": f"""
+        setp.eq.s32 %p1, %r1, 0;
+        @%p1 bra L1;
+        {enter("a")}
+        L1: fence.proxy.async;
+        @%p1 bra L2;
+        {leave("a")}
+        L2: ret;""",
+    "one condition, once negated": f"""
+        setp.eq.s32 %p1, %r1, 0;
+        @!%p1 bra L1;
+        bra E;
+        L1: bra M;
+        E: {enter("a")}
+        M: @%p1 bra X;
+        bra.uni D;
+        X: {leave("a")}
+        D: ret;""",
+    "an exit shared by two ways": f"""
+        setp.eq.s32 %p1, %r1, 0;
+        @%p1 bra L1;
+        {enter("a")}
+        L1: setp.ne.s32 %p2, %r2, 0;
+        or.pred %p3, %p1, %p2;
+        @%p3 bra L2;
+        bra.uni L3;
+        L2: @%p1 bra L4;
+        L3: {leave("a")}
+        L4: ret;""",
+    "an and": f"""
+        setp.eq.s32 %p1, %r1, 0;
+        @!%p1 bra L1;
+        {enter("a")}
+        L1: and.pred %p3, %p1, %p2;
+        @%p3 bra L2;
+        @!%p1 bra L4;
+        L2: {leave("a")}
+        L4: ret;""",
+    "a copy and its inverse": f"""
+        setp.eq.s32 %p1, %r1, 0;
+        @%p1 bra L1;
+        {enter("a")}
+        L1: not.pred %p2, %p1;
+        mov.pred %p3, %p2;
+        @!%p3 bra L2;
+        {leave("a")}
+        L2: ret;""",
+    "in a loop that sets it anew": f"""
+        T: setp.eq.s32 %p1, %r1, 0;
+        @%p1 bra L1;
+        {enter("a")}
+        L1: add.s32 %r1, %r1, 1;
+        @%p1 bra L2;
+        {leave("a")}
+        L2: setp.eq.s32 %p2, %r1, 9;
+        @%p2 bra T;
+        ret;""",
+    "a guarded return": f"""
+        setp.eq.s32 %p1, %r1, 0;
+        @%p1 bra L1;
+        {enter("a")}
+        L1: @%p1 ret;
+        {leave("a")}
+        ret;""",
+    "two names under two conditions": f"""
+        setp.eq.s32 %p1, %r1, 0;
+        setp.eq.s32 %p2, %r2, 0;
+        @%p1 bra L1;
+        {enter("a")}
+        L1: @%p2 bra L2;
+        {enter("b")}
+        L2: @%p2 bra L3;
+        {leave("b")}
+        L3: @%p1 bra L4;
+        {leave("a")}
+        L4: ret;""",
+}
+
+
+@pytest.mark.parametrize("case", GUARDED)
+def test_pieces_that_one_condition_guards_pair(case):
+    assert faults(GUARDED[case]) == []
+
+
+CHANGED = {
+    "set anew": "setp.eq.s32 %p1, %r2, 0;",
+    "set anew, as a second result": "setp.eq.s32 %p4|%p1, %r2, 0;",
+    "set under a condition": "@%p2 setp.eq.s32 %p1, %r2, 0;",
+    "perhaps set by a call": "call helper, ();",
+    "negated in place": "not.pred %p1, %p1;",
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_a_condition_that_changed_in_between_guards_nothing(case):
+    body = f"""
+        setp.eq.s32 %p1, %r1, 0;
+        @%p1 bra L1;
+        {enter("a")}
+        L1: {CHANGED[case]}
+        @%p1 bra L2;
+        {leave("a")}
+        L2: ret;"""
+    assert {name for name, _ in faults(body)} == {"a"}
+
+
+FAULTY = {
+    "another condition": ("@%p1 bra L1;\n", "L1: @%p2 bra L2;\n"),
+    "the opposite": ("@%p1 bra L1;\n", "L1: @!%p1 bra L2;\n"),
+    "none": ("@%p1 bra L1;\n", "L1:\n"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTY)
+def test_pieces_under_different_conditions_do_not_pair(case):
+    first, second = FAULTY[case]
+    body = f"{first}{enter('a')}{second}{leave('a')}L2: ret;"
+    assert {name for name, _ in faults(body)} == {"a"}
+
+
+def test_a_region_open_at_a_guarded_return_is_a_fault():
+    body = f"@%p1 bra L1;\n{enter('a')}L1: @!%p1 ret;\nL2: ret;"
+    assert ("a", "is still") in faults(body)

@@ -149,26 +149,32 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs) -> Ints:
     """
     start = slabs.at - pieces.first[slabs.piece]
     stop = start + slabs.units
-    before = np.concatenate([[0], stop[:-1]]) if len(stop) else stop
     opens = np.searchsorted(slabs.piece, np.arange(len(pieces.stripe) + 1))
-    firsts = opens[:-1][opens[:-1] < opens[1:]]
-    before[firsts] = 0
-    breaks = np.flatnonzero(~slabs.closed | (start != before))
+    low, high = opens[:-1], opens[1:]
+    before = np.concatenate([[0], stop])[:-1]
+    before[low[low < high]] = 0
+    breaks, gaps = np.flatnonzero(~slabs.closed | (start != before)), np.flatnonzero(start != before)
     bounds = np.searchsorted(breaks, opens)
+    # mostly the slabs stand one after the other from the tail on: free up to the first that is open
+    end = np.append(breaks, len(start))[bounds[:-1]]
+    ends = np.concatenate([[0], stop])
+    free = np.where(np.minimum(end, high) > low, ends[np.minimum(end, high)], 0)
+    reach = np.where(high > low, ends[high], 0)
+    stripe, head = pieces.stripe, (pieces.head - pieces.tail).astype(np.int64)
+    room = (state.limit[stripe] - pieces.tail).astype(np.int64)
+    plain = (np.diff(np.searchsorted(gaps, opens)) == 0) & ((reach >= head) | (head <= room))
+    mine = stripe[plain]
+    state.found[mine] += free[plain].astype(np.uint32)
+    known = np.where(reach >= head, reach, free)[plain]
+    proven = np.maximum(known, _since(state.proven[mine], pieces.tail[plain]))
+    state.proven[mine] = pieces.tail[plain] + proven.astype(np.uint32)
+    if plain.all():
+        return free
     sums = np.concatenate([[0], np.cumsum(slabs.units)])
-    return np.array(
-        [
-            _advance(
-                state,
-                pieces,
-                p,
-                _Run(start, stop, slabs.closed, sums, int(opens[p]), int(opens[p + 1])),
-                breaks[low:high],
-            )
-            for p, (low, high) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
-        ],
-        dtype=np.int64,
-    )
+    for p in np.flatnonzero(~plain).tolist():
+        run = _Run(start, stop, slabs.closed, sums, int(low[p]), int(high[p]))
+        free[p] = _advance(state, pieces, p, run, breaks[bounds[p] : bounds[p + 1]])
+    return free
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,8 @@ def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints) ->
     stripe, tail = int(pieces.stripe[p]), int(pieces.tail[p])
     head, skipped, whole = int(pieces.head[p]) - tail & MASK, int(pieces.skipped[p]), bool(pieces.whole[p])
     found, ring = int(state.found[stripe]), int(state.ring[stripe])
-    proven, clean = _since(int(state.proven[stripe]), tail), _since(int(state.clean[stripe]), tail)
+    since_tail = _since(np.array([state.proven[stripe], state.clean[stripe]]), pieces.tail[p : p + 1])
+    proven, clean = since_tail.tolist()
     # the sums agree: nothing is on its way below head
     if whole and tail + head - skipped - found - run.units(head) & MASK == 0:
         proven = head
@@ -221,7 +228,6 @@ def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints) ->
     return free
 
 
-def _since(position: int, tail: int) -> int:
+def _since(position: U32s, tail: U32s) -> Ints:
     """Units from tail up to a position, 0 where it lies below."""
-    distance = position - tail & MASK
-    return distance if distance < 1 << 31 else 0
+    return np.maximum((position - tail).view(np.int32), 0).astype(np.int64)

@@ -22,7 +22,7 @@ _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
 _MUCH = 8 << 20
 """Bytes: after a pass that freed as much, the next one follows at once."""
 _SHARE = 8
-_THREADS = max(1, min(8, (os.cpu_count() or 2) - 1))
+_THREADS = max(1, min(12, (os.cpu_count() or 2) - 2))
 
 
 class Drain:

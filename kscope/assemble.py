@@ -20,6 +20,7 @@ from .launches import Launches, block_index, number
 from .slabs import Slabs, find
 from .trace import Launch, Trace
 from .warps import Warps
+from .wording import counted
 
 Int64 = npt.NDArray[np.int64]
 _TYPE_CODES = {"i32": 0, "u32": 1, "f32": 2}
@@ -44,7 +45,7 @@ def assemble(capture: Capture) -> Trace:
         found.append(slabs)
         problems += _on(device, capture, wrong)
         if device.lost:
-            text = f"{device.lost:,} lanes found the pool full and did not record: raise pool="
+            text = f"{counted(device.lost, 'lane')} found the pool full and did not record: raise pool="
             problems += _on(device, capture, [Problem("lost", text, device.lost)])
     samples = [id_sample(device, slabs) for device, slabs in zip(capture.devices, found, strict=True)]
     table = IdTable(names, np.concatenate([*samples, np.zeros(0, np.uint32)]))
@@ -142,7 +143,8 @@ def _launches(
     launches: Launches, kernel_ids: npt.NDArray[np.uint64], kernels: tuple[str, ...], devices: tuple[DeviceCapture, ...]
 ) -> tuple[Launch, ...]:
     kernel = np.searchsorted(kernel_ids, launches.kernel).tolist()
-    rows = zip(kernel, launches.device.tolist(), launches.grid_id.tolist(), launches.replay.tolist(), launches.grid.tolist(), strict=True)
+    columns = (launches.device, launches.grid_id, launches.replay, launches.grid)
+    rows = zip(kernel, *(column.tolist() for column in columns), strict=True)
     return tuple(Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z)) for k, d, g, r, (x, y, z) in rows)
 
 
@@ -154,7 +156,8 @@ def _whole(launches: Launches, capture: Capture) -> list[Problem]:
     partial = int(np.count_nonzero((launches.missing_blocks > 0) | launches.uneven))
     if not partial:
         return []
-    text = f"{partial:,} launches are recorded in part ({launches.missing_blocks.sum():,} blocks are not there): armed or disarmed while they ran"
+    blocks = counted(int(launches.missing_blocks.sum()), "block")
+    text = f"{counted(partial, 'launch')} recorded in part ({blocks} missing): armed or disarmed while they ran"
     return [Problem("partial", text, partial)]
 
 
@@ -163,11 +166,11 @@ def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], kernel
     strange = [index for index, found in enumerate(regions) if not found.known]
     if len(strange) > 1:  # index 0 is the overflow; it is filled only where all other indices are taken
         count = int(np.isin(region, strange).sum())
-        text = f"{count:,} records have ids that no module of this capture names: they are shown as ?hash"
+        text = f"{counted(count, 'record')} with ids that no module of this capture names: shown as ?hash"
         problems.append(Problem("unknown", text, count))
     nameless = sum(name.startswith("kernel ") for name in kernels)
     if nameless:
-        text = f"{nameless:,} kernels have no metadata in this capture: they are shown by number"
+        text = f"{counted(nameless, 'kernel')} without metadata in this capture: shown by number"
         problems.append(Problem("nameless", text, nameless))
     return problems
 

@@ -18,7 +18,6 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,6 +30,7 @@ from . import meta
 from .capture import Capture, ClockSync, DeviceCapture
 from .errors import FormatError, UsageError
 from .layout import UNIT
+from .parallel import ahead
 
 VERSION = 1
 MAGIC = b"kscope capture "
@@ -135,8 +135,7 @@ def _packed(lines: _Lines) -> Iterator[tuple[bytes, bool]]:
         data = zlib.compress(np.ascontiguousarray(chunk.T).tobytes(), _LEVEL)
         return (data, True) if len(data) < chunk.nbytes else (chunk.tobytes(), False)
 
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        yield from pool.map(pack, range(0, len(lines), CHUNK))
+    yield from ahead(pack, range(0, len(lines), CHUNK))
 
 
 def _read(file: BinaryIO, size: int, max_bytes: int | None) -> Capture:
@@ -155,7 +154,8 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None) -> Capture:
     stored = sum(chunk.stored for plan in plans for chunk in plan)
     if stored != size - start - length:
         state = "cut short" if stored > size - start - length else "longer than its head says"
-        raise FormatError(f"{state} ({size:,} bytes, expected {start + length + stored:,}): copy it again, or record again")
+        expected = f"{size:,} bytes, expected {start + length + stored:,}"
+        raise FormatError(f"{state} ({expected}): copy it again, or record again")
     bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * UNIT
     allowed = max(FREE_BYTES, MOST_RATIO * size) if max_bytes is None else max_bytes
     if bytes_needed > allowed:
@@ -181,7 +181,7 @@ def _check_first_line(found: bytes) -> None:
         raise FormatError(f"a capture of version {version}; this kscope reads version {VERSION}: update kscope")
     if FIRST_LINE.startswith(found):
         raise FormatError("cut short or empty: copy it again, or record again")
-    raise FormatError(f"not a kscope capture (it begins with {found[:8]!r}); record one with kscope.profile('run.kscope')")
+    raise FormatError(f"not a kscope capture (begins with {found[:8]!r}); record one with kscope.profile('run.kscope')")
 
 
 def _chunks(device: dict[str, Any]) -> list[_Chunk]:
@@ -215,13 +215,14 @@ def _lines(file: BinaryIO, chunks: list[_Chunk]) -> _Lines:
         else:
             into[...] = np.frombuffer(data, "<u4").reshape(-1, 16)
 
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        at, jobs = 0, []
+    def stored() -> Iterator[tuple[int, _Chunk, bytes]]:
+        at = 0
         for chunk in chunks:
-            jobs.append(pool.submit(unpack, at, chunk, file.read(chunk.stored)))
+            yield at, chunk, file.read(chunk.stored)
             at += chunk.lines
-        for job in jobs:
-            job.result()
+
+    for _ in ahead(lambda item: unpack(*item), stored()):
+        pass
     return lines
 
 

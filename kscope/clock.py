@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from .capture import DeviceCapture, Problem
 from .slabs import Slabs
+from .wording import counted
 
 Float = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
@@ -75,7 +76,10 @@ def fit(slabs: Slabs, launch: Int64, device: DeviceCapture, origin: int) -> Axis
     """The axis of one device's slabs (s,) in launches `launch` (s,). Never raises on data."""
     tick = device.tick_ns or _tick_seen(slabs)
     with np.errstate(all="ignore"):
-        return _fit(slabs, launch, tick, origin) if len(slabs) else Axis(*(np.zeros(0),) * 3, origin, tick, True)
+        if not len(slabs):
+            nothing = np.zeros(0)
+            return Axis(nothing, nothing, nothing, origin, tick, True)
+        return _fit(slabs, launch, tick, origin)
 
 
 def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
@@ -109,18 +113,20 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
         changed = (misfit > tick) | (bounds.least > bounds.most)[launch]
         if changed.any():
             launches = len(np.unique(launch[changed]))
-            text = f"the SM clock changed within {launches:,} launches: their times may be off by {misfit.max():,.0f} ns"
+            text = (
+                f"the SM clock changed within {counted(launches, 'launch')}: times may be off by {misfit.max():,.0f} ns"
+            )
             problems.append(Problem("clock", text, launches))
     loose = float(np.max((bounds.most - bounds.least) / np.maximum(bounds.middle, 1e-9)))
     if loose > 0.1 and not slabs.globaltimer.all():
-        text = "the launches are too short against the timer's tick to tell the SM clock's rate: times in ns are a guess, cycles are exact"
-        problems.append(Problem("clock", text))
+        text = "launches are too short to tell the SM clock's rate from the timer: ns are a guess, cycles are exact"
+        problems.append(Problem("rate", text))
     start = offset + (clock - reference[sm]) * rate
     timer = slabs.globaltimer
     start = np.where(timer, (header["start_time"].astype(np.int64) - origin).astype(np.float64), start)
     rate, error = np.where(timer, 1.0, rate), np.where(timer, tick / 2, error)
-    finite = (np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0) for column in (start, rate, error))
-    return Axis(*finite, origin, tick, shared, tuple(problems))
+    start, rate, error = (np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0) for column in (start, rate, error))
+    return Axis(start, rate, error, origin, tick, shared, tuple(problems))
 
 
 def _anchors(slabs: Slabs, reference: Int64, origin: int) -> _Anchors:
@@ -153,7 +159,7 @@ def _rates(anchors: _Anchors, group: Int64, launch: Int64, tick: int) -> _Rates:
 def _settle(bounds: _Rates, usual: float | None) -> Float:
     """A rate within each pair of bounds: their middle where they are close, else the usual rate."""
     close = bounds.most - bounds.least < _WIDE * bounds.middle
-    guess = np.sqrt(bounds.least * np.maximum(bounds.most, bounds.least)) if usual is None else np.full(len(close), usual)
+    guess = np.sqrt(bounds.least * bounds.most) if usual is None else np.full(len(close), usual)
     within = np.clip(guess, np.minimum(bounds.least, bounds.most), np.maximum(bounds.least, bounds.most))
     return np.where(close, bounds.middle, within)
 

@@ -13,9 +13,7 @@ Three kinds of chunk, in this order of output:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,14 +22,14 @@ import numpy.typing as npt
 
 from .capture import DeviceCapture, Problem
 from .ids import MISSING, IdTable
-from .layout import HEADER_UNITS, RECORDS_PER_UNIT, Kind
+from .layout import HEADER_UNITS, RECORDS_PER_UNIT
+from .parallel import CHUNK, each
 from .slabs import Slabs, Words
 from .unwrap import UNKNOWN, Int64, ring_start, unwrap
+from .wording import counted
 
 __all__ = ["UNKNOWN", "Records", "decode_slabs", "id_sample"]
 
-CHUNK = 1 << 15
-"""Records of a chunk: their 512 KiB and the temporaries stay in a core's second-level cache."""
 _LEAST_RUN = 16
 _COUNT_TURNS = 1 << 28
 _LEAST_TICKS = 7
@@ -71,8 +69,9 @@ class _Plan:
     problems: list[Problem] = field(default_factory=list)
 
     def take(self, order: Int64) -> _Plan:
-        parts = (self.rows, self.capacity, self.kept, self.turn, self.written)
-        return _Plan(self.slabs.take(order), *(part[order] for part in parts), self.problems)
+        rows, capacity, kept = self.rows[order], self.capacity[order], self.kept[order]
+        slabs, turn, written = self.slabs.take(order), self.turn[order], self.written[order]
+        return _Plan(slabs, rows, capacity, kept, turn, written, self.problems)
 
 
 def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
@@ -80,7 +79,7 @@ def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
     step = max(1, len(slabs) // 64)
     base = (slabs.line[::step] + HEADER_UNITS) * RECORDS_PER_UNIT
     rows = (base[:, None] + np.arange(256) % (1 << slabs.log2[::step])[:, None]).ravel()
-    return _rows_of(device.lines)[rows, 1]
+    return np.asarray(_rows_of(device.lines)[rows, 1])
 
 
 def decode_slabs(device: DeviceCapture, slabs: Slabs, table: IdTable) -> Records:
@@ -96,9 +95,7 @@ def decode_slabs(device: DeviceCapture, slabs: Slabs, table: IdTable) -> Records
     total = int(ends[-1]) if len(ends) else 0
     loop = _Loop(rows, plan, ends - plan.kept, table, total)
     jobs = loop.views(runs.lengths) + loop.gathers(len(runs.members), int(np.count_nonzero(short))) + loop.longs()
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-        for _ in pool.map(lambda job: job(), jobs):
-            pass
+    each(lambda job: job(), jobs)
     return loop.finish(plan)
 
 
@@ -130,23 +127,27 @@ def _tell_dropped(plan: _Plan, open_full: int) -> None:
     slabs, more = plan.slabs, np.maximum(plan.written - plan.kept, 0)
     overwritten, refused = int(more[~slabs.stop].sum()), int(more[slabs.stop].sum())
     say = plan.problems.append
+    enough = f"records={int(plan.written.max(initial=1))}"
     if overwritten:
-        text = f"{overwritten:,} records were overwritten by newer ones (the largest slab wrote {plan.written.max():,}): "
-        say(Problem("overwritten", text + "raise records= to keep all", overwritten))
+        text = f"{counted(overwritten, 'record')} overwritten by newer ones: to keep all, {enough}"
+        say(Problem("overwritten", text, overwritten))
     if refused:
-        text = f"{refused:,} records came after their slab was full and were not kept (fill='stop'): "
-        say(Problem("refused", text + "raise records= to keep all", refused))
+        text = f"{counted(refused, 'record')} came after their slab was full: to keep all, {enough}"
+        say(Problem("refused", text, refused))
     unfinished = int(np.count_nonzero(~slabs.finished))
     if unfinished:
-        text = f"{unfinished:,} warps did not finish: running, hanging or killed when the data was read"
+        text = f"{counted(unfinished, 'warp')} did not finish: running, hanging or killed when the data was read"
         say(Problem("unfinished", text, unfinished))
     if open_full:
-        text = f"{open_full:,} unfinished warps filled their slab: how many records were dropped is not known"
+        text = f"{counted(open_full, 'unfinished warp')} filled the slab: how many records were dropped is not known"
         say(Problem("count", text, open_full))
     ticks = slabs.last_tick - slabs.first_tick
     turned = slabs.finished & ((ticks < 0) | (ticks >= _COUNT_TURNS * _LEAST_TICKS)) & (plan.kept == plan.capacity)
     if turned.any():
-        text = f"{turned.sum():,} warps ran so long that their count of records may have turned over (2^28): dropped records are at least those told"
+        warps = counted(int(turned.sum()), "warp")
+        text = (
+            f"{warps} ran so long that the count of records may have turned over (2^28): more may be dropped than told"
+        )
         say(Problem("count", text, int(turned.sum())))
 
 
@@ -270,26 +271,22 @@ class _Loop:
 
     def finish(self, plan: _Plan) -> Records:
         problems, counts = plan.problems, plan.kept
-        columns = (self.start, self.duration, self.region, self.value)
         garbled, wrapped = sum(self._garbled), sum(self._wrapped)
         if garbled:
-            text = f"{garbled:,} records have clocks outside of their warp's life: their durations are not shown"
+            text = f"{counted(garbled, 'record')} with clocks outside of the warp's life: durations are not shown"
             problems.append(Problem("garbled", text, garbled))
         if wrapped:
-            text = f"{wrapped:,} records may have lasted 2^32 ticks longer than their words say: their durations are not shown"
+            text = f"{counted(wrapped, 'record')} may have lasted 2^32 ticks more than they say: durations not shown"
             problems.append(Problem("wrap", text, wrapped))
         gone = self.region == MISSING
         missing = int(np.count_nonzero(gone))
         if missing:
-            text = f"{missing:,} records were counted by the device and are not in the data"
+            text = f"{counted(missing, 'record')} that the device counted are not in the data"
             problems.append(Problem("missing", text, missing))
             slab = np.repeat(np.arange(len(counts)), counts)
             counts = counts - np.bincount(slab[gone], minlength=len(counts))
-            columns = tuple(column[~gone] for column in columns)  # type: ignore[assignment]  # the same four
-        start, duration, region, value = columns
-        return Records(start, duration, region, value, plan.slabs, counts, plan.written, problems)
-
-
-def has_value(kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Whether records of these kinds carry the user's 32 bits."""
-    return np.asarray((kinds == Kind.SPAN_VALUE) | (kinds == Kind.INSTANT_VALUE) | (kinds == Kind.COUNTER))
+            kept = np.flatnonzero(~gone)
+            self.start, self.duration = self.start[kept], self.duration[kept]
+            self.region, self.value = self.region[kept], self.value[kept]
+        slabs, written = plan.slabs, plan.written
+        return Records(self.start, self.duration, self.region, self.value, slabs, counts, written, problems)

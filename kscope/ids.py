@@ -49,7 +49,9 @@ class Names:
                 found[name_hash(region.name)].setdefault(region.name, region.where)
         self._names = {key: (" | ".join(sorted(names)), next(iter(names.values()))) for key, names in found.items()}
         self.problems = tuple(
-            Problem("collision", f"the names {', '.join(sorted(names))} have one hash and cannot be told apart: rename one")
+            Problem(
+                "collision", f"the names {', '.join(sorted(names))} share one hash and are not told apart: rename one"
+            )
             for names in found.values()
             if len(names) > 1
         )
@@ -97,7 +99,7 @@ class IdTable:
     def _build(self, words: npt.NDArray[np.uint32]) -> None:
         """Find a multiplier that sends each word to a slot of its own; without one all take the slow path."""
         rng = np.random.default_rng(1)
-        for bits in range(max(4, int(len(words)).bit_length()), _MAX_BITS + 1):
+        for bits in range(max(4, len(words).bit_length()), _MAX_BITS + 1):
             shift = np.uint32(32 - bits)
             for multiplier in rng.integers(0, 1 << 32, _TRIES, dtype=np.uint32) | np.uint32(1):
                 slots = (words * multiplier) >> shift
@@ -122,7 +124,8 @@ class IdTable:
     def _resolve(self, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint16]:
         distinct, inverse = np.unique(words, return_inverse=True)
         with self._lock:
-            known = [MISSING if w == 0 else self._index[w] if w in self._index else self._add(w) for w in distinct.tolist()]
+            index = self._index
+            known = [MISSING if w == 0 else index[w] if w in index else self._add(w) for w in distinct.tolist()]
         return np.asarray(np.array(known, np.uint16)[inverse])
 
     def sorted_regions(self) -> tuple[tuple[Region, ...], npt.NDArray[np.uint16] | None]:

@@ -52,7 +52,8 @@ def number(slabs: Slabs, device: Int64) -> Launches:
     header = slabs.header
     _, _, kernel = _dense(header["kernel"])
     _, _, grid_id = _dense(header["grid_id"])
-    first, _, grid = _dense(device * (kernel.max(initial=0) + 1) * (grid_id.max(initial=0) + 1) + kernel * (grid_id.max(initial=0) + 1) + grid_id)
+    kernels, grids = int(kernel.max(initial=0)) + 1, int(grid_id.max(initial=0)) + 1
+    first, _, grid = _dense((device * kernels + kernel) * grids + grid_id)
     block = block_index(slabs)
     replay = _replays(slabs, grid, block)
     turns = int(replay.max(initial=0)) + 1
@@ -134,4 +135,4 @@ def _distinct_per_group(group: Int64, member: Int64, groups: int) -> Int64:
     order = np.lexsort((member, group))
     new = np.ones(len(order), bool)
     new[1:] = (np.diff(group[order]) != 0) | (np.diff(member[order]) != 0)
-    return np.bincount(group[order[new]], minlength=groups)
+    return np.bincount(group[order[new]], minlength=groups).astype(np.int64)

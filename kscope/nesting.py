@@ -32,7 +32,9 @@ def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.ND
     changes = np.flatnonzero(track[1:] != track[:-1]) + 1
 
     def work(part: slice) -> None:
-        inside = changes[np.searchsorted(changes, part.start, "right") : np.searchsorted(changes, part.stop)] - part.start
+        inside = (
+            changes[np.searchsorted(changes, part.start, "right") : np.searchsorted(changes, part.stop)] - part.start
+        )
         counts = np.diff(inside, prepend=0, append=part.stop - part.start)
         depth[part], crossing[part] = _nest(start[part], end[part], counts)
 

@@ -31,6 +31,7 @@ from .layout import (
     WARP_SHIFT,
     header_check,
 )
+from .wording import counted
 
 Int64 = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
@@ -74,12 +75,12 @@ class Slabs:
     @property
     def stop(self) -> npt.NDArray[np.bool_]:
         """Fill policy: the oldest records stay."""
-        return (self.header["place"] >> FLAG_SHIFT & FLAG_STOP) != 0
+        return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_STOP) != 0)
 
     @property
     def globaltimer(self) -> npt.NDArray[np.bool_]:
         """Records hold nanoseconds of %globaltimer instead of SM cycles."""
-        return (self.header["place"] >> FLAG_SHIFT & FLAG_GLOBALTIMER) != 0
+        return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_GLOBALTIMER) != 0)
 
     @property
     def block(self) -> Int64:
@@ -112,35 +113,32 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     log2 = (header["place"] >> LOG2_SHIFT & 31).astype(np.int64)
     size = HEADER_UNITS + (1 << log2) // RECORDS_PER_UNIT
     ours = header["magic"] >> 8 == HEADER_WORD >> 8
-    sane = (MIN_LOG2_RECORDS <= log2) & (log2 <= MAX_LOG2_RECORDS)
+    sane = (log2 >= MIN_LOG2_RECORDS) & (log2 <= MAX_LOG2_RECORDS)
     whole = ours & sane & (header_check(words) == header["check"])
     fits = at + size <= len(lines)
     good = _without_overlap(at, size, whole & fits)
     covered = _covered(at, at[good], size[good])
-    problems = []
+    problems: list[Problem] = []
     torn = ours & ~whole & ~covered
-    _tell(problems, "torn", torn, "slab header{s} whose check word is wrong: the claim was cut short, or the data is damaged")
+    _tell(problems, "torn", torn, "torn slab header", "the claim was cut short, or the data is damaged")
     cut = whole & ~fits & ~covered
-    _tell(problems, "cut", cut, "slab{s} that reach{es} past the end of the data: its records are lost")
+    _tell(problems, "cut", cut, "cut slab", "past the end of the data, records are lost")
     alien = ~ours & ~covered
     versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(header["magic"][alien] & 0xFFFF)[:4].tolist())
-    _tell(
-        problems, "version", alien,
-        f"slab header{{s}} of layout {versions}, which kscope of layout {MAJOR} cannot read: decode with the kscope that recorded",
-    )  # fmt: skip
+    why = f"layout {versions}, and this kscope reads layout {MAJOR}: decode with the kscope that recorded"
+    _tell(problems, "version", alien, "slab", why)
     foreign = good & (header["epoch"] != epoch)
-    _tell(problems, "foreign", foreign, "slab{s} claimed under another session: left out")
+    _tell(problems, "foreign", foreign, "slab", "claimed under another session, left out")
     chosen = np.flatnonzero(good & ~foreign)
     header = header[chosen]
     done = np.uint32(DONE_WORD) ^ header["count"] ^ header["end_clock"].astype(np.uint32)
     return Slabs(at[chosen], header, header["done"] == done), problems
 
 
-def _tell(problems: list[Problem], kind: str, where: npt.NDArray[np.bool_], text: str) -> None:
+def _tell(problems: list[Problem], kind: str, where: npt.NDArray[np.bool_], noun: str, why: str) -> None:
     count = int(np.count_nonzero(where))
     if count:
-        text = text.format(s="" if count == 1 else "s", es="es" if count == 1 else "")
-        problems.append(Problem(kind, f"{count:,} {text}", count))
+        problems.append(Problem(kind, f"{counted(count, noun)}: {why}", count))
 
 
 def _without_overlap(at: Int64, size: Int64, good: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -23,6 +23,7 @@ from .ids import Region
 from .layout import Kind
 from .nesting import nest
 from .warps import Warps
+from .wording import counted
 
 if TYPE_CHECKING:
     from .analysis.summary import Summary
@@ -82,7 +83,13 @@ class Trace:
         return len(self.region)
 
     def __repr__(self) -> str:
-        return f"<kscope.Trace: {len(self):,} records, {len(self.warps):,} warps, {len(self.launches):,} launches, {len(self.problems)} problems>"
+        counts = (
+            (len(self), "record"),
+            (len(self.warps), "warp"),
+            (len(self.launches), "launch"),
+            (len(self.problems), "problem"),
+        )
+        return f"<kscope.Trace: {', '.join(counted(*count) for count in counts)}>"
 
     @property
     def filtered(self) -> bool:
@@ -209,7 +216,9 @@ class Trace:
             chosen &= (self.start_ns <= last) & (self.start_ns + np.nan_to_num(self.dur_ns) >= first)
         if where is not None:
             if where.shape != chosen.shape:
-                raise UsageError(f"filter(where=...): a mask of shape {where.shape}, expected {chosen.shape}, one per record")
+                raise UsageError(
+                    f"filter(where=...): a mask of shape {where.shape}, expected {chosen.shape}: one per record"
+                )
             chosen &= where
         return self.take(np.flatnonzero(chosen))
 
@@ -274,12 +283,12 @@ def _matching(what: str, patterns: str | Iterable[str], names: Iterable[str]) ->
 
 
 def _members(what: str, wanted: int | range | Iterable[int], column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    values = [wanted] if isinstance(wanted, (int, np.integer)) else list(wanted) if not isinstance(wanted, range) else wanted
+    values = (
+        [wanted] if isinstance(wanted, (int, np.integer)) else list(wanted) if not isinstance(wanted, range) else wanted
+    )
     if isinstance(values, list) and not all(isinstance(value, (int, np.integer)) for value in values):
         raise UsageError(f"filter({what}={wanted!r}): expected a number, a range or several numbers")
     if isinstance(values, range):
         start, stop, step = values.start, values.stop, values.step
         return np.asarray((column >= start) & (column < stop) & ((column.astype(np.int64) - start) % step == 0))
     return np.isin(column, values)
-
-

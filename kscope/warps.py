@@ -63,4 +63,7 @@ class Warps:
             for x, y, z, ny, nz in zip(*columns, strict=True)
         ]
         places = zip(blocks, self.warp[rows].tolist(), self.lane[rows].tolist(), strict=True)
-        return [f"block {block} warp {warp} lane {lane}" if lane else f"block {block} warp {warp}" for block, warp, lane in places]
+        return [
+            f"block {block} warp {warp} lane {lane}" if lane else f"block {block} warp {warp}"
+            for block, warp, lane in places
+        ]

@@ -32,7 +32,12 @@ class Rec:
     def words(self) -> list[int]:
         high = self.kind in (Kind.SPAN, Kind.INSTANT)
         value = self.end >> 32 if high else self.bits
-        return [self.start & 0xFFFFFFFF, layout.record_id(self.name, self.kind), self.end & 0xFFFFFFFF, value & 0xFFFFFFFF]
+        return [
+            self.start & 0xFFFFFFFF,
+            layout.record_id(self.name, self.kind),
+            self.end & 0xFFFFFFFF,
+            value & 0xFFFFFFFF,
+        ]
 
 
 def instant(name: str, at: int, bits: int | None = None) -> Rec:
@@ -93,13 +98,17 @@ def time_of(clock: int, mhz: int = MHZ) -> int:
     return clock * 1000 // mhz
 
 
-def module(names: Iterable[str | tuple[str, str]] = ("load", "dot"), kernel: int = KERNEL, name: str = "matmul") -> ModuleMeta:
+def module(
+    names: Iterable[str | tuple[str, str]] = ("load", "dot"), kernel: int = KERNEL, name: str = "matmul"
+) -> ModuleMeta:
     """Metadata of one kernel; a name is given alone or with the type of its value."""
     regions = tuple(RegionMeta(entry) if isinstance(entry, str) else RegionMeta(*entry) for entry in names)
     return ModuleMeta("synth", (KernelMeta(name, kernel, 3),), regions)
 
 
-def device(lines: np.ndarray | Sequence[np.ndarray], *, ordinal: int = 0, lost: int = 0, tick_ns: int = 1) -> DeviceCapture:
+def device(
+    lines: np.ndarray | Sequence[np.ndarray], *, ordinal: int = 0, lost: int = 0, tick_ns: int = 1
+) -> DeviceCapture:
     """One device's capture of slabs, or of lines."""
     if not isinstance(lines, np.ndarray):
         lines = np.concatenate(list(lines)) if len(lines) else np.zeros((0, 16), np.uint32)
@@ -108,7 +117,9 @@ def device(lines: np.ndarray | Sequence[np.ndarray], *, ordinal: int = 0, lost: 
 
 def capture(*slabs: np.ndarray, names: Iterable[str | tuple[str, str]] = ("load", "dot"), lost: int = 0) -> Capture:
     """A capture of one device with one kernel."""
-    return Capture(EPOCH, (device(slabs, lost=lost),), (module(names),), {"strategy": "warp"}, (), {"host": "synthetic"})
+    return Capture(
+        EPOCH, (device(slabs, lost=lost),), (module(names),), {"strategy": "warp"}, (), {"host": "synthetic"}
+    )
 
 
 def bulk(
@@ -125,7 +136,9 @@ def bulk(
     lines = np.zeros((slabs, units, 16), np.uint32)
     index = np.arange(slabs, dtype=np.uint64)
     wave = index * waves // slabs
-    begin = np.uint64((1 << 32) - 20_000) + wave * np.uint64(records * 600) + rng.integers(0, 4000, slabs, dtype=np.uint64)
+    begin = (
+        np.uint64((1 << 32) - 20_000) + wave * np.uint64(records * 600) + rng.integers(0, 4000, slabs, dtype=np.uint64)
+    )
     steps = rng.integers(20, 400, (slabs, 2 * records), dtype=np.uint64)
     clock = begin[:, None] + np.cumsum(steps, axis=1)
     start, stop = clock[:, 0::2].copy(), clock[:, 1::2].copy()

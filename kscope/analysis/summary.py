@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..capture import Problem
 from ..layout import Kind
 from ..trace import Trace
+from ..wording import counted
 from .table import render
 
 Int64 = npt.NDArray[np.int64]
@@ -121,7 +122,7 @@ def _lifetimes(trace: Trace) -> npt.NDArray[np.float64]:
     life = np.where(warps.finished, warps.end_ns, last) - warps.start_ns
     if trace.filtered:  # a filtered trace speaks of the lanes that it still has
         life *= np.bincount(trace.track, minlength=len(warps)) > 0
-    return np.bincount(warps.kernel, weights=life, minlength=len(trace.kernels))
+    return np.bincount(warps.kernel, weights=life, minlength=len(trace.kernels)).astype(np.float64)
 
 
 def _region(trace: Trace, kernel: str, name: str, at: Int64, lifetime: float) -> RegionStats:
@@ -160,12 +161,14 @@ def _notes(trace: Trace, known: npt.NDArray[np.bool_]) -> tuple[str, ...]:
     warps = trace.warps
     notes = []
     if len(warps):
-        what = f"{len(trace):,} records of {len(warps):,} lanes in {len(trace.launches):,} launches"
-        notes.append(f"{what}; {int((~warps.finished).sum()):,} lanes unfinished")
+        lanes, launches = counted(len(warps), "lane"), counted(len(trace.launches), "launch")
+        notes.append(f"{counted(len(trace), 'record')} of {lanes} in {launches}")
         timer = bool(warps.timer.any())
         axis = f"globaltimer ticks every {trace.tick_ns} ns; SMs are aligned within {warps.error_ns.max():.0f} ns"
-        notes.append(axis + ("; durations are multiples of the tick" if timer else "; durations are in SM cycles, exact"))
-    under = int(np.count_nonzero(known & warps.timer[trace.track] & (trace.dur_cycles < trace.tick_ns))) if len(trace) else 0
+        notes.append(
+            axis + ("; durations are multiples of the tick" if timer else "; durations are in SM cycles, exact")
+        )
+    under = int(np.count_nonzero(known & warps.timer[trace.track] & (trace.dur_cycles < trace.tick_ns)))
     if under:
-        notes.append(f"{under:,} spans are shorter than a tick: their durations are not told apart from 0")
+        notes.append(f"{counted(under, 'span')} shorter than a tick: not told apart from 0 ns")
     return tuple(notes)

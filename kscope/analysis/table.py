@@ -10,6 +10,8 @@ import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..wording import counted
+
 if TYPE_CHECKING:
     from .summary import PointStats, RegionStats, Summary
 
@@ -55,7 +57,8 @@ def render(summary: Summary, width: int | None = None) -> str:
     """The whole summary: a table per kernel, points, notes and problems."""
     width = max(_NARROWEST, width or shutil.get_terminal_size((120, 24)).columns)
     lines: list[str] = []
-    for kernel in dict.fromkeys(row.kernel for row in (*summary.regions, *summary.points)):
+    kernels = [row.kernel for row in summary.regions] + [row.kernel for row in summary.points]
+    for kernel in dict.fromkeys(kernels):
         lines += ["", _cut(kernel, width)] if lines else [_cut(kernel, width)]
         rows = [row for row in summary.regions if row.kernel == kernel]
         if rows:
@@ -79,14 +82,18 @@ def _regions(rows: list[RegionStats], width: int) -> list[str]:
     lines = []
     for line in range(len(rows) + 1):
         name = "  region" if line == 0 else "  " + rows[line - 1].region
-        lines.append(_cut(name, label).ljust(label) + "".join("  " + cells[c][line].rjust(w) for c, w in widths.items()))
+        lines.append(
+            _cut(name, label).ljust(label) + "".join("  " + cells[c][line].rjust(w) for c, w in widths.items())
+        )
     unknown = sum(row.unknown for row in rows)
-    return [line.rstrip() for line in lines] + ([f"  + {unknown:,} spans of unknown duration"] if unknown else [])
+    return [line.rstrip() for line in lines] + (
+        [f"  + {counted(unknown, 'span')} of unknown duration"] if unknown else []
+    )
 
 
 def _point(row: PointStats) -> str:
     numbers = "" if math.isnan(row.mean) else f", {row.least:g} to {row.greatest:g}, mean {row.mean:.6g}"
-    return f"  {row.name}: {row.count:,} {row.kind}s{numbers}"
+    return f"  {row.name}: {counted(row.count, row.kind)}{numbers}"
 
 
 def _cut(text: str, width: int) -> str:

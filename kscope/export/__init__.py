@@ -46,8 +46,8 @@ def export(trace: Trace, path: str | os.PathLike[str], *, limit: int | None = LI
             "give limit=, or write them all with force=True"
         )
     if slices > SLOW:
-        text = f"{slices:,} slices take a viewer about {slices // 300_000} s to open; trace.filter(...) or limit= narrow them"
-        warnings.warn(text, stacklevel=3)
+        about = f"{slices:,} slices take a viewer about {slices // 300_000} s to open"
+        warnings.warn(f"{about}; trace.filter(...) or limit= narrow them", stacklevel=3)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(temporary, "wb") as raw:

@@ -68,7 +68,8 @@ def _names(timeline: Timeline, first_tid: int) -> Iterator[list[Event]]:
     index, rows = drawn_tracks(timeline)
     launches = np.unique(warps.launch[rows]).tolist()
     yield [
-        _meta("process_name", {"name": launch_name(timeline, one)}, pid=_FIRST_PID + one, tid=first_tid) for one in launches
+        _meta("process_name", {"name": launch_name(timeline, one)}, pid=_FIRST_PID + one, tid=first_tid)
+        for one in launches
     ]
     columns = (index.tolist(), warps.launch[rows].tolist(), warps.sm[rows].tolist(), track_names(timeline, index))
     for rank, (track, launch, sm, name) in enumerate(zip(*columns, strict=True)):

@@ -89,7 +89,7 @@ def _wide(
 ) -> Bytes:
     """Any events, 46 bytes each: kind is a code of Names, value the number where the kind has one.
 
-        0a LEN  40 t*9  50 01  5a LEN  48 T  50 n*4 | 48 T 48 T0  58 u*5  value (15)
+    0a LEN  40 t*9  50 01  5a LEN  48 T  50 n*4 | 48 T 48 T0  58 u*5  value (15)
     """
     width = 2 + 10 + 2 + 2 + 2 + 5 + 6 + _TAIL
     out = np.empty((len(delta), width), np.uint8)
@@ -124,7 +124,7 @@ def _padded(values: U32, width: int) -> U32:
     return np.asarray(out | np.uint32(0x00808080 & (1 << 8 * (width - 1)) - 1), np.uint32)
 
 
-def _put(where: Bytes, values: npt.NDArray[np.unsignedinteger]) -> None:  # type: ignore[type-arg]  # of any width
+def _put(where: Bytes, values: npt.NDArray[np.unsignedinteger]) -> None:
     """Padded varints as wide as the given columns."""
     last = where.shape[1] - 1
     rest = values.astype(np.uint64)

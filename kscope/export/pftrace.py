@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -42,7 +43,7 @@ def write(timeline: Timeline, file: BinaryIO) -> None:
     for window in _Events(timeline, names).windows():
         file.write(advance(window.first - clock))
         for part in window.rows:
-            file.write(memoryview(part).cast("B"))
+            file.write(part.data)
         clock = window.last
 
 
@@ -70,7 +71,7 @@ class _Events:
     def windows(self) -> Iterator[_Window]:
         """The windows in order of time, made on all cores, a few ahead of the reader."""
         edges = self._edges()
-        yield from (window for window in ahead(self._window, zip(edges[:-1], edges[1:], strict=True)) if window)
+        yield from (window for window in ahead(self._window, pairwise(edges)) if window)
 
     def _edges(self) -> list[int]:
         """Times between which about WINDOW events lie."""
@@ -100,7 +101,9 @@ class _Events:
             before = int(now[-1])
         return _Window(low + first, low + before, out)
 
-    def _arranged(self, low: int, high: int) -> tuple[npt.NDArray[np.int32], int | npt.NDArray[np.bool_], Unsigned] | None:
+    def _arranged(
+        self, low: int, high: int
+    ) -> tuple[npt.NDArray[np.int32], int | npt.NDArray[np.bool_], Unsigned] | None:
         """(items, ends, ns after `low`) of a window's events in the order that ties keep. `ends` is the
         number of ends, which stand first, or a mask where there are events without length."""
         blocks = np.flatnonzero((self._earliest < high) & (self._latest >= low))

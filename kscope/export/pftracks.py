@@ -178,7 +178,9 @@ def drawn_tracks(timeline: Timeline) -> tuple[npt.NDArray[np.int64], npt.NDArray
     index = np.flatnonzero(drawn)
     rows = np.array([track.row for track in timeline.tracks[len(warps) :]], np.int64)
     rows = np.concatenate([index[index < len(warps)], rows])
-    order = np.lexsort((index, warps.lane[rows], warps.warp[rows], warps.block[rows], warps.sm[rows], warps.launch[rows]))
+    order = np.lexsort(
+        (index, warps.lane[rows], warps.warp[rows], warps.block[rows], warps.sm[rows], warps.launch[rows])
+    )
     return index[order], rows[order]
 
 
@@ -203,4 +205,7 @@ def track_names(timeline: Timeline, index: npt.NDArray[np.int64]) -> list[str]:
     labels = warps.labels(np.asarray(rows, np.int64))
     if not extra:
         return labels
-    return [f"{label} ({extra[at].number + 1})" if at in extra else label for label, at in zip(labels, index.tolist(), strict=True)]
+    return [
+        f"{label} ({extra[at].number + 1})" if at in extra else label
+        for label, at in zip(labels, index.tolist(), strict=True)
+    ]

@@ -59,7 +59,7 @@ def timeline(trace: Trace, limit: int | None = None) -> Timeline:
         ticks = trace.start_ns
         last = np.partition(ticks, limit - 1)[limit - 1]
         trace = trace.take(np.flatnonzero(ticks <= last)[:limit])
-        text = f"{total - limit:,} of {total:,} records were left out (the later ones): filter the trace, or raise limit="
+        text = f"{total - limit:,} of {total:,} records left out, the later ones: filter the trace, or raise limit="
         problems.insert(0, Problem("limited", text, total - limit))
     alive = np.arange(len(trace.warps))
     if trace.filtered:

@@ -116,8 +116,9 @@ def judged(outcome: Outcome, *, pairs: bool = True) -> Outcome:
     case, host, slabs = outcome.case, outcome.host, outcome.slabs
     (about,) = outcome.lowered.meta.kernels
     judge.require(not pairs or not outcome.lowered.problems, f"problems: {outcome.lowered.problems}")
-    judge.stores_stay_inside_claimed_slabs(host, layout.slab_units(about.log2_records))
-    judge.claims_account_for_every_unit(host, slabs, should_record(outcome))
+    units = layout.slab_units(about.log2_records)
+    judge.stores_stay_inside_claimed_slabs(host, units)
+    judge.claims_account_for_every_unit(host, slabs, units, should_record(outcome))
     lanes = any(isinstance(s, AllThreads) for s in oracle.strategies(outcome.marks, case.recording))
     judge.headers_tell_where_the_lane_was(host, slabs, outcome.ideals, case.shape, case.recording, about.id, lanes)
     judge.records_are_the_marks_in_order(slabs, outcome.ideals, case.recording)

@@ -19,7 +19,10 @@ from .parser import Instr, Kernel, Name, PtxError
 FUEL = 50_000
 """Taken branches after which a thread is taken to hang."""
 
-ThreadBody = Callable[[Any, Any, dict[str, int], int], Generator[None, None, None]]
+Meeting = tuple[int, str, int]
+"""Where a lane waits for its warp: line, how the values combine, its own value."""
+ThreadState = Generator[Meeting | None, int | None, None]
+ThreadBody = Callable[[Any, Any, dict[str, int], int], ThreadState]
 
 
 def python_of(kernel: Kernel) -> str:
@@ -67,7 +70,7 @@ def _collect(arg: Any, found: dict[str, int]) -> None:
 
 def _guarded(ops: Ops, instr: Instr) -> list[str]:
     body = [f"# {instr.line}: {instr.text}", *_body(ops, instr)]
-    if instr.op[0] in PAUSE and not {"const", "param"} & set(instr.op):
+    if instr.op[0] in PAUSE and instr.op[1] != "warp" and not {"const", "param"} & set(instr.op):
         body.insert(1, "yield")
     if instr.guard is None:
         return body

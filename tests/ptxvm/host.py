@@ -153,6 +153,19 @@ class Host:
             found.append(Claim(access.thread, n, access.old, units, roomy and fits, roomy and not fits, address))
         return found
 
+    def room_when_lost(self) -> dict[Thread, int]:
+        """For each lane that was counted as lost: the units that the reserve had left at that moment."""
+        lost = {self.control.base + self.line(n) + STRIPE_OFFSET["lost"] for n in range(len(self.rings))}
+        reserve = self.pool.rings[-1]
+        at, head, found = self.control.base + self.line(self.pool.stripes) + STRIPE_OFFSET["head"], reserve.head, {}
+        for access in self.memory.log:
+            if access.op == "add" and access.address == at:
+                head = access.old + access.value
+            elif access.op == "add" and access.address in lost:
+                room = (reserve.limit - head) & M32
+                found[access.thread] = room - (1 << 32) if room >> 31 else room
+        return found
+
     def slabs(self) -> list[Slab]:
         """Every slab with a right check word, found by walking the rings unit by unit."""
         found = []

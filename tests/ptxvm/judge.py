@@ -56,9 +56,10 @@ def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
             )
 
 
-def claims_account_for_every_unit(host: Host, slabs: Sequence[Slab], recording_threads: set[Key]) -> None:
+def claims_account_for_every_unit(host: Host, slabs: Sequence[Slab], units: int, recording_threads: set[Key]) -> None:
     """head - skipped moved by the units of the slabs found; lanes without a slab are counted as lost; each
-    lane tried its own stripe and then the reserve, and each again where only the ring's edge was in the way."""
+    lane tried its own stripe and then the reserve, and each again where only the ring's edge was in the way. It may
+    look at the reserve first, and not try where nothing is left."""
     for n, ring in enumerate(host.pool.rings):
         now = host.stripe(n)
         claimed = (int(now["head"]) - ring.head) & M32
@@ -69,7 +70,7 @@ def claims_account_for_every_unit(host: Host, slabs: Sequence[Slab], recording_t
     by_thread: dict[Thread, list[Claim]] = {}
     for claim in host.claims():
         by_thread.setdefault(claim.thread, []).append(claim)
-    lost: Counter[int] = Counter()
+    lost, room = Counter[int](), host.room_when_lost()
     for thread, claims in by_thread.items():
         home = min(thread.special["%smid"], host.pool.stripes)
         stripe: int | None = home
@@ -77,7 +78,8 @@ def claims_account_for_every_unit(host: Host, slabs: Sequence[Slab], recording_t
             require(claim.stripe == stripe, f"{thread.key} claimed from stripe {claim.stripe}, expected {stripe}")
             if not claim.edge:
                 stripe = None if claim.granted or stripe == host.pool.stripes else host.pool.stripes
-        require(stripe is None, f"{thread.key} gave up, though stripe {stripe} was left to try")
+        hopeless = stripe == host.pool.stripes != home and room.get(thread, units) < units
+        require(stripe is None or hopeless, f"{thread.key} gave up, though stripe {stripe} was left to try")
         if not claims[-1].granted:
             lost[home] += 1
     for n in range(len(host.rings)):

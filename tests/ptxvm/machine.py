@@ -6,13 +6,14 @@ kscope protocol (host.py), instructions (ops.py).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
 
-from .compiler import ThreadBody, compile_kernel
-from .memory import Memory
+from .compiler import Meeting, ThreadBody, ThreadState, compile_kernel
+from .memory import FaultError, Memory
 from .parser import Module, parse_module
 
 Dim = tuple[int, int, int]
@@ -113,6 +114,10 @@ def load(text: str, memory: Memory) -> Program:
     return Program(module, {name: compile_kernel(kernel) for name, kernel in module.kernels.items()}, symbols)
 
 
+Started = tuple[Thread, ThreadState]
+Ready = tuple[Thread, ThreadState, int | None]
+
+
 @dataclass
 class Launch:
     """One launch of a kernel on a Program.
@@ -134,7 +139,7 @@ class Launch:
     garbage: int = 0x5A5A5A5A_DEADBEEF
     on_mark: Callable[[Thread, Any, int | None], None] | None = None
 
-    def start(self) -> list[tuple[Thread, Generator[None, None, None]]]:
+    def start(self) -> list[Started]:
         """Every thread at its first instruction."""
         declared = self.program.module.kernels[self.kernel].params
         addresses = dict(self.program.symbols)
@@ -187,7 +192,7 @@ class Launch:
         }
 
 
-def run(threads: Iterable[tuple[Thread, Generator[None, None, None]]], order: Order, seed: int = 0) -> int:
+def run(threads: Iterable[Started], order: Order, seed: int = 0) -> int:
     """Run all threads to their ends, interleaved at memory accesses; returns the number of steps.
 
     "turns": one after the other in a drawn order; "lockstep": all together, one access each in turn;
@@ -196,22 +201,65 @@ def run(threads: Iterable[tuple[Thread, Generator[None, None, None]]], order: Or
     return sum(1 for _ in steps(threads, order, seed))
 
 
-def steps(
-    threads: Iterable[tuple[Thread, Generator[None, None, None]]], order: Order, seed: int = 0
-) -> Generator[Thread, None, None]:
+def steps(threads: Iterable[Started], order: Order, seed: int = 0) -> Generator[Thread, None, None]:
     """As run(), a step at a time: the caller may look at memory, or stop, between any two."""
-    draw, alive = Random(seed), list(threads)
-    draw.shuffle(alive)
+    draw, ready = Random(seed), [(thread, body, None) for thread, body in threads]
+    draw.shuffle(ready)
+    warps = _Warps([thread for thread, _, _ in ready])
     at = 0
-    while alive:
-        if order == "random":
-            at = draw.randrange(len(alive))
-        thread, body = alive[at]
+    while ready:
+        at = draw.randrange(len(ready)) if order == "random" else at % len(ready)
+        thread, body, answer = ready[at]
         try:
-            next(body)
+            meeting = body.send(answer)
         except StopIteration:
-            alive.pop(at)
-            at = at % len(alive) if alive else 0
+            ready.pop(at)
+            ready += warps.gone(thread)
         else:
-            at = (at + 1) % len(alive) if order == "lockstep" else at
+            if meeting is None:
+                ready[at] = (thread, body, None)
+                at += order == "lockstep"
+            else:
+                ready.pop(at)
+                ready += warps.meet(thread, body, meeting)
         yield thread
+    warps.check_empty()
+
+
+class _Warps:
+    """Where lanes of a warp wait for one another: vote.sync and bar.warp.sync, for all lanes that are left."""
+
+    def __init__(self, threads: Sequence[Thread]) -> None:
+        self.left = Counter(self.key(thread) for thread in threads)
+        self.waiting: dict[tuple[int, ...], list[tuple[Thread, ThreadState, Meeting]]] = {}
+
+    @staticmethod
+    def key(thread: Thread) -> tuple[int, ...]:
+        return (*thread.key[:3], thread.warp)
+
+    def meet(self, thread: Thread, body: ThreadState, meeting: Meeting) -> list[Ready]:
+        """A lane arrives; the lanes that may go on, each with its answer."""
+        self.waiting.setdefault(self.key(thread), []).append((thread, body, meeting))
+        return self.release(self.key(thread))
+
+    def gone(self, thread: Thread) -> list[Ready]:
+        """A lane has left the kernel; the lanes that waited for nobody else."""
+        self.left[self.key(thread)] -= 1
+        return self.release(self.key(thread))
+
+    def release(self, warp: tuple[int, ...]) -> list[Ready]:
+        here = self.waiting.get(warp, [])
+        if not here or len(here) < self.left[warp]:
+            return []
+        del self.waiting[warp]
+        places = {(line, how) for _, _, (line, how, _) in here}
+        if len(places) > 1:
+            raise FaultError(f"lanes of one warp wait for one another at different places: {sorted(places)}")
+        ((_, how),) = places
+        values = {thread.lane: value for thread, _, (_, _, value) in here}
+        ballot = sum(value << lane for lane, value in values.items())
+        answer = {"any": int(ballot != 0), "all": int(all(values.values())), "ballot": ballot, "": 0}[how]
+        return [(thread, body, answer) for thread, body, _ in here]
+
+    def check_empty(self) -> None:
+        assert not self.waiting, "lanes wait though every other lane of their warp is gone"

@@ -291,7 +291,18 @@ class Ops:
     def nothing(self, i: Instr) -> list[str]:
         return []
 
-    op_bar = op_barrier = op_membar = op_fence = op_nanosleep = nothing
+    def op_bar(self, i: Instr) -> list[str]:
+        return [f"yield ({i.line}, '', 0)"] if i.op[1] == "warp" else []
+
+    def op_vote(self, i: Instr) -> list[str]:
+        sync, how, kind = i.op[1:]
+        full = i.args[2]
+        if sync != "sync" or kind not in ("pred", "b32") or not isinstance(full, Imm) or full.value != ones(32):
+            raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
+        value = self.value(i, i.args[1], "pred")
+        return [f"tmp = yield ({i.line}, {how!r}, {value})", *self.set(i, i.args[0], "tmp", kind)]
+
+    op_barrier = op_membar = op_fence = op_nanosleep = nothing
 
     def op_activemask(self, i: Instr) -> list[str]:
         return self.set(i, i.args[0], "1 << t.lane", "b32")

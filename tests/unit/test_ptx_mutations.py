@@ -16,7 +16,7 @@ from hypothesis import find
 from hypothesis.errors import NoSuchExample
 from ptxvm import judge
 from ptxvm.cases import Case, cases, execute, judged
-from ptxvm.host import STRIPE_OFFSET
+from ptxvm.host import STRIPE_OFFSET, Pool, Ring
 from ptxvm.memory import FaultError
 from ptxvm.profile import search
 
@@ -43,7 +43,8 @@ TEXT: dict[str, tuple[str, str]] = {
     "a slab is off by a unit": (r"add\.u32 ks_y, ks_x, (\d+);", r"sub.u32 ks_y, ks_x, 1; add.u32 ks_y, ks_y, \1;"),
     "skipped units are not counted": (r"red\.global\.add\.u32 \[ks_line\+SKIPPED\], \d+;", ""),
     "lost lanes are not counted": (r"red\.global\.add\.u32 \[ks_line\+LOST\], 1;", ""),
-    "the reserve is never tried": (r"@!ks_q bra KS_CLAIM;", ""),
+    "the reserve is never tried": (r"@ks_q bra KS_CLAIM;", ""),
+    "the reserve is not looked at whole": (r"setp\.ge\.s32 ks_q, ks_x, (\d+);", r"setp.gt.s32 ks_q, ks_x, \1;"),
     "a claim takes one unit too few": (r"(atom\.global\.add\.u32 ks_p, \[ks_line\+HEAD\]), \d+;", r"\1, 2;"),
     "the claim is no atomic": (
         r"atom(\.global)\.add(\.u32) ks_p, \[ks_line\+HEAD\], (\d+);",
@@ -51,7 +52,7 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "the warp mask is not looked at": (r"shr\.u32 ks_x, ks_warps, ks_warp;", "mov.u32 ks_x, 1;"),
     "blocks and SMs are not looked at": (r"setp\.eq\.u32 ks_q, ks_sampled, 0;", "setp.eq.u32 ks_q, 0, 0;"),
-    "the epoch is not looked at": (r"setp\.ne\.and\.u32 ks_on, ks_epoch, 0, ks_on;", ""),
+    "the epoch is not looked at": (r"setp\.ne\.u32 ks_on, ks_epoch, 0;", ""),
     "the header's check is left out": (r"xor\.b32 ks_check, ks_check, ks_p;", ""),
     "the done word ignores the count": (r"xor\.b32 ks_x, ks_x, ks_n;", ""),
     "the hardware's warp id is used": (r"shr\.u32 ks_warp, ks_t, 5;", "mov.u32 ks_warp, %warpid;"),
@@ -61,6 +62,8 @@ TEXT: dict[str, tuple[str, str]] = {
 RARE: dict[str, dict[str, Any]] = {
     "the warp mask is not looked at": {"sampling": Sampling.of(warps=31), "bound": True, "epoch": 1},
     "the epoch is not looked at": {"epoch": 0, "bound": True},
+    "a claim ignores that head is past limit": {"pool": Pool((Ring(5, head=40, free=-8), Ring(0)))},
+    "the reserve is not looked at whole": {"pool": Pool((Ring(0), Ring(3, free=3))), "recording": Recording(records=4)},
 }
 """Cases that show these are rare: they are made so."""
 

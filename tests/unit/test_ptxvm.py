@@ -177,3 +177,19 @@ def test_clocks_pass_two_to_the_thirty_two() -> None:
 
 def test_registers_start_as_garbage() -> None:
     assert execute("st.global.u32 [%out], %r7; ret;", garbage=0x1_2345_6789)[0] == 0x23456789
+
+
+VOTE = """mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 33; @%p0 exit; setp.eq.u32 %p0, %r0, 2;
+    vote.sync.any.pred %p1, %p0, 0xffffffff; vote.sync.ballot.b32 %r1, %p0, 0xffffffff; selp.b32 %r1, %r1, 99, %p1;
+    mul.wide.u32 %rd0, %r0, 4; add.u64 %rd0, %out, %rd0; bar.warp.sync 0xffffffff; st.global.u32 [%rd0], %r1; ret;"""
+
+
+def test_lanes_of_a_warp_vote_together_and_do_not_wait_for_those_that_left() -> None:
+    assert execute(VOTE, shape=Grid(block=(35, 1, 1)), size=140) == [4] * 32 + [99, 0, 99]
+
+
+def test_lanes_that_wait_at_different_places_are_a_fault() -> None:
+    meet = "bar.warp.sync 0xffffffff;"
+    body = f"mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 0; @%p0 bra A;\n{meet}\nA: {meet}"
+    with pytest.raises(FaultError, match="different places"):
+        execute(body + " ret;", shape=Grid(block=(2, 1, 1)))

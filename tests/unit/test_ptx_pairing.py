@@ -1,0 +1,93 @@
+"""Marks that do not pair: an error where the user placed them by hand, a problem where a compiler broke them;
+what is left is recorded right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from ptxvm.cases import Case, cases, execute, judged, left_out
+from ptxvm.kernels import HEAD
+from ptxvm.profile import examples
+
+from kscope.errors import PairingError, UnsupportedError, UsageError
+from kscope.plan import lower
+from kscope.recording import Recording
+
+
+def lowered(body: str, **options: object) -> object:
+    text = HEAD.format(arch="90") + f'.file 1 "/src" "attention.py"\n.entry attend()\n{{\n{body}\nret;\n}}\n'
+    return lower(text, Recording(**options), frontend="test")  # type: ignore[arg-type]  # fields of Recording
+
+
+@examples(60)
+@given(cases(threads=4), st.integers(0, 1 << 10))
+def test_where_a_compiler_deleted_a_mark_the_other_regions_are_recorded_right(case: Case, which: int) -> None:
+    case = replace(case, kernel=case.kernel.without(which))
+    outcome = judged(execute(case), pairs=False)
+    named = " ".join(problem.text for problem in outcome.lowered.problems)
+    assert all(repr(name) in named for name in left_out(case, outcome.lowered))
+
+
+@examples(60)
+@given(cases(threads=2), st.integers(0, 1 << 10))
+def test_a_deleted_enter_or_exit_is_never_silent(case: Case, which: int) -> None:
+    mark = case.kernel.marks[which % len(case.kernel.marks)]
+    assume(mark.act in ("enter", "exit"))
+    broken = replace(case, kernel=case.kernel.without(which)).lowered()
+    if mark.name in {region.name for region in broken.meta.regions}:
+        # only where the mark stood in code that is never reached
+        assert not broken.problems
+    else:
+        assert any(repr(mark.name) in problem.text for problem in broken.problems)
+
+
+def test_an_explicit_enter_without_exit_is_an_error_with_kernel_region_and_line() -> None:
+    with pytest.raises(PairingError) as caught:
+        lowered(".loc 1 7 3\n//kscope enter load - - call")
+    assert "kernel attend" in str(caught.value)
+    assert "'load'" in str(caught.value)
+
+
+def test_the_same_of_a_with_is_a_problem_and_the_kernel_still_runs() -> None:
+    low = lowered("//kscope enter load - - with\n//kscope enter dot - - with\n//kscope exit dot - - with")
+    assert [region.name for region in low.meta.regions] == ["dot"]  # type: ignore[attr-defined]  # a Lowered
+    (problem,) = low.problems  # type: ignore[attr-defined]  # as above
+    assert problem.kind == "pairing"
+    assert "'load'" in problem.text
+
+
+def test_one_name_has_one_type_of_value() -> None:
+    with pytest.raises(UsageError, match="one type everywhere"):
+        lowered("//kscope instant a i32 - call 1\n//kscope instant a f32 - call 1")
+
+
+def test_marks_in_a_function_that_was_not_inlined_are_refused_by_its_name() -> None:
+    text = HEAD.format(arch="90") + ".func helper()\n{\n//kscope instant a - - call\nret;\n}\n.entry k()\n{\nret;\n}\n"
+    with pytest.raises(UnsupportedError, match="helper"):
+        lower(text, Recording(), frontend="test")
+
+
+def test_a_text_without_marks_comes_back_as_it_is() -> None:
+    text = HEAD.format(arch="90") + ".entry k()\n{\nret;\n}\n"
+    low = lower(text, Recording(), frontend="test")
+    assert low.text is text
+    assert not low.meta.kernels
+
+
+def test_a_kernel_without_marks_beside_one_with_marks_is_not_touched() -> None:
+    plain = ".entry plain()\n{\n\tmov.u32 %r1, 1;\nret;\n}\n"
+    text = HEAD.format(arch="90") + plain + ".entry k()\n{\n//kscope instant a - - call\nret;\n}\n"
+    low = lower(text, Recording(), frontend="test")
+    assert plain in low.text
+    assert [kernel.name for kernel in low.meta.kernels] == ["k"]
+
+
+def test_the_same_marks_give_the_same_text_and_another_option_another_kernel_id() -> None:
+    def one(**options: object) -> object:
+        return lowered("//kscope instant a - - call", **options)
+
+    assert one() == one()
+    assert one().meta.kernels[0].id != one(clock="globaltimer").meta.kernels[0].id  # type: ignore[attr-defined]  # a Lowered

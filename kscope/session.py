@@ -1,22 +1,16 @@
-"""Sessions: what is prepared, what is armed, and what comes out.
+"""Sessions: kernels record in the body of a `with`, and what comes out.
 
-    plain      no marks are compiled
-    prepared   marks are compiled and rest                          enable() ... disable()
-    armed      marks record                                         with profile(): ...
-
-What lives here: these states, for every frontend and backend at once. What does not: hooks of a DSL
-(frontends), memory that kernels record into (backends), options (recording.py, sampling.py).
+What lives here: profile(), for every backend at once. What does not: what kernels are compiled for
+(states.py), memory that they record into (backends), options (recording.py, sampling.py).
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,121 +21,19 @@ from .chosen import Patterns, only
 from .errors import MissingError, UsageError
 from .frontends import Backend
 from .machine import facts
-from .recording import Clock, Fill, Recording
+from .recording import Clock, Fill
 from .sampling import Sampling
+from .states import STATE, hook, recording, refuse_nested
+from .states import disable as disable
+from .states import enable as enable
 from .strategies import Strategy
-from .watching import Watcher
 
 if TYPE_CHECKING:
     from .trace import Trace
 
 _FATAL = "driver"
 """Kind of the problem of a backend whose device broke during the session."""
-
-
-@dataclass
-class _State:
-    """What this process is in. `hooked`: the recording that frontends compile for now, and which frontends."""
-
-    prepared: Recording | None = None
-    active: Session | None = None
-    hooked: Recording | None = None
-    names: list[str] = field(default_factory=list)
-    watcher: Watcher | None = None
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-
-_state = _State()
 _epochs = count(1)
-
-
-def _recording(**typed: Any) -> Recording:
-    """The options that were typed, the rest as prepared, else the defaults. Raises UsageError."""
-    given = {name: value for name, value in typed.items() if value is not None}
-    return replace(_state.prepared or Recording(), **given)
-
-
-def _hook(recording: Recording | None) -> None:
-    """Make every frontend that is imported, now or later, compile for `recording`; None = plain."""
-    if recording == _state.hooked and recording is not None:
-        return
-    if _state.watcher is not None:
-        _state.watcher.remove()
-        _state.watcher = None
-    if recording is None:
-        for name in _state.names:
-            frontends.frontend(name).disable()
-        _state.hooked, _state.names = None, []
-        return
-    _state.hooked = recording
-    _state.watcher = Watcher({entry.dsl for entry in frontends.table().values()}, _imported)
-    _state.watcher.install()
-    for name in list(frontends.imported()):
-        _join(name)
-
-
-def _join(name: str) -> None:
-    """One frontend compiles for what is hooked, and its backend joins the session."""
-    assert _state.hooked is not None
-    frontends.frontend(name).enable(_state.hooked)
-    if name not in _state.names:
-        _state.names.append(name)
-    if _state.active is not None:
-        _state.active._arm(frontends.frontend(name).backend)
-
-
-def _imported(dsl: str) -> None:
-    with _state.lock:
-        for name, entry in frontends.table().items():
-            if entry.dsl == dsl and _state.hooked is not None:
-                _join(name)
-
-
-def _nested(what: str) -> None:
-    """Raises UsageError while a session is armed."""
-    if _state.active is None:
-        return
-    if _state.active._pid != os.getpid():
-        raise UsageError(
-            f"{what}: this process was forked while its parent was recording; start it with multiprocessing's "
-            "'spawn' method, or profile in the parent after the fork"
-        )
-    raise UsageError(f"{what} inside of a profile(): one session records at a time; leave the first one before")
-
-
-def enable(
-    *,
-    strategy: Strategy | None = None,
-    records: int | Literal["auto"] | None = None,
-    fill: Fill | None = None,
-    clock: Clock | None = None,
-    live: bool | None = None,
-) -> None:
-    """Prepare: kernels compiled from now on carry their marks, at rest until profile() arms them. May be
-    called again with other options. Options are those of profile().
-
-    Raises UsageError for an option that means nothing, or inside of a profile(); UnsupportedError where a
-    DSL that is imported lacks what kscope needs of it.
-    """
-    with _state.lock:
-        _nested("kscope.enable()")
-        given = {"strategy": strategy, "records": records, "fill": fill, "clock": clock, "live": live}
-        wanted = Recording(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]  # checked by Recording
-        try:
-            _hook(wanted)
-        except BaseException:
-            _hook(None)
-            _state.prepared = None
-            raise
-        _state.prepared = wanted
-
-
-def disable() -> None:
-    """Plain again: kernels compiled from now on carry nothing. Raises UsageError inside of a profile()."""
-    with _state.lock:
-        _nested("kscope.disable()")
-        _state.prepared = None
-        _hook(None)
 
 
 def profile(
@@ -195,9 +87,8 @@ class Session:
     ) -> None:
         self.path = path
         self._typed = dict(zip(("strategy", "records", "fill", "clock", "live"), compiled, strict=True))
-        self._recording = _recording(**self._typed)
+        self._recording = recording(**self._typed)
         self._sampling, self._pool, self._kernels = sampling, pool, kernels
-        self._pid = os.getpid()
         self._epoch = 0
         self._started = 0
         self._backends: dict[str, Backend] = {}
@@ -214,7 +105,7 @@ class Session:
         Raises UsageError before."""
         if self._capture is not None:
             return self._capture
-        if _state.active is not self:
+        if STATE.active is not self:
             raise UsageError("prof.capture: nothing is recorded before the body of `with kscope.profile() as prof:`")
         return self._collect(wait=False)
 
@@ -240,7 +131,7 @@ class Session:
                 backend.disarm()
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> Generator[None, None, None]:
         """Warps that begin within do not record. Nothing is compiled, nothing is waited for: a launch that
         straddles an end of the pause is recorded in part."""
         self._within("paused")
@@ -253,30 +144,31 @@ class Session:
             yield
         finally:
             self._paused = False
-            if _state.active is self:
+            if STATE.active is self:
                 for backend in self._backends.values():
                     backend.resume()
 
     def _within(self, what: str) -> None:
-        if _state.active is not self:
+        if STATE.active is not self:
             raise UsageError(f"prof.{what}() outside of the body of `with kscope.profile() as prof:`")
 
     # the states
 
     def __enter__(self) -> Session:
-        with _state.lock:
-            _nested("kscope.profile()")
+        with STATE.lock:
+            refuse_nested("kscope.profile()")
             if self._capture is not None:
                 raise UsageError("this profile() has recorded already: call kscope.profile() again")
-            self._recording = _recording(**self._typed)
+            self._recording = recording(**self._typed)
             self._epoch, self._started = next(_epochs), time.time_ns()
-            _state.active = self
+            STATE.active, STATE.pid = self, os.getpid()
             try:
-                _hook(self._recording)
-                for name in _state.names:
+                hook(self._recording)
+                for name in STATE.names:
                     self._arm(frontends.frontend(name).backend)
                 if self._absent and not self._backends:
                     raise next(iter(self._absent.values()))
+                STATE.arm = self._arm
             except BaseException:
                 self._close()
                 raise
@@ -299,15 +191,15 @@ class Session:
         """Back to the state before, with no compilation where that was prepared for the same recording."""
         for backend in self._backends.values():
             backend.disarm()
-        _state.active = None
-        _hook(_state.prepared)
+        STATE.active = STATE.arm = None
+        hook(STATE.prepared)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pid != os.getpid():
-            _nested("leaving kscope.profile()")
-        with _state.lock:
+        if STATE.pid != os.getpid():
+            refuse_nested("leaving kscope.profile()")
+        with STATE.lock:
             try:
                 for backend in self._backends.values():
                     backend.disarm()
@@ -329,15 +221,15 @@ class Session:
         self._capture.save(path)
         if error is None:
             warnings.warn(f"{fatal[0].text}; saved as {path}", RuntimeWarning, stacklevel=3)
-        elif hasattr(error, "add_note"):  # Python 3.11
-            error.add_note(f"kscope: what was recorded until then is in {path}")
+        elif (add_note := getattr(error, "add_note", None)) is not None:  # Python 3.11
+            add_note(f"kscope: what was recorded until then is in {path}")
 
     # what comes out
 
     def _collect(self, *, wait: bool) -> Capture:
         devices: list[DeviceCapture] = []
         problems: list[Problem] = []
-        for name in _state.names:
+        for name in STATE.names:
             problems += frontends.frontend(name).problems()
         for backend in self._backends.values():
             try:
@@ -363,13 +255,13 @@ class Session:
 
     def _options(self) -> dict[str, Any]:
         """The options in words, as they may stand in JSON."""
-        recording, sampling = self._recording, self._sampling
+        compiled, sampling = self._recording, self._sampling
         words = {
-            "strategy": recording.strategy.spec,
-            "records": recording.records,
-            "fill": recording.fill,
-            "clock": recording.clock,
-            "live": recording.live,
+            "strategy": compiled.strategy.spec,
+            "records": compiled.records,
+            "fill": compiled.fill,
+            "clock": compiled.clock,
+            "live": compiled.live,
             "blocks": sampling.blocks and [sampling.blocks.start, sampling.blocks.stop, sampling.blocks.step],
             "warps": sampling.warps and list(sampling.warps),
             "sms": sampling.sms and list(sampling.sms),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -188,7 +188,7 @@ class CudaBackend(Backend):
             raise errors[0]
 
     @contextmanager
-    def _in(self, device: Device) -> Iterator[None]:
+    def _in(self, device: Device) -> Generator[None, None, None]:
         """The device's context is current within."""
         before = self._driver.context()
         if before == device.context:
@@ -201,7 +201,7 @@ class CudaBackend(Backend):
             self._driver.set_context(before)
 
     @contextmanager
-    def _mine(self) -> Iterator[None]:
+    def _mine(self) -> Generator[None, None, None]:
         """One thread at a time, and only in the process that made this."""
         if os.getpid() != self._pid:
             raise UsageError(

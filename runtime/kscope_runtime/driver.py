@@ -7,7 +7,7 @@ What does not: what the calls are for (device.py, drain.py). Tests put a fake in
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -216,7 +216,7 @@ class CudaDriver:
         self._call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, ((argument,), (ctypes.c_uint64,)), 0)
 
     @contextmanager
-    def relaxed(self) -> Iterator[None]:
+    def relaxed(self) -> Generator[None, None, None]:
         """Calls that a graph capture of this thread would forbid are allowed within: they are not captured."""
         before = self._call(
             "cuThreadExchangeStreamCaptureMode", self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED

@@ -13,7 +13,7 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope import frontends, session
+from kscope import frontends, session, states
 from kscope.capture import DeviceCapture, ModuleMeta, Problem
 from kscope.errors import DriverError, MissingError, UnsupportedError, UsageError
 from kscope.frontends import Backend, Entry, Frontend
@@ -97,7 +97,7 @@ def _apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(frontends, "TABLE", {"sim": Entry("kscope_sim", "kscope_sim:SimFrontend", "")})
     monkeypatch.setattr(frontends.metadata, "entry_points", lambda group: ())
     yield
-    session._state.active = None
+    states.STATE.active = states.STATE.arm = None
     kscope.disable()
 
 
@@ -354,9 +354,7 @@ def test_options_that_mean_nothing_are_refused_before_anything_runs(options: dic
         kscope.profile(**options)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*multi-threaded, use of fork:DeprecationWarning"
-)  # Python 3.12
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
 def test_a_forked_child_may_not_use_its_parents_session() -> None:
     read, write = os.pipe()
     with kscope.profile():
@@ -460,4 +458,4 @@ def test_an_error_at_the_end_leaves_the_process_plain(log: list[str], monkeypatc
     monkeypatch.setattr(NotedBackend, "collect", fail)
     with pytest.raises(DriverError), kscope.profile():
         pass
-    assert log[-1] == "disable" and session._state.active is None
+    assert log[-1] == "disable" and states.STATE.active is None

@@ -1,0 +1,133 @@
+"""Plain, prepared, armed: which of them this process is in, for every frontend at once.
+
+    plain      no marks are compiled
+    prepared   marks are compiled and rest                          enable() ... disable()
+    armed      marks record                                         with profile(): ...
+
+What lives here: the state, and frontends that follow it, those imported later too. What does not: what an
+armed process records (session.py), hooks of a DSL (frontends).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from . import frontends
+from .errors import UsageError
+from .recording import Clock, Fill, Recording
+from .strategies import Strategy
+from .watching import Watcher
+
+
+@dataclass
+class State:
+    """What this process is in.
+
+    hooked: the recording that frontends compile for now, and which frontends (`names`). active: the session
+    that is armed, in which process, and how a backend joins it.
+    """
+
+    prepared: Recording | None = None
+    active: object = None
+    pid: int = 0
+    arm: Callable[[str], None] | None = None
+    hooked: Recording | None = None
+    names: list[str] = field(default_factory=list)
+    watcher: Watcher | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+STATE = State()
+
+
+def recording(**typed: Any) -> Recording:
+    """The options that were typed, the rest as prepared, else the defaults. Raises UsageError."""
+    given = {name: value for name, value in typed.items() if value is not None}
+    return replace(STATE.prepared or Recording(), **given)
+
+
+def hook(wanted: Recording | None) -> None:
+    """Make every frontend that is imported, now or later, compile for `wanted`; None = plain."""
+    if wanted == STATE.hooked and wanted is not None:
+        return
+    if STATE.watcher is not None:
+        STATE.watcher.remove()
+        STATE.watcher = None
+    if wanted is None:
+        for name in STATE.names:
+            frontends.frontend(name).disable()
+        STATE.hooked, STATE.names = None, []
+        return
+    STATE.hooked = wanted
+    STATE.watcher = Watcher({entry.dsl for entry in frontends.table().values()}, _imported)
+    STATE.watcher.install()
+    for name in list(frontends.imported()):
+        _join(name)
+
+
+def _join(name: str) -> None:
+    """One frontend compiles for what is hooked, and its backend joins the session."""
+    assert STATE.hooked is not None
+    frontends.frontend(name).enable(STATE.hooked)
+    if name not in STATE.names:
+        STATE.names.append(name)
+    if STATE.arm is not None:
+        STATE.arm(frontends.frontend(name).backend)
+
+
+def _imported(dsl: str) -> None:
+    with STATE.lock:
+        for name, entry in frontends.table().items():
+            if entry.dsl == dsl and STATE.hooked is not None:
+                _join(name)
+
+
+def refuse_nested(what: str) -> None:
+    """Raises UsageError while a session is armed."""
+    if STATE.active is None:
+        return
+    if STATE.pid != os.getpid():
+        raise UsageError(
+            f"{what}: this process was forked while its parent was recording; start it with multiprocessing's "
+            "'spawn' method, or profile in the parent after the fork"
+        )
+    raise UsageError(f"{what} inside of a profile(): one session records at a time; leave the first one before")
+
+
+def enable(
+    *,
+    strategy: Strategy | None = None,
+    records: int | Literal["auto"] | None = None,
+    fill: Fill | None = None,
+    clock: Clock | None = None,
+    live: bool | None = None,
+) -> None:
+    """Prepare: kernels compiled from now on carry their marks, at rest until profile() arms them. May be
+    called again with other options. Options are those of profile().
+
+    Raises UsageError for an option that means nothing, or inside of a profile(); UnsupportedError where a
+    DSL that is imported lacks what kscope needs of it.
+    """
+    with STATE.lock:
+        refuse_nested("kscope.enable()")
+        given = {"strategy": strategy, "records": records, "fill": fill, "clock": clock, "live": live}
+        wanted = Recording(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]  # checked by Recording
+        try:
+            hook(wanted)
+        except BaseException:
+            hook(None)
+            STATE.prepared = None
+            raise
+        STATE.prepared = wanted
+
+
+def disable() -> None:
+    """Plain again: kernels compiled from now on carry nothing. Raises UsageError inside of a profile()."""
+    with STATE.lock:
+        refuse_nested("kscope.disable()")
+        STATE.prepared = None
+        hook(None)

@@ -135,4 +135,5 @@ def _distinct_per_group(group: Int64, member: Int64, groups: int) -> Int64:
     order = np.lexsort((member, group))
     new = np.ones(len(order), bool)
     new[1:] = (np.diff(group[order]) != 0) | (np.diff(member[order]) != 0)
-    return np.bincount(group[order[new]], minlength=groups).astype(np.int64)
+    counts: Int64 = np.bincount(group[order[new]], minlength=groups)
+    return counts

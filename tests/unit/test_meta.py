@@ -1,0 +1,75 @@
+"""Module metadata as JSON: what goes in comes out, and nothing else comes in."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope import meta
+from kscope.capture import KernelMeta, ModuleMeta, Problem, RegionMeta
+from kscope.errors import FormatError
+
+MODULE = ModuleMeta(
+    "triton",
+    (KernelMeta("matmul", (1 << 64) - 1, 8), KernelMeta("mit umlaut ä", 0, 2)),
+    (RegionMeta("load", "i32", "a.py:7"), RegionMeta("dot")),
+    strategy="warps:0+4",
+    problems=(Problem("pairing", "a mark was deleted", 3),),
+)
+
+
+def test_metadata_survives_its_json() -> None:
+    assert meta.from_json(meta.to_json(MODULE)) == MODULE
+
+
+def test_what_follows_the_nul_of_a_symbol_is_not_read() -> None:
+    assert meta.from_json(meta.to_json(MODULE) + b"\0\xff garbage") == MODULE
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("frontend", 3, "frontend"),
+        ("clock", "sundial", "cycles, globaltimer"),
+        ("fill", None, "ring, stop"),
+        ("strategy", "everyone", "block, warp, lanes"),
+        ("kernels", [["k", -1, 8]], "from 0 to"),
+        ("kernels", [["k", 1, 63]], "from 2 to 20"),
+        ("kernels", [["k", 1.5, 3]], "kernel's id"),
+        ("kernels", [["k", True, 3]], "kernel's id"),
+        ("kernels", [["k"]], "a list of 3"),
+        ("regions", [["load", "i64", None]], "i32, u32, f32"),
+        ("regions", [["", None, None]], "empty"),
+        ("regions", {"load": 1}, "a list"),
+        ("problems", [["a", "b", "many"]], "count"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_was_expected(field: str, value: object, says: str) -> None:
+    data = meta.to_dict(MODULE) | {field: value}
+    with pytest.raises(FormatError, match=says):
+        meta.from_dict(data)
+
+
+@pytest.mark.parametrize("name", sorted(meta.to_dict(MODULE)))
+def test_a_missing_field_is_refused(name: str) -> None:
+    data = {key: value for key, value in meta.to_dict(MODULE).items() if key != name}
+    with pytest.raises(FormatError, match="expected an object with"):
+        meta.from_dict(data)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_metadata_are_a_format_error(data: bytes) -> None:
+    with pytest.raises(FormatError):
+        meta.from_json(data)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.text(), st.lists))
+def test_any_value_in_any_field_is_read_or_refused(value: object) -> None:
+    for name in meta.to_dict(MODULE):
+        data = orjson.dumps(meta.to_dict(MODULE) | {name: value})
+        try:
+            meta.from_json(data)
+        except FormatError:
+            continue

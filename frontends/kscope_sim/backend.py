@@ -18,6 +18,7 @@ from kscope.frontends import Backend
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 
+from .guest import Guest
 from .machine import POWER_ON_NS, Machine
 from .memory import U32, Memory
 from .module import Module
@@ -117,6 +118,15 @@ class SimBackend(Backend):
         if key not in self._modules:
             self._modules[key] = Module(name, kernel, self.recording)
         return self._modules[key]
+
+    def guest(
+        self, name: str, kernel: Callable[..., object], grid: tuple[int, int, int], recording: Recording
+    ) -> Guest:
+        """A launch that the caller runs, block after block."""
+        key = kernel, recording.tag()
+        if key not in self._modules:
+            self._modules[key] = Module(name, kernel, recording)
+        return Guest(self, name, self._modules[key], grid)
 
     def drain_if_half_full(self) -> None:
         """What the host's thread does during a launch: it frees memory before a stripe is out of it."""

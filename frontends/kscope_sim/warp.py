@@ -145,7 +145,7 @@ class Warp:
         """The kernel's entry, body, and return."""
         _running.warp = self
         try:
-            self._entry()
+            self.begin()
             kernel(self, *args)
             self.leave()
         except Trapped:
@@ -153,7 +153,8 @@ class Warp:
         finally:
             _running.warp = None
 
-    def _entry(self) -> None:
+    def begin(self) -> None:
+        """The kernel's entry."""
         if self._memory is None or self._module is None:
             return
         self._start = self._anchor()

@@ -19,7 +19,7 @@ from kscope.recording import Recording
 
 from .declared import Spelling
 from .inductor import Inductor
-from .interpreted import Interpreted
+from .interpreted import INTERPRETED, Interpreted
 from .loading import Loading
 from .pipeline import Pipeline
 from .placing import place
@@ -33,6 +33,7 @@ class TritonFrontend(Frontend):
     """Raises UnsupportedError when the installed Triton is older than 3.6 or lacks a hook point."""
 
     name = "triton"
+    backend = "sim" if INTERPRETED else "cuda"
 
     def __init__(self) -> None:
         if tuple(int(part) for part in triton.__version__.split(".")[:2]) < OLDEST:
@@ -50,13 +51,13 @@ class TritonFrontend(Frontend):
         self._loading.check()
         self._pipeline.install(recording)
         self._loading.install()
-        self._interpreted.recording = recording
+        self._interpreted.install(recording)
         self._inductor.install()
 
     def disable(self) -> None:
         """Kernels compiled from now on are plain; every hook of kscope is removed."""
         self._inductor.remove()
-        self._interpreted.recording = None
+        self._interpreted.remove()
         self._loading.remove()
         self._pipeline.remove()
 

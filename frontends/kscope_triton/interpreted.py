@@ -1,20 +1,115 @@
-"""Triton's interpreter (TRITON_INTERPRET=1): kernels that run as plain Python.
+"""Triton's interpreter (TRITON_INTERPRET=1): kernels that run as plain Python, block after block.
 
-What lives here: whether the interpreter runs now, and in which block.
+What lives here: the hooks that tell where a launch and its blocks begin, while recording is enabled,
+and values as numbers. What does not: recording (the simulator's backend does that).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import triton
+from triton import knobs
+from triton.language import core as tl
+
+from kscope import frontends
+from kscope.errors import UnsupportedError
 from kscope.marks import Mark
 from kscope.recording import Recording
 
+from .placing import immediate, scalar
+
+INTERPRETED: bool = bool(knobs.runtime.interpret)
+"""Whether jit functions of this process are interpreted; Triton asks when they are defined."""
+_NUMBERS: dict[str, Callable[[Any], Any]] = {"i32": np.int32, "u32": np.uint32, "f32": np.float32}
+
 
 class Interpreted:
-    """Marks of interpreted kernels."""
+    """The hooks in the interpreter, and the launch that it runs now."""
 
-    recording: Recording | None = None
+    def __init__(self) -> None:
+        self._recording: Recording | None = None
+        self._launch: Any = None
+        self._kernel: Callable[..., Any] | None = None
+        self._call: Callable[..., Any] | None = None
+
+    def install(self, recording: Recording) -> None:
+        """Does nothing where kernels are compiled. Raises UnsupportedError naming the missing hook point."""
+        if not INTERPRETED:
+            return
+        from triton.runtime import interpreter
+
+        executor: Any = getattr(interpreter, "GridExecutor", None)
+        builder: Any = getattr(interpreter, "interpreter_builder", None)
+        if not callable(executor) or not hasattr(builder, "set_grid_idx"):
+            raise UnsupportedError(
+                f"triton {triton.__version__} has no interpreter.GridExecutor and interpreter_builder.set_grid_idx, "
+                "which kscope needs to record interpreted kernels"
+            )
+        self._recording = recording
+        if self._call is None:
+            self._call = executor.__call__
+            executor.__call__ = lambda running, *args, **kwargs: self._launched(running, args, kwargs)
+            builder.set_grid_idx = self._block
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        self._recording = None
+        if self._call is not None:
+            from triton.runtime import interpreter
+
+            interpreter.GridExecutor.__call__ = self._call
+            del interpreter.interpreter_builder.set_grid_idx
+            self._call = None
 
     def emit(self, mark: Mark, value: Any) -> bool:
-        return False
+        """Record a mark of the block that is interpreted now; False where none is."""
+        if self._launch is None:
+            return False
+        if mark.act != "pin":  # nothing moves in plain Python
+            self._launch.mark(mark, _number(mark, value))
+        return True
+
+    def _launched(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A launch: its blocks follow through _block()."""
+        assert self._call is not None
+        outer, self._launch = self._launch, None
+        self._kernel = executor.fn
+        try:
+            result = self._call(executor, *args, **kwargs)
+        except BaseException:
+            if self._launch is not None:
+                self._launch.abandon()
+            raise
+        else:
+            if self._launch is not None:
+                self._launch.end()
+            return result
+        finally:
+            self._launch = outer
+
+    def _block(self, x: int, y: int, z: int) -> None:
+        from triton.runtime.interpreter import interpreter_builder as builder
+
+        type(builder).set_grid_idx(builder, x, y, z)
+        if self._launch is None and self._recording is not None:
+            host: Any = frontends.backend("sim")
+            name = getattr(self._kernel, "__name__", "?")
+            self._launch = host.guest(name, self._kernel, tuple(builder.grid_dim), self._recording)
+        if self._launch is not None:
+            self._launch.block((x, y, z))
+
+
+def _number(mark: Mark, value: Any) -> Any:
+    """A value as a numpy number of its type. Raises UsageError as for compiled kernels."""
+    if isinstance(value, tl.constexpr):
+        value = value.value
+    if value is None:
+        return None
+    if isinstance(value, (bool, int, float)):
+        immediate(mark, value)
+        return value
+    kind, _ = scalar(mark, value)
+    return _NUMBERS[kind](np.asarray(value.handle.data).reshape(-1)[0])

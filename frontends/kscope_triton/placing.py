@@ -36,9 +36,9 @@ def place(mark: Mark, semantic: Any, value: Any) -> Mark:
     if mark.act == "pin":
         return _pin(mark, builder, value)
     if isinstance(value, (bool, int, float)):
-        mark = _immediate(mark, value)
+        mark = immediate(mark, value)
     elif value is not None:
-        kind, constraint = _scalar(mark, value)
+        kind, constraint = scalar(mark, value)
         mark, operands = replace(mark, type=kind, operand="$1"), [value.handle]
     if hasattr(builder, "create_threadwise_inline_asm"):
         text = mark.comment().replace("$1", "$0")
@@ -77,7 +77,7 @@ def _unwrap(value: Any) -> Any:
     return value.value if isinstance(value, tl.constexpr) else value
 
 
-def _immediate(mark: Mark, value: bool | int | float) -> Mark:
+def immediate(mark: Mark, value: bool | int | float) -> Mark:
     """A value known at compile time: its type is the narrowest that holds it, its spelling the bits."""
     if isinstance(value, bool):
         raise UsageError(_refusal(mark, f"the bool {value}", f"value={int(value)}"))
@@ -90,7 +90,7 @@ def _immediate(mark: Mark, value: bool | int | float) -> Mark:
     return replace(mark, type=kind, operand=f"0x{value & 0xFFFFFFFF:08X}")
 
 
-def _scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
+def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
     """Type and asm constraint of a run-time value."""
     if not _is_tensor(value):
         raise UsageError(_refusal(mark, f"a {type(value).__name__}", "one number"))

@@ -1,0 +1,102 @@
+"""TRITON_INTERPRET=1: the same kernel records as plain Python, without a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+KERNEL = """
+import triton, triton.language as tl, kscope
+from kscope import region
+LOAD = kscope.scope("declared")
+
+@triton.jit
+def helper(n):
+    with region("helper", value=n):
+        twice = n * 2
+    return twice
+
+@triton.jit
+def kernel(n, f, BLOCK: tl.constexpr):
+    with kscope.region(f"outer {BLOCK}", value=tl.program_id(0)) as outer:
+        for i in tl.static_range(2):
+            with LOAD(value=i):
+                outer.pin(helper(n))
+            kscope.counter("level", f)
+    kscope.instant("end", 7)
+"""
+
+
+def interpreted(tmp_path: Path, steps: str) -> str:
+    """Runs steps after the kernels above, interpreted, in a process of its own; what they print."""
+    script = tmp_path / "interpreted.py"
+    script.write_text(KERNEL + textwrap.dedent(steps))
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_interpreted_kernel_records_every_block(tmp_path):
+    out = interpreted(
+        tmp_path,
+        """
+        with kscope.profile() as prof:
+            kernel[(3, 2)](8, 1.5, BLOCK=4)
+            kernel[(1,)](9, 2.5, BLOCK=4)
+        trace = prof.trace
+        assert not trace.problems, trace.problems
+        assert [launch.grid for launch in trace.launches] == [(3, 2, 1), (1, 1, 1)]
+        assert trace.filter(region="outer 4").value.tolist() == [0, 0, 1, 1, 2, 2, 0]
+        assert sorted(set(trace.filter(launch=0).block.tolist())) == [0, 1, 2, 3, 4, 5]
+        assert trace.filter(region="helper").value.tolist() == [8] * 12 + [9] * 2
+        assert trace.filter(region="declared").value.tolist() == [0, 1] * 7
+        assert trace.filter(region="level").value.tolist() == [1.5] * 12 + [2.5] * 2
+        assert trace.filter(region="end").value.tolist() == [7] * 7
+        assert (trace.dur_cycles >= 0).all()
+        print("recorded", len(trace))
+        """,
+    )
+    assert out == "recorded 56\n"
+
+
+def test_an_interpreted_kernel_runs_plain_outside_of_a_session(tmp_path):
+    out = interpreted(
+        tmp_path,
+        """
+        from triton.runtime import interpreter
+        before = interpreter.GridExecutor.__call__, vars(interpreter.interpreter_builder).get("set_grid_idx")
+        kernel[(2,)](8, 1.5, BLOCK=4)
+        with kscope.profile() as prof:
+            with prof.paused():
+                kernel[(2,)](8, 1.5, BLOCK=4)
+        kernel[(2,)](8, 1.5, BLOCK=4)
+        assert before == (interpreter.GridExecutor.__call__, vars(interpreter.interpreter_builder).get("set_grid_idx"))
+        print(len(prof.trace))
+        """,
+    )
+    assert out == "0\n"
+
+
+def test_a_value_of_64_bits_is_refused_there_too(tmp_path):
+    out = interpreted(
+        tmp_path,
+        """
+        @triton.jit
+        def wide(n):
+            with kscope.region("wide", value=n.to(tl.int64)):
+                pass
+
+        with kscope.profile() as prof:
+            try:
+                wide[(1,)](5)
+            except Exception as error:
+                print(type(error).__name__, "value=x.to(tl.int32)" in str(error))
+            kernel[(1,)](8, 1.5, BLOCK=4)
+        assert len(prof.trace) == 8
+        """,
+    )
+    assert out == "InterpreterError True\n"

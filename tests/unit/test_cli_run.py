@@ -52,12 +52,12 @@ def _records(path: Path) -> int:
     return len(kscope.decode(kscope.load(path)))
 
 
-def test_a_script_is_recorded_into_a_file_of_its_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_is_recorded_into_a_file_of_its_name(folder: Path) -> None:
     _script(folder, "launch()", "print('the script speaks')")
-    assert cli.main(["run", "script.py"]) == 0
-    said = capsys.readouterr()
-    assert said.out == "the script speaks\n"
-    assert "script.kscope: 4 records; kscope summary script.kscope" in said.err
+    done = _kscope("run", "script.py", cwd=folder)
+    assert done.returncode == 0
+    assert done.stdout == "the script speaks\n"
+    assert done.stderr == "kscope: script.kscope: 4 records; kscope summary script.kscope\n"
     assert _records(folder / "script.kscope") == RECORDS
 
 
@@ -160,8 +160,8 @@ def test_strict_turns_problems_into_an_exit_code(folder: Path) -> None:
         "            warp.work(6000)",
     ]
     _script(folder, *loop, "kscope_sim.launch(loop, grid=1, block=32)")
-    assert cli.main(["run", "-q", "--strict", "--records", "8", "script.py"]) == 3
-    assert cli.main(["run", "-q", "--strict", "--records", "64", "script.py"]) == 0
+    assert _kscope("run", "-q", "--strict", "--records", "8", "script.py", cwd=folder).returncode == 3
+    assert _kscope("run", "-q", "--strict", "--records", "64", "script.py", cwd=folder).returncode == 0
 
 
 BAD = [

@@ -1,0 +1,118 @@
+"""Every option of a recording, compiled and assembled for every architecture."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import triton
+import triton.language as tl
+
+import kscope
+from kscope import meta
+from kscope.recording import Recording
+
+
+@triton.jit
+def kernel(a, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for i in range(0, n, BLOCK):
+        with kscope.region("load", value=i):
+            x = tl.load(a + i + at)
+        with kscope.region("lanes", strategy=kscope.AllThreads()):
+            total += x
+        kscope.counter("i", i)
+    tl.store(out + at, total)
+
+
+RECORDINGS = {
+    "defaults": Recording(),
+    "one thread per block": Recording(strategy=kscope.Lane0Warp0()),
+    "named warps": Recording(strategy=kscope.TargetWarp(0, 3)),
+    "every thread": Recording(strategy=kscope.AllThreads()),
+    "oldest records": Recording(fill="stop", records=16),
+    "globaltimer": Recording(clock="globaltimer"),
+    "live": Recording(live=True),
+    "in place": Recording(pending=0),
+}
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_every_recording_assembles(frontend, plain_compiler, name, arch):
+    recording = RECORDINGS[name]
+    frontend.enable(recording)
+    compiled = plain_compiler(kernel, arch, a="*fp32", out="*fp32", n="i32", BLOCK=128)
+    about = meta.from_json(compiled.metadata.kscope.encode())
+    assert (about.frontend, about.clock, about.fill) == ("triton", recording.clock, recording.fill)
+    assert about.strategy == recording.strategy.spec
+    assert [(region.name, region.type) for region in about.regions] == [("i", "i32"), ("lanes", None), ("load", "i32")]
+    assert about.problems == ()
+    assert compiled.asm["cubin"]
+
+
+def test_each_kernel_is_lowered_for_the_recording_that_was_on_when_its_compilation_began(frontend, plain_compiler):
+    kinds = {}
+    for records in (16, 64):
+        frontend.enable(Recording(records=records))
+        compiled = plain_compiler(kernel, a="*fp32", out="*fp32", n="i32", BLOCK=128)
+        (about,) = meta.from_json(compiled.metadata.kscope.encode()).kernels
+        kinds[records] = about.log2_records
+    assert kinds == {16: 4, 64: 6}
+
+
+def test_threads_may_compile_at_the_same_time(frontend, plain_compiler, module):
+    frontend.enable(Recording())
+    kernels = [
+        module(f"""
+            @triton.jit
+            def kernel{i}(out, n):
+                with kscope.region("region {i}"):
+                    tl.store(out, n)
+        """)
+        for i in range(4)
+    ]
+    found: dict[int, list[str]] = {}
+
+    def work(i: int) -> None:
+        compiled = plain_compiler(getattr(kernels[i], f"kernel{i}"), out="*i32", n="i32")
+        found[i] = [region.name for region in meta.from_json(compiled.metadata.kscope.encode()).regions]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {i: [f"region {i}"] for i in range(4)}
+
+
+PREPARED = """
+{imports}
+import importlib.util
+spec = importlib.util.spec_from_file_location("kernels", {path!r})
+kernels = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(kernels)
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+compiled = triton.compile(ASTSource(kernels.kernel, {{"out": "*i32"}}, {{}}), target=GPUTarget("cuda", 90, 32))
+print(hasattr(compiled.metadata, "kscope"))
+"""
+
+
+@pytest.mark.parametrize("imports", ["import kscope, triton", "import triton, kscope"])
+@pytest.mark.parametrize("wanted", ["0", "1"])
+def test_kscope_in_the_environment_prepares(module, imports, wanted):
+    made = module("""
+        @triton.jit
+        def kernel(out):
+            with kscope.region("store"):
+                tl.store(out, 1)
+    """)
+    environment = {**os.environ, "KSCOPE": wanted, "PYTHONPATH": os.pathsep.join(sys.path)}
+    code = PREPARED.format(imports=imports, path=made.__file__)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == f"{wanted == '1'}\n", done.stderr

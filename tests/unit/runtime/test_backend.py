@@ -274,9 +274,7 @@ def test_clocks_are_compared_when_a_session_begins_and_ends(bench: Make) -> None
     assert first.globaltimer < last.globaltimer
 
 
-@pytest.mark.filterwarnings(
-    "ignore:.*multi-threaded, use of fork:DeprecationWarning"
-)  # Python 3.12
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
 def test_a_forked_child_is_told_that_it_cannot_record(bench: Make) -> None:
     rig = bench().arm()
     read, write = os.pipe()

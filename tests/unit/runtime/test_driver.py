@@ -1,0 +1,161 @@
+"""Driver calls through cuda-bindings, with a stand-in for its module."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kscope import frontends
+from kscope.errors import DriverError, MissingError
+from kscope_runtime import driver
+from kscope_runtime.driver import CudaDriver
+
+
+class CUresult(IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_NOT_FOUND = 500
+    CUDA_ERROR_NOT_READY = 600
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700
+
+
+class Bindings:
+    """Answers every call with what `answers` says, else with success and `values`; notes the arguments."""
+
+    CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
+    CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
+    CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
+    CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=16)
+    CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_HOST=1, CU_MEMORYTYPE_DEVICE=2)
+    CUDA_MEMCPY2D = SimpleNamespace
+    CUdeviceptr = int
+
+    def __init__(self) -> None:
+        self.answers: dict[str, CUresult | Exception] = {}
+        self.values: dict[str, tuple[Any, ...]] = {"cuDeviceGetCount": (1,)}
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> tuple[Any, ...]:
+            self.calls.append((name, *arguments))
+            answer = self.answers.get(name, CUresult.CUDA_SUCCESS)
+            if isinstance(answer, Exception):
+                raise answer
+            return (answer, *(self.values.get(name, ()) if answer == 0 else ()))
+
+        return call
+
+
+@pytest.fixture
+def cu(monkeypatch: pytest.MonkeyPatch) -> Bindings:
+    bindings = Bindings()
+    monkeypatch.setattr(driver, "_bindings", lambda: bindings)
+    return bindings
+
+
+def test_an_error_carries_its_name_its_number_and_what_to_do(cu: Bindings) -> None:
+    cu.answers["cuMemAlloc"] = CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(DriverError, match=r"cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY \(2\).*smaller profile\(pool"):
+        CudaDriver().allocate(1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [CUresult.CUDA_ERROR_NO_DEVICE, RuntimeError("libcuda.so.1 was not found"), OSError("no such file")],
+    ids=["no device", "no library", "broken library"],
+)
+def test_a_machine_without_a_driver_says_so(cu: Bindings, answer: CUresult | Exception) -> None:
+    cu.answers["cuInit"] = answer
+    with pytest.raises(MissingError, match="nvidia-smi"):
+        CudaDriver()
+
+
+def test_a_driver_without_a_gpu_says_so(cu: Bindings) -> None:
+    cu.values["cuDeviceGetCount"] = (0,)
+    with pytest.raises(MissingError, match="CUDA_VISIBLE_DEVICES"):
+        CudaDriver()
+
+
+def test_missing_bindings_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])
+
+    monkeypatch.setattr(driver, "import_module", missing)
+    monkeypatch.setattr(frontends, "_backends", {})
+    with pytest.raises(MissingError, match=r"pip install 'kscope\[cuda\]'"):
+        frontends.backend("cuda")
+
+
+def test_an_older_cuda_python_is_taken_where_there_is_no_newer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def older(name: str) -> str:
+        if name == "cuda.bindings.driver":
+            raise ModuleNotFoundError("No module named 'cuda.bindings'", name="cuda.bindings")
+        return name
+
+    monkeypatch.setattr(driver, "import_module", older)
+    assert driver._bindings() == "cuda.cuda"  # type: ignore[comparison-overlap]  # a stand-in
+
+
+def test_a_symbol_that_is_not_there_is_none(cu: Bindings) -> None:
+    cu.answers["cuModuleGetGlobal"] = CUresult.CUDA_ERROR_NOT_FOUND
+    assert CudaDriver().symbol(1, "kscope_ctl") is None
+    cu.answers["cuModuleGetGlobal"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DriverError, match="700"):
+        CudaDriver().symbol(1, "kscope_ctl")
+
+
+def test_a_stream_is_asked_without_waiting(cu: Bindings) -> None:
+    assert CudaDriver().ready(1)
+    cu.answers["cuStreamQuery"] = CUresult.CUDA_ERROR_NOT_READY
+    assert not CudaDriver().ready(1)
+    cu.answers["cuStreamQuery"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DriverError):
+        CudaDriver().ready(1)
+
+
+def test_the_capture_mode_is_put_back_whatever_happens(cu: Bindings) -> None:
+    cu.values["cuThreadExchangeStreamCaptureMode"] = (0,)
+    with pytest.raises(ZeroDivisionError), CudaDriver().relaxed():
+        _ = 1 / 0
+    modes = [call[1] for call in cu.calls if call[0] == "cuThreadExchangeStreamCaptureMode"]
+    assert modes == [2, 0]
+
+
+def test_pinned_memory_is_an_array_over_it(cu: Bindings) -> None:
+    memory = (ctypes.c_uint8 * 64)(*range(64))
+    cu.values["cuMemHostAlloc"] = (ctypes.addressof(memory),)
+    buffer = CudaDriver().pinned(64)
+    assert not buffer.any()
+    buffer[3] = 7
+    assert memory[3] == 7
+
+
+def test_copies_name_addresses_sizes_and_the_stream(cu: Bindings) -> None:
+    words, made = np.zeros(8, np.uint8), CudaDriver()
+    made.read(words, 0x100, 5)
+    made.write(0x200, words[2:4], 5)
+    assert cu.calls[-2:] == [
+        ("cuMemcpyDtoHAsync", words.ctypes.data, 0x100, 8, 5),
+        ("cuMemcpyHtoDAsync", 0x200, words.ctypes.data + 2, 2, 5),
+    ]
+
+
+def test_a_column_is_written_in_one_call(cu: Bindings) -> None:
+    words = np.zeros(12, np.uint8)
+    CudaDriver().write_column(0x1004, 128, words, 4, 5)
+    name, copy, stream = cu.calls[-1]
+    assert (name, stream) == ("cuMemcpy2DAsync", 5)
+    assert (copy.dstDevice, copy.dstPitch, copy.WidthInBytes, copy.Height) == (0x1004, 128, 4, 3)
+    assert (copy.srcHost, copy.srcPitch) == (words.ctypes.data, 4)
+
+
+def test_facts_are_the_current_devices(cu: Bindings) -> None:
+    cu.values |= {"cuCtxGetDevice": (1,), "cuDeviceGetName": (b"NVIDIA H200\0\0\0",), "cuDeviceGetAttribute": (132,)}
+    facts = CudaDriver().facts()
+    assert (facts.ordinal, facts.name, facts.sms) == (1, "NVIDIA H200", 132)

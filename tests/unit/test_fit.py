@@ -1,0 +1,138 @@
+"""How many records may wait in registers: what the assembler says decides, and only where it must."""
+
+from __future__ import annotations
+
+import pytest
+
+from kscope import fit, meta, plan
+from kscope.capture import Problem
+from kscope.fit import Usage, lower_to_fit
+from kscope.recording import Recording
+
+PLAIN = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k()
+{
+    ret;
+}
+"""
+MARKS = "    //kscope enter a - - with\n    //kscope exit a - - with\n    membar.gl;\n"
+MARKED = PLAIN.replace("    ret;", MARKS + "    ret;")
+
+GOOD, SPILLS, SPILLS_MORE = Usage(False, 0, 60), Usage(False, 64, 255), Usage(False, 128, 255)
+IGNORED = Usage(True, 0, 168)
+
+
+class Assembler:
+    """Says what it is told to say: of the text without marks, and of a lowered text by `pending`."""
+
+    def __init__(self, plain: Usage | None, known: tuple[Problem, ...] = (), **by_pending: Usage | None) -> None:
+        self.plain, self.asked = plain, []
+        self._usages = {}
+        for name, usage in by_pending.items():
+            pending = int(name[1:])
+            text = plan.lower(MARKED, Recording(pending=pending), frontend="test", known=known).text
+            self._usages[text] = pending, usage
+
+    def __call__(self, text: str) -> Usage | None:
+        if "kscope" not in text:
+            self.asked.append("plain")
+            return self.plain
+        pending, usage = self._usages[text]
+        self.asked.append(pending)
+        return usage
+
+
+def lowered(assembler: Assembler, **options: object) -> tuple[int, list[str]]:
+    """Which `pending` was chosen, and the kinds of problem."""
+    result = lower_to_fit(MARKED, Recording(**options), frontend="test", measure=assembler)
+    assert meta.to_json(result.meta)
+    bare = plan.lower(MARKED, Recording(), frontend="test")
+    assert {kernel.name for kernel in result.meta.kernels} == {kernel.name for kernel in bare.meta.kernels}
+    return len(assembler.asked), [problem.kind for problem in result.problems]
+
+
+def test_text_without_marks_asks_nobody():
+    assembler = Assembler(GOOD)
+    assert lower_to_fit(PLAIN, Recording(), frontend="test", measure=assembler).text is PLAIN
+    assert assembler.asked == []
+
+
+def test_one_question_where_everything_fits():
+    assembler = Assembler(GOOD, p8=GOOD)
+    assert lowered(assembler) == (1, [])
+
+
+def test_a_kernel_that_spills_by_itself_is_left_as_it_is():
+    assembler = Assembler(SPILLS, p8=SPILLS)
+    assert lowered(assembler) == (2, [])
+
+
+def test_an_assembler_that_refuses_the_text_decides_nothing():
+    assembler = Assembler(GOOD, p8=None)
+    assert lowered(assembler) == (1, [])
+
+
+TEXT = {pending: plan.lower(MARKED, Recording(pending=pending), frontend="test").text for pending in (8, 0)}
+
+
+def test_the_texts_of_these_tests_differ():
+    assert TEXT[8] != TEXT[0]
+
+
+@pytest.mark.parametrize(("plain", "sunk"), [(GOOD, SPILLS), (GOOD, IGNORED), (SPILLS, SPILLS_MORE)])
+def test_fewer_records_wait_where_that_saves_what_the_kernel_had(plain, sunk):
+    assembler = Assembler(plain, p8=sunk, p0=plain)
+    result = lower_to_fit(MARKED, Recording(), frontend="test", measure=assembler)
+    assert result.text == TEXT[0]
+    assert result.problems == ()
+
+
+def test_what_is_lost_all_the_same_is_a_problem_of_the_module():
+    known = (Problem("removed", "something else"),)
+    assembler = Assembler(GOOD, known, p8=SPILLS_MORE, p0=SPILLS)
+    result = lower_to_fit(MARKED, Recording(), frontend="test", measure=assembler, known=known)
+    assert [problem.kind for problem in result.meta.problems] == ["removed", "registers"]
+    assert "64 more bytes of registers spill" in result.problems[1].text
+
+
+def test_a_lost_setmaxnreg_is_named():
+    assembler = Assembler(GOOD, p8=IGNORED, p0=IGNORED)
+    result = lower_to_fit(MARKED, Recording(), frontend="test", measure=assembler)
+    assert "setmaxnreg is ignored" in result.problems[0].text
+
+
+def test_a_live_recording_stores_in_place_and_is_told_what_that_costs():
+    live = plan.lower(MARKED, Recording(live=True), frontend="test").text
+    asked = []
+
+    def measure(text: str) -> Usage:
+        asked.append(text)
+        return SPILLS if text == live else GOOD
+
+    result = lower_to_fit(MARKED, Recording(live=True), frontend="test", measure=measure)
+    assert len(asked) == 2
+    assert [problem.kind for problem in result.problems] == ["registers"]
+
+
+LOG = """ptxas info    : 0 bytes gmem
+ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register requirements.
+ptxas info    : Function properties for k
+    8 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads
+ptxas info    : Used 168 registers, used 1 barriers
+"""
+
+
+def test_the_log_of_ptxas_is_read(tmp_path):
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{LOG}END\n")
+    ptxas.chmod(0o755)
+    assert fit.assemble(MARKED, str(ptxas), ()) == Usage(True, 32, 168)
+
+
+def test_a_refusal_of_ptxas_is_no_usage(tmp_path):
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text("#!/bin/sh\nexit 255\n")
+    ptxas.chmod(0o755)
+    assert fit.assemble(MARKED, str(ptxas), ()) is None

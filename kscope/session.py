@@ -31,7 +31,7 @@ from .strategies import Strategy
 if TYPE_CHECKING:
     from .trace import Trace
 
-_FATAL = "driver"
+FATAL = "driver"
 """Kind of the problem of a backend whose device broke during the session."""
 _epochs = count(1)
 
@@ -213,7 +213,7 @@ class Session:
     def _save(self, error: BaseException | None) -> None:
         assert self._capture is not None
         left = isinstance(error, SystemExit) and error.code in (None, 0)
-        fatal = [problem for problem in self._capture.problems if problem.kind == _FATAL]
+        fatal = [problem for problem in self._capture.problems if problem.kind == FATAL]
         if (error is None or left) and not fatal:
             self._capture.save(self.path)
             return

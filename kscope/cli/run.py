@@ -12,7 +12,7 @@ import importlib.util
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from typing import Any
 
 from .. import saving
 from ..errors import UsageError
-from ..session import profile
+from ..session import FATAL, profile
 from . import options as flags
 from .reading import STRICT
 
@@ -51,18 +51,20 @@ def run(options: argparse.Namespace) -> int:
     """Runs the command. Raises UsageError, before the script starts, for what cannot work."""
     execute = _module(options.script) if options.module else _script(options.script)
     path = _output(options)
+    session = profile(path, **flags.given(options))
     raised: list[BaseException] = []
     try:
-        with _as_interpreter(options), profile(path, **flags.given(options)) as prof:
+        with _as_interpreter(options), session:
             _watch(execute, raised)
     except BaseException as error:
         if error not in raised:  # ours: the session's
             raise
         if not (isinstance(error, SystemExit) and error.code in (None, 0)):
             return _failed(error, path)
-    trace = prof.trace
-    if not options.quiet:
-        _say(_told(path, len(trace), len(trace.problems)))
+    trace = session.trace
+    broke = any(problem.kind == FATAL for problem in trace.problems)
+    if trace.problems or not options.quiet:
+        _say(_told(saving.failed(path) if broke else path, len(trace), len(trace.problems)))
         for problem in trace.problems:
             _say(problem.text)
     return STRICT if options.strict and trace.problems else 0
@@ -124,7 +126,7 @@ def _module(name: str) -> Callable[[], object]:
 
 
 @contextmanager
-def _as_interpreter(options: argparse.Namespace) -> Iterator[None]:
+def _as_interpreter(options: argparse.Namespace) -> Generator[None]:
     """sys.argv and sys.path as the script's own, for as long as it runs."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [options.script, *options.args]

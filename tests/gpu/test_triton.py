@@ -1,0 +1,106 @@
+"""Triton on a GPU: kernels that are tuned, compiled by torch, warp-specialised, or were loaded plain."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+import kscope
+
+
+@pytest.fixture
+def k() -> ModuleType:
+    """The kernels; imported late, for where there is no Triton."""
+    from . import triton_kernels
+
+    return triton_kernels
+
+
+def doubts(trace: kscope.Trace) -> list[str]:
+    """What is wrong with the records; that a launch of microseconds tells little of the SM clock is not."""
+    return [f"{problem.kind}: {problem.text}" for problem in trace.problems if problem.kind != "clock"]
+
+
+def test_an_autotuned_kernel_records_with_its_best_config(k: ModuleType) -> None:
+    import torch
+
+    x = torch.randn(1 << 14, device="cuda")
+    out = torch.empty_like(x)
+
+    def grid(meta: dict[str, int]) -> tuple[int]:
+        return (x.numel() // meta["BLOCK"],)
+
+    k.tuned[grid](x, out, x.numel())  # tuned with recording off
+    with kscope.profile() as prof:
+        k.tuned[grid](x, out, x.numel())
+    torch.testing.assert_close(out, x * 2)
+    best = k.tuned.best_config
+    assert len(prof.trace) == x.numel() // best.kwargs["BLOCK"] * best.num_warps
+    assert len(prof.trace.launches) == 1
+    assert not doubts(prof.trace)
+
+
+def test_a_kernel_in_a_compiled_function_records(k: ModuleType) -> None:
+    import torch
+
+    @torch.compile
+    def compiled(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        k.halved[(x.numel() // 256,)](x, out, BLOCK=256)
+        return out + 1
+
+    x = torch.randn(1 << 12, device="cuda")
+    plain = compiled(x)
+    kscope.enable()
+    torch.compiler.reset()
+    prepared = compiled(x)
+    with kscope.profile() as prof:
+        recorded = compiled(x)
+    kscope.disable()
+    torch.compiler.reset()
+    for result in (plain, prepared, recorded, compiled(x)):
+        torch.testing.assert_close(result, x * 0.5 + 1)
+    blocks = x.numel() // 256
+    for region in ("load", "store", "half"):
+        assert len(prof.trace.filter(region=region)) == blocks * 4
+    assert set(prof.trace.filter(region="load").value.tolist()) == {256}
+
+
+def test_values_of_every_type_come_back(k: ModuleType) -> None:
+    import torch
+
+    out = torch.zeros(2, device="cuda", dtype=torch.int32)
+    with kscope.profile(strategy=kscope.Lane0Warp0()) as prof:
+        k.values[(3,)](out, 7, 2.5)
+    assert sorted(prof.trace.filter(region="signed").value.tolist()) == [-1, 0, 1]
+    assert prof.trace.filter(region="float").value.tolist() == [1.25] * 3
+    assert prof.trace.filter(region="count").value.tolist() == [7] * 3
+
+
+def test_every_warp_of_every_partition_records(k: ModuleType) -> None:
+    import torch
+
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("warp specialisation needs sm_90")
+    out = torch.zeros(2, device="cuda", dtype=torch.int32)
+    blocks, n = 4, 5
+    with kscope.profile() as prof:
+        k.specialized[(blocks,)](out, n, num_warps=4)
+    assert len(prof.trace.filter(region="consume")) == blocks * 4 * n
+    assert len(prof.trace.filter(region="item")) == blocks * 2 * n
+    assert len(prof.trace.filter(region="produce")) == blocks * 2
+    assert set(prof.trace.filter(region="consume").warp.tolist()) == {0, 1, 2, 3}
+    assert len(set(prof.trace.filter(region="item").warp.tolist())) == 2
+    assert not doubts(prof.trace)
+
+
+def test_a_kernel_object_that_was_loaded_plain_is_named(k: ModuleType) -> None:
+    import torch
+
+    out = torch.zeros(2, device="cuda", dtype=torch.int32)
+    plain = k.values[(1,)](out, 7, 2.5)
+    with kscope.profile() as prof:
+        plain[(1, 1, 1)](out, 7, 2.5)
+    assert len(prof.trace) == 0
+    assert "kernel values was compiled and loaded before" in " ".join(p.text for p in prof.trace.problems)

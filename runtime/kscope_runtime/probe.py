@@ -52,7 +52,7 @@ LOOP:
 	ret;
 }}
 """
-_HEAD = ".version 7.1\n.target sm_80\n.address_size 64\n"
+HEAD = ".version 7.1\n.target sm_80\n.address_size 64\n"
 _FMA = "\tfma.rn.f32 %x, %x, 0f3F800001, 0f3A83126F;\n"
 _ENTER, _EXIT = "\t//kscope enter probe - - with\n", "\t//kscope exit probe - - with\n"
 
@@ -92,7 +92,7 @@ def probe(backend: Backend) -> Iterator[tuple[str, str]]:
 
 
 def _added(driver: CudaDriver, backend: Backend, page: np.ndarray, fmas: int) -> Cost:
-    text = _HEAD + loop("ks_plain", fmas, marked=False) + loop("ks_marked", fmas, marked=True)
+    text = HEAD + loop("ks_plain", fmas, marked=False) + loop("ks_marked", fmas, marked=True)
     module = driver.load(plan.lower(text, Recording(records=256), frontend="probe").text)
     backend.module_loaded(module)
     backend.arm(_EPOCH, Sampling(), _POOL)

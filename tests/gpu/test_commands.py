@@ -1,0 +1,61 @@
+"""The command line where there is a GPU: demo, doctor and run, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import kscope
+
+Table = Callable[[str, str], None]
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
+
+
+def _kscope(*argv: str, cwd: Path) -> str:
+    """What the command prints; it must succeed."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "kscope", *argv]
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_demo_records_on_the_gpu(tmp_path: Path) -> None:
+    said = _kscope("demo", "-o", "d.pftrace", cwd=tmp_path)
+    assert "a Triton matmul on this GPU" in said
+    trace = kscope.decode(kscope.load(tmp_path / "d.kscope"))
+    assert trace.problems == ()
+    # 8 warps of 64 blocks: the loop, the epilogue, and two regions in each of 16 iterations
+    assert len(trace) == 64 * 8 * (2 + 2 * 16)
+
+
+def test_the_doctor_measures_the_timer_and_a_region(tmp_path: Path, table: Table) -> None:
+    said = _kscope("doctor", cwd=tmp_path)
+    found = {line[4:14].strip(): line for line in said.splitlines()}
+    assert all(line.startswith("ok") for line in found.values()), said
+    assert re.search(r"ticks every \d+ ns", found["timer"])
+    cycles = [int(number) for number in re.findall(r"(\d+) cycles", found["region"])]
+    assert len(cycles) == 2
+    assert all(0 < number < 200 for number in cycles)
+    table("kscope doctor", found["region"][14:])
+
+
+def test_an_unchanged_script_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        "import torch, triton, triton.language as tl, kscope, sys\n"
+        "@triton.jit\n"
+        "def double(x, BLOCK: tl.constexpr):\n"
+        "    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    with kscope.region('double'):\n"
+        "        tl.store(x + at, tl.load(x + at) * 2)\n"
+        "x = torch.ones(4096, device='cuda')\n"
+        "double[(4,)](x, BLOCK=1024, num_warps=4)\n"
+        "assert bool((x == 2).all())\n"
+        "sys.exit(0)\n"
+    )
+    assert "16 records" in _kscope("run", "--strict", "job.py", cwd=tmp_path)

@@ -6,6 +6,8 @@ What lives here: the two commands. What does not: the numbers (analysis/), forma
 from __future__ import annotations
 
 import argparse
+import sys
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import orjson
 
 from ..capture import load
 from ..errors import UsageError
+from ..export import HUGE, LIMIT
 from ..trace import decode
 
 STRICT = 3
@@ -32,6 +35,10 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     write = commands.add_parser("export", parents=[common], help="turn a capture into a timeline", allow_abbrev=False)
     write.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
     write.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help="the suffix says the format")
+    write.add_argument(
+        "--limit", metavar="N", default=LIMIT, type=_limit, help=f"the first N by time, or all ({LIMIT})"
+    )
+    write.add_argument("--force", action="store_true", help=f"more than the {HUGE:,} that a viewer opens")
     write.set_defaults(command=export)
 
 
@@ -48,9 +55,23 @@ def export(options: argparse.Namespace) -> int:
     if options.output.resolve() == options.capture.resolve():
         raise UsageError(f"-o {options.output}: that is the capture itself; name another file")
     trace = decode(load(options.capture))
-    trace.export(options.output)
-    print(f"{options.output}: {len(trace):,} records, {options.output.stat().st_size:,} bytes")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trace.export(options.output, limit=options.limit, force=options.force)
+    for warning in caught:
+        print(f"kscope: {warning.message}", file=sys.stderr)
+    written = len(trace) if options.limit is None else min(len(trace), options.limit)
+    of = f" of {len(trace):,}" if written < len(trace) else ""
+    print(f"{options.output}: {written:,}{of} records, {options.output.stat().st_size:,} bytes")
     return 0
+
+
+def _limit(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of records, or all")
+    return int(text)
 
 
 def _json(data: dict[str, Any]) -> str:

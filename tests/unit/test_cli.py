@@ -74,6 +74,14 @@ def test_export_writes_the_format_of_the_suffix(capture: Path, name: str, capsys
     assert f"{name}: 48 records" in capsys.readouterr().out
 
 
+def test_export_writes_as_many_records_as_it_is_asked_for(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(capture), "-o", "x.json", "--limit", "10"]) == 0
+    assert "x.json: 10 of 48 records" in capsys.readouterr().out
+    assert cli.main(["export", str(capture), "-o", "x.json", "--limit", "all", "--force"]) == 0
+    assert "x.json: 48 records" in capsys.readouterr().out
+    assert "limit=0" in _refused(capsys, "export", str(capture), "-o", "x.json", "--limit", "0")
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nosuch.kscope" in _refused(capsys, "summary", str(tmp_path / "nosuch.kscope"))
 

@@ -122,7 +122,8 @@ class Session:
     # what a user does within the body
 
     def reset(self) -> None:
-        """Start again: what was recorded so far is dropped, launches that run now included."""
+        """Start again: what was recorded so far is dropped, and what running warps record yet. A launch that
+        waits in a stream and begins later records."""
         self._within("reset")
         self._epoch, self._started = next(_epochs), time.time_ns()
         for backend in self._backends.values():

@@ -149,7 +149,7 @@ class CudaBackend(Backend):
                     device.sync_clock()
                 else:
                     lines = drain.snapshot()
-        except DriverError as error:
+        except (DriverError, MemoryError) as error:
             drain.stop()
             self._failed(device, error)
         return DeviceCapture(
@@ -162,7 +162,7 @@ class CudaBackend(Backend):
             syncs=tuple(device.syncs),
         )
 
-    def _failed(self, device: Device, error: DriverError) -> None:
+    def _failed(self, device: Device, error: DriverError | MemoryError) -> None:
         """Say so once: after the first error every call fails."""
         said = f"device {device.facts.ordinal}: "
         if not any(problem.text.startswith(said) for problem in self._problems):

@@ -39,7 +39,7 @@ class Device:
         self.control = driver.allocate(layout.control_bytes(self.facts.sms))
         self.clear(self.control, layout.control_bytes(self.facts.sms), self.stream)
         driver.synchronize(self.stream)
-        self.clocks = Clocks(driver, self.page[_CLOCK])
+        self._clocks: Clocks | None = None
         self.syncs: list[ClockSync] = []
         self.tick_ns = 0
         self.rings: Rings | None = None
@@ -105,7 +105,9 @@ class Device:
 
     def sync_clock(self) -> None:
         """Add a bracket of the host's clock around the device's, where the device has room to read it."""
-        found = self.clocks.sync()
+        if self._clocks is None:
+            self._clocks = Clocks(self.driver, self.page[_CLOCK])
+        found = self._clocks.sync()
         if found is not None:
             self.syncs.append(found)
-            self.tick_ns = self.clocks.tick_ns()
+            self.tick_ns = self._clocks.tick_ns()

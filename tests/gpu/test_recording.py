@@ -159,6 +159,7 @@ def test_a_reset_drops_what_was_recorded(k: ModuleType) -> None:
     out = k.ints(10)
     with kscope.profile() as prof:
         k.four[(10,)](out, num_warps=1)
+        sync()
         prof.reset()
         k.other[(10,)](out, num_warps=1)
     assert len(prof.trace) == 10 and prof.trace.kernels[prof.trace.kernel[0]].startswith("other")

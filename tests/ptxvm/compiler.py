@@ -75,7 +75,8 @@ def _guarded(ops: Ops, instr: Instr) -> list[str]:
     if instr.guard is None:
         return body
     sign = "not " if instr.guard.negated else ""
-    return [f"if {sign}{instr.guard.py}:", *(f"    {line}" for line in body), "    pass"]
+    agreed = [f"t.uniform({instr.line}, {instr.guard.py})"] if instr.op[:2] == ("bra", "uni") else []
+    return [*agreed, f"if {sign}{instr.guard.py}:", *(f"    {line}" for line in body), "    pass"]
 
 
 def _body(ops: Ops, instr: Instr) -> list[str]:

@@ -41,6 +41,7 @@ DECLARE = """
 .maxntid 1024, 1, 1
 {{
     .reg .pred %p<4>;
+    .reg .pred %q<3>;
     .reg .b32 %r<8>;
     .reg .b32 %v<{values}>;
     .reg .b32 %n<64>;
@@ -53,6 +54,9 @@ START = """
     mov.u32 %v2, 7;
     mov.u32 %v3, %tid.y;
     mov.u32 %v4, 0;
+    setp.ne.u32 %q0, %v0, 0;
+    setp.ne.u32 %q1, %v1, 0;
+    mov.pred %q2, %q0;
 """
 
 
@@ -208,6 +212,44 @@ class _Writer:
         self.add("{ .reg .pred P1; .reg .b32 %r0;", "mov.u32 %r0, 0;", "LAB_WAIT:", "add.u32 %r0, %r0, 1;")
         self.add(f"setp.eq.u32 P1, %r0, {node.args[0]};", "@P1 bra.uni DONE;", "bra.uni LAB_WAIT;", "DONE:", "}")
 
+    def write_flag(self, node: Node) -> None:
+        """Give a predicate a new value."""
+        form, to, a, b, value = node.args
+        self.add({
+            "setp": f"setp.lt.u32 {to}, {value}, 2;",
+            "guarded": f"@{a} setp.lt.u32 {to}, {value}, 2;",
+            "or": f"or.pred {to}, {a}, {b};", "and": f"and.pred {to}, {a}, {b};", "xor": f"xor.pred {to}, {a}, {b};",
+            "not": f"not.pred {to}, {a};", "mov": f"mov.pred {to}, {a};",
+            "both": f"setp.lt.u32 {to}|{a}, {value}, 2;", "setp.and": f"setp.lt.and.u32 {to}, {value}, 2, {b};",
+        }[form])  # fmt: skip
+
+    def write_when(self, node: Node) -> None:
+        """A piece of the body that one predicate guards."""
+        guard, negated = node.args
+        skip = self.label()
+        self.add(f"@{'' if negated else '!'}{guard} bra {skip};")
+        self.body(node.bodies[0])
+        self.lines.append(f"{skip}:")
+
+    def write_loose(self, node: Node) -> None:
+        """An enter or exit on its own, which may not pair."""
+        act, name = node.args
+        self.mark(
+            act,
+            name,
+            TYPES[name] if act == "enter" else None,
+            None,
+            "with",
+            "%v2" if act == "enter" and TYPES[name] else None,
+        )
+
+    def write_split(self, node: Node) -> None:
+        """A region of which enter and exit are guarded each for itself, as Triton's pipeliner leaves it."""
+        name, first, second = node.args
+        self.write_when(Node("when", first, ((Node("loose", ("enter", name)),),)))
+        self.body(node.bodies[0])
+        self.write_when(Node("when", second, ((Node("loose", ("exit", name)),),)))
+
     def write_trap(self, node: Node) -> None:
         self.add("setp.ne.u32 %p2, %v2, %v2;", "@%p2 trap;")
 
@@ -254,6 +296,48 @@ _op = st.sampled_from(["add.u32", "xor.b32", "mul.lo.u32", "sub.s32", "min.u32"]
 def bodies(draw: st.DrawFn, depth: int, specs: tuple[str | None, ...]) -> tuple[Node, ...]:
     """A sequence of statements, nested at most `depth` deep."""
     return tuple(draw(node(depth, specs)) for _ in range(draw(st.sampled_from([1, 2, 3, 0]))))
+
+
+_flag = st.sampled_from(["%q0", "%q1", "%q2"])
+_forms = st.sampled_from(["setp", "guarded", "or", "and", "xor", "not", "mov", "both", "setp.and"])
+
+
+@st.composite
+def loose_nodes(draw: st.DrawFn, depth: int) -> tuple[Node, ...]:
+    """Statements among which marks may fail to pair: guarded pieces, stray enters and exits, new values of guards."""
+    kinds = ("split", "split", "split", "flag", "flag", "when", "loose", "if", "loop", "break", "store")
+    nodes = []
+    for kind in draw(st.lists(st.sampled_from(kinds if depth else ("flag", "loose", "store")), max_size=4)):
+        guard = (draw(_flag), draw(st.booleans()))
+        inner = loose_nodes(max(0, depth - 1))
+        if kind == "split":
+            other = draw(st.sampled_from([guard, guard, guard, (draw(_flag), draw(st.booleans()))]))
+            nodes.append(Node(kind, (draw(st.sampled_from(list(TYPES))), guard, other), (draw(inner),)))
+        elif kind == "flag":
+            nodes.append(Node(kind, (draw(_forms), draw(_flag), draw(_flag), draw(_flag), draw(_value))))
+        elif kind == "when":
+            nodes.append(Node(kind, guard, (draw(inner),)))
+        elif kind == "loose":
+            nodes.append(Node(kind, (draw(st.sampled_from(["enter", "exit"])), draw(st.sampled_from(list(TYPES))))))
+        elif kind == "if":
+            nodes.append(Node(kind, (draw(_value), draw(_mask)), (draw(inner), draw(inner))))
+        elif kind == "loop":
+            nodes.append(
+                Node(kind, (draw(st.sampled_from(["top", "bottom"])), draw(st.integers(1, 3))), (draw(inner), ()))
+            )
+        elif kind == "break":
+            nodes.append(Node(kind, (draw(st.sampled_from(["break", "continue", "exit"])), draw(_value), draw(_mask))))
+        else:
+            nodes.append(Node(kind, (draw(st.integers(0, 15)), draw(_value))))
+    return tuple(nodes)
+
+
+@st.composite
+def loose_kernels(draw: st.DrawFn) -> KernelText:
+    """A kernel with at least one mark, whose marks may not pair."""
+    name, guard = draw(st.sampled_from(list(TYPES))), (draw(_flag), draw(st.booleans()))
+    split = Node("split", (name, guard, guard), (draw(loose_nodes(2)),))
+    return written((*draw(loose_nodes(2)), split, *draw(loose_nodes(2))))
 
 
 SIMPLE = ("assign", "point", "store", "break", "spin", "trap", "bar")

@@ -61,6 +61,8 @@ class Thread:
     on_mark: Callable[[Thread, Any, int | None], None] | None = None
     elapsed: int = 0
     reads: int = 0
+    uni: dict[tuple[int, int], int] = field(default_factory=dict)  # shared by the warp
+    passed: Counter[int] = field(default_factory=Counter)
 
     @property
     def linear(self) -> int:
@@ -88,6 +90,12 @@ class Thread:
     def globaltimer(self) -> int:
         """%globaltimer, ns."""
         return self.clocks.time + self.tick()
+
+    def uniform(self, line: int, guard: int) -> None:
+        """A guarded bra.uni: every lane of the warp must go the same way, each time."""
+        self.passed[line] += 1
+        if self.uni.setdefault((line, self.passed[line]), guard) != guard:
+            raise FaultError(f"line {line}: lanes of one warp part at a bra.uni")
 
     def mark(self, mark: Any, value: int | None) -> None:
         if self.on_mark is not None:
@@ -148,10 +156,12 @@ class Launch:
             made.data[:] = value.to_bytes(size, "little")
             addresses[name] = made.base
         body, started = self.program.bodies[self.kernel], []
+        uni: dict[tuple[Dim, int], dict[tuple[int, int], int]] = {}
         for block in self.blocks:
             common = self._common(block)
             for linear in self.threads if self.threads is not None else range(self.shape.threads):
                 thread = Thread((*block, linear), common | self._own(linear), self.clocks, self.on_mark)
+                thread.uni = uni.setdefault((block, thread.warp), {})
                 started.append((thread, body(thread, self.memory, addresses, self.garbage)))
         return started
 

@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 from hypothesis import find
+from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from ptxvm import judge
 from ptxvm.cases import Case, cases, execute, judged
 from ptxvm.host import STRIPE_OFFSET, Pool, Ring
+from ptxvm.kernels import KernelText, loose_kernels
 from ptxvm.memory import FaultError
 from ptxvm.profile import search
 
-from kscope import cfg, layout, plan, ptx
+from kscope import cfg, layout, pairing, plan, ptx
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 
@@ -34,17 +36,20 @@ TEXT: dict[str, tuple[str, str]] = {
     "records are stored by lanes without a slab": (r"@ks_on (st\.global\.v4\.b32)", r"\1"),
     "the end is written by lanes without a slab": (r"@ks_on (st\.global\.v4\.u32)", r"\1"),
     "records are not counted": (r"add\.u32 ks_n, ks_n, 1;", ""),
-    "a claim ignores that nothing is free": (r"setp\.ge\.u32 ks_on, ks_x, \d+;", "setp.ge.u32 ks_on, ks_x, 0;"),
-    "a claim ignores that head is past limit": (
-        r"setp\.le\.and\.u32 ks_r, ks_x, ks_mask, ks_on;",
-        "mov.pred ks_r, ks_on;",
-    ),
-    "a claim ignores the ring's edge": (r"setp\.le\.and\.u32 ks_on, ks_y, ks_mask, ks_r;", "mov.pred ks_on, ks_r;"),
-    "a slab is off by a unit": (r"add\.u32 ks_y, ks_x, (\d+);", r"sub.u32 ks_y, ks_x, 1; add.u32 ks_y, ks_y, \1;"),
+    "a claim ignores that nothing is free": (r"setp\.ge\.u32 ks_r, ks_x, \d+;", "setp.ge.u32 ks_r, ks_x, 0;"),
+    "a claim ignores that head is past limit": (r"setp\.le\.and\.u32 ks_r, ks_x, ks_mask, ks_r;", ""),
+    "a claim ignores the ring's edge": (r"setp\.le\.and\.u32 ks_q, ks_y, ks_mask, ks_r;", "mov.pred ks_q, ks_r;"),
+    "a slab is off by a unit": (r"add\.u32 ks_y, ks_at, (\d+);", r"sub.u32 ks_y, ks_at, 1; add.u32 ks_y, ks_y, \1;"),
+    "a lane with a slab claims another": (r"not\.pred ks_q, ks_q; and\.pred ks_try, ks_try, ks_q;", ""),
+    "a refused lane goes on": (r"and\.pred ks_on, ks_on, ks_r;", ""),
     "skipped units are not counted": (r"red\.global\.add\.u32 \[ks_line\+SKIPPED\], \d+;", ""),
     "lost lanes are not counted": (r"red\.global\.add\.u32 \[ks_line\+LOST\], 1;", ""),
-    "the reserve is never tried": (r"@ks_q bra KS_CLAIM;", ""),
-    "the reserve is not looked at whole": (r"setp\.ge\.s32 ks_q, ks_x, (\d+);", r"setp.gt.s32 ks_q, ks_x, \1;"),
+    "nothing is tried twice": (r"@ks_q bra\.uni KS_CLAIM;", ""),
+    "the reserve is never tried": (r"setp\.lt\.and\.s32 ks_r, ks_x, (\d+), ks_r;", ""),
+    "the reserve is not looked at whole": (
+        r"setp\.lt\.and\.s32 ks_r, ks_x, (\d+),",
+        r"setp.le.and.s32 ks_r, ks_x, \1,",
+    ),
     "a claim takes one unit too few": (r"(atom\.global\.add\.u32 ks_p, \[ks_line\+HEAD\]), \d+;", r"\1, 2;"),
     "the claim is no atomic": (
         r"atom(\.global)\.add(\.u32) ks_p, \[ks_line\+HEAD\], (\d+);",
@@ -52,7 +57,11 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "the warp mask is not looked at": (r"shr\.u32 ks_x, ks_warps, ks_warp;", "mov.u32 ks_x, 1;"),
     "blocks and SMs are not looked at": (r"setp\.eq\.u32 ks_q, ks_sampled, 0;", "setp.eq.u32 ks_q, 0, 0;"),
-    "the epoch is not looked at": (r"setp\.ne\.u32 ks_on, ks_epoch, 0;", ""),
+    "the epoch is not looked at": (r"setp\.eq\.u32 ks_q, ks_epoch, 0;", ""),
+    "the warp is not asked whether all are done": (
+        r"vote\.sync\.any\.pred ks_q, ks_try, 0xffffffff;",
+        "mov.pred ks_q, ks_try;",
+    ),
     "the header's check is left out": (r"xor\.b32 ks_check, ks_check, ks_p;", ""),
     "the done word ignores the count": (r"xor\.b32 ks_x, ks_x, ks_n;", ""),
     "the hardware's warp id is used": (r"shr\.u32 ks_warp, ks_t, 5;", "mov.u32 ks_warp, %warpid;"),
@@ -141,3 +150,17 @@ def test_a_broken_plan_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(ptx, "enter", remember)
         monkeypatch.setattr(ptx, "store", late)
     assert some_case_notices(lambda text: text + "\n", {"recording": Recording(records=64)})
+
+
+def test_a_pairing_check_that_ignores_new_values_of_guards_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its trust in predicates ends where they are written."""
+    monkeypatch.setattr(pairing, "_writes", lambda *_: {})
+
+    def unsound(drawn: tuple[Case, KernelText]) -> bool:
+        try:
+            outcome = judged(execute(replace(drawn[0], kernel=drawn[1])), pairs=False)
+        except (judge.Wrong, IndexError, KeyError):  # an exit of what is not open
+            return True
+        return any(any(one.open.values()) for one in outcome.ideals.values())
+
+    assert find(st.tuples(cases(threads=4, roomy=True), loose_kernels()), unsound, settings=search(ENOUGH))

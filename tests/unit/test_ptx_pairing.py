@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from ptxvm.cases import Case, cases, execute, judged, left_out
-from ptxvm.kernels import HEAD
+from ptxvm.kernels import HEAD, KernelText, loose_kernels
 from ptxvm.profile import examples
 
 from kscope.errors import PairingError, UnsupportedError, UsageError
@@ -42,6 +42,16 @@ def test_a_deleted_enter_or_exit_is_never_silent(case: Case, which: int) -> None
         assert not broken.problems
     else:
         assert any(repr(mark.name) in problem.text for problem in broken.problems)
+
+
+@examples(60)
+@given(cases(threads=4, roomy=True), loose_kernels())
+def test_what_is_found_to_pair_pairs_on_every_path_that_runs(case: Case, kernel: KernelText) -> None:
+    """The check is sound: of the names that it lets pass, no thread leaves one open, enters one at another
+    depth, or exits one that is not open."""
+    outcome = judged(execute(replace(case, kernel=kernel)), pairs=False)
+    for one in outcome.ideals.values():
+        assert not any(one.open.values()), f"{one.thread.key} leaves {one.open} open"
 
 
 def test_an_explicit_enter_without_exit_is_an_error_with_kernel_region_and_line() -> None:

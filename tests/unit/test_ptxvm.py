@@ -193,3 +193,9 @@ def test_lanes_that_wait_at_different_places_are_a_fault() -> None:
     body = f"mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 0; @%p0 bra A;\n{meet}\nA: {meet}"
     with pytest.raises(FaultError, match="different places"):
         execute(body + " ret;", shape=Grid(block=(2, 1, 1)))
+
+
+def test_lanes_that_part_at_a_uniform_branch_are_a_fault() -> None:
+    body = "mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 0; @%p0 bra.uni A; A: ret;"
+    with pytest.raises(FaultError, match=r"part at a bra\.uni"):
+        execute(body, shape=Grid(block=(2, 1, 1)))

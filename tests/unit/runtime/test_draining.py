@@ -209,3 +209,28 @@ def test_slabs_of_every_size_are_drained(by_hand: None, log2: int) -> None:
         bench.drain._passes.once(share=1 << 20)
     (device,) = bench.backend.collect(wait=True)
     assert keys(device.lines) == Counter((block, 9, True) for block in range(50))
+
+
+def test_claims_refused_elsewhere_do_not_explain_a_gap(by_hand: None) -> None:
+    """A gap of six units over the ring's edge: a lane on its way, and one that was refused. Later one more is
+    refused: then as many units were skipped as the gap has, and yet a lane will write to it."""
+    bench = Bench().arm()
+    passes = bench.drain._passes
+    for block in range(20):
+        Lane(bench.memory, block=block).run()  # units 0 to 60 of 64
+    slow = Lane(bench.memory, block=100).claim()
+    Lane(bench.memory, block=101).run()
+    passes.once(share=1 << 20)  # frees 60 units
+    for block in range(200, 220):
+        Lane(bench.memory, block=block).run()
+    assert slow.slab is not None and bench.memory.stripes["head"][0] > bench.memory.stripes["limit"][0]
+    stripe = bench.memory.stripes[0]
+    passes._again[:] = 0
+    passes.once(share=1 << 20)
+    assert int(stripe["limit"]) == 60 + 64, "the memory of a lane that is on its way was freed"
+    slow.begin().record(2).leave()
+    passes._again[:] = 0
+    passes.once(share=1 << 20)
+    assert Lane(bench.memory, block=300).run().slab is not None
+    (device,) = bench.backend.collect(wait=True)
+    assert keys(device.lines)[100, 2, True] == 1

@@ -20,12 +20,12 @@ from gpu import kernels as k
 """
 
 
-def python(code: str, *arguments: object, under: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def python(code: str, *arguments: object, under: tuple[str, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
     """Run a program with the kernels of these tests at hand; it has two minutes."""
     paths = os.pathsep.join([*(str(ROOT / path) for path in PATHS), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [*under, sys.executable, "-c", BEGIN + code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, **env},
         cwd=ROOT,
         text=True,
         capture_output=True,
@@ -78,15 +78,16 @@ assert len(prof.trace) == 16
     assert "child: kscope.profile(): this process was forked" in done.stdout
 
 
-def test_a_process_that_is_prepared_by_its_environment_records() -> None:
+def test_a_process_that_is_prepared_by_its_environment_compiles_once() -> None:
     done = python(
         """
 out = k.ints(4)
-k.four[(4,)](out, num_warps=1)
+before = k.four[(4,)](out, num_warps=1)
 with kscope.profile() as prof:
-    k.four[(4,)](out, num_warps=1)
+    assert k.four[(4,)](out, num_warps=1) is before
 assert len(prof.trace) == 16, len(prof.trace)
-"""
+""",
+        KSCOPE="1",
     )
     assert done.returncode == 0, done.stderr
 

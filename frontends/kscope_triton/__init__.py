@@ -22,7 +22,7 @@ from .inductor import Inductor
 from .interpreted import INTERPRETED, Interpreted
 from .loading import Loading
 from .pipeline import Pipeline
-from .placing import place
+from .placing import for_nvidia, place
 
 __all__ = ["TritonFrontend"]
 
@@ -66,7 +66,7 @@ class TritonFrontend(Frontend):
         the kernel that Triton's interpreter runs. Raises UsageError for a value that is no 32-bit scalar."""
         if context is None:
             return self._interpreted.emit(mark, value)
-        if self._pipeline.recording is not None:
+        if self._pipeline.recording is not None and for_nvidia(context):
             self._pipeline.placed(place(mark, context, value))
         return True
 

@@ -39,7 +39,7 @@ class Pipeline:
     def __init__(self) -> None:
         self.recording: Recording | None = None
         self.problems: list[Problem] = []
-        self._tag = ""
+        self._tag, self._keys = "", ("", "")
         self._previous: Callable[..., Any] | None = None
         self._backend_hash: Callable[[Any], str] | None = None
         self._compiling = threading.local()
@@ -69,6 +69,7 @@ class Pipeline:
                 "instrumentation at a time; switch the other off before kscope is enabled"
             )
         self.recording, self._tag = recording, recording.tag()
+        self._keys = self._tag, self._tag
         self.problems.clear()
         if getattr(knobs.runtime, _HOOK) is not self:
             self._previous = getattr(knobs.runtime, _HOOK)
@@ -85,7 +86,7 @@ class Pipeline:
             return
         if not _HOOK_HAS_KEY and knobs.compilation.instrumentation_mode == self._tag:
             knobs.compilation.instrumentation_mode = ""
-        self.recording, self._tag = None, ""
+        self.recording, self._tag, self._keys = None, "", ("", "")
         if getattr(knobs.runtime, _HOOK) is self:
             setattr(knobs.runtime, _HOOK, self._previous)
             self._previous = None
@@ -109,12 +110,14 @@ class Pipeline:
     ) -> tuple[str, str] | None:
         """Triton's hook: without stages the key and hash of what the hook does, else wrap the PTX stage."""
         if stages is None:
-            key, hashed = self._previous() if self._previous else ("", "")
+            if self._previous is None:  # asked at every launch
+                return self._keys
+            key, hashed = self._previous()
             return f"{key}{self._tag}", f"{hashed}{self._tag}"
         if self._previous is not None:
             self._previous(backend, stages, options, language, capability)
         recording = self.recording
-        if recording is None:
+        if recording is None or "ptx" not in stages:
             return None
         names: set[str] = set()
         self._compiling.names = names

@@ -27,6 +27,11 @@ _NEEDS_IF = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3,
 _SCALARS: dict[str, tuple[ValueType, str]] = {"int32": ("i32", "r"), "uint32": ("u32", "r"), "fp32": ("f32", "f")}
 
 
+def for_nvidia(semantic: Any) -> bool:
+    """Whether the kernel that is traced is compiled for an NVIDIA GPU; others have no PTX to lower."""
+    return getattr(semantic.builder.options, "backend_name", None) == "cuda"
+
+
 def place(mark: Mark, semantic: Any, value: Any) -> Mark:
     """Emit the mark at the builder's position; returns it as it was spelled. Raises UsageError."""
     builder = semantic.builder

@@ -116,3 +116,14 @@ def test_kscope_in_the_environment_prepares(module, imports, wanted):
     code = PREPARED.format(imports=imports, path=made.__file__)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == f"{wanted == '1'}\n", done.stderr
+
+
+def test_a_kernel_for_another_make_of_gpu_compiles_plain(frontend):
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    frontend.enable(Recording())
+    source = ASTSource(kernel, {"a": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 128})
+    compiled = triton.compile(source, target=GPUTarget("hip", "gfx942", 64))
+    assert "kscope" not in compiled.asm["amdgcn"]
+    assert not hasattr(compiled.metadata, "kscope")

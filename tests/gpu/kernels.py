@@ -53,6 +53,15 @@ def outside(out, far):
         tl.store(out + tl.program_id(0) + far, 1)
 
 
+@triton.jit
+def hang(out, flag):
+    """One region ends, then every block waits for a flag that nobody sets."""
+    with kscope.region("before"):
+        tl.store(out + tl.program_id(0), 1)
+    while tl.load(flag, volatile=True) == 0:
+        tl.store(out + tl.program_id(0), 2)
+
+
 def ints(count: int) -> torch.Tensor:
     """Zeros for a kernel to write to."""
     return torch.zeros(count, device="cuda", dtype=torch.int32)

@@ -56,6 +56,30 @@ with kscope.profile(sys.argv[1]) as prof:
     assert not (tmp_path / "run.kscope").exists()
 
 
+def test_a_kernel_that_hangs_shows_how_far_it_came(tmp_path: Path) -> None:
+    """Ctrl-C (here: an alarm) while the session waits at its end; os._exit, for the kernel never ends."""
+    done = python(
+        """
+import os, signal
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+out, flag = k.ints(4), k.ints(1)
+with kscope.profile(sys.argv[1], live=True) as prof:
+    k.hang[(4,)](out, flag, num_warps=1)
+    signal.alarm(5)
+print("records", len(prof.trace), flush=True)
+os._exit(0)
+""",
+        tmp_path / "run.kscope",
+    )
+    assert "records 4" in done.stdout, done.stdout + done.stderr
+    trace = kscope.decode(kscope.load(tmp_path / "run.kscope"))
+    assert len(trace) == 4 and "unfinished" in {problem.kind for problem in trace.problems}
+
+
 def test_a_process_that_forks_after_arming_is_told_so() -> None:
     done = python(
         """

@@ -90,6 +90,11 @@ class CudaBackend(Backend):
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
         """What was recorded under the last epoch. wait=True waits for all work of all devices, and ends their
         drains; a device that fails gives what the host already has, and a problem."""
+        if wait:
+            with self._mine():
+                devices = [drain.device for drain in self._drains.values()]
+            for device in devices:  # not under the lock: what runs may wait for a thread that loads a module
+                self._idle(device)
         with self._mine():
             return [self._collect(drain, wait) for drain in self._drains.values()]
 
@@ -144,7 +149,6 @@ class CudaBackend(Backend):
         try:
             with self._in(device):
                 if wait:
-                    self._idle(device)
                     drain.finish()
                     device.sync_clock()
                 else:
@@ -184,8 +188,8 @@ class CudaBackend(Backend):
         waiter.start()
         while waiter.is_alive():
             waiter.join(_TURN_S)
-        if errors:
-            raise errors[0]
+        for error in errors:
+            self._failed(device, error)
 
     @contextmanager
     def _in(self, device: Device) -> Generator[None, None, None]:

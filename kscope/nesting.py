@@ -27,7 +27,7 @@ _LANES = 8
 
 def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.uint8], Bools]:
     """(depth, crossing) of spans (n,): depth from 0; crossing where a span overlaps the one before it at
-    its depth. `track` does not decrease, and `end` does not within a track. All cores."""
+    its depth (of several in a row, every second). `track` does not decrease, and `end` does not within a track. All cores."""
     depth, crossing = np.zeros(len(start), np.uint8), np.zeros(len(start), bool)
     changes = np.flatnonzero(track[1:] != track[:-1]) + 1
 
@@ -98,6 +98,9 @@ def _nest(start: Int64, end: Int64, counts: Int64) -> tuple[npt.NDArray[np.uint8
         crosses = start[roots[1:]] < end[roots[:-1]]
         if crosses.any():
             crosses &= rank[roots[1:]] == rank[roots[:-1]]
+            # Of three spans that cross in a row, the first and the third may nest once the second is gone.
+            place = np.arange(1, len(crosses) + 1)
+            crosses &= (place - np.maximum.accumulate(np.where(crosses, 0, place))) % 2 == 1
             crossing[roots[1:][crosses]] = True
         rest = np.flatnonzero(~root)
         if not len(rest):

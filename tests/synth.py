@@ -30,8 +30,7 @@ class Rec:
     bits: int = 0
 
     def words(self) -> list[int]:
-        high = self.kind in (Kind.SPAN, Kind.INSTANT)
-        value = self.end >> 32 if high else self.bits
+        value = 0 if self.kind in (Kind.SPAN, Kind.INSTANT) else self.bits
         return [
             self.start & 0xFFFFFFFF,
             layout.record_id(self.name, self.kind),
@@ -146,7 +145,7 @@ def bulk(
     start[:, tiles] = start[:, tiles - 2] - np.uint64(10)
     ids = np.array([layout.record_id(name, Kind.SPAN) for name in ("load", "dot", "tile")], np.uint32)
     rows = lines[:, 2:].reshape(slabs, 1 << log2, 4)[:, :records]
-    rows[..., 0], rows[..., 2], rows[..., 3] = start, stop, stop >> np.uint64(32)
+    rows[..., 0], rows[..., 2] = start, stop
     rows[..., 1] = ids[np.arange(records) % 3]
     header = np.zeros(slabs, layout.HEADER)
     block = index // np.uint64(warps)

@@ -28,7 +28,7 @@ def time_text(ns: float) -> str:
         if abs(ns) < 1000 * scale * (1 - 5e-4):
             value = ns / scale
             return f"{value:.0f} {unit}" if value == int(value) and scale == 1.0 else f"{value:.4g} {unit}"
-    return f"{ns / 1e9:.4g} s"
+    return f"{ns / 1e9:.4g} s" if ns < 1e13 else f"{ns / 1e9:,.0f} s"
 
 
 def _share(row: RegionStats) -> str:

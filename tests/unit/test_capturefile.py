@@ -29,8 +29,13 @@ def equal(one: Capture, other: Capture) -> bool:
 
 
 def small() -> Capture:
-    two = (synth.device([synth.slab([synth.Rec("load", 2000, 2100)])]), synth.device(synth.bulk(40, 30), ordinal=1, lost=3))
-    return Capture(7, two, (synth.module(),), {"strategy": "warp"}, (Problem("odd", "a sentence", 2),), {"cuda": "13.0"})
+    two = (
+        synth.device([synth.slab([synth.Rec("load", 2000, 2100)])]),
+        synth.device(synth.bulk(40, 30), ordinal=1, lost=3),
+    )
+    return Capture(
+        7, two, (synth.module(),), {"strategy": "warp"}, (Problem("odd", "a sentence", 2),), {"cuda": "13.0"}
+    )
 
 
 def written(tmp_path: Path, capture: Capture | None = None) -> Path:
@@ -47,7 +52,9 @@ def head_of(data: bytes) -> tuple[dict, bytes]:  # type: ignore[type-arg]  # wha
 
 def with_head(head: object, payload: bytes) -> bytes:
     raw = orjson.dumps(head)
-    return capturefile.FIRST_LINE + len(raw).to_bytes(8, "little") + zlib.crc32(raw).to_bytes(4, "little") + raw + payload
+    return (
+        capturefile.FIRST_LINE + len(raw).to_bytes(8, "little") + zlib.crc32(raw).to_bytes(4, "little") + raw + payload
+    )
 
 
 def test_a_capture_survives_its_file(tmp_path: Path) -> None:
@@ -65,7 +72,9 @@ def test_an_empty_capture_survives(tmp_path: Path) -> None:
     assert equal(load(written(tmp_path, capture)), capture)
 
 
-def test_a_failed_save_keeps_the_last_good_file_and_leaves_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_keeps_the_last_good_file_and_leaves_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = written(tmp_path)
     before = path.read_bytes()
 

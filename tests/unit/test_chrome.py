@@ -1,0 +1,93 @@
+"""Chrome JSON: every record once, on tracks that no viewer merges."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import synth
+from synth import Rec, instant
+
+from kscope.layout import Kind
+from kscope.trace import Trace, decode
+
+NAMES = ("load", ("dot", "i32"), "mark", ("queue", "u32"), "tile")
+
+
+@pytest.fixture
+def trace() -> Trace:
+    records = [
+        Rec("load", 2000, 2198),
+        Rec("dot", 2200, 2398, Kind.SPAN_VALUE, 5),
+        instant("mark", 2400),
+        Rec("queue", 2410, 2410, Kind.COUNTER, 3),
+        Rec("tile", 1990, 2600),
+    ]
+    slabs = [synth.slab(records, sm=sm, block=(sm, 0, 0), grid=(9, 1, 1)) for sm in (3, 8)]
+    return decode(synth.capture(*slabs, names=NAMES, lost=2))
+
+
+def written(trace: Trace, path: Path) -> dict[str, Any]:
+    trace.export(path)
+    data = path.read_bytes()
+    return orjson.loads(gzip.decompress(data) if path.suffix == ".gz" else data)  # type: ignore[no-any-return]  # an object
+
+
+def test_spans_are_complete_events_in_microseconds(trace: Trace, tmp_path: Path) -> None:
+    found = written(trace, tmp_path / "x.json")
+    assert found["displayTimeUnit"] == "ns"
+    spans = [event for event in found["traceEvents"] if event["ph"] == "X" and event["cat"] == "region"]
+    assert sorted(event["name"] for event in spans) == ["dot", "dot", "load", "load", "tile", "tile"]
+    assert {event["name"]: event["dur"] for event in spans} == pytest.approx(
+        {"load": 0.1, "dot": 0.1, "tile": 0.308}, abs=0.001
+    )
+    assert [event["args"] for event in spans if event["name"] == "dot"] == [{"value": 5}] * 2
+
+
+def test_points_and_counters_are_events_of_their_own(trace: Trace, tmp_path: Path) -> None:
+    events = written(trace, tmp_path / "x.json")["traceEvents"]
+    assert [event["name"] for event in events if event["ph"] == "i" and event["s"] == "t"] == ["mark", "mark"]
+    counters = [event for event in events if event["ph"] == "C"]
+    assert [event["args"]["value"] for event in counters] == [3, 3]
+    assert len({event["name"] for event in counters}) == 2
+
+
+def test_no_track_can_be_merged_with_another(trace: Trace, tmp_path: Path) -> None:
+    events = written(trace, tmp_path / "x.json")["traceEvents"]
+    assert all(event["tid"] >= 2 and event["tid"] not in {other["pid"] for other in events} for event in events)
+    threads = {
+        (event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"
+    }
+    assert sorted(threads.values()) == ["SM 3 block 3 warp 0", "SM 8 block 8 warp 0"]
+    assert {(event["pid"], event["tid"]) for event in events if event["ph"] == "X"} == set(threads)
+    assert "matmul #0" in [event["args"]["name"] for event in events if event["name"] == "process_name"]
+
+
+def test_spans_lie_within_their_warps(trace: Trace, tmp_path: Path) -> None:
+    events = [event for event in written(trace, tmp_path / "x.json")["traceEvents"] if event["ph"] == "X"]
+    lives = {event["tid"]: (event["ts"], event["ts"] + event["dur"]) for event in events if event["cat"] == "warp"}
+    assert all(lives[one["tid"]][0] <= one["ts"] and one["ts"] + one["dur"] <= lives[one["tid"]][1] for one in events)
+
+
+def test_problems_are_in_the_events_and_in_the_metadata(trace: Trace, tmp_path: Path) -> None:
+    found = written(trace, tmp_path / "x.json")
+    texts = [problem["text"] for problem in found["otherData"]["problems"]]
+    assert texts == [problem.text for problem in trace.problems]
+    assert [event["ts"] for event in found["traceEvents"] if event.get("s") == "g"] == [0] * len(texts)
+
+
+def test_the_packed_file_holds_the_same(trace: Trace, tmp_path: Path) -> None:
+    assert written(trace, tmp_path / "x.json.gz") == written(trace, tmp_path / "x.json")
+
+
+def test_an_empty_trace_is_valid_json(tmp_path: Path) -> None:
+    assert written(decode(synth.capture()), tmp_path / "x.json")["traceEvents"] == []
+
+
+def test_a_name_of_any_text_is_escaped(tmp_path: Path) -> None:
+    name = 'a "quoted" \\ </script> ünïcode \n'
+    trace = decode(synth.capture(synth.slab([Rec(name, 2000, 2100)]), names=(name,)))
+    assert name in [event["name"] for event in written(trace, tmp_path / "x.json")["traceEvents"]]

@@ -1,0 +1,258 @@
+"""Words to columns: every record that a device kept, and an exact account of those it did not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import synth
+from hypothesis import given
+from hypothesis import strategies as st
+from synth import Rec, instant
+
+from kscope import layout
+from kscope.capture import Capture
+from kscope.layout import Kind
+from kscope.trace import Trace, decode
+
+NAMES = ("load", "dot", "tile", "wait")
+
+
+def kinds(trace: Trace) -> dict[str, int]:
+    return {problem.kind: problem.count for problem in trace.problems}
+
+
+def rows(trace: Trace) -> list[tuple[int, int, str, Kind, int, int]]:
+    """(block, warp, name, kind, start, duration) of every record, in the trace's order."""
+    names = [(trace.regions[index].name, trace.regions[index].kind) for index in trace.region.tolist()]
+    columns = (trace.block, trace.warp, trace.start_ticks, trace.dur_cycles)
+    found = zip(*(column.tolist() for column in columns), names, strict=True)
+    return [(block, warp, *name, start, dur) for block, warp, start, dur, name in found]
+
+
+@st.composite
+def slabs(
+    draw: st.DrawFn, block: int, near: int = 1000
+) -> tuple[np.ndarray, list[tuple[int, int, str, Kind, int, int]], int]:
+    """(lines, kept records, dropped ones) of a finished slab of less than 2^32 ticks."""
+    log2, stop = draw(st.integers(2, 5)), draw(st.booleans())
+    count = draw(st.integers(0, 3 << log2))
+    clock, records = near, []
+    for _ in range(count):
+        start = clock + draw(st.integers(0, 50))
+        clock = start + draw(st.integers(0, 1000))
+        kind = draw(st.sampled_from(list(Kind)))
+        clock = clock if kind <= Kind.SPAN_VALUE else start
+        records.append(Rec(draw(st.sampled_from(NAMES)), start, clock, kind, draw(st.integers(0, 0xFFFFFFFF))))
+    flags = layout.FLAG_STOP if stop else 0
+    warp = draw(st.integers(0, 31))
+    lines = synth.slab(
+        records, log2=log2, start=near, end=clock + 10, block=(block, 0, 0), grid=(64, 1, 1), warp=warp, flags=flags
+    )
+    kept = records[: 1 << log2] if stop else records[-(1 << log2) :]
+    return lines, [(block, warp, r.name, r.kind, r.start, r.end - r.start) for r in kept], max(0, count - (1 << log2))
+
+
+@given(st.data())
+def test_every_kept_record_is_decoded_once_and_every_other_counted(data: st.DataObject) -> None:
+    near = data.draw(st.sampled_from([0, 1000, (1 << 32) - 500, (1 << 45) + 7]))
+    drawn = [data.draw(slabs(block, near)) for block in range(data.draw(st.integers(0, 6)))]
+    gaps = [np.zeros((data.draw(st.integers(0, 3)), 16), np.uint32) for _ in drawn]
+    parts = [part for (lines, _, _), gap in zip(drawn, gaps, strict=True) for part in (gap, lines)]
+    trace = decode(replace(synth.capture(*parts, names=NAMES), options={"blocks": "some"}))
+    assert Counter(rows(trace)) == Counter(row for _, kept, _ in drawn for row in kept)
+    assert trace.warps.records.tolist() == np.bincount(trace.track, minlength=len(drawn)).tolist()
+    assert sum(kinds(trace).get(kind, 0) for kind in ("overwritten", "refused")) == sum(more for *_, more in drawn)
+    assert int((trace.warps.written - trace.warps.records).sum()) == sum(more for *_, more in drawn)
+    assert not kinds(trace).keys() - {"overwritten", "refused", "rate", "clock"}
+
+
+@given(st.data())
+def test_order_within_a_lane_is_order_of_end(data: st.DataObject) -> None:
+    lines, kept, _ = data.draw(slabs(0))
+    assert rows(decode(synth.capture(lines, names=NAMES))) == kept
+
+
+@pytest.mark.parametrize(
+    ("slabs", "records", "log2"), [(100, 64, 6), (300, 250, 8), (40, 3, 2), (7, 5000, 13), (1, 1, 2)]
+)
+def test_equal_slabs_are_decoded_as_written(slabs: int, records: int, log2: int) -> None:
+    lines = synth.bulk(slabs, records, log2=log2)
+    trace = decode(Capture(synth.EPOCH, (synth.device(lines, tick_ns=32),), (synth.module(("load", "dot", "tile")),)))
+    words = lines.reshape(slabs, -1, 4)[:, 8 : 8 + records].reshape(-1, 4).astype(np.int64)
+    assert trace.dur_cycles.tolist() == ((words[:, 2] - words[:, 0]) & 0xFFFFFFFF).tolist()
+    first = trace.warps.first_tick[trace.track]
+    assert ((trace.start_ticks & 0xFFFFFFFF) == words[:, 0]).all()
+    assert ((trace.start_ticks >= first) & (trace.start_ticks - first < 1 << 31)).all()
+    assert [trace.regions[index].name for index in trace.region[:3]] == ["load", "dot", "tile"][:records]
+    assert trace.track.tolist() == np.repeat(np.arange(slabs), records).tolist()
+    assert kinds(trace).keys() <= {"rate"}  # one short warp does not tell the clock's rate
+
+
+def test_an_empty_capture_is_an_empty_trace() -> None:
+    for capture in (Capture(0, (), ()), synth.capture()):
+        trace = decode(capture)
+        assert len(trace) == len(trace.warps) == len(trace.launches) == 0
+        assert trace.start_ns.shape == trace.value.shape == trace.depth.shape == (0,)
+
+
+def test_a_torn_header_is_a_problem_and_no_data() -> None:
+    torn = synth.slab([Rec("load", 2000, 2100)])
+    torn[0, 6] ^= 1
+    trace = decode(synth.capture(torn, synth.slab([Rec("dot", 2000, 2100)])))
+    assert [row[2] for row in rows(trace)] == ["dot"]
+    assert kinds(trace)["torn"] == 1
+
+
+def test_another_layout_is_named_with_what_to_do() -> None:
+    other = synth.slab([], magic=layout.MAGIC << 16 | (layout.MAJOR + 1) << 8 | 3)
+    trace = decode(synth.capture(other))
+    [problem] = [problem for problem in trace.problems if problem.kind == "version"]
+    assert f"layout {layout.MAJOR + 1}.3" in problem.text
+    assert "decode with the kscope that recorded" in problem.text
+
+
+def test_a_newer_minor_layout_is_read() -> None:
+    assert len(decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], magic=layout.HEADER_WORD + 1)))) == 1
+
+
+def test_slabs_of_another_session_are_left_out_and_counted() -> None:
+    old = synth.slab([Rec("load", 2000, 2100)], epoch=synth.EPOCH - 1)
+    trace = decode(synth.capture(old, synth.slab([Rec("dot", 2000, 2100)])))
+    assert [row[2] for row in rows(trace)] == ["dot"]
+    assert kinds(trace)["foreign"] == 1
+
+
+def test_a_slab_cut_off_by_the_end_of_the_data_is_told() -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)])[:-1]))
+    assert len(trace) == 0
+    assert kinds(trace)["cut"] == 1
+
+
+def test_a_record_that_looks_like_a_header_is_a_record() -> None:
+    inner = synth.slab([], log2=2)
+    outer = synth.slab([Rec("load", 2000, 2100)], log2=6)
+    outer[4:6] = inner[:2]
+    trace = decode(synth.capture(outer))
+    assert len(trace.warps) == 1
+    assert "torn" not in kinds(trace)
+
+
+def test_an_unfinished_warp_gives_what_it_stored() -> None:
+    records = [Rec("load", 2000, 2100), Rec("dot", 2200, 2300)]
+    trace = decode(synth.capture(synth.slab(records, end=None)))
+    assert [(row[4], row[5]) for row in rows(trace)] == [(2000, 100), (2200, 100)]
+    assert kinds(trace)["unfinished"] == 1
+    assert not trace.warps.finished.any()
+    assert np.isnan(trace.warps.end_ns).all()
+
+
+def test_an_unfinished_warp_whose_ring_is_full_is_in_order_and_says_that_its_count_is_not_known() -> None:
+    records = [Rec("load", 2000 + 10 * i, 2005 + 10 * i) for i in range(11)]
+    trace = decode(synth.capture(synth.slab(records, end=None)))
+    assert [row[4] for row in rows(trace)] == [2000 + 10 * i for i in range(3, 11)]
+    assert kinds(trace)["count"] == 1
+
+
+def test_a_counted_record_that_did_not_arrive_is_missing_and_the_others_stay() -> None:
+    lines = synth.slab([Rec("load", 2000, 2100), Rec("dot", 2200, 2300), Rec("load", 2400, 2500)])
+    lines.reshape(-1, 4)[8 + 1] = 0
+    trace = decode(synth.capture(lines))
+    assert [row[4] for row in rows(trace)] == [2000, 2400]
+    assert kinds(trace)["missing"] == 1
+    assert trace.warps.records.tolist() == [2]
+
+
+def test_lost_lanes_are_told_with_the_option_that_helps() -> None:
+    [problem] = [one for one in decode(synth.capture(lost=12)).problems if one.kind == "lost"]
+    assert problem.count == 12
+    assert "pool=" in problem.text
+
+
+def test_a_record_with_clocks_outside_of_its_warps_life_has_no_duration() -> None:
+    lines = synth.slab([Rec("load", 2000, 2100), Rec("load", 5000, 4000)], end=10_000)
+    trace = decode(synth.capture(lines))
+    assert trace.dur_cycles.tolist() == [100, -1]
+    assert kinds(trace)["garbled"] == 1
+
+
+def test_an_id_without_a_name_is_shown_by_its_hash() -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("secret", 2000, 2100)]), names=("load",)))
+    assert f"?{layout.name_hash('secret'):07x}" in [row[2] for row in rows(trace)]
+    assert kinds(trace)["unknown"] == 1
+
+
+def test_a_kernel_without_metadata_is_shown_by_its_number() -> None:
+    trace = decode(synth.capture(synth.slab([], kernel=0xABC)))
+    assert trace.kernels == ("kernel 0000000000000abc",)
+    assert kinds(trace)["nameless"] == 1
+
+
+def test_two_names_with_one_hash_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import kscope.ids as ids
+
+    monkeypatch.setattr(ids, "name_hash", lambda name: 5)
+    trace = decode(synth.capture(names=("load", "dot")))
+    [problem] = trace.problems
+    assert problem.kind == "collision"
+    assert "dot, load" in problem.text
+
+
+def test_ids_that_no_sample_shows_are_found() -> None:
+    """More names than the table is built from, most of them only deep inside of one slab."""
+    names = [f"region {i}" for i in range(3000)]
+    records = [Rec(name, 2000 + 10 * i, 2005 + 10 * i) for i, name in enumerate(names)]
+    trace = decode(synth.capture(synth.slab(records, log2=12), names=names))
+    assert [row[2] for row in rows(trace)] == names
+    assert [region.name for region in trace.regions[1:]] == sorted(names)
+
+
+def test_noise_in_the_ids_is_bounded() -> None:
+    lines = synth.slab([Rec("load", 2000, 2100)] * (1 << 17), log2=17)
+    lines.reshape(-1, 4)[8:, 1] = np.random.default_rng(0).integers(1, 1 << 32, 1 << 17, dtype=np.uint32)
+    trace = decode(synth.capture(lines))
+    assert len(trace) == 1 << 17
+    assert len(trace.regions) < 1 << 16
+
+
+def test_values_have_the_type_of_their_kernel() -> None:
+    f32 = int(np.float32(-2.5).view(np.uint32))
+    one = synth.slab([Rec("x", 2000, 2100, Kind.SPAN_VALUE, 0xFFFFFFFF), instant("y", 2200, f32), instant("z", 2300)])
+    two = synth.slab([Rec("x", 2000, 2100, Kind.SPAN_VALUE, 0xFFFFFFFF)], kernel=99)
+    modules = (synth.module((("x", "i32"), ("y", "f32"), "z")), synth.module((("x", "u32"),), kernel=99, name="other"))
+    trace = decode(Capture(synth.EPOCH, (synth.device([one, two]),), modules))
+    assert np.array_equal(trace.value, [-1.0, -2.5, np.nan, 4294967295.0], equal_nan=True)
+
+
+def test_a_count_that_may_have_turned_over_says_so() -> None:
+    records = [Rec("load", 2000 + 10 * i, 2005 + 10 * i) for i in range(8)]
+    trace = decode(synth.capture(synth.slab(records, end=1 << 31)))
+    assert kinds(trace)["count"] == 1
+    assert "count" not in kinds(decode(synth.capture(synth.slab(records[:7], end=1 << 31))))
+
+
+@given(st.data())
+def test_damaged_words_never_raise(data: st.DataObject) -> None:
+    drawn = [data.draw(slabs(block)) for block in range(data.draw(st.integers(1, 3)))]
+    lines = np.concatenate([lines for lines, _, _ in drawn])
+    lines = lines[: data.draw(st.integers(0, len(lines)))]
+    words = lines.reshape(-1)
+    for _ in range(data.draw(st.integers(0, 12)) if len(words) else 0):
+        words[data.draw(st.integers(0, len(words) - 1))] ^= np.uint32(1 << data.draw(st.integers(0, 31)))
+    if data.draw(st.booleans()):  # so that damage passes the check and is taken for true
+        for at in range(0, len(lines) - 1):
+            if lines[at, 0] >> 16 == layout.MAGIC:
+                lines[at, 15] = layout.header_check(lines[at : at + 2].reshape(1, 32))[0]
+    trace = decode(synth.capture(lines, names=NAMES))
+    assert len(trace.depth) == len(trace.start_ns) == len(trace.value) == len(trace)
+    assert (trace.dur_cycles >= -1).all()
+    assert np.isfinite(trace.start_ns).all()
+    assert str(trace.summary())
+
+
+@given(st.binary(max_size=64 * 40))
+def test_noise_never_raises(noise: bytes) -> None:
+    lines = np.frombuffer(noise[: len(noise) // 64 * 64], np.uint32).reshape(-1, 16).copy()
+    decode(synth.capture(lines))

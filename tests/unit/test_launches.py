@@ -1,0 +1,82 @@
+"""Launches: one %gridid may run many times, and a launch may be recorded in part."""
+
+from __future__ import annotations
+
+import numpy as np
+import synth
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope.trace import Trace, decode
+
+US = 1980  # cycles
+
+
+def warp(
+    start: int, *, block: int = 0, grid: int = 4, warp: int = 0, grid_id: int = 1, kernel: int = synth.KERNEL
+) -> np.ndarray:
+    """A warp of 5 us that starts at a time in us."""
+    return synth.slab(
+        [synth.Rec("load", start * US + 10, start * US + 20)], start=start * US, end=(start + 5) * US, log2=2,
+        block=(block, 0, 0), grid=(grid, 1, 1), warp=warp, grid_id=grid_id, kernel=kernel,
+    )  # fmt: skip
+
+
+def partial(trace: Trace) -> int:
+    return sum(problem.count for problem in trace.problems if problem.kind == "partial")
+
+
+def test_replays_of_one_grid_are_launches_of_their_own() -> None:
+    slabs = [warp(100 + 10 * replay, block=block) for replay in range(100) for block in range(4)]
+    order = np.random.default_rng(0).permutation(len(slabs)).tolist()
+    trace = decode(synth.capture(*(slabs[index] for index in order)))
+    assert len(trace.launches) == 100
+    assert [launch.replay for launch in trace.launches] == list(range(100))
+    assert (trace.warps.launch == np.array(order) // 4).all()
+    assert partial(trace) == 0
+
+
+def test_a_lost_claim_does_not_shift_a_lane_into_another_replay() -> None:
+    slabs = [
+        warp(100 + 10 * replay, block=block) for replay in range(5) for block in range(4) if (replay, block) != (2, 3)
+    ]
+    trace = decode(synth.capture(*slabs))
+    assert len(trace.launches) == 5
+    assert np.bincount(trace.warps.launch).tolist() == [4, 4, 3, 4, 4]
+    assert partial(trace) == 1
+
+
+def test_launches_that_overlap_are_told_apart_by_grid_and_kernel() -> None:
+    slabs = [warp(1, grid_id=1), warp(2, grid_id=2), warp(3, grid_id=2, kernel=5), warp(4, grid_id=1, warp=1)]
+    trace = decode(synth.capture(*slabs))
+    assert trace.warps.launch.tolist() == [0, 1, 2, 0]
+
+
+def test_launches_are_numbered_by_their_start() -> None:
+    trace = decode(synth.capture(warp(30, grid_id=1), warp(10, grid_id=9), warp(20, grid_id=5)))
+    assert trace.warps.launch.tolist() == [2, 0, 1]
+    assert [launch.grid_id for launch in trace.launches] == [9, 5, 1]
+
+
+def test_blocks_that_are_missing_make_a_launch_partial_unless_the_user_chose_so() -> None:
+    capture = synth.capture(warp(1, block=0), warp(1, block=2))
+    [problem] = [problem for problem in decode(capture).problems if problem.kind == "partial"]
+    assert "1 launch recorded in part (2 blocks missing)" in problem.text
+    from dataclasses import replace
+
+    assert partial(decode(replace(capture, options={"blocks": "range(0, 4, 2)"}))) == 0
+
+
+def test_a_grid_beyond_32_bits_of_blocks_is_indexed_exactly() -> None:
+    slab = synth.slab([], block=(2**31 - 2, 65534, 65534), grid=(2**31 - 1, 65535, 65535))
+    trace = decode(synth.capture(slab))
+    assert trace.warps.block.tolist() == [(2**31 - 2) + (2**31 - 1) * (65534 + 65535 * 65534)]
+    assert trace.warps.label(0) == f"block {2**31 - 2},65534,65534 warp 0"
+
+
+@given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 3), st.integers(1, 2)), max_size=30))
+def test_no_launch_holds_a_lane_twice_whatever_was_lost(claims: set[tuple[int, int, int, int]]) -> None:
+    slabs = [warp(100 * time, block=block, warp=lane, grid_id=grid) for time, block, lane, grid in claims]
+    trace = decode(synth.capture(*slabs))
+    keys = list(zip(trace.warps.launch.tolist(), trace.warps.block.tolist(), trace.warps.warp.tolist(), strict=True))
+    assert len({*keys}) == len(keys)

@@ -1,0 +1,83 @@
+"""Depth and crossing, against the definition written out span by span."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope.nesting import MOST_LEVELS, lanes, nest
+
+Spans = list[tuple[int, int]]
+
+
+def columns(tracks: list[Spans]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    spans = [(*span, track) for track, spans in enumerate(tracks) for span in spans]
+    start, end, track = np.array(spans, np.int64).reshape(-1, 3).T
+    return start.copy(), end.copy(), track.astype(np.int32)
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> Spans:
+    """Spans in order of end of one lane, as a program with `with` blocks writes them."""
+    clock, spans = draw(st.integers(0, 5)), []
+
+    def block(depth: int) -> None:
+        nonlocal clock
+        start = clock = clock + draw(st.integers(0, 2))
+        for _ in range(draw(st.integers(0, 3 if depth < 3 else 0))):
+            block(depth + 1)
+        clock += draw(st.integers(0, 3))
+        spans.append((start, clock))
+
+    for _ in range(draw(st.integers(0, 4))):
+        block(0)
+    return spans
+
+
+@given(st.lists(nested(), min_size=1, max_size=4))
+def test_depth_is_the_number_of_spans_around(tracks: list[Spans]) -> None:
+    start, end, track = columns(tracks)
+    depth, crossing = nest(start, end, track)
+    expected = [
+        sum(
+            s <= start[i] and e >= end[i] and e > s and (end[i] > start[i] or e > end[i]) and (j > i or e > end[i])
+            for j, (s, e, t) in enumerate(zip(start, end, track, strict=True))
+            if t == track[i] and j != i
+        )
+        for i in range(len(start))
+    ]
+    assert depth.tolist() == expected
+    assert not crossing.any()
+    assert not lanes(start, end, track).any()
+
+
+def test_depth_is_the_programs_own_where_every_step_takes_time() -> None:
+    start, end, track = columns([[(3, 4), (6, 7), (2, 9), (11, 12), (1, 14)], [(2, 3), (1, 4)]])
+    assert nest(start, end, track)[0].tolist() == [2, 2, 1, 1, 0, 1, 0]
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=12), min_size=1, max_size=3))
+def test_lanes_hold_only_spans_that_nest(tracks: list[list[tuple[int, int]]]) -> None:
+    spans = [sorted(((min(s), max(s)) for s in spans), key=lambda s: s[1]) for spans in tracks]
+    start, end, track = columns(spans)
+    lane = lanes(start, end, track)
+    for i in range(len(start)):
+        for j in range(i + 1, len(start)):
+            if track[i] == track[j] and lane[i] == lane[j]:
+                assert not start[i] < start[j] < end[i] < end[j]
+
+
+def test_columns_longer_than_a_chunk_are_the_same_as_short_ones() -> None:
+    one = [(10, 12), (14, 16), (9, 20), (22, 30), (8, 40)]
+    start, end, track = columns([one] * 30_000)
+    depth, crossing = nest(start, end, track)
+    assert depth.reshape(-1, 5).tolist() == [[2, 2, 1, 1, 0]] * 30_000
+    assert not crossing.any()
+
+
+def test_damage_that_nests_without_end_is_cut() -> None:
+    count = 1000
+    start = np.arange(count, 0, -1, dtype=np.int64)
+    depth, _ = nest(start, np.arange(count, dtype=np.int64) + count + 1, np.zeros(count, np.int32))
+    assert depth.max() == MOST_LEVELS

@@ -1,0 +1,226 @@
+""".pftrace files, read back through Perfetto's own protobuf classes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import synth
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay import Replay, Slice, replay
+from synth import Rec, instant
+
+import kscope.export.pftrace as pftrace
+from kscope.capture import Capture
+from kscope.errors import UsageError
+from kscope.layout import Kind
+from kscope.trace import Trace, decode
+
+NAMES = ("load", ("dot", "i32"), "mark", ("queue", "f32"), "tile")
+
+
+def exported(trace: Trace, tmp_path: Path, **options: int | None) -> Replay:
+    trace.export(tmp_path / "x.pftrace", **options)
+    found = replay(tmp_path / "x.pftrace")
+    assert found.in_order
+    assert found.stray_ends == found.unfinished == 0
+    return found
+
+
+def spans(found: Replay) -> list[Slice]:
+    return [one for one in found.slices if not one.name.startswith("warp")]
+
+
+def bulk(slabs: int, records: int, waves: int = 1) -> Trace:
+    device = synth.device(synth.bulk(slabs, records, waves=waves), tick_ns=32)
+    return decode(Capture(synth.EPOCH, (device,), (synth.module(("load", "dot", "tile")),)))
+
+
+def expected(trace: Trace) -> Counter[tuple[str, str, int, int]]:
+    """(lane, name, depth, ns) of every span, rounded as integers round."""
+    labels = trace.warps.labels(np.arange(len(trace.warps)))
+    names = trace.region_names()[trace.region]
+    ns = (np.rint(trace.start_ns + trace.dur_ns) - np.rint(trace.start_ns)).astype(int)
+    return Counter(
+        (labels[track], name, depth + 1, dur)
+        for track, name, depth, dur in zip(trace.track, names, trace.depth, ns, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("slabs", "records", "waves"), [(1, 1, 1), (50, 30, 1), (200, 40, 10)])
+def test_every_span_is_there_with_its_track_name_depth_and_duration(
+    slabs: int, records: int, waves: int, tmp_path: Path
+) -> None:
+    trace = bulk(slabs, records, waves)
+    found = exported(trace, tmp_path)
+    assert Counter((one.track[-1], one.name, one.depth, one.dur) for one in spans(found)) == expected(trace)
+    assert len(found.slices) == slabs * (records + 1)
+
+
+def test_windows_do_not_change_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = bulk(100, 100, 5)
+    whole = exported(trace, tmp_path)
+    monkeypatch.setattr(pftrace, "WINDOW", 512)
+    assert exported(trace, tmp_path).slices == whole.slices
+
+
+def test_tracks_go_from_launch_to_sm_to_lane(tmp_path: Path) -> None:
+    slab = synth.slab([Rec("load", 2000, 2100)], sm=12, block=(3, 1, 0), grid=(4, 2, 1), warp=2, lane=5)
+    [one] = spans(exported(decode(synth.capture(slab)), tmp_path))
+    assert one.track == ("matmul #0", "SM 12", "block 3,1 warp 2 lane 5")
+
+
+def test_values_instants_and_counters_are_shown(tmp_path: Path) -> None:
+    half = int(np.float32(0.5).view(np.uint32))
+    records = [
+        Rec("load", 2000, 2100),
+        Rec("dot", 2200, 2300, Kind.SPAN_VALUE, 0xFFFFFFFE),
+        instant("mark", 2310),
+        instant("dot", 2320, 7),
+        Rec("queue", 2400, 2400, Kind.COUNTER, half),
+    ]
+    found = exported(decode(synth.capture(synth.slab(records), names=NAMES)), tmp_path)
+    assert {one.name: one.value for one in spans(found)} == {"load": None, "dot": -2}
+    assert [(name, value) for _, name, _, value in found.instants if name in ("mark", "dot")] == [
+        ("mark", None),
+        ("dot", 7),
+    ]
+    [(track, _, value)] = found.counters
+    assert track == ("matmul #0", "SM 0", "block 0 warp 0", "queue")
+    assert value == 0.5
+
+
+def test_problems_stand_at_the_beginning(tmp_path: Path) -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)] * 9), lost=3))
+    found = exported(trace, tmp_path)
+    shown = [
+        (name, time) for track, name, time, _ in found.instants if track == ("kscope: problems of this recording",)
+    ]
+    assert shown == [(f"{problem.kind}: {problem.text}", 0) for problem in trace.problems]
+    assert {problem.kind for problem in trace.problems} == {"lost", "overwritten"}
+
+
+def test_a_warp_that_did_not_finish_lives_to_its_last_record(tmp_path: Path) -> None:
+    found = exported(decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], end=None))), tmp_path)
+    [life] = [one for one in found.slices if one.name == "warp (unfinished)"]
+    [span] = spans(found)
+    assert life.start + life.dur == span.start + span.dur
+
+
+def test_a_span_of_unknown_duration_is_an_instant_that_says_so(tmp_path: Path) -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100 + (1 << 32))], end=2 << 32)))
+    found = exported(trace, tmp_path)
+    assert not spans(found)
+    assert "load (duration unknown)" in [name for _, name, _, _ in found.instants]
+
+
+def test_spans_that_cross_go_to_a_further_track(tmp_path: Path) -> None:
+    records = [Rec("load", 3000, 5000), Rec("tile", 4000, 9000), Rec("dot", 8000, 9500)]
+    found = exported(decode(synth.capture(synth.slab(records), names=NAMES)), tmp_path)
+    assert {(one.name, one.track[-1]) for one in spans(found)} == {
+        ("load", "block 0 warp 0"), ("tile", "block 0 warp 0 (2)"), ("dot", "block 0 warp 0"),
+    }  # fmt: skip
+    assert {one.name: one.dur for one in spans(found)} == pytest.approx({"load": 1010, "tile": 2525, "dot": 758}, abs=1)
+
+
+def test_pauses_of_hours_keep_their_length(tmp_path: Path) -> None:
+    hour = 3600 * 1980 * 10**6
+    slabs = [
+        synth.slab([Rec("load", at + 2000, at + 2100)], start=at, end=at + 9000, grid_id=at + 1)
+        for at in (0, hour, 30 * hour)
+    ]
+    found = exported(decode(synth.capture(*slabs)), tmp_path)
+    starts = [one.start for one in spans(found)]
+    assert np.diff(starts) == pytest.approx([3600e9, 29 * 3600e9], rel=1e-6)
+
+
+def test_the_clock_snapshot_carries_unix_time(tmp_path: Path) -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)])))
+    assert exported(trace, tmp_path).realtime == pytest.approx(trace.origin, abs=10)
+
+
+def test_an_empty_trace_is_a_file(tmp_path: Path) -> None:
+    assert exported(decode(synth.capture()), tmp_path).slices == []
+
+
+def test_a_limit_keeps_the_first_by_time_and_says_so(tmp_path: Path) -> None:
+    trace = bulk(20, 30, 4)
+    found = exported(trace, tmp_path, limit=100)
+    assert len(spans(found)) == 100
+    [(_, text, time, _)] = [one for one in found.instants if "limited" in one[1]]
+    assert "500 of 600 records left out" in text
+    assert time == 0
+    first = np.sort(trace.start_ns)[:100]
+    assert max(one.start for one in spans(found)) <= first[-1] - trace.warps.start_ns.min() + 1
+
+
+def test_a_filtered_trace_shows_only_its_lanes(tmp_path: Path) -> None:
+    found = exported(bulk(20, 30).filter(block=1, region="tile"), tmp_path)
+    assert {one.name for one in found.slices} == {"tile", "warp"}
+    assert {one.track[-1].rsplit(" warp", 1)[0] for one in found.slices} == {"block 1"}
+
+
+def test_much_is_warned_of_and_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import kscope.export as export
+
+    trace = bulk(10, 30)
+    monkeypatch.setattr(export, "SLOW", 200)
+    with pytest.warns(UserWarning, match="300 slices take a viewer"):
+        trace.export(tmp_path / "x.pftrace", limit=None)
+    monkeypatch.setattr(export, "HUGE", 250)
+    with pytest.raises(UsageError, match="force=True"):
+        trace.export(tmp_path / "x.pftrace", limit=None)
+    with pytest.warns(UserWarning, match="300 slices"):
+        trace.export(tmp_path / "x.pftrace", limit=None, force=True)
+
+
+@pytest.mark.parametrize("limit", [0, -3, True, "all"])
+def test_a_limit_that_is_no_number_is_refused(limit: object, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected a number of slices, or None"):
+        bulk(1, 3).export(tmp_path / "x.pftrace", limit=limit)
+
+
+def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"'x\.pdf': no format has that suffix; known ones are \.pftrace, \.json, \.json\.gz"
+    ):
+        bulk(1, 3).export(tmp_path / "x.pdf")
+
+
+def test_a_failed_export_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.pftrace"
+    bulk(1, 3).export(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(pftrace, "head", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        bulk(2, 3).export(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@given(data=st.data())
+@settings(max_examples=25)
+def test_whatever_was_recorded_opens(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Any records at all, crossing ones too: as many slices as spans, each with its length."""
+    slabs, count = [], 0
+    for block in range(data.draw(st.integers(1, 3))):
+        ends = sorted(data.draw(st.lists(st.integers(0, 40), max_size=8)))
+        records = [
+            Rec(data.draw(st.sampled_from(["load", "tile"])), data.draw(st.integers(0, end)), end) for end in ends
+        ]
+        records = [
+            replace(record, start=record.start * 1980 + 5000, end=record.end * 1980 + 5000) for record in records
+        ]
+        count += len(records)
+        slabs.append(synth.slab(records, log2=3, block=(block, 0, 0), grid=(3, 1, 1)))
+    trace = decode(synth.capture(*slabs, names=NAMES))
+    found = exported(trace, tmp_path_factory.mktemp("any"))
+    assert len(spans(found)) == count
+    names, lengths = trace.region_names()[trace.region], np.rint(trace.dur_ns)
+    for name in ("load", "tile"):
+        shown = sorted(one.dur for one in spans(found) if one.name == name)
+        assert shown == pytest.approx(sorted(lengths[names == name]), abs=1)

@@ -1,0 +1,121 @@
+"""The summary: numbers as numpy computes them, and a table that fits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import synth
+from hypothesis import given
+from hypothesis import strategies as st
+from synth import Rec, instant
+
+from kscope.analysis.table import time_text
+from kscope.capture import Capture
+from kscope.layout import Kind
+from kscope.trace import Trace, decode
+
+
+def timed(lengths: list[list[int]], timer: bool = True) -> Trace:
+    """One lane per list, with spans of these lengths in ns, one after the other."""
+    slabs = []
+    for block, spans in enumerate(lengths):
+        clock, records = 1000, []
+        for span in spans:
+            records.append(Rec("load", clock, clock + span))
+            clock += span
+        slabs.append(
+            synth.slab(
+                records, log2=7, start=1000, end=max(2000, clock), start_time=1000, end_time=max(2000, clock),
+                block=(block, 0, 0), grid=(len(lengths), 1, 1), flags=1 if timer else 0,
+            )
+        )  # fmt: skip
+    return decode(synth.capture(*slabs))
+
+
+@given(st.lists(st.lists(st.integers(0, 5000), max_size=20), min_size=1, max_size=4))
+def test_the_numbers_are_those_of_numpy(lengths: list[list[int]]) -> None:
+    everything = np.array([span for spans in lengths for span in spans], float)
+    found = timed(lengths).summary().regions
+    if not len(everything):
+        assert found == ()
+        return
+    [row] = found
+    assert (row.kernel, row.region, row.count) == ("matmul", "load", len(everything))
+    assert (row.total_ns, row.min_ns, row.max_ns) == (everything.sum(), everything.min(), everything.max())
+    assert [row.mean_ns, row.p50_ns, row.p90_ns, row.p99_ns] == pytest.approx(
+        [everything.mean(), *np.percentile(everything, (50, 90, 99))]
+    )
+    lives = sum(max(1000, sum(spans)) for spans in lengths)
+    assert row.share == pytest.approx(everything.sum() / lives)
+    totals = [sum(spans) for spans in lengths if spans]
+    assert row.imbalance == pytest.approx(max(totals) / np.mean(totals) if sum(totals) else 1.0)
+
+
+def test_regions_stand_by_their_total_and_kernels_apart() -> None:
+    one = synth.slab([Rec("load", 2000, 2100), Rec("dot", 2200, 2900)])
+    two = synth.slab([Rec("load", 2000, 2900)], kernel=5)
+    modules = (synth.module(), synth.module(kernel=5, name="attention"))
+    summary = decode(Capture(synth.EPOCH, (synth.device([one, two]),), modules)).summary()
+    assert [(row.kernel, row.region) for row in summary.regions] == [
+        ("attention", "load"),
+        ("matmul", "dot"),
+        ("matmul", "load"),
+    ]
+    assert [row["region"] for row in summary.to_dicts()] == ["load", "dot", "load"]
+
+
+def test_points_are_counted_apart_from_spans() -> None:
+    records = [
+        instant("mark", 2000),
+        instant("mark", 2010),
+        *(Rec("queue", 2000 + i, 2000 + i, Kind.COUNTER, i) for i in range(4)),
+    ]
+    summary = decode(synth.capture(synth.slab(records), names=("mark", ("queue", "u32")))).summary()
+    assert [(row.name, row.kind, row.count) for row in summary.points] == [
+        ("mark", "instant", 2),
+        ("queue", "counter", 4),
+    ]
+    assert "queue: 4 counters, 0 to 3, mean 1.5" in str(summary)
+
+
+def test_problems_and_the_clock_are_in_the_table() -> None:
+    text = str(decode(synth.capture(synth.slab([Rec("load", 2000, 2100)] * 10), lost=4)).summary())
+    assert "! 2 records overwritten by newer ones: to keep all, records=10" in text
+    assert "! 4 lanes found the pool full" in text
+    assert "globaltimer ticks every 1 ns" in text
+
+
+def test_a_capture_without_records_says_so() -> None:
+    assert "no records" in str(decode(synth.capture()).summary())
+
+
+def test_a_filtered_trace_has_shares_of_its_own_lanes() -> None:
+    trace = timed([[500], [1000]])
+    [row] = trace.filter(block=0).summary().regions
+    assert row.share == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_the_table_fits_its_terminal(width: int) -> None:
+    names = ["load", "a name that is much longer than anyone would want to read in a table of numbers", "x"]
+    records = [Rec(name, 2000 + i, 9000 + 100 * i) for i, name in enumerate(names)]
+    text = decode(synth.capture(synth.slab(records), names=names, lost=1)).summary().text(width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "count" in text
+    assert "total" in text
+
+
+def test_a_wide_terminal_shows_every_column() -> None:
+    head = timed([[100, 200]]).summary().text(140).splitlines()[1].split()
+    assert head == ["region", "count", "total", "share", "mean", "p50", "p90", "p99", "min", "max", "imbalance"]
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"), (5.0505, "5.051 ns"), (999.4, "999.4 ns"), (999.99, "1 us"), (1234.0, "1.234 us"),
+        (1.5e6, "1.5 ms"), (2.25e9, "2.25 s"), (1.2e13, "12,000 s"), (float("nan"), "-"),
+    ],
+)  # fmt: skip
+def test_times_have_units(ns: float, text: str) -> None:
+    assert time_text(ns) == text

@@ -1,0 +1,108 @@
+"""The columns that users see, and what filters leave of them."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import synth
+from synth import Rec, instant
+
+from kscope.errors import MissingError, UsageError
+from kscope.layout import Kind
+from kscope.trace import COLUMNS, Trace, decode
+
+
+@pytest.fixture
+def trace() -> Trace:
+    """Two blocks on two SMs; tile holds load and dot."""
+    records = [
+        Rec("load", 2000, 2198),
+        Rec("dot", 2200, 2398, Kind.SPAN_VALUE, 5),
+        instant("mark", 2400),
+        Rec("queue", 2410, 2410, Kind.COUNTER, 3),
+        Rec("tile", 1990, 2600),
+    ]
+    slabs = [
+        synth.slab(records, sm=sm, block=(block, 0, 0), grid=(2, 1, 1), warp=block) for block, sm in ((0, 3), (1, 8))
+    ]
+    return decode(synth.capture(*slabs, names=("load", ("dot", "i32"), "mark", ("queue", "u32"), "tile")))
+
+
+def names(trace: Trace) -> list[str]:
+    return list(trace.region_names()[trace.region])
+
+
+def test_the_columns_say_what_was_recorded(trace: Trace) -> None:
+    assert names(trace) == ["load", "dot", "mark", "queue", "tile"] * 2
+    assert [trace.kernels[index] for index in trace.kernel] == ["matmul"] * 10
+    assert trace.block.tolist() == trace.warp.tolist() == [0] * 5 + [1] * 5
+    assert trace.sm.tolist() == [3] * 5 + [8] * 5
+    assert trace.lane.tolist() == trace.launch.tolist() == [0] * 10
+    assert trace.dur_cycles.tolist() == [198, 198, 0, 0, 610] * 2
+    assert trace.depth.tolist() == [1, 1, 1, 1, 0] * 2
+    assert trace.dur_ns[:5] == pytest.approx([100, 100, 0, 0, 308.08], rel=1e-4)
+    assert trace.start_ns[:5] - trace.start_ns[4] == pytest.approx([5.05, 106.06, 207.07, 212.12, 0], abs=0.01)
+    assert np.array_equal(trace.value[:5], [np.nan, 5, np.nan, 3, np.nan], equal_nan=True)
+    assert trace.kind[:5].tolist() == [1, 2, 3, 5, 1]
+
+
+def test_lifetimes_hold_all_records(trace: Trace) -> None:
+    warps = trace.warps
+    assert (warps.start_ns[trace.track] <= trace.start_ns).all()
+    assert (warps.end_ns[trace.track] >= trace.start_ns + trace.dur_ns).all()
+
+
+def test_a_filter_keeps_what_matches_and_depth_stays_that_of_the_whole(trace: Trace) -> None:
+    found = trace.filter(region=["lo*", "dot"], block=1)
+    assert names(found) == ["load", "dot"]
+    assert found.depth.tolist() == [1, 1]
+    assert found.filter(region="dot").depth.tolist() == [1]
+    assert found.warps is trace.warps
+    assert (
+        len(trace.filter(sm=range(0, 5)))
+        == len(trace.filter(warp=[0, 7]))
+        == len(trace.filter(kernel="mat*", launch=0, sm=3))
+        == 5
+    )
+    assert len(trace.filter(device=1)) == 0
+
+
+def test_a_filter_by_time_keeps_what_overlaps(trace: Trace) -> None:
+    start = trace.start_ns[names(trace).index("mark")]
+    assert set(names(trace.filter(time=(start, start)))) == {"mark", "tile"}
+
+
+def test_a_filter_by_mask(trace: Trace) -> None:
+    assert names(trace.filter(where=trace.dur_cycles > 500)) == ["tile", "tile"]
+    with pytest.raises(UsageError, match=r"shape \(3,\), expected \(10,\)"):
+        trace.filter(where=np.ones(3, bool))
+
+
+def test_a_name_that_matches_nothing_lists_the_known_ones(trace: Trace) -> None:
+    with pytest.raises(
+        UsageError, match=r"region='laod'\): no such region; this trace has dot, load, mark, queue, tile"
+    ):
+        trace.filter(region="laod")
+    with pytest.raises(UsageError, match="expected a number, a range or several numbers"):
+        trace.filter(block=["zero"])  # type: ignore[list-item]  # the point of the test
+
+
+def test_pandas_gets_every_column_with_names(trace: Trace) -> None:
+    frame = trace.to_pandas()
+    assert tuple(frame.columns) == COLUMNS
+    assert frame.region.tolist() == names(trace)
+    assert frame.kernel.unique().tolist() == ["matmul"]
+    assert frame.kind[:5].tolist() == ["span", "span_value", "instant", "counter", "span"]
+    assert frame[frame.region == "tile"].dur_cycles.tolist() == [610, 610]
+
+
+def test_without_pandas_the_cure_is_told(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingError, match=r"pip install 'kscope\[pandas\]'"):
+        trace.to_pandas()
+
+
+def test_a_trace_says_what_it_holds(trace: Trace) -> None:
+    assert repr(trace) == "<kscope.Trace: 10 records, 2 warps, 1 launch, 0 problems>"

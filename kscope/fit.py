@@ -49,7 +49,7 @@ class Usage:
 Assemble = Callable[[str], "Usage | None"]
 
 
-@lru_cache(256)
+@lru_cache(8)
 def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Usage | None:
     """Runs `ptxas -v`. None where it refuses the text: its error is for whoever compiles it in earnest."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:

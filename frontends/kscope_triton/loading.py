@@ -3,14 +3,17 @@
 What lives here: Triton's load, unload and launch hooks. What does not: driver calls (the runtime).
 
 A kernel object that was compiled and loaded before enable() (kept from a warm-up, say) is plain, and
-Triton launches it as it is. The launch hook sees its function handle, which the load hook never saw.
+Triton launches it as it is. The launch hook sees its function handle, which the load hook never saw. A
+kernel of which the compiler removed every mark says so in its metadata.
 """
 
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Any
 
+import orjson
 import triton
 from triton import knobs
 from triton.compiler import CompiledKernel
@@ -18,6 +21,8 @@ from triton.compiler import CompiledKernel
 from kscope import frontends
 from kscope.capture import Problem
 from kscope.errors import UnsupportedError
+
+from .pipeline import LOST
 
 _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
 
@@ -28,13 +33,15 @@ class Loading:
     def __init__(self) -> None:
         self._seen: set[Any] = set()  # handles of the functions loaded while enabled
         self._plain: dict[Any, str] = {}  # handle -> name of the kernels launched though loaded before
+        self._lost: dict[Any, str] = {}  # handle -> why the kernel has no marks
+        self._launched_lost: set[str] = set()
         self._hooks = {_LOAD: self._loaded, _UNLOAD: self._unloaded, _LAUNCH: self._launched}
 
     @property
     def problems(self) -> list[Problem]:
-        """Kernels that use kscope and were launched as they had been compiled before."""
+        """Kernels that use kscope and were launched as they had been compiled before, or without their marks."""
         names = [name for handle, name in self._plain.items() if _uses_kscope(handle)]
-        return [
+        return [Problem("removed", text) for text in sorted(self._launched_lost)] + [
             Problem(
                 "plain",
                 f"kernel {name} was compiled and loaded before recording was enabled, and launched as it was: its "
@@ -55,6 +62,7 @@ class Loading:
     def install(self) -> None:
         """Idempotent: Triton's hook chains hold a hook once."""
         self._plain.clear()
+        self._launched_lost.clear()
         for point, hook in self._hooks.items():
             if hasattr(knobs.runtime, point):
                 getattr(knobs.runtime, point).add(hook)
@@ -68,17 +76,30 @@ class Loading:
 
     def _loaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
         self._seen.add(function)
+        if lost := _metadata(group).get(LOST):
+            self._lost[function] = lost
         frontends.backend("cuda").module_loaded(module)
 
     def _unloaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
         self._seen.discard(function)
         self._plain.pop(function, None)
+        self._lost.pop(function, None)
         frontends.backend("cuda").module_unloaded(module)
 
     def _launched(self, metadata: Any) -> None:
         launch = metadata.data  # not .get(): that would compute what the kernel's author says of its launch
-        if launch["function"] not in self._seen:
-            self._plain.setdefault(launch["function"], launch["name"])
+        function = launch["function"]
+        if function not in self._seen:
+            self._plain.setdefault(function, launch["name"])
+        elif function in self._lost:
+            self._launched_lost.add(self._lost[function])
+
+
+def _metadata(group: dict[str, str]) -> dict[str, Any]:
+    """A compiled kernel's metadata, from its files in the cache; empty where they are gone."""
+    path = next((Path(path) for name, path in group.items() if name.endswith(".json")), None)
+    found: dict[str, Any] = orjson.loads(path.read_bytes()) if path is not None and path.is_file() else {}
+    return found
 
 
 def _uses_kscope(handle: Any) -> bool:

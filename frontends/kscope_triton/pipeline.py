@@ -30,6 +30,8 @@ from kscope.marks import Mark, parse
 from kscope.recording import Recording
 
 _HOOK_HAS_KEY = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7)
+META, LOST = "kscope", "kscope_lost"
+"""Keys in a kernel's metadata, which its disk cache keeps: the module's own, or why it has none."""
 _HOOK, _HASH = "add_stages_inspection_hook", "hash"
 
 
@@ -38,7 +40,6 @@ class Pipeline:
 
     def __init__(self) -> None:
         self.recording: Recording | None = None
-        self.problems: list[Problem] = []
         self._tag, self._keys = "", ("", "")
         self._previous: Callable[..., Any] | None = None
         self._backend_hash: Callable[[Any], str] | None = None
@@ -70,7 +71,6 @@ class Pipeline:
             )
         self.recording, self._tag = recording, recording.tag()
         self._keys = self._tag, self._tag
-        self.problems.clear()
         if getattr(knobs.runtime, _HOOK) is not self:
             self._previous = getattr(knobs.runtime, _HOOK)
             setattr(knobs.runtime, _HOOK, self)
@@ -128,10 +128,10 @@ class Pipeline:
             lost = _removed(metadata["name"], text, names)
             measure = partial(_assemble, backend=backend, options=options)
             lowered = fit.lower_to_fit(text, recording, frontend="triton", measure=measure, known=lost)
-            if lowered.text is text:  # nothing carries the problems of a kernel without marks
-                self.problems += lost
-            else:
-                metadata["kscope"] = meta.to_json(lowered.meta).decode()
+            if lowered.text is not text:
+                metadata[META] = meta.to_json(lowered.meta).decode()
+            elif lost:  # the module carries nothing that could tell
+                metadata[LOST] = lost[0].text
             for problem in lowered.problems or lost:
                 warnings.warn(f"kscope: {problem.text}", stacklevel=2)
             return lowered.text

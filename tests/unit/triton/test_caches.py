@@ -66,7 +66,7 @@ def gpu(monkeypatch, backend):
     made = FakeGpu()
     monkeypatch.setattr(driver, "_active", made)
     yield made
-    for fn in (kernel, unmarked):
+    for fn in (kernel, unmarked, impossible):
         fn.device_caches.clear()
     gc.collect()  # 3.9 unloads the modules of dead kernels through the active driver
 
@@ -168,6 +168,27 @@ def test_a_plain_kernel_without_regions_is_no_problem(frontend, gpu):
     frontend.enable(Recording())
     plain[(1, 1, 1)](Pointer("i32"), 5)
     assert frontend.problems() == ()
+
+
+@triton.jit
+def impossible(out, n):
+    if n < n:
+        with kscope.region("never"):
+            tl.store(out, n)
+
+
+def test_a_kernel_whose_marks_were_all_removed_is_named_whenever_it_is_launched(frontend, gpu):
+    frontend.enable(Recording())
+    with pytest.warns(UserWarning, match="removed every mark of 'never'"):
+        impossible[(1,)](Pointer("i32"), 5)
+    for change in (lambda: None, impossible.device_caches.clear):
+        frontend.disable()
+        change()
+        frontend.enable(Recording())
+        assert frontend.problems() == ()
+        impossible[(1,)](Pointer("i32"), 5)
+        (problem,) = frontend.problems()
+        assert "removed every mark of 'never'" in problem.text
 
 
 def test_every_hook_is_gone_after_disable(frontend):

@@ -87,7 +87,10 @@ class Loading:
         frontends.backend("cuda").module_unloaded(module)
 
     def _launched(self, metadata: Any) -> None:
-        launch = metadata.data  # not .get(): that would compute what the kernel's author says of its launch
+        # not .get(): that would compute what the kernel's author says of its launch; None where another launcher has none
+        launch = getattr(metadata, "data", None)
+        if launch is None:
+            return
         function = launch["function"]
         if function not in self._seen:
             self._plain.setdefault(function, launch["name"])

@@ -87,7 +87,7 @@ class Loading:
         frontends.backend("cuda").module_unloaded(module)
 
     def _launched(self, metadata: Any) -> None:
-        # not .get(): that would compute what the kernel's author says of its launch; None where another launcher has none
+        # not .get(): that would compute what the kernel's author says of its launch; other launchers have none
         launch = getattr(metadata, "data", None)
         if launch is None:
             return

@@ -108,6 +108,18 @@ def test_a_capture_that_is_cut_short_is_refused(capture: Path, capsys: pytest.Ca
     assert "some.kscope" in _refused(capsys, "summary", str(capture))
 
 
+def test_a_capture_of_an_unknown_version_is_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capture.write_bytes(capture.read_bytes().replace(b"kscope capture 1\n", b"kscope capture 9\n", 1))
+    assert "9" in _refused(capsys, "summary", str(capture))
+
+
+def test_a_capture_with_a_flipped_bit_is_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = bytearray(capture.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    capture.write_bytes(whole)
+    assert "some.kscope" in _refused(capsys, "summary", str(capture))
+
+
 def test_an_unknown_suffix_lists_the_known_ones(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ".pftrace" in _refused(capsys, "export", str(capture), "-o", "x.doc")
 

@@ -62,7 +62,7 @@ class Backend(ABC):
     def module_loaded(self, module: int) -> None:
         """A module was loaded on the current device: arm it if it was prepared. Safe inside graph capture."""
 
-    def module_unloaded(self, module: int) -> None:
+    def module_unloaded(self, module: int) -> None:  # noqa: B027  # optional: a backend may not care
         """A module is about to be unloaded: its addresses may mean something else afterwards."""
 
     @abstractmethod

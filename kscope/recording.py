@@ -43,11 +43,13 @@ class Recording:
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, Strategy):
-            raise UsageError(f"strategy={self.strategy!r}: expected Lane0Warp0(), Elected(), TargetWarp(n) or AllThreads()")
+            known = "Lane0Warp0(), Elected(), TargetWarp(n) or AllThreads()"
+            raise UsageError(f"strategy={self.strategy!r}: expected {known}")
         if self.records != "auto" and not (
             isinstance(self.records, int) and 1 <= self.records <= 1 << MAX_LOG2_RECORDS
         ):
-            raise UsageError(f"records={self.records!r}: expected 'auto' or 1 to {1 << MAX_LOG2_RECORDS} records per slab")
+            most = 1 << MAX_LOG2_RECORDS
+            raise UsageError(f"records={self.records!r}: expected 'auto' or 1 to {most} records per slab")
         if self.fill not in ("ring", "stop"):
             raise UsageError(f"fill={self.fill!r}: expected 'ring' (keep the newest) or 'stop' (keep the oldest)")
         if self.clock not in ("cycles", "globaltimer"):

@@ -126,7 +126,7 @@ def _by_spells(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> Int64:
     np.maximum.at(most[0], grid, replay)
     np.maximum.at(most[1], grids, spell)
     agree = (most[0] == most[1])[grids]
-    result = replay.copy()
+    result: Int64 = np.array(replay, np.int64)
     result[order[agree]] = spell[agree]
     return result
 
@@ -135,5 +135,4 @@ def _distinct_per_group(group: Int64, member: Int64, groups: int) -> Int64:
     order = np.lexsort((member, group))
     new = np.ones(len(order), bool)
     new[1:] = (np.diff(group[order]) != 0) | (np.diff(member[order]) != 0)
-    counts: Int64 = np.bincount(group[order[new]], minlength=groups)
-    return counts
+    return np.asarray(np.bincount(group[order[new]], minlength=groups), np.int64)

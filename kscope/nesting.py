@@ -27,7 +27,8 @@ _LANES = 8
 
 def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.uint8], Bools]:
     """(depth, crossing) of spans (n,): depth from 0; crossing where a span overlaps the one before it at
-    its depth (of several in a row, every second). `track` does not decrease, and `end` does not within a track. All cores."""
+    its depth (of several in a row, every second). `track` does not decrease, nor does `end` within a
+    track. All cores."""
     depth, crossing = np.zeros(len(start), np.uint8), np.zeros(len(start), bool)
     changes = np.flatnonzero(track[1:] != track[:-1]) + 1
 

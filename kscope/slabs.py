@@ -31,6 +31,7 @@ from .layout import (
     WARP_SHIFT,
     header_check,
 )
+from .parallel import ahead, chunks
 from .wording import counted
 
 Int64 = npt.NDArray[np.int64]
@@ -105,7 +106,7 @@ class Slabs:
 
 def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     """The slabs among (n, 16) uint32 lines that the session `epoch` claimed, and what is wrong with the rest."""
-    at = np.flatnonzero(lines[:-1, 0] >> 16 == MAGIC) if len(lines) > 1 else np.zeros(0, np.int64)
+    at = _candidates(lines)
     words = np.empty((len(at), 32), np.uint32)
     np.take(lines, at, axis=0, out=words[:, :16], mode="clip")
     np.take(lines, at + 1, axis=0, out=words[:, 16:], mode="clip")
@@ -133,6 +134,16 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     header = header[chosen]
     done = np.uint32(DONE_WORD) ^ header["count"] ^ header["end_clock"].astype(np.uint32)
     return Slabs(at[chosen], header, header["done"] == done), problems
+
+
+def _candidates(lines: Words) -> Int64:
+    """Lines that begin with the magic number; another line follows each."""
+    first = lines[:-1, 0]
+
+    def scan(part: slice) -> Int64:
+        return np.asarray(np.flatnonzero(first[part] >> 16 == MAGIC) + part.start)
+
+    return np.concatenate([np.zeros(0, np.int64), *ahead(scan, chunks(len(first)))])
 
 
 def _tell(problems: list[Problem], kind: str, where: npt.NDArray[np.bool_], noun: str, why: str) -> None:

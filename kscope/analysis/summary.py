@@ -83,10 +83,13 @@ def summarise(trace: Trace) -> Summary:
     """The summary of a trace. 10 million records take about a second."""
     names = sorted({region.name for region in trace.regions})
     index = {name: number for number, name in enumerate(names)}
-    of_region = np.array([index[region.name] for region in trace.regions], np.int64)
+    small = len(names) * max(1, len(trace.kernels)) < 1 << 16
+    width = np.uint16 if small else np.int64  # a stable sort of 16 bits is a radix sort
+    of_region = np.array([index[region.name] for region in trace.regions], width)
     span_kind = np.array([region.kind in (Kind.SPAN, Kind.SPAN_VALUE) for region in trace.regions])
-    kernel = trace.warps.kernel[trace.track]
-    key = kernel * len(names) + of_region[trace.region]
+    key = of_region[trace.region]
+    if len(trace.kernels) > 1:
+        key += (trace.warps.kernel * len(names)).astype(width)[trace.track]
     is_span = span_kind[trace.region]
     known = is_span & (trace.dur_cycles >= 0)
     lifetime = _lifetimes(trace)
@@ -102,15 +105,13 @@ def summarise(trace: Trace) -> Summary:
     return Summary(tuple(found), tuple(points), trace.problems, _notes(trace, known))
 
 
-def _groups(key: Int64, at: Int64) -> list[tuple[int, Int64]]:
+def _groups(key: npt.NDArray[np.integer[Any]], at: Int64) -> list[tuple[int, Int64]]:
     """[(key, ascending indices)] of the records `at`, by key."""
+    if not len(at):
+        return []
+    at = at[np.argsort(key[at], kind="stable")]
     keys = key[at]
-    if len(keys) and keys.max() < 1 << 16:
-        keys = keys.astype(np.uint16)  # a stable sort of 16 bits is a radix sort
-    order = np.argsort(keys, kind="stable")
-    cuts = np.flatnonzero(np.diff(keys[order].astype(np.int64), prepend=-1))
-    parts = np.split(at[order], cuts[1:]) if len(cuts) else []
-    return [(int(key[part[0]]), part) for part in parts]
+    return [(int(key[part[0]]), part) for part in np.split(at, np.flatnonzero(keys[1:] != keys[:-1]) + 1)]
 
 
 def _lifetimes(trace: Trace) -> npt.NDArray[np.float64]:
@@ -118,7 +119,10 @@ def _lifetimes(trace: Trace) -> npt.NDArray[np.float64]:
     warps = trace.warps
     last = warps.start_ns.copy()
     if len(trace):
-        np.maximum.at(last, trace.track, trace.start_ns + np.nan_to_num(trace.dur_ns))
+        final = np.flatnonzero(np.append(trace.track[1:] != trace.track[:-1], True))  # of a lane: it ends last
+        track = trace.track[final]
+        ticks = trace.start_ticks[final] + np.maximum(trace.dur_cycles[final], 0) - warps.first_tick[track]
+        last[track] += ticks * warps.tick_ns[track]
     life = np.where(warps.finished, warps.end_ns, last) - warps.start_ns
     if trace.filtered:  # a filtered trace speaks of the lanes that it still has
         life *= np.bincount(trace.track, minlength=len(warps)) > 0

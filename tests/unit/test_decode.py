@@ -242,7 +242,7 @@ def test_damaged_words_never_raise(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(0, 12)) if len(words) else 0):
         words[data.draw(st.integers(0, len(words) - 1))] ^= np.uint32(1 << data.draw(st.integers(0, 31)))
     if data.draw(st.booleans()):  # so that damage passes the check and is taken for true
-        for at in range(0, len(lines) - 1):
+        for at in range(len(lines) - 1):
             if lines[at, 0] >> 16 == layout.MAGIC:
                 lines[at, 15] = layout.header_check(lines[at : at + 2].reshape(1, 32))[0]
     trace = decode(synth.capture(lines, names=NAMES))

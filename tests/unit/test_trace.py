@@ -61,7 +61,7 @@ def test_a_filter_keeps_what_matches_and_depth_stays_that_of_the_whole(trace: Tr
     assert found.filter(region="dot").depth.tolist() == [1]
     assert found.warps is trace.warps
     assert (
-        len(trace.filter(sm=range(0, 5)))
+        len(trace.filter(sm=range(5)))
         == len(trace.filter(warp=[0, 7]))
         == len(trace.filter(kernel="mat*", launch=0, sm=3))
         == 5

@@ -168,23 +168,25 @@ class Host:
 
     def slabs(self) -> list[Slab]:
         """Every slab with a right check word, found by walking the rings unit by unit."""
-        found = []
-        for n, ring in enumerate(self.rings):
-            at = 0
-            while at + layout.HEADER_BYTES <= len(ring.data):
-                slab = self._slab(n, at)
-                if slab is not None:
-                    found.append(slab)
-                at += slab.units * layout.UNIT if slab else layout.UNIT
-        return found
+        return [slab for n, ring in enumerate(self.rings) for slab in slabs_in(bytes(ring.data), n, ring.base)]
 
-    def _slab(self, n: int, at: int) -> Slab | None:
-        ring = self.rings[n]
-        words = np.frombuffer(bytes(ring.data[at : at + layout.HEADER_BYTES]), "<u4")
-        if words[0] != layout.HEADER_WORD or layout.header_check(words[None])[0] != words[15]:
-            return None
-        header = words.view(layout.HEADER)[0]
-        log2 = int(header["place"]) >> layout.LOG2_SHIFT & 31
-        first = at + layout.HEADER_BYTES
-        records = np.frombuffer(bytes(ring.data[first : first + (layout.RECORD_BYTES << log2)]), layout.RECORD)
-        return Slab(n, ring.base + at, words, header, records)
+
+def slabs_in(data: bytes, stripe: int = 0, base: int = 0) -> list[Slab]:
+    """Every slab with a right check word in these bytes, which stand at address `base`."""
+    found, at = [], 0
+    while at + layout.HEADER_BYTES <= len(data):
+        slab = _slab(data, at, stripe, base)
+        if slab is not None:
+            found.append(slab)
+        at += slab.units * layout.UNIT if slab else layout.UNIT
+    return found
+
+
+def _slab(data: bytes, at: int, stripe: int, base: int) -> Slab | None:
+    words = np.frombuffer(data[at : at + layout.HEADER_BYTES], "<u4")
+    if words[0] != layout.HEADER_WORD or layout.header_check(words[None])[0] != words[15]:
+        return None
+    header = words.view(layout.HEADER)[0]
+    log2, first = int(header["place"]) >> layout.LOG2_SHIFT & 31, at + layout.HEADER_BYTES
+    records = np.frombuffer(data[first : first + (layout.RECORD_BYTES << log2)], layout.RECORD)
+    return Slab(stripe, base + at, words, header, records)

@@ -24,12 +24,13 @@ M32 = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Event:
-    """One record as it should be; the fields of layout.RECORD."""
+    """One record as it should be: the fields of layout.RECORD, and the 64-bit ticks that they stand for."""
 
     start: int
     id: int
     end: int
     value: int
+    ticks: tuple[int, int]
 
 
 @dataclass
@@ -96,7 +97,7 @@ def ideal(
         spec = parse_strategy(mark.strategy or recording.strategy.spec)
         if spec.records(thread.warp, thread.lane):
             word = 0 if value is None else value
-            one.events.append(Event(start & M32, layout.record_id(mark.name, kind), end & M32, word))
+            one.events.append(Event(start & M32, layout.record_id(mark.name, kind), end & M32, word, (start, end)))
 
     launch.on_mark = on_mark
     threads = launch.start()

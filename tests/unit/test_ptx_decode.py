@@ -1,0 +1,83 @@
+"""Header and decoder agree: kscope.decode reads what the emitted text wrote, and says nothing that is not so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from ptxvm.cases import Case, Outcome, cases, execute, judged
+from ptxvm.oracle import Event
+from ptxvm.profile import examples
+
+import kscope
+from kscope import layout
+from kscope.capture import Capture, DeviceCapture
+
+WHERE = ("block", "warp", "lane", "sm")
+
+
+def captured(outcome: Outcome) -> Capture:
+    """The pool as the host drains it."""
+    host = outcome.host
+    lines = np.frombuffer(b"".join(bytes(ring.data) for ring in host.rings), "<u4").reshape(-1, 16)
+    lost = sum(int(host.stripe(n)["lost"]) for n in range(len(host.rings)))
+    return Capture(host.epoch, (DeviceCapture(0, "simulated", lines, lost=lost),), (outcome.lowered.meta,))
+
+
+def expected(outcome: Outcome) -> dict[tuple[int, ...], tuple[list[Event], int]]:
+    """(block, warp, lane, sm) -> the events that its slab kept, oldest first, and how long it ran in ticks."""
+    case, found = outcome.case, {}
+    for slab in outcome.slabs:
+        one, size = outcome.ideals[slab.key], len(slab.ring)
+        kept = one.events[:size] if case.recording.fill == "stop" else one.events[max(0, len(one.events) - size) :]
+        x, y, z, _ = slab.key
+        block = x + case.shape.grid[0] * (y + case.shape.grid[1] * z)
+        clock = 0 if case.recording.clock == "cycles" else 1
+        where = (block, one.thread.warp, one.thread.lane, one.thread.special["%smid"])
+        found[where] = (kept, one.end[clock] - one.start[clock])
+    return found
+
+
+def compare(outcome: Outcome) -> None:
+    """Every record of the trace is the event that it should be; a duration is right or unknown."""
+    trace = kscope.decode(captured(outcome))
+    wanted = expected(outcome)
+    assert len(trace) == sum(len(events) for events, _ in wanted.values())
+    where = np.stack([getattr(trace, name).astype(np.int64) for name in WHERE], axis=1) if len(trace) else []
+    rows: dict[tuple[int, ...], list[int]] = {key: [] for key in wanted}
+    for row, key in enumerate(where):
+        rows[tuple(key.tolist())].append(row)
+    names = trace.region_names()
+    for key, (events, span) in wanted.items():
+        for row, event in zip(rows[key], events, strict=True):
+            region = trace.regions[trace.region[row]]
+            assert layout.record_id(names[trace.region[row]], region.kind) == event.id
+            assert int(trace.bits[row]) == event.value
+            start, end = event.ticks
+            found = int(trace.dur_cycles[row])
+            if found >= 0:
+                assert (int(trace.start_ticks[row]), found) == (start, end - start)
+            else:
+                assert span >= 1 << 32, "only a lane of 2^32 ticks or more may hold an unknown duration"
+    told = {problem.kind: problem.count for problem in trace.problems}
+    dropped = sum(max(0, len(outcome.ideals[slab.key].events) - len(slab.ring)) for slab in outcome.slabs)
+    assert told.get("overwritten", 0) + told.get("refused", 0) == dropped
+    lost = sum(int(outcome.host.stripe(n)["lost"]) for n in range(len(outcome.host.rings)))
+    assert told.get("lost", 0) == lost
+
+
+@examples(60)
+@given(cases(threads=4))
+def test_the_decoder_reads_every_record_of_any_launch(case: Case) -> None:
+    compare(judged(execute(case)))
+
+
+@examples(60)
+@given(
+    cases(threads=2, roomy=True),
+    st.lists(st.sampled_from([1, 100, 1 << 30, 1 << 31, (1 << 32) - 1, 1 << 32, 3 << 32]), min_size=1, max_size=7),
+)
+def test_a_long_duration_is_never_printed_as_a_short_one(case: Case, steps: list[int]) -> None:
+    compare(judged(execute(replace(case, clocks=replace(case.clocks, steps=tuple(steps))))))

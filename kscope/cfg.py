@@ -14,7 +14,7 @@ from typing import Literal
 
 from .marks import PREFIX, Mark, parse
 
-Sort = Literal["mark", "label", "jump", "leave", "call", "other"]
+Sort = Literal["mark", "label", "jump", "leave", "call", "wait", "access", "other"]
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
@@ -32,6 +32,24 @@ _NAME = re.compile(r"(?:\([^)]*\)\s*)?([\w$.%]+)")
 _WORD = re.compile(r"[\w$%]+")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 
+_WAIT = re.compile(r"wgmma\.wait_group|cp\.async\.(?:bulk\.)?wait|tcgen05\.wait")
+_ACCESSES = {
+    "ld",
+    "ldu",
+    "st",
+    "cp",
+    "atom",
+    "red",
+    "tex",
+    "tld4",
+    "suld",
+    "sust",
+    "prefetch",
+    "mbarrier",
+    "bar",
+    "barrier",
+}
+_CONSTANTS = ("ld.param", "ld.const")
 _LEAVES = {"ret", "exit"}
 _JUMPS = {"bra", "brx"}
 
@@ -53,8 +71,9 @@ class Statement:
 
     @property
     def flushes(self) -> bool:
-        """Whether finished records must be stored before it: control may come or go here."""
-        return self.sort in ("label", "jump", "leave", "call")
+        """Whether finished records must be stored before it: control may come or go here, or the warp waits
+        for an asynchronous unit, and the stores are free in its shadow."""
+        return self.sort in ("label", "jump", "leave", "call", "wait")
 
 
 @dataclass(frozen=True)
@@ -144,9 +163,7 @@ def _without_idle_labels(statements: list[Statement], text: str) -> list[Stateme
     return [s for s in statements if s.sort != "label" or s.name in named]
 
 
-def _statement(
-    text: str, start: int, end: int, scope: tuple[int, ...], source: tuple[int, int]
-) -> Statement:
+def _statement(text: str, start: int, end: int, scope: tuple[int, ...], source: tuple[int, int]) -> Statement:
     found = _STATEMENT.fullmatch(text)
     if found is None:  # unknown text: nothing may wait across it
         return Statement("call", start, end, scope, source=source)
@@ -159,10 +176,12 @@ def _statement(
         sort = "leave"
     elif op in ("trap", "brkpt"):
         sort, name = ("jump" if op == "trap" else "call"), ""
-    elif op == "call":
+    elif op == "call" or (not op.islower() and not found["op"].startswith(".")):
         sort = "call"
-    elif not op.islower() and not found["op"].startswith("."):
-        sort = "call"
+    elif _WAIT.match(found["op"]):
+        sort = "wait"
+    elif op in _ACCESSES and not found["op"].startswith(_CONSTANTS):
+        sort = "access"
     return Statement(sort, start, end, scope, name, predicate, negated, source=source)
 
 

@@ -122,8 +122,7 @@ class _Body:
         for fault in faults.values():
             if fault.name in explicit:
                 raise PairingError(
-                    f"kernel {function.name}: region {fault.name!r} {fault.text}"
-                    f"{_at(fault.source, files)}{_ADVICE}"
+                    f"kernel {function.name}: region {fault.name!r} {fault.text}{_at(fault.source, files)}{_ADVICE}"
                 )
         problems = tuple(
             Problem(
@@ -134,15 +133,16 @@ class _Body:
             for fault in faults.values()
         )
         kept = [
-            (i, s, s.mark) for i, s in enumerate(function.statements) if s.mark is not None and s.mark.name not in faults
+            (i, s, s.mark)
+            for i, s in enumerate(function.statements)
+            if s.mark is not None and s.mark.name not in faults
         ]
         types = _types(function.name, [mark for _, _, mark in kept])
         keys = sorted({_key(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
         looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter")]
-        wanted = recording.records
-        if wanted == "auto":
-            wanted = AUTO_RECORDS if looped.intersection(stores) else max(1, len(stores))
+        needed = AUTO_RECORDS if looped.intersection(stores) else max(1, len(stores))
+        wanted = needed if recording.records == "auto" else recording.records
         first: dict[str, str | None] = {}
         for _, statement, mark in kept:
             if mark.act != "pin":
@@ -153,7 +153,8 @@ class _Body:
             {key: ptx.Slot(n, key[0], types.get((key[0], key[1]))) for n, key in enumerate(keys)},
             paired.depths,
             frozenset(faults),
-            tuple(sorted({mark.strategy or recording.strategy.spec for _, _, mark in kept})) or (recording.strategy.spec,),
+            tuple(sorted({mark.strategy or recording.strategy.spec for _, _, mark in kept}))
+            or (recording.strategy.spec,),
             log2_records(wanted),
             problems,
             tuple(RegionMeta(name, _type_of(name, types), where) for name, where in first.items()),
@@ -166,10 +167,12 @@ class _Body:
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
         for i, statement in enumerate(self.function.statements):
             if statement.mark is not None:
-                yield statement.start, statement.end, emitter.mark(i, statement.mark).strip() if (
-                    statement.mark.name not in self.broken
-                ) else ""
-            elif statement.flushes:
+                yield (
+                    statement.start,
+                    statement.end,
+                    emitter.mark(i, statement.mark).strip() if (statement.mark.name not in self.broken) else "",
+                )
+            elif statement.flushes or statement.sort == "access":
                 yield statement.start, statement.start, emitter.before(statement)
 
 
@@ -180,7 +183,7 @@ class _Emitter:
         self.body, self.kernel = body, kernel
         self.limit = 0 if body.recording.live else body.recording.pending
         self.pending: list[tuple[ptx.Slot, layout.Kind, str]] = []
-        self.claimed = False
+        self.attempted = self.claimed = False
         self.leaves = 0
 
     def begin(self) -> str:
@@ -205,6 +208,8 @@ class _Emitter:
         return text + self._flush(keep=self.limit)
 
     def before(self, statement: cfg.Statement) -> str:
+        if statement.sort == "access":
+            return self._attempt()
         text = self._claim() + self._flush()
         if statement.sort == "leave":
             if not statement.predicate:
@@ -218,7 +223,13 @@ class _Emitter:
         if self.claimed:
             return ""
         self.claimed = True
-        return ptx.claim(self.kernel)
+        return self._attempt() + ptx.claim(self.kernel)
+
+    def _attempt(self) -> str:
+        if self.attempted:
+            return ""
+        self.attempted = True
+        return ptx.attempt(self.kernel)
 
     def _flush(self, *, through: ptx.Slot | None = None, keep: int = 0) -> str:
         """Stores the oldest pending records, all but `keep`, or up to and with the slot `through`."""

@@ -1,0 +1,41 @@
+"""PTX: the only place that spells an instruction.
+
+What lives here: the text of each device step, from values: entry(), attempt(), claim(), then enter(),
+leave(), point(), store() and pin() at the marks, finish() at the end. What does not: where the text goes
+(plan.py), and the meaning of the words stored (layout.py).
+
+State of a recording lane, in registers declared once at the entry's function scope and shared by name
+with every later block of text:
+
+    ks_on    .pred  this lane owns a slab           ks_s<i>  .b64  clock at the enter of slot i
+    ks_base  .b64   address of the slab's records   ks_e<i>  .b64  clock at its exit, until stored
+    ks_n     .b32   records so far                  ks_v<i>  .b32  its value
+
+Everything else is declared inside braces. Every name begins with `ks_`: user code has none such, and a
+register that is called like a kernel crashes ptxas 13.0.
+"""
+
+from __future__ import annotations
+
+from .claim import attempt, claim
+from .entry import control_symbol, entry, metadata_symbol
+from .kernel import Kernel, Slot
+from .record import clock, enter, finish, guarded, leave, pin, point, store
+
+__all__ = [
+    "Kernel",
+    "Slot",
+    "attempt",
+    "claim",
+    "clock",
+    "control_symbol",
+    "enter",
+    "entry",
+    "finish",
+    "guarded",
+    "leave",
+    "metadata_symbol",
+    "pin",
+    "point",
+    "store",
+]

@@ -1,0 +1,193 @@
+"""The claim: who records, a slab for each of them, and its header.
+
+What lives here: the text from the gate to the header's check word. What does not: the loads it waits for
+(entry.py), and what is stored into the slab afterwards (record.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import layout
+from ..strategies import AllThreads, Elected, Lane0Warp0, TargetWarp, parse_strategy
+from .address import gate, stripe
+from .kernel import Kernel
+
+_LAST_SM = layout.MAX_SMS - 1
+
+
+# if gate.epoch and strategy(warp, lane) and sampled: p = atom.add(stripe.head, units)    -- asynchronous
+def attempt(kernel: Kernel) -> str:
+    """Who records, and their first claim. Stands before the kernel's first own access to memory: behind a burst
+    of loads its round trip would take microseconds. Waits for entry()'s loads alone.
+
+    Here and in claim() whole warps take the branches: a lane that went its own way would be found apart from
+    its warp, or be suspected of it by the assembler, in all of the kernel that follows.
+    """
+    none = "".join(f" setp.ne.u64 {owner}, ks_ctl, ks_ctl;" for owner in kernel.owners)
+    return (
+        "\t{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
+        f"\tmov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl;{none}"
+        " setp.eq.u32 ks_q, ks_epoch, 0;\n"
+        "\t@ks_q bra.uni KS_OFF;\n"
+        f"{_who(kernel)}"
+        "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid;\n"
+        "\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
+        f"{_sampled()}"
+        "\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_on;\n"
+        f"{_take(layout.slab_units(kernel.log2_records))}"
+        "KS_OFF:\n\t}\n"
+    )
+
+
+def _take(units: int) -> str:
+    """ks_try lanes claim from ks_stripe; what comes back is looked at by claim()."""
+    return (
+        f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\t@ks_try atom.global.add.u32 ks_p, {stripe('head')}, {units};\n"
+        f"\t@ks_try ld.volatile.global.u32 ks_limit, {stripe('limit')};\n"
+        f"\t@ks_try ld.global.v4.u32 {{ks_x, ks_y, ks_mask, ks_z}}, {stripe('base')};\n"
+        "\t@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
+    )
+
+
+# if granted(p): header; else again behind the ring's edge, else from the reserve, else lost: off
+def claim(kernel: Kernel) -> str:
+    """Looks at what attempt() got, claims again where need be, and writes the header; lanes without a slab
+    are off from here on."""
+    units = layout.slab_units(kernel.log2_records)
+    off = "".join(f" and.pred {owner}, {owner}, ks_on;" for owner in kernel.owners)
+    return (
+        "\t{ .reg .pred ks_q, ks_r; .reg .b32 ks_warp, ks_lane, ks_at, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u;"
+        " .reg .b64 ks_line, ks_a;\n"
+        "\tsetp.eq.u32 ks_q, ks_epoch, 0;\n"
+        "\t@ks_q bra.uni KS_DONE;\n"
+        "KS_LOOK:\n"
+        # granted where units <= limit - p <= mask + 1 (ks_r) and the slab does not run over the ring's edge
+        f"\tsub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_r, ks_x, {units}; sub.u32 ks_x, ks_x, 1;"
+        " setp.le.and.u32 ks_r, ks_x, ks_mask, ks_r;\n"
+        f"\tand.b32 ks_at, ks_p, ks_mask; add.u32 ks_y, ks_at, {units - 1}; setp.le.and.u32 ks_q, ks_y, ks_mask, ks_r;\n"
+        "\tnot.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
+        "\tvote.sync.any.pred ks_q, ks_try, 0xffffffff;\n"
+        "\t@!ks_q bra.uni KS_SETTLED;\n"
+        f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\t@ks_try red.global.add.u32 {stripe('skipped')}, {units};\n"
+        # no room, and not yet at the reserve: look before claiming, or the lanes of a full pool would queue there
+        "\tnot.pred ks_r, ks_r; and.pred ks_r, ks_r, ks_try;\n"
+        "\tsetp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
+        f"\tmad.wide.u32 ks_line, ks_stripes, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\t@ks_q ld.volatile.global.v2.u32 {{ks_x, ks_y}}, {stripe('head')};\n"
+        f"\t@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, {units}, ks_r;\n"
+        f"\tmin.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\t@ks_r red.global.add.u32 {stripe('lost')}, 1;\n"
+        "\tnot.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
+        f"{_take(units)}"
+        "\tbra.uni KS_LOOK;\n"
+        "KS_SETTLED:\n"
+        "\tshr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
+        f"\tmad.wide.u32 ks_base, ks_at, {layout.UNIT}, ks_ring;\n"
+        f"{_header(kernel)}"
+        f"\tadd.u64 ks_base, ks_base, {layout.HEADER_BYTES};{off}\n"
+        "KS_DONE:\n\t}\n"
+    )
+
+
+def _thread_id(into: str) -> str:
+    """Linear thread id: the only warp number that is fixed and dense (%warpid may change)."""
+    return (
+        f"mov.u32 {into}, %tid.z; mov.u32 ks_y, %ntid.y; mov.u32 ks_z, %tid.y; mad.lo.u32 {into}, {into}, ks_y, ks_z;"
+        f" mov.u32 ks_y, %ntid.x; mov.u32 ks_z, %tid.x; mad.lo.u32 {into}, {into}, ks_y, ks_z;"
+    )
+
+
+def _who(kernel: Kernel) -> str:
+    """Each strategy's predicate, and ks_on for their union; false everywhere in a module that is not armed."""
+    owners = kernel.owners
+    lines = ["\tsetp.ne.u64 ks_q, ks_ctl, 0;", f"\t{_thread_id('ks_t')}"]
+    for strategy, into in zip(map(parse_strategy, kernel.specs), owners or ["ks_on"], strict=True):
+        if isinstance(strategy, AllThreads):
+            lines.append(f"\tsetp.ne.u64 {into}, ks_ctl, 0;")
+        elif isinstance(strategy, Elected):
+            lines.append(f"\tmov.u32 ks_x, %laneid; setp.eq.and.u32 {into}, ks_x, 0, ks_q;")
+        elif isinstance(strategy, Lane0Warp0):
+            lines.append(f"\tsetp.eq.and.u32 {into}, ks_t, 0, ks_q;")
+        elif isinstance(strategy, TargetWarp):
+            # bit (warp) of the mask, at lane 0: thread id = 32 * warp
+            lines.append(
+                f"\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, {strategy.mask}, ks_x; and.b32 ks_x, ks_x, 1;"
+                f" and.b32 ks_y, ks_t, 31; sub.u32 ks_x, ks_x, ks_y; setp.eq.and.u32 {into}, ks_x, 1, ks_q;"
+            )
+    if owners:
+        lines.append(f"\tor.pred ks_on, {owners[0]}, {owners[1]};")
+        lines += [f"\tor.pred ks_on, ks_on, {more};" for more in owners[2:]]
+    return "\n".join(lines) + "\n"
+
+
+def _sampled() -> str:
+    """Blocks by range and stride, SMs by mask: skipped where the gate says that none are left out."""
+    sms = layout.GATE.fields["sm_mask"][1]  # type: ignore[index]  # a structured dtype has fields
+    return (
+        "\tsetp.eq.u32 ks_q, ks_sampled, 0;\n"
+        "\t@ks_q bra.uni KS_CHOSEN;\n"
+        f"\tmin.u32 ks_x, ks_sm, {_LAST_SM}; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
+        f"\tld.global.u32 ks_y, [ks_a+{sms}];\n"
+        "\tand.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
+        # linear block index = x + nx * (y + ny * z), below 2^63
+        "\tmov.u32 ks_x, %nctaid.y; mov.u32 ks_y, %ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y;"
+        " mov.u32 ks_x, %ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
+        "\tmov.u32 ks_x, %nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b;"
+        " mov.u32 ks_x, %ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
+        f"\tld.global.u64 ks_b, {gate('block_first')}; sub.u64 ks_a, ks_a, ks_b;\n"
+        f"\tld.global.u64 ks_b, {gate('block_count')}; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+        f"\tcvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, {gate('block_magic')};\n"
+        "\tmul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+        "KS_CHOSEN:\n"
+    )
+
+
+def _header(kernel: Kernel) -> str:
+    """Words 0..23 of the header, four at a time, the line with the check last."""
+    flags = (
+        (layout.FLAG_GLOBALTIMER if kernel.recording.clock == "globaltimer" else 0)
+        | (layout.FLAG_STOP if kernel.recording.fill == "stop" else 0)
+        | (layout.FLAG_LANES if any(spec == AllThreads().spec for spec in kernel.specs) else 0)
+    )
+    place = kernel.log2_records << layout.LOG2_SHIFT | flags << layout.FLAG_SHIFT
+    low, high = kernel.id
+    # clusters exist from sm_90 on; a launch without them has clusters of one block
+    cluster = (
+        " mov.u32 ks_x, %cluster_nctaid.z; mov.u32 ks_y, %cluster_nctaid.y; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y;"
+        " mov.u32 ks_y, %cluster_nctaid.x; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y; shl.b32 ks_x, ks_x, 8;"
+        " mov.u32 ks_y, %cluster_ctarank; or.b32 ks_x, ks_x, ks_y;"
+        " mov.u32 ks_y, %cluster_nctarank; setp.gt.u32 ks_q, ks_y, 1; selp.b32 ks_x, ks_x, 0, ks_q;"
+        if kernel.arch >= 90
+        else " mov.u32 ks_x, 0;"
+    )
+
+    def line(word: int, operands: Sequence[str], fold: bool = True) -> str:
+        check = "".join(f" xor.b32 ks_check, ks_check, {o};" for o in operands if fold)
+        return f"\t@ks_on st.global.v4.u32 [ks_base+{word * 4}], {{{', '.join(operands)}}};{check}\n"
+
+    return (
+        f"\tmov.u32 ks_check, {layout.HEADER_WORD}; mov.u32 ks_x, {low}; mov.u32 ks_y, {high};"
+        " xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
+        f"\tmov.u32 ks_z, {layout.HEADER_WORD};\n"
+        + line(0, ["ks_z", "ks_epoch", "ks_x", "ks_y"], fold=False)
+        + "\tmov.u64 ks_a, %gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %ctaid.x;\n"
+        "\tmov.u32 ks_t, %ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
+        + line(4, ["ks_x", "ks_y", "ks_z", "ks_t"])
+        + "\tmov.u32 ks_x, %nctaid.x; mov.u32 ks_y, %nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %nctaid.y;"
+        " or.b32 ks_y, ks_y, ks_u;\n"
+        "\tmov.u32 ks_z, %ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %ntid.y;"
+        " sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+        "\tshl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+        f"\tshl.b32 ks_t, ks_sm, {layout.SMID_SHIFT}; shl.b32 ks_u, ks_warp, {layout.WARP_SHIFT};"
+        f" or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, {place};\n"
+        + line(8, ["ks_x", "ks_y", "ks_z", "ks_t"])
+        + "\tmov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
+        + line(16, ["ks_x", "ks_y", "ks_z", "ks_t"])
+        + "\tmov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_w;\n"
+        + line(20, ["ks_w", "ks_x", "ks_x", "ks_x"], fold=False)
+        + f"\t{cluster} xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_p;"
+        " xor.b32 ks_check, ks_check, ks_stripe;\n" + line(12, ["ks_x", "ks_p", "ks_stripe", "ks_check"], fold=False)
+    )

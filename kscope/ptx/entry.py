@@ -1,0 +1,47 @@
+"""The module's symbols, and the first text of an entry function.
+
+What lives here: declarations, the start anchor, and the loads that the claim waits for. What does not:
+the claim itself (claim.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import layout
+from .address import gate
+from .kernel import Kernel, Slot
+
+
+def control_symbol() -> str:
+    """The constant that the host points at the control block; weak, so that linked units share it."""
+    return f".weak .const .align 8 .u64 {layout.CTL_SYMBOL};\n"
+
+
+def metadata_symbol(data: bytes) -> str:
+    """The module's own description, in the module."""
+    body = ", ".join(map(str, [*data, 0]))
+    return f".visible .global .align 1 .b8 {layout.META_SYMBOL}[{len(data) + 1}] = {{{body}}};\n"
+
+
+# start anchor = clock, globaltimer, clock; ctl = load(kscope_ctl); gate = load(ctl.gate)
+def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
+    """First text of the entry function: registers, the start anchor, and loads that attempt() waits for."""
+    owners = "".join(f", {owner}" for owner in kernel.owners)
+    starts = "".join(f" .reg .b64 ks_s{s.index}, ks_e{s.index};" for s in slots)
+    values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
+    never = "\tsetp.eq.u64 ks_never, ks_ctl, 1;\n" if kernel.pins else ""
+    return (
+        f".reg .pred ks_on, ks_try{owners}{', ks_never' if kernel.pins else ''};"
+        " .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g;"
+        " .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_limit, ks_mask;\n"
+        f"\t{starts}{values}\n"
+        "\tmov.u64 ks_c, %clock64;\n\tmov.u64 ks_g, %globaltimer;\n"
+        "\t{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c;"
+        " sub.u32 ks_w, ks_a, ks_b; }\n"
+        f"\tld.const.u64 ks_ctl, [{layout.CTL_SYMBOL}];\n"
+        f"{never}"
+        "\tmov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
+        # through the L1 cache: every warp of the device asks for this one line, and the L2 would serve them in turn
+        f"\t@ks_try ld.global.v4.u32 {{ks_epoch, ks_stripes, ks_warps, ks_sampled}}, {gate('epoch')};\n"
+    )

@@ -85,10 +85,10 @@ class CudaDriver:
         try:
             self._call("cuInit", 0)
             count = int(self._call("cuDeviceGetCount"))
-        except (DriverError, RuntimeError, OSError) as error:
-            raise MissingError(
-                f"no usable NVIDIA driver ({error}): nvidia-smi must work here; kscope doctor says more"
-            ) from error
+        except DriverError as error:
+            raise MissingError(f"no usable NVIDIA driver ({error}): nvidia-smi must work here") from error
+        except (RuntimeError, OSError) as error:
+            raise MissingError("no NVIDIA driver: libcuda.so.1 cannot be loaded; nvidia-smi must work here") from error
         if count == 0:
             raise MissingError("the NVIDIA driver sees no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES")
         self._pinned: dict[int, Bytes] = {}

@@ -6,7 +6,7 @@ What lives here: the operation's three shapes, and which values may stand in it.
 becomes of the comment in the PTX (kscope/plan.py).
 
 The result is a dummy: Triton cannot lower an asm without one. Gluon 3.9 has an operation without.
-Triton 3.6's software pipeliner for Blackwell cannot predicate inline asm, but it can an `scf.if`; the
+Before 3.9 the software pipeliner for Blackwell cannot predicate inline asm, but it can an `scf.if`; the
 condition is always true, and LLVM knows.
 """
 
@@ -23,7 +23,7 @@ from triton.language import core as tl
 from kscope.errors import UsageError
 from kscope.marks import Mark, ValueType
 
-_NEEDS_IF = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 7)
+_NEEDS_IF = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 9)
 _SCALARS: dict[str, tuple[ValueType, str]] = {"int32": ("i32", "r"), "uint32": ("u32", "r"), "fp32": ("f32", "f")}
 
 

@@ -20,7 +20,7 @@ from kscope.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetW
 from . import judge, oracle
 from .host import Host, Pool, Ring, Slab
 from .kernels import KernelText, kernels
-from .machine import Clocks, Dim, Grid, Launch, Order, run
+from .machine import Clocks, Dim, Grid, Launch, Order, Started, run
 from .oracle import Ideal
 
 OUT_BYTES = 64
@@ -74,24 +74,33 @@ def left_out(case: Case, lowered: Lowered) -> frozenset[str]:
     return frozenset({mark.name for mark in case.kernel.marks} - {region.name for region in lowered.meta.regions})
 
 
+def launch(case: Case, host: Host, text: str) -> tuple[Launch, bytearray]:
+    """The case's launch of a text on a host, and the memory that the kernel's own stores go to."""
+    out = host.memory.allocate("out", OUT_BYTES)
+    smid = {block: case.smids[i % len(case.smids)] for i, block in enumerate(case.blocks)}
+    who = (case.shape, [out.base], case.blocks, case.threads, smid.__getitem__)
+    program = host.load(text, bound=case.bound)
+    made = Launch(program, host.memory, case.kernel.name, *who, case.grid_id, case.clocks, case.garbage)
+    return made, out.data
+
+
+def prepared(case: Case) -> tuple[Host, list[Started], dict[Key, Ideal], int]:
+    """Host, started threads, ideals and kernel id of a case whose steps the caller takes."""
+    lowered, host = case.lowered(), Host(case.pool, case.sampling, case.epoch)
+    plain, _ = launch(case, Host(case.pool, case.sampling, case.epoch), case.kernel.text(case.arch))
+    work, _ = launch(case, host, lowered.text)
+    return host, work.start(), oracle.ideal(plain, case.recording), lowered.meta.kernels[0].id
+
+
 def execute(case: Case, *, mutate: Callable[[str], str] = lambda text: text) -> Outcome:
     """Run the case's lowered text, changed by `mutate`, and its oracle."""
     lowered = case.lowered()
     host = Host(case.pool, case.sampling, case.epoch)
 
-    def launch(text: str) -> tuple[Launch, bytearray]:
-        out = host.memory.allocate("out", OUT_BYTES)
-        program = host.load(text, bound=case.bound)
-        smid = {block: case.smids[i % len(case.smids)] for i, block in enumerate(case.blocks)}
-        return Launch(
-            program, host.memory, case.kernel.name, case.shape, [out.base], case.blocks, case.threads, smid.__getitem__,
-            case.grid_id, case.clocks, case.garbage,
-        ), out.data  # fmt: skip
-
-    work, out = launch(mutate(lowered.text))
+    work, out = launch(case, host, mutate(lowered.text))
     run(work.start(), case.order, case.seed)
     slabs, log = host.slabs(), list(host.memory.log)
-    plain, out_plain = launch(case.kernel.text(case.arch))
+    plain, out_plain = launch(case, host, case.kernel.text(case.arch))
     ideals = oracle.ideal(plain, case.recording, left_out(case, lowered))
     host.memory.log[:] = log
     return Outcome(case, lowered, host, slabs, ideals, (bytes(out), bytes(out_plain)))

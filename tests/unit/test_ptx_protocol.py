@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, find, given
 from hypothesis import strategies as st
-from ptxvm.cases import Case, cases, execute, judged
+from ptxvm.cases import Case, cases, execute, judged, prepared
 from ptxvm.drain import Drain, closed
 from ptxvm.host import Host, Pool, Ring, Slab
 from ptxvm.judge import Wrong, headers_tell_where_the_lane_was, records_are_the_marks_in_order, require
 from ptxvm.kernels import KernelText, Node, kernels, written
 from ptxvm.machine import Clocks, Grid, Launch, steps
-from ptxvm.oracle import ideal
 from ptxvm.profile import examples, search
 
 from kscope import layout
@@ -227,24 +226,6 @@ def drained(case: Case, gaps: list[int], host_of: type[Drain]) -> None:
     lost = sum(int(host.stripe(n)["lost"]) for n in range(len(host.rings)))
     lanes = {claim.thread.key for claim in host.claims()}
     require(len(drain.collected) + lost == len(lanes), "lanes are neither collected nor lost")
-
-
-def prepared(case: Case) -> tuple[Host, list, dict, int]:  # type: ignore[type-arg]  # as Launch.start() and ideal()
-    """Host, started threads, ideals and kernel id of a case whose steps the test takes itself."""
-    low = case.lowered()
-    plain = Host(case.pool, case.sampling, case.epoch)
-    smid = {block: case.smids[i % len(case.smids)] for i, block in enumerate(case.blocks)}
-
-    def launch(host: Host, text: str) -> Launch:
-        out = host.memory.allocate("out", 64)
-        return Launch(
-            host.load(text, bound=case.bound), host.memory, "k", case.shape, [out.base], case.blocks, case.threads,
-            smid.__getitem__, case.grid_id, case.clocks, case.garbage,
-        )  # fmt: skip
-
-    ideals = ideal(launch(plain, case.kernel.text()), case.recording)
-    host = Host(case.pool, case.sampling, case.epoch)
-    return host, launch(host, low.text).start(), ideals, low.meta.kernels[0].id
 
 
 @examples(30)

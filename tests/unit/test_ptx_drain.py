@@ -1,0 +1,115 @@
+"""The runtime drains the pool while the emitted text runs: its own passes, on simulated memory.
+
+Between any two of the host's copies the kernel's threads move on by some steps. No record is lost, doubled or
+changed, and memory that is given back is never written by its old owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ptxvm.cases import Case, cases, prepared
+from ptxvm.host import Host, Pool, slabs_in
+from ptxvm.judge import records_are_the_marks_in_order, require
+from ptxvm.machine import steps
+from ptxvm.profile import examples
+
+from kscope import layout
+from kscope_runtime import passes
+
+
+class Metal:
+    """What Passes needs of a device and of its driver, on a Host's memory. `between` runs before each copy."""
+
+    def __init__(self, host: Host, between: Callable[[], None]) -> None:
+        self.host, self.between, self.driver = host, between, self
+        self.control, self.stripes = host.control.base, len(host.rings)
+        self.table = self.words()
+
+    def words(self) -> Any:
+        return np.array([self.host.stripe(n) for n in range(self.stripes)], layout.STRIPE)
+
+    def stream(self) -> int:
+        return 0
+
+    def synchronize(self, stream: int) -> None:
+        self.between()
+
+    def pinned(self, size: int) -> Any:
+        return np.zeros(size, np.uint8)
+
+    def _bytes(self, address: int, size: int) -> memoryview:
+        found, at = self.host.memory.find(address, 1, "", 0, "the host's access")
+        require(at + size <= len(found.data), "the host leaves an allocation")
+        return memoryview(found.data)[at : at + size]
+
+    def read(self, into: Any, address: int, stream: int) -> None:
+        self.between()
+        into[:] = np.frombuffer(self._bytes(address, len(into)), np.uint8)
+
+    def write_column(self, address: int, pitch: int, source: Any, width: int, stream: int) -> None:
+        self.between()
+        for n in range(len(source) // width):
+            self._bytes(address + n * pitch, width)[:] = source[n * width : (n + 1) * width].tobytes()
+
+    def clear(self, address: int, size: int, stream: int) -> None:
+        self.between()
+        self._bytes(address, size)[:] = bytes(size)
+
+
+class AtOnce(Executor):
+    """Runs what it is given at once, in the caller's thread."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(work(*args, **kwargs))
+        return done
+
+
+gaps = st.lists(st.integers(0, 30), min_size=3, max_size=40)
+
+
+@examples(60)
+@given(cases(threads=8), gaps, st.sampled_from([16, 64, 4096]))
+def test_draining_while_kernels_run_loses_and_doubles_nothing(case: Case, waits: list[int], staging: int) -> None:
+    rings = tuple(replace(ring, free=None) for ring in case.pool.rings)
+    case = replace(case, pool=Pool(rings), order="random" if case.order == "turns" else case.order)
+    host, threads, ideals, _ = prepared(case)
+    moving, wait = steps(threads, case.order, case.seed), cycle([*waits, 1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passes, "HALF", staging * layout.UNIT)
+        metal = Metal(host, lambda: None)
+        drained = passes.Passes(metal, AtOnce())  # type: ignore[arg-type]  # it plays a Device
+        drained.begin(case.epoch)
+        metal.between = lambda: advance(moving, next(wait))
+        for n in range(200):
+            if n % 2:
+                drained.once(1 << 30)
+            else:
+                drained.everything(closed=True)
+        for _ in moving:
+            pass
+        for _ in range(3):
+            drained.everything(closed=True)
+    found = slabs_in(drained.arena.lines().tobytes())
+    require(not any(any(ring.data) for ring in host.rings), "something is left in the pool")
+    require(len({slab.key for slab in found}) == len(found), "a lane was drained twice")
+    records_are_the_marks_in_order(found, ideals, case.recording)
+    lanes = {claim.thread.key for claim in host.claims()}
+    require(
+        len(found) + drained.lost() == len(lanes), f"{len(found)} drained, {drained.lost()} lost of {len(lanes)} lanes"
+    )
+
+
+def advance(moving: Iterator[Any], count: int) -> None:
+    """Let the kernel take some steps."""
+    for _ in range(count):
+        next(moving, None)

@@ -137,7 +137,22 @@ class Pipeline:
             return lowered.text
 
         stages["ptx"] = ptx
+        if not _HOOK_HAS_KEY and (capability or 0) >= 100 and "ttgir" in stages:
+            stages["ttgir"] = partial(_explained, stages["ttgir"], names)
         return None
+
+
+def _explained(stage: Callable[..., Any], placed: set[str], module: Any, metadata: dict[str, Any]) -> Any:
+    """Triton 3.6's stage for Blackwell, whose automatic warp specialisation fails on marks without saying why."""
+    try:
+        return stage(module, metadata)
+    except RuntimeError as error:
+        if placed and "tt.warp_specialize" in str(module):
+            raise UnsupportedError(
+                f"regions {', '.join(map(repr, sorted(placed)))}: Triton {triton.__version__} cannot compile them in a "
+                "kernel with tl.range(..., warp_specialize=True) for sm_100; Triton 3.7 and later can"
+            ) from error
+        raise
 
 
 def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:

@@ -98,6 +98,17 @@ def test_regions_that_automatic_warp_specialisation_deleted_are_named(compiler):
     assert "removed every mark of 'dot', 'load'" in kernel.metadata.kscope_lost
 
 
+@pytest.mark.filterwarnings("ignore:kscope.*registers spill")
+def test_automatic_warp_specialisation_on_blackwell_records_or_says_why_not(compiler):
+    types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | {"BM": 128, "BN": 64, "BK": 64}
+    if triton.__version__ < "3.7":
+        with pytest.raises(UnsupportedError, match=r"regions 'dot', 'load': Triton 3\.6.* Triton 3\.7 and later can"):
+            compiler(automatic, 100, {"num_warps": 4}, **types)
+    else:
+        kernel = compiler(automatic, 100, {"num_warps": 4}, **types)
+        assert {region.name for region in meta.from_json(kernel.metadata.kscope.encode()).regions} == {"dot", "load"}
+
+
 HOOKS = {
     "add_stages_inspection_hook": type(knobs.runtime),
     "kernel_load_end_hook": type(knobs.runtime),

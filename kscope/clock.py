@@ -110,7 +110,8 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
             rates = _settle(bounds, usual)
         rate = rates[launch]
         offset, error, misfit = _offsets(anchors, group, rate, tick)
-        changed = (misfit > tick) | (bounds.least > bounds.most)[launch]
+        # two readings of the timer may each be a tick off
+        changed = (misfit > 2 * tick) | (bounds.least > bounds.most)[launch]
         if changed.any():
             launches = len(np.unique(launch[changed]))
             text = (

@@ -43,6 +43,7 @@ class Device:
         self.syncs: list[ClockSync] = []
         self.tick_ns = 0
         self.rings: Rings | None = None
+        self.asked: int | None = None  # the size that the user named for the pool
         self.pool = 0
         self.table = np.zeros(self.stripes, layout.STRIPE)  # as the host last wrote it
 
@@ -69,8 +70,10 @@ class Device:
         return b"".join(parts)
 
     def fits(self, size: int | None) -> bool:
-        """Whether the pool is there, and as large as asked for."""
-        return self.rings is not None and (size is None or rings(size, self.facts.sms) == self.rings)
+        """Whether the pool is there, and as large as asked for; None asks for the default size."""
+        if self.rings is None or size is None:
+            return self.rings is not None and self.asked is None
+        return rings(size, self.facts.sms) == self.rings
 
     def open_pool(self, size: int | None) -> None:
         """Make the pool, or replace it by one of another size; only while nothing can write to it."""
@@ -79,7 +82,7 @@ class Device:
         wanted = rings(default_bytes(self.driver.free_memory()) if size is None else size, self.facts.sms)
         pool = self.driver.allocate(wanted.total)
         self.clear(pool, wanted.total, self.stream)
-        old, self.pool, self.rings = self.pool, pool, wanted
+        old, self.pool, self.rings, self.asked = self.pool, pool, wanted, size
         now, self.table = self.words(), wanted.words(pool)
         for name in ("head", "skipped", "lost"):
             self.table[name] = now[name]

@@ -87,11 +87,16 @@ class Drain:
     def _run(self) -> None:
         try:
             self.device.driver.set_context(self.device.context)
-            wait = 0.0
-            while not self._stop.wait(wait):
-                with self._lock:
-                    freed = self._passes.once(_SHARE)
-                idle = _IDLE_S if self.recording.is_set() else _CLOSED_S
-                wait = 0.0 if freed >= _MUCH else _BUSY_S if freed else idle
+            # a capture anywhere in the process forbids this thread's waits, unless it says that it knows
+            with self.device.driver.relaxed():
+                self._passes_until_stopped()
         except (DriverError, MemoryError) as error:
             self.failed = Problem("drain", f"device {self.device.facts.ordinal}: draining stopped: {error}")
+
+    def _passes_until_stopped(self) -> None:
+        wait = 0.0
+        while not self._stop.wait(wait):
+            with self._lock:
+                freed = self._passes.once(_SHARE)
+            idle = _IDLE_S if self.recording.is_set() else _CLOSED_S
+            wait = 0.0 if freed >= _MUCH else _BUSY_S if freed else idle

@@ -140,7 +140,7 @@ def roles(out, n):
     for k in gl.static_range(8):
         mbarrier.init(full.index(k), count=1)
     fence_async_shared()
-    gl.warp_specialize([(consume_tiles, (out, full, n)), (produce_tiles, (full, n))], [1], [40])
+    gl.warp_specialize([(consume_tiles, (out, full, n)), (produce_tiles, (full, n))], [4], [40])
 
 
 @gluon.jit

@@ -13,7 +13,7 @@ from kscope.capture import Capture
 from kscope_sim import Warp
 
 ABSENT: dict[str, str] = {}
-ROLES = {"consumer": (0, 1, 2, 3), "producer": (4,)}
+ROLES = {"consumer": (0, 1, 2, 3), "producer": (4, 5, 6, 7)}
 TURN = kscope.scope("turn")
 PAIR = kscope.scope("pair")
 

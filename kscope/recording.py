@@ -7,8 +7,10 @@ from the control block (sampling.py), and what is done with the text (plan.py).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from json import dumps
+from pathlib import Path
 from typing import Literal
 
 from .errors import UsageError
@@ -59,8 +61,17 @@ class Recording:
 
     def tag(self) -> str:
         """A short word that differs wherever the emitted text may: for the cache keys of compilers."""
-        fields = asdict(self) | {"strategy": self.strategy.spec, "layout": [MAJOR, MINOR]}
+        fields = asdict(self) | {"strategy": self.strategy.spec, "layout": [MAJOR, MINOR], "emitter": _emitter()}
         return "kscope-" + sha256(dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@lru_cache
+def _emitter() -> str:
+    """A digest of kscope's own code: a compiler's disk cache must not serve what an older one emitted."""
+    digest = sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def log2_records(records: int) -> int:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kscope import recording
 from kscope.errors import UsageError
 from kscope.layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from kscope.recording import Recording, log2_records
@@ -27,6 +28,12 @@ OTHERS: dict[str, Any] = {
 @pytest.mark.parametrize("option", OTHERS)
 def test_every_option_changes_the_tag(option: str) -> None:
     assert replace(Recording(), **{option: OTHERS[option]}).tag() != Recording().tag()
+
+
+def test_another_version_of_kscope_has_another_tag(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = Recording().tag()
+    monkeypatch.setattr(recording, "_emitter", lambda: "what an older one would be")
+    assert Recording().tag() != ours
 
 
 def test_every_option_is_tested_above() -> None:

@@ -112,7 +112,8 @@ def _joined(parts: list[Slabs]) -> Slabs:
 def _host_offset(device: DeviceCapture) -> int:
     """UNIX time minus %globaltimer, from the narrowest bracket."""
     sync = min(device.syncs, key=lambda sync: sync.host_after - sync.host_before, default=None)
-    return 0 if sync is None else (sync.host_before + sync.host_after) // 2 - sync.globaltimer
+    offset = 0 if sync is None else (sync.host_before + sync.host_after) // 2 - sync.globaltimer
+    return offset if abs(offset) < 1 << 62 else 0
 
 
 def _first_time(device: _Device) -> int:

@@ -29,6 +29,8 @@ USUAL_TICK_NS = 32
 """Assumed where neither the device's capture nor the anchors tell (NVIDIA H200, driver 580: measured)."""
 _FASTEST, _SLOWEST = 0.2, 10.0
 """ns per cycle of any GPU: 5 GHz to 100 MHz; used only where anchors say less than that."""
+_FAR = float(1 << 61)
+"""No time lies farther from the origin, in ns: what damaged anchors give is cut to this."""
 _WIDE = 0.02
 """A rate that its launch bounds no better than 2 % is taken from the other launches, within the bounds."""
 
@@ -126,7 +128,8 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
     timer = slabs.globaltimer
     start = np.where(timer, (header["start_time"].astype(np.int64) - origin).astype(np.float64), start)
     rate, error = np.where(timer, 1.0, rate), np.where(timer, tick / 2, error)
-    start, rate, error = (np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0) for column in (start, rate, error))
+    start = np.clip(np.nan_to_num(start), -_FAR, _FAR)
+    rate, error = (np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0) for column in (rate, error))
     return Axis(start, rate, error, origin, tick, shared, tuple(problems))
 
 

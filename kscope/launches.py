@@ -79,7 +79,7 @@ def number(slabs: Slabs, device: Int64) -> Launches:
         replay=replay[first],
         grid=shape[order],
         start=start[order],
-        missing_blocks=np.maximum(blocks - seen, 0)[order],
+        missing_blocks=np.clip(blocks - seen, 0, 1 << 40)[order],
         uneven=uneven[order],
     )
 

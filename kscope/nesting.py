@@ -23,6 +23,7 @@ Bools = npt.NDArray[np.bool_]
 MOST_LEVELS = 64
 """Deeper spans are given this depth: no kernel nests so, damaged data may."""
 _LANES = 8
+_MOST_KEY = 1 << 61
 
 
 def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.uint8], Bools]:
@@ -85,7 +86,12 @@ def _nest(start: Int64, end: Int64, counts: Int64) -> tuple[npt.NDArray[np.uint8
     else:
         zero = zero[:0]
     # Every track is lifted above all tracks before it, so that no later one seems to hold its spans.
-    key = rank * (2 * (int(end.max()) - int(start.min()) + 1)) + 2 * start
+    width = 2 * (int(end.max()) - int(start.min()) + 1)
+    if width * len(counts) < _MOST_KEY:
+        key = rank * width + 2 * start
+    else:  # only the order of starts matters
+        order_of_starts = np.unique(start, return_inverse=True)[1].astype(np.int64)
+        key = (rank * len(start) + order_of_starts) * 2
     if len(zero):
         key += zero
     level, crossing = np.full(len(start), MOST_LEVELS, np.uint8), np.zeros(len(start), bool)

@@ -34,6 +34,9 @@ from .layout import (
 from .parallel import ahead, chunks
 from .wording import counted
 
+_LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
+"""Clocks from here on are damage: 4 years of cycles, 146 years of ns after 1970."""
+
 Int64 = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
 
@@ -130,10 +133,18 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     _tell(problems, "version", alien, "slab", why)
     foreign = good & (header["epoch"] != epoch)
     _tell(problems, "foreign", foreign, "slab", "claimed under another session, left out")
-    chosen = np.flatnonzero(good & ~foreign)
-    header = header[chosen]
+    senseless = good & ~foreign & ((header["start_clock"] >= _LAST_CLOCK) | (header["start_time"] >= _LAST_TIME))
+    _tell(problems, "garbled", senseless, "slab", "its start is a time that no clock shows, left out")
+    chosen = np.flatnonzero(good & ~foreign & ~senseless)
+    return Slabs(at[chosen], header[chosen], _finished(header[chosen])), problems
+
+
+def _finished(header: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+    """Whether the end anchor was written, and makes sense."""
     done = np.uint32(DONE_WORD) ^ header["count"] ^ header["end_clock"].astype(np.uint32)
-    return Slabs(at[chosen], header, header["done"] == done), problems
+    after = (header["end_clock"] >= header["start_clock"]) & (header["end_time"] >= header["start_time"])
+    before = (header["end_clock"] < _LAST_CLOCK) & (header["end_time"] < _LAST_TIME)
+    return np.asarray((header["done"] == done) & after & before)
 
 
 def _candidates(lines: Words) -> Int64:

@@ -20,6 +20,7 @@ from ..trace import Trace
 Int64 = npt.NDArray[np.int64]
 UNFINISHED = "warp (unfinished)"
 LIFETIME = "warp"
+_FAR = float(1 << 62)
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _whole_ns(trace: Trace, alive: Int64) -> tuple[Int64, Int64, int]:
         changes = np.flatnonzero(np.append(trace.track[1:] != trace.track[:-1], True))
         edge[trace.track[changes]] = end[:count][changes]
     begin[count:] = np.rint(first[alive])
-    lived = np.rint(np.nan_to_num(warps.end_ns[alive] - base, nan=-1.0))
+    lived = np.rint(np.clip(np.nan_to_num(warps.end_ns[alive] - base, nan=-1.0), -_FAR, _FAR))
     end[count:] = np.maximum(np.maximum(lived.astype(np.int64), edge[alive]), begin[count:])
     least = int(begin.min(initial=0))
     if least < 0:  # only records with damaged clocks begin before their warp

@@ -14,6 +14,7 @@ from synth import Rec, instant
 
 from kscope import layout
 from kscope.capture import Capture
+from kscope.export.timeline import timeline
 from kscope.layout import Kind
 from kscope.trace import Trace, decode
 
@@ -256,3 +257,44 @@ def test_damaged_words_never_raise(data: st.DataObject) -> None:
 def test_noise_never_raises(noise: bytes) -> None:
     lines = np.frombuffer(noise[: len(noise) // 64 * 64], np.uint32).reshape(-1, 16).copy()
     decode(synth.capture(lines))
+
+
+def hostile(rng: np.random.Generator) -> np.ndarray:
+    """A slab of which nothing but the check, the size and the session need make sense."""
+
+    def words(count: int) -> np.ndarray:
+        edges = np.array([0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF], np.uint32)
+        return np.where(rng.random(count) < 0.5, rng.choice(edges, count), rng.integers(0, 1 << 32, count, np.uint32))
+
+    log2, lines = int(rng.integers(2, 5)), words(32).reshape(2, 16)
+    lines[0, :2] = layout.HEADER_WORD, synth.EPOCH
+    lines[0, 11] = lines[0, 11] & ~np.uint32(31 << 10) | np.uint32(log2 << 10)
+    lines[0, 15] = layout.header_check(lines.reshape(1, 32))[0]
+    if rng.random() < 0.5:
+        lines[1, 15] = layout.DONE_WORD ^ int(lines[1, 13]) ^ int(lines[1, 8])
+    records = words(4 << log2).reshape(-1, 4)
+    known = [layout.record_id(name, kind) for name in NAMES for kind in Kind]
+    records[:, 1] = rng.choice(np.array([0, *known], np.uint32), len(records))
+    return np.concatenate([lines, records.reshape(-1, 16)])
+
+
+@given(st.integers(0, 1 << 32))
+def test_hostile_slabs_whose_checks_are_right_never_raise(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    trace = decode(synth.capture(*(hostile(rng) for _ in range(rng.integers(1, 5))), names=NAMES))
+    assert len(trace.depth) == len(trace.start_ns) == len(trace.value) == len(trace)
+    assert str(trace.summary())
+    shown = timeline(trace)
+    assert shown.begin.min(initial=0) >= 0
+    assert (shown.end >= shown.begin).all()
+
+
+def test_a_slab_that_starts_at_a_time_that_no_clock_shows_is_left_out() -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], start_time=1 << 63)))
+    assert len(trace) == 0
+    assert kinds(trace)["garbled"] == 1
+
+
+def test_an_end_before_the_start_is_no_end() -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], end=1)))
+    assert trace.warps.finished.tolist() == [False]

@@ -69,6 +69,9 @@ class Backend(ABC):
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
         """Start recording: allocate pools on first use, write every gate."""
 
+    def pace(self) -> None:  # noqa: B027  # a backend that cannot fall behind has nothing to do
+        """Called before a launch: may wait a moment while there is little room left to record into."""
+
     @abstractmethod
     def disarm(self) -> None:
         """Stop recording; warps that already claimed keep their slabs."""

@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 _CONFIG = "torch._inductor.config"
+_KERNELS = "torch._inductor.async_compile"
 _SETTINGS: dict[str, tuple[str, int, str]] = {
     # attribute of Inductor's config: environment variable, value while enabled, config's function for its default
     "use_static_cuda_launcher": ("TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER", 0, "static_cuda_launcher_default"),
@@ -38,6 +39,7 @@ class Inductor:
             if config is not None and name not in self._config and hasattr(config, name):
                 self._config[name] = getattr(config, name)
                 setattr(config, name, type(self._config[name])(value))
+                _forget_kernels()
 
     def remove(self) -> None:
         """Inverse of install()."""
@@ -56,3 +58,12 @@ class Inductor:
                 before = self._config[name] if name in self._config else getattr(config, default)()
                 setattr(config, name, before)
         self._config = {}
+        _forget_kernels()
+
+
+def _forget_kernels() -> None:
+    """Inductor keeps compiled kernels by their source alone, across torch.compiler.reset(): the next function
+    that is compiled would get one that was made for the other state."""
+    kept = getattr(sys.modules.get(_KERNELS), "CompiledTritonKernels", None)
+    if kept is not None:
+        kept.cache_clear()

@@ -91,6 +91,7 @@ class Loading:
         launch = getattr(metadata, "data", None)
         if launch is None:
             return
+        frontends.backend("cuda").pace()
         function = launch["function"]
         if function not in self._seen:
             self._plain.setdefault(function, launch["name"])

@@ -15,7 +15,7 @@ A gap between slabs is a claim whose header is on its way, or a skipped one. It 
  * when no claim was refused for want of room, so that the one claim over the ring's edge is all that can
    have been skipped, and just the units of this gap were.
 
-`skipped` is read before `head`: it never counts a claim that head does not.
+`skipped` is read with `head`, from the same 32-byte sector: it never counts a claim that head does not.
 """
 
 from __future__ import annotations

@@ -68,6 +68,13 @@ class CudaBackend(Backend):
             for device in self._devices.values():
                 self._arm(device)
 
+    def pace(self) -> None:
+        """While more than half of a pool is claimed, launches wait for the host, which then loses nothing. Not
+        for long: what fills the pool may itself wait for this launch."""
+        if self._open:
+            for drain in self._drains.values():
+                drain.wait_for_room()
+
     def disarm(self) -> None:
         """Close the gates. Lanes that have claimed go on; what they record is still drained."""
         with self._mine():

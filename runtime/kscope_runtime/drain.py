@@ -22,6 +22,8 @@ _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
 _MUCH = 8 << 20
 """Bytes: after a pass that freed as much, the next one follows at once."""
 _SHARE = 8
+_PATIENCE_S = 0.25
+"""How long a launch waits for room; what fills the pool may itself wait for that launch."""
 _THREADS = max(1, min(12, (os.cpu_count() or 2) - 2))
 
 
@@ -32,6 +34,9 @@ class Drain:
         self.device = device
         self.failed: Problem | None = None
         self.recording = threading.Event()
+        self.room = threading.Event()
+        self.room.set()
+        self._patient = True
         self._name = f"kscope drain {device.facts.ordinal}"
         self._passes = Passes(device, ThreadPoolExecutor(_THREADS, self._name))
         self._lock = threading.Lock()
@@ -55,8 +60,17 @@ class Drain:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
+    def wait_for_room(self) -> None:
+        """Returns when half of the pool is free, or after a while; once in vain, it no longer waits until there
+        was room again."""
+        if self.room.is_set():
+            self._patient = True
+        elif self._patient:
+            self._patient = self.room.wait(_PATIENCE_S)
+
     def stop(self) -> None:
         """No more passes; returns when the last one is done."""
+        self.room.set()
         if self._thread is not None:
             self._stop.set()
             self._thread.join()
@@ -98,5 +112,9 @@ class Drain:
         while not self._stop.wait(wait):
             with self._lock:
                 freed = self._passes.once(_SHARE)
+            if self._passes.crowded:
+                self.room.clear()
+            else:
+                self.room.set()
             idle = _IDLE_S if self.recording.is_set() else _CLOSED_S
             wait = 0.0 if freed >= _MUCH else _BUSY_S if freed else idle

@@ -50,7 +50,8 @@ class Passes:
         self._workers = workers
         self._driver, self._stream = device.driver, device.driver.stream()
         lines = device.stripes * layout.STRIPE_BYTES
-        self._control = device.driver.pinned(2 * lines).view(layout.STRIPE).reshape(2, -1)
+        self._control = device.driver.pinned(lines).view(layout.STRIPE)
+        self.crowded = False  # more than half of the pool, or of its reserve, was claimed at the last look
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
         self._staging = device.driver.pinned(2 * HALF).view("<u4").reshape(2, -1, _WORDS)
         self._keep = threading.Lock()
@@ -67,11 +68,11 @@ class Passes:
         """Keep what is found from now on under this epoch, and nothing else."""
         self.arena, self.epoch = Arena(), epoch
         self._look()
-        self._lost = self._control[1]["lost"].copy()
+        self._lost = self._control["lost"].copy()
 
     def lost(self) -> int:
         """Lanes that found no room, from begin() to the last look."""
-        return int((self._control[1]["lost"] - self._lost).astype(np.int64).sum())
+        return int((self._control["lost"] - self._lost).astype(np.int64).sum())
 
     def once(self, share: int) -> int:
         """Take what is closed of the stripes that are claimed to 1/share or more: bytes that were freed."""
@@ -100,12 +101,14 @@ class Passes:
         return np.concatenate(found)
 
     def _look(self) -> tuple[U32s, U32s]:
-        """(skipped, head) of every stripe, skipped read before head."""
-        for copy in self._control:
-            self._driver.read(copy.view(np.uint8), self.device.control + layout.GATE_BYTES, self._stream)
+        """(skipped, head) of every stripe, at one moment of each: they stand in one 32-byte sector, which the
+        memory serves whole. `skipped` never counts a claim that head does not."""
+        self._driver.read(self._control.view(np.uint8), self.device.control + layout.GATE_BYTES, self._stream)
         self._driver.synchronize(self._stream)
-        skipped, head = self._control[0]["skipped"].copy(), self._control[1]["head"].copy()
+        skipped, head = self._control["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
+        claimed = (head - self.state.tail).astype(np.int64)
+        self.crowded = bool((2 * claimed[-1] > self.state.ring[-1]) or 2 * claimed.sum() > self.state.ring.sum())
         return skipped, head
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:

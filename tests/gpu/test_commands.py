@@ -29,7 +29,7 @@ def test_the_demo_records_on_the_gpu(tmp_path: Path) -> None:
     said = _kscope("demo", "-o", "d.pftrace", cwd=tmp_path)
     assert "a Triton matmul on this GPU" in said
     trace = kscope.decode(kscope.load(tmp_path / "d.kscope"))
-    assert trace.problems == ()
+    assert {problem.kind for problem in trace.problems} <= {"clock"}  # a short launch tells little of the SM clock
     # 8 warps of 64 blocks: the loop, the epilogue, and two regions in each of 16 iterations
     assert len(trace) == 64 * 8 * (2 + 2 * 16)
 

@@ -207,7 +207,7 @@ def test_an_unloaded_module_keeps_its_names(k: ModuleType) -> None:
         assert int(error) == 0
     compiled.module = None
     k.other.device_caches.clear()
-    assert len(prof.trace) == 12 and prof.trace.regions[0].name == "other"
+    assert len(prof.trace) == len(prof.trace.filter(region="other")) == 12
     assert torch.cuda.is_available()
 
 

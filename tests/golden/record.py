@@ -23,7 +23,6 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "examples")]
 import gluon_warp_specialized  # noqa: E402  # examples are scripts, found by path
 import triton_attention  # noqa: E402
 import triton_matmul  # noqa: E402
-
 from gpu import kernels  # noqa: E402
 
 

@@ -20,8 +20,16 @@ Bytes = npt.NDArray[np.uint8]
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 """TrackEvent.Type"""
 
+SMALL = 1 << 28
+"""Deltas below this fit the rows of plain spans."""
 _PLAIN_BYTES = 20
 _TAIL = 15  # of a wide row: a value, a counter's number, or padding
+
+
+def set_delta(row: Bytes, delta: int) -> None:
+    """Write the time of one row (width,), less than SMALL ns after the row before it."""
+    last = 7 if len(row) == _PLAIN_BYTES else 12
+    _put(row[None, 3:last], np.array([delta], np.uint64))
 
 
 def advance(delta: int) -> bytes:
@@ -50,7 +58,7 @@ def rows(look: Look, delta: Unsigned, end: npt.NDArray[np.bool_], items: npt.NDA
     """Events of items (m,) as rows of bytes: `delta` ns after the one before, begins or ends."""
     name, track = look.name.take(items), look.track.take(items)
     kind = None if look.kinds is None else look.kinds[items]
-    if look.small and int(delta.max()) < 1 << 28 and (kind is None or not kind.any()):
+    if look.small and int(delta.max()) < SMALL and (kind is None or not kind.any()):
         return _plain(delta.astype(np.uint32, copy=False), end, look.begins.take(name), look.tracks.take(track))
     if kind is None:
         kind = np.zeros(len(items), np.uint8)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..parallel import ahead, chunks
-from .pfrows import Look, advance, rows
+from .pfrows import SMALL, Look, advance, rows, set_delta
 from .pftracks import Names, head
 from .timeline import Timeline
 
@@ -41,7 +41,11 @@ def write(timeline: Timeline, file: BinaryIO) -> None:
     file.write(head(timeline, names))
     clock = 0
     for window in _Events(timeline, names).windows():
-        file.write(advance(window.first - clock))
+        gap = window.first - clock
+        if gap < SMALL:
+            set_delta(window.rows[0][0], gap)
+        else:
+            file.write(advance(gap))
         for part in window.rows:
             file.write(part.data)
         clock = window.last
@@ -49,7 +53,7 @@ def write(timeline: Timeline, file: BinaryIO) -> None:
 
 @dataclass(frozen=True)
 class _Window:
-    """Encoded events, in order; the first one's delta is 0: the reader's clock must stand at `first`."""
+    """Encoded events, in order; the first one's delta is 0 until the window before is known."""
 
     first: int
     last: int

@@ -347,9 +347,8 @@ def main() -> int:
     )
     print(f"{'kernel':12} {'variant':24} {'us':>9} {'overhead':>9} {'registers':>9}")
     for row in result:
-        print(
-            f"{row['kernel']:12} {row['variant']:24} {row['us']:9.2f} {row['overhead_percent']:+8.2f}% {row['registers']:9}"
-        )
+        numbers = f"{row['us']:9.2f} {row['overhead_percent']:+8.2f}% {row['registers']:9}"
+        print(f"{row['kernel']:12} {row['variant']:24} {numbers}")
     if options.json is not None:
         options.json.write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": result}, indent=1))
     return 0

@@ -32,7 +32,11 @@ from kscope.strategies import AllThreads, Elected, Lane0Warp0
 REPEATS, PLACES = 9, 8
 SOURCE = r"""
 #define MARK(text) asm volatile("//kscope " text ::: "memory")
-__device__ __forceinline__ long long now() { long long t; asm volatile("mov.u64 %0, %%clock64;" : "=l"(t) :: "memory"); return t; }
+__device__ __forceinline__ long long now() {
+  long long t;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(t) :: "memory");
+  return t;
+}
 template <int WORK> __device__ __forceinline__ float work(float x) {
 #pragma unroll
   for (int i = 0; i < WORK; i++) asm volatile("fma.rn.f32 %0, %0, 0f3F800001, 0f3A83126F;" : "+f"(x));

@@ -32,7 +32,8 @@ def attempt(kernel: Kernel) -> str:
         "\t@ks_q bra.uni KS_OFF;\n"
         f"{_who(kernel)}"
         "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid;\n"
-        "\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
+        "\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1;"
+        " setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
         f"{_sampled()}"
         "\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_on;\n"
         f"{_take(layout.slab_units(kernel.log2_records))}"
@@ -66,7 +67,8 @@ def claim(kernel: Kernel) -> str:
         # granted where units <= limit - p <= mask + 1 (ks_r) and the slab does not run over the ring's edge
         f"\tsub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_r, ks_x, {units}; sub.u32 ks_x, ks_x, 1;"
         " setp.le.and.u32 ks_r, ks_x, ks_mask, ks_r;\n"
-        f"\tand.b32 ks_at, ks_p, ks_mask; add.u32 ks_y, ks_at, {units - 1}; setp.le.and.u32 ks_q, ks_y, ks_mask, ks_r;\n"
+        f"\tand.b32 ks_at, ks_p, ks_mask; add.u32 ks_y, ks_at, {units - 1};"
+        " setp.le.and.u32 ks_q, ks_y, ks_mask, ks_r;\n"
         "\tnot.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
         "\tvote.sync.any.pred ks_q, ks_try, 0xffffffff;\n"
         "\t@!ks_q bra.uni KS_SETTLED;\n"
@@ -131,7 +133,8 @@ def _sampled() -> str:
         "\t@ks_q bra.uni KS_CHOSEN;\n"
         f"\tmin.u32 ks_x, ks_sm, {_LAST_SM}; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
         f"\tld.global.u32 ks_y, [ks_a+{sms}];\n"
-        "\tand.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
+        "\tand.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1;"
+        " setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
         # linear block index = x + nx * (y + ny * z), below 2^63
         "\tmov.u32 ks_x, %nctaid.y; mov.u32 ks_y, %ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y;"
         " mov.u32 ks_x, %ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
@@ -156,7 +159,8 @@ def _header(kernel: Kernel) -> str:
     low, high = kernel.id
     # clusters exist from sm_90 on; a launch without them has clusters of one block
     cluster = (
-        " mov.u32 ks_x, %cluster_nctaid.z; mov.u32 ks_y, %cluster_nctaid.y; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y;"
+        " mov.u32 ks_x, %cluster_nctaid.z; mov.u32 ks_y, %cluster_nctaid.y; shl.b32 ks_x, ks_x, 8;"
+        " or.b32 ks_x, ks_x, ks_y;"
         " mov.u32 ks_y, %cluster_nctaid.x; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y; shl.b32 ks_x, ks_x, 8;"
         " mov.u32 ks_y, %cluster_ctarank; or.b32 ks_x, ks_x, ks_y;"
         " mov.u32 ks_y, %cluster_nctarank; setp.gt.u32 ks_q, ks_y, 1; selp.b32 ks_x, ks_x, 0, ks_q;"

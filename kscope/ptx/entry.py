@@ -34,14 +34,17 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
     return (
         f".reg .pred ks_on, ks_try{owners}{', ks_never' if kernel.pins else ''};"
         " .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g;"
-        " .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_limit, ks_mask;\n"
+        " .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe,"
+        " ks_p, ks_limit, ks_mask;\n"
         f"\t{starts}{values}\n"
         "\tmov.u64 ks_c, %clock64;\n\tmov.u64 ks_g, %globaltimer;\n"
-        "\t{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c;"
+        "\t{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %clock64; cvt.u32.u64 ks_a, ks_d;"
+        " cvt.u32.u64 ks_b, ks_c;"
         " sub.u32 ks_w, ks_a, ks_b; }\n"
         f"\tld.const.u64 ks_ctl, [{layout.CTL_SYMBOL}];\n"
         f"{never}"
-        "\tmov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
+        "\tmov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0;"
+        " setp.ne.u64 ks_try, ks_ctl, 0;\n"
         # through the L1 cache: every warp of the device asks for this one line, and the L2 would serve them in turn
         f"\t@ks_try ld.global.v4.u32 {{ks_epoch, ks_stripes, ks_warps, ks_sampled}}, {gate('epoch')};\n"
     )

@@ -38,11 +38,11 @@ def sorts(body: str) -> list[str]:
         ("brkpt;", "call"),
         ("FROB.x 1;", "call"),
         ("????;", "call"),
-        ("bar.sync 0;", "other"),
+        ("bar.sync 0;", "access"),
         (".reg .b32 %r<9>;", "other"),
         ('.pragma "nounroll";', "other"),
         ("mov.b64 {%r1, _}, %rd1;", "other"),
-        ("cp.async.bulk.tensor.1d.shared::cluster.global.tile.bulk_group [%r1], [%rd1, {%r2}], [%r4];", "other"),
+        ("cp.async.bulk.tensor.1d.shared::cluster.global.tile.bulk_group [%r1], [%rd1, {%r2}], [%r4];", "access"),
         ("//kscope enter load - - with", "mark"),
     ],
 )  # fmt: skip

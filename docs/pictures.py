@@ -1,8 +1,8 @@
-"""Draws the bit pictures of docs/protocol.md from kscope/layout.py.
+"""Draws what is computed on the pages: the bit pictures of the protocol, and the summary in the README.
 
     python docs/pictures.py            rewrites what stands between the markers
 
-A test compares the page with what this would write, so that the page cannot grow old.
+A test compares the pages with what this would write, so that they cannot grow old.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+import kscope
 from kscope import layout
 
-PAGE = Path(__file__).with_name("protocol.md")
+HERE = Path(__file__).resolve().parent
+PAGES = (HERE / "protocol.md", HERE.parent / "README.md")
+CAPTURE = HERE.parent / "tests" / "golden" / "attention.kscope"
+COLUMNS = 110
 _BLOCK = re.compile(r"(<!-- picture: (\w+) -->\n)(.*?)(<!-- end -->)", re.S)
 _PLACE = (
     ("lane", 0, layout.LANE_BITS),
@@ -97,6 +101,7 @@ def pictures() -> dict[str, str]:
         "gate": words(layout.GATE),
         "stripe": words(layout.STRIPE),
         "constants": constants(),
+        "summary": kscope.decode(kscope.load(CAPTURE)).summary().text(COLUMNS),
     }
 
 
@@ -107,4 +112,5 @@ def drawn(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(drawn(PAGE.read_text()))
+    for page in PAGES:
+        page.write_text(drawn(page.read_text()))

@@ -1,4 +1,4 @@
-"""docs/protocol.md shows the layout that kscope/layout.py has."""
+"""What is computed on the pages is as it is now: the layout's pictures, the README's summary."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def pictures() -> ModuleType:
     return module
 
 
-def test_the_page_shows_every_picture_as_it_is_now(pictures: ModuleType) -> None:
-    page = (DOCS / "protocol.md").read_text()
-    assert pictures.drawn(page) == page, "run: python docs/pictures.py"
-    assert all(f"<!-- picture: {name} -->" in page for name in pictures.pictures())
+def test_the_pages_show_every_picture_as_it_is_now(pictures: ModuleType) -> None:
+    pages = [page.read_text() for page in pictures.PAGES]
+    assert [pictures.drawn(page) for page in pages] == pages, "run: python docs/pictures.py"
+    assert all(f"<!-- picture: {name} -->" in "".join(pages) for name in pictures.pictures())
 
 
 def test_a_picture_shows_every_field_of_its_structure(pictures: ModuleType) -> None:

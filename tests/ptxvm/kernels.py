@@ -253,6 +253,9 @@ class _Writer:
     def write_trap(self, node: Node) -> None:
         self.add("setp.ne.u32 %p2, %v2, %v2;", "@%p2 trap;")
 
+    def write_wait(self, node: Node) -> None:
+        self.add("cp.async.wait_all;")
+
     def write_bar(self, node: Node) -> None:
         self.add("bar.sync 0;")
 
@@ -340,7 +343,7 @@ def loose_kernels(draw: st.DrawFn) -> KernelText:
     return written((*draw(loose_nodes(2)), split, *draw(loose_nodes(2))))
 
 
-SIMPLE = ("assign", "point", "store", "break", "spin", "trap", "bar")
+SIMPLE = ("assign", "point", "store", "break", "spin", "trap", "bar", "wait")
 NESTED = ("region", "region", "region", "loop", "if", "overlap", "switch")
 
 

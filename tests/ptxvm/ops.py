@@ -304,6 +304,16 @@ class Ops:
 
     op_barrier = op_membar = op_fence = op_nanosleep = nothing
 
+    def op_cp(self, i: Instr) -> list[str]:
+        """Only the waits for copies: there are none to wait for."""
+        if i.op[:3] not in (
+            ("cp", "async", "wait_all"),
+            ("cp", "async", "wait_group"),
+            ("cp", "async", "commit_group"),
+        ):
+            raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
+        return []
+
     def op_activemask(self, i: Instr) -> list[str]:
         return self.set(i, i.args[0], "1 << t.lane", "b32")
 

@@ -44,7 +44,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "a refused lane goes on": (r"and\.pred ks_on, ks_on, ks_r;", ""),
     "skipped units are not counted": (r"red\.global\.add\.u32 \[ks_line\+SKIPPED\], \d+;", ""),
     "lost lanes are not counted": (r"red\.global\.add\.u32 \[ks_line\+LOST\], 1;", ""),
-    "nothing is tried twice": (r"@ks_q bra\.uni KS_CLAIM;", ""),
+    "nothing is tried twice": (r"bra\.uni KS_LOOK;", "bra.uni KS_SETTLED;"),
     "the reserve is never tried": (r"setp\.lt\.and\.s32 ks_r, ks_x, (\d+), ks_r;", ""),
     "the reserve is not looked at whole": (
         r"setp\.lt\.and\.s32 ks_r, ks_x, (\d+),",
@@ -55,7 +55,7 @@ TEXT: dict[str, tuple[str, str]] = {
         r"atom(\.global)\.add(\.u32) ks_p, \[ks_line\+HEAD\], (\d+);",
         r"ld\1\2 ks_p, [ks_line+HEAD]; add.u32 ks_y, ks_p, \3; st\1\2 [ks_line+HEAD], ks_y;",
     ),
-    "the warp mask is not looked at": (r"shr\.u32 ks_x, ks_warps, ks_warp;", "mov.u32 ks_x, 1;"),
+    "the warp mask is not looked at": (r"shr\.u32 ks_x, ks_warps, ks_x;", "mov.u32 ks_x, 1;"),
     "blocks and SMs are not looked at": (r"setp\.eq\.u32 ks_q, ks_sampled, 0;", "setp.eq.u32 ks_q, 0, 0;"),
     "the epoch is not looked at": (r"setp\.eq\.u32 ks_q, ks_epoch, 0;", ""),
     "the warp is not asked whether all are done": (
@@ -64,7 +64,7 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "the header's check is left out": (r"xor\.b32 ks_check, ks_check, ks_p;", ""),
     "the done word ignores the count": (r"xor\.b32 ks_x, ks_x, ks_n;", ""),
-    "the hardware's warp id is used": (r"shr\.u32 ks_warp, ks_t, 5;", "mov.u32 ks_warp, %warpid;"),
+    "the hardware's warp id is used": (r"shr\.u32 ks_warp, ks_thread, 5;", "mov.u32 ks_warp, %warpid;"),
     "start and end are exchanged": (r"\{(ks_sl, )(\d+), ks_el", r"{ks_el, \2, ks_sl"),
 }
 

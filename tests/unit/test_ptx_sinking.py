@@ -61,6 +61,19 @@ def test_a_store_waits_for_the_end_of_its_block_and_no_longer() -> None:
     assert lines.index("S") < lines.index("bar.sync 0;"), "in place, it does not wait at all"
 
 
+def test_a_store_stands_in_the_shadow_of_a_wait() -> None:
+    kernel = written((Node("region", ("load", None, None, False), ((),)), Node("bar"), Node("wait"), Node("bar")))
+    lines = stores(lower(kernel.text(), Recording(pending=8), frontend="test").text)
+    assert lines.index("bar.sync 0;") < lines.index("S") < lines.index("cp.async.wait_all;")
+
+
+def test_the_slab_is_claimed_before_the_kernels_own_first_access() -> None:
+    kernel = written((Node("region", ("load", None, None, False), ((),)), Node("store", (0, "%v0")), Node("bar")))
+    lines = stores(lower(kernel.text(), Recording(), frontend="test").text)
+    claim = next(n for n, line in enumerate(lines) if "atom.global.add" in line)
+    assert claim < lines.index("st.global.u32 [%rd0+0], %v0;")
+
+
 def test_at_most_pending_records_wait() -> None:
     regions = tuple(Node("region", (name, None, "0", False), ((),)) for name in ("load", "dot", "a b/c", "wait.x"))
     kernel = written((*regions, Node("bar")))

@@ -2,6 +2,9 @@
 
     launch (a process) -> SM -> block and warp -> counters
 
+Perfetto's UI sorts processes, and what is directly below one, by name, whatever ranks say: the numbers
+of launches and SMs have leading zeros, so that this is their order.
+
 What lives here: descriptors and interned names, in plain Python, some dozens of bytes per track. What
 does not: events (pftrace.py). Fields: trace_packet.proto, track_descriptor.proto, clock_snapshot.proto
 and interned_data.proto of Perfetto v52.
@@ -152,6 +155,7 @@ def _tree(timeline: Timeline, names: Names) -> list[bytes]:
     parents: dict[tuple[int, int], int] = {}
     launches: dict[int, int] = {}
     ordered = number(11, _EXPLICIT)
+    digits = len(str(int(warps.sm[rows].max(initial=0))))
     columns = (index.tolist(), warps.launch[rows].tolist(), warps.sm[rows].tolist(), track_names(timeline, index))
     for rank, (track, launch, sm, name) in enumerate(zip(*columns, strict=True)):
         parent = parents.get((launch, sm))
@@ -161,7 +165,7 @@ def _tree(timeline: Timeline, names: Names) -> list[bytes]:
                 found.append(_launch(launches[launch], launch, launch_name(timeline, launch)))
             parent = parents[launch, sm] = uuid
             uuid += 1
-            found.append(_descriptor(parent, launches[launch], f"SM {sm}", sm, ordered))
+            found.append(_descriptor(parent, launches[launch], f"SM {sm:0{digits}}", sm, ordered))
         found.append(_descriptor(FIRST_TRACK + track, parent, name, rank, ordered if names.counters else b""))
     for rank, (track, region) in enumerate(names.counters):
         place = FIRST_TRACK + len(timeline.tracks) + rank
@@ -191,10 +195,12 @@ def _launch(uuid: int, index: int, name: str) -> bytes:
 
 
 def launch_name(timeline: Timeline, launch: int) -> str:
-    """``matmul #3``, with the device where there are several; # counts all launches of the trace."""
+    """``matmul #3``, with the device where there are several; # counts all launches of the trace, in as
+    many digits as the last one has."""
     found = timeline.trace.launches[launch]
+    digits = len(str(len(timeline.trace.launches) - 1))
     device = f" on device {found.device}" if len(timeline.trace.devices) > 1 else ""
-    return f"{found.kernel} #{launch}{device}"
+    return f"{found.kernel} #{launch:0{digits}}{device}"
 
 
 def track_names(timeline: Timeline, index: npt.NDArray[np.int64]) -> list[str]:

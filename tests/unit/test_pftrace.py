@@ -74,6 +74,17 @@ def test_tracks_go_from_launch_to_sm_to_lane(tmp_path: Path) -> None:
     assert one.track == ("matmul #0", "SM 12", "block 3,1 warp 2 lane 5")
 
 
+def test_launches_and_sms_sort_by_name_as_they_sort_by_number(tmp_path: Path) -> None:
+    slabs = [
+        synth.slab([Rec("load", at, at + 100)], sm=(0, 2, 10, 131)[n % 4], grid_id=n + 1, start=at - 1000, end=at + 1000)
+        for n, at in enumerate(range(2_000, 122_000, 10_000))
+    ]
+    found = exported(decode(synth.capture(*slabs)), tmp_path)
+    tracks = [one.track[:2] for one in sorted(spans(found), key=lambda one: one.start)]
+    assert [launch for launch, _ in tracks] == [f"matmul #{n:02}" for n in range(12)]
+    assert [sm for _, sm in tracks[:4]] == ["SM 000", "SM 002", "SM 010", "SM 131"]
+
+
 def test_values_instants_and_counters_are_shown(tmp_path: Path) -> None:
     half = int(np.float32(0.5).view(np.uint32))
     records = [

@@ -23,13 +23,15 @@ import numpy.typing as npt
 from .capture import DeviceCapture, Problem
 from .ids import MISSING, IdTable
 from .layout import HEADER_UNITS, RECORDS_PER_UNIT
-from .parallel import CHUNK, each
+from .parallel import each
 from .slabs import Slabs, Words
 from .unwrap import UNKNOWN, Int64, ring_start, unwrap
 from .wording import counted
 
 __all__ = ["UNKNOWN", "Records", "decode_slabs", "id_sample"]
 
+CHUNK = 1 << 16
+"""Records of a chunk: 1 MiB of words, a core's second-level cache; with less, threads wait for one another."""
 _LEAST_RUN = 16
 _COUNT_TURNS = 1 << 28
 _LEAST_TICKS = 7

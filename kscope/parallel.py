@@ -42,6 +42,7 @@ def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Res
             yield jobs.popleft().result()
 
 
-def chunks(total: int) -> list[slice]:
-    """Slices of CHUNK that cover a column."""
-    return [slice(a, min(a + CHUNK, total)) for a in range(0, total, CHUNK)]
+def chunks(total: int, size: int | None = None) -> list[slice]:
+    """Slices of `size`, else CHUNK, that cover a column."""
+    size = size or CHUNK
+    return [slice(a, min(a + size, total)) for a in range(0, total, size)]

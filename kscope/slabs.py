@@ -154,7 +154,7 @@ def _candidates(lines: Words) -> Int64:
     def scan(part: slice) -> Int64:
         return np.asarray(np.flatnonzero(first[part] >> 16 == MAGIC) + part.start)
 
-    return np.concatenate([np.zeros(0, np.int64), *ahead(scan, chunks(len(first)))])
+    return np.concatenate([np.zeros(0, np.int64), *ahead(scan, chunks(len(first), 1 << 18))])
 
 
 def _tell(problems: list[Problem], kind: str, where: npt.NDArray[np.bool_], noun: str, why: str) -> None:

@@ -56,7 +56,7 @@ _JUMPS = {"bra", "brx"}
 
 @dataclass(frozen=True)
 class Statement:
-    """One piece of a function's body at text[start:end]. `scope`: ids of the braces around it, outermost
+    """One piece of a function's body at text[start:end]. `scope`: offsets of the braces around it, outermost
     first. `name`: of a label, or the target of a jump. `source`: (file number, line) that .loc told last."""
 
     sort: Sort
@@ -126,7 +126,6 @@ def _scan(text: str, at: int) -> tuple[list[Statement], int]:
     """Statements from `at` to the brace that closes the body, and that brace's offset."""
     out: list[Statement] = []
     scope: tuple[int, ...] = ()
-    opened = 0
     source = (0, 0)
     while at < len(text):
         token = _TOKEN.match(text, at)
@@ -134,8 +133,7 @@ def _scan(text: str, at: int) -> tuple[list[Statement], int]:
             break
         kind, start, at = token.lastgroup, at, token.end()
         if kind == "open":
-            opened += 1
-            scope = (*scope, opened)
+            scope = (*scope, start)
         elif kind == "close":
             if not scope:
                 return out, start

@@ -166,6 +166,8 @@ class _Body:
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
         for i, statement in enumerate(self.function.statements):
+            if statement.scope:  # labels of the claim are the function's own: it stands before the outermost brace
+                yield statement.scope[0], statement.scope[0], emitter.before_scope(statement)
             if statement.mark is not None:
                 yield (
                     statement.start,
@@ -174,6 +176,7 @@ class _Body:
                 )
             elif statement.flushes or statement.sort == "access":
                 yield statement.start, statement.start, emitter.before(statement)
+        yield self.function.close, self.function.close, ptx.again(kernel)
 
 
 class _Emitter:
@@ -206,6 +209,12 @@ class _Emitter:
             text += ptx.point(self.kernel, slot, mark.operand)
         self.pending.append((slot, kind, self.kernel.owner(mark.strategy)))
         return text + self._flush(keep=self.limit)
+
+    def before_scope(self, statement: cfg.Statement) -> str:
+        """What a statement within braces will need of the claim."""
+        if statement.sort == "access":
+            return self._attempt()
+        return self._claim() if statement.flushes or statement.mark else ""
 
     def before(self, statement: cfg.Statement) -> str:
         if statement.sort == "access":

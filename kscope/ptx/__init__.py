@@ -1,7 +1,7 @@
 """PTX: the only place that spells an instruction.
 
 What lives here: the text of each device step, from values: entry(), attempt(), claim(), then enter(),
-leave(), point(), store() and pin() at the marks, finish() at the end. What does not: where the text goes
+leave(), point(), store() and pin() at the marks, finish() and again() at the end. What does not: where the text goes
 (plan.py), and the meaning of the words stored (layout.py).
 
 State of a recording lane, in registers declared once at the entry's function scope and shared by name
@@ -17,7 +17,7 @@ register that is called like a kernel crashes ptxas 13.0.
 
 from __future__ import annotations
 
-from .claim import attempt, claim
+from .claim import again, attempt, claim
 from .entry import control_symbol, entry, metadata_symbol
 from .kernel import Kernel, Slot
 from .record import clock, enter, finish, guarded, leave, pin, point, store
@@ -25,6 +25,7 @@ from .record import clock, enter, finish, guarded, leave, pin, point, store
 __all__ = [
     "Kernel",
     "Slot",
+    "again",
     "attempt",
     "claim",
     "clock",

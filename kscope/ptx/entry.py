@@ -32,10 +32,10 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
     never = "\tsetp.eq.u64 ks_never, ks_ctl, 1;\n" if kernel.pins else ""
     return (
-        f".reg .pred ks_on, ks_try{owners}{', ks_never' if kernel.pins else ''};"
+        f".reg .pred ks_on, ks_try, ks_room, ks_full{owners}{', ks_never' if kernel.pins else ''};"
         " .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g;"
         " .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe,"
-        " ks_p, ks_limit, ks_mask;\n"
+        " ks_p, ks_at, ks_limit, ks_mask;\n"
         f"\t{starts}{values}\n"
         "\tmov.u64 ks_c, %clock64;\n\tmov.u64 ks_g, %globaltimer;\n"
         "\t{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %clock64; cvt.u32.u64 ks_a, ks_d;"

@@ -13,7 +13,8 @@ import sys
 from typing import Any
 
 _CONFIG = "torch._inductor.config"
-_KERNELS = "torch._inductor.async_compile"
+_KEPT = {"torch._inductor.async_compile": "CompiledTritonKernels", "torch._inductor.codecache": "PyCodeCache"}
+"""Inductor's in-process caches of kernels, by module."""
 _SETTINGS: dict[str, tuple[str, int, str]] = {
     # attribute of Inductor's config: environment variable, value while enabled, config's function for its default
     "use_static_cuda_launcher": ("TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER", 0, "static_cuda_launcher_default"),
@@ -64,6 +65,7 @@ class Inductor:
 def _forget_kernels() -> None:
     """Inductor keeps compiled kernels by their source alone, across torch.compiler.reset(): the next function
     that is compiled would get one that was made for the other state."""
-    kept = getattr(sys.modules.get(_KERNELS), "CompiledTritonKernels", None)
-    if kept is not None:
-        kept.cache_clear()
+    for module, name in _KEPT.items():
+        kept = getattr(sys.modules.get(module), name, None)
+        if kept is not None:
+            kept.cache_clear()

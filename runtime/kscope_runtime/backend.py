@@ -69,7 +69,7 @@ class CudaBackend(Backend):
                 self._arm(device)
 
     def pace(self) -> None:
-        """While more than half of a pool is claimed, launches wait for the host, which then loses nothing. Not
+        """While more than a quarter of a pool is claimed, launches wait for the host, which then loses nothing. Not
         for long: what fills the pool may itself wait for this launch."""
         if self._open:
             for drain in self._drains.values():

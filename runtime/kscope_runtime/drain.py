@@ -34,8 +34,6 @@ class Drain:
         self.device = device
         self.failed: Problem | None = None
         self.recording = threading.Event()
-        self.room = threading.Event()
-        self.room.set()
         self._patient = True
         self._name = f"kscope drain {device.facts.ordinal}"
         self._passes = Passes(device, ThreadPoolExecutor(_THREADS, self._name))
@@ -61,16 +59,16 @@ class Drain:
             self._thread.start()
 
     def wait_for_room(self) -> None:
-        """Returns when half of the pool is free, or after a while; once in vain, it no longer waits until there
+        """Returns when most of the pool is free, or after a while; once in vain, it no longer waits until there
         was room again."""
-        if self.room.is_set():
+        if self._passes.room.is_set():
             self._patient = True
         elif self._patient:
-            self._patient = self.room.wait(_PATIENCE_S)
+            self._patient = self._passes.room.wait(_PATIENCE_S)
 
     def stop(self) -> None:
         """No more passes; returns when the last one is done."""
-        self.room.set()
+        self._passes.room.set()
         if self._thread is not None:
             self._stop.set()
             self._thread.join()
@@ -112,9 +110,5 @@ class Drain:
         while not self._stop.wait(wait):
             with self._lock:
                 freed = self._passes.once(_SHARE)
-            if self._passes.crowded:
-                self.room.clear()
-            else:
-                self.room.set()
             idle = _IDLE_S if self.recording.is_set() else _CLOSED_S
             wait = 0.0 if freed >= _MUCH else _BUSY_S if freed else idle

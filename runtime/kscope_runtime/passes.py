@@ -51,7 +51,8 @@ class Passes:
         self._driver, self._stream = device.driver, device.driver.stream()
         lines = device.stripes * layout.STRIPE_BYTES
         self._control = device.driver.pinned(lines).view(layout.STRIPE)
-        self.crowded = False  # more than half of the pool, or of its reserve, was claimed at the last look
+        self.room = threading.Event()  # less than a quarter of the pool, and of its reserve, is claimed
+        self.room.set()
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
         self._staging = device.driver.pinned(2 * HALF).view("<u4").reshape(2, -1, _WORDS)
         self._keep = threading.Lock()
@@ -108,12 +109,16 @@ class Passes:
         skipped, head = self._control["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
         claimed = (head - self.state.tail).astype(np.int64)
-        self.crowded = bool((2 * claimed[-1] > self.state.ring[-1]) or 2 * claimed.sum() > self.state.ring.sum())
+        if 4 * claimed[-1] > self.state.ring[-1] or 4 * claimed.sum() > self.state.ring.sum():
+            self.room.clear()
+        else:
+            self.room.set()
         return skipped, head
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:
         freed = 0
         for batch, lines in self._batches(stripes, head):
+            self._look()  # how much room is left, while this pass takes its time
             pieces = self._pieces(batch, skipped, head)
             groups = list(_groups(pieces))
             settled = self._workers.map(lambda group: self._settle(lines, group, closed), groups)  # noqa: B023  # within the loop

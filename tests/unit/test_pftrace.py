@@ -76,7 +76,9 @@ def test_tracks_go_from_launch_to_sm_to_lane(tmp_path: Path) -> None:
 
 def test_launches_and_sms_sort_by_name_as_they_sort_by_number(tmp_path: Path) -> None:
     slabs = [
-        synth.slab([Rec("load", at, at + 100)], sm=(0, 2, 10, 131)[n % 4], grid_id=n + 1, start=at - 1000, end=at + 1000)
+        synth.slab(
+            [Rec("load", at, at + 100)], sm=(0, 2, 10, 131)[n % 4], grid_id=n + 1, start=at - 1000, end=at + 1000
+        )
         for n, at in enumerate(range(2_000, 122_000, 10_000))
     ]
     found = exported(decode(synth.capture(*slabs)), tmp_path)

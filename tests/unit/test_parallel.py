@@ -1,0 +1,41 @@
+"""Work on all cores: in order, complete, and with its errors; and numbers in sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+from kscope.parallel import ahead, chunks, each
+from kscope.wording import counted
+
+
+def test_results_come_in_order_and_only_a_little_ahead_of_the_reader() -> None:
+    begun: list[int] = []
+
+    def square(number: int) -> int:
+        begun.append(number)
+        return number * number
+
+    results = ahead(square, range(1000))
+    assert [next(results) for _ in range(3)] == [0, 1, 4]
+    assert len(begun) < 100
+    assert list(results) == [number * number for number in range(3, 1000)]
+
+
+def test_an_error_reaches_the_caller() -> None:
+    with pytest.raises(ZeroDivisionError):
+        each(lambda number: 1 // number, [1, 0, 2])
+    with pytest.raises(ZeroDivisionError):
+        list(ahead(lambda number: 1 // number, [1, 0, 2]))
+
+
+@pytest.mark.parametrize("total", [0, 1, 9, 10, 11, 1000])
+def test_chunks_cover_a_column_once(total: int) -> None:
+    assert [index for part in chunks(total, 10) for index in range(total)[part]] == list(range(total))
+
+
+def test_numbers_agree_with_their_nouns() -> None:
+    assert [counted(1, "record"), counted(1234, "warp"), counted(2, "launch")] == [
+        "1 record",
+        "1,234 warps",
+        "2 launches",
+    ]

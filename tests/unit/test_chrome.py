@@ -52,7 +52,7 @@ def test_points_and_counters_are_events_of_their_own(trace: Trace, tmp_path: Pat
     assert [event["name"] for event in events if event["ph"] == "i" and event["s"] == "t"] == ["mark", "mark"]
     counters = [event for event in events if event["ph"] == "C"]
     assert [event["args"]["value"] for event in counters] == [3, 3]
-    assert len({event["name"] for event in counters}) == 2
+    assert {event["name"] for event in counters} == {"queue, SM 3 block 3 warp 0", "queue, SM 8 block 8 warp 0"}
 
 
 def test_no_track_can_be_merged_with_another(trace: Trace, tmp_path: Path) -> None:
@@ -64,6 +64,17 @@ def test_no_track_can_be_merged_with_another(trace: Trace, tmp_path: Path) -> No
     assert sorted(threads.values()) == ["SM 3 block 3 warp 0", "SM 8 block 8 warp 0"]
     assert {(event["pid"], event["tid"]) for event in events if event["ph"] == "X"} == set(threads)
     assert "matmul #0" in [event["args"]["name"] for event in events if event["name"] == "process_name"]
+
+
+def test_threads_are_numbered_from_sm_to_sm_and_warp_to_warp(tmp_path: Path) -> None:
+    slabs = [
+        synth.slab([Rec("load", 2000, 2100)], sm=sm, warp=warp, block=(sm, 0, 0), grid=(20, 1, 1))
+        for sm, warp in ((10, 1), (9, 3), (10, 0), (9, 2))
+    ]
+    events = written(decode(synth.capture(*slabs)), tmp_path / "x.json")["traceEvents"]
+    threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    order = ["SM 9 block 9 warp 2", "SM 9 block 9 warp 3", "SM 10 block 10 warp 0", "SM 10 block 10 warp 1"]
+    assert [threads[tid] for tid in sorted(threads)] == order
 
 
 def test_spans_lie_within_their_warps(trace: Trace, tmp_path: Path) -> None:

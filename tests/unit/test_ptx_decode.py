@@ -68,13 +68,13 @@ def compare(outcome: Outcome) -> None:
     assert told.get("lost", 0) == lost
 
 
-@examples(60)
+@examples(30)
 @given(cases(threads=4))
 def test_the_decoder_reads_every_record_of_any_launch(case: Case) -> None:
     compare(judged(execute(case)))
 
 
-@examples(60)
+@examples(30)
 @given(
     cases(threads=2, roomy=True),
     st.lists(st.sampled_from([1, 100, 1 << 30, 1 << 31, (1 << 32) - 1, 1 << 32, 3 << 32]), min_size=1, max_size=7),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import find
@@ -18,15 +17,17 @@ from hypothesis.errors import NoSuchExample
 from ptxvm import judge
 from ptxvm.cases import Case, cases, execute, judged
 from ptxvm.host import STRIPE_OFFSET, Pool, Ring
-from ptxvm.kernels import KernelText, loose_kernels
+from ptxvm.kernels import KernelText, Node, loose_kernels, written
+from ptxvm.machine import Grid
 from ptxvm.memory import FaultError
 from ptxvm.profile import search
 
 from kscope import cfg, layout, pairing, plan, ptx
 from kscope.recording import Recording
 from kscope.sampling import Sampling
+from kscope.strategies import AllThreads
 
-ENOUGH = 600
+ENOUGH = 300
 """Cases after which a mutation counts as not noticed."""
 
 TEXT: dict[str, tuple[str, str]] = {
@@ -36,15 +37,15 @@ TEXT: dict[str, tuple[str, str]] = {
     "records are stored by lanes without a slab": (r"@ks_on (st\.global\.v4\.b32)", r"\1"),
     "the end is written by lanes without a slab": (r"@ks_on (st\.global\.v4\.u32)", r"\1"),
     "records are not counted": (r"add\.u32 ks_n, ks_n, 1;", ""),
-    "a claim ignores that nothing is free": (r"setp\.ge\.u32 ks_r, ks_x, \d+;", "setp.ge.u32 ks_r, ks_x, 0;"),
-    "a claim ignores that head is past limit": (r"setp\.le\.and\.u32 ks_r, ks_x, ks_mask, ks_r;", ""),
-    "a claim ignores the ring's edge": (r"setp\.le\.and\.u32 ks_q, ks_y, ks_mask, ks_r;", "mov.pred ks_q, ks_r;"),
-    "a slab is off by a unit": (r"add\.u32 ks_y, ks_at, (\d+);", r"sub.u32 ks_y, ks_at, 1; add.u32 ks_y, ks_y, \1;"),
+    "a claim ignores that nothing is free": (r"setp\.ge\.u32 ks_room, ks_x, \d+;", "setp.ge.u32 ks_room, ks_x, 0;"),
+    "a claim ignores that head is past limit": (r"setp\.le\.and\.u32 ks_room, ks_x, ks_mask, ks_room;", ""),
+    "a claim ignores the ring's edge": (r"setp\.le\.and\.u32 ks_q, ks_x, ks_mask, ks_room;", "mov.pred ks_q, ks_room;"),
+    "a slab is off by a unit": (r"add\.u32 ks_x, ks_at, (\d+);", r"sub.u32 ks_x, ks_at, 1; add.u32 ks_x, ks_x, \1;"),
     "a lane with a slab claims another": (r"not\.pred ks_q, ks_q; and\.pred ks_try, ks_try, ks_q;", ""),
     "a refused lane goes on": (r"and\.pred ks_on, ks_on, ks_r;", ""),
     "skipped units are not counted": (r"red\.global\.add\.u32 \[ks_line\+SKIPPED\], \d+;", ""),
     "lost lanes are not counted": (r"red\.global\.add\.u32 \[ks_line\+LOST\], 1;", ""),
-    "nothing is tried twice": (r"bra\.uni KS_LOOK;", "bra.uni KS_SETTLED;"),
+    "nothing is tried twice": (r"bra\.uni KS_LOOK;", "bra.uni KS_DONE;"),
     "the reserve is never tried": (r"setp\.lt\.and\.s32 ks_r, ks_x, (\d+), ks_r;", ""),
     "the reserve is not looked at whole": (
         r"setp\.lt\.and\.s32 ks_r, ks_x, (\d+),",
@@ -57,10 +58,10 @@ TEXT: dict[str, tuple[str, str]] = {
     ),
     "the warp mask is not looked at": (r"shr\.u32 ks_x, ks_warps, ks_x;", "mov.u32 ks_x, 1;"),
     "blocks and SMs are not looked at": (r"setp\.eq\.u32 ks_q, ks_sampled, 0;", "setp.eq.u32 ks_q, 0, 0;"),
-    "the epoch is not looked at": (r"setp\.eq\.u32 ks_q, ks_epoch, 0;", ""),
+    "the epoch is not looked at": (r"setp\.eq\.u32 (ks_q|ks_full), ks_epoch, 0;", r"setp.ne.u32 \1, 0, 0;"),
     "the warp is not asked whether all are done": (
-        r"vote\.sync\.any\.pred ks_q, ks_try, 0xffffffff;",
-        "mov.pred ks_q, ks_try;",
+        r"vote\.sync\.any\.pred ks_full, ks_try, 0xffffffff;",
+        "mov.pred ks_full, ks_try;",
     ),
     "the header's check is left out": (r"xor\.b32 ks_check, ks_check, ks_p;", ""),
     "the done word ignores the count": (r"xor\.b32 ks_x, ks_x, ks_n;", ""),
@@ -68,13 +69,26 @@ TEXT: dict[str, tuple[str, str]] = {
     "start and end are exchanged": (r"\{(ks_sl, )(\d+), ks_el", r"{ks_el, \2, ks_sl"),
 }
 
-RARE: dict[str, dict[str, Any]] = {
-    "the warp mask is not looked at": {"sampling": Sampling.of(warps=31), "bound": True, "epoch": 1},
-    "the epoch is not looked at": {"epoch": 0, "bound": True},
-    "a claim ignores that head is past limit": {"pool": Pool((Ring(5, head=40, free=-8), Ring(0)))},
-    "the reserve is not looked at whole": {"pool": Pool((Ring(0), Ring(3, free=3))), "recording": Recording(records=4)},
-}
-"""Cases that show these are rare: they are made so."""
+BUSY = written((Node("loop", ("bottom", 6), ((Node("region", ("dot", None, "%n0", True), ((Node("bar"),),)),), ())),))
+"""A kernel of six records; the value that each region reads is written again inside of it."""
+
+ROOM, TIGHT, LANES = Pool((Ring(9), Ring(9))), Pool((Ring(4), Ring(3))), (0, 1, 32, 64, 96)
+BATTERY = [
+    Case(BUSY, recording, Grid((3, 2, 1), (100, 1, 1)), ((0, 0, 0), (1, 1, 0)), LANES, pool, **options)
+    for recording in (
+        Recording(records=4),
+        Recording(records=4, fill="stop"),
+        Recording(records=8, strategy=AllThreads()),
+    )
+    for pool in (ROOM, TIGHT, Pool((Ring(5, head=40, free=-8), Ring(0))), Pool((Ring(0), Ring(3, free=3))))
+    for options in (
+        {"order": "lockstep"},
+        {"order": "turns", "sampling": Sampling.of(warps=31)},
+        {"order": "turns", "sampling": Sampling.of(blocks=range(4, 6))},
+        {"order": "turns", "epoch": 0},
+    )
+]
+"""Cases that notice most mutations at once."""
 
 
 def noticed(case: Case, mutate: Callable[[str], str]) -> bool:
@@ -88,9 +102,12 @@ def noticed(case: Case, mutate: Callable[[str], str]) -> bool:
     return False
 
 
-def some_case_notices(mutate: Callable[[str], str], changes: dict[str, Any] | None = None) -> bool:
+def some_case_notices(mutate: Callable[[str], str]) -> bool:
+    """Whether any case does, first of the battery, then of those that hypothesis draws."""
+    if any(noticed(case, mutate) for case in BATTERY):
+        return True
     try:
-        find(cases(), lambda case: noticed(replace(case, **changes or {}), mutate), settings=search(ENOUGH))
+        find(cases(), lambda case: noticed(case, mutate), settings=search(ENOUGH))
     except NoSuchExample:
         return False
     return True
@@ -112,7 +129,10 @@ def test_a_broken_instruction_is_noticed(name: str) -> None:
         changed = re.sub(pattern, new, text)
         return re.sub(r"\((\d+)\+(\d+)\)", lambda found: str(int(found[1]) + int(found[2])), changed)
 
-    assert some_case_notices(mutate, RARE.get(name))
+    assert any(mutate(case.lowered().text) != case.lowered().text for case in BATTERY), (
+        "no such text: rewrite the mutation"
+    )
+    assert some_case_notices(mutate)
 
 
 def test_the_stop_fills_bound_is_noticed() -> None:
@@ -149,7 +169,7 @@ def test_a_broken_plan_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
         monkeypatch.setattr(ptx, "enter", remember)
         monkeypatch.setattr(ptx, "store", late)
-    assert some_case_notices(lambda text: text + "\n", {"recording": Recording(records=64)})
+    assert some_case_notices(lambda text: text + "\n")
 
 
 def test_a_pairing_check_that_ignores_new_values_of_guards_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def lowered(body: str, **options: object) -> object:
     return lower(text, Recording(**options), frontend="test")  # type: ignore[arg-type]  # fields of Recording
 
 
-@examples(60)
+@examples(30)
 @given(cases(threads=4), st.integers(0, 1 << 10))
 def test_where_a_compiler_deleted_a_mark_the_other_regions_are_recorded_right(case: Case, which: int) -> None:
     case = replace(case, kernel=case.kernel.without(which))
@@ -31,7 +31,7 @@ def test_where_a_compiler_deleted_a_mark_the_other_regions_are_recorded_right(ca
     assert all(repr(name) in named for name in left_out(case, outcome.lowered))
 
 
-@examples(60)
+@examples(30)
 @given(cases(threads=2), st.integers(0, 1 << 10))
 def test_a_deleted_enter_or_exit_is_never_silent(case: Case, which: int) -> None:
     mark = case.kernel.marks[which % len(case.kernel.marks)]
@@ -44,7 +44,7 @@ def test_a_deleted_enter_or_exit_is_never_silent(case: Case, which: int) -> None
         assert any(repr(mark.name) in problem.text for problem in broken.problems)
 
 
-@examples(60)
+@examples(30)
 @given(cases(threads=4, roomy=True), loose_kernels())
 def test_what_is_found_to_pair_pairs_on_every_path_that_runs(case: Case, kernel: KernelText) -> None:
     """The check is sound: of the names that it lets pass, no thread leaves one open, enters one at another

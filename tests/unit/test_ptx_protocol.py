@@ -32,7 +32,7 @@ def simple(kernel: KernelText = ONE_REGION, **changes: object) -> Case:
     return replace(case, **changes)  # type: ignore[arg-type]  # fields of Case
 
 
-@examples(120)
+@examples(80)
 @given(cases())
 def test_any_launch_leaves_exactly_the_records_that_its_marks_mean(case: Case) -> None:
     judged(execute(case))
@@ -142,7 +142,7 @@ gaps = st.lists(st.integers(0, 12), min_size=3, max_size=60)
 """Steps between the host's looks at the device."""
 
 
-@examples(60)
+@examples(40)
 @given(cases(threads=8), gaps)
 def test_memory_freed_by_the_protocols_rule_is_never_written_again(case: Case, gaps: list[int]) -> None:
     drained(case, gaps, Drain)

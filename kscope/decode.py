@@ -33,10 +33,10 @@ __all__ = ["UNKNOWN", "Records", "decode_slabs", "id_sample"]
 CHUNK = 1 << 16
 """Records of a chunk: 1 MiB of words, a core's second-level cache; with less, threads wait for one another."""
 _LEAST_RUN = 16
-_COUNT_TURNS = 1 << 28
-_LEAST_TICKS = 7
-"""A device counts records modulo 2^28 (the cursor is 32 bits of bytes); no record takes less than one
-clock read of 7 cycles, so only a warp that ran for 2^28 * 7 ticks can have turned its counter over."""
+_COUNT_TURNS = 1 << 32
+_LEAST_TICKS = 3
+"""A device counts records modulo 2^32; no record takes less than one clock read of 7 cycles, which are more than
+3 ns, so only a warp that ran for 2^32 * 3 ticks of either clock can have turned its counter over."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _tell_dropped(plan: _Plan, open_full: int) -> None:
     if turned.any():
         warps = counted(int(turned.sum()), "warp")
         text = (
-            f"{warps} ran so long that the count of records may have turned over (2^28): more may be dropped than told"
+            f"{warps} ran so long that the count of records may have turned over (2^32): more may be dropped than told"
         )
         say(Problem("count", text, int(turned.sum())))
 

@@ -57,7 +57,7 @@ def profile(
     strategy, records, fill, clock, live: what kernels are compiled for, see Recording; None = as enable()
         said, else Recording's defaults.
     blocks, warps, sms: who records, see Sampling.of(); needs no compilation.
-    pool: bytes of device memory to record into, per device; None = the smaller of 256 MiB and 1/16 of what
+    pool: bytes of device memory to record into, per device; None = the smaller of 1 GiB and 1/32 of what
         is free. What is recorded is drained while kernels run: the pool bounds bursts, not the session.
     kernels: names of kernels to keep, with * and ?. The others record as well and are left out at the end.
 

@@ -75,7 +75,9 @@ def claim(kernel: Kernel) -> str:
         "\tshr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
         f"\tmad.wide.u32 ks_base, ks_at, {layout.UNIT}, ks_ring;\n"
         f"{_header(kernel)}"
-        f"\tadd.u64 ks_base, ks_base, {layout.HEADER_BYTES};{off} }}\n"
+        f"\tadd.u64 ks_base, ks_base, {layout.HEADER_BYTES};{off}\n"
+        # lanes that are off: an address that is the same for all, as stores look at it before their predicate
+        "\tselp.b64 ks_base, ks_base, 0, ks_on; }\n"
         "KS_DONE:\n"
     )
 

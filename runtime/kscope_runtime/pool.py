@@ -16,7 +16,7 @@ import numpy as np
 from kscope import layout
 from kscope.errors import UsageError
 
-DEFAULT_BYTES, DEFAULT_SHARE = 256 << 20, 16
+DEFAULT_BYTES, DEFAULT_SHARE = 1 << 30, 32
 LEAST_RING = 4096
 
 
@@ -43,7 +43,7 @@ class Rings:
 
 
 def default_bytes(free: int) -> int:
-    """The pool's size where the user names none: min(256 MiB, 1/16 of what is free)."""
+    """The pool's size where the user names none: min(1 GiB, 1/32 of what is free)."""
     return min(DEFAULT_BYTES, free // DEFAULT_SHARE)
 
 

@@ -166,8 +166,8 @@ def test_a_pool_is_not_replaced_under_a_warp_that_writes(bench: Make) -> None:
     assert found(rig, 2) == [2]
 
 
-def test_the_default_pool_is_a_sixteenth_of_what_is_free(by_hand: None) -> None:
-    rig = Bench(Gpu(free=64 << 20))
+def test_the_default_pool_is_a_32nd_of_what_is_free(by_hand: None) -> None:
+    rig = Bench(Gpu(free=128 << 20))
     rig.backend.arm(1, Sampling(), None)
     assert rig.drain.device.rings is not None
     assert 2 << 20 < rig.drain.device.rings.total <= 4 << 20

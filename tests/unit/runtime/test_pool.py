@@ -20,9 +20,9 @@ def test_rings_are_powers_of_two_that_fit(extra: int, stripes: int) -> None:
     assert cut.reserve >= cut.each or cut.reserve * 2 > size - cut.stripes * cut.each
 
 
-def test_the_default_pool_of_an_h200_is_a_mib_per_sm_and_64_to_share() -> None:
+def test_the_default_pool_of_an_h200_is_four_mib_per_sm_and_256_to_share() -> None:
     cut = rings(default_bytes(139 << 30), 132)
-    assert (cut.each, cut.reserve) == (1 << 20, 64 << 20)
+    assert (cut.each, cut.reserve) == (4 << 20, 256 << 20)
 
 
 @given(st.integers(1, 512))

@@ -19,9 +19,10 @@ from kscope.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetW
 
 from . import judge, oracle
 from .host import Host, Pool, Ring, Slab
-from .kernels import KernelText, kernels
+from .kernels import kernels
 from .machine import Clocks, Dim, Grid, Launch, Order, Started, run
 from .oracle import Ideal
+from .writing import KernelText
 
 OUT_BYTES = 64
 Key = tuple[int, int, int, int]

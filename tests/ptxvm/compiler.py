@@ -14,7 +14,7 @@ from kscope.marks import Mark
 
 from .memory import FaultError
 from .ops import PAUSE, Ops, permute
-from .parser import Instr, Kernel, Name, PtxError
+from .syntax import Instr, Kernel, Name, PtxError
 
 FUEL = 50_000
 """Taken branches after which a thread is taken to hang."""

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from .compiler import Meeting, ThreadBody, ThreadState, compile_kernel
 from .memory import FaultError, Memory
-from .parser import Module, parse_module
+from .parser import parse_module
+from .syntax import Module
 
 Dim = tuple[int, int, int]
 Order = Literal["turns", "lockstep", "random"]
@@ -166,7 +167,8 @@ class Launch:
         return started
 
     def _common(self, block: Dim) -> dict[str, int]:
-        shape, special = self.shape, {}
+        shape = self.shape
+        special: dict[str, int] = {}
         rank = [block[i] % shape.cluster[i] for i in range(3)]
         for i, axis in enumerate("xyz"):
             special |= {
@@ -213,7 +215,8 @@ def run(threads: Iterable[Started], order: Order, seed: int = 0) -> int:
 
 def steps(threads: Iterable[Started], order: Order, seed: int = 0) -> Generator[Thread, None, None]:
     """As run(), a step at a time: the caller may look at memory, or stop, between any two."""
-    draw, ready = Random(seed), [(thread, body, None) for thread, body in threads]
+    draw = Random(seed)
+    ready: list[Ready] = [(thread, body, None) for thread, body in threads]
     draw.shuffle(ready)
     warps = _Warps([thread for thread, _, _ in ready])
     at = 0

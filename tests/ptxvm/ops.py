@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .parser import Addr, Imm, Instr, Name, Operand, Pair, PtxError, Reg, Sink, Special, Vec
+from .syntax import Addr, Imm, Instr, Name, Operand, Pair, PtxError, Reg, Sink, Special, Vec
 
 Emit = Callable[[Instr], list[str]]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from ptxvm.kernels import KernelText, kernels
+from ptxvm.kernels import kernels
 from ptxvm.parser import parse_module
 from ptxvm.profile import examples
+from ptxvm.writing import KernelText
 
 from kscope import cfg, pairing
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ptxvm.assemble import complaint, ptxas
 from ptxvm.cases import SPECS, recordings
-from ptxvm.kernels import HEAD, KernelText, kernels
+from ptxvm.kernels import kernels
 from ptxvm.profile import examples
+from ptxvm.writing import HEAD, KernelText
 
 from kscope.plan import lower
 from kscope.recording import Recording

@@ -17,10 +17,11 @@ from hypothesis.errors import NoSuchExample
 from ptxvm import judge
 from ptxvm.cases import Case, cases, execute, judged
 from ptxvm.host import STRIPE_OFFSET, Pool, Ring
-from ptxvm.kernels import KernelText, Node, loose_kernels, written
+from ptxvm.kernels import loose_kernels
 from ptxvm.machine import Grid
 from ptxvm.memory import FaultError
 from ptxvm.profile import search
+from ptxvm.writing import KernelText, Node, written
 
 from kscope import cfg, layout, pairing, plan, ptx
 from kscope.recording import Recording

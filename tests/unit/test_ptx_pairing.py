@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from ptxvm.cases import Case, cases, execute, judged, left_out
-from ptxvm.kernels import HEAD, KernelText, loose_kernels
+from ptxvm.kernels import loose_kernels
 from ptxvm.profile import examples
+from ptxvm.writing import HEAD, KernelText
 
 from kscope.errors import PairingError, UnsupportedError, UsageError
 from kscope.plan import lower

@@ -11,9 +11,10 @@ from ptxvm.cases import Case, cases, execute, judged, prepared
 from ptxvm.drain import Drain, closed
 from ptxvm.host import Host, Pool, Ring, Slab
 from ptxvm.judge import Wrong, headers_tell_where_the_lane_was, records_are_the_marks_in_order, require
-from ptxvm.kernels import KernelText, Node, kernels, written
+from ptxvm.kernels import kernels
 from ptxvm.machine import Clocks, Grid, Launch, steps
 from ptxvm.profile import examples, search
+from ptxvm.writing import KernelText, Node, written
 
 from kscope import layout
 from kscope.plan import lower

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from ptxvm.cases import Case, Outcome, cases, execute, judged
-from ptxvm.kernels import Node, written
 from ptxvm.profile import examples
+from ptxvm.writing import Node, written
 
 from kscope.plan import lower
 from kscope.recording import Recording

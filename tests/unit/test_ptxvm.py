@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ptxvm.machine import Clocks, Grid, Launch, load, run
 from ptxvm.memory import FaultError, Memory
-from ptxvm.parser import PtxError
+from ptxvm.syntax import PtxError
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 M32 = 0xFFFFFFFF

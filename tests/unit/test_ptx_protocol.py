@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from ptxvm.cases import Case, cases, execute, judged, prepared
 from ptxvm.drain import Drain, closed
 from ptxvm.host import Host, Pool, Ring, Slab
-from ptxvm.judge import Wrong, headers_tell_where_the_lane_was, records_are_the_marks_in_order, require
+from ptxvm.judge import (
+    Wrong,
+    headers_tell_where_the_lane_was,
+    records_are_the_marks_in_order,
+    require,
+    stores_stay_inside_claimed_slabs,
+)
 from ptxvm.kernels import kernels
 from ptxvm.machine import Clocks, Grid, Launch, steps
 from ptxvm.profile import examples, search
@@ -227,6 +233,34 @@ def drained(case: Case, gaps: list[int], host_of: type[Drain]) -> None:
     lost = sum(int(host.stripe(n)["lost"]) for n in range(len(host.rings)))
     lanes = {claim.thread.key for claim in host.claims()}
     require(len(drain.collected) + lost == len(lanes), "lanes are neither collected nor lost")
+
+
+@examples(30)
+@given(cases(threads=8, roomy=True), st.lists(st.tuples(st.integers(0, 25), st.sampled_from([0, 7, 8])), max_size=20))
+def test_a_session_that_begins_or_ends_while_kernels_run_records_lanes_whole_or_not(
+    case: Case, changes: list[tuple[int, int]]
+) -> None:
+    """A lane belongs to the session whose epoch it read at its start, or to none. A warp reads the gate with one
+    instruction, all lanes the same word, which this machine does not model: one lane stands for each warp."""
+    leaders = tuple(thread for thread in case.threads if thread % 32 == 0)
+    host, threads, ideals, about = prepared(replace(case, order="random", threads=leaders))
+    moving, seen = steps(threads, "random", case.seed), {case.epoch}
+    for wait, epoch in changes:
+        for _ in range(wait):
+            next(moving, None)
+        host.control.data[:4] = epoch.to_bytes(4, "little")
+        seen.add(epoch)
+    for _ in moving:
+        pass
+    slabs = host.slabs()
+    assert {int(slab.header["epoch"]) for slab in slabs} <= seen - {0}
+    assert len(slabs) == len({claim.thread.key for claim in host.claims()})
+    stores_stay_inside_claimed_slabs(host, slabs[0].units if slabs else 0)
+    for slab in slabs:
+        host.epoch = int(slab.header["epoch"])
+        lanes = bool(int(slab.header["place"]) >> layout.FLAG_SHIFT & layout.FLAG_LANES)
+        headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, lanes)
+    records_are_the_marks_in_order(slabs, ideals, case.recording)
 
 
 @examples(30)

@@ -1,4 +1,4 @@
-"""Cycles that one region adds, in the loop of a CUDA C++ kernel, with the text that ptx.py emits.
+"""Cycles that one region adds, in the loop of a CUDA C++ kernel, with the text that kscope/ptx emits.
 
     python bench/region_cost.py [--json FILE]          needs a GPU, nvcc and ptxas
 

@@ -70,7 +70,7 @@ class DeviceCapture:
 
     lines: (n, 16) uint32, 64-byte units drained from the pool; slabs stand contiguous, in any order,
         with cleared units between them.
-    lost: lanes that found the pool empty and did not record.
+    lost: lanes that found the pool full and did not record.
     """
 
     ordinal: int

@@ -1,6 +1,6 @@
 """Lowering that fits: as many pending records as the kernel has registers for.
 
-A record that waits for the end of its basic block holds two registers or three. Where that makes the
+A record that waits to be stored holds two registers or three. Where that makes the
 kernel spill, or lose a setmaxnreg, a store in place is cheaper: so the assembler is asked. What lives
 here: the question, and the choice. What does not: lowering (plan.py), which assembler and flags
 (frontends).

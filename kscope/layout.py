@@ -1,7 +1,7 @@
 """The layout, told once: every byte that the device writes and the host reads.
 
 What lives here: the control block, the slab (header and ring of records), the record, and the
-version rule, as numpy dtypes with their bit pictures. What does not: instructions (ptx.py), reading
+version rule, as numpy dtypes with their bit pictures. What does not: instructions (ptx/), reading
 captures back (decode.py), allocating memory (the runtime).
 
     pool                                       slab                        record (16 bytes)
@@ -40,9 +40,9 @@ HEADER_UNITS = HEADER_BYTES // UNIT
 MIN_LOG2_RECORDS, MAX_LOG2_RECORDS = 2, 20
 
 CTL_SYMBOL = "kscope_ctl"
-"""Constant symbol of 8 bytes in every prepared module: address of the control block, 0 = not armed."""
+"""Constant symbol of 8 bytes in every prepared module: address of the control block, 0 = no host has looked at it."""
 META_SYMBOL = "kscope_meta"
-"""Global symbol in every prepared module: UTF-8 JSON, NUL-terminated (see plan.py: ModuleMeta)."""
+"""Global symbol in every prepared module: UTF-8 JSON, NUL-terminated (see meta.py)."""
 
 
 class Kind(IntEnum):

@@ -4,7 +4,7 @@
              act   name type strategy how operand
 
 One comment line, so that every compiler carries it as text and nothing happens where no pass lowers
-it. What lives here: the Mark and its grammar. What does not: what becomes of it (plan.py, ptx.py).
+it. What lives here: the Mark and its grammar. What does not: what becomes of it (plan.py, ptx/).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Marks in, PTX out: the pass over a module's text that every frontend with PTX in its hands uses.
 
 What lives here: which text goes where. An entry with marks gets the declarations at its first line,
-the claim at its first flush point, a clock read at every mark, each record's store at the end of its
-basic block (first in, first out, so that ring order is the order of ends), and the end anchor before
-it is left. What does not: the instructions (ptx.py), finding blocks (cfg.py), pairing (pairing.py).
+the claim before its first access to memory (looked at when control first moves, or a record is stored),
+a clock read at every mark, each record's store before the next wait for an asynchronous unit or at the
+end of its basic block (first in, first out, so that ring order is the order of ends), and the end anchor
+before it is left. What does not: the instructions (ptx/), finding blocks (cfg.py), pairing (pairing.py).
 """
 
 from __future__ import annotations

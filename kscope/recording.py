@@ -31,9 +31,10 @@ class Recording:
         need, else 256.
     fill: "ring" keeps the newest records of a lane, "stop" the oldest; either way all are counted.
     clock: "cycles" (%clock64) or "globaltimer" (ns, ticks every 32 ns on an H200).
-    live: stores stand where the region ends instead of at the end of the basic block, and the slab
-        is claimed at the kernel's first instruction: for kernels that hang.
-    pending: how many finished records may wait in registers for the end of their basic block.
+    live: stores stand where the region ends, and the slab is claimed at the kernel's first instruction:
+        for kernels that hang.
+    pending: how many finished records may wait in registers for the next wait for an asynchronous unit,
+        or the end of their basic block.
     """
 
     strategy: Strategy = field(default_factory=Elected)

@@ -1,7 +1,7 @@
 """Who records: the four strategies, as values with a spelling.
 
 What lives here: which lanes of which warps own a slab. What does not: the instructions that test it
-(ptx.py). The *spec* is the strategy in one word, as it stands in marks, cache keys, captures and on
+(ptx/). The *spec* is the strategy in one word, as it stands in marks, cache keys, captures and on
 the command line.
 
     Lane0Warp0()      block          one thread per block

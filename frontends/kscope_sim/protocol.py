@@ -1,7 +1,7 @@
 """The device protocol, one plain step after the other: what every frontend's instructions must amount to.
 
 What lives here: claim, store, leave, as one thread of a kernel performs them. What does not: where
-the steps come from (warp.py turns a kernel's marks into them) and how a GPU spells them (kscope/ptx.py).
+the steps come from (warp.py turns a kernel's marks into them) and how a GPU spells them (kscope/ptx/).
 
     entry   remember the start anchor; read the gate's epoch
     claim   take n units of the SM's stripe, else of the reserve, else give up and say so

@@ -2,7 +2,7 @@
 
 What lives here: the frontend, which owns the three parts of the work: placing marks while a kernel is
 traced (placing.py, interpreted.py), lowering its PTX and keeping the caches apart (pipeline.py), and
-telling the runtime about loaded modules (loading.py). What does not: instructions (kscope/ptx.py).
+telling the runtime about loaded modules (loading.py). What does not: instructions (kscope/ptx/).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Drain:
         self._thread: threading.Thread | None = None
 
     def begin(self, epoch: int, pool: int | None) -> None:
-        """A session begins: a pool of `pool` bytes (None: as it is), and what is found from now on is its own."""
+        """A session begins: a pool of `pool` bytes (None: the default), and what is found from now on is its own."""
         if not self.device.fits(pool):
             self.finish()
             self.device.open_pool(pool)

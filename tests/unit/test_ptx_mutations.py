@@ -1,6 +1,6 @@
 """The proofs of test_ptx_protocol.py are worth something: break the emitted text, and they fail.
 
-Each mutation changes one thing that a careless edit of kscope/ptx.py or kscope/plan.py could change. Random
+Each mutation changes one thing that a careless edit of kscope/ptx or kscope/plan.py could change. Random
 cases are run until one is judged wrong; a mutation that no case notices is a hole in the proofs.
 """
 

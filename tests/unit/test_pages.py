@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -10,7 +11,8 @@ import pytest
 
 from kscope import layout
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +46,13 @@ def test_the_bit_fields_of_a_word_fill_it(pictures: ModuleType) -> None:
     for parts in (pictures._PLACE, pictures._ID):
         assert sum(size for _, _, size in parts) == 32
         assert [low for _, low, _ in parts] == [sum(size for _, _, size in parts[:i]) for i in range(len(parts))]
+
+
+def test_the_page_of_outputs_explains_every_kind_of_problem() -> None:
+    sources = (
+        path.read_text() for folder in ("kscope", "runtime", "frontends") for path in (ROOT / folder).rglob("*.py")
+    )
+    kinds = {kind for source in sources for kind in re.findall(r'\bProblem\(\s*"(\w+)"', source)}
+    page = (DOCS / "outputs.md").read_text()
+    assert len(kinds) > 20
+    assert not {kind for kind in kinds if f"`{kind}`" not in page}

@@ -33,8 +33,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     flag("--blocks", metavar="RANGE", help="blocks that record: 100 (the first 100), or first:stop:step")
     flag("--warps", metavar="LIST", help="warps of a block that record: 0,4-7")
     flag("--sms", metavar="LIST", help="SMs that record: 0,4-7")
-    flag("--pool", metavar="SIZE", help="GPU memory for records per device: 512MiB")
-    flag("--kernels", metavar="GLOB", help="kernels that record, by name: 'attn_*'")
+    flag(
+        "--pool",
+        metavar="SIZE",
+        help="GPU memory for records per device: 512MiB (default: 1/32 of what is free, at most 1GiB)",
+    )
+    flag("--kernels", metavar="GLOB", help="kernels to keep, by name: 'attn_*'; the others are left out at the end")
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import orjson
 
 from ..capture import load
 from ..errors import UsageError
-from ..export import HUGE, LIMIT
+from ..export import FORMATS, HUGE, LIMIT
 from ..trace import decode
 
 STRICT = 3
@@ -34,7 +34,14 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     show.set_defaults(command=summary)
     write = commands.add_parser("export", parents=[common], help="turn a capture into a timeline", allow_abbrev=False)
     write.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
-    write.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help="the suffix says the format")
+    write.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help=f"the suffix says the format: {', '.join(FORMATS)}",
+    )
     write.add_argument(
         "--limit", metavar="N", default=LIMIT, type=_limit, help=f"the first N by time, or all ({LIMIT})"
     )

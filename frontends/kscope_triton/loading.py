@@ -56,7 +56,7 @@ class Loading:
             if not hasattr(getattr(knobs.runtime, point, None), "add"):
                 raise UnsupportedError(
                     f"triton {triton.__version__} has no knobs.runtime.{point} to add to, which kscope needs to find "
-                    "loaded kernels; kscope doctor lists the versions that work"
+                    "loaded kernels: pip install 'kscope[triton]' brings a version that works"
                 )
 
     def install(self) -> None:

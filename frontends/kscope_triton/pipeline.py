@@ -57,8 +57,8 @@ class Pipeline:
         for owner, point in points:
             if not hasattr(owner, point.rpartition(".")[2]):
                 raise UnsupportedError(
-                    f"triton {triton.__version__} has no {point}, which kscope needs to prepare kernels; "
-                    "kscope doctor lists the versions that work"
+                    f"triton {triton.__version__} has no {point}, which kscope needs to prepare kernels: "
+                    "pip install 'kscope[triton]' brings a version that works"
                 )
 
     def install(self, recording: Recording) -> None:

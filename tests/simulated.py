@@ -1,0 +1,40 @@
+"""One launch in the simulator, recorded: what the simulator's own tests look at.
+
+What lives here: that launch, and a small kernel. What does not: sessions (the launch is armed by hand).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contract.reader import Lane, read
+
+import kscope
+import kscope_sim
+from kscope import frontends
+from kscope.capture import Capture
+from kscope.recording import Recording
+from kscope.sampling import Sampling
+from kscope_sim import Warp
+
+
+def capture(kernel: Any, *, recording: Recording | None = None, pool: int | None = None, **launch: Any) -> Capture:
+    """One recorded launch."""
+    frontend, backend = frontends.frontend("sim"), frontends.backend("sim")
+    frontend.enable(recording or Recording(records=16))
+    backend.arm(1, Sampling(), pool)
+    try:
+        kscope_sim.launch(kernel, **launch)
+    finally:
+        backend.disarm()
+        frontend.disable()
+    return Capture(1, tuple(backend.collect(wait=True)), backend.modules())
+
+
+def record(kernel: Any, **options: Any) -> list[Lane]:
+    return read(capture(kernel, **options))
+
+
+def marked(warp: Warp) -> None:
+    with kscope.region("work"):
+        warp.work(100)

@@ -26,9 +26,9 @@ from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 import triton.profiler as proton
 import triton.profiler.language as pl
+from overhead_kernels import attention, attention_proton, matmul, matmul_proton, persistent, persistent_proton
 
 import kscope
 from kscope import fit, plan
@@ -40,155 +40,6 @@ PROTON = {
     "Proton shared clock32": {"optimizations": "clock32"},
     "Proton global clock32": {"buffer_type": "global", "buffer_size": 65536, "optimizations": "clock32"},
 }
-
-
-@triton.jit
-def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    inner = tl.arange(0, BK)
-    total = tl.zeros((BM, BN), tl.float32)
-    with kscope.region("mainloop"):
-        for k in range(0, K, BK):
-            with kscope.region("load"):
-                x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
-                y = tl.load(b + (k + inner)[:, None] * N + columns[None, :])
-            with kscope.region("dot"):
-                total = tl.dot(x, y, total)
-    with kscope.region("epilogue"):
-        tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
-
-
-@triton.jit
-def matmul_proton(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    inner = tl.arange(0, BK)
-    total = tl.zeros((BM, BN), tl.float32)
-    pl.enter_scope("mainloop")
-    for k in range(0, K, BK):
-        pl.enter_scope("load")
-        x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
-        y = tl.load(b + (k + inner)[:, None] * N + columns[None, :])
-        pl.exit_scope("load")
-        pl.enter_scope("dot")
-        total = tl.dot(x, y, total)
-        pl.exit_scope("dot")
-    pl.exit_scope("mainloop")
-    pl.enter_scope("epilogue")
-    tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
-    pl.exit_scope("epilogue")
-
-
-@triton.jit
-def persistent(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
-    across = N // BN
-    for tile in range(tl.program_id(0), (M // BM) * across, tl.num_programs(0)):
-        with kscope.region("tile", value=tile):
-            rows = (tile // across) * BM + tl.arange(0, BM)
-            columns = (tile % across) * BN + tl.arange(0, BN)
-            inner = tl.arange(0, BK)
-            total = tl.zeros((BM, BN), tl.float32)
-            for k in range(0, K, BK):
-                with kscope.region("load"):
-                    x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
-                    y = tl.load(b + (k + inner)[:, None] * N + columns[None, :])
-                with kscope.region("dot"):
-                    total = tl.dot(x, y, total)
-            with kscope.region("epilogue"):
-                tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
-
-
-@triton.jit
-def persistent_proton(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
-    across = N // BN
-    for tile in range(tl.program_id(0), (M // BM) * across, tl.num_programs(0)):
-        pl.enter_scope("tile")
-        rows = (tile // across) * BM + tl.arange(0, BM)
-        columns = (tile % across) * BN + tl.arange(0, BN)
-        inner = tl.arange(0, BK)
-        total = tl.zeros((BM, BN), tl.float32)
-        for k in range(0, K, BK):
-            pl.enter_scope("load")
-            x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
-            y = tl.load(b + (k + inner)[:, None] * N + columns[None, :])
-            pl.exit_scope("load")
-            pl.enter_scope("dot")
-            total = tl.dot(x, y, total)
-            pl.exit_scope("dot")
-        pl.enter_scope("epilogue")
-        tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
-        pl.exit_scope("epilogue")
-        pl.exit_scope("tile")
-
-
-@triton.jit
-def attention(q, k, v, o, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TAG: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    depth = tl.arange(0, D)
-    inner = tl.arange(0, BN)
-    base = tl.program_id(1) * S * D
-    with kscope.region("load_q"):
-        query = tl.load(q + base + rows[:, None] * D + depth[None, :])
-    largest = tl.full((BM,), -1e30, tl.float32)
-    weight = tl.zeros((BM,), tl.float32)
-    total = tl.zeros((BM, D), tl.float32)
-    for n in range(0, S, BN):
-        with kscope.region("load_k"):
-            keys = tl.load(k + base + (n + inner)[None, :] * D + depth[:, None])
-        with kscope.region("qk"):
-            score = tl.dot(query, keys) * scale
-        with kscope.region("softmax"):
-            now = tl.maximum(largest, tl.max(score, 1))
-            p = tl.exp2(score - now[:, None])
-            decay = tl.exp2(largest - now)
-            weight = weight * decay + tl.sum(p, 1)
-            total = total * decay[:, None]
-            largest = now
-        with kscope.region("load_v"):
-            values = tl.load(v + base + (n + inner)[:, None] * D + depth[None, :])
-        with kscope.region("pv"):
-            total = tl.dot(p.to(tl.float16), values, total)
-    with kscope.region("store"):
-        tl.store(o + base + rows[:, None] * D + depth[None, :], (total / weight[:, None]).to(tl.float16))
-
-
-@triton.jit
-def attention_proton(q, k, v, o, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TAG: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    depth = tl.arange(0, D)
-    inner = tl.arange(0, BN)
-    base = tl.program_id(1) * S * D
-    pl.enter_scope("load_q")
-    query = tl.load(q + base + rows[:, None] * D + depth[None, :])
-    pl.exit_scope("load_q")
-    largest = tl.full((BM,), -1e30, tl.float32)
-    weight = tl.zeros((BM,), tl.float32)
-    total = tl.zeros((BM, D), tl.float32)
-    for n in range(0, S, BN):
-        pl.enter_scope("load_k")
-        keys = tl.load(k + base + (n + inner)[None, :] * D + depth[:, None])
-        pl.exit_scope("load_k")
-        pl.enter_scope("qk")
-        score = tl.dot(query, keys) * scale
-        pl.exit_scope("qk")
-        pl.enter_scope("softmax")
-        now = tl.maximum(largest, tl.max(score, 1))
-        p = tl.exp2(score - now[:, None])
-        decay = tl.exp2(largest - now)
-        weight = weight * decay + tl.sum(p, 1)
-        total = total * decay[:, None]
-        largest = now
-        pl.exit_scope("softmax")
-        pl.enter_scope("load_v")
-        values = tl.load(v + base + (n + inner)[:, None] * D + depth[None, :])
-        pl.exit_scope("load_v")
-        pl.enter_scope("pv")
-        total = tl.dot(p.to(tl.float16), values, total)
-        pl.exit_scope("pv")
-    pl.enter_scope("store")
-    tl.store(o + base + rows[:, None] * D + depth[None, :], (total / weight[:, None]).to(tl.float16))
-    pl.exit_scope("store")
 
 
 Launch = Callable[[Any, int], object]

@@ -65,7 +65,7 @@ def _frontend(name: str, entry: frontends.Entry) -> Finding:
         found = frontends.frontend(name)
         found.enable(Recording())
         found.disable()
-    except KscopeError as error:
+    except (KscopeError, ImportError) as error:  # a DSL that is installed and cannot be loaded is a finding too
         return Finding(name, "broken", str(error))
     return Finding(name, "ok", f"{_version(entry)}all hook points found")
 

@@ -139,7 +139,7 @@ def frontend(name: str) -> Frontend:
             raise
         except ImportError as error:
             cure = f"pip install 'kscope[{entry.extra}]'" if entry.extra else f"check {entry.target}"
-            raise MissingError(f"the {name} frontend needs {error.name or entry.dsl}: {cure}") from error
+            raise MissingError(f"the {name} frontend cannot be loaded ({error}): {cure}") from error
     return _frontends[name]
 
 

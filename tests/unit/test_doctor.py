@@ -1,0 +1,36 @@
+"""What the doctor finds where a kernel language is installed and does not work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kscope import doctor, frontends
+from kscope.frontends import Entry
+
+
+def found(name: str) -> doctor.Finding:
+    return next(finding for finding in doctor.examine() if finding.what == name)
+
+
+def test_a_language_that_cannot_be_imported_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "halflang.py").write_text("raise ImportError('libhalf.so.1: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(frontends, "TABLE", {"half": Entry("halflang", "halflang:Frontend", "half")})
+    finding = found("half")
+    assert finding.state == "broken"
+    assert "libhalf.so.1" in finding.text
+
+
+def test_a_language_that_lacks_what_its_frontend_imports_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "oldlang.py").write_text("")
+    (tmp_path / "oldlang_frontend.py").write_text("from oldlang import hooks")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(frontends, "TABLE", {"old": Entry("oldlang", "oldlang_frontend:Frontend", "old")})
+    finding = found("old")
+    assert finding.state == "broken"
+    assert "cannot import name 'hooks' from 'oldlang'" in finding.text
+    assert "pip install 'kscope[old]'" in finding.text

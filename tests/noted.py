@@ -1,0 +1,84 @@
+"""Kernels and a frontend for tests of sessions: the frontend and its backend write down what they are told.
+
+What lives here: these. What does not: putting them into kscope's table (unit/session/conftest.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import kscope
+import kscope_sim
+from kscope.capture import DeviceCapture, ModuleMeta, Problem
+from kscope.frontends import Backend, Frontend
+from kscope.recording import Recording
+from kscope.sampling import Sampling
+from kscope_sim import Warp
+
+
+def work(warp: Warp) -> None:
+    with kscope.region("work"):
+        warp.work(100)
+
+
+def attention(warp: Warp) -> None:
+    with kscope.region("attend"):
+        warp.work(50)
+
+
+def launch(kernel: Any = work) -> None:
+    """Two blocks of one warp: two records."""
+    kscope_sim.launch(kernel, grid=2, block=32)
+
+
+class Noted(Frontend):
+    """A frontend that writes down what it is told."""
+
+    name: ClassVar[str] = "noted"
+    backend: ClassVar[str] = "noted"
+    log: ClassVar[list[str]] = []
+    fails: ClassVar[Exception | None] = None
+
+    def enable(self, recording: Recording) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.log.append(f"enable {recording.records}")
+
+    def disable(self) -> None:
+        self.log.append("disable")
+
+    def problems(self) -> tuple[Problem, ...]:
+        return (Problem("plain", "kernel `old` was compiled before the session and launched in it"),)
+
+
+class NotedBackend(Backend):
+    """A backend that writes down what it is told."""
+
+    fails: ClassVar[Exception | None] = None
+    interrupted: ClassVar[bool] = False
+    broken: ClassVar[tuple[Problem, ...]] = ()
+
+    def module_loaded(self, module: int) -> None: ...
+
+    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
+        if self.fails is not None:
+            raise self.fails
+        Noted.log.append(f"arm pool={pool_bytes}")
+
+    def disarm(self) -> None:
+        Noted.log.append("disarm")
+
+    def resume(self) -> None:
+        Noted.log.append("resume")
+
+    def collect(self, *, wait: bool) -> list[DeviceCapture]:
+        Noted.log.append(f"collect {wait}")
+        if wait and self.interrupted:
+            raise KeyboardInterrupt
+        return []
+
+    def modules(self) -> tuple[ModuleMeta, ...]:
+        return ()
+
+    def problems(self) -> tuple[Problem, ...]:
+        return self.broken

@@ -1,0 +1,108 @@
+"""What a session refuses, before anything runs where that can be."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kscope
+from kscope.errors import UsageError
+
+# what is refused
+
+
+def test_a_session_in_a_session_is_refused() -> None:
+    with (
+        kscope.profile() as prof,
+        pytest.raises(UsageError, match="one session records at a time"),
+        kscope.profile(),
+    ):
+        pass
+    assert prof.capture
+
+
+def test_a_session_in_another_thread_is_refused() -> None:
+    errors: list[UsageError] = []
+
+    def other() -> None:
+        try:
+            with kscope.profile():
+                pass
+        except UsageError as error:
+            errors.append(error)
+
+    with kscope.profile():
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert len(errors) == 1
+
+
+@pytest.mark.parametrize("call", [kscope.enable, kscope.disable])
+def test_the_state_is_not_changed_under_a_session(call: Callable[[], None]) -> None:
+    with kscope.profile(), pytest.raises(UsageError, match=r"kscope\.(en|dis)able\(\) inside"):
+        call()
+
+
+def test_a_session_is_used_once() -> None:
+    with kscope.profile() as prof:
+        pass
+    with pytest.raises(UsageError, match="recorded already"), prof:
+        pass
+
+
+def test_nothing_is_there_before_the_body() -> None:
+    with pytest.raises(UsageError, match="before the body"):
+        _ = kscope.profile().capture
+
+
+@pytest.mark.parametrize("what", ["reset", "paused"])
+def test_what_belongs_in_the_body_is_refused_outside(what: str) -> None:
+    with kscope.profile() as prof:
+        pass
+    with pytest.raises(UsageError, match="outside of the body"):
+        (prof.paused().__enter__ if what == "paused" else prof.reset)()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"records": 0},
+        {"records": "many"},
+        {"strategy": "warp"},
+        {"fill": "grow"},
+        {"clock": "wall"},
+        {"pool": 0},
+        {"pool": "1G"},
+        {"blocks": range(0)},
+        {"warps": 32},
+        {"sms": -1},
+        {"kernels": ()},
+        {"kernels": 3},
+    ],
+    ids=str,
+)
+def test_options_that_mean_nothing_are_refused_before_anything_runs(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        kscope.profile(**options)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
+def test_a_forked_child_may_not_use_its_parents_session() -> None:
+    read, write = os.pipe()
+    with kscope.profile():
+        child = os.fork()
+        if child == 0:
+            try:
+                with kscope.profile():
+                    os.write(write, b"no error")
+            except UsageError as error:
+                os.write(write, str(error).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+    assert b"forked" in os.read(read, 1000)

@@ -1,0 +1,103 @@
+"""Where a session's capture goes, after a body that failed too."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from noted import NotedBackend, launch
+
+import kscope
+from kscope import session, states
+from kscope.capture import DeviceCapture, Problem
+from kscope.errors import DriverError, UsageError
+
+# where it goes
+
+
+def fail_in(prof: session.Session) -> None:
+    with prof:
+        launch()
+        launch()
+        _ = 1 / 0
+
+
+def leave_in(prof: session.Session) -> None:
+    with prof:
+        launch()
+        sys.exit(0)
+
+
+def test_a_path_gets_the_capture(tmp_path: Path) -> None:
+    with kscope.profile(tmp_path / "run.kscope"):
+        launch()
+    assert len(kscope.decode(kscope.load(tmp_path / "run.kscope"))) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["run.kscope"]
+
+
+def test_a_body_that_fails_leaves_the_last_good_capture(tmp_path: Path) -> None:
+    with kscope.profile(tmp_path / "run.kscope"):
+        launch()
+    good = (tmp_path / "run.kscope").read_bytes()
+    with pytest.raises(ZeroDivisionError) as error:
+        fail_in(prof := kscope.profile(tmp_path / "run.kscope"))
+    assert (tmp_path / "run.kscope").read_bytes() == good
+    assert len(kscope.decode(kscope.load(tmp_path / "run.failed.kscope"))) == 4 == len(prof.trace)
+    if sys.version_info >= (3, 11):
+        assert "run.failed.kscope" in error.value.__notes__[0]
+
+
+def test_a_device_that_broke_leaves_the_last_good_capture(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.kscope").write_text("the last good one")
+    monkeypatch.setattr(NotedBackend, "broken", (Problem("driver", "device 0: it trapped"),))
+    with pytest.warns(RuntimeWarning, match="it trapped; saved as .*failed"), kscope.profile(tmp_path / "run.kscope"):
+        pass
+    assert (tmp_path / "run.kscope").read_text() == "the last good one"
+    assert (tmp_path / "run.failed.kscope").exists()
+
+
+def test_a_program_that_ends_with_exit_0_did_not_fail(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        leave_in(kscope.profile(tmp_path / "run.kscope"))
+    assert (tmp_path / "run.kscope").exists()
+
+
+def test_ctrl_c_does_not_wait_for_kernels(log: list[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), kscope.profile():
+        raise KeyboardInterrupt
+    assert "collect False" in log and "collect True" not in log
+
+
+def test_ctrl_c_in_the_wait_at_the_end_saves_what_is_there(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NotedBackend, "interrupted", True)
+    with kscope.profile() as prof:
+        pass
+    assert log[-4:] == ["collect True", "collect False", "disarm", "disable"] and prof.capture
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("run.pftrace", "ends in .kscope"),
+        ("none/run.kscope", "does not exist: mkdir -p"),
+        ("folder.kscope", "is a folder"),
+        ("/proc/run.kscope", "nothing can be written"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, path: str, said: str) -> None:
+    (tmp_path / "folder.kscope").mkdir()
+    with pytest.raises(UsageError, match=said):
+        kscope.profile(tmp_path / path)
+
+
+def test_an_error_at_the_end_leaves_the_process_plain(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: NotedBackend, *, wait: bool) -> list[DeviceCapture]:
+        raise DriverError("cuCtxSynchronize", "CUDA_ERROR_UNKNOWN", 999)
+
+    monkeypatch.setattr(NotedBackend, "collect", fail)
+    with pytest.raises(DriverError), kscope.profile():
+        pass
+    assert log[-1] == "disable" and states.STATE.active is None

@@ -1,0 +1,175 @@
+"""Sessions: the three states, and what comes out, with the simulator's frontend."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from noted import Noted, NotedBackend, attention, launch, work
+
+import kscope
+from kscope import frontends
+from kscope.errors import MissingError, UnsupportedError
+from kscope.frontends import Entry
+
+# what comes out
+
+
+def test_a_session_records_what_is_launched_in_it() -> None:
+    launch()
+    with kscope.profile() as prof:
+        launch()
+    launch()
+    assert len(prof.trace) == 2 and prof.capture.problems == ()
+    assert prof.trace is prof.trace
+
+
+def test_a_session_can_be_read_while_it_runs() -> None:
+    with kscope.profile() as prof:
+        launch()
+        assert len(prof.trace) == 2
+        launch()
+        assert len(prof.trace) == 4
+
+
+def test_a_pause_is_not_recorded() -> None:
+    with kscope.profile() as prof:
+        launch()
+        with prof.paused():
+            launch()
+        launch()
+    assert len(prof.trace) == 4
+
+
+def test_a_reset_starts_again() -> None:
+    with kscope.profile() as prof:
+        launch()
+        prof.reset()
+        launch()
+    assert len(prof.trace) == 2
+
+
+def test_kernels_are_chosen_by_name() -> None:
+    with kscope.profile(kernels="att*") as prof:
+        launch(work)
+        launch(attention)
+    assert len(prof.trace) == 2 and set(prof.trace.kernels) == {"attention"}
+    assert prof.capture.options["kernels"] == ["att*"]
+
+
+def test_the_capture_says_what_it_is() -> None:
+    options = {"strategy": kscope.Lane0Warp0(), "records": 64, "blocks": 1, "warps": 0, "pool": 1 << 20}
+    with kscope.profile(**options) as prof:
+        launch()
+    assert prof.capture.options == {
+        "strategy": "block", "records": 64, "fill": "ring", "clock": "cycles", "live": False,
+        "blocks": [0, 1, 1], "warps": [0], "pool": 1 << 20,
+    }  # fmt: skip
+    assert len(prof.trace) == 1
+    host = prof.capture.host
+    assert host["versions"]["kscope"] == kscope.__version__ and host["started"] < host["ended"]
+
+
+def test_every_session_has_an_epoch_of_its_own() -> None:
+    with kscope.profile() as first:
+        launch()
+    with kscope.profile() as second:
+        launch()
+    assert first.capture.epoch != second.capture.epoch
+
+
+def test_a_session_without_any_language_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontends, "TABLE", {"triton": Entry("no_such_module", "x:y", "triton")})
+    with kscope.profile() as prof:
+        pass
+    assert [problem.kind for problem in prof.capture.problems] == ["nothing"]
+
+
+def test_kernels_that_were_compiled_plain_are_named(log: list[str]) -> None:
+    with kscope.profile() as prof:
+        pass
+    assert [problem.kind for problem in prof.capture.problems] == ["plain"]
+
+
+# the three states
+
+
+def test_plain_armed_plain(log: list[str]) -> None:
+    with kscope.profile(records=64, pool=1000):
+        log.append("body")
+    assert log == ["enable 64", "arm pool=1000", "body", "disarm", "collect True", "disarm", "disable"]
+
+
+def test_a_prepared_process_is_armed_without_compiling_again(log: list[str]) -> None:
+    kscope.enable(records=64)
+    log.clear()
+    with kscope.profile():
+        log.append("body")
+    assert log == ["arm pool=None", "body", "disarm", "collect True", "disarm"]
+
+
+def test_a_session_with_other_options_goes_back_to_what_was_prepared(log: list[str]) -> None:
+    kscope.enable(records=64)
+    with kscope.profile(records=128):
+        log.append("body")
+    assert [word for word in log if word.startswith(("enable", "body", "disable"))] == [
+        "enable 64", "enable 128", "body", "enable 64",
+    ]  # fmt: skip
+
+
+def test_disable_goes_back_to_plain(log: list[str]) -> None:
+    kscope.enable()
+    kscope.disable()
+    assert log == ["enable auto", "disable"]
+    assert not [finder for finder in sys.meta_path if type(finder).__module__ == "kscope.watching"]
+
+
+def test_a_frontend_that_cannot_work_leaves_the_process_plain(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Noted, "fails", UnsupportedError("noted 0.1 has no hook"))
+    with pytest.raises(UnsupportedError), kscope.profile():
+        pass
+    with pytest.raises(UnsupportedError):
+        kscope.enable()
+    monkeypatch.setattr(Noted, "fails", None)
+    with kscope.profile():
+        pass
+
+
+def test_a_device_that_is_not_there_is_said_before_the_body(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NotedBackend, "fails", MissingError("the NVIDIA driver sees no GPU"))
+    with pytest.raises(MissingError, match="no GPU"), kscope.profile():
+        log.append("body")
+    assert "body" not in log and log[-1] == "disable"
+
+
+def test_a_language_that_is_imported_later_joins(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late_dsl.py").write_text("loaded = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(frontends, "TABLE", {"noted": Entry("late_dsl", "noted:Noted", "")})
+    monkeypatch.delitem(sys.modules, "late_dsl", raising=False)
+    with kscope.profile():
+        log.append("body")
+        import late_dsl  # type: ignore[import-not-found]  # written above
+
+        assert late_dsl.loaded
+        log.append("imported")
+    assert log[:4] == ["body", "enable auto", "arm pool=None", "imported"]
+    assert "exec_module" not in vars(late_dsl.__spec__.loader)
+    monkeypatch.delitem(sys.modules, "late_dsl")
+
+
+def test_an_import_after_the_session_is_left_alone(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "later_dsl.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(frontends, "TABLE", {"noted": Entry("later_dsl", "noted:Noted", "")})
+    with kscope.profile():
+        pass
+    import later_dsl  # type: ignore[import-not-found]  # written above
+
+    assert later_dsl and log == []
+    monkeypatch.delitem(sys.modules, "later_dsl")

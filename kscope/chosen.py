@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from . import layout, slabs
-from .capture import Capture, DeviceCapture
+from .capture import Capture, DeviceCapture, Problem
 from .errors import UsageError
 
 
@@ -39,7 +39,8 @@ class Patterns:
 
 
 def only(capture: Capture, patterns: Patterns) -> Capture:
-    """The capture with the kernels that match. Lanes that were lost stay counted: nobody knows whose they were."""
+    """The capture with the kernels that match, and a problem where none does. Lanes that were lost stay counted:
+    nobody knows whose they were."""
     if not patterns.globs:
         return capture
     modules, kept = [], set[int]()
@@ -49,7 +50,14 @@ def only(capture: Capture, patterns: Patterns) -> Capture:
         if kernels:
             modules.append(replace(module, kernels=kernels))
     devices = tuple(_lines(device, capture.epoch, kept) for device in capture.devices)
-    return replace(capture, modules=tuple(modules), devices=devices)
+    names = sorted({kernel.name for module in capture.modules for kernel in module.kernels})
+    problems = capture.problems
+    if names and not kept:
+        globs = ", ".join(patterns.globs)
+        problems += (
+            Problem("nothing", f"no kernel is called {globs} (kernels=); those with marks: {', '.join(names)}"),
+        )
+    return replace(capture, modules=tuple(modules), devices=devices, problems=problems)
 
 
 def _lines(device: DeviceCapture, epoch: int, kept: set[int]) -> DeviceCapture:

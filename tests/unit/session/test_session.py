@@ -58,6 +58,16 @@ def test_kernels_are_chosen_by_name() -> None:
     assert prof.capture.options["kernels"] == ["att*"]
 
 
+def test_a_pattern_that_no_kernel_matches_is_told() -> None:
+    with kscope.profile(kernels="conv_*") as prof:
+        launch(work)
+    (problem,) = prof.trace.problems
+    assert len(prof.trace) == 0
+    assert problem.kind == "nothing"
+    assert "conv_*" in problem.text
+    assert "work" in problem.text
+
+
 def test_the_capture_says_what_it_is() -> None:
     options = {"strategy": kscope.Lane0Warp0(), "records": 64, "blocks": 1, "warps": 0, "pool": 1 << 20}
     with kscope.profile(**options) as prof:

@@ -60,10 +60,8 @@ class Backend(ABC):
 
     @abstractmethod
     def module_loaded(self, module: int) -> None:
-        """A module was loaded on the current device: arm it if it was prepared. Safe inside graph capture."""
-
-    def module_unloaded(self, module: int) -> None:  # noqa: B027  # optional: a backend may not care
-        """A module is about to be unloaded: its addresses may mean something else afterwards."""
+        """A module was loaded on the current device: arm it if it was prepared. Safe inside graph capture. Nothing
+        is kept by its handle: it may be unloaded without a word."""
 
     @abstractmethod
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:

@@ -84,7 +84,6 @@ class Loading:
         self._seen.discard(function)
         self._plain.pop(function, None)
         self._lost.pop(function, None)
-        frontends.backend("cuda").module_unloaded(module)
 
     def _launched(self, metadata: Any) -> None:
         # not .get(): that would compute what the kernel's author says of its launch; other launchers have none

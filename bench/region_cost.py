@@ -7,7 +7,7 @@ difference of the median block's cycles per iteration. A: 132 blocks of 128 thre
 marks. B: the same, 64 dependent FMAs between them. C: 264 blocks of 256 threads, 64 FMAs, so 16 warps
 per SM that all record. A loop this short costs up to 12 cycles more or less depending on where it falls
 in the instruction cache, so every loop is measured at eight places, 16 bytes apart: the table shows the
-best place and the median one. The SASS of the loop is counted.
+best place and the median one. The SASS of the loop is counted, its own three instructions included.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class CudaBackend(Backend):
         """While more than a quarter of a pool is claimed, launches wait for the host, which then loses nothing. Not
         for long: what fills the pool may itself wait for this launch."""
         if self._open:
-            for drain in self._drains.values():
+            for drain in tuple(self._drains.values()):  # another thread may be adding a device
                 drain.wait_for_room()
 
     def disarm(self) -> None:

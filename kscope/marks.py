@@ -4,16 +4,24 @@
              act   name type strategy how operand
 
 One comment line, so that every compiler carries it as text and nothing happens where no pass lowers
-it. What lives here: the Mark and its grammar. What does not: what becomes of it (plan.py, ptx/).
+it. A compiler that can put only numbers into a text (CUDA C++) writes the same mark as
+
+    //kscope packed 0 1 0 17 1684107116 %r12
+                    act, type, how, strategy, name, operand
+
+with the words by their place in this file's lists, the strategy as PACKED_STRATEGIES says, the name
+eight bytes at a time. What lives here: the Mark and its grammar. What does not: what becomes of it
+(plan.py, ptx/).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from .errors import UsageError
+from .strategies import TargetWarp
 
 Act = Literal["enter", "exit", "instant", "counter", "pin"]
 ValueType = Literal["i32", "u32", "f32"]
@@ -22,7 +30,14 @@ How = Literal["with", "call"]
 PREFIX = "//kscope "
 _LINE = re.compile(r"//kscope (enter|exit|instant|counter|pin) (\S+) (i32|u32|f32|-) (\S+) (with|call)(?: (\S+))?\s*$")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
+_PACKED = re.compile(r"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*)(?: (\S+))?\s*$")
 MAX_NAME_BYTES = 512
+
+ACTS: tuple[Act, ...] = get_args(Act)
+TYPES: tuple[ValueType | None, ...] = (None, *get_args(ValueType))
+HOWS: tuple[How, ...] = get_args(How)
+PACKED_STRATEGIES: tuple[str | None, ...] = (None, "block", "warp", "lanes")
+"""A strategy as a number: its place here, or for named warps their mask << 2."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,8 @@ def parse(line: str) -> Mark | None:
     at = line.find(PREFIX)
     if at < 0:
         return None
+    if (packed := _PACKED.match(line, at)) is not None:
+        return _unpacked(*packed.groups())
     found = _LINE.match(line, at)
     if found is None:
         raise UsageError(f"not a kscope mark: {line.strip()!r}; was it written by another version of kscope?")
@@ -63,6 +80,27 @@ def parse(line: str) -> Mark | None:
         how,  # type: ignore[arg-type]
         operand,
     )
+
+
+def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: str | None) -> Mark:
+    """The mark that a compiler wrote in numbers. Raises UsageError for a number that means nothing."""
+    mask, plain = divmod(int(strategy), 4)
+    raw = b"".join((int(word) & (1 << 64) - 1).to_bytes(8, "little") for word in name.split("."))
+    try:
+        warps = tuple(warp for warp in range(mask.bit_length()) if mask >> warp & 1)
+        return Mark(
+            ACTS[int(act)],
+            raw.rstrip(b"\0").decode(),
+            TYPES[int(kind)],
+            TargetWarp(*warps).spec if warps else PACKED_STRATEGIES[plain],
+            HOWS[int(how)],
+            operand,
+        )
+    except (IndexError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"not a kscope mark: act {act}, type {kind}, how {how}, name {raw!r} ({error}); "
+            "was it written by another version of kscope, or is the source not in UTF-8?"
+        ) from error
 
 
 def check_name(name: object) -> str:

@@ -9,7 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.errors import UsageError
-from kscope.marks import MAX_NAME_BYTES, PREFIX, Mark, check_name, parse, quote, unquote
+from kscope.marks import (
+    ACTS,
+    HOWS,
+    MAX_NAME_BYTES,
+    PACKED_STRATEGIES,
+    PREFIX,
+    TYPES,
+    Mark,
+    check_name,
+    parse,
+    quote,
+    unquote,
+)
+from kscope.strategies import TargetWarp, parse_strategy
 
 NASTY = st.sampled_from(
     ["\n", "\r\n", '"', "'", "{", "}", "$", "$0", "%r1", "//", "/*", "\\", "\t", " ", "~", "\0", ";"]
@@ -57,6 +70,30 @@ def test_a_mark_comes_back_from_its_comment(mark: Mark) -> None:
 def test_a_comment_is_one_line(mark: Mark) -> None:
     assert len(mark.comment().splitlines()) == 1
     assert mark.comment().startswith(PREFIX)
+
+
+def packed(mark: Mark) -> str:
+    """The mark in numbers, as a C++ compiler prints them: signed, the name's last word padded with zeros."""
+    raw = mark.name.encode()
+    words = [int.from_bytes(raw[at : at + 8], "little", signed=len(raw) - at >= 8) for at in range(0, len(raw), 8)]
+    strategy = parse_strategy(mark.strategy) if mark.strategy else None
+    number = strategy.mask << 2 if isinstance(strategy, TargetWarp) else PACKED_STRATEGIES.index(mark.strategy)
+    numbers = ACTS.index(mark.act), TYPES.index(mark.type), HOWS.index(mark.how), number
+    tail = f" {mark.operand}" if mark.operand is not None else ""
+    return f"{PREFIX}packed {' '.join(map(str, numbers))} {'.'.join(map(str, words))}{tail}"
+
+
+@given(MARKS.filter(lambda mark: not mark.name.endswith("\0")))
+def test_a_mark_comes_back_from_its_numbers(mark: Mark) -> None:
+    assert parse(packed(mark)) == mark
+
+
+@pytest.mark.parametrize(
+    "line", ["//kscope packed 9 0 0 0 97", "//kscope packed 0 9 0 0 97", "//kscope packed 0 0 0 0 255"]
+)
+def test_numbers_that_mean_nothing_are_refused(line: str) -> None:
+    with pytest.raises(UsageError, match="not a kscope mark"):
+        parse(line)
 
 
 @pytest.mark.parametrize("line", ["", "ret;", "// a comment", "//kscopes enter a - - with"])

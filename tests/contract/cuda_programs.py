@@ -1,0 +1,200 @@
+"""The contract's kernels in CUDA C++: one source for every way to compile it.
+
+Each kernel is ``extern "C" __global__ void NAME(int* out, int n)`` and writes to at most eight ints of `out`.
+What lives here: text. What does not: compilers (frontend_cupy.py, frontend_cuda.py).
+"""
+
+from __future__ import annotations
+
+import re
+
+SOURCE = r"""
+#include <kscope.cuh>
+
+__device__ void item(int* out) {
+    KSCOPE_REGION("item");
+    out[0] = 1;
+}
+
+extern "C" __global__ void straight(int* out, int n) {
+    KSCOPE_KERNEL();
+    {
+        KSCOPE_REGION("first");
+        out[0] = 1;
+    }
+    {
+        KSCOPE_REGION("second");
+        out[1] = 2;
+    }
+}
+
+extern "C" __global__ void nested(int* out, int n) {
+    KSCOPE_KERNEL();
+    KSCOPE_REGION("outer");
+    {
+        KSCOPE_REGION("middle");
+        out[0] = 1;
+        KSCOPE_REGION("inner");
+        out[1] = 2;
+    }
+    KSCOPE_REGION("inner");
+    out[2] = 3;
+}
+
+extern "C" __global__ void loop(int* out, int n) {
+    KSCOPE_KERNEL();
+    KSCOPE_REGION("loop");
+    for (int k = 0; k < n; ++k) {
+        KSCOPE_REGION_V("step", k);
+        out[0] = k;
+    }
+}
+
+extern "C" __global__ void early_exit(int* out, int n) {
+    KSCOPE_KERNEL();
+    {
+        KSCOPE_REGION("before");
+        out[0] = 1;
+    }
+    if ((int)blockIdx.x >= n) return;
+    KSCOPE_REGION("after");
+    out[1] = 2;
+}
+
+extern "C" __global__ void helper(int* out, int n) {
+    KSCOPE_KERNEL();
+    {
+        KSCOPE_REGION("caller");
+        item(out);
+    }
+    item(out);
+}
+
+extern "C" __global__ void explicit_(int* out, int n) {
+    KSCOPE_KERNEL();
+    KSCOPE_ENTER("turn");
+    for (int k = 0; k < n; ++k) {
+        KSCOPE_ENTER_V("pair", k);
+        out[0] = k;
+        KSCOPE_EXIT("pair");
+    }
+    KSCOPE_EXIT("turn");
+}
+
+extern "C" __global__ void produce(int* out, int n) {
+    KSCOPE_KERNEL();
+    for (int k = 0; k < n; ++k) {
+        KSCOPE_REGION("write");
+        out[0] = k;
+    }
+}
+
+extern "C" __global__ void consume(int* out, int n) {
+    KSCOPE_KERNEL();
+    KSCOPE_REGION_V("read", n);
+    out[0] = n;
+}
+
+extern "C" __global__ void coordinates(int* out, int n) {
+    KSCOPE_KERNEL();
+    int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    KSCOPE_REGION_V("block", block);
+    out[0] = block;
+}
+
+extern "C" __global__ void partial(int* out, int n) {
+    KSCOPE_KERNEL();
+    {
+        KSCOPE_REGION("all");
+        out[0] = 1;
+    }
+    if ((int)threadIdx.x >= n) return;
+    KSCOPE_REGION("rest");
+    out[1] = 2;
+}
+
+extern "C" __global__ void strategies(int* out, int n) {
+    KSCOPE_KERNEL(kscope::Elected, kscope::Lane0Warp0, kscope::TargetWarp<0, 2>, kscope::AllThreads);
+    KSCOPE_REGION("session");
+    {
+        KSCOPE_REGION("block", kscope::Lane0Warp0);
+        out[0] = 1;
+    }
+    {
+        KSCOPE_REGION("warp", kscope::Elected);
+        out[1] = 2;
+    }
+    {
+        KSCOPE_REGION("named", kscope::TargetWarp<0, 2>);
+        out[2] = 3;
+    }
+    {
+        KSCOPE_REGION("lanes", kscope::AllThreads);
+        out[3] = 4;
+    }
+}
+
+extern "C" __global__ void values(int* out, int n) {
+    KSCOPE_KERNEL();
+    {
+        KSCOPE_REGION_V("i32", -7);
+        out[0] = 1;
+    }
+    {
+        KSCOPE_REGION_V("u32", 4000000000u);
+        out[1] = 2;
+    }
+    {
+        KSCOPE_REGION_V("f32", 1.5f);
+        out[2] = 3;
+    }
+    {
+        KSCOPE_REGION_V("run time", (int)blockIdx.x - 1);
+        KSCOPE_INSTANT("here");
+        KSCOPE_INSTANT_V("here too", (int)blockIdx.x);
+    }
+    KSCOPE_COUNTER("depth", 3);
+    KSCOPE_COUNTER("depth", -1);
+    KSCOPE_COUNTER("rate", 0.25f);
+}
+
+// Warps 0 to 3 wait for what warps 4 to 7 load; every producer's lane 0 arrives once in each round.
+extern "C" __global__ void roles(int* out, int n) {
+    KSCOPE_KERNEL();
+    __shared__ int full[8];
+    if (threadIdx.x < 8) full[threadIdx.x] = 0;
+    __syncthreads();
+    bool producer = threadIdx.x >= 128;
+    for (int k = 0; k < n; ++k) {
+        if (producer) {
+            {
+                KSCOPE_REGION_V("load", k);
+                out[1] = k;
+            }
+            if (threadIdx.x % 32 == 0) atomicAdd(&full[k], 1);
+        } else {
+            {
+                KSCOPE_REGION("wait");
+                while (*(volatile int*)&full[k] < 4) {
+                }
+            }
+            KSCOPE_REGION_V("mma", k);
+            out[0] = k;
+        }
+    }
+}
+
+extern "C" __global__ void unmarked(int* out, int n) {
+    out[0] = n;
+}
+"""
+
+FUNCTIONS = {name.rstrip("_"): name for name in re.findall(r"__global__ void (\w+)\(", SOURCE)}
+"""Kernels by the contract's names; `explicit` is a word of C++."""
+
+
+def source_of(kernel: str) -> str:
+    """A translation unit with one kernel, by the contract's name, and what it calls."""
+    head, *bodies = re.split(r"(?=^extern \"C\")", SOURCE.replace("// Warps", "\n// Warps"), flags=re.M)
+    wanted = re.compile(rf"__global__ void {FUNCTIONS[kernel]}\(")
+    return head + next(body for body in bodies if wanted.search(body))

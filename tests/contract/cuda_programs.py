@@ -1,6 +1,7 @@
 """The contract's kernels in CUDA C++: one source for every way to compile it.
 
-Each kernel is ``extern "C" __global__ void NAME(int* out, int n)`` and writes to at most eight ints of `out`.
+Each kernel is ``extern "C" __global__ void NAME(int* out, int n)`` and writes to the first 64 ints of `out`, which
+are zero before the first launch.
 What lives here: text. What does not: compilers (frontend_cupy.py, frontend_cuda.py).
 """
 
@@ -158,12 +159,10 @@ extern "C" __global__ void values(int* out, int n) {
     KSCOPE_COUNTER("rate", 0.25f);
 }
 
-// Warps 0 to 3 wait for what warps 4 to 7 load; every producer's lane 0 arrives once in each round.
 extern "C" __global__ void roles(int* out, int n) {
     KSCOPE_KERNEL();
-    __shared__ int full[8];
-    if (threadIdx.x < 8) full[threadIdx.x] = 0;
-    __syncthreads();
+    // Warps 0 to 3 wait for what warps 4 to 7 load: every producer's lane 0 arrives once in each round.
+    int* full = out + 8 + 8 * blockIdx.x;
     bool producer = threadIdx.x >= 128;
     for (int k = 0; k < n; ++k) {
         if (producer) {
@@ -195,6 +194,6 @@ FUNCTIONS = {name.rstrip("_"): name for name in re.findall(r"__global__ void (\w
 
 def source_of(kernel: str) -> str:
     """A translation unit with one kernel, by the contract's name, and what it calls."""
-    head, *bodies = re.split(r"(?=^extern \"C\")", SOURCE.replace("// Warps", "\n// Warps"), flags=re.M)
+    head, *bodies = re.split(r"(?=^extern \"C\")", SOURCE, flags=re.M)
     wanted = re.compile(rf"__global__ void {FUNCTIONS[kernel]}\(")
     return head + next(body for body in bodies if wanted.search(body))

@@ -204,4 +204,6 @@ def _warps(
         timer=slabs.globaltimer,
         records=_column([device.records.counts for device in devices], np.int64),
         written=_column([device.records.written for device in devices], np.int64),
+        start_width=header["start_width"].astype(np.int64),
+        end_width=np.where(slabs.finished, header["end_width"], 0).astype(np.int64),
     )

@@ -23,7 +23,8 @@ class Warps:
     clusters. start_ns, end_ns: float64 on the trace's axis; end_ns is NaN where finished is False.
     first_tick: int64, the lane's first clock. tick_ns: float64, ns per tick. error_ns: float64, how far
     its times may be off. timer: its ticks are %globaltimer's ns, not cycles. records: in the trace;
-    written: by the lane, dropped ones included.
+    written: by the lane, dropped ones included. start_width, end_width: cycles that its anchors took;
+    end_width is 0 where it did not finish.
     """
 
     device: Int64
@@ -46,6 +47,8 @@ class Warps:
     timer: npt.NDArray[np.bool_]
     records: Int64
     written: Int64
+    start_width: Int64
+    end_width: Int64
 
     def __len__(self) -> int:
         return len(self.device)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .errors import PairingError as PairingError
     from .errors import UnsupportedError as UnsupportedError
     from .errors import UsageError as UsageError
+    from .including import cuda_include as cuda_include
     from .regions import counter as counter
     from .regions import instant as instant
     from .regions import region as region
@@ -55,6 +56,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "counter",
+    "cuda_include",
     "decode",
     "disable",
     "enable",
@@ -68,6 +70,7 @@ __all__ = [
 _HOME = {
     **dict.fromkeys(("Capture", "load"), "capture"),
     **dict.fromkeys(("counter", "instant", "region", "scope"), "regions"),
+    **dict.fromkeys(("cuda_include",), "including"),
     **dict.fromkeys(("disable", "enable", "profile"), "session"),
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "strategies"),
     **dict.fromkeys(("Trace",), "trace"),

@@ -15,6 +15,7 @@ OPTIONAL = {"pandas", "pyarrow"}
 """Only inside of a function that the user calls for it."""
 OWN_WORDS = {
     "kscope_triton": {"triton", "torch"},
+    "kscope_cuda": {"cuda", "cupy", "cupyx", "torch"},
     "triton_kscope": set[str](),
     "kscope_sim": set[str](),
     "kscope_runtime": {"cuda"},
@@ -150,6 +151,7 @@ def test_every_room_is_one_that_these_tests_know() -> None:
         "capture",
         "errors",
         "frontends",
+        "including",
         "layout",
         "marks",
         "meta",

@@ -1,0 +1,6 @@
+"""`python -m kscope_cuda.header`: write the header."""
+
+from . import PATH, text
+
+PATH.write_text(text())
+print(f"wrote {PATH}")

@@ -1,0 +1,67 @@
+"""Marks mode: a macro becomes a comment line that kscope.plan.lower finds in the module's PTX.
+
+What lives here: the C++ that prints a mark in numbers, and regions made of it. What does not: the line's
+grammar (kscope/marks.py), its lowering (kscope/plan.py).
+"""
+
+from __future__ import annotations
+
+from kscope.marks import ACTS, HOWS, PREFIX
+
+from .common import NAME_WORDS
+
+
+def text() -> str:
+    """The C++ text."""
+    return "\n".join([_codes(), *map(_put, _sizes()), _REGIONS])
+
+
+def _sizes() -> list[int]:
+    """Words of a name, rounded up: one assembly text for each."""
+    return [1 << n for n in range(NAME_WORDS.bit_length())]
+
+
+def _codes() -> str:
+    """The numbers of acts and hows, and the choice of a text by the name's length."""
+    acts = ", ".join(f"{act}_ = {number}" for number, act in enumerate(ACTS))
+    hows = ", ".join(f"{how}_ = {number}" for number, how in enumerate(HOWS))
+    chosen = "".join(f"n <= {size} ? {size} : " for size in _sizes()[:-1]) + str(NAME_WORDS)
+    return f"""
+enum {{ {acts} }};
+enum {{ {hows} }};
+__device__ constexpr b32_ rounded_(b32_ n) {{ return {chosen}; }}
+template <b32_ WORDS> struct put_;
+"""
+
+
+def _put(words: int) -> str:
+    """The assembly texts for names of up to that many words: without a value, and with one."""
+    name = ".".join(f"%{4 + i}" for i in range(words))
+    operands = '"n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), ' + ", ".join(f'"n"(NAME::w{i})' for i in range(words))
+    line = f"{PREFIX}packed %0 %1 %2 %3 {name}"
+    return f"""template <> struct put_<{words}> {{
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {{
+    asm volatile("{line}" :: {operands} : "memory");
+  }}
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {{
+    asm volatile("{line} %{4 + words}" :: {operands}, "r"(bits) : "memory");
+  }}
+}};"""
+
+
+_REGIONS = r"""
+template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void mark_() {
+  put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>();
+}
+template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void mark_(value_<TYPE> v) {
+  put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
+}
+
+template <class NAME, class S> struct region_ {
+  __device__ __forceinline__ region_() { mark_<enter_, with_, NAME, S>(); }
+  template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) { mark_<enter_, with_, NAME, S>(v); }
+  __device__ __forceinline__ ~region_() { mark_<exit_, with_, NAME, S>(); }
+  region_(const region_&) = delete;
+  region_& operator=(const region_&) = delete;
+};
+"""

@@ -7,7 +7,7 @@ the same time or before, and
     level 1   the roots of what is left, and so on
 
 A span of no length contains nothing, and is inside of [a, b) where a <= t < b. What lives here: these
-two questions, for whole columns. What does not: how a viewer draws the answers (export/).
+questions, for whole columns. What does not: how a viewer draws the answers (export/).
 """
 
 from __future__ import annotations
@@ -31,17 +31,39 @@ def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.ND
     its depth (of several in a row, every second). `track` does not decrease, nor does `end` within a
     track. All cores."""
     depth, crossing = np.zeros(len(start), np.uint8), np.zeros(len(start), bool)
-    changes = np.flatnonzero(track[1:] != track[:-1]) + 1
 
     def work(part: slice) -> None:
-        inside = (
-            changes[np.searchsorted(changes, part.start, "right") : np.searchsorted(changes, part.stop)] - part.start
-        )
-        counts = np.diff(inside, prepend=0, append=part.stop - part.start)
-        depth[part], crossing[part] = _nest(start[part], end[part], counts)
+        depth[part], crossing[part] = _nest(start[part], end[part], _counts(track[part]))
 
-    each(work, _lane_aligned(changes, len(start)))
+    each(work, lane_aligned(track))
     return depth, crossing
+
+
+def parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
+    """For each span (n,) the index of the innermost span of its track that holds it, -1 without one. Order as in
+    nest(). One thread: callers work on slices that end where a track does."""
+    parent = np.full(len(start), -1, np.int64)
+    if len(start):
+        _nest(start, end, _counts(track), parent)
+    return parent
+
+
+def lane_aligned(track: npt.NDArray[np.int32], size: int = CHUNK) -> list[slice]:
+    """Slices of the column, about `size` long, that end where a track does."""
+    changes = np.flatnonzero(track[1:] != track[:-1]) + 1
+    cuts = [0]
+    while cuts[-1] + size < len(track):
+        following = int(np.searchsorted(changes, cuts[-1] + size))
+        if following == len(changes):
+            break
+        cuts.append(int(changes[following]))
+    return [slice(a, b) for a, b in zip(cuts, [*cuts[1:], len(track)], strict=True) if a < b]
+
+
+def _counts(track: npt.NDArray[np.int32]) -> Int64:
+    """Spans of each track, which stand one after another."""
+    changes = np.flatnonzero(track[1:] != track[:-1]) + 1
+    return np.diff(changes, prepend=0, append=len(track))
 
 
 def lanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
@@ -63,19 +85,8 @@ def lanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray
     return lane
 
 
-def _lane_aligned(changes: Int64, total: int) -> list[slice]:
-    """Slices of the column, about CHUNK long, that end where a track does."""
-    cuts = [0]
-    while cuts[-1] + CHUNK < total:
-        following = int(np.searchsorted(changes, cuts[-1] + CHUNK))
-        if following == len(changes):
-            break
-        cuts.append(int(changes[following]))
-    return [slice(a, b) for a, b in zip(cuts, [*cuts[1:], total], strict=True) if a < b]
-
-
-def _nest(start: Int64, end: Int64, counts: Int64) -> tuple[npt.NDArray[np.uint8], Bools]:
-    """As nest(), of tracks that stand one after another with `counts` spans each."""
+def _nest(start: Int64, end: Int64, counts: Int64, parent: Int64 | None = None) -> tuple[npt.NDArray[np.uint8], Bools]:
+    """As nest(), of tracks that stand one after another with `counts` spans each; fills `parent` where given."""
     zero = end <= start
     rank = np.repeat(np.arange(len(counts)), counts)
     order = None
@@ -114,8 +125,12 @@ def _nest(start: Int64, end: Int64, counts: Int64) -> tuple[npt.NDArray[np.uint8
             break
         index = rest if isinstance(index, slice) else index[rest]
         key = key[rest]
+        if parent is not None:  # the next root holds what it follows; a deeper level may name a closer one
+            parent[index] = roots[np.cumsum(root)[rest]]
     if order is None:
         return level, crossing
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
+    if parent is not None:
+        parent[:] = np.where(parent < 0, -1, order[parent])[back]
     return level[back], crossing[back]

@@ -7,7 +7,7 @@ What lives here: the columns, filters, and the way from a Capture. What does not
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -229,11 +229,16 @@ class Trace:
         changed: dict[str, Any] = {name: getattr(self, name)[index] for name in columns}
         return replace(self, **changed, _whole=(whole, at))
 
-    def summary(self) -> Summary:
-        """Per region: count, total, share, mean, p50, p90, p99, min, max, imbalance; prints as a table."""
+    def summary(self, by: str | Iterable[str] = (), *, roles: Mapping[str, Iterable[int]] | None = None) -> Summary:
+        """Per kernel and region: count, total, share, self, mean, p50, p90, p99, min, max, imbalance, first and last
+        start, idle; prints as a table.
+
+        by: more keys: launch, role, sm, block, warp, lane, device; one, or several. roles: names of the roles of
+        by="role" with their warps. Raises UsageError for another key.
+        """
         from .analysis.summary import summarise  # read only by those who ask for it
 
-        return summarise(self)
+        return summarise(self, by, roles)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write a file in the format of its suffix: .pftrace, .json, .json.gz.

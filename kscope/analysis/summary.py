@@ -1,15 +1,20 @@
-"""Where the time went: one row per kernel and region.
+"""Where the time went: one row per kernel and region, and per SM, warp, block ... where asked.
 
     count       spans with a known duration
-    total       their sum; share = total / the lifetimes of all recording lanes of the kernel
-    imbalance   the largest total of a lane over the mean total of the lanes that have the region
+    total       their sum; share = total / the lifetimes of the group's recording lanes
+    self        total without the time in spans inside of them
+    imbalance   the largest total of an SM, block or warp over the median one; `worst` names it
+    first, last the first and the last start, after the start of its launch
+    idle        time directly before its spans in which the lane was in no region
 
-What lives here: the numbers. What does not: how they look in a terminal (table.py).
+What lives here: the numbers. What does not: which lanes are a group (groups.py), sums (cells.py), how they
+look (table.py, tabular.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,22 +23,31 @@ import numpy.typing as npt
 from ..capture import Problem
 from ..layout import Kind
 from ..trace import Trace
-from ..wording import counted
+from . import tabular
+from .cells import SPANS, Cells, cells, under_tick
+from .groups import Groups, Key, Roles, group, label
+from .imbalance import ACROSS, members, told, worst
+from .lanes import LaneStats, lane_stats, notes
+from .quantiles import quantiles
 from .table import render
 
 Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class RegionStats:
-    """Times in ns; share from 0 to 1 (NaN without lifetimes). unknown: spans whose duration 32-bit clocks
-    cannot tell. under_tick: spans shorter than the clock's tick (clock="globaltimer" only)."""
+    """Times in ns; share from 0 to 1; NaN where there is nothing to tell. key: values of Summary.by. unknown:
+    spans whose duration 32-bit clocks cannot tell. under_tick: spans shorter than the clock's tick
+    (clock="globaltimer" only)."""
 
     kernel: str
     region: str
+    key: Key
     count: int
     total_ns: float
     share: float
+    self_ns: float
     mean_ns: float
     p50_ns: float
     p90_ns: float
@@ -41,6 +55,10 @@ class RegionStats:
     min_ns: float
     max_ns: float
     imbalance: float
+    worst: str
+    first_ns: float
+    last_ns: float
+    idle_ns: float
     unknown: int = 0
     under_tick: int = 0
 
@@ -60,119 +78,166 @@ class PointStats:
 
 @dataclass(frozen=True)
 class Summary:
-    """`regions` by kernel, longest total first; `points`; `problems` and `notes` in words. str() is a table."""
+    """`regions` by kernel and group, longest total first; `lanes` per kernel and group; `points`; `problems` and
+    `notes` in words; `tick_ns`, the timer's step. str() is a table."""
 
     regions: tuple[RegionStats, ...]
     points: tuple[PointStats, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
+    lanes: tuple[LaneStats, ...] = ()
+    by: tuple[str, ...] = ()
+    tick_ns: int = 0
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """One dict per region, with the fields of RegionStats."""
-        return [asdict(row) for row in self.regions]
+        """One dict per region, with the fields of RegionStats; the key's parts have columns of their own."""
+        return [tabular.flat(row, self.by) for row in self.regions]
+
+    def to_dict(self, top: int | None = None) -> dict[str, Any]:
+        """All of it as plain dicts and lists, ready for JSON; of the regions the `top` longest where given."""
+        return tabular.to_dict(self, top)
+
+    def csv(self) -> str:
+        """The regions as comma-separated values, with a header line."""
+        return tabular.csv(self.to_dicts())
+
+    def markdown(self) -> str:
+        """The regions as a Markdown table, in units for people."""
+        return tabular.markdown(self)
 
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, width: int | None = None) -> str:
-        """The table for a terminal of `width` columns, this one's by default: what does not fit is left out."""
-        return render(self, width)
+    def text(self, width: int | None = None, top: int | None = 50) -> str:
+        """The table for a terminal of `width` columns, this one's by default: columns that do not fit are left out,
+        and of each kernel all but its `top` longest rows (None: all)."""
+        return render(self, width, top)
 
 
-def summarise(trace: Trace) -> Summary:
-    """The summary of a trace. 10 million records take about a second."""
-    names = sorted({region.name for region in trace.regions})
-    index = {name: number for number, name in enumerate(names)}
-    small = len(names) * max(1, len(trace.kernels)) < 1 << 16
-    width = np.uint16 if small else np.int64  # a stable sort of 16 bits is a radix sort
-    of_region = np.array([index[region.name] for region in trace.regions], width)
-    span_kind = np.array([region.kind in (Kind.SPAN, Kind.SPAN_VALUE) for region in trace.regions])
-    key = of_region[trace.region]
-    if len(trace.kernels) > 1:
-        key += (trace.warps.kernel * len(names)).astype(width)[trace.track]
-    is_span = span_kind[trace.region]
-    known = is_span & (trace.dur_cycles >= 0)
-    lifetime = _lifetimes(trace)
-    found = [
-        _region(trace, trace.kernels[group // len(names)], names[group % len(names)], at, lifetime[group // len(names)])
-        for group, at in _groups(key, np.flatnonzero(is_span))
-    ]
-    points = [
-        _point(trace, trace.kernels[group // len(names)], names[group % len(names)], at)
-        for group, at in _groups(key, np.flatnonzero(~is_span))
-    ]
-    found.sort(key=lambda row: (row.kernel, -row.total_ns, row.region))
-    return Summary(tuple(found), tuple(points), trace.problems, _notes(trace, known))
+def summarise(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = None) -> Summary:
+    """The summary of a trace, by kernel and region, and by more keys of groups.KEYS where given ("sm", or "launch,sm").
+
+    roles: names of the roles of `by="role"` with their warps; found by the regions they record where not given.
+    Raises UsageError for an unknown key. 10 million records take about half a second on two cores.
+    """
+    groups = group(trace, by, roles)
+    found = cells(trace)
+    lanes = lane_stats(trace, groups, found)
+    return Summary(
+        _regions(trace, groups, found, lanes),
+        _points(trace),
+        trace.problems,
+        notes(trace, found),
+        lanes,
+        groups.by,
+        trace.tick_ns,
+    )
 
 
-def _groups(key: npt.NDArray[np.integer[Any]], at: Int64) -> list[tuple[int, Int64]]:
-    """[(key, ascending indices)] of the records `at`, by key."""
+def _regions(trace: Trace, groups: Groups, found: Cells, lanes: tuple[LaneStats, ...]) -> tuple[RegionStats, ...]:
+    warps, names = trace.warps, found.names
+    codes = groups.code[found.track] * max(1, len(names)) + found.name
+    row_codes, row = np.unique(codes, return_inverse=True)
+    row, rows = row.ravel(), len(row_codes)
+    pace = warps.tick_ns[found.track]
+
+    def add(column: Int64 | Float) -> Float:
+        return np.bincount(row, weights=column, minlength=rows).astype(np.float64)
+
+    count, unknown = (add(column).astype(np.int64) for column in (found.count, found.unknown))
+    total, own, idle = (add(column * pace) for column in (found.total, found.own, found.idle))
+    spread = quantiles(found.values, row, rows, found.offset, found.count)
+    first, last = _starts(trace, found, row, rows)
+    under = add(under_tick(trace, found))
+    imbalances = _imbalances(trace, groups, found, row, rows, pace)
+    alive = {id_: lane.alive_ns for id_, lane in enumerate(lanes)}
+    rows_found: list[RegionStats] = []
+    for index, code in enumerate(row_codes.tolist()):
+        number, name = divmod(code, len(names))
+        kernel = trace.kernels[int(groups.kernel[number])]
+        key = groups.keys[number]
+        known = int(count[index])
+        if not known:
+            nothing = float("nan")
+            rows_found.append(
+                RegionStats(
+                    kernel, names[name], key, 0, 0.0, 0.0, 0.0, *(nothing,) * 6, nothing, "", nothing, nothing, 0.0,
+                    unknown=int(unknown[index]),
+                )
+            )  # fmt: skip
+            continue
+        least, p50, p90, p99, greatest = spread[index].tolist()
+        score, who = imbalances[index]
+        life = alive[number]
+        rows_found.append(
+            RegionStats(
+                kernel, names[name], key, known, float(total[index]),
+                share=float(total[index] / life) if life > 0 else float("nan"),
+                self_ns=float(own[index]), mean_ns=float(total[index] / known),
+                p50_ns=p50, p90_ns=p90, p99_ns=p99, min_ns=least, max_ns=greatest,
+                imbalance=score, worst=who, first_ns=float(first[index]), last_ns=float(last[index]),
+                idle_ns=float(idle[index]), unknown=int(unknown[index]), under_tick=int(under[index]),
+            )
+        )  # fmt: skip
+    order = {group_: place for place, group_ in enumerate(groups.keys)} if groups.by else {}
+    rows_found.sort(key=lambda one: (one.kernel, order.get(one.key, 0), -one.total_ns, one.region))
+    return tuple(rows_found)
+
+
+def _starts(trace: Trace, found: Cells, row: Int64, rows: int) -> tuple[Float, Float]:
+    """First and last start of each row, ns after the start of the span's launch."""
+    warps = trace.warps
+    began = np.full(len(trace.launches), np.inf)
+    np.minimum.at(began, warps.launch, warps.start_ns)
+    used = np.flatnonzero(found.count > 0)
+    track = found.track[used]
+    ahead = warps.start_ns[track] - began[warps.launch[track]]
+    first, last = np.full(rows, np.inf), np.full(rows, -np.inf)
+    pace, tick = warps.tick_ns[track], warps.first_tick[track]
+    np.minimum.at(first, row[used], ahead + (found.first[used] - tick) * pace)
+    np.maximum.at(last, row[used], ahead + (found.last[used] - tick) * pace)
+    return first, last
+
+
+def _imbalances(
+    trace: Trace, groups: Groups, found: Cells, row: Int64, rows: int, pace: Float
+) -> list[tuple[float, str]]:
+    """(score, sentence) of each row: the worst of SMs, blocks and warps that the rows do not tell apart already."""
+    used = np.flatnonzero(found.count > 0)
+    ns = (found.total * pace)[used]
+    best: list[tuple[float, str]] = [(1.0, "")] * rows
+    for across in ACROSS:
+        if across in groups.by:
+            continue
+        who = members(trace, across)
+        scored = worst(row[used], rows, who.code[found.track[used]], ns)
+        for index, score in enumerate(scored.score.tolist()):
+            if score > best[index][0]:
+                best[index] = score, told(who.label(int(scored.code[index])), score)
+    return best
+
+
+def _points(trace: Trace) -> tuple[PointStats, ...]:
+    kinds = np.array([region.kind for region in trace.regions], np.int64)
+    spans = np.isin(kinds, SPANS)
+    at = np.flatnonzero(~spans[trace.region])
     if not len(at):
-        return []
-    at = at[np.argsort(key[at], kind="stable")]
-    keys = key[at]
-    return [(int(key[part[0]]), part) for part in np.split(at, np.flatnonzero(keys[1:] != keys[:-1]) + 1)]
+        return ()
+    points = trace.take(at)
+    names = sorted({region.name for region in trace.regions})
+    name = np.array([names.index(region.name) for region in trace.regions])[points.region]
+    code = points.kernel * len(names) + name
+    order = np.argsort(code, kind="stable")
+    value, kind = points.value[order], points.kind[order]
+    edges = np.flatnonzero(np.concatenate([[True], np.diff(code[order]) != 0]))
+    found = []
+    for a, b in zip(edges.tolist(), [*edges[1:].tolist(), len(order)], strict=True):
+        kernel, number = divmod(int(code[order[a]]), len(names))
+        word = "counter" if kind[a] == Kind.COUNTER else "instant"
+        with_value = value[a:b][~np.isnan(value[a:b])]
+        three = (with_value.mean(), with_value.min(), with_value.max()) if len(with_value) else (np.nan,) * 3
+        found.append(PointStats(trace.kernels[kernel], names[number], word, b - a, *map(float, three)))
+    return tuple(found)
 
 
-def _lifetimes(trace: Trace) -> npt.NDArray[np.float64]:
-    """Sum of the lifetimes of the lanes of each kernel, ns; those that did not finish count to their last record."""
-    warps = trace.warps
-    last = warps.start_ns.copy()
-    if len(trace):
-        final = np.flatnonzero(np.append(trace.track[1:] != trace.track[:-1], True))  # of a lane: it ends last
-        track = trace.track[final]
-        ticks = trace.start_ticks[final] + np.maximum(trace.dur_cycles[final], 0) - warps.first_tick[track]
-        last[track] += ticks * warps.tick_ns[track]
-    life = np.where(warps.finished, warps.end_ns, last) - warps.start_ns
-    if trace.filtered:  # a filtered trace speaks of the lanes that it still has
-        life *= np.bincount(trace.track, minlength=len(warps)) > 0
-    return np.bincount(warps.kernel, weights=life, minlength=len(trace.kernels)).astype(np.float64)
-
-
-def _region(trace: Trace, kernel: str, name: str, at: Int64, lifetime: float) -> RegionStats:
-    ns = trace.dur_ns[at]
-    unknown = np.isnan(ns)
-    at, ns = at[~unknown], ns[~unknown]
-    count = len(ns)
-    if not count:
-        return RegionStats(kernel, name, 0, 0.0, 0.0, *(float("nan"),) * 7, unknown=int(unknown.sum()))
-    total = float(ns.sum())
-    track = trace.track[at]
-    per_lane = np.bincount(track, weights=ns, minlength=len(trace.warps))
-    lanes = len(np.flatnonzero(np.bincount(track, minlength=len(trace.warps))))
-    p50, p90, p99 = np.percentile(ns, (50, 90, 99)).tolist()
-    return RegionStats(
-        kernel, name, count, total,
-        share=total / lifetime if lifetime > 0 else float("nan"),
-        mean_ns=total / count, p50_ns=p50, p90_ns=p90, p99_ns=p99,
-        min_ns=float(ns.min()), max_ns=float(ns.max()),
-        imbalance=float(per_lane.max() * lanes / total) if total > 0 else 1.0,
-        unknown=int(unknown.sum()),
-        under_tick=int(np.count_nonzero(trace.warps.timer[track] & (ns < trace.tick_ns))),
-    )  # fmt: skip
-
-
-def _point(trace: Trace, kernel: str, name: str, at: Int64) -> PointStats:
-    kind = "counter" if trace.kind[at[0]] == Kind.COUNTER else "instant"
-    value = trace.value[at]
-    value = value[~np.isnan(value)]
-    if not len(value):
-        return PointStats(kernel, name, kind, len(at), *(float("nan"),) * 3)
-    return PointStats(kernel, name, kind, len(at), float(value.mean()), float(value.min()), float(value.max()))
-
-
-def _notes(trace: Trace, known: npt.NDArray[np.bool_]) -> tuple[str, ...]:
-    warps = trace.warps
-    notes = []
-    if len(warps):
-        lanes, launches = counted(len(warps), "lane"), counted(len(trace.launches), "launch")
-        notes.append(f"{counted(len(trace), 'record')} of {lanes} in {launches}")
-        timer = bool(warps.timer.any())
-        axis = f"globaltimer ticks every {trace.tick_ns} ns; SMs are aligned within {warps.error_ns.max():.0f} ns"
-        notes.append(
-            axis + ("; durations are multiples of the tick" if timer else "; durations are in SM cycles, exact")
-        )
-    under = int(np.count_nonzero(known & warps.timer[trace.track] & (trace.dur_cycles < trace.tick_ns)))
-    if under:
-        notes.append(f"{counted(under, 'span')} shorter than a tick: not told apart from 0 ns")
-    return tuple(notes)
+__all__ = ["LaneStats", "PointStats", "RegionStats", "Summary", "label", "summarise"]

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..wording import counted
+from .groups import label
 
 if TYPE_CHECKING:
+    from .lanes import LaneStats
     from .summary import PointStats, RegionStats, Summary
 
-_OPTIONAL = ("min", "p90", "imbalance", "p99", "max", "p50", "share", "mean")
+_OPTIONAL = ("last", "first", "idle", "min", "p90", "self", "p99", "max", "p50", "imbalance", "share", "mean")
 """Columns in the order in which a narrow terminal loses them."""
 _NARROWEST = 40
+_WORTH_TELLING = 1.2
+"""Imbalances from here on are named below the table."""
+_MOST_TOLD = 3
 
 
 def time_text(ns: float) -> str:
     """Nanoseconds with a unit and three or four digits: 5.05 ns, 123.4 us, 1.234 s; - for NaN."""
-    if math.isnan(ns):
+    if not math.isfinite(ns):
         return "-"
     for unit, scale in (("ns", 1.0), ("us", 1e3), ("ms", 1e6)):
         if abs(ns) < 1000 * scale * (1 - 5e-4):
@@ -31,64 +36,111 @@ def time_text(ns: float) -> str:
     return f"{ns / 1e9:.4g} s" if ns < 1e13 else f"{ns / 1e9:,.0f} s"
 
 
-def _share(row: RegionStats) -> str:
-    return "-" if math.isnan(row.share) else f"{row.share:.1%}"
+def part_text(part: float) -> str:
+    """A part of a whole in percent; - for NaN."""
+    return "-" if math.isnan(part) else f"{part:.1%}"
 
 
-def _imbalance(row: RegionStats) -> str:
-    return "-" if math.isnan(row.imbalance) else f"{row.imbalance:.2f}"
-
-
-_COLUMNS: dict[str, Callable[[RegionStats], str]] = {
+CELLS: dict[str, Callable[[RegionStats], str]] = {
     "count": lambda row: f"{row.count:,}",
     "total": lambda row: time_text(row.total_ns),
-    "share": _share,
+    "share": lambda row: part_text(row.share),
+    "self": lambda row: time_text(row.self_ns),
     "mean": lambda row: time_text(row.mean_ns),
     "p50": lambda row: time_text(row.p50_ns),
     "p90": lambda row: time_text(row.p90_ns),
     "p99": lambda row: time_text(row.p99_ns),
     "min": lambda row: time_text(row.min_ns),
     "max": lambda row: time_text(row.max_ns),
-    "imbalance": _imbalance,
+    "imbalance": lambda row: "-" if math.isnan(row.imbalance) else f"{row.imbalance:.2f}",
+    "first": lambda row: time_text(row.first_ns),
+    "last": lambda row: time_text(row.last_ns),
+    "idle": lambda row: time_text(row.idle_ns),
 }
+"""Column -> its text."""
 
 
-def render(summary: Summary, width: int | None = None) -> str:
+def terminal(width: int | None = None) -> int:
+    """Columns to fill: those given, else this terminal's."""
+    return max(_NARROWEST, width or shutil.get_terminal_size((120, 24)).columns)
+
+
+def render(summary: Summary, width: int | None = None, top: int | None = None) -> str:
     """The whole summary: a table per kernel, points, notes and problems."""
-    width = max(_NARROWEST, width or shutil.get_terminal_size((120, 24)).columns)
+    width = terminal(width)
     lines: list[str] = []
     kernels = [row.kernel for row in summary.regions] + [row.kernel for row in summary.points]
     for kernel in dict.fromkeys(kernels):
-        lines += ["", _cut(kernel, width)] if lines else [_cut(kernel, width)]
+        lines += ["", cut(kernel, width)] if lines else [cut(kernel, width)]
         rows = [row for row in summary.regions if row.kernel == kernel]
         if rows:
-            lines += _regions(rows, width)
-        lines += [_cut(_point(row), width) for row in summary.points if row.kernel == kernel]
+            lines += _regions(rows, summary.by, width, top)
+            lines += _uneven(rows, summary.by, width)
+        lines += [cut(_point(row), width) for row in summary.points if row.kernel == kernel]
+        lines += _lanes([row for row in summary.lanes if row.kernel == kernel], width)
     if not lines:
         lines = ["no records: no annotated kernel ran while recording was on"]
-    lines += ["", *(line for note in summary.notes for line in _wrapped(note, width))] if summary.notes else []
-    lines += [line for problem in summary.problems for line in _wrapped(f"! {problem.text}", width)]
+    lines += ["", *(line for note in summary.notes for line in wrapped(note, width))] if summary.notes else []
+    lines += [line for problem in summary.problems for line in wrapped(f"! {problem.text}", width)]
     return "\n".join(lines)
 
 
-def _regions(rows: list[RegionStats], width: int) -> list[str]:
-    cells = {name: [name, *(show(row) for row in rows)] for name, show in _COLUMNS.items()}
-    widths = {name: max(map(len, column)) for name, column in cells.items()}
-    label = min(max(len(row.region) for row in rows) + 2, 32)
-    dropped = iter(_OPTIONAL)
-    while label + sum(2 + size for size in widths.values()) > width and (name := next(dropped, None)):
-        del widths[name]
-    label = max(8, min(max(len(row.region) for row in rows) + 2, width - sum(2 + size for size in widths.values())))
-    lines = []
-    for line in range(len(rows) + 1):
-        name = "  region" if line == 0 else "  " + rows[line - 1].region
-        lines.append(
-            _cut(name, label).ljust(label) + "".join("  " + cells[c][line].rjust(w) for c, w in widths.items())
-        )
+def _regions(rows: list[RegionStats], by: Sequence[str], width: int, top: int | None) -> list[str]:
+    shown = rows
+    if top is not None and len(rows) > top:
+        least = sorted(row.total_ns for row in rows)[-top]
+        shown = [row for row in rows if row.total_ns >= least][:top]
+    names = [f"{label(by, row.key)}: {row.region}" if by else row.region for row in shown]
+    columns = {name: [show(row) for row in shown] for name, show in CELLS.items()}
+    if not any(row.idle_ns for row in shown):
+        del columns["idle"]
+    if all(abs(row.self_ns - row.total_ns) < 1e-6 * row.total_ns + 1e-9 for row in shown):
+        del columns["self"]  # nothing is inside of anything
+    lines = grid("region", names, columns, width, _OPTIONAL)
+    if len(shown) < len(rows):
+        lines.append(f"  + {len(rows) - len(shown):,} more rows, shorter in total")
     unknown = sum(row.unknown for row in rows)
-    return [line.rstrip() for line in lines] + (
-        [f"  + {counted(unknown, 'span')} of unknown duration"] if unknown else []
-    )
+    return lines + ([f"  + {counted(unknown, 'span')} of unknown duration"] if unknown else [])
+
+
+def grid(
+    head: str, names: Sequence[str], columns: dict[str, list[str]], width: int, optional: Iterable[str] = ()
+) -> list[str]:
+    """Lines of a table: names to the left, columns to the right; those of `optional` go where it is too wide."""
+    cells = {name: [name, *column] for name, column in columns.items()}
+    widths = {name: max(map(len, column)) for name, column in cells.items()}
+    longest = max(map(len, [head, *names]), default=0) + 2
+    name_width = min(longest, 32)
+    dropped = (name for name in optional if name in widths)
+    while name_width + sum(2 + size for size in widths.values()) > width and (name := next(dropped, None)):
+        del widths[name]
+    name_width = max(8, min(longest, width - sum(2 + size for size in widths.values())))
+    lines = []
+    for number, name in enumerate([head, *names]):
+        text = "".join("  " + cells[column][number].rjust(size) for column, size in widths.items())
+        lines.append(cut(cut("  " + name, name_width).ljust(name_width) + text, width).rstrip())
+    return lines
+
+
+def _uneven(rows: list[RegionStats], by: Sequence[str], width: int) -> list[str]:
+    """The worst imbalances, in words."""
+    uneven = sorted((row for row in rows if row.imbalance >= _WORTH_TELLING), key=lambda row: -row.imbalance)
+    named = [f"{label(by, row.key)}: {row.region}" if by else row.region for row in uneven[:_MOST_TOLD]]
+    return [cut(f"  {name}: {row.worst}", width) for name, row in zip(named, uneven, strict=False)]
+
+
+def _lanes(rows: list[LaneStats], width: int) -> list[str]:
+    """Of a kernel's lanes as a whole: its time, what is in no region, what was dropped."""
+    alive, idle = sum(row.alive_ns for row in rows), sum(row.idle_ns for row in rows)
+    if not alive:
+        return []
+    launches, blocks = max(row.launches for row in rows), sum(row.blocks for row in rows)
+    quiet = max(rows, key=lambda row: row.longest_idle_ns)
+    text = f"in no region: {idle / alive:.1%}, at most {time_text(quiet.longest_idle_ns)} ({quiet.longest_idle_in})"
+    if len(rows) == 1:
+        text = f"{counted(launches, 'launch')} of {time_text(rows[0].time_ns)}, {counted(blocks, 'block')}; {text}"
+    lost = sum(row.dropped for row in rows)
+    return [f"  {line}" for line in wrapped(text + (f"; dropped: {lost:,}" if lost else ""), width - 2)]
 
 
 def _point(row: PointStats) -> str:
@@ -96,13 +148,16 @@ def _point(row: PointStats) -> str:
     return f"  {row.name}: {counted(row.count, row.kind)}{numbers}"
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
+    """The text on one line of at most `width` characters; names are the user's and may hold anything."""
+    text = "".join(char if char.isprintable() else " " for char in text)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters, broken between words where there are any."""
     lines, line = [], ""
-    for word in text.split(" "):
+    for word in cut(text, len(text)).split(" "):
         if line and len(line) + 1 + len(word) > width:
             lines.append(line)
             line = "  " + word

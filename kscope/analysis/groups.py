@@ -1,0 +1,136 @@
+"""Which lanes belong together: by kernel, launch, role, SM, warp, block, device or lane.
+
+A *role* is what the warps of one number do in every block of a kernel: given by name (``{"producer": [4]}``), or
+found: warps that record the same regions share a role, named after the region that they spend most time in. What
+lives here: codes and labels of lanes. What does not: any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+from ..trace import Trace
+
+Int64 = npt.NDArray[np.int64]
+Roles = Mapping[str, Iterable[int]]
+Key = tuple[int | str, ...]
+KEYS = ("kernel", "device", "launch", "role", "sm", "block", "warp", "lane")
+"""What lanes can be grouped by, coarse to fine. A kernel's lanes are never added to those of another."""
+_WORDS = {"sm": "SM"}
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """code: (w,) int64, each lane's group. kernel: (g,) int64 index into Trace.kernels, the group's own. by: names
+    of the keys, `kernel` left out. keys: (g,) values of these."""
+
+    code: Int64
+    kernel: Int64
+    by: tuple[str, ...]
+    keys: tuple[Key, ...]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def group(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = None) -> Groups:
+    """The groups of a trace's lanes, in order of kernel, then of the keys. Raises UsageError for an unknown key,
+    or a role that names no warp."""
+    wanted = _wanted(by, len(trace.devices) > 1)
+    warps = trace.warps
+    columns: list[Int64] = [warps.kernel]
+    labels: dict[str, tuple[str, ...]] = {}
+    for key in wanted:
+        if key == "role":
+            code, labels[key] = role(trace, roles)
+            columns.append(code)
+        elif key == "device":
+            columns.append(np.array(trace.devices, np.int64)[warps.device])
+        else:
+            columns.append(getattr(warps, key).astype(np.int64))
+    if len(warps):
+        found, code = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True) if wanted else _one(columns[0])
+    else:
+        found, code = np.zeros((0, len(columns)), np.int64), np.zeros(0, np.int64)
+    names = [labels.get(key) for key in wanted]
+    keys = [
+        tuple(value if name is None else name[value] for value, name in zip(row, names, strict=True))
+        for row in found[:, 1:].tolist()
+    ]
+    return Groups(code.ravel().astype(np.int64), found[:, 0], wanted, tuple(keys))
+
+
+def label(by: Iterable[str], key: Key) -> str:
+    """What a group is called: ``launch 3, SM 5``."""
+    return ", ".join(f"{_WORDS.get(name, name)} {value}" for name, value in zip(by, key, strict=True))
+
+
+def role(trace: Trace, named: Roles | None = None) -> tuple[Int64, tuple[str, ...]]:
+    """(code (w,), names): the role of every lane. Warps that `named` leaves out have the role ``other``."""
+    if named:
+        return _named(trace, named)
+    warps = trace.warps
+    if not len(trace):
+        return np.zeros(len(warps), np.int64), ("no region",)
+    place = warps.kernel * 1024 + warps.warp
+    places, of = np.unique(place, return_inverse=True)
+    time = np.zeros((len(places), len(trace.regions)))
+    weight = np.maximum(trace.dur_cycles, 0) + 1.0
+    np.add.at(time, (of.ravel()[trace.track], trace.region), weight)
+    found: dict[tuple[int, bytes], list[int]] = {}
+    for row, number in enumerate(places.tolist()):
+        found.setdefault((number // 1024, (time[row] > 0).tobytes()), []).append(row)
+    code_of_place, names = np.zeros(len(places), np.int64), []
+    for number, rows in enumerate(found.values()):
+        code_of_place[rows] = number
+        total = time[rows].sum(axis=0)
+        most = trace.regions[int(total.argmax())].name if total.any() else "no region"
+        names.append(f"{most} (warp {spelled((places[rows] % 1024).tolist())})")
+    return code_of_place[of.ravel()], tuple(names)
+
+
+def spelled(numbers: Iterable[int]) -> str:
+    """``0-3,8`` of ascending numbers."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _named(trace: Trace, named: Roles) -> tuple[Int64, tuple[str, ...]]:
+    names = (*named, "other")
+    code = np.full(32, len(named), np.int64)
+    for number, (name, members) in enumerate(named.items()):
+        warps = sorted({int(member) for member in members})
+        if not warps or not 0 <= warps[0] <= warps[-1] < 32:
+            raise UsageError(f"role {name!r}: expected numbers of warps from 0 to 31, such as {{{name!r}: [0, 1]}}")
+        taken = [warp for warp in warps if code[warp] != len(named)]
+        if taken:
+            raise UsageError(
+                f"role {name!r}: warp {spelled(taken)} has the role {names[int(code[taken[0]])]!r} already"
+            )
+        code[warps] = number
+    return code[trace.warps.warp.astype(np.int64)], names
+
+
+def _wanted(by: str | Iterable[str], devices: bool) -> tuple[str, ...]:
+    asked = [part for part in by.split(",") if part] if isinstance(by, str) else list(by)
+    for name in asked:
+        if name not in KEYS:
+            raise UsageError(f"by={name!r}: expected {', '.join(KEYS)}, or several of them")
+    if devices and "sm" in asked:
+        asked.append("device")  # SM 0 of one device is not SM 0 of another
+    return tuple(key for key in KEYS if key in asked and key != "kernel")
+
+
+def _one(column: Int64) -> tuple[Int64, Int64]:
+    found, code = np.unique(column, return_inverse=True)
+    return found[:, None], code

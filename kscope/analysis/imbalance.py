@@ -1,0 +1,135 @@
+"""Who does more than the others: the busiest SM, block or warp of a region, against the median one.
+
+    score = the largest total / the median total, over the members that have the region
+
+What lives here: scores with names. What does not: why (a tail, a hot block, a role): see occupancy.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+from ..trace import Trace
+from .cells import cells
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+ACROSS = ("sm", "block", "warp")
+
+
+@dataclass(frozen=True, eq=False)
+class Imbalance:
+    """One region of one kernel: the totals of its members (m,), in ns, in order of their numbers."""
+
+    kernel: str
+    region: str
+    across: str
+    labels: tuple[str, ...]
+    totals_ns: Float
+
+    @property
+    def median_ns(self) -> float:
+        """The median member's total."""
+        return float(np.median(self.totals_ns))
+
+    @property
+    def score(self) -> float:
+        """Largest total over the median one; 1 = balanced, NaN where the median is 0."""
+        return float(self.totals_ns.max() / self.median_ns) if self.median_ns > 0 else float("nan")
+
+    @property
+    def worst(self) -> str:
+        """The member with the largest total."""
+        return self.labels[int(self.totals_ns.argmax())]
+
+    @property
+    def text(self) -> str:
+        """``block 17 takes 2.3x the median``"""
+        return told(self.worst, self.score)
+
+
+def imbalance(trace: Trace, across: str = "sm") -> tuple[Imbalance, ...]:
+    """Per kernel and region the totals of every SM, block or warp that has it. Blocks are told apart by launch,
+    warps are those of one number in all blocks. Raises UsageError for another `across`."""
+    if across not in ACROSS:
+        raise UsageError(f"across={across!r}: expected {', '.join(ACROSS)}")
+    found = cells(trace)
+    who = members(trace, across)
+    ns = found.total * trace.warps.tick_ns[found.track]
+    row = trace.warps.kernel[found.track] * max(1, len(found.names)) + found.name
+    totals: list[Imbalance] = []
+    for number in np.unique(row[found.count > 0]).tolist():
+        mine = np.flatnonzero((row == number) & (found.count > 0))
+        codes, index = np.unique(who.code[found.track[mine]], return_inverse=True)
+        total = np.bincount(index.ravel(), weights=ns[mine]).astype(np.float64)
+        kernel, name = divmod(number, max(1, len(found.names)))
+        named = tuple(who.label(code) for code in codes.tolist())
+        totals.append(Imbalance(trace.kernels[kernel], found.names[name], across, named, total))
+    return tuple(totals)
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """code: (w,) int64, which member each lane belongs to."""
+
+    across: str
+    code: Int64
+    base: int
+    several: bool
+
+    def label(self, code: int) -> str:
+        """``SM 5``, ``launch 2 block 17``, ``warp 3``; the first part only where there are several."""
+        outer, inner = divmod(code, self.base)
+        word = "SM" if self.across == "sm" else self.across
+        whole = {"sm": "device", "block": "launch", "warp": ""}[self.across]
+        return f"{whole} {outer} {word} {inner}" if self.several else f"{word} {inner}"
+
+
+def members(trace: Trace, across: str) -> Members:
+    """Which SM, block of a launch, or warp number each lane is."""
+    warps = trace.warps
+    if across == "warp":
+        return Members(across, warps.warp.astype(np.int64), 1 << 10, False)
+    outer, inner = (warps.device, warps.sm.astype(np.int64)) if across == "sm" else (warps.launch, warps.block)
+    base = int(inner.max(initial=0)) + 1
+    if across == "sm":
+        outer = np.array(trace.devices, np.int64)[outer] if len(outer) else outer
+    return Members(across, outer * base + inner, base, len(np.unique(outer)) > 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Worst:
+    """Of every row (r,): score float64 (1 where it has one member), and the member's code."""
+
+    score: Float
+    code: Int64
+
+
+def worst(row: Int64, rows: int, member: Int64, ns: Float) -> Worst:
+    """The largest total over the median one, of each row; row, member, ns: (c,) of cells."""
+    score, who = np.ones(rows), np.zeros(rows, np.int64)
+    if not len(row):
+        return Worst(score, who)
+    order = np.lexsort((member, row))
+    row, member = row[order], member[order]
+    edges = np.flatnonzero(np.concatenate([[True], (row[1:] != row[:-1]) | (member[1:] != member[:-1])]))
+    row, member, total = row[edges], member[edges], np.add.reduceat(ns[order], edges)
+    order = np.lexsort((total, row))
+    row, member, total = row[order], member[order], total[order]
+    first = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+    size = np.diff(first, append=len(row))
+    median = (total[first + (size - 1) // 2] + total[first + size // 2]) / 2
+    with np.errstate(all="ignore"):
+        ratio = total[first + size - 1] / median
+    score[row[first]] = np.where(size == 1, 1.0, np.where(median > 0, ratio, np.nan))
+    who[row[first]] = member[first + size - 1]
+    return Worst(score, who)
+
+
+def told(label: str, score: float) -> str:
+    """``block 17 takes 2.3x the median``"""
+    return f"{label} takes {score:.3g}x the median"

@@ -1,0 +1,85 @@
+"""A Summary as data: dicts, CSV, Markdown.
+
+What lives here: these three forms of the same rows. What does not: the numbers (summary.py), the terminal (table.py).
+"""
+
+from __future__ import annotations
+
+import csv as text_csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from .table import CELLS
+
+if TYPE_CHECKING:
+    from .summary import Summary
+
+_ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", **{mark: f"\\{mark}" for mark in "\\|`*_[]"}}
+
+
+def flat(row: Any, by: Sequence[str]) -> dict[str, Any]:
+    """A dataclass with a `key` as one dict: the parts of the key stand where it stood, by name."""
+    found: dict[str, Any] = {}
+    for field in fields(row):
+        value = getattr(row, field.name)
+        if field.name == "key":
+            found.update(zip(by, value, strict=True))
+        else:
+            found[field.name] = value
+    return found
+
+
+def to_dict(summary: Summary, top: int | None) -> dict[str, Any]:
+    """The whole summary; `left_out` says how many rows of regions `top` cut."""
+    regions = list(summary.regions)
+    if top is not None and len(regions) > top:
+        regions = sorted(regions, key=lambda row: -row.total_ns)[:top]
+    shown = {(row.kernel, row.key) for row in regions}
+    cut = len(regions) < len(summary.regions)
+    lanes = [row for row in summary.lanes if not cut or (row.kernel, row.key) in shown]
+    return {
+        "by": list(summary.by),
+        "tick_ns": summary.tick_ns,
+        "regions": [flat(row, summary.by) for row in regions],
+        "left_out": len(summary.regions) - len(regions),
+        "lanes": [flat(row, summary.by) for row in lanes],
+        "points": [asdict(row) for row in summary.points],
+        "problems": [asdict(row) for row in summary.problems],
+        "notes": list(summary.notes),
+    }
+
+
+def csv(rows: Iterable[dict[str, Any]]) -> str:
+    """A header line and a line per row; what is not known (NaN) is empty. '' without rows."""
+    found = list(rows)
+    if not found:
+        return ""
+    out = io.StringIO()
+    writer = text_csv.DictWriter(out, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in found:
+        writer.writerow({name: "" if value != value else value for name, value in row.items()})
+    return out.getvalue()
+
+
+def markdown(summary: Summary) -> str:
+    """One table; the numbers as in the terminal, with all columns."""
+    by = summary.by
+    head = ["kernel", *by, "region", *CELLS]
+    lines = [_line(head), _line(["---"] * (2 + len(by)) + ["--:"] * len(CELLS))]
+    for row in summary.regions:
+        lines.append(_line([row.kernel, *map(str, row.key), row.region, *(show(row) for show in CELLS.values())]))
+    lines += ["", *(f"* {_plain(one)}" for one in [*summary.notes, *(problem.text for problem in summary.problems)])]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
+
+
+def _plain(text: str) -> str:
+    """Text that stays in its cell and stays text: names are the user's."""
+    escaped = "".join(_ESCAPES.get(char, char) for char in text)
+    return " ".join(escaped.split())

@@ -6,6 +6,7 @@ does not: the records (trace.py), and how slabs are found (slabs.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,14 +60,22 @@ class Warps:
 
     def labels(self, rows: Int64) -> list[str]:
         """label() of many rows."""
-        height, depth = self.grid[rows, 1].tolist(), self.grid[rows, 2].tolist()
-        columns = (*(self.block_xyz[rows, axis].tolist() for axis in range(3)), height, depth)
-        blocks = [
-            f"{x}" if ny == nz == 1 else f"{x},{y}" if nz == 1 else f"{x},{y},{z}"
-            for x, y, z, ny, nz in zip(*columns, strict=True)
-        ]
-        places = zip(blocks, self.warp[rows].tolist(), self.lane[rows].tolist(), strict=True)
+        places = zip(self.blocks(rows), self.warp[rows].tolist(), self.lane[rows].tolist(), strict=True)
         return [
             f"block {block} warp {warp} lane {lane}" if lane else f"block {block} warp {warp}"
             for block, warp, lane in places
+        ]
+
+    def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> list[str]:
+        """Block indices of many rows: ``3``, ``3,1`` or ``3,1,0``, each axis with at least that many digits."""
+        width, height, depth = digits
+        shape = (self.grid[rows, 1].tolist(), self.grid[rows, 2].tolist())
+        columns = (*(self.block_xyz[rows, axis].tolist() for axis in range(3)), *shape)
+        return [
+            f"{x:0{width}}"
+            if ny == nz == 1
+            else f"{x:0{width}},{y:0{height}}"
+            if nz == 1
+            else f"{x:0{width}},{y:0{height}},{z:0{depth}}"
+            for x, y, z, ny, nz in zip(*columns, strict=True)
         ]

@@ -14,14 +14,20 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 @dataclass(frozen=True)
 class Slice:
-    """A finished slice: `track` is the path of names from the launch down, depth 0 = outermost."""
+    """A finished slice: `track` is the path of names from the launch down, depth 0 = outermost. args: of its
+    begin and its end."""
 
     track: tuple[str, ...]
     name: str
     start: int
     dur: int
     depth: int
-    value: float | None = None
+    args: dict[str, float] = field(default_factory=dict, compare=False)
+
+    @property
+    def value(self) -> float | None:
+        """The user's number."""
+        return self.args.get("value")
 
 
 @dataclass
@@ -29,6 +35,8 @@ class Replay:
     slices: list[Slice] = field(default_factory=list)
     instants: list[tuple[tuple[str, ...], str, int, float | None]] = field(default_factory=list)
     counters: list[tuple[tuple[str, ...], int, float]] = field(default_factory=list)
+    arrows: list[tuple[Slice | str, Slice | str]] = field(default_factory=list)
+    open_arrows: int = 0
     unfinished: int = 0
     stray_ends: int = 0
     realtime: int = 0
@@ -43,7 +51,8 @@ def replay(path: str | Path) -> Replay:
     names: dict[int, str] = {}
     notes: dict[int, str] = {}
     tracks: dict[int, pb.TrackDescriptor] = {}
-    stacks: dict[int, list[tuple[str, int, float | None]]] = {}
+    stacks: dict[int, list[tuple[str, int, dict[str, float], list[tuple[int, int]]]]] = {}
+    ends: list[tuple[int, int, Slice | str]] = []
 
     def where(uuid: int) -> tuple[str, ...]:
         found: list[str] = []
@@ -69,25 +78,34 @@ def replay(path: str | Path) -> Replay:
         if not packet.HasField("track_event"):
             continue
         event = packet.track_event
-        value = None
+        args = {}
         for note in event.debug_annotations:
-            assert notes[note.name_iid] == "value"
-            value = note.double_value if note.HasField("double_value") else note.int_value
+            assert notes[note.name_iid] not in args
+            args[notes[note.name_iid]] = getattr(note, str(note.WhichOneof("value")))
+        # which arrows begin (0) and end (1) here
+        flow = [(number, 0) for number in event.flow_ids] + [(number, 1) for number in event.terminating_flow_ids]
         track = tracks[event.track_uuid]
         stack = stacks.setdefault(track.uuid, [])
         name = names[event.name_iid] if event.name_iid else event.name
         if event.type == pb.TrackEvent.TYPE_SLICE_BEGIN:
-            stack.append((name, clock, value))
+            stack.append((name, clock, args, flow))
         elif event.type == pb.TrackEvent.TYPE_SLICE_END:
             if not stack:
                 out.stray_ends += 1
                 continue
-            opened, start, with_value = stack.pop()
-            out.slices.append(Slice(where(track.uuid), opened, start, clock - start, len(stack), with_value))
+            opened, start, more, early = stack.pop()
+            assert not args.keys() & more.keys()
+            found = Slice(where(track.uuid), opened, start, clock - start, len(stack), {**more, **args})
+            out.slices.append(found)
+            ends += [(number, side, found) for number, side in early + flow]
         elif event.type == pb.TrackEvent.TYPE_INSTANT:
-            out.instants.append((where(track.uuid), name, clock, value))
+            out.instants.append((where(track.uuid), name, clock, args.get("value")))
+            ends += [(number, side, name) for number, side in flow]
         elif event.type == pb.TrackEvent.TYPE_COUNTER:
             assert track.HasField("counter")
             out.counters.append((where(track.uuid), clock, event.double_counter_value))
+    begun = {number: end for number, side, end in ends if not side}
+    out.arrows = [(begun[number], end) for number, side, end in ends if side]
+    out.open_arrows = len(begun) - len(out.arrows)
     out.unfinished = sum(map(len, stacks.values()))
     return out

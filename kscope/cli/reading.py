@@ -16,7 +16,7 @@ import orjson
 
 from ..capture import load
 from ..errors import UsageError
-from ..export import FORMATS, HUGE, LIMIT
+from ..export import HUGE, LIMIT, check, suffixes
 from ..trace import decode
 
 STRICT = 3
@@ -40,7 +40,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         required=True,
-        help=f"the suffix says the format: {', '.join(FORMATS)}",
+        help=f"the suffix says the format: {', '.join(suffixes())}",
     )
     write.add_argument(
         "--limit", metavar="N", default=LIMIT, type=_limit, help=f"the first N by time, or all ({LIMIT})"

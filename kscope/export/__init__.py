@@ -1,14 +1,17 @@
-"""Files for viewers, by suffix.
+"""Files for viewers and tables, by suffix.
 
 What lives here: the table of formats, and the bounds on what is written. What does not: any format.
-A format is a module with ``write(timeline: Timeline, file: BinaryIO) -> None``.
+A format is a module with ``write(timeline, file, step)`` or ``write(trace, file, step)``, where `file`
+takes bytes and ``step(count)`` tells that so many more records are done.
 """
 
 from __future__ import annotations
 
-import gzip
 import os
+import threading
 import warnings
+from contextlib import nullcontext
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,28 +21,80 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from ..trace import Trace
 
-FORMATS: dict[str, str] = {".pftrace": "pftrace", ".json": "chrome", ".json.gz": "chrome"}
-"""Suffix -> module of this package."""
-
 LIMIT = 2_000_000
-"""Slices written unless limit= says otherwise: a viewer opens about 0.3 million per second."""
+"""Slices of a timeline unless limit= says otherwise: a viewer opens about 0.3 million per second."""
 SLOW, HUGE = 5_000_000, 15_000_000
+PACKED = ".gz"
 
 
-def export(trace: Trace, path: str | os.PathLike[str], *, limit: int | None = LIMIT, force: bool = False) -> None:
+@dataclass(frozen=True)
+class Format:
+    """module: of this package. what: in words. timeline: it draws a Timeline, which takes options and is
+    bounded; else it takes the Trace. packed: it may be written as .gz."""
+
+    module: str
+    what: str
+    timeline: bool = False
+    packed: bool = False
+
+
+FORMATS: dict[str, Format] = {
+    ".pftrace": Format("pftrace", "timeline for ui.perfetto.dev", timeline=True, packed=True),
+    ".json": Format("chrome", "timeline in Chrome's trace event format", timeline=True, packed=True),
+}
+"""Suffix -> format; of two suffixes that fit a name, the first one counts."""
+
+
+def suffixes() -> list[str]:
+    """Every suffix that can be written."""
+    return [name for suffix, form in FORMATS.items() for name in ([suffix, suffix + PACKED] if form.packed else [suffix])]
+
+
+def export(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    *,
+    limit: int | str | None = "auto",
+    force: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> None:
     """Write the trace in the format of the path's suffix, atomically.
 
     limit: at most that many records, the first by time; what was left out is told in the file. None =
-    all. force: allow more than 15 million. Raises UsageError for an unknown suffix (lists the known
-    ones), a missing folder, or too much to open. Warns above 5 million.
+    all; "auto" = 2 million for timelines, else all. force: allow timelines of more than 15 million.
+    progress: show a bar on stderr. options: of timelines, see view.py. Raises UsageError for an unknown
+    suffix (lists the known ones), a path that cannot be written, an option that cannot be, or too much
+    to open; MissingError where a format needs a package that is not installed. Warns above 5 million.
     """
-    from .timeline import timeline  # needs the columns; the table above does not
+    from . import timeline as drawing  # needs the columns; the table above does not
+    from .gz import Packed
+    from .progress import bar, silent
+    from .view import view
 
     path = Path(path)
-    module = check(path)
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+    form, module = check(path)
+    if options and not form.timeline:
+        raise UsageError(f"export({path.name!r}, {next(iter(options))}=...): only timelines take that option")
+    shown = view(**options)
+    most = (LIMIT if form.timeline else None) if limit == "auto" else limit
+    if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
         raise UsageError(f"export(limit={limit!r}): expected a number of slices, or None for all")
-    slices = min(len(trace), limit) if limit is not None else len(trace)
+    count = len(trace) if most is None else min(len(trace), most)
+    if form.timeline:
+        _bounded(count, force)
+    temporary = path.with_name(f".kscope-{os.getpid()}-{threading.get_ident()}.part")
+    try:
+        with open(temporary, "wb") as raw, bar(count, path.name) if progress else nullcontext(silent) as step:
+            data = drawing.timeline(trace, most, shown) if form.timeline else drawing.first(trace, most)[0]
+            with Packed(raw) if path.name.endswith(PACKED) else nullcontext(raw) as file:
+                module.write(data, file, step)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _bounded(slices: int, force: bool) -> None:
     if slices > HUGE and not force:
         raise UsageError(
             f"{slices:,} slices are more than a viewer opens ({HUGE:,}): narrow the trace with trace.filter(...), "
@@ -47,27 +102,21 @@ def export(trace: Trace, path: str | os.PathLike[str], *, limit: int | None = LI
         )
     if slices > SLOW:
         about = f"{slices:,} slices take a viewer about {slices // 300_000} s to open"
-        warnings.warn(f"{about}; trace.filter(...) or limit= narrow them", stacklevel=3)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as raw:
-            if path.name.endswith(".gz"):
-                with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
-                    module.write(timeline(trace, limit), packed)
-            else:
-                module.write(timeline(trace, limit), raw)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        warnings.warn(f"{about}; trace.filter(...) or limit= narrow them", stacklevel=4)
 
 
-def check(path: Path) -> Any:
-    """The module that writes this path's suffix. Raises UsageError where it cannot be written."""
+def check(path: str | os.PathLike[str]) -> tuple[Format, Any]:
+    """The format of a path's suffix, and its module. Raises UsageError where the path cannot be written,
+    MissingError where a package is missing that the format needs."""
+    path = Path(path)
     if not path.parent.is_dir():
         raise UsageError(f"{str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first")
     if path.is_dir():
         raise UsageError(f"{str(path)!r} is a folder: give the name of a file")
-    for suffix, name in FORMATS.items():
-        if path.name.endswith(suffix) and path.name != suffix:
-            return import_module(f".{name}", __name__)
-    raise UsageError(f"{path.name!r}: no format has that suffix; known ones are {', '.join(FORMATS)}")
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise UsageError(f"{str(path)!r} may not be written: give another folder or name")
+    for suffix, form in FORMATS.items():
+        for name in (suffix, suffix + PACKED) if form.packed else (suffix,):
+            if path.name.endswith(name) and path.name != name:
+                return form, import_module(f".{form.module}", __name__)
+    raise UsageError(f"{path.name!r}: no format has that suffix; known ones are {', '.join(suffixes())}")

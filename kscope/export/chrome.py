@@ -1,9 +1,11 @@
-"""Chrome's trace event JSON, through orjson: for chrome://tracing, Perfetto and everything that reads it.
+"""Chrome's trace event JSON, for chrome://tracing, Perfetto and everything that reads it.
 
 A launch is a process, a recording lane a thread. A tid that equals its pid, or 0 or 1, makes viewers
-merge tracks and drop slices: tids begin after all pids, and after 1. They rise from SM to SM, block to
-block, warp to warp: Perfetto sorts by them, and not by sort_index. What lives here: the JSON. What
-does not: what is shown (timeline.py). Format: "Trace Event Format", Google, 2016.
+merge tracks and drop slices: tids begin after all pids, and after 1. They rise from group to group and
+lane to lane (groups.py): Perfetto sorts by them, and not by sort_index. Events that are few are made by
+orjson, records as columns of text: spaces between JSON's words mean nothing, so that all rows are as
+wide. What lives here: the JSON. What does not: what is shown (timeline.py), digits (text.py). Format:
+"Trace Event Format", Google, 2016.
 """
 
 from __future__ import annotations
@@ -17,54 +19,76 @@ import numpy.typing as npt
 import orjson
 
 from ..layout import Kind
-from .pftracks import drawn_tracks, launch_name, track_names
+from ..parallel import ahead, chunks
+from . import lives, text
+from .groups import launch_name, placed
+from .progress import Step
+from .text import SPACE, Bytes
 from .timeline import LIFETIME, UNFINISHED, Timeline
 
 Event = dict[str, Any]
-_CHUNK = 1 << 15
+Int64 = npt.NDArray[np.int64]
+_CHUNK = 1 << 14
 _PROBLEMS_PID = 1
 _FIRST_PID = 2
+_LONG = 64
+"""Names that are longer, in JSON, have rows of their own, so that not all rows are as wide."""
+_FAR = 2.0**52
 
 
-def write(timeline: Timeline, file: BinaryIO) -> None:
+def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
     """Write the whole file, some ten thousand events at a time."""
     about = {"tool": "kscope", "origin_unix_ns": timeline.origin, "tick_ns": timeline.trace.tick_ns}
-    problems = [{"kind": one.kind, "text": one.text, "count": one.count} for one in timeline.problems]
+    problems = [{"kind": clean(one.kind), "text": clean(one.text), "count": one.count} for one in timeline.problems]
     head = orjson.dumps({"displayTimeUnit": "ns", "otherData": {**about, "problems": problems}})
-    file.write(head[:-1] + b',"traceEvents":[')
+    file.write(head[:-1] + b',"traceEvents":[\n')
+    threads = _threads(timeline)
     first = True
-    for events in _chunks(timeline):
+    for events in _few(timeline, threads):
         if events:
             file.write((b"" if first else b",\n") + orjson.dumps(events)[1:-1])
             first = False
-    file.write(b"]}\n")
+    records = _Records(timeline, threads)
+    parts = chunks(len(timeline.trace), _CHUNK)
+    for part, pieces in zip(parts, ahead(records.rows, parts), strict=True):
+        for piece in pieces:
+            file.write(piece.reshape(-1).data[first:])  # every row begins with the comma after the one before
+            first = False
+        step(part.stop - part.start)
+    file.write(b"\n]}\n")
+
+
+def clean(name: str) -> str:
+    """A name as UTF-8 can carry it: a lone surrogate becomes a question mark."""
+    return name.encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True)
 class _Threads:
-    """tid: (tracks,) int64, of each track. names: (pid, name) of those that are drawn, by tid."""
+    """pid, tid: (tracks,) int64, of each track. names: (pid, name) of those that are drawn, by tid."""
 
-    tid: npt.NDArray[np.int64]
+    pid: Int64
+    tid: Int64
     names: dict[int, tuple[int, str]]
 
 
 def _threads(timeline: Timeline) -> _Threads:
-    warps = timeline.trace.warps
-    index, rows = drawn_tracks(timeline)
+    drawn = placed(timeline)
     first = _FIRST_PID + len(timeline.trace.launches) + 1
-    tid = np.zeros(len(timeline.tracks), np.int64)
-    tid[index] = np.arange(first, first + len(index))
-    columns = (tid[index].tolist(), warps.launch[rows].tolist(), warps.sm[rows].tolist(), track_names(timeline, index))
-    names = {one: (_FIRST_PID + launch, f"SM {sm} {name}") for one, launch, sm, name in zip(*columns, strict=True)}
-    return _Threads(tid, names)
+    pid, tid = np.zeros((2, len(timeline.tracks)), np.int64)
+    tid[drawn.index] = np.arange(first, first + len(drawn.index))
+    pid[drawn.index] = _FIRST_PID + drawn.launch
+    columns = (tid[drawn.index].tolist(), pid[drawn.index].tolist(), drawn.groups, drawn.names)
+    names = {number: (launch, f"{group} {name}") for number, launch, group, name in zip(*columns, strict=True)}
+    return _Threads(pid, tid, names)
 
 
-def _chunks(timeline: Timeline) -> Iterator[list[Event]]:
-    threads = _threads(timeline)
+def _few(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
+    """Everything but the records."""
     yield _problems(timeline, _FIRST_PID + len(timeline.trace.launches) + 1 + len(timeline.tracks))
     yield from _names(timeline, threads)
     yield from _lifetimes(timeline, threads)
-    yield from _records(timeline, threads)
+    yield from _arrows(timeline, threads)
 
 
 def _problems(timeline: Timeline, tid: int) -> list[Event]:
@@ -75,10 +99,13 @@ def _problems(timeline: Timeline, tid: int) -> list[Event]:
     return [
         named,
         *(
-            {"ph": "i", "s": "g", "ts": 0, "name": f"{one.kind}: {one.text}", "args": {"count": one.count}, **place}
+            {
+                "ph": "i", "s": "g", "ts": 0, "name": clean(f"{one.kind}: {one.text}"),
+                "args": {"count": one.count}, **place,
+            }
             for one in timeline.problems
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _meta(name: str, args: Event, *, pid: int, tid: int) -> Event:
@@ -90,70 +117,147 @@ def _names(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
     for tid, (pid, name) in threads.names.items():
         place = {"pid": pid, "tid": tid}
         if pid != before:  # launches come one after the other
-            yield [_meta("process_name", {"name": launch_name(timeline, pid - _FIRST_PID)}, **place)]
+            yield [_meta("process_name", {"name": clean(launch_name(timeline, pid - _FIRST_PID))}, **place)]
             before = pid
         yield [_meta("thread_name", {"name": name}, **place), _meta("thread_sort_index", {"sort_index": tid}, **place)]
 
 
 def _lifetimes(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
     warps, count = timeline.trace.warps, len(timeline.trace)
-    for a in range(0, len(timeline.alive), _CHUNK):
-        part = slice(a, a + _CHUNK)
+    numbers = lives.numbers(timeline.trace) if timeline.view.args else ()
+    for part in chunks(len(timeline.alive)):
         rows = timeline.alive[part]
-        items = slice(count + a, count + a + _CHUNK)
+        items = slice(count + part.start, count + part.stop)
         columns = (
-            threads.tid[rows],
-            warps.launch[rows],
-            timeline.begin[items],
-            timeline.end[items],
-            warps.finished[rows],
-        )
-        yield [
+            threads.pid[rows], threads.tid[rows], timeline.begin[items], timeline.end[items], warps.finished[rows],
+        )  # fmt: skip
+        events: list[Event] = [
             {
-                "ph": "X", "name": LIFETIME if done else UNFINISHED, "cat": "warp", "pid": _FIRST_PID + launch,
+                "ph": "X", "name": LIFETIME if done else UNFINISHED, "cat": "warp", "pid": pid,
                 "tid": tid, "ts": begin / 1000, "dur": (end - begin) / 1000,
             }
-            for tid, launch, begin, end, done in zip(*(column.tolist() for column in columns), strict=True)
+            for pid, tid, begin, end, done in zip(*(column.tolist() for column in columns), strict=True)
         ]  # fmt: skip
+        for number in numbers:
+            known = zip(events, number.values[rows].tolist(), number.known[rows].tolist(), strict=True)
+            for event, value, there in known:
+                if there:
+                    event.setdefault("args", {})[number.name] = value
+        yield events
 
 
-def _records(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
-    """Spans as X, instants as i, counters as C. Whole ns: viewers cut the rest off, and nesting with it."""
-    trace = timeline.trace
-    names = [region.name for region in trace.regions]
-    for a in range(0, len(trace), _CHUNK):
-        part = slice(a, min(a + _CHUNK, len(trace)))
-        track = trace.track[part]
-        begin = timeline.begin[part]
-        columns = (
-            trace.region[part], trace.kind[part], trace.warps.launch[track] + _FIRST_PID,
-            threads.tid[timeline.track[part]], begin / 1000, (timeline.end[part] - begin) / 1000,
-            timeline.span[part], trace.value[part],
-        )  # fmt: skip
-        yield [
-            _event(threads, names[region], kind, pid, tid, ts, dur, span, value)
-            for region, kind, pid, tid, ts, dur, span, value in zip(*(c.tolist() for c in columns), strict=True)
+def _arrows(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
+    """Flow events: they bind to the slice that is there at their time. What ends with its slice is drawn a ns
+    before, at its last moment."""
+    flows, names = timeline.flows, [clean(region.name) for region in timeline.trace.regions]
+    for part in chunks(len(flows)):
+        source, target, at_end = flows.source[part], flows.target[part], flows.at_end[part]
+        last = np.maximum(timeline.end[target] - 1, timeline.begin[target])
+        sides = (("s", source, timeline.begin[source]), ("f", target, np.where(at_end, last, timeline.begin[target])))
+        for phase, record, time in sides:
+            track = timeline.track[record]
+            columns = (timeline.trace.region[source], threads.pid[track], threads.tid[track], time)
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            yield [
+                {
+                    "ph": phase, "bp": "e", "cat": "flow", "id": part.start + row + 1, "name": names[region],
+                    "pid": pid, "tid": tid, "ts": ns / 1000,
+                }
+                for row, (region, pid, tid, ns) in enumerate(rows)
+            ]  # fmt: skip
+
+
+class _Records:
+    """Records as rows of text: spans as X, instants as i, counters as C. Whole ns: viewers cut the rest off,
+    and nesting with it."""
+
+    def __init__(self, timeline: Timeline, threads: _Threads) -> None:
+        trace = timeline.trace
+        self._timeline, self._trace = timeline, trace
+        names = [clean(region.name) for region in trace.regions]
+        self._names = [orjson.dumps(name) for name in (*names, *(f"{name} (duration unknown)" for name in names))]
+        long = np.array([len(name) > _LONG for name in self._names], bool)
+        self._long = long
+        self._short_names, self._long_names = (
+            text.table([name if is_long == size else b"" for name, is_long in zip(self._names, long, strict=True)], SPACE)
+            for size in (False, True)
+        )
+        places = zip(threads.pid.tolist(), threads.tid.tolist(), strict=True)
+        self._places = text.table([b',"pid":%d,"tid":%d' % place for place in places], SPACE)
+        self._threads = {tid: clean(name) for tid, (_, name) in threads.names.items()}
+        self._tid = threads.tid
+        clock = trace.warps.timer.astype(np.intp)
+        rows = np.array([track.row for track in timeline.tracks], np.int64)
+        self._clock = text.table([b',"args":{"cycles":', b',"args":{"timer_ns":'], SPACE)[clock[rows]]
+        self._valued = np.array([region.kind in (Kind.SPAN_VALUE, Kind.INSTANT_VALUE) for region in trace.regions])
+
+    def rows(self, part: slice) -> list[Bytes]:
+        """The records of a slice, as JSON with a comma before each."""
+        kind, span = self._trace.kind[part], self._timeline.span[part]
+        counter = kind == Kind.COUNTER
+        lost = ~span & (kind <= Kind.SPAN_VALUE)
+        name = self._trace.region[part].astype(np.intp)
+        name[lost] += len(self._trace.regions)
+        found = []
+        for long in (False, True):
+            of_width = self._long[name] == long
+            found += [self._spans(part.start + at, name[at], long) for at in _each(span & of_width)]
+            found += [self._points(part.start + at, name[at], long) for at in _each(~span & ~counter & of_width)]
+        return found + [self._counters(part.start + at, name[at]) for at in _each(counter)]
+
+    def _cells(self, at: Int64, name: Int64, long: bool, phase: bytes) -> list[bytes | Bytes]:
+        """What spans and instants begin with: name, place, time."""
+        names = self._long_names if long else self._short_names
+        begin = text.thousandths(self._timeline.begin[at], SPACE)
+        return [phase, names[name], self._places[self._timeline.track[at]], b',"ts":', begin]
+
+    def _spans(self, at: Int64, name: Int64, long: bool) -> Bytes:
+        length = self._timeline.end[at] - self._timeline.begin[at]
+        cells = self._cells(at, name, long, b',\n{"ph":"X","cat":"region","name":')
+        cells += [b',"dur":', text.thousandths(length, SPACE)]
+        exact = self._timeline.exact
+        if exact is None:
+            return text.rows(len(at), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
+        start = np.rint(np.clip(exact[at], -_FAR, _FAR) * 1000).astype(np.int64)
+        cells += [self._clock[self._timeline.track[at]], text.whole(self._trace.dur_cycles[at], SPACE)]
+        cells += [b',"start_ns":', text.thousandths(start, SPACE), *self._value(at, b',"value":', b"")]
+        return text.rows(len(at), *cells, b"}}")
+
+    def _points(self, at: Int64, name: Int64, long: bool) -> Bytes:
+        cells = self._cells(at, name, long, b',\n{"ph":"i","s":"t","name":')
+        return text.rows(len(at), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
+
+    def _counters(self, at: Int64, name: Int64) -> Bytes:
+        """Viewers key a counter by process and name: the lane is part of the name."""
+        track = self._timeline.track[at]
+        pairs, which = np.unique(np.stack([track, name], axis=1), axis=0, return_inverse=True)
+        titles = [
+            orjson.dumps(f"{orjson.loads(self._names[region])}, {self._threads[tid]}")
+            for tid, region in zip(self._tid[pairs[:, 0]].tolist(), pairs[:, 1].tolist(), strict=True)
         ]
+        numbers, values = np.unique(self._trace.value[at], return_inverse=True)
+        return text.rows(
+            len(at), b',\n{"ph":"C","name":', text.table(titles, SPACE)[which.ravel()], self._places[track], b',"ts":',
+            text.thousandths(self._timeline.begin[at], SPACE), b',"args":{"value":',
+            text.table([_json(number) for number in numbers.tolist()], SPACE)[values], b"}}",
+        )  # fmt: skip
+
+    def _value(self, at: Int64, before: bytes, after: bytes) -> list[bytes | Bytes]:
+        """A cell with the values of the records that have one."""
+        if not self._valued[self._trace.region[at]].any():
+            return []
+        distinct, which = np.unique(self._trace.value[at], return_inverse=True)
+        texts = [before + _json(number) + after if number == number else b"" for number in distinct.tolist()]
+        return [text.table(texts, SPACE)[which]]
 
 
-def _event(
-    threads: _Threads, name: str, kind: int, pid: int, tid: int, ts: float, dur: float, span: bool, value: float
-) -> Event:
-    event: Event = {"name": name, "pid": pid, "tid": tid, "ts": ts}
-    if kind == Kind.COUNTER:
-        # Viewers key a counter by process and name: the lane is part of the name.
-        return {
-            **event,
-            "ph": "C",
-            "name": f"{name}, {threads.names[tid][1]}",
-            "args": {"value": value if value == value else None},
-        }
-    if span:
-        event["ph"], event["cat"], event["dur"] = "X", "region", dur
-    else:
-        event["ph"], event["s"] = "i", "t"
-        if kind <= Kind.SPAN_VALUE:
-            event["name"] = f"{name} (duration unknown)"
-    if value == value:
-        event["args"] = {"value": int(value) if value.is_integer() else value}
-    return event
+def _each(mask: npt.NDArray[np.bool_]) -> Iterator[Int64]:
+    """The indices that a mask chooses, where it chooses any."""
+    at = np.flatnonzero(mask)
+    if len(at):
+        yield at
+
+
+def _json(number: float) -> bytes:
+    """A number as JSON has it: whole ones without a fraction, what is no number as null."""
+    return orjson.dumps(int(number) if number.is_integer() else number)

@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..parallel import ahead, chunks
-from .pfrows import SMALL, Look, advance, rows, set_delta
+from .pfrows import Look, advance, rows
 from .pftracks import Names, head
+from .progress import Step
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
 WINDOW = 1 << 19
@@ -35,29 +35,27 @@ _BLOCK = 16
 _SAMPLE = 1 << 16
 
 
-def write(timeline: Timeline, file: BinaryIO) -> None:
+def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
     """Write the whole file. Memory: the columns, and a few windows of events."""
     names = Names(timeline)
     file.write(head(timeline, names))
     clock = 0
     for window in _Events(timeline, names).windows():
-        gap = window.first - clock
-        if gap < SMALL:
-            set_delta(window.rows[0][0], gap)
-        else:
-            file.write(advance(gap))
-        for part in window.rows:
-            file.write(part.data)
+        file.write(advance(window.first - clock))
+        for piece in window.pieces:
+            file.write(piece)
         clock = window.last
+        step(window.ends)
 
 
 @dataclass(frozen=True)
 class _Window:
-    """Encoded events, in order; the first one's delta is 0 until the window before is known."""
+    """Encoded events, in order; the first one stands at `first`. ends: how many of them end a record."""
 
     first: int
     last: int
-    rows: list[Bytes]
+    pieces: list[memoryview | bytes]
+    ends: int
 
 
 class _Events:
@@ -65,7 +63,7 @@ class _Events:
 
     def __init__(self, timeline: Timeline, names: Names) -> None:
         self._begin, self._end = timeline.begin, timeline.end
-        self._look = Look(names)
+        self._look = Look(timeline, names)
         self._names = names
         # Items stand lane after lane, so a block of neighbours spans little time: most windows skip most blocks.
         cuts = np.arange(0, len(self._begin), _BLOCK)
@@ -95,15 +93,15 @@ class _Events:
             return None
         items, ends, time = found
         order = _order(time)
-        out: list[Bytes] = []
+        out: list[memoryview | bytes] = []
         first = before = int(time[order[0]])
         for part in chunks(len(order)):
             index = order[part]
             now = time.take(index)
             is_end = index < ends if isinstance(ends, int) else ends[index]
-            out.append(rows(self._look, np.diff(now, prepend=now.dtype.type(before)), is_end, items.take(index)))
+            out += rows(self._look, np.diff(now, prepend=now.dtype.type(before)), is_end, items.take(index))
             before = int(now[-1])
-        return _Window(low + first, low + before, out)
+        return _Window(low + first, low + before, out, ends if isinstance(ends, int) else int(ends.sum()))
 
     def _arranged(
         self, low: int, high: int

@@ -1,9 +1,9 @@
 """The head of a .pftrace: clocks, names, and the tree of tracks.
 
-    launch (a process) -> SM -> block and warp -> counters
+    launch (a process) -> group, such as an SM (groups.py) -> lane -> counters
 
 Perfetto's UI sorts processes, and what is directly below one, by name, whatever ranks say: the numbers
-of launches and SMs have leading zeros, so that this is their order.
+of launches and groups have leading zeros, so that this is their order.
 
 What lives here: descriptors and interned names, in plain Python, some dozens of bytes per track. What
 does not: events (pftrace.py). Fields: trace_packet.proto, track_descriptor.proto, clock_snapshot.proto
@@ -16,12 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..layout import Kind
+from .groups import launch_name, placed
 from .timeline import LIFETIME, UNFINISHED, Timeline
 
 INCREMENTAL, BOOTTIME, REALTIME = 64, 6, 1
 SEQUENCE = 1
-VALUE_NAME = 1
-"""Interned name of the annotation that carries a record's value."""
+ARGUMENTS = (
+    "value", "cycles", "start_ns", "timer_ns", "records", "dropped",
+    "prologue_least", "prologue_most", "epilogue_least", "epilogue_most", "error_ns",
+)  # fmt: skip
+"""Interned names of annotations, numbered from 1: a record's, then those of a lane's lifetime (lives.py)."""
+VALUE, CYCLES, START_NS, TIMER_NS = range(1, 5)
 
 FIRST_TRACK = 16
 _PROBLEMS_TRACK = 8
@@ -121,7 +126,7 @@ def head(timeline: Timeline, names: Names) -> bytes:
     clocks += block(1, number(1, REALTIME) + number(2, max(0, timeline.origin)))
     clocks += block(1, number(1, INCREMENTAL) + number(2, 0) + number(3, 1))
     interned = b"".join(block(2, number(1, index + 1) + block(2, text)) for index, text in enumerate(names.text))
-    interned += block(3, number(1, VALUE_NAME) + block(2, "value"))
+    interned += b"".join(block(3, number(1, index + 1) + block(2, text)) for index, text in enumerate(ARGUMENTS))
     first = block(6, clocks) + number(10, SEQUENCE) + number(13, 1)
     first += block(59, number(58, INCREMENTAL)) + block(12, interned)
     return b"".join([packet(first), *_tree(timeline, names), *_problems(timeline)])
@@ -147,71 +152,32 @@ def _descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: 
 
 
 def _tree(timeline: Timeline, names: Names) -> list[bytes]:
-    """Descriptors of the launches, SMs, lanes and counters that are drawn, parents first."""
-    trace, warps = timeline.trace, timeline.trace.warps
-    index, rows = drawn_tracks(timeline)
+    """Descriptors of the launches, groups, lanes and counters that are drawn, parents first."""
+    drawn = placed(timeline, padded=True)
     uuid = FIRST_TRACK + names.tracks
     found: list[bytes] = []
     parents: dict[tuple[int, int], int] = {}
     launches: dict[int, int] = {}
     ordered = number(11, _EXPLICIT)
-    digits = len(str(int(warps.sm[rows].max(initial=0))))
-    columns = (index.tolist(), warps.launch[rows].tolist(), warps.sm[rows].tolist(), track_names(timeline, index))
-    for rank, (track, launch, sm, name) in enumerate(zip(*columns, strict=True)):
-        parent = parents.get((launch, sm))
+    columns = (drawn.index.tolist(), drawn.launch.tolist(), drawn.group.tolist(), drawn.groups, drawn.names)
+    for rank, (track, launch, group, title, name) in enumerate(zip(*columns, strict=True)):
+        parent = parents.get((launch, group))
         if parent is None:
             if launch not in launches:
                 launches[launch], uuid = uuid, uuid + 1
                 found.append(_launch(launches[launch], launch, launch_name(timeline, launch)))
-            parent = parents[launch, sm] = uuid
+            parent = parents[launch, group] = uuid
             uuid += 1
-            found.append(_descriptor(parent, launches[launch], f"SM {sm:0{digits}}", sm, ordered))
+            found.append(_descriptor(parent, launches[launch], title, group, ordered))
         found.append(_descriptor(FIRST_TRACK + track, parent, name, rank, ordered if names.counters else b""))
     for rank, (track, region) in enumerate(names.counters):
         place = FIRST_TRACK + len(timeline.tracks) + rank
-        found.append(_descriptor(place, FIRST_TRACK + track, trace.regions[region].name, rank, block(8, b"")))
+        name = timeline.trace.regions[region].name
+        found.append(_descriptor(place, FIRST_TRACK + track, name, rank, block(8, b"")))
     return found
-
-
-def drawn_tracks(timeline: Timeline) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(tracks, their rows of trace.warps) of the tracks that have items, by launch, SM, block and warp."""
-    warps = timeline.trace.warps
-    drawn = np.zeros(len(timeline.tracks), bool)
-    drawn[timeline.alive] = True
-    drawn[len(warps) :] = True
-    index = np.flatnonzero(drawn)
-    rows = np.array([track.row for track in timeline.tracks[len(warps) :]], np.int64)
-    rows = np.concatenate([index[index < len(warps)], rows])
-    order = np.lexsort(
-        (index, warps.lane[rows], warps.warp[rows], warps.block[rows], warps.sm[rows], warps.launch[rows])
-    )
-    return index[order], rows[order]
 
 
 def _launch(uuid: int, index: int, name: str) -> bytes:
     """A launch is shown as a process: viewers fold processes."""
     process = block(3, number(1, index + 1) + block(6, name))
     return packet(number(10, SEQUENCE) + block(60, number(1, uuid) + process + number(11, _EXPLICIT)))
-
-
-def launch_name(timeline: Timeline, launch: int) -> str:
-    """``matmul #3``, with the device where there are several; # counts all launches of the trace, in as
-    many digits as the last one has."""
-    found = timeline.trace.launches[launch]
-    digits = len(str(len(timeline.trace.launches) - 1))
-    device = f" on device {found.device}" if len(timeline.trace.devices) > 1 else ""
-    return f"{found.kernel} #{launch:0{digits}}{device}"
-
-
-def track_names(timeline: Timeline, index: npt.NDArray[np.int64]) -> list[str]:
-    """``block 3 warp 0``; further tracks of a lane, for spans that cross, are numbered from 2."""
-    warps = timeline.trace.warps
-    extra = {at: timeline.tracks[at] for at in index[index >= len(warps)].tolist()}
-    rows = [extra[at].row if at in extra else at for at in index.tolist()] if extra else index
-    labels = warps.labels(np.asarray(rows, np.int64))
-    if not extra:
-        return labels
-    return [
-        f"{label} ({extra[at].number + 1})" if at in extra else label
-        for label, at in zip(labels, index.tolist(), strict=True)
-    ]

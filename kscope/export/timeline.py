@@ -16,6 +16,8 @@ from ..capture import Problem
 from ..nesting import lanes
 from ..parallel import chunks, each
 from ..trace import Trace
+from .flows import Flows, flows
+from .view import View
 
 Int64 = npt.NDArray[np.int64]
 UNFINISHED = "warp (unfinished)"
@@ -38,7 +40,8 @@ class Timeline:
     begin, end: (n + w,) int64 ns after `origin` (UNIX ns), never negative, end >= begin; a point has
     end == begin. track: (n + w,) int32 index into `tracks`. span: (n,) the record has a duration; the
     others are instants, counters, and spans of unknown duration. alive: (w,) rows of trace.warps.
-    problems: those of the trace, and what was left out.
+    exact: (n + w,) float64 ns after trace.origin, not rounded, where view.args asks for them.
+    flows: arrows between records. problems: those of the trace, and what was left out.
     """
 
     trace: Trace
@@ -49,44 +52,63 @@ class Timeline:
     tracks: tuple[Track, ...]
     alive: Int64
     origin: int
+    exact: npt.NDArray[np.float64] | None
+    flows: Flows
+    view: View
     problems: tuple[Problem, ...]
 
 
-def timeline(trace: Trace, limit: int | None = None) -> Timeline:
-    """The timeline of a trace, or of its first `limit` records by time."""
-    problems = list(trace.problems)
+def first(trace: Trace, limit: int | None) -> tuple[Trace, list[Problem]]:
+    """The first `limit` records by time, and a problem that says so where there are more."""
     total = len(trace)
-    if limit is not None and total > limit:
-        ticks = trace.start_ns
-        last = np.partition(ticks, limit - 1)[limit - 1]
-        trace = trace.take(np.flatnonzero(ticks <= last)[:limit])
-        text = f"{total - limit:,} of {total:,} records left out, the later ones: filter the trace, or raise limit="
-        problems.insert(0, Problem("limited", text, total - limit))
+    if limit is None or total <= limit:
+        return trace, []
+    ticks = trace.start_ns
+    last = np.partition(ticks, limit - 1)[limit - 1]
+    text = f"{total - limit:,} of {total:,} records left out, the later ones: filter the trace, or raise limit="
+    return trace.take(np.flatnonzero(ticks <= last)[:limit]), [Problem("limited", text, total - limit)]
+
+
+def timeline(trace: Trace, limit: int | None = None, view: View | None = None) -> Timeline:
+    """The timeline of a trace, or of its first `limit` records by time."""
+    view = view or View()
+    trace, problems = first(trace, limit)
     alive = np.arange(len(trace.warps))
     if trace.filtered:
         used = np.zeros(len(trace.warps), bool)
         used[trace.track] = True
         alive = np.flatnonzero(used)
-    begin, end, base = _whole_ns(trace, alive)
+    begin, end, exact, base = _whole_ns(trace, alive, view.args)
     span = trace.is_span
     track, tracks = _tracks(trace, span, begin, end)
     track = np.concatenate([track, alive.astype(np.int32)])
-    return Timeline(trace, begin, end, track, span, tracks, alive, trace.origin + base, tuple(problems))
+    arrows, unlinked = flows(trace, begin, end, view.flows)
+    return Timeline(
+        trace, begin, end, track, span, tracks, alive, trace.origin + base, exact, arrows, view,
+        (*problems, *unlinked, *trace.problems),
+    )  # fmt: skip
 
 
-def _whole_ns(trace: Trace, alive: Int64) -> tuple[Int64, Int64, int]:
-    """Begins and ends rounded to ns, and what was subtracted; rounding keeps order, so what nests still nests."""
+def _whole_ns(
+    trace: Trace, alive: Int64, keep: bool
+) -> tuple[Int64, Int64, npt.NDArray[np.float64] | None, int]:
+    """Begins and ends rounded to ns, begins as they are if `keep`, and what was subtracted; rounding keeps
+    order, so what nests still nests."""
     warps, count = trace.warps, len(trace)
     begin, end = np.empty((2, count + len(alive)), np.int64)
     base = int(np.rint(warps.start_ns.min(initial=np.inf))) if len(warps) else 0
     first = warps.start_ns - base
     edge = np.zeros(len(warps), np.int64)
+    exact = np.empty(count + len(alive)) if keep else None
 
     def work(part: slice) -> None:
         track = trace.track[part]
         pace, start = warps.tick_ns[track], first[track]
         ticks = (trace.start_ticks[part] - warps.first_tick[track]).astype(np.float64)
-        begin[part] = np.rint(ticks * pace + start)
+        ns = ticks * pace + start
+        begin[part] = np.rint(ns)
+        if exact is not None:
+            exact[part] = ns + base
         ticks += np.maximum(trace.dur_cycles[part], 0)
         end[part] = np.rint(ticks * pace + start)
 
@@ -95,13 +117,15 @@ def _whole_ns(trace: Trace, alive: Int64) -> tuple[Int64, Int64, int]:
         changes = np.flatnonzero(np.append(trace.track[1:] != trace.track[:-1], True))
         edge[trace.track[changes]] = end[:count][changes]
     begin[count:] = np.rint(first[alive])
+    if exact is not None:
+        exact[count:] = warps.start_ns[alive]
     lived = np.rint(np.clip(np.nan_to_num(warps.end_ns[alive] - base, nan=-1.0), -_FAR, _FAR))
     end[count:] = np.maximum(np.maximum(lived.astype(np.int64), edge[alive]), begin[count:])
     least = int(begin.min(initial=0))
     if least < 0:  # only records with damaged clocks begin before their warp
         begin -= least
         end -= least
-    return begin, end, base + min(least, 0)
+    return begin, end, exact, base + min(least, 0)
 
 
 def _tracks(

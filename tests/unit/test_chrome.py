@@ -44,7 +44,8 @@ def test_spans_are_complete_events_in_microseconds(trace: Trace, tmp_path: Path)
     assert {event["name"]: event["dur"] for event in spans} == pytest.approx(
         {"load": 0.1, "dot": 0.1, "tile": 0.308}, abs=0.001
     )
-    assert [event["args"] for event in spans if event["name"] == "dot"] == [{"value": 5}] * 2
+    [first, second] = [event["args"] for event in spans if event["name"] == "dot"]
+    assert first == second == {"cycles": 198, "start_ns": pytest.approx(604.04, abs=0.01), "value": 5}
 
 
 def test_points_and_counters_are_events_of_their_own(trace: Trace, tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""Arrows: which record of one region belongs to which record of another, told by their values.
+
+A pair of regions ("load", "dot") with `value=tile` in both: within a block of a launch, each `dot` gets an
+arrow from the latest `load` of the same value that began before it did. Where none had begun, but one did
+before the record ended (a wait for it), the arrow goes to the record's end. One load may have several
+arrows, to each warp that uses it; values may come again, as the slots of a ring of buffers do.
+
+What lives here: this choice. What does not: how a format writes an arrow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..capture import Problem
+from ..errors import UsageError
+from ..layout import Kind
+from ..trace import Trace
+from ..wording import counted
+
+Int64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Flows:
+    """Arrows (f,), by source: indices of records, and whether an arrow goes to its target's end."""
+
+    source: Int64
+    target: Int64
+    at_end: Bools
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+def flows(trace: Trace, begin: Int64, end: Int64, pairs: tuple[tuple[str, str], ...]) -> tuple[Flows, list[Problem]]:
+    """The arrows of all pairs; begin, end: (n,) or longer, ns. Records without one are told in a problem.
+
+    Raises UsageError for a region that is not there or has no values.
+    """
+    nothing = np.zeros(0, np.int64)
+    found = [Flows(nothing, nothing, nothing.astype(bool))]
+    problems: list[Problem] = []
+    for first, second in pairs:
+        sources, targets = _with_value(trace, first), _with_value(trace, second)
+        arrows = _pair(trace, begin, end, sources, targets)
+        found.append(arrows)
+        if missing := len(targets) - len(arrows):
+            text = f"{counted(missing, 'record')} of {second!r} without an arrow: no {first!r} of the same value before"
+            problems.append(Problem("unlinked", text, missing))
+    source, target, at_end = (
+        np.concatenate([getattr(one, name) for one in found]) for name in ("source", "target", "at_end")
+    )
+    order = np.argsort(source, kind="stable")
+    return Flows(source[order], target[order], at_end[order]), problems
+
+
+def _with_value(trace: Trace, name: str) -> Int64:
+    """The records of a region that have a value. Raises UsageError where the trace knows none."""
+    valued = (Kind.SPAN_VALUE, Kind.INSTANT_VALUE)
+    known = sorted({region.name for region in trace.regions if region.kind in valued})
+    if name not in known:
+        have = ", ".join(known[:20]) or "none"
+        raise UsageError(f"export(flows=...): no region {name!r} with value=; this trace has {have}")
+    wanted = np.array([region.name == name and region.kind in valued for region in trace.regions])
+    return np.flatnonzero(wanted[trace.region])
+
+
+def _pair(trace: Trace, begin: Int64, end: Int64, sources: Int64, targets: Int64) -> Flows:
+    both = np.concatenate([sources, targets])
+    key = _keys(trace, both)
+    of_source, of_target = key[: len(sources)], key[len(sources) :]
+    at_begin = _latest(of_source, begin[sources], of_target, begin[targets])
+    at_end = _latest(of_source, begin[sources], of_target, end[targets])
+    chosen = np.where(at_begin >= 0, at_begin, at_end)
+    # a record that is both source and target must not point at itself
+    linked = (chosen >= 0) & (sources[chosen] != targets if len(sources) else False)
+    return Flows(sources[chosen[linked]], targets[linked], (at_begin < 0)[linked])
+
+
+def _keys(trace: Trace, records: Int64) -> Int64:
+    """A number for each (launch, block, value)."""
+    warps = trace.warps
+    _, block = np.unique(np.stack([warps.launch, warps.block], axis=1), axis=0, return_inverse=True)
+    _, value = np.unique(trace.value[records], return_inverse=True)
+    return np.asarray(block.ravel()[trace.track[records]] * (len(records) + 1) + value, np.int64)
+
+
+def _latest(source_key: Int64, source_time: Int64, key: Int64, time: Int64) -> Int64:
+    """For each (key, time) the index of the latest source of that key before that time, or -1."""
+    keys, times = np.concatenate([source_key, key]), np.concatenate([source_time, time])
+    is_source = np.arange(len(keys)) < len(source_key)
+    order = np.lexsort((is_source, times, keys))  # at one time, sources come last: they are not before
+    last = np.maximum.accumulate(np.where(is_source[order], np.arange(len(order)), -1))
+    found = np.full(len(keys), -1)
+    inside = last >= 0
+    same = np.zeros(len(keys), bool)
+    same[inside] = keys[order[last[inside]]] == keys[order[inside]]
+    found[order[same]] = order[last[same]]
+    return np.asarray(found[len(source_key) :], np.int64)

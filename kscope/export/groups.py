@@ -1,0 +1,82 @@
+"""Where a lane is drawn: under its launch, in a group, with a name; the same for every format.
+
+    group      a launch holds     which hold
+    sm         SM 12              block 3 warp 0
+    block      block 3 SM 12      warp 0
+    warp       warp 0             block 3 SM 12
+
+What lives here: this order, and these names. What does not: how a format writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .timeline import Timeline
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """The tracks that have items, in the order of drawing; all (t,).
+
+    index: into timeline.tracks. row: of trace.warps. launch. group: a number, different within a launch
+    for different groups. groups, names: what they are called.
+    """
+
+    index: Int64
+    row: Int64
+    launch: Int64
+    group: Int64
+    groups: list[str]
+    names: list[str]
+
+
+def placed(timeline: Timeline, *, padded: bool = False) -> Placed:
+    """The tracks that are drawn. padded: numbers of groups have leading zeros, for viewers that sort by name."""
+    warps = timeline.trace.warps
+    drawn = np.zeros(len(timeline.tracks), bool)
+    drawn[timeline.alive] = True
+    drawn[len(warps) :] = True
+    index = np.flatnonzero(drawn)
+    row = np.concatenate(
+        [index[index < len(warps)], np.array([track.row for track in timeline.tracks[len(warps) :]], np.int64)]
+    )
+    launch, block, warp, sm = (getattr(warps, name)[row].astype(np.int64) for name in ("launch", "block", "warp", "sm"))
+    by = {"sm": sm, "block": block, "warp": warp}[timeline.view.group]
+    order = np.lexsort((index, warps.lane[row], warp, block, by, launch))
+    index, row, by = index[order], row[order], by[order]
+    groups, names = _names(timeline, row, padded)
+    for at in np.flatnonzero(index >= len(warps)).tolist():  # further tracks of a lane, for spans that cross
+        names[at] = f"{names[at]} ({timeline.tracks[index[at]].number + 1})"
+    return Placed(index, row, launch[order], by, groups, names)
+
+
+def _names(timeline: Timeline, row: Int64, padded: bool) -> tuple[list[str], list[str]]:
+    warps, group = timeline.trace.warps, timeline.view.group
+    digits = len(str(int(warps.sm[row].max(initial=0)))) if padded and group == "sm" else 1
+    sms = [f"SM {sm:0{digits}}" for sm in warps.sm[row].tolist()]
+    if group == "sm":
+        return sms, warps.labels(row)
+    digits = len(str(int(warps.warp[row].max(initial=0)))) if padded and group == "warp" else 1
+    roles = [f"warp {warp:0{digits}}" for warp in warps.warp[row].tolist()]
+    lanes = [f" lane {lane}" if lane else "" for lane in warps.lane[row].tolist()]
+    size = [len(str(most)) for most in (warps.grid[row].max(axis=0, initial=1) - 1).tolist()]
+    blocks = warps.blocks(row, size if padded and group == "block" else (1, 1, 1))
+    on = [f"block {block} {sm}" for block, sm in zip(blocks, sms, strict=True)]
+    if group == "block":
+        return on, [role + lane for role, lane in zip(roles, lanes, strict=True)]
+    return roles, [block + lane for block, lane in zip(on, lanes, strict=True)]
+
+
+def launch_name(timeline: Timeline, launch: int) -> str:
+    """``matmul #3``, with the device where there are several; # counts all launches of the trace, in as
+    many digits as the last one has."""
+    found = timeline.trace.launches[launch]
+    digits = len(str(len(timeline.trace.launches) - 1))
+    device = f" on device {found.device}" if len(timeline.trace.devices) > 1 else ""
+    return f"{found.kernel} #{launch:0{digits}}{device}"

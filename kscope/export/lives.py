@@ -1,0 +1,68 @@
+"""What the lifetime of a recording lane says of itself, as numbers for viewers.
+
+    cycles           from the lane's first clock read to its last (timer_ns where its clock was globaltimer)
+    records, dropped how many it wrote, and how many of them are not there
+    prologue_least   cycles that its start anchor alone took: a floor of what recording cost before the kernel
+    prologue_most    cycles from its start to its first record: the anchor, the claim, and the kernel's own code
+    epilogue_least, epilogue_most   the same at its end; what follows the last clock read nobody can see
+    error_ns         how far its times may be apart from those of other SMs
+
+What lives here: these numbers. What does not: how a format writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..trace import Trace
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Number:
+    """One number of every lane: values (w,) int64, and where (w,) bool they are known."""
+
+    name: str
+    values: Int64
+    known: npt.NDArray[np.bool_]
+
+
+def numbers(trace: Trace) -> tuple[Number, ...]:
+    """The numbers of all lanes of trace.warps."""
+    warps = trace.warps
+    first, last, recorded = _extent(trace)
+    cycles = ~warps.timer
+    life = np.rint((warps.end_ns - warps.start_ns) / np.where(warps.tick_ns > 0, warps.tick_ns, 1))
+    life = np.clip(np.nan_to_num(life), 0, 1 << 62).astype(np.int64)
+    done = warps.finished
+    anchored = done & recorded & cycles
+    error = np.clip(np.nan_to_num(np.ceil(warps.error_ns)), 0, 1 << 62).astype(np.int64)
+    return (
+        Number("cycles", life, done & cycles),
+        Number("timer_ns", life, done & warps.timer),
+        Number("records", warps.written, np.ones(len(warps), bool)),
+        Number("dropped", warps.written - warps.records, warps.written > warps.records),
+        Number("prologue_least", warps.start_width, np.ones(len(warps), bool)),
+        Number("prologue_most", np.maximum(first - warps.first_tick, 0), recorded & cycles),
+        Number("epilogue_least", warps.end_width, done),
+        Number("epilogue_most", np.maximum(warps.first_tick + life - last, 0), anchored),
+        Number("error_ns", error, np.isfinite(warps.error_ns)),
+    )
+
+
+def _extent(trace: Trace) -> tuple[Int64, Int64, npt.NDArray[np.bool_]]:
+    """First start and last end of each lane's records, in ticks, and whether it has any."""
+    first, last = np.zeros((2, len(trace.warps)), np.int64)
+    recorded = np.zeros(len(trace.warps), bool)
+    if len(trace):
+        cuts = np.flatnonzero(np.append(True, trace.track[1:] != trace.track[:-1]))
+        lanes = trace.track[cuts]
+        first[lanes] = np.minimum.reduceat(trace.start_ticks, cuts)
+        end = np.append(cuts[1:], len(trace)) - 1  # within a lane records stand in order of end
+        last[lanes] = trace.start_ticks[end] + np.maximum(trace.dur_cycles[end], 0)
+        recorded[lanes] = True
+    return first, last, recorded

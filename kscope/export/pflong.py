@@ -1,0 +1,95 @@
+"""What few events have beside what fits their row: arguments of lifetimes, and ends of arrows.
+
+What lives here: these fields, and which events have them. What does not: rows (pfrows.py). Fields:
+track_event.proto and debug_annotation.proto of Perfetto v52.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import lives
+from .flows import Flows
+from .pftracks import ARGUMENTS
+from .timeline import Timeline
+
+Int64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+
+_BYTES = 14  # 22 LEN 08 NAME 18 and nine bytes of a varint
+_BEGINS = (0x48, 1)  # says again that the event is a begin
+_FLOW, _LAST_OF_FLOW = b"\xf9\x02", b"\x81\x03"
+
+
+class Longer:
+    """Further fields of events, by item."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._records = len(timeline.trace)
+        self._lives = _lives(timeline) if timeline.view.args else None
+        flows = timeline.flows
+        self._arrows = _Arrows(flows) if len(flows) else None
+
+    def found(self, items: npt.NDArray[np.int32], end: Bools) -> dict[int, bytes]:
+        """Which of the events (m,) have further fields: row -> bytes."""
+        fields: dict[int, bytes] = {}
+        if self._lives is not None:
+            at = np.flatnonzero((items >= self._records) & ~end)
+            for row, life in zip(at.tolist(), (items[at] - self._records).tolist(), strict=True):
+                fields[row] = self._lives[life].tobytes()
+        if self._arrows is not None:
+            self._arrows.add(fields, items, end)
+        return fields
+
+
+def _lives(timeline: Timeline) -> Bytes:
+    """(w, bytes) annotations of the lanes that are drawn; what is not known is filled up."""
+    found = [one for one in lives.numbers(timeline.trace) if one.known.any()]
+    out = np.empty((len(timeline.alive), _BYTES * len(found)), np.uint8)
+    for place, number in enumerate(found):
+        part = out[:, _BYTES * place : _BYTES * (place + 1)]
+        part[:, :5] = (0x22, _BYTES - 2, 0x08, ARGUMENTS.index(number.name) + 1, 0x18)
+        padded(part[:, 5:], number.values[timeline.alive].astype(np.uint64))
+        part[~number.known[timeline.alive]] = _BEGINS * (_BYTES // 2)
+    return out
+
+
+class _Arrows:
+    """Flow ids of records: those that begin at it, and those that end."""
+
+    def __init__(self, flows: Flows) -> None:
+        number = np.arange(1, len(flows) + 1, dtype="<u8")
+        self._source, self._begins = flows.source, _ids(_FLOW, number)
+        self._targets = []
+        for at_end in (False, True):
+            chosen = np.flatnonzero(flows.at_end == at_end)
+            chosen = chosen[np.argsort(flows.target[chosen], kind="stable")]
+            self._targets.append((flows.target[chosen], _ids(_LAST_OF_FLOW, number[chosen])))
+
+    def add(self, fields: dict[int, bytes], items: npt.NDArray[np.int32], end: Bools) -> None:
+        (target, ids), (late, late_ids) = self._targets
+        for table, data, where in ((self._source, self._begins, ~end), (target, ids, ~end), (late, late_ids, end)):
+            first, after = (np.searchsorted(table, items, side) for side in ("left", "right"))
+            rows = np.flatnonzero((after > first) & where)
+            for row, a, b in zip(rows.tolist(), first[rows].tolist(), after[rows].tolist(), strict=True):
+                fields[row] = fields.get(row, b"") + data[a:b].tobytes()
+
+
+def _ids(tag: bytes, numbers: npt.NDArray[np.uint64]) -> Bytes:
+    out = np.empty((len(numbers), len(tag) + 8), np.uint8)
+    out[:, : len(tag)] = np.frombuffer(tag, np.uint8)
+    out[:, len(tag) :] = numbers.view(np.uint8).reshape(-1, 8)
+    return out
+
+
+def padded(where: Bytes, values: npt.NDArray[np.unsignedinteger[Any]]) -> None:
+    """Write varints (m,) that are as wide as the given columns (m, width)."""
+    last = where.shape[1] - 1
+    rest = values.astype(np.uint64)
+    for byte in range(last + 1):
+        where[:, byte] = (rest & np.uint64(0x7F)).astype(np.uint8) | (0x80 if byte < last else 0)
+        rest >>= np.uint64(7)

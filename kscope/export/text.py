@@ -1,0 +1,108 @@
+"""Rows of text made column by column: numbers become digits four at a time, from a table.
+
+A cell is (m, width) bytes; what a number does not need on its left is filled up, with spaces where
+these mean nothing, as in JSON, else with NULs that squeezed() takes out. What lives here: cells and rows.
+What does not: any format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Int64 = npt.NDArray[np.int64]
+Unsigned = npt.NDArray[np.unsignedinteger[Any]]
+
+SPACE, NOTHING = b" ", b"\0"
+_GROUP = 10_000
+_POINT = np.frombuffer(b"".join(b".%03d" % number for number in range(1000)), "<u4")
+"""Three decimals with their point, as one word."""
+
+
+def whole(values: Int64, fill: bytes) -> Bytes:
+    """Integers as digits, aligned right."""
+    negative = values < 0
+    if not negative.any():
+        return _digits(values.view(np.uint64), fill)
+    digits = _digits(np.abs(values).view(np.uint64), fill)
+    if fill == NOTHING:  # the sign may stand apart
+        sign = np.where(negative, ord("-"), 0).astype(np.uint8)[:, None]
+        return np.concatenate([sign, digits], axis=1)
+    out = np.concatenate([np.full((len(values), 1), ord(fill), np.uint8), digits], axis=1)
+    first = (out != ord(fill)).argmax(axis=1)
+    rows = np.flatnonzero(negative)
+    out[rows, first[rows] - 1] = ord("-")
+    return out
+
+
+def thousandths(values: Int64, fill: bytes) -> Bytes:
+    """Integers divided by 1000, with three decimals: ns as us."""
+    negative = values < 0
+    size = np.abs(values) if negative.any() else values
+    units = size // 1000
+    point = _POINT.take(size - units * 1000)
+    if negative.any():  # -0.5 has no integer that could carry its sign
+        text = whole(np.where(negative, -units - (units == 0), units), fill)
+        rows = np.flatnonzero(negative & (units == 0))
+        text[rows, -1] = ord("0")
+    else:
+        text = _digits(units.view(np.uint64), fill)
+    return np.concatenate([text, point.view(np.uint8).reshape(-1, 4)], axis=1)
+
+
+def table(texts: Sequence[bytes], fill: bytes) -> Bytes:
+    """(texts, width) cells of texts, aligned left."""
+    width = max(map(len, texts), default=0)
+    return np.frombuffer(b"".join(text.ljust(width, fill) for text in texts), np.uint8).reshape(len(texts), width)
+
+
+def rows(count: int, *cells: bytes | Bytes) -> Bytes:
+    """(count, width) rows of cells, one beside the other; a constant is the same in all rows."""
+    widths = [len(cell) if isinstance(cell, bytes) else cell.shape[1] for cell in cells]
+    out = np.empty((count, sum(widths)), np.uint8)
+    at = 0
+    for cell, width in zip(cells, widths, strict=True):
+        out[:, at : at + width] = np.frombuffer(cell, np.uint8) if isinstance(cell, bytes) else cell
+        at += width
+    return out
+
+
+def squeezed(cells: Bytes) -> Bytes:
+    """The bytes of the rows that are not NOTHING, flat."""
+    flat = cells.ravel()
+    return flat[flat != 0]
+
+
+def _digits(values: Unsigned, fill: bytes) -> Bytes:
+    """Integers of 0 and more as digits, as many as the greatest one has, rounded up to four."""
+    groups = _groups(fill)
+    most = int(values.max(initial=0))
+    rest = values.astype(np.uint32) if most < 1 << 32 else values
+    count = max(1, -(-len(str(most)) // 4))
+    out = np.empty((len(values), count), np.uint32)
+    size = rest.dtype.type(_GROUP)
+    for place in range(count - 1, -1, -1):
+        index, higher = rest.astype(np.intp), None
+        if place:
+            higher = rest // size
+            index -= higher.astype(np.intp) * _GROUP
+            index += (higher > 0) * np.intp(_GROUP)
+        if place < count - 1:
+            index[rest == 0] = 2 * _GROUP
+        out[:, place] = groups.take(index)
+        if higher is not None:
+            rest = higher
+    return out.view(np.uint8)
+
+
+@lru_cache
+def _groups(fill: bytes) -> npt.NDArray[np.uint32]:
+    """Four digits as a word: without leading zeros, with them, and nothing at all."""
+    short = b"".join(b"%d" % number if number > 999 else (b"%d" % number).rjust(4, fill) for number in range(_GROUP))
+    full = b"".join(b"%04d" % number for number in range(_GROUP))
+    return np.frombuffer(short + full + 4 * fill, "<u4")

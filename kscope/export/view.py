@@ -1,0 +1,40 @@
+"""What a timeline is asked to show, beside which records.
+
+What lives here: the options and what they may be. What does not: how formats draw them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+GROUPS = ("sm", "block", "warp")
+"""What stands between a launch and its lanes."""
+
+
+@dataclass(frozen=True)
+class View:
+    """group: a launch holds SMs, blocks, or warps (a warp's number is its role), which hold the lanes.
+    args: slices carry their cycles, exact ns and value, lifetimes what recording cost the warp.
+    flows: pairs of region names; an arrow goes from a record of the first to each record of the second
+    in the same block that has the same value (flows.py).
+    """
+
+    group: str = "sm"
+    args: bool = True
+    flows: tuple[tuple[str, str], ...] = ()
+
+
+def view(group: object = "sm", args: object = True, flows: object = ()) -> View:
+    """The options as a user gives them. Raises UsageError that says what may be given."""
+    if group not in GROUPS:
+        raise UsageError(f"export(group={group!r}): expected one of {', '.join(GROUPS)}")
+    if not isinstance(args, bool):
+        raise UsageError(f"export(args={args!r}): expected True or False")
+    pairs = list(flows.items() if isinstance(flows, dict) else flows) if isinstance(flows, Iterable) else [flows]
+    for pair in pairs:
+        if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(name, str) for name in pair)):
+            raise UsageError(f'export(flows={flows!r}): expected pairs of region names, such as [("load", "dot")]')
+    return View(str(group), args, tuple((str(first), str(second)) for first, second in pairs))

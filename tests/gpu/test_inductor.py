@@ -1,0 +1,121 @@
+"""torch.compile, on and off across processes: neither state finds the other's kernels in Inductor's caches.
+
+Each chain is three processes, one after the other; the chains run side by side. How they share what was compiled:
+
+    folder      one cache folder, as by default: FX graphs, kernels for Inductor's own launcher, Triton's cache
+    artifacts   folders of their own, and all that torch.compiler.save_cache_artifacts gave before
+    launcher    one folder, and Inductor's own launcher off: then on and off share FX graphs
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = [str(ROOT / path) for path in ("", "frontends", "runtime", "tests")]
+CHAINS = {
+    (how, order): order.split("-")
+    for how, order in (
+        ("folder", "on-off-on"),
+        ("folder", "off-on-off"),
+        ("artifacts", "on-off-on"),
+        ("artifacts", "off-on-off"),
+        ("launcher", "on-off-on"),
+    )
+}
+WARPS = 4
+Said = dict[str, Any]
+Table = Callable[[str, str], None]
+
+
+def process(how: str, state: str, cache: Path, result: Path, artifacts: list[Path]) -> Said:
+    """Run tests/gpu/inductor_process.py; what it said."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")]),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache),
+        "TORCHINDUCTOR_COMPILE_THREADS": "2",
+        "TRITON_DISABLE_LINE_INFO": "1",  # lines name the file that Inductor writes, and that the folder
+        **({"TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0"} if how == "launcher" else {}),
+    }
+    for name in ("TRITON_CACHE_DIR", "KSCOPE"):
+        env.pop(name, None)
+    command = [sys.executable, "-m", "gpu.inductor_process", state, str(result), *map(str, artifacts)]
+    done = subprocess.run(command, env=env, cwd=ROOT, text=True, capture_output=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    said: Said = json.loads(result.read_text())
+    return said
+
+
+def chain(how: str, states: list[str], folder: Path) -> list[Said]:
+    """Three processes, one after the other."""
+    said: list[Said] = []
+    artifacts: list[Path] = []
+    for number, state in enumerate(states):
+        result = folder / f"{number}.json"
+        cache = folder / (f"cache{number}" if how == "artifacts" else "cache")
+        said.append(process(how, state, cache, result, artifacts))
+        if how == "artifacts":
+            artifacts.append(result.with_suffix(".bin"))
+    return said
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Said]]:
+    """What the processes of each chain said."""
+    folders = [tmp_path_factory.mktemp("inductor") for _ in CHAINS]
+    with ThreadPoolExecutor(len(CHAINS)) as pool:
+        runs = [
+            pool.submit(chain, how, states, at) for ((how, _), states), at in zip(CHAINS.items(), folders, strict=True)
+        ]
+        return dict(zip(CHAINS, [run.result() for run in runs], strict=True))
+
+
+def processes(said: dict[tuple[str, str], list[Said]], state: str) -> list[tuple[str, Said]]:
+    """(which, what it said) of the processes in that state."""
+    return [
+        (f"{how} {order} {number}", what)
+        for (how, order), whats in said.items()
+        for number, (mine, what) in enumerate(zip(CHAINS[how, order], whats, strict=True))
+        if mine == state
+    ]
+
+
+def test_a_recorded_process_has_every_record_of_its_launches(said: dict[tuple[str, str], list[Said]]) -> None:
+    from .inductor_process import BLOCKS, LAUNCHES
+
+    expected = dict.fromkeys(("load", "half", "store"), BLOCKS * WARPS * LAUNCHES)
+    for which, what in processes(said, "on"):
+        assert (what["regions"], what["launches"], what["doubts"]) == (expected, LAUNCHES, []), which
+        prepared = {name for name, (_, prepared) in what["loaded"].items() if prepared}
+        assert len(prepared) == 1 and prepared.pop().startswith("halved"), which
+
+
+def test_a_plain_process_loads_the_same_cubins_whatever_was_compiled_before(
+    said: dict[tuple[str, str], list[Said]], table: Table
+) -> None:
+    alone = said["folder", "off-on-off"][0]["loaded"]
+    assert len(alone) == 2 and any(name.startswith("halved") for name in alone)
+    for which, what in processes(said, "off"):
+        assert not any(prepared for _, prepared in what["loaded"].values()), which
+        assert what["loaded"] == alone, which
+    table("torch.compile on and off across processes", f"{len(processes(said, 'off'))} plain ones with the same cubins")
+
+
+@pytest.mark.parametrize(("how", "order"), CHAINS)
+def test_the_third_process_compiles_nothing_that_the_first_one_had(
+    said: dict[tuple[str, str], list[Said]], how: str, order: str
+) -> None:
+    first, second, third = (what["hits"] for what in said[how, order])
+    assert first == 0 and third > 0
+    # with Inductor's own launcher the states have graphs of their own, else one that Triton's keys keep apart
+    assert (second > 0) == (how == "launcher")

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ..parallel import ahead, chunks
+from ..parallel import ahead, chunks, each
 from .pfrows import Look, advance, rows
 from .pftracks import Names, head
 from .progress import Step
@@ -62,7 +62,10 @@ class _Events:
     """The items of a timeline as begins and ends in order of time, a window at a time."""
 
     def __init__(self, timeline: Timeline, names: Names) -> None:
-        self._begin, self._end = timeline.begin, timeline.end
+        # half as many bytes where 4 seconds are enough
+        width = np.uint32 if int(timeline.end.max(initial=0)) < (1 << 32) - 1 else np.uint64
+        self._begin, self._end = _as(timeline.begin, width), _as(timeline.end, width)
+        self._flat = bool((self._begin == self._end).any())
         self._look = Look(timeline, names)
         self._names = names
         # Items stand lane after lane, so a block of neighbours spans little time: most windows skip most blocks.
@@ -108,13 +111,14 @@ class _Events:
     ) -> tuple[npt.NDArray[np.int32], int | npt.NDArray[np.bool_], Unsigned] | None:
         """(items, ends, ns after `low`) of a window's events in the order that ties keep. `ends` is the
         number of ends, which stand first, or a mask where there are events without length."""
-        blocks = np.flatnonzero((self._earliest < high) & (self._latest >= low))
+        number = self._begin.dtype.type
+        blocks = np.flatnonzero((self._earliest <= number(high - 1)) & (self._latest >= number(low)))
         begin, end = self._near(self._begin, blocks), self._near(self._end, blocks)
-        begin -= low
-        end -= low
-        span = np.uint64(high - low)
-        ending, starting = end.view(np.uint64) < span, begin.view(np.uint64) < span
-        flat = np.flatnonzero(starting & (begin == end))
+        begin -= number(low)  # what was before is now far behind
+        end -= number(low)
+        span = number(high - low)
+        ending, starting = end < span, begin < span
+        flat = np.flatnonzero(starting & (begin == end)) if self._flat else ()
         if len(flat):
             ending[flat] = starting[flat] = False
         at_end, at_begin = np.flatnonzero(ending), np.flatnonzero(starting)[::-1]
@@ -131,14 +135,25 @@ class _Events:
             index, time = np.concatenate([index, pair]), np.concatenate([time, begin[pair]])
         if not len(index):
             return None
-        return near[index], ends, time.astype(np.uint32 if span <= 1 << 32 else np.uint64)
+        return near[index], ends, time.astype(np.uint32, copy=False) if span < 1 << 32 else time
 
-    def _near(self, column: Int64, blocks: Int64) -> Int64:
+    def _near(self, column: Unsigned, blocks: Int64) -> Unsigned:
         """The items of the blocks, one block after the other; the last block may be short."""
         whole = len(column) // _BLOCK
         inside = blocks[blocks < whole]
         found = column[: whole * _BLOCK].reshape(-1, _BLOCK)[inside].ravel()
         return found if len(inside) == len(blocks) else np.concatenate([found, column[whole * _BLOCK :]])
+
+
+def _as(column: Int64, width: type[np.unsignedinteger[Any]]) -> Unsigned:
+    """The column as unsigned numbers, converted on all cores."""
+    out = np.empty(len(column), width)
+
+    def convert(part: slice) -> None:
+        out[part] = column[part]
+
+    each(convert, chunks(len(column)))
+    return out
 
 
 def _order(time: Unsigned) -> Int64:

@@ -57,9 +57,11 @@ def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Usage | None:
         source.write_text(text)
         command: Sequence[str] = [ptxas, "-v", *flags, str(source), "-o", str(source.with_suffix(".cubin"))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return None
-    log = done.stderr + done.stdout
+    return None if done.returncode else usage(done.stderr + done.stdout)
+
+
+def usage(log: str) -> Usage:
+    """What an assembler's verbose log says: ptxas -v, or nvJitLink's -verbose."""
     spilled = sum(int(stores) + int(loads) for stores, loads in _SPILL.findall(log))
     registers = max(map(int, _REGISTERS.findall(log)), default=0)
     return Usage(_IGNORED.search(log) is not None, spilled, registers)

@@ -102,6 +102,7 @@ class Entry:
 
 TABLE: dict[str, Entry] = {
     "triton": Entry("triton", "kscope_triton:TritonFrontend", "triton"),
+    "cupy": Entry("cupy", "kscope_cuda.cupy:CupyFrontend", "cupy"),
     "sim": Entry("kscope_sim", "kscope_sim:SimFrontend", ""),
 }
 BACKENDS: dict[str, str] = {"cuda": "kscope_runtime:CudaBackend", "sim": "kscope_sim:SimBackend"}

@@ -1,0 +1,88 @@
+"""CuPy 14: regions in RawKernel, RawModule, cupyx.jit.rawkernel, ElementwiseKernel and ReductionKernel.
+
+What lives here: the frontend, which owns the parts of the work: marks in cupyx.jit kernels (jit.py), compiling
+(compiling.py), and CuPy's caches of loaded kernels (loading.py). What does not: the header's macros (../header).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+from cupy.cuda import runtime
+
+from kscope import frontends
+from kscope.capture import Problem
+from kscope.errors import UnsupportedError
+from kscope.frontends import Frontend
+from kscope.marks import Mark
+from kscope.recording import Recording
+
+from .compiling import NAME, Compiling
+from .jit import Jit
+from .loading import Loader
+
+__all__ = ["CupyFrontend", "teach"]
+
+
+class CupyFrontend(Frontend):
+    """Raises UnsupportedError for a CuPy that lacks a hook point, or is built for AMD."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        if runtime.is_hip:
+            raise UnsupportedError(f"cupy {cupy.__version__} is built for ROCm; kscope records on NVIDIA GPUs")
+        self._loader = Loader()
+        self._compiling = Compiling(self._loader)
+        self._jit = Jit()
+
+    def enable(self, recording: Recording) -> None:
+        """Kernels compiled from now on carry marks; those that are loaded plain are compiled again when launched."""
+        self._check()
+        self._compiling.install(recording)
+        self._jit.install()
+        self._loader.install(recording.tag())
+
+    def disable(self) -> None:
+        """Kernels are plain from now on; every hook is removed, but those that teach() put in."""
+        if self._loader.taught:
+            self._compiling.install(None)
+        else:
+            self._jit.remove()
+            self._compiling.remove()
+        self._loader.remove()
+
+    def teach(self) -> None:
+        """See the function of this name."""
+        self._check()
+        if not self._loader.taught:
+            self._loader.taught = True
+            self._jit.install()
+            if self._compiling.recording is None:
+                self._compiling.install(None)
+
+    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+        """Place a mark in the cupyx.jit kernel that is translated now. Raises UsageError for a value that is no
+        32-bit number."""
+        return context is None and self._jit.emit(mark, value)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Kernels that stay plain since enable()."""
+        return tuple(self._loader.problems)
+
+    def _check(self) -> None:
+        self._compiling.check()
+        self._jit.check()
+        self._loader.check()
+
+
+def teach() -> None:
+    """Let CuPy compile kernels with regions also where recording is not enabled: plain, as without them.
+
+    CuPy finds <kscope.cuh> by itself from then on, and cupyx.jit passes over `with kscope.region(...)`. While
+    recording is enabled it knows both without this. The hooks stay until the process ends.
+    """
+    found = frontends.frontend(NAME)
+    assert isinstance(found, CupyFrontend)
+    found.teach()

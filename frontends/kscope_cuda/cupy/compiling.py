@@ -1,0 +1,121 @@
+"""CuPy's compilers: sources with macros are compiled to PTX, lowered, and assembled, and have cache keys of their own.
+
+What lives here: the three places that this goes through. What does not: lowering (../nvrtc.py), CuPy's caches of
+loaded kernels (loading.py).
+
+    _compile_module_with_cache   every source passes; its options make the key of CuPy's disk cache
+    _NVRTCProgram                where a source becomes a cubin, or PTX
+    compile_using_nvcc           the same for backend="nvcc"
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cupy.cuda import compiler
+
+from kscope.errors import UnsupportedError
+from kscope.recording import Recording
+
+from .. import assembling, nvrtc
+from . import points
+from .jit import prelude
+from .loading import Loader
+
+_FUNNEL, _PROGRAM, _NVCC = "_compile_module_with_cache", "_NVRTCProgram", "compile_using_nvcc"
+_FLAGS, _ARCH = "_rdc_flags", "_get_arch"
+NAME = "cupy"
+
+
+class Compiling:
+    """The hooks on CuPy's compilers. Without a recording they only let CuPy find the header (teach_cupy)."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._recording: Recording | None = None
+        self._options: tuple[str, ...] = ()
+        self._originals: dict[str, Any] = {}
+
+    def check(self) -> None:
+        """Raises UnsupportedError naming the hook point that this CuPy lacks."""
+        points.check(compiler, _FUNNEL, _PROGRAM, _NVCC, _FLAGS, _ARCH)
+
+    def install(self, recording: Recording | None) -> None:
+        """Put the hooks in, or change what they do."""
+        self._recording, self._options = recording, nvrtc.options(recording)
+        if not self._originals:
+            self._originals = {point: points.fetch(compiler, point) for point in (_FUNNEL, _PROGRAM, _NVCC)}
+            setattr(compiler, _FUNNEL, self._compile)
+            setattr(compiler, _PROGRAM, _program(self, self._originals[_PROGRAM]))
+            setattr(compiler, _NVCC, self._nvcc)
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        self._recording = None
+        for point, original in self._originals.items():
+            setattr(compiler, point, original)
+        self._originals = {}
+
+    def _compile(self, source: str, options: tuple[str, ...] = (), **rest: Any) -> Any:
+        """In the place of _compile_module_with_cache(): a loaded module, or LTO-IR, which is never prepared."""
+        self._loader.compiles()
+        original = self._originals[_FUNNEL]
+        if not nvrtc.concerns(source, options):
+            return original(source, options, **rest)
+        recording = None if rest.get("to_ltoir") else self._recording
+        added = self._options if recording else nvrtc.options(None)
+        source = nvrtc.with_header(source, prelude(source, recording is not None))
+        made = original(source, (*options, *added), **rest)
+        return made if recording is None else self._loader.prepared(made)
+
+    def _nvcc(
+        self,
+        source: str,
+        options: tuple[str, ...] = (),
+        arch: Any = None,
+        filename: str = "kern.cu",
+        code_type: str = "cubin",
+        separate_compilation: bool = False,
+        log_stream: Any = None,
+    ) -> bytes:
+        """In the place of compile_using_nvcc()."""
+        original, recording = self._originals[_NVCC], self._recording
+        if recording is None or nvrtc.MARKS not in options or code_type != "cubin":
+            made: bytes = original(source, options, arch, filename, code_type, separate_compilation, log_stream)
+            return made
+        if separate_compilation:
+            raise UnsupportedError(
+                f"{Path(filename).name}: kernels with regions cannot be built as relocatable device code (-dc, "
+                "-rdc=true) by nvcc here: compile them without it, or with backend='nvrtc'"
+            )
+        ptx = original(source, options, arch, filename, "ptx", False, log_stream)
+        real = f"sm_{arch or points.fetch(compiler, _ARCH)()}"
+        flags = assembling.flags(options)
+        return nvrtc.lower(ptx.decode(), recording, frontend=NAME, arch=real, flags=flags)
+
+    def lowered(self, ptx: bytes, options: tuple[str, ...], method: str) -> bytes:
+        """What NVRTC hands to CuPy: a cubin or PTX as asked for, PTX where CuPy links it with other code."""
+        assert self._recording is not None
+        linked = any(option in points.fetch(compiler, _FLAGS) for option in options)
+        arch = None if linked or method != "cubin" else nvrtc.architecture(options)
+        text = ptx.decode().rstrip("\0")
+        return nvrtc.lower(text, self._recording, frontend=NAME, arch=arch, flags=assembling.flags(options))
+
+    @property
+    def recording(self) -> Recording | None:
+        return self._recording
+
+
+def _program(hooks: Compiling, base: Any) -> Any:
+    """CuPy's class of NVRTC programs, whose marked sources stop at PTX."""
+
+    class Program(base):  # type: ignore[misc]  # the base is known when CuPy is imported
+        def compile(self, options: tuple[str, ...] = (), log_stream: Any = None) -> Any:
+            if hooks.recording is None or nvrtc.MARKS not in options or self.method == "lto":
+                return super().compile(options, log_stream)
+            method, self.method = self.method, "ptx"
+            ptx, mapping = super().compile(nvrtc.virtual(options), log_stream)
+            return hooks.lowered(ptx, options, method), mapping
+
+    return Program

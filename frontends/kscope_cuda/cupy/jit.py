@@ -1,0 +1,212 @@
+"""cupyx.jit: `with kscope.region("load"):` in kernels that CuPy translates from Python to CUDA C++.
+
+What lives here: the statements that CuPy's translator does not know, and the lines that they become. What does
+not: compiling those lines (compiling.py), names and strategies (kscope/regions.py).
+
+A mark becomes a macro, so that the text is the same in every state; the definition that is put before it says
+whether it is a comment in the PTX or nothing. A `with` gets no braces: a variable that is first assigned within
+lives on after it, as in Python. So the exits that a return, break or continue would skip are written before it.
+"""
+
+from __future__ import annotations
+
+import ast
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from cupyx.jit import _compile
+from cupyx.jit._internal_types import Constant, Data
+
+from kscope.errors import UsageError
+from kscope.marks import Mark, ValueType
+from kscope.regions import counter, instant, scope
+
+from . import points
+
+_MACRO = "KSCOPE_JIT"
+_STATEMENT, _STATEMENTS, _EXPRESSION = "_transpile_stmt", "_transpile_stmts", "_transpile_expr"
+_WRAPPER = "transpile_function_wrapper"
+_POINTS = (instant, counter)
+_TYPES: dict[str, tuple[ValueType, str, str]] = {
+    **dict.fromkeys(("int8", "int16", "int32"), ("i32", "int", "r")),
+    **dict.fromkeys(("uint8", "uint16", "uint32"), ("u32", "unsigned int", "r")),
+    "float32": ("f32", "float", "f"),
+}
+_LOOP = None
+"""Stands in the stack of open scopes where a loop begins."""
+
+
+def prelude(source: str, recorded: bool) -> str:
+    """What is put before a source with this module's lines."""
+    if f"{_MACRO}(" not in source:
+        return ""
+    body = ' asm volatile(text :: __VA_ARGS__ : "memory")' if recorded else ""
+    return f"#define {_MACRO}(text, ...){body}\n"
+
+
+class Jit:
+    """The hook on CuPy's translator of statements."""
+
+    def __init__(self) -> None:
+        self._original: Callable[..., Any] | None = None
+        self._open: WeakKeyDictionary[Any, list[scope | None]] = WeakKeyDictionary()
+        self._now = threading.local()
+
+    def check(self) -> None:
+        """Raises UnsupportedError naming the hook point that this CuPy lacks."""
+        points.check(_compile, _STATEMENT, _STATEMENTS, _EXPRESSION, _WRAPPER)
+
+    def install(self) -> None:
+        """Idempotent."""
+        if self._original is None:
+            self._original = points.fetch(_compile, _STATEMENT)
+            setattr(_compile, _STATEMENT, points.fetch(_compile, _WRAPPER)(self._statement))
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        if self._original is not None:
+            setattr(_compile, _STATEMENT, self._original)
+            self._original = None
+
+    def emit(self, mark: Mark, value: Any) -> bool:
+        """Write the mark where this thread translates a statement of kscope's; False where it does not."""
+        lines = getattr(self._now, "lines", None)
+        if lines is None:
+            return False
+        operands = ""
+        if isinstance(value, Data):
+            kind, cast, constraint = _scalar(mark, value)
+            mark = replace(mark, type=None if mark.act == "pin" else kind, operand="%0")
+            operands = f', "{constraint}"(({cast})({value.code}))'
+        elif value is not None:
+            mark = _immediate(mark, value)
+        lines.append(f'{_MACRO}("{mark.comment()}"{operands});')
+        return True
+
+    # statements
+
+    def _statement(self, statement: ast.stmt, is_toplevel: bool, env: Any) -> Any:
+        assert self._original is not None
+        opened = self._open.setdefault(env, [])
+        if isinstance(statement, ast.With):
+            scopes = [self._scope(item.context_expr, env) for item in statement.items]
+            known = [found for found in scopes if found is not None]
+            if len(known) == len(scopes):
+                return self._with(statement, known, is_toplevel, env, opened)
+        elif isinstance(statement, (ast.For, ast.While)):
+            opened.append(_LOOP)
+            try:
+                return self._original(statement, is_toplevel, env)
+            finally:
+                opened.pop()
+        elif isinstance(statement, (ast.Break, ast.Continue)):
+            inner = opened[len(opened) - opened[::-1].index(_LOOP) :] if _LOOP in opened else opened
+            return [*self._exits(inner), *self._original(statement, is_toplevel, env)]
+        elif isinstance(statement, ast.Return) and any(opened):
+            return self._return(self._original(statement, is_toplevel, env), opened)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            function = _constant(statement.value.func, env)
+            if function in _POINTS or isinstance(getattr(function, "__self__", None), scope):
+                return self._lines(lambda: self._called(statement.value, function, env))
+        return self._original(statement, is_toplevel, env)
+
+    def _with(
+        self, statement: ast.With, scopes: list[scope], is_toplevel: bool, env: Any, opened: list[scope | None]
+    ) -> list[Any]:
+        code: list[Any] = []
+        for item, entered in zip(statement.items, scopes, strict=True):
+            code += self._lines(entered.__enter__)
+            opened.append(entered)
+            if isinstance(item.optional_vars, ast.Name):
+                env.consts[item.optional_vars.id] = Constant(entered)
+        try:
+            code += points.fetch(_compile, _STATEMENTS)(statement.body, is_toplevel, env)
+        finally:
+            del opened[len(opened) - len(scopes) :]
+        return code + self._exits(scopes)
+
+    def _return(self, code: list[Any], opened: list[scope | None]) -> list[Any]:
+        *before, last = code
+        exits = self._exits(opened)
+        value = str(last).removeprefix("return").strip(" ;")
+        if not value:
+            return [*before, *exits, last]
+        return [*before, "{", f"auto ks_result = {value};", *exits, "return ks_result;", "}"]
+
+    def _exits(self, opened: list[Any]) -> list[str]:
+        left = [found for found in reversed(opened) if found is not _LOOP]
+        return [line for found in left for line in self._lines(lambda found=found: found.__exit__(None, None, None))]
+
+    def _lines(self, act: Callable[[], Any]) -> list[str]:
+        """The lines that a call of kscope's writes."""
+        self._now.lines = lines = []
+        try:
+            act()
+        finally:
+            self._now.lines = None
+        return lines
+
+    # expressions
+
+    def _scope(self, expression: ast.expr, env: Any) -> scope | None:
+        """The scope that a `with` enters, or None where it is not kscope's."""
+        call = isinstance(expression, ast.Call)
+        found = _constant(expression.func if isinstance(expression, ast.Call) else expression, env)
+        if call and (isinstance(found, scope) or (isinstance(found, type) and issubclass(found, scope))):
+            made = self._called(expression, found, env)
+            return made if isinstance(made, scope) else None
+        return found if isinstance(found, scope) and not call else None
+
+    def _called(self, call: Any, function: Any, env: Any) -> Any:
+        """The call, made: constants as Python objects, what is known at run time as CuPy's expression."""
+        translate = points.fetch(_compile, _EXPRESSION)
+        arguments = [_plain(translate(argument, env)) for argument in call.args]
+        named = {word.arg: _plain(translate(word.value, env)) for word in call.keywords}
+        return function(*arguments, **named)
+
+
+def _plain(expression: Any) -> Any:
+    return expression.obj if isinstance(expression, Constant) else expression
+
+
+def _constant(expression: ast.expr, env: Any) -> Any:
+    """The Python object behind a name or `a.b.c`; None where CuPy knows it at run time only."""
+    if isinstance(expression, ast.Name):
+        found = env[expression.id]
+        return found.obj if isinstance(found, Constant) else None
+    if isinstance(expression, ast.Attribute):
+        return getattr(_constant(expression.value, env), expression.attr, None)
+    return None
+
+
+def _scalar(mark: Mark, value: Data) -> tuple[ValueType, str, str]:
+    """Type, C++ type and asm constraint of a run-time value."""
+    dtype = getattr(value.ctype, "dtype", None)
+    found = None if dtype is None else _TYPES.get(dtype.name)
+    if found is None:
+        raise UsageError(_refusal(mark, f"a {dtype or value.ctype}"))
+    return found
+
+
+def _immediate(mark: Mark, value: Any) -> Mark:
+    """A value known when the kernel is compiled: its type is the narrowest that holds it, its spelling the bits."""
+    if isinstance(value, (float, np.floating)):
+        bits = struct.unpack("<I", struct.pack("<f", value))[0]
+        return replace(mark, type="f32", operand=f"0x{bits:08X}")
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise UsageError(_refusal(mark, repr(value)))
+    if not -(1 << 31) <= value < 1 << 32:
+        raise UsageError(_refusal(mark, f"{value}, which needs more than 32 bits"))
+    return replace(mark, type="i32" if value < 1 << 31 else "u32", operand=f"0x{int(value) & 0xFFFFFFFF:08X}")
+
+
+def _refusal(mark: Mark, given: str) -> str:
+    return (
+        f"value= of kscope {mark.act} {mark.name!r} is {given}: a record holds 32 bits, an int32, uint32 or float32; "
+        "pass cupy.int32(x) or cupy.float32(x)"
+    )

@@ -1,0 +1,247 @@
+"""CuPy's caches of loaded kernels: every state has its own, and the runtime hears of each prepared module.
+
+What lives here: modules and functions that CuPy launches, and its caches in memory. What does not: compiling
+(compiling.py). CuPy keeps kernels in three places:
+
+    functions that remember (@memoize) what they loaded, by their arguments
+    a list in each RawKernel, a dict in each ElementwiseKernel and each cupyx.jit kernel
+
+A module with variables of its own (`__constant__`, `__device__`) stays as it was first loaded: the program may have
+written to them, and another module has others.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import cupy
+from cupy._core import _cub_reduction, _kernel, _reduction, raw
+from cupy.cuda import function, runtime
+from cupy_backends.cuda.api import driver
+from cupyx.jit._interface import _JitRawKernel
+
+from kscope import frontends
+from kscope.capture import Problem
+
+from .. import nvrtc
+from . import points
+
+_RAW, _FORGETFUL = "_get_raw_module", "__wrapped__"
+_MEMO, _CACHE, _CODES = "_elementwise_kernel_memo", "_cache", "_cached_codes"
+_POINTS: tuple[tuple[Any, str], ...] = (
+    (raw, _RAW),
+    (_kernel, "_get_elementwise_kernel"),
+    (_reduction, "_ReductionKernel_get_cached_function"),
+    (_cub_reduction, "_SimpleCubReductionKernel_get_cached_function"),
+)
+_VARIABLES = re.compile(r"__constant__|__managed__|__device__(?:[\w\s:<>,*&]|__align__\(\d+\))*[;=\[]")
+_STATIC_LIMIT = 48 << 10
+"""Bytes of shared memory, static and dynamic, that a kernel may use without having asked for more."""
+
+
+class Kernel(function.Function):  # type: ignore[misc]  # CuPy ships no types
+    """A function that waits a moment before a launch where the pool has little room left."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        frontends.backend("cuda").pace()
+        return super().__call__(*args, **options)
+
+    def linear_launch(self, *args: Any, **options: Any) -> Any:
+        frontends.backend("cuda").pace()
+        return super().linear_launch(*args, **options)
+
+
+class Prepared(function.Module):  # type: ignore[misc]  # CuPy ships no types
+    """A prepared module, in the place of the one that CuPy made and loaded."""
+
+    def __init__(self, made: Any) -> None:
+        super().__init__()
+        self.ptr, made.ptr = made.ptr, 0  # the one that unloads it
+        if made.mapping is not None:
+            self._set_mapping(made.mapping)
+
+    def get_function(self, name: Any) -> Kernel:
+        return Kernel(self, name)
+
+
+class Loader:
+    """The hooks on CuPy's caches in memory."""
+
+    def __init__(self) -> None:
+        self._state = ""  # the recording's tag; "" = plain
+        self._originals: dict[str, Callable[..., Any]] = {}
+        self._loaded: dict[Any, Any] = {}
+        self._kept: dict[Any, Any] = {}  # modules with variables, loaded when recording was enabled
+        self._jit: WeakKeyDictionary[Any, tuple[str, dict[str, Any]]] = (
+            WeakKeyDictionary()
+        )  # state; other states' caches
+        self.taught = False  # whether cupyx.jit reads `with` also when plain
+        self._plain: set[str] = set()
+        self._probe = threading.local()
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Kernels that are not recorded because they were loaded before."""
+        return [
+            Problem(
+                "plain",
+                f"kernel {name} was loaded before recording was enabled, and its module has variables of its own that "
+                "the program may have written to: it stays as it was, and is not recorded; call kscope.enable() before "
+                "the kernel is first used",
+            )
+            for name in sorted(self._plain)
+        ]
+
+    def check(self) -> None:
+        """Raises UnsupportedError naming the hook point that this CuPy lacks."""
+        for module, name in _POINTS:
+            points.check(module, name)
+            points.check(points.fetch(module, name), _FORGETFUL)
+
+    def install(self, state: str) -> None:
+        """From now on kernels are loaded for this state; those that are loaded already are put aside."""
+        if not self._originals:
+            for module, name in _POINTS:
+                self._originals[name] = original = getattr(module, name)
+                setattr(module, name, self._raw if name == _RAW else self._remembering(name, original))
+        self._switch(state)
+
+    def remove(self) -> None:
+        """Back to plain. The hook on raw modules stays while it has modules to keep."""
+        for module, name in _POINTS if self._originals else ():
+            if name != _RAW or not self._kept:
+                setattr(module, name, self._originals.pop(name))
+        self._switch("")
+
+    def prepared(self, made: Any) -> Prepared:
+        """A module that CuPy compiled prepared, and has loaded: armed when a session is."""
+        module = Prepared(made)
+        self._arm(module)
+        return module
+
+    def compiles(self) -> None:
+        """Called where CuPy begins to compile a module: stops it where this thread only asks what is loaded."""
+        if getattr(self._probe, "on", False):
+            raise _NotLoadedError
+
+    def _arm(self, module: Any) -> None:
+        frontends.backend("cuda").module_loaded(int(module.ptr))
+
+    # what CuPy remembers
+
+    def _remembering(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def remembering(*args: Any, **options: Any) -> Any:
+            texts = [text for text in (*args, *options.values()) if isinstance(text, str)]
+            if not self._state or not any(map(nvrtc.concerns, texts)):
+                return original(*args, **options)
+            key = name, self._state, runtime.getDevice(), args, frozenset(options.items())
+            if key not in self._loaded:
+                self._loaded[key] = points.fetch(original, _FORGETFUL)(*args, **options)
+            return self._loaded[key]
+
+        return remembering
+
+    def _raw(self, *args: Any) -> Any:
+        """In the place of _get_raw_module(code, path, options, ...)."""
+        code, path, options = args[:3]
+        original = self._originals[_RAW]
+        if path is not None:
+            module = original(*args)
+            if self._state:
+                self._arm(module)
+            return module
+        if not nvrtc.concerns(code, options):
+            return original(*args)
+        key = runtime.getDevice(), args
+        if key in self._kept:
+            return self._kept[key]
+        if not self._state:
+            return original(*args)
+        variables = _VARIABLES.search(code) is not None
+        if variables and (module := self._found(original, args)) is not None:
+            return module
+        if (self._state, key) not in self._loaded:
+            self._loaded[self._state, key] = points.fetch(original, _FORGETFUL)(*args)
+        module = self._loaded[self._state, key]
+        if variables:
+            self._kept[key] = module
+        return module
+
+    def _found(self, original: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """The plain module that CuPy has loaded already; None where it has not."""
+        self._probe.on = True
+        try:
+            return original(*args)
+        except _NotLoadedError:
+            return None
+        finally:
+            self._probe.on = False
+
+    # what kernels remember
+
+    def _switch(self, state: str) -> None:
+        before, self._state = self._state, state
+        if before == state:
+            return
+        self._plain.clear()
+        for kernel in _living():
+            if isinstance(kernel, raw.RawKernel):
+                self._switch_raw(kernel)
+            elif isinstance(kernel, _kernel.ElementwiseKernel):
+                if any(map(nvrtc.concerns, (kernel.operation, kernel.preamble, *map(str, kernel.kwargs.values())))):
+                    points.fetch(kernel, _MEMO).clear()
+            elif any(nvrtc.MACRO in result.code for result in points.fetch(kernel, _CODES).values()):
+                self._switch_jit(kernel, before)
+
+    def _switch_raw(self, kernel: Any) -> None:
+        cached = next((found for found in gc.get_referents(kernel) if type(found) is list), [])
+        loaded = [(device, old) for device, old in enumerate(cached) if old is not None]
+        if kernel.code is None:  # from a cubin or PTX
+            for device, old in loaded if self._state else ():
+                with cupy.cuda.Device(device):
+                    self._arm(old.module)
+        elif not nvrtc.concerns(kernel.code, kernel.options):
+            return
+        elif _VARIABLES.search(kernel.code):
+            if self._state and any(not isinstance(old, Kernel) for _, old in loaded):
+                self._plain.add(kernel.name)
+        else:
+            for device, old in loaded:
+                cached[device] = None
+                _carry(kernel, device, old)
+
+    def _switch_jit(self, kernel: Any, before: str) -> None:
+        now, others = self._jit.setdefault(kernel, (before, {}))
+        if now == self._state or not (self._state or self.taught):  # CuPy could not translate it now: it stays
+            return
+        others[now] = points.fetch(kernel, _CACHE)
+        setattr(kernel, _CACHE, others.pop(self._state, {}))
+        self._jit[kernel] = self._state, others
+
+
+class _NotLoadedError(Exception):
+    """CuPy has no module for these arguments."""
+
+
+def _living() -> Iterable[Any]:
+    """Every kernel of this process that keeps what it loaded."""
+    kinds = (raw.RawKernel, _kernel.ElementwiseKernel, _JitRawKernel)
+    return [found for found in gc.get_objects() if type(found) in kinds]
+
+
+def _carry(kernel: Any, device: int, old: Any) -> None:
+    """What the user asked of the old function (more shared memory, a carveout) is asked of its successor."""
+    limit, carveout = "max_dynamic_shared_size_bytes", "preferred_shared_memory_carveout"
+    with cupy.cuda.Device(device):
+        dynamic = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, old.ptr)
+        static = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, old.ptr)
+        share = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, old.ptr)
+        if static + dynamic > _STATIC_LIMIT:
+            setattr(kernel, limit, dynamic)
+        if share != -1:
+            setattr(kernel, carveout, share)

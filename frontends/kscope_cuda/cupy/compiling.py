@@ -110,7 +110,9 @@ class Compiling:
 def _program(hooks: Compiling, base: Any) -> Any:
     """CuPy's class of NVRTC programs, whose marked sources stop at PTX."""
 
-    class Program(base):  # type: ignore[misc]  # the base is known when CuPy is imported
+    class Program(base):
+        method: str
+
         def compile(self, options: tuple[str, ...] = (), log_stream: Any = None) -> Any:
             if hooks.recording is None or nvrtc.MARKS not in options or self.method == "lto":
                 return super().compile(options, log_stream)

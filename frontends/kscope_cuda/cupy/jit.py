@@ -15,6 +15,7 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -140,11 +141,12 @@ class Jit:
 
     def _exits(self, opened: list[Any]) -> list[str]:
         left = [found for found in reversed(opened) if found is not _LOOP]
-        return [line for found in left for line in self._lines(lambda found=found: found.__exit__(None, None, None))]
+        return [line for found in left for line in self._lines(partial(found.__exit__, None, None, None))]
 
     def _lines(self, act: Callable[[], Any]) -> list[str]:
         """The lines that a call of kscope's writes."""
-        self._now.lines = lines = []
+        lines: list[str] = []
+        self._now.lines = lines
         try:
             act()
         finally:

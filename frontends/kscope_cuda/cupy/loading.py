@@ -44,7 +44,7 @@ _STATIC_LIMIT = 48 << 10
 """Bytes of shared memory, static and dynamic, that a kernel may use without having asked for more."""
 
 
-class Kernel(function.Function):  # type: ignore[misc]  # CuPy ships no types
+class Kernel(function.Function):
     """A function that waits a moment before a launch where the pool has little room left."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -56,7 +56,7 @@ class Kernel(function.Function):  # type: ignore[misc]  # CuPy ships no types
         return super().linear_launch(*args, **options)
 
 
-class Prepared(function.Module):  # type: ignore[misc]  # CuPy ships no types
+class Prepared(function.Module):
     """A prepared module, in the place of the one that CuPy made and loaded."""
 
     def __init__(self, made: Any) -> None:

@@ -41,6 +41,7 @@ class Format:
 FORMATS: dict[str, Format] = {
     ".pftrace": Format("pftrace", "timeline for ui.perfetto.dev", timeline=True, packed=True),
     ".json": Format("chrome", "timeline in Chrome's trace event format", timeline=True, packed=True),
+    ".html": Format("report", "page for any browser, with all of it inside"),
 }
 """Suffix -> format; of two suffixes that fit a name, the first one counts."""
 
@@ -58,8 +59,8 @@ def export(
     force: bool = False,
     progress: bool = False,
     **options: Any,
-) -> None:
-    """Write the trace in the format of the path's suffix, atomically.
+) -> int:
+    """Write the trace in the format of the path's suffix, atomically; returns how many records were written.
 
     limit: at most that many records, the first by time; what was left out is told in the file. None =
     all; "auto" = 2 million for timelines, else all. force: allow timelines of more than 15 million.
@@ -92,6 +93,7 @@ def export(
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+    return count
 
 
 def _bounded(slices: int, force: bool) -> None:

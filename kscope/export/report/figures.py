@@ -1,0 +1,130 @@
+"""Numbers beside the timeline: how long each name's spans are, which are the longest, who has more than others.
+
+A histogram's bins are the upper bits of the duration as a float32: 64 of equal width to each power of two, from one
+shift. What lives here: counting, one place after another. js/figures.js draws it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from .scene import SPAN, Part, Scene
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+
+MOST_NAMES = 512
+"""Names that have a histogram; further ones are only in the table."""
+LONGEST = 24
+"""Spans of a name that are listed."""
+MOST_BLOCKS = 256
+_SHIFT = 17  # of 23 bits of mantissa, 6 stay
+
+
+@dataclass(frozen=True, eq=False)
+class Longest:
+    """Spans (m,): name, lane (index into scene.lanes), begin_ns after lanes.base, dur ticks, dur_ns."""
+
+    name: Int64
+    lane: Int64
+    begin_ns: Float
+    dur: Int64
+    dur_ns: Float
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """What is counted along: the first bin and how many, how many warps and blocks, and each lane's column of them."""
+
+    first: int
+    bins: int
+    warps: int
+    blocks: int
+    columns: int
+    warp: Int64
+    column: Int64
+
+
+def axes(scene: Scene) -> Axes:
+    """The axes of a scene."""
+    trace, lanes = scene.trace, scene.lanes
+    paces = trace.warps.tick_ns[lanes.rows]
+    longest = float(trace.dur_cycles.max(initial=0)) * float(paces.max(initial=1.0))
+    first = int(bins_of(np.array([float(paces[paces > 0].min(initial=1.0)) / 2]))[0])
+    last = int(bins_of(np.array([longest]))[0])
+    warp, block = trace.warps.warp[lanes.rows].astype(np.int64), trace.warps.block[lanes.rows]
+    blocks = int(block.max(initial=0)) + 1
+    columns = min(blocks, MOST_BLOCKS)
+    warps = int(warp.max(initial=0)) + 1
+    return Axes(first, max(last - first + 1, 1), warps, blocks, columns, warp, block * columns // blocks)
+
+
+class Figures:
+    """Counts of one place; merge() makes them those of several.
+
+    histogram: (names, bins) from axes.first on. by_place: (names, places), by_warp: (names, warps), by_block: (names,
+    columns) ns; blocks share a column where there are many.
+    """
+
+    def __init__(self, scene: Scene, axes: Axes) -> None:
+        self._scene, self._axes = scene, axes
+        self.names = min(len(scene.names), MOST_NAMES)
+        self.histogram = np.zeros((self.names, axes.bins), np.int64)
+        self.by_place = np.zeros((self.names, len(scene.lanes.places)))
+        self.by_warp = np.zeros((self.names, axes.warps))
+        self.by_block = np.zeros((self.names, axes.columns))
+        self._longest: list[Longest] = []
+
+    def add(self, part: Part) -> None:
+        """Count a part."""
+        codes = self._scene.codes
+        name = codes.name[part.code]
+        chosen = (codes.kind[part.code] == SPAN) & (name < self.names)
+        at = np.flatnonzero(chosen)
+        name, lane, ns = name[at], part.lane[at], part.dur_ns[at]
+        bins = self._axes.bins
+        bin_ = np.clip(bins_of(ns) - self._axes.first, 0, bins - 1)
+        counts = np.bincount(name * bins + bin_, minlength=self.histogram.size).reshape(self.histogram.shape)
+        self.histogram += counts
+        self.by_place[:, part.place] += np.bincount(name, weights=ns, minlength=self.names)
+        for table, column in ((self.by_warp, self._axes.warp), (self.by_block, self._axes.column)):
+            key = name * table.shape[1] + column[lane]
+            table += np.bincount(key, weights=ns, minlength=table.size).reshape(table.shape)
+        # Bins from the top until there are enough: only their spans can be among the longest.
+        above = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
+        lowest = np.maximum((above >= LONGEST).sum(axis=1) - 1, 0)
+        few = np.flatnonzero(bin_ >= lowest[name])
+        begin = part.begin_ns[at][few]
+        self._longest.append(_top(Longest(name[few], lane[few], begin, part.dur[at][few], ns[few])))
+
+    def merge(self, other: Figures) -> None:
+        """Add the counts of another place."""
+        for mine, theirs in (
+            (self.histogram, other.histogram), (self.by_place, other.by_place),
+            (self.by_warp, other.by_warp), (self.by_block, other.by_block),
+        ):  # fmt: skip
+            mine += theirs
+        self._longest += other._longest
+
+    def longest(self) -> Longest:
+        """The longest spans of each name, by name, longest first."""
+        none, nothing = np.zeros(0, np.int64), np.zeros(0)
+        found = [Longest(none, none, nothing, none, nothing), *self._longest]
+        return _top(
+            Longest(*(np.concatenate([getattr(one, field.name) for one in found]) for field in fields(Longest)))
+        )
+
+
+def _top(found: Longest) -> Longest:
+    order = np.lexsort((found.begin_ns, -found.dur_ns, found.name))
+    name = found.name[order]
+    order = order[np.arange(len(order)) - np.searchsorted(name, name) < LONGEST]
+    return Longest(*(getattr(found, field.name)[order] for field in fields(Longest)))
+
+
+def bins_of(ns: Float) -> Int64:
+    """Number of the bin of each duration."""
+    return np.asarray(ns.astype(np.float32).view(np.uint32) >> np.uint32(_SHIFT), np.int64)

@@ -1,0 +1,80 @@
+// What is selected, measured, or, with neither, what this recording is.
+
+function setUpDetails() {
+  on(drawDetails, "selection", "place", "theme");
+}
+
+const pairs = (entries) => element("dl", {}, ...entries.flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)]));
+
+function drawDetails() {
+  const body = document.querySelector("#details .body");
+  const [heading, ...content] = view.range ? ofRange() : view.selection ? ofSelection() : ofRecording();
+  document.querySelector("#details h2").textContent = heading;
+  body.replaceChildren(...content);
+}
+
+function ofSelection() {
+  const { line, index } = view.selection;
+  const { about, lanes } = model;
+  const code = line.code[index], name = nameOf(code), kind = kindOf(code);
+  const { lane } = line;
+  const [begin, end] = timesOf(line, index);
+  const launch = lanes.launch[lane];
+  const ticks = lanes.timer[lane] ? "ns, globaltimer" : "cycles";
+  const what = element("p", { className: "what" }, swatch(colours.css[name]), nameText(about.names[name]));
+  const facts = [["begins", momentText(begin - model.launches.begin[launch], 0.1)], ["lane", laneText(lane)],
+    ["on", placeText(lanes.place[lane])], ["launch", launchText(launch)]];
+  if (line.value && !Number.isNaN(line.value[index])) facts.unshift(["value", String(Number(line.value[index].toPrecision(9)))]);
+  if (about.where[name]) facts.push(["marked at", about.where[name]]);
+  if (kind === UNKNOWN) return ["Selected", what, element("p", { className: "note" }, "a span whose duration 32-bit clocks cannot tell; it ended here"), pairs(facts)];
+  if (kind !== SPAN) return ["Selected", what, pairs(facts)];
+  facts.unshift(["cycles", lanes.timer[lane] ? "-" : countText(line.dur[index])]);
+  if (lanes.timer[lane]) facts[0] = ["clock", ticks];
+  const long = element("p", { className: "long" }, timeText(end - begin));
+  const rank = rankOf(name, end - begin);
+  const bar = element("div", { className: "rank" }, element("i"));
+  bar.firstChild.style.width = `${rank * 100}%`;
+  const note = element("p", { className: "note" }, rankText(rank, about.names[name]));
+  return ["Selected", what, long, ...(rank === null ? [] : [bar, note]), pairs(facts)];
+}
+
+function rankText(rank, name) {
+  if (rank === null) return "";
+  const few = Number((rank * 100).toPrecision(3));
+  return `longer than ${rank > 0.999 && rank < 1 ? "99.9+" : few} % of ${name}`;
+}
+
+/** The time of each name on this SM within the measured range: parts of spans that reach over its edges count. */
+function ofRange() {
+  const [a, b] = view.range;
+  const facts = [["from", momentText(a, 0.1)], ["to", momentText(b, 0.1)]];
+  const content = [element("p", { className: "long" }, timeText(b - a)), pairs(facts)];
+  if (lanesView.found?.place === view.place) {
+    const totals = new Map();
+    eachSlice(lanesView.found, (line, index) => {
+      const [begin, end] = timesOf(line, index);
+      const inside = Math.min(end, b) - Math.max(begin, a);
+      if (inside < 0 || kindOf(line.code[index]) !== SPAN) return;
+      const name = nameOf(line.code[index]);
+      const sum = totals.get(name) ?? { count: 0, time: 0 };
+      totals.set(name, { count: sum.count + 1, time: sum.time + inside });
+    });
+    const rows = [...totals].sort((x, y) => y[1].time - x[1].time).slice(0, 40).map(([name, { count, time }]) =>
+      element("tr", {}, element("td", {}, element("span", { className: "region" }, swatch(colours.css[name]), nameText(model.about.names[name]))),
+        element("td", { className: "num" }, countText(count)), element("td", { className: "num" }, timeText(time))));
+    content.push(element("p", { className: "note" }, `on ${placeText(view.place)}, in all its warps:`), element("table", {}, element("tbody", {}, ...rows)));
+  }
+  return ["Measured", ...content];
+}
+
+function ofRecording() {
+  const { about, launches } = model;
+  const facts = [["kernels", about.kernels.length > 3 ? countText(about.kernels.length) : about.kernels.join(", ") || "none"],
+    ["launches", countText(launches.begin.length)], ["warps", countText(model.lanes.place.length)],
+    ["records", countText(about.records)], ["lasted", timeText(model.span)]];
+  if (about.tick) facts.push(["timer tick", timeText(about.tick)]);
+  facts.push(["SMs aligned", `within ${timeText(about.error)}`], ["kscope", about.version]);
+  const hint = element("p", { className: "note" }, "Click a box to select it, drag with shift to measure, press ? for all keys.");
+  const notes = about.filtered ? [element("p", { className: "note" }, "A filtered trace: times and counts are of what was kept.")] : [];
+  return ["Recording", pairs(facts), ...notes, hint];
+}

@@ -1,0 +1,64 @@
+// Elements and canvases. Text goes in as text, never as markup.
+
+const byId = (id) => document.getElementById(id);
+
+/** An element with properties and children; strings among them become text. */
+function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in made) made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+/** A name of the user's: isolated, so that its direction and its line breaks stay its own. */
+const nameText = (text) => element("span", { className: "name", title: text }, text);
+
+function swatch(colour) {
+  const made = element("i", { className: "swatch" });
+  made.style.background = colour;
+  return made;
+}
+
+/** A canvas that is as sharp as the screen: sized to what the page gives it, drawn in CSS pixels. */
+class Surface {
+  constructor(canvas) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d");
+  }
+
+  /** Fit and clear; gives the context. */
+  fresh() {
+    const { clientWidth, clientHeight } = this.canvas;
+    this.ratio = window.devicePixelRatio || 1;
+    this.width = clientWidth;
+    this.height = clientHeight;
+    const [wide, high] = [Math.round(clientWidth * this.ratio), Math.round(clientHeight * this.ratio)];
+    if (this.canvas.width !== wide || this.canvas.height !== high) Object.assign(this.canvas, { width: wide, height: high });
+    this.context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    this.context.clearRect(0, 0, clientWidth, clientHeight);
+    return this.context;
+  }
+}
+
+const tip = byId("tip");
+
+/** Show a note beside the pointer: a heading, and lines below it. */
+function showTip(event, heading, colour, ...lines) {
+  const what = element("div", { className: "what" }, ...(colour ? [swatch(colour)] : []), nameText(heading));
+  tip.replaceChildren(what, ...lines.map((line) => element("div", { className: "more" }, line)));
+  tip.hidden = false;
+  const { width, height } = tip.getBoundingClientRect();
+  const left = event.clientX + 14 + width > innerWidth ? event.clientX - width - 10 : event.clientX + 14;
+  const top = event.clientY + 16 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 16;
+  tip.style.left = `${Math.max(4, left)}px`;
+  tip.style.top = `${Math.max(4, top)}px`;
+}
+
+const hideTip = () => { tip.hidden = true; };
+
+/** A value of the theme, such as --ink. */
+let themeValues = {};
+const themed = (name) => (themeValues[name] ??= getComputedStyle(document.documentElement).getPropertyValue(name).trim());

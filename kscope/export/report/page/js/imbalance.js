@@ -1,0 +1,120 @@
+// Who has more of a region than the others: regions by SM, warp or block, against the median of the row.
+
+const balance = { surface: null, across: "place", row: 20 };
+const MUCH = 0.5; // this far from the median is the full colour
+
+function setUpBalance() {
+  balance.surface = new Surface(document.querySelector("#balance canvas"));
+  on(drawBalance, "query", "focus", "place", "theme", "size");
+  const buttons = document.querySelectorAll("#balance .choice button");
+  for (const button of buttons) {
+    button.onclick = () => {
+      balance.across = button.dataset.across;
+      for (const one of buttons) one.setAttribute("aria-pressed", one === button);
+      drawBalance();
+    };
+  }
+  const { canvas } = balance.surface;
+  canvas.onpointermove = (event) => {
+    const hit = balanceAt(event);
+    if (!hit) return hideTip();
+    const text = hit.median ? `${(hit.value / hit.median).toFixed(2)}× the median of ${timeText(hit.median)}` : "";
+    showTip(event, model.about.names[hit.name], colours.css[hit.name], `${columnText(hit.column)}: ${timeText(hit.value)}`, text);
+  };
+  canvas.onpointerleave = hideTip;
+  canvas.onclick = (event) => {
+    const hit = balanceAt(event);
+    if (!hit) return;
+    if (balance.across === "place") choosePlace(hit.column);
+    if (balance.across === "warp") search(`warp ${hit.column}`);
+    if (balance.across === "block") search(`block ${firstBlock(hit.column)}`);
+    if (view.focus !== hit.name) chooseFocus(hit.name);
+  };
+}
+
+function balanceColumns() {
+  const { figures, places } = model.about;
+  return { place: places.length, warp: figures.warps, block: figures.columns }[balance.across];
+}
+
+const firstBlock = (column) => Math.ceil((column * model.about.figures.blocks) / model.about.figures.columns);
+
+function columnText(column) {
+  if (balance.across === "place") return placeText(column);
+  if (balance.across === "warp") return `warp ${column}`;
+  const [first, next] = [firstBlock(column), firstBlock(column + 1)];
+  return next - first > 1 ? `blocks ${first} to ${next - 1}` : `block ${first}`;
+}
+
+/** Rows that are shown: spans' names, those that are looked for. */
+function balanceRows() {
+  const matches = matcher();
+  const count = model.about.figures.names;
+  return Array.from({ length: count }, (_, name) => name).filter((name) => binsOf(name) && matches.name(name, true)).slice(0, 200);
+}
+
+function balanceRow(name) {
+  const columns = balanceColumns();
+  const values = model.figures[`by_${balance.across}`].subarray(name * columns, (name + 1) * columns);
+  const some = values.filter((value) => value > 0).sort();
+  const median = some.length ? (some[(some.length - 1) >> 1] + some[some.length >> 1]) / 2 : 0;
+  return { values, median };
+}
+
+const balanceGutter = () => Math.min(110, balance.surface.width * 0.28);
+
+function drawBalance() {
+  const { surface } = balance;
+  const names = balanceRows();
+  const space = document.querySelector("#balance .body").clientHeight;
+  balance.row = Math.min(30, Math.max(14, Math.floor(space / Math.max(1, names.length))));
+  surface.canvas.style.height = `${Math.max(1, names.length * balance.row)}px`;
+  const context = surface.fresh();
+  const columns = balanceColumns(), gutter = balanceGutter();
+  const wide = (surface.width - gutter - 10) / columns;
+  let worst = null;
+  context.font = CANVAS_FONT;
+  context.textBaseline = "middle";
+  names.forEach((name, at) => {
+    const y = at * balance.row;
+    const { values, median } = balanceRow(name);
+    context.fillStyle = themed(view.focus === name ? "--ink" : "--soft");
+    context.fillText(shortened(context, model.about.names[name], gutter - 16), 10, y + balance.row / 2);
+    values.forEach((value, column) => {
+      context.fillStyle = value ? deviation(value / median - 1) : themed("--sunken");
+      context.fillRect(gutter + column * wide, y + 1, Math.max(wide - (wide > 4 ? 1 : 0), 0.6), balance.row - 2);
+      if (value && (!worst || value / median > worst.times)) worst = { times: value / median, name, column };
+    });
+  });
+  if (balance.across === "place" && names.length) {
+    context.strokeStyle = themed("--ink");
+    context.strokeRect(gutter + view.place * wide - 0.5, 0.5, Math.max(wide, 2), names.length * balance.row - 1);
+  }
+  const text = worst && worst.times > 1.05 ? `${columnText(worst.column)} has ${worst.times.toFixed(2)}× the median of ${model.about.names[worst.name]}` : "no one has more than 1.05× the median";
+  document.querySelector("#balance .scale").textContent = worst ? text : "";
+}
+
+function shortened(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  let length = text.length;
+  while (length > 1 && context.measureText(`${text.slice(0, length)}…`).width > width) length--;
+  return `${text.slice(0, length)}…`;
+}
+
+/** From blue (less) over the ground to orange (more). */
+function deviation(part) {
+  const strength = Math.min(1, Math.abs(part) / MUCH);
+  const ground = colours.dark ? [38, 45, 55] : [236, 239, 243];
+  const target = part > 0 ? [232, 112, 40] : [52, 120, 226];
+  return `rgb(${ground.map((value, at) => Math.round(value + (target[at] - value) * strength)).join(" ")})`;
+}
+
+function balanceAt(event) {
+  const names = balanceRows();
+  const columns = balanceColumns(), gutter = balanceGutter();
+  const column = Math.floor(((event.offsetX - gutter) / (balance.surface.width - gutter - 10)) * columns);
+  const name = names[Math.floor(event.offsetY / balance.row)];
+  if (name === undefined || column < 0 || column >= columns) return null;
+  const { values, median } = balanceRow(name);
+  return { name, column, value: values[column], median };
+}

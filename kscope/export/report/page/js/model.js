@@ -1,0 +1,63 @@
+// What the page knows of the trace: names, kernels, launches, lanes. Records are in slices.js.
+
+const SPAN = 0, INSTANT = 1, COUNTER = 2, UNKNOWN = 3;
+
+const model = { about: null, lanes: null, launches: null, figures: null, heat: [] };
+
+async function readModel() {
+  const about = JSON.parse(byId("data-about").textContent);
+  const names = ["lanes", "launches", "figures", ...about.levels.map((_, level) => `heat-${level}`)];
+  const [lanes, launches, figures, ...heat] = await Promise.all(names.map((name) => unpack(name, about.specs[name])));
+  Object.assign(model, { about, lanes, launches, figures, heat });
+  model.span = about.span;
+  model.placeLanes = edgesOf(lanes.place, about.places.length);
+  model.totals = new Map();
+  for (const row of about.table) {
+    const known = model.totals.get(row.region) ?? { count: 0, total: 0, share: 0 };
+    model.totals.set(row.region, { count: known.count + row.count, total: known.total + row.total_ns });
+  }
+}
+
+/** Where each value 0, 1, ... of a sorted column begins; one more at the end. */
+function edgesOf(column, count) {
+  const edges = new Uint32Array(count + 1);
+  for (let i = 0; i < column.length; i++) edges[column[i] + 1] = i + 1;
+  for (let i = 1; i <= count; i++) edges[i] = Math.max(edges[i], edges[i - 1]);
+  return edges;
+}
+
+function placeText(place) {
+  const [device, sm] = model.about.places[place] ?? [0, "?"];
+  return model.about.devices.length > 1 ? `GPU ${model.about.devices[device]} SM ${sm}` : `SM ${sm}`;
+}
+
+/** The place of an SM's number, on the GPU of the place that is shown now where several have one. */
+function placeOf(sm, near = 0) {
+  const device = model.about.places[near]?.[0];
+  const same = model.about.places.findIndex(([gpu, one]) => one === sm && gpu === device);
+  return same >= 0 ? same : model.about.places.findIndex(([, one]) => one === sm);
+}
+
+/** Block 3 as it was written in the launch: x, or x,y or x,y,z where the grid has more than one dimension. */
+function blockText(lane) {
+  const { lanes, launches } = model;
+  const block = lanes.block[lane];
+  const [nx, ny, nz] = ["x", "y", "z"].map((axis) => Math.max(1, launches[axis][lanes.launch[lane]]));
+  const at = [block % nx, Math.floor(block / nx) % ny, Math.floor(block / (nx * ny))];
+  return at.slice(0, nz > 1 ? 3 : ny > 1 ? 2 : 1).join(",");
+}
+
+function laneText(lane) {
+  const { lanes } = model;
+  const deeper = lanes.lane[lane] ? ` lane ${lanes.lane[lane]}` : "";
+  return `block ${blockText(lane)} warp ${lanes.warp[lane]}${deeper}`;
+}
+
+function launchText(launch) {
+  const { about, launches } = model;
+  const name = about.kernels[launches.kernel[launch]] ?? "?";
+  return launches.begin.length > 1 ? `${name} #${launch}` : name;
+}
+
+const nameOf = (code) => model.about.codes.name[code];
+const kindOf = (code) => model.about.codes.kind[code];

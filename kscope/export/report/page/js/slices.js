@@ -1,0 +1,142 @@
+// The records of an SM, unpacked when they are first shown. The other half of slices.py.
+//
+// A place has rows; a row has lanes that follow one another in time; a lane has lines, one per depth, in which records
+// neither overlap nor stand out of order. A line that has more records than the screen has pixels is thinned out into
+// levels: each item of a level stands for four of the level below.
+
+const THIN = 4, THIN_FROM = 1024;
+const places = new Map();
+
+/** The rows of a place, as a promise. */
+function placeSlices(place) {
+  if (!places.has(place)) places.set(place, readPlace(place));
+  return places.get(place);
+}
+
+const ready = new Map(); // place -> rows, for those that are read
+
+async function readPlace(place) {
+  const { about, lanes } = model;
+  const rows = [];
+  for (const [index, chunk] of about.chunks.entries()) {
+    if (chunk.place !== place) continue;
+    const columns = await unpack(`slices-${index}`, chunk.spec);
+    for (const lane of readLanes(columns, chunk)) {
+      const row = (rows[lanes.row[lane.lane]] ??= { lanes: [], lines: 1, warp: lanes.warp[lane.lane], same: true });
+      row.same &&= row.warp === lanes.warp[lane.lane];
+      row.lanes.push(lane);
+      for (const line of lane.lines) row.lines = Math.max(row.lines, line.number + 1);
+    }
+  }
+  for (let row = 0; row < rows.length; row++) rows[row] ??= { lanes: [], lines: 1, warp: 0, same: false };
+  const found = { place, rows, count: rows.reduce((sum, row) => sum + row.lanes.reduce((n, lane) => n + lane.count, 0), 0) };
+  ready.set(place, found);
+  return found;
+}
+
+/** Lanes of a chunk: records sorted by line, in order of end. Times are ticks after the lane's first. */
+function readLanes(columns, chunk) {
+  const { about, lanes } = model;
+  const lineOf = Uint8Array.from(about.codes.line);
+  const valued = about.codes.valued;
+  const total = columns.code.length;
+  const end = new Float64Array(total);
+  const dur = new columns.dur.constructor(total);
+  const code = new columns.code.constructor(total);
+  const value = columns.value?.length ? new Float64Array(total).fill(NaN) : null;
+  const counts = new Uint32Array(129);
+  const found = [];
+  let from = 0, taken = 0;
+  for (let lane = chunk.first; lane < chunk.last; lane++) {
+    const to = from + lanes.count[lane];
+    counts.fill(0);
+    for (let i = from; i < to; i++) counts[lineOf[columns.code[i]] + 1]++;
+    const lines = [];
+    for (let number = 0; number < 128; number++) {
+      counts[number + 1] += counts[number];
+      const [a, b] = [from + counts[number], from + counts[number + 1]];
+      if (b > a) lines.push({ lane, number, end, dur, code, value, from: a, to: b, levels: null });
+    }
+    let tick = 0;
+    for (let i = from; i < to; i++) {
+      const step = columns.end[i];
+      tick += chunk.signed ? (step % 2 ? -(step + 1) / 2 : step / 2) : step;
+      const one = columns.code[i];
+      const at = from + counts[lineOf[one]]++;
+      end[at] = tick;
+      dur[at] = columns.dur[i];
+      code[at] = one;
+      if (value && valued[one]) value[at] = numberOf(columns.value[taken++], lane, one);
+    }
+    found.push({ lane, lines, count: to - from });
+    from = to;
+  }
+  return found;
+}
+
+const scratch = new DataView(new ArrayBuffer(4));
+
+/** A user's 32 bits in the type that the kernel's module gave them: i32, u32 or f32. */
+function numberOf(bits, lane, code) {
+  const { about, lanes, launches } = model;
+  const type = about.codes.types[launches.kernel[lanes.launch[lane]]]?.[code] ?? 0;
+  scratch.setUint32(0, bits);
+  return type === 2 ? scratch.getFloat32(0) : type === 1 ? bits : scratch.getInt32(0);
+}
+
+/** First index of [from, to) whose end is after a tick. */
+function firstAfter(end, from, to, tick) {
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if (end[middle] <= tick) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
+
+/** The levels of a line: level 0 is the line itself; begin is made where it is thinned. */
+function levelsOf(line) {
+  if (line.levels) return line.levels;
+  line.levels = [line];
+  let below = { end: line.end, dur: line.dur, busy: line.dur, code: line.code, from: line.from, to: line.to };
+  while (below.to - below.from > THIN_FROM) {
+    const size = Math.ceil((below.to - below.from) / THIN);
+    const level = {
+      end: new Float64Array(size), dur: new Float64Array(size), busy: new Float64Array(size),
+      code: new Uint16Array(size), from: 0, to: size,
+    };
+    for (let at = 0, i = below.from; at < size; at++, i += THIN) {
+      const last = Math.min(i + THIN, below.to) - 1;
+      let longest = i, busy = 0;
+      for (let j = i; j <= last; j++) {
+        busy += below.busy[j];
+        if (below.busy[j] > below.busy[longest]) longest = j;
+      }
+      level.end[at] = below.end[last];
+      level.dur[at] = below.end[last] - (below.end[i] - below.dur[i]);
+      level.busy[at] = busy;
+      level.code[at] = below.code[longest];
+    }
+    line.levels.push(level);
+    below = level;
+  }
+  return line.levels;
+}
+
+/** Nanoseconds of a record: [begin, end] on the page's axis. */
+function timesOf(line, index) {
+  const { start, pace } = model.lanes;
+  const [at, rate] = [start[line.lane], pace[line.lane]];
+  return [at + (line.end[index] - line.dur[index]) * rate, at + line.end[index] * rate];
+}
+
+/** Calls back with (line, index) of every record of a place. */
+function eachSlice(found, visit) {
+  for (const row of found.rows) {
+    for (const lane of row.lanes) {
+      for (const line of lane.lines) {
+        for (let index = line.from; index < line.to; index++) visit(line, index);
+      }
+    }
+  }
+}

@@ -1,0 +1,95 @@
+// The regions in numbers, per kernel; a click on a row looks for that region.
+
+const COLUMNS = [
+  ["region", (row) => row.region, null],
+  ["durations", null, null],
+  ["count", (row) => row.count, (row) => countText(row.count)],
+  ["total", (row) => row.total_ns, (row) => timeText(row.total_ns)],
+  ["share", (row) => row.share, (row) => shareText(row.share)],
+  ["self", (row) => row.self_ns, (row) => timeText(row.self_ns)],
+  ["mean", (row) => row.mean_ns, (row) => timeText(row.mean_ns)],
+  ["p50", (row) => row.p50_ns, (row) => timeText(row.p50_ns)],
+  ["p99", (row) => row.p99_ns, (row) => timeText(row.p99_ns)],
+  ["max", (row) => row.max_ns, (row) => timeText(row.max_ns)],
+  ["imbalance", (row) => row.imbalance, (row) => (row.imbalance === null ? "-" : `${row.imbalance.toFixed(2)}×`)],
+];
+const NOTABLE = 1.5; // an imbalance worth a colour
+const MOST_ROWS = 500;
+const table = { sort: "total", down: true };
+
+function setUpTable() {
+  on(drawTable, "query", "focus", "theme");
+}
+
+function drawTable() {
+  const { about } = model;
+  const head = element("tr", {}, ...COLUMNS.map(([name, key]) => {
+    const cell = element("th", { scope: "col", title: HEADS[name] ?? "" });
+    if (name === table.sort) cell.ariaSort = table.down ? "descending" : "ascending";
+    cell.append(key ? sorter(name) : name);
+    return cell;
+  }));
+  const rows = [];
+  const matches = matcher();
+  for (const kernel of new Set(about.table.map((row) => row.kernel))) {
+    if (about.kernels.length > 1) rows.push(element("tr", { className: "kernel" }, element("td", { colSpan: COLUMNS.length }, nameText(kernel))));
+    const of = sorted(about.table.filter((row) => row.kernel === kernel && matches.name(about.names.indexOf(row.region), true)));
+    rows.push(...of.slice(0, MOST_ROWS - rows.length).map(tableRow));
+  }
+  const made = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+  const points = about.points.map((row) => element("p", { className: "note" }, pointText(row)));
+  const few = about.table.length > MOST_ROWS ? [element("p", { className: "note" }, `the first ${MOST_ROWS} of ${countText(about.table.length)}; search narrows them`)] : [];
+  document.querySelector("#table .body").replaceChildren(made, ...few, ...points);
+  for (const canvas of made.querySelectorAll("canvas")) drawSpark(canvas, Number(canvas.dataset.name));
+}
+
+const HEADS = {
+  share: "of the lifetimes of the recording warps", self: "total without the time in regions inside of it",
+  imbalance: "the largest total of an SM, block or warp over the median one",
+  durations: "how many spans last how long, on a logarithmic axis",
+};
+
+function sorter(name) {
+  const arrow = name === table.sort ? (table.down ? " ↓" : " ↑") : "";
+  const button = element("button", { type: "button" }, name + arrow);
+  button.onclick = () => {
+    table.down = table.sort === name ? !table.down : name !== "region";
+    table.sort = name;
+    drawTable();
+    document.querySelector("#table th[aria-sort] button").focus();
+  };
+  return button;
+}
+
+function sorted(rows) {
+  const key = COLUMNS.find(([name]) => name === table.sort)[1];
+  const order = (a, b) => (typeof key(a) === "string" ? key(a).localeCompare(key(b)) : (key(a) ?? -1) - (key(b) ?? -1));
+  return rows.sort((a, b) => (table.down ? order(b, a) : order(a, b)));
+}
+
+function tableRow(row) {
+  const name = model.about.names.indexOf(row.region);
+  const made = element("tr", { className: view.focus === name ? "chosen" : "" });
+  for (const [column, key, text] of COLUMNS) {
+    const cell = element("td", { className: column === "region" ? "" : "num" });
+    if (column === "region") cell.append(element("span", { className: "region" }, swatch(colours.css[name]), nameText(row.region)));
+    else if (column === "durations") cell.append(element("canvas", { "data-name": name }));
+    else cell.append(text(row));
+    if (column === "share") {
+      cell.classList.add("share");
+      cell.style.backgroundSize = `${Math.min(1, row.share ?? 0) * 100}% 100%`;
+    }
+    if (column === "imbalance") {
+      cell.title = row.worst;
+      if (key(row) > NOTABLE) cell.classList.add("much");
+    }
+    made.append(cell);
+  }
+  made.onclick = () => chooseFocus(name);
+  return made;
+}
+
+function pointText(row) {
+  const numbers = row.mean === null ? "" : `: ${row.least} to ${row.greatest}, mean ${Number(row.mean.toPrecision(6))}`;
+  return `${row.name}, ${counted(row.count, row.kind)}${numbers}`;
+}

@@ -1,0 +1,183 @@
+"""Headless Chromium, driven through the pipe of its DevTools protocol: no port, no driver, no package.
+
+Messages are JSON that ends in a NUL byte; the browser reads from its file descriptor 3 and writes to 4.
+What lives here: a browser with one page. What does not: what a page must do (test_*.py).
+Protocol: https://chromedevtools.github.io/devtools-protocol, domains Target, Page, Runtime, Input, Emulation.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+BINARIES = ("chromium", "chromium-browser", "google-chrome")
+_SHELL = 'exec "$@" 3<&{} 4>&{}'
+_FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
+    "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe", "--hide-scrollbars",
+)  # fmt: skip
+
+
+def binary() -> str | None:
+    """The browser of this machine: $CHROMIUM, or the first that is on the PATH."""
+    return os.environ.get("CHROMIUM") or next((found for name in BINARIES if (found := shutil.which(name))), None)
+
+
+class Page:
+    """One page of a browser of its own, in a profile that is thrown away. Use as a context manager.
+
+    `said` has what the page wrote to its console, uncaught errors and violations of its policy included;
+    `asked` the addresses of every request.
+    """
+
+    def __init__(self, program: str, width: int = 1440, height: int = 900, *, dark: bool = False) -> None:
+        self._profile = tempfile.TemporaryDirectory(prefix="kscope-chromium-", ignore_cleanup_errors=True)
+        theirs_in, self._out = os.pipe()
+        self._in, theirs_out = os.pipe()
+        flags = (*_FLAGS, f"--user-data-dir={self._profile.name}", f"--window-size={width},{height}")
+        command = ["sh", "-c", _SHELL.format(theirs_in, theirs_out), "sh", program, *flags, "about:blank"]
+        quiet = subprocess.DEVNULL
+        fds = (theirs_in, theirs_out)
+        self._process = subprocess.Popen(command, pass_fds=fds, stdin=quiet, stdout=quiet, stderr=quiet)
+        for descriptor in fds:
+            os.close(descriptor)
+        self._left, self._number, self._session = b"", 0, ""
+        self._loaded = False
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.prefer("dark" if dark else "light")
+
+    def __enter__(self) -> Page:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+        os.close(self._in)
+        os.close(self._out)
+        self._profile.cleanup()
+
+    def call(self, method: str, **params: Any) -> Any:
+        """The result of a method of the protocol. Raises RuntimeError where the browser refuses."""
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next(120)
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+
+    def _next(self, seconds: float) -> dict[str, Any]:
+        """The next message; what the page says by itself is noted on the way."""
+        deadline = time.monotonic() + seconds
+        while b"\0" not in self._left:
+            if not select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError(f"the browser said nothing for {seconds} s")
+            data = os.read(self._in, 1 << 20)
+            if not data:
+                raise RuntimeError("the browser closed its pipe")
+            self._left += data
+        line, _, self._left = self._left.partition(b"\0")
+        message: dict[str, Any] = json.loads(line)
+        self._note(message)
+        return message
+
+    def _note(self, message: dict[str, Any]) -> None:
+        method, params = message.get("method"), message.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            detail = params["exceptionDetails"]
+            self.said.append(detail.get("exception", {}).get("description", detail["text"]))
+        elif method == "Runtime.consoleAPICalled":
+            self.said.append(" ".join(str(one.get("value", one.get("description"))) for one in params["args"]))
+        elif method == "Log.entryAdded":
+            self.said.append(params["entry"]["text"])
+        elif method == "Network.requestWillBeSent":
+            self.asked.append(params["request"]["url"][:200])
+        elif method == "Page.loadEventFired":
+            self._loaded = True
+
+    def open(self, where: str | Path) -> None:
+        """Open a file or an address, and wait until it has loaded."""
+        self._loaded = False
+        found = self.call("Page.navigate", url=where if isinstance(where, str) else where.resolve().as_uri())
+        if found.get("errorText"):
+            raise RuntimeError(f"{where}: {found['errorText']}")
+        while not self._loaded:
+            self._next(120)
+
+    def run(self, expression: str) -> Any:
+        """The value of an expression in the page; a promise is waited for."""
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in found:
+            raise RuntimeError(found["exceptionDetails"].get("exception", {}).get("description", expression))
+        return found["result"].get("value")
+
+    def until(self, expression: str, seconds: float = 30) -> Any:
+        """Wait until an expression is true, and give its value."""
+        deadline = time.monotonic() + seconds
+        while not (value := self.run(expression)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"still not true after {seconds} s: {expression}; the page said {self.said}")
+            time.sleep(0.02)
+        return value
+
+    def prefer(self, scheme: str) -> None:
+        """What the page is told that the user likes: dark or light."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def key(self, key: str, *, shift: bool = False) -> None:
+        """Press a key: a character, or a name such as Enter, Escape, ArrowDown."""
+        code = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        common: dict[str, Any] = {"key": key, "modifiers": 8 * shift}
+        common["windowsVirtualKeyCode"] = code.get(key, ord(key[0].upper()))
+        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **common, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    def type(self, text: str) -> None:
+        """Type text, key by key."""
+        for character in text:
+            self.key(character)
+
+    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        """A mouse event: mousePressed, mouseReleased, mouseMoved, mouseWheel."""
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def click(self, x: float, y: float, times: int = 1) -> None:
+        """Click with the left button."""
+        for count in range(1, times + 1):
+            for kind in ("mousePressed", "mouseReleased"):
+                self.mouse(kind, x, y, button="left", clickCount=count)
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float], *, shift: bool = False) -> None:
+        """Press, move in steps, release."""
+        more: dict[str, Any] = {"button": "left", "clickCount": 1, "modifiers": 8 * shift}
+        self.mouse("mousePressed", *start, **more)
+        for step in range(1, 6):
+            at = (start[0] + (end[0] - start[0]) * step / 5, start[1] + (end[1] - start[1]) * step / 5)
+            self.mouse("mouseMoved", *at, buttons=1, **more)
+        self.mouse("mouseReleased", *end, **more)
+
+    def picture(self, path: Path) -> None:
+        """Write what the page looks like now as a PNG."""
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))

@@ -240,15 +240,18 @@ class Trace:
 
         return summarise(self, by, roles)
 
-    def export(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write a file in the format of its suffix: .pftrace, .json, .json.gz.
+    def export(self, path: str | os.PathLike[str], **options: Any) -> int:
+        """Write a file in the format of its suffix: .pftrace, .json, .parquet, .arrow, .csv, .hatchet and more
+        (docs/outputs.md). Returns how many records were written.
 
-        Options: limit=2_000_000 (slices; None = all), force=False (more than 15 million). Raises
-        UsageError for an unknown suffix, a missing folder, or too many slices.
+        Options: limit="auto" (2 million slices in timelines, else all; None = all), force=False (more than
+        15 million slices), progress=False (a bar on stderr); of timelines group="sm" ("block", "warp"),
+        args=True (cycles, exact ns) and flows=[("load", "dot")] (arrows by value). Raises UsageError for an
+        unknown suffix, a path that cannot be written, or too many slices; MissingError for a missing package.
         """
         from .export import export  # read only by those who ask for it
 
-        export(self, path, **options)
+        return export(self, path, **options)
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with one row per record and the columns of COLUMNS; names as categories.

@@ -1,6 +1,6 @@
-"""`kscope summary CAPTURE` and `kscope export CAPTURE -o FILE`: what was recorded, read again.
+"""`kscope export CAPTURE -o FILE`: a capture as a file for a viewer or a table.
 
-What lives here: the two commands. What does not: the numbers (analysis/), formats (export/).
+What lives here: the command. What does not: formats (export/), which records (selecting.py).
 """
 
 from __future__ import annotations
@@ -8,79 +8,71 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from ..capture import load
 from ..errors import UsageError
-from ..export import HUGE, LIMIT, check, suffixes
-from ..trace import decode
+from ..export import FORMATS, HUGE, LIMIT, check
+from ..export.view import GROUPS
+from . import selecting
 
 STRICT = 3
 """Exit code of --strict where the data has problems."""
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the commands to the grammar."""
-    show = commands.add_parser(
-        "summary", parents=[common], help="where the time went, per kernel and region", allow_abbrev=False
-    )
-    show.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
-    show.add_argument("--json", action="store_true", help="the same as JSON")
-    show.add_argument("--strict", action="store_true", help=f"exit code {STRICT} where records were lost or doubtful")
-    show.set_defaults(command=summary)
-    write = commands.add_parser("export", parents=[common], help="turn a capture into a timeline", allow_abbrev=False)
-    write.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
-    write.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        type=Path,
-        required=True,
-        help=f"the suffix says the format: {', '.join(suffixes())}",
-    )
-    write.add_argument(
-        "--limit", metavar="N", default=LIMIT, type=_limit, help=f"the first N by time, or all ({LIMIT})"
-    )
-    write.add_argument("--force", action="store_true", help=f"more than the {HUGE:,} that a viewer opens")
-    write.set_defaults(command=export)
-
-
-def summary(options: argparse.Namespace) -> int:
-    """Runs `kscope summary`."""
-    trace = decode(load(options.capture))
-    found = trace.summary()
-    print(_json(asdict(found)) if options.json else found)
-    return STRICT if options.strict and trace.problems else 0
+    """Adds the command to the grammar."""
+    formats = "\n".join(f"  {suffix:17} {form.what}{', or .gz' * form.packed}" for suffix, form in FORMATS.items())
+    parser = commands.add_parser(
+        "export", parents=[common], help="turn a capture into a timeline, a table or a flame graph", allow_abbrev=False,
+        description="Writes a capture as what the suffix of FILE says:\n" + formats,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    selecting.add(parser)
+    flag = parser.add_argument
+    flag("-o", "--output", metavar="FILE", type=Path, required=True, help="what to write, by suffix")
+    flag(
+        "--limit", metavar="N", default="auto", type=_limit,
+        help=f"the first N by time, or all (default: {LIMIT:,} for timelines, else all)",
+    )  # fmt: skip
+    flag("--force", action="store_true", help=f"a timeline of more than the {HUGE:,} slices that a viewer opens")
+    flag("--progress", action=argparse.BooleanOptionalAction, help="show a bar (default: in a terminal)")
+    timelines = parser.add_argument_group("timelines")
+    flag = timelines.add_argument
+    flag("--group", metavar="BY", choices=GROUPS, help=f"what holds the lanes of a launch: {', '.join(GROUPS)} (sm)")
+    flag("--no-args", dest="args", action="store_false", default=None, help="slices without cycles and exact ns: smaller")
+    flag(
+        "--flow", dest="flows", nargs=2, metavar=("FROM", "TO"), action="append",
+        help="arrows from one region's records to those of another with the same value; may be given again",
+    )  # fmt: skip
+    parser.set_defaults(command=export)
 
 
 def export(options: argparse.Namespace) -> int:
-    """Runs `kscope export`. Raises UsageError where the file would replace the capture."""
+    """Runs the command. Raises UsageError, before the capture is read, where the file cannot be written."""
     if options.output.resolve() == options.capture.resolve():
         raise UsageError(f"-o {options.output}: that is the capture itself; name another file")
-    trace = decode(load(options.capture))
+    check(options.output)
+    trace = selecting.read(options)
+    shown = {name: getattr(options, name) for name in ("group", "args", "flows") if getattr(options, name) is not None}
+    progress = sys.stderr.isatty() if options.progress is None else options.progress
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trace.export(options.output, limit=options.limit, force=options.force)
+        written = trace.export(options.output, limit=options.limit, force=options.force, progress=progress, **shown)
     for warning in caught:
         print(f"kscope: {warning.message}", file=sys.stderr)
-    written = len(trace) if options.limit is None else min(len(trace), options.limit)
     of = f" of {len(trace):,}" if written < len(trace) else ""
     print(f"{options.output}: {written:,}{of} records, {options.output.stat().st_size:,} bytes")
+    for problem in trace.problems:
+        print(f"kscope: {problem.text}", file=sys.stderr)
     return 0
 
 
-def _limit(text: str) -> int | None:
+def _limit(text: str) -> int | str | None:
+    if text == "auto":
+        return text
     if text == "all":
         return None
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text}: expected a number of records, or all")
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of records, all, or auto")
     return int(text)
-
-
-def _json(data: dict[str, Any]) -> str:
-    """Indented JSON; a number that is not known (NaN) is null."""
-    return orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode()

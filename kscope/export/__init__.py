@@ -40,7 +40,10 @@ class Format:
 
 FORMATS: dict[str, Format] = {
     ".pftrace": Format("pftrace", "timeline for ui.perfetto.dev", timeline=True, packed=True),
+    ".speedscope.json": Format("speedscope", "flame graph for speedscope.app", packed=True),
     ".json": Format("chrome", "timeline in Chrome's trace event format", timeline=True, packed=True),
+    ".hatchet": Format("hatchet", "call tree for proton-viewer: cycles, normalized_cycles, time"),
+    ".folded": Format("folded", "stacks for flamegraph.pl and inferno", packed=True),
     ".html": Format("report", "page for any browser, with all of it inside"),
 }
 """Suffix -> format; of two suffixes that fit a name, the first one counts."""

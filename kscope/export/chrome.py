@@ -25,6 +25,7 @@ from .groups import launch_name, placed
 from .progress import Step
 from .text import SPACE, Bytes
 from .timeline import LIFETIME, UNFINISHED, Timeline
+from .utf8 import clean
 
 Event = dict[str, Any]
 Int64 = npt.NDArray[np.int64]
@@ -56,11 +57,6 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
             first = False
         step(part.stop - part.start)
     file.write(b"\n]}\n")
-
-
-def clean(name: str) -> str:
-    """A name as UTF-8 can carry it: a lone surrogate becomes a question mark."""
-    return name.encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True)

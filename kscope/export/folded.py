@@ -1,0 +1,24 @@
+"""Folded stacks, `kernel;region;region 1234`, for flamegraph.pl, inferno and speedscope; ns of all lanes together.
+
+What lives here: the lines. What does not: the numbers (stacks.py).
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from ..trace import Trace
+from .progress import Step
+from .stacks import stacks
+from .utf8 import plain
+
+
+def write(trace: Trace, file: BinaryIO, step: Step) -> None:
+    """Write the whole file. A semicolon in a name, which would part it, becomes a colon."""
+    paths: list[str] = []
+    for node in stacks(trace):
+        name = plain(node.name).replace(";", ":")
+        paths.append(f"{paths[node.parent]};{name}" if node.parent >= 0 else name)
+        if round(node.ns):
+            file.write(f"{paths[-1]} {round(node.ns)}\n".encode())
+    step(len(trace))

@@ -1,0 +1,58 @@
+"""Hatchet's JSON, as Proton writes it: `proton-viewer -m cycles FILE`, `-m normalized_cycles`, `-m time/us`.
+
+The viewer adds up what stands below a frame, so a frame has its own numbers alone. What lives here: the
+JSON. What does not: the numbers (stacks.py).
+
+    cycles             SM cycles of all warps that recorded
+    normalized_cycles  the same, divided by the number of these warps (of all launches): one warp's mean
+    time (ns), count
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+
+from ..trace import Trace
+from .progress import Step
+from .stacks import Node, stacks
+from .utf8 import clean
+
+
+def write(trace: Trace, file: BinaryIO, step: Step) -> None:
+    """Write the whole file."""
+    frames: list[dict[str, Any]] = []
+    nodes = stacks(trace)
+    # the viewer adds up the metrics that the root has
+    counted = {"cycles": 0, "normalized_cycles": 0.0} if not all(node.timer for node in nodes) else {}
+    root = _frame("ROOT", {"time (ns)": 0.0, "count": 0, **counted})
+    device = str(trace.devices[0]) if len(trace.devices) == 1 else ""
+    for node in nodes:
+        frames.append(_frame(clean(node.name), _metrics(node, device)))
+        (root if node.parent < 0 else frames[node.parent])["children"].append(frames[-1])
+    root["children"] = [frame for frame in root["children"] if frame["metrics"]["count"]]
+    file.write(orjson.dumps([root, {"CUDA": _devices(trace)}]))
+    step(len(trace))
+
+
+def _frame(name: str, metrics: dict[str, Any]) -> dict[str, Any]:
+    return {"frame": {"name": name, "type": "function"}, "metrics": metrics, "children": []}
+
+
+def _metrics(node: Node, device: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"time (ns)": node.ns, "count": node.count, "device_id": device, "device_type": "CUDA"}
+    if not node.timer:  # then nobody counted cycles
+        found |= {"cycles": node.ticks, "normalized_cycles": node.ticks / max(1, node.lanes)}
+    return found
+
+
+def _devices(trace: Trace) -> dict[str, Any]:
+    """What is known of each device: the rate of its SMs' clock, kHz."""
+    warps = trace.warps
+    table: dict[str, Any] = {}
+    for index, ordinal in enumerate(trace.devices):
+        pace = warps.tick_ns[(warps.device == index) & ~warps.timer]
+        table[str(ordinal)] = {"clock_rate": round(1e6 / float(np.median(pace)))} if len(pace) else {}
+    return table

@@ -1,0 +1,61 @@
+"""speedscope's JSON: a profile per kernel, weights in ns of all lanes together.
+
+What lives here: the JSON. What does not: the numbers (stacks.py). Format: file-format-spec.ts of
+speedscope 1.25.
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+import orjson
+
+from .. import __version__
+from ..trace import Trace
+from .progress import Step
+from .stacks import Node, stacks
+from .utf8 import clean
+
+
+def write(trace: Trace, file: BinaryIO, step: Step) -> None:
+    """Write the whole file."""
+    nodes = stacks(trace)
+    frames: dict[tuple[str, str | None], int] = {}
+    paths: list[list[int]] = []
+    for node in nodes:
+        number = frames.setdefault((node.name, node.where), len(frames))
+        paths.append([*(paths[node.parent] if node.parent >= 0 else ()), number])
+    profiles = [_profile(nodes, paths, kernel) for kernel, node in enumerate(nodes) if node.parent < 0 and node.count]
+    file.write(
+        orjson.dumps(
+            {
+                "$schema": "https://www.speedscope.app/file-format-schema.json",
+                "exporter": f"kscope@{__version__}",
+                "name": ", ".join(clean(name) for name in trace.kernels[:4]),
+                "activeProfileIndex": 0,
+                "shared": {"frames": [_frame(name, where) for name, where in frames]},
+                "profiles": profiles,
+            }
+        )
+    )
+    step(len(trace))
+
+
+def _frame(name: str, where: str | None) -> dict[str, Any]:
+    path, _, line = (where or "").rpartition(":")
+    place = {"file": clean(path), "line": int(line)} if path and line.isdecimal() else {}
+    return {"name": clean(name), **place}
+
+
+def _profile(nodes: tuple[Node, ...], paths: list[list[int]], kernel: int) -> dict[str, Any]:
+    rows = [(path, round(node.ns)) for node, path in zip(nodes, paths, strict=True) if node.kernel == kernel]
+    rows = [(path, ns) for path, ns in rows if ns]
+    return {
+        "type": "sampled",
+        "name": clean(nodes[kernel].name),
+        "unit": "nanoseconds",
+        "startValue": 0,
+        "endValue": sum(ns for _, ns in rows),
+        "samples": [path for path, _ in rows],
+        "weights": [ns for _, ns in rows],
+    }

@@ -1,0 +1,125 @@
+"""The regions of a trace as a call tree: kernel, then regions within regions, with the time that is their own.
+
+The time of a node is what its lanes spent there and in none of its children; a kernel's own is the
+lifetime outside of all regions. What lives here: this tree. What does not: files (hatchet.py,
+speedscope.py, folded.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..nesting import lane_aligned, parents
+from ..parallel import each
+from ..trace import Trace
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A kernel, or a region inside of its parent. parent: index of a node before this one, -1 for kernels.
+
+    where: "file:line" of a region, where it is known. count: spans, or a kernel's lanes. ticks: own
+    cycles, or ns of globaltimer where `timer`. ns: own time. lanes: that recorded the kernel.
+    """
+
+    name: str
+    parent: int
+    where: str | None
+    count: int
+    ticks: int
+    ns: float
+    kernel: int
+    lanes: int
+    timer: bool
+
+
+def stacks(trace: Trace) -> tuple[Node, ...]:
+    """The tree, parents first. Records without a duration are not in it, nor are lanes that a filter left empty."""
+    spans = np.flatnonzero(trace.is_span)
+    track = trace.track[spans]
+    start, length = trace.start_ticks[spans], trace.dur_cycles[spans]
+    parent = _parents(start, start + length, track)
+    inside = parent >= 0
+    covered = np.zeros(len(spans), np.int64)
+    np.add.at(covered, parent[inside], length[inside])
+    own = np.maximum(length - covered, 0)  # spans that cross cover more than there is
+    names, name_of = np.unique([region.name for region in trace.regions], return_inverse=True)
+    path, table = _paths(parent, name_of[trace.region[spans]], trace.warps.kernel[track], len(names), len(trace.kernels))
+    wheres = {region.name: region.where for region in trace.regions}
+    nodes = _kernels(trace, spans[~inside])
+    size = len(nodes) + len(table)
+    count = np.bincount(path, minlength=size)
+    ticks, ns = np.zeros(size, np.int64), np.zeros(size)
+    np.add.at(ticks, path, own)
+    np.add.at(ns, path, own * trace.warps.tick_ns[track])
+    for index, (above, number) in enumerate(table, start=len(nodes)):
+        name, kernel = str(names[number]), nodes[above].kernel
+        nodes.append(
+            Node(
+                name, above, wheres[name], int(count[index]), int(ticks[index]), float(ns[index]), kernel,
+                nodes[kernel].lanes, nodes[kernel].timer,
+            )
+        )  # fmt: skip
+    return tuple(nodes)
+
+
+def _parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
+    """The span that holds each, or -1; all cores."""
+    parent = np.full(len(start), -1, np.int64)
+
+    def work(part: slice) -> None:
+        found = parents(start[part], end[part], track[part])
+        parent[part] = np.where(found >= 0, found + part.start, -1)
+
+    each(work, lane_aligned(track))
+    return parent
+
+
+def _paths(
+    parent: Int64, name: Int64, kernel: Int64, names: int, kernels: int
+) -> tuple[Int64, list[tuple[int, int]]]:
+    """The node of each span, numbered after the kernels' nodes, and (parent, name) of these nodes."""
+    path = np.full(len(parent), -1, np.int64)
+    table: list[tuple[int, int]] = []
+    level = np.flatnonzero(parent < 0)
+    rest = np.flatnonzero(parent >= 0)
+    while len(level):
+        above = np.where(parent[level] < 0, kernel[level], path[parent[level]])
+        keys, which = np.unique(above * names + name[level], return_inverse=True)
+        path[level] = kernels + len(table) + which
+        table += [divmod(key, names) for key in keys.tolist()]
+        ready = path[parent[rest]] >= 0
+        level, rest = rest[ready], rest[~ready]
+    return path, table
+
+
+def _kernels(trace: Trace, outermost: Int64) -> list[Node]:
+    """The kernels' nodes: lifetimes of the lanes, less their outermost spans."""
+    warps = trace.warps
+    used = np.ones(len(warps), bool)
+    if trace.filtered:
+        used[:] = False
+        used[trace.track] = True
+    pace = np.where(warps.tick_ns > 0, warps.tick_ns, 1.0)
+    life = np.where(warps.finished, np.rint((warps.end_ns - warps.start_ns) / pace), 0)
+    life = np.clip(np.nan_to_num(life), 0, 1 << 62).astype(np.int64)
+    if len(trace):  # lanes that did not finish live to their last record
+        last = np.flatnonzero(np.append(trace.track[1:] != trace.track[:-1], True))
+        lane = trace.track[last]
+        seen = trace.start_ticks[last] + np.maximum(trace.dur_cycles[last], 0) - warps.first_tick[lane]
+        life[lane] = np.maximum(life[lane], seen)
+    covered = np.zeros(len(warps), np.int64)
+    np.add.at(covered, trace.track[outermost], trace.dur_cycles[outermost])
+    own = np.where(used, np.maximum(life - covered, 0), 0)
+    nodes = []
+    for index, name in enumerate(trace.kernels):
+        rows = np.flatnonzero((warps.kernel == index) & used)
+        ns = float((own[rows] * warps.tick_ns[rows]).sum())
+        timer = bool(len(rows)) and bool(warps.timer[rows].all())
+        nodes.append(Node(name, -1, None, len(rows), int(own[rows].sum()), ns, index, len(rows), timer))
+    return nodes

@@ -1,0 +1,16 @@
+"""Names as files can carry them.
+
+What lives here: what every format needs. What does not: quoting, which is each format's own.
+"""
+
+from __future__ import annotations
+
+
+def clean(name: str) -> str:
+    """A name as UTF-8: a lone surrogate becomes a question mark."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def plain(name: str) -> str:
+    """A name on one line, for formats of lines: control characters become spaces."""
+    return "".join(" " if ord(letter) < 32 or ord(letter) in (0x7F, 0x85, 0x2028, 0x2029) else letter for letter in clean(name))

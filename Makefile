@@ -48,8 +48,8 @@ test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
 test-inductor: .venv/.torch  ## what speaks to torch.compile
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "not gpu" tests/unit/triton/test_inductor.py
 
-gpu:  ## the device tests, with the plain python3 and what it has
-	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 tests/gpu tests/contract tests/unit/test_readme.py tests/unit/test_examples.py
+gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses
+	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract tests/unit/test_readme.py tests/unit/test_examples.py
 
 lint: .venv/.test  ## ruff
 	.venv/bin/ruff check .

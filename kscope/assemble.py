@@ -56,7 +56,7 @@ def assemble(capture: Capture) -> Trace:
         devices.append(_Device(records.slabs, records, _host_offset(device)))
     slabs = _joined([device.slabs for device in devices])
     owner = np.repeat(np.arange(len(devices)), [len(device.slabs) for device in devices])
-    launches = number(slabs, owner)
+    launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
     regions, renumber = table.sorted_regions()
     kernel_ids, kernel = np.unique(slabs.header["kernel"], return_inverse=True)
     kernels = _kernel_names(kernel_ids.tolist(), capture.modules)

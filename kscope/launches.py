@@ -22,9 +22,9 @@ Int64 = npt.NDArray[np.int64]
 class Launches:
     """One row per launch, in order of first start; `of` (s,) int64 gives each slab's row.
 
-    device, kernel, grid_id, replay, start: (l,) arrays; kernel is the 64-bit id, start is the smallest
-    start_time in ns. missing_blocks: (l,) blocks of the grid that left no slab. uneven: (l,) bool, a
-    replay that has fewer slabs than another of its grid.
+    device, kernel, grid_id, replay, start: (l,) arrays; kernel is the 64-bit id, start the earliest start of a
+    warp in ns, on an axis that the devices share. missing_blocks: (l,) blocks of the grid that left no slab.
+    uneven: (l,) bool, a replay that has fewer slabs than another of its grid.
     """
 
     of: Int64
@@ -47,8 +47,9 @@ def block_index(slabs: Slabs) -> Int64:
     return np.asarray(block[:, 0] + grid[:, 0] * (block[:, 1] + grid[:, 1] * block[:, 2]))
 
 
-def number(slabs: Slabs, device: Int64) -> Launches:
-    """The launches of slabs (s,) that devices `device` (s,) recorded."""
+def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
+    """The launches of slabs (s,) that devices `device` (s,) recorded; offset: (devices,) what makes a device's
+    %globaltimer the shared axis, ns."""
     header = slabs.header
     _, _, kernel = _dense(header["kernel"])
     _, _, grid_id = _dense(header["grid_id"])
@@ -58,7 +59,7 @@ def number(slabs: Slabs, device: Int64) -> Launches:
     replay = _replays(slabs, grid, block)
     turns = int(replay.max(initial=0)) + 1
     first, size, launch = _dense(grid * turns + replay)
-    time = header["start_time"].astype(np.int64)
+    time = header["start_time"].astype(np.int64) + offset[device]
     start = np.full(len(first), np.iinfo(np.int64).max)
     np.minimum.at(start, launch, time)
     order = np.argsort(start, kind="stable")

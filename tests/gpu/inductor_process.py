@@ -21,6 +21,7 @@ from triton.runtime import driver
 
 import kscope
 
+from .checks import doubts
 from .triton_kernels import halved
 
 BLOCK, BLOCKS, LAUNCHES = 256, 16, 3
@@ -75,8 +76,7 @@ def main(state: str, result: Path, artifacts: list[Path]) -> None:
             for _ in range(LAUNCHES):
                 compiled(x)
         regions = {region.name: len(prof.trace.filter(region=region.name)) for region in prof.trace.regions}
-        doubts = [problem.text for problem in prof.trace.problems if problem.kind != "clock"]
-        said |= {"regions": regions, "launches": len(prof.trace.launches), "doubts": doubts}
+        said |= {"regions": regions, "launches": len(prof.trace.launches), "doubts": doubts(prof.trace)}
     saved = torch.compiler.save_cache_artifacts()
     result.with_suffix(".bin").write_bytes(b"" if saved is None else saved[0])
     from torch._dynamo.utils import counters

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import kscope
 
-ROOT = Path(__file__).resolve().parents[2]
-PATHS = ["", "frontends", "runtime", "tests"]
-BEGIN = """
-import sys, torch, kscope
-from gpu import kernels as k
-"""
-
-
-def python(code: str, *arguments: object, under: tuple[str, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a program with the kernels of these tests at hand; it has two minutes."""
-    paths = os.pathsep.join([*(str(ROOT / path) for path in PATHS), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [*under, sys.executable, "-c", BEGIN + code, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": paths, **env},
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        timeout=600 if under else 120,
-        check=False,
-    )
+from .checks import python
 
 
 def test_a_kernel_that_breaks_the_context_leaves_what_was_recorded(tmp_path: Path) -> None:
@@ -135,24 +113,3 @@ def test_compute_sanitizer_finds_nothing(tool: str) -> None:
         pytest.skip("needs compute-sanitizer, which comes with the CUDA toolkit")
     done = python(SANITIZED, under=(sanitizer, "--tool", tool, "--error-exitcode", "9", "--report-api-errors", "no"))
     assert done.returncode == 0 and "ERROR SUMMARY: 0 errors" in done.stdout, done.stdout + done.stderr
-
-
-def test_two_devices_record_in_one_session() -> None:
-    import torch
-
-    if torch.cuda.device_count() < 2:
-        pytest.skip("needs two GPUs")
-    done = python(
-        """
-outs = []
-with kscope.profile() as prof:
-    for device in (0, 1):
-        with torch.cuda.device(device):
-            out = torch.zeros(100, device="cuda", dtype=torch.int32)
-            k.four[(100,)](out, num_warps=4)
-            outs.append(out)
-assert prof.trace.devices == (0, 1), prof.trace.devices
-assert len(prof.trace) == 2 * 100 * 4 * 4, len(prof.trace)
-"""
-    )
-    assert done.returncode == 0, done.stderr

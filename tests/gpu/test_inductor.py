@@ -10,8 +10,6 @@ Each chain is three processes, one after the other; the chains run side by side.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +18,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PATHS = [str(ROOT / path) for path in ("", "frontends", "runtime", "tests")]
+from .checks import run
+
 CHAINS = {
     (how, order): order.split("-")
     for how, order in (
@@ -40,17 +38,15 @@ Table = Callable[[str, str], None]
 def process(how: str, state: str, cache: Path, result: Path, artifacts: list[Path]) -> Said:
     """Run tests/gpu/inductor_process.py; what it said."""
     env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")]),
         "TORCHINDUCTOR_CACHE_DIR": str(cache),
+        "TRITON_CACHE_DIR": str(cache / "triton" / "0"),
         "TORCHINDUCTOR_COMPILE_THREADS": "2",
+        "TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0" if how == "launcher" else "1",
         "TRITON_DISABLE_LINE_INFO": "1",  # lines name the file that Inductor writes, and that the folder
-        **({"TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0"} if how == "launcher" else {}),
+        "KSCOPE": "",
     }
-    for name in ("TRITON_CACHE_DIR", "KSCOPE"):
-        env.pop(name, None)
     command = [sys.executable, "-m", "gpu.inductor_process", state, str(result), *map(str, artifacts)]
-    done = subprocess.run(command, env=env, cwd=ROOT, text=True, capture_output=True, timeout=180, check=False)
+    done = run(command, timeout=180, **env)
     assert done.returncode == 0, done.stderr
     said: Said = json.loads(result.read_text())
     return said

@@ -13,6 +13,8 @@ import pytest
 
 import kscope
 
+from .checks import CLOCKS, doubts, sync
+
 Table = Callable[[str, str], None]
 
 
@@ -21,17 +23,6 @@ def k() -> ModuleType:
     from . import kernels
 
     return kernels
-
-
-def doubts(trace: kscope.Trace) -> list[str]:
-    """What is wrong with the records; that a launch of microseconds tells little of the SM clock is not."""
-    return [f"{problem.kind}: {problem.text}" for problem in trace.problems if problem.kind != "clock"]
-
-
-def sync() -> None:
-    import torch
-
-    torch.cuda.synchronize()
 
 
 def test_every_warp_of_every_block_records(k: ModuleType, table: Table) -> None:
@@ -133,7 +124,7 @@ def test_sessions_may_be_toggled_while_kernels_run(k: ModuleType, table: Table) 
             with kscope.profile() as prof:
                 time.sleep(0.02)
             trace = prof.trace
-            assert {problem.kind for problem in trace.problems} <= {"partial", "clock"}
+            assert {problem.kind for problem in trace.problems} <= {"partial", *CLOCKS}
             assert len(trace) == len(trace.warps) * k.RECORDS
             launches += len(trace.launches)
     finally:

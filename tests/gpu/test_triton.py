@@ -8,6 +8,8 @@ import pytest
 
 import kscope
 
+from .checks import doubts
+
 
 @pytest.fixture
 def k() -> ModuleType:
@@ -15,11 +17,6 @@ def k() -> ModuleType:
     from . import triton_kernels
 
     return triton_kernels
-
-
-def doubts(trace: kscope.Trace) -> list[str]:
-    """What is wrong with the records; that a launch of microseconds tells little of the SM clock is not."""
-    return [f"{problem.kind}: {problem.text}" for problem in trace.problems if problem.kind != "clock"]
 
 
 def test_an_autotuned_kernel_records_with_its_best_config(k: ModuleType) -> None:

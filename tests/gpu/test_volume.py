@@ -12,6 +12,8 @@ import pytest
 import kscope
 from kscope.capture import Capture
 
+from .checks import sync
+
 Table = Callable[[str, str], None]
 
 
@@ -20,12 +22,6 @@ def k() -> ModuleType:
     from . import kernels
 
     return kernels
-
-
-def sync() -> None:
-    import torch
-
-    torch.cuda.synchronize()
 
 
 def slabs(capture: Capture) -> tuple[int, int]:

@@ -195,6 +195,21 @@ def test_devices_are_put_on_one_axis_by_the_hosts_clock() -> None:
     trace = decode(Capture(synth.EPOCH, devices, (synth.module(),)))
     assert trace.origin == pytest.approx(5_000_000, abs=10)
     assert trace.start_ns[1] - trace.start_ns[0] == pytest.approx(700, abs=5)
+    assert [launch.device for launch in trace.launches] == [0, 1]
+
+
+def test_launches_of_two_devices_are_in_the_order_of_the_hosts_clock_not_of_their_timers() -> None:
+    from kscope.capture import ClockSync, DeviceCapture
+
+    one = synth.slab([synth.Rec("load", 2000, 2100)], start_time=900_000_000, end_time=900_050_000)
+    two = synth.slab([synth.Rec("load", 2000, 2100)], start_time=1000, end_time=51_000)
+    devices = (
+        DeviceCapture(0, "a", one, 1, 0, 1, (ClockSync(5_000_000, 900_000_000, 5_000_000),)),
+        DeviceCapture(1, "b", two, 1, 0, 1, (ClockSync(5_000_700, 1000, 5_000_700),)),
+    )
+    trace = decode(Capture(synth.EPOCH, devices, (synth.module(),)))
+    assert [launch.device for launch in trace.launches] == [0, 1]
+    assert trace.warps.launch.tolist() == [0, 1]
 
 
 @given(st.lists(st.tuples(*[st.integers(0, (1 << 64) - 1)] * 4), min_size=1, max_size=8))

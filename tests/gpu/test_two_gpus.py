@@ -1,0 +1,377 @@
+"""Two GPUs in one process and one session: each records with its own memory, its own clocks, on one axis.
+
+    make gpu PYTEST_ARGS='-k two_gpus'
+
+The order in which a process first uses its GPUs is part of what is tested, so most tests start one of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kscope
+
+from .checks import doubts, python
+
+Table = Callable[[str, str], None]
+BLOCKS, WARPS = 264, 4
+
+
+@pytest.fixture(autouse=True)
+def _two() -> None:
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+
+
+@pytest.fixture
+def k() -> ModuleType:
+    from . import kernels
+
+    return kernels
+
+
+@pytest.fixture
+def both(k: ModuleType) -> dict[int, Any]:
+    """The kernels prepared and loaded on both GPUs, whose pools are there; an output for each."""
+    import torch
+
+    kscope.enable()
+    outs = {}
+    for device in (1, 0):
+        with torch.cuda.device(device):
+            outs[device] = k.ints(100_000)
+            k.four[(BLOCKS,)](outs[device], num_warps=WARPS)
+            k.loop[(4,)](outs[device], 10, num_warps=1)
+    with kscope.profile():
+        sync()
+    return outs
+
+
+def sync() -> None:
+    """Wait for both."""
+    import torch
+
+    for device in (0, 1):
+        torch.cuda.synchronize(device)
+
+
+def times(trace: kscope.Trace, launch: int) -> tuple[float, float]:
+    """UNIX ns of a launch's first start and last end, as far as float64 holds them after the origin."""
+    warps = trace.warps.launch == launch
+    return float(trace.warps.start_ns[warps].min()), float(trace.warps.end_ns[warps].max())
+
+
+def slack(capture: Any) -> float:
+    """How far apart the axes of two devices may stand, in ns: half of each host bracket, a tick, and some drift."""
+    widths = [min(sync.host_after - sync.host_before for sync in device.syncs) for device in capture.devices]
+    return sum(widths) / 2 + sum(device.tick_ns for device in capture.devices) + 1000
+
+
+def run(code: str) -> str:
+    """A process of its own; what it printed."""
+    done = python("N = 264 * 4 * k.RECORDS\n" + code)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_kernel_records_on_a_gpu_that_is_first_used_in_the_session() -> None:
+    """Its module was loaded on device 0 before; device 1 has no context yet, no control block, and no pool."""
+    run(
+        """
+kscope.enable()
+outs = [k.ints(264)]
+k.four[(264,)](outs[0], num_warps=4)
+with kscope.profile() as prof:
+    k.four[(264,)](outs[0], num_warps=4)
+    assert len(prof.capture.devices) == 1
+    with torch.cuda.device(1):
+        outs.append(k.ints(264))
+        k.four[(264,)](outs[1], num_warps=4)
+        k.other[(8,)](outs[1], num_warps=1)
+    k.four[(264,)](outs[0], num_warps=4)
+trace = prof.trace
+assert trace.devices == (0, 1), trace.devices
+assert sorted((launch.device, launch.kernel.partition("_")[0]) for launch in trace.launches) == [
+    (0, "four"), (0, "four"), (1, "four"), (1, "other")], trace.launches
+assert len(trace.filter(device=0)) == 2 * N and len(trace.filter(device=1)) == N + 8
+assert all(bool((out[8:] == 4).all()) for out in outs) and bool((outs[1][:8] == 7).all())
+assert not [p for p in trace.problems if p.kind not in ("clock", "rate")], trace.problems
+assert torch.cuda.current_device() == 0
+"""
+    )
+
+
+def test_a_session_begins_before_any_gpu_is_used_and_the_second_one_is_first() -> None:
+    run(
+        """
+with kscope.profile() as prof:
+    torch.cuda.set_device(1)
+    one = k.ints(264)
+    k.four[(264,)](one, num_warps=4)
+    torch.cuda.set_device(0)
+    zero = k.ints(264)
+    k.four[(264,)](zero, num_warps=4)
+trace = prof.trace
+assert sorted(trace.devices) == [0, 1], trace.devices
+assert [launch.device for launch in trace.launches] == [1, 0], trace.launches
+assert all(len(trace.filter(device=device)) == N for device in (0, 1))
+"""
+    )
+
+
+def test_a_gpu_that_is_first_used_inside_of_a_graph_capture_records() -> None:
+    run(
+        """
+kscope.enable()
+zero = k.ints(264)
+k.four[(264,)](zero, num_warps=4)
+with kscope.profile() as prof:
+    with torch.cuda.device(1):
+        one = k.ints(264)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            k.four[(264,)](one, num_warps=4)
+        for _ in range(10):
+            graph.replay()
+    k.four[(264,)](zero, num_warps=4)
+trace = prof.trace
+assert len(trace.filter(device=1)) == 10 * N and len(trace.filter(device=0)) == N, trace
+assert sorted(launch.replay for launch in trace.launches if launch.device == 1) == list(range(10))
+assert bool((one == 4).all())
+"""
+    )
+
+
+def test_gpus_that_are_first_used_by_two_threads_at_once_record() -> None:
+    run(
+        """
+import threading
+outs, errors = {}, []
+def work(device):
+    try:
+        torch.cuda.set_device(device)
+        outs[device] = k.ints(264)
+        for _ in range(100):
+            k.four[(264,)](outs[device], num_warps=4)
+    except BaseException as error:
+        errors.append(error)
+with kscope.profile() as prof:
+    threads = [threading.Thread(target=work, args=(device,)) for device in (0, 1)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+assert not errors, errors
+assert all(len(prof.trace.filter(device=device)) == 100 * N for device in (0, 1)), prof.trace
+"""
+    )
+
+
+def test_threads_that_fill_both_pools_at_once_lose_nothing(k: ModuleType, both: dict[int, Any], table: Table) -> None:
+    """More is recorded on each than its pool holds, and both drains run at once."""
+    import torch
+
+    launches, blocks, pool = 1500, 132, 64 << 20
+
+    def work(device: int) -> None:
+        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(launches):
+                k.four[(blocks,)](both[device], num_warps=WARPS)
+            torch.cuda.synchronize()
+
+    start = time.perf_counter()
+    with kscope.profile(pool=pool) as prof:
+        threads = [threading.Thread(target=work, args=(device,)) for device in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    seconds = time.perf_counter() - start
+    recorded = {device.ordinal: device.lines.nbytes for device in prof.capture.devices}
+    assert all(size > pool for size in recorded.values())
+    assert [device.lost for device in prof.capture.devices] == [0, 0]
+    for device in (0, 1):
+        assert len(prof.trace.filter(device=device)) == launches * blocks * WARPS * k.RECORDS
+    assert {(launch.device, launch.replay) for launch in prof.trace.launches} == {(0, 0), (1, 0)}
+    assert len(prof.trace.launches) == 2 * launches
+    table("two GPUs, drained at once", f"{sum(recorded.values()) / seconds / 1e9:.2f} GB/s")
+
+
+def test_a_pool_that_is_too_small_names_its_own_device(k: ModuleType, both: dict[int, Any]) -> None:
+    import torch
+
+    with kscope.profile(pool=2 << 20) as prof:
+        k.four[(BLOCKS,)](both[0], num_warps=WARPS)
+        with torch.cuda.device(1):
+            k.four[(100_000,)](both[1], num_warps=WARPS)
+    lost = {device.ordinal: device.lost for device in prof.capture.devices}
+    assert lost[0] == 0 and lost[1] > 0
+    (problem,) = [problem for problem in prof.trace.problems if problem.kind == "lost"]
+    assert problem.text.startswith("device 1: ") and problem.count == lost[1]
+    assert len(prof.trace.filter(device=0)) == BLOCKS * WARPS * k.RECORDS
+
+
+def test_both_clocks_stand_on_the_axis_of_the_host(k: ModuleType, both: dict[int, Any], table: Table) -> None:
+    """Each launch lies between the host's clock before it and after it, and the devices take turns."""
+    import torch
+
+    turns = [0, 1] * 10
+    bounds = []
+    with kscope.profile() as prof:
+        for device in turns:
+            with torch.cuda.device(device):
+                before = time.time_ns()
+                k.loop[(4,)](both[device], 200, num_warps=1)
+                torch.cuda.synchronize()
+                bounds.append((before, time.time_ns()))
+    trace, allowed = prof.trace, slack(prof.capture)
+    assert [launch.device for launch in trace.launches] == turns
+    early, late = [], []
+    for launch, (before, after) in enumerate(bounds):
+        start, end = times(trace, launch)
+        early.append(start - (before - trace.origin))
+        late.append((after - trace.origin) - end)
+    table("two GPUs on the host's axis", f"+-{allowed / 1000:.1f} us; nearest {min(early + late) / 1000:.1f} us inside")
+    assert min(early) > -allowed and min(late) > -allowed
+    assert not doubts(trace)
+
+
+def test_a_stream_that_waits_for_one_of_the_other_gpu_is_seen_to_wait(k: ModuleType, both: dict[int, Any]) -> None:
+    """Ping-pong over events and a copy: nothing is waited for on the host, and the order is there in the trace."""
+    import torch
+
+    streams = {device: torch.cuda.Stream(device=device) for device in (0, 1)}
+    turns = [0, 1] * 5
+    event = None
+    with kscope.profile() as prof:
+        for device in turns:
+            with torch.cuda.device(device), torch.cuda.stream(streams[device]):
+                if event is not None:
+                    streams[device].wait_event(event)
+                k.loop[(4,)](both[device], 2000, num_warps=1)
+                event = torch.cuda.Event()
+                event.record(streams[device])
+        streams[0].wait_event(event)
+        with torch.cuda.stream(streams[0]):
+            copied = both[1][:4].to("cuda:0", non_blocking=True)
+    trace = prof.trace
+    assert copied.tolist() == [1999] * 4
+    assert [launch.device for launch in trace.launches] == turns
+    spans = [times(trace, launch) for launch in range(len(turns))]
+    assert min(end - start for start, end in spans) > 10_000  # long enough that an overlap would be seen
+    allowed = slack(prof.capture)
+    for (_, end), (start, _) in itertools.pairwise(spans):
+        assert start > end - allowed
+
+
+def test_every_gpu_has_the_sms_the_launches_and_the_metadata_of_its_own(
+    k: ModuleType, both: dict[int, Any], tmp_path: Path
+) -> None:
+    import torch
+
+    with kscope.profile(tmp_path / "two.kscope") as prof:
+        for device, blocks in ((0, 700), (1, 500)):
+            with torch.cuda.device(device):
+                k.four[(blocks,)](both[device], num_warps=WARPS)
+    for trace in (prof.trace, kscope.decode(kscope.load(tmp_path / "two.kscope"))):
+        assert [(launch.device, launch.grid) for launch in trace.launches] == [(0, (700, 1, 1)), (1, (500, 1, 1))]
+        for device, blocks in ((0, 700), (1, 500)):
+            mine = trace.filter(device=device)
+            assert len(mine) == blocks * WARPS * k.RECORDS
+            assert np.unique(mine.block).tolist() == list(range(blocks))
+            assert len(np.unique(mine.sm)) <= torch.cuda.get_device_properties(device).multi_processor_count
+            assert set(mine.region_names()[mine.region]) == {"one", "two", "three", "four"}
+        assert not doubts(trace)
+        trace.export(tmp_path / "two.pftrace")
+
+
+def test_a_graph_of_one_gpu_and_launches_of_the_other_do_not_mix(k: ModuleType, both: dict[int, Any]) -> None:
+    import torch
+
+    with torch.cuda.device(1):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            k.four[(BLOCKS,)](both[1], num_warps=WARPS)
+    with kscope.profile() as prof:
+        for _ in range(20):
+            with torch.cuda.device(1):
+                graph.replay()
+            k.four[(BLOCKS,)](both[0], num_warps=WARPS)
+    trace = prof.trace
+    assert sorted(launch.replay for launch in trace.launches if launch.device == 1) == list(range(20))
+    assert [launch.replay for launch in trace.launches if launch.device == 0] == [0] * 20
+    assert not doubts(trace)
+
+
+def test_pauses_resets_and_snapshots_are_of_both_gpus(k: ModuleType, both: dict[int, Any]) -> None:
+    import torch
+
+    def launch() -> None:
+        for device in (0, 1):
+            with torch.cuda.device(device):
+                k.four[(BLOCKS,)](both[device], num_warps=WARPS)
+        sync()
+
+    each = BLOCKS * WARPS * k.RECORDS
+    with kscope.profile() as prof:
+        launch()
+        assert [len(prof.trace.filter(device=device)) for device in (0, 1)] == [each, each]
+        with prof.paused():
+            launch()
+        launch()
+        assert [len(prof.trace.filter(device=device)) for device in (0, 1)] == [2 * each, 2 * each]
+        prof.reset()
+        launch()
+    assert [len(prof.trace.filter(device=device)) for device in (0, 1)] == [each, each]
+
+
+@pytest.mark.parametrize("current", [0, 1])
+def test_the_device_that_is_current_stays_so(k: ModuleType, both: dict[int, Any], current: int) -> None:
+    import torch
+    from cuda.bindings import driver
+
+    def where() -> tuple[int, int]:
+        return torch.cuda.current_device(), int(driver.cuCtxGetCurrent()[1])
+
+    with torch.cuda.device(current):
+        before = where()
+        with kscope.profile() as prof:
+            assert where() == before
+            k.four[(BLOCKS,)](both[current], num_warps=WARPS)
+            snapshot = prof.trace
+            assert where() == before
+        assert where() == before and len(snapshot) <= len(prof.trace)
+    assert {launch.device for launch in prof.trace.launches} == {current}
+
+
+def test_a_context_that_breaks_on_one_gpu_leaves_what_both_recorded(tmp_path: Path) -> None:
+    done = python(
+        """
+outs = {}
+with kscope.profile(sys.argv[1]) as prof:
+    for device in (0, 1):
+        with torch.cuda.device(device):
+            outs[device] = k.ints(264)
+            k.four[(264,)](outs[device], num_warps=4)
+            torch.cuda.synchronize()
+    print("drained", len(prof.trace), flush=True)
+    with torch.cuda.device(1):
+        k.outside[(4,)](outs[1], 1 << 40, num_warps=4)
+        torch.cuda.synchronize()
+""",
+        tmp_path / "run.kscope",
+    )
+    assert done.returncode == 1 and f"drained {2 * 264 * 16}" in done.stdout, done.stdout + done.stderr
+    capture = kscope.load(tmp_path / "run.failed.kscope")
+    trace = kscope.decode(capture)
+    assert [len(trace.filter(device=device)) >= 264 * 16 for device in (0, 1)] == [True, True]
+    assert any("device 1: " in problem.text and "CUDA_ERROR" in problem.text for problem in capture.problems)

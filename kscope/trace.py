@@ -269,6 +269,13 @@ class Trace:
         data["kind"] = pandas.Categorical.from_codes(data["kind"], kinds)
         return pandas.DataFrame(data)
 
+    def to_arrow(self) -> Any:
+        """A pyarrow.Table with one row per record and the columns of COLUMNS; names as dictionaries, what is not
+        known as null, problems and launches in the metadata. Raises MissingError without pyarrow."""
+        from .export.columnar import table  # read only by those who ask for it
+
+        return table(self)
+
 
 def decode(capture: Capture) -> Trace:
     """The trace of a capture. Never raises on data: what is wrong with it is in `problems`."""

@@ -2,7 +2,8 @@
 
 What lives here: the table of formats, and the bounds on what is written. What does not: any format.
 A format is a module with ``write(timeline, file, step)`` or ``write(trace, file, step)``, where `file`
-takes bytes and ``step(count)`` tells that so many more records are done.
+takes bytes and ``step(count)`` tells that so many more records are done. One that needs a package has
+``needs()``, which raises MissingError where that is not installed.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ FORMATS: dict[str, Format] = {
     ".pftrace": Format("pftrace", "timeline for ui.perfetto.dev", timeline=True, packed=True),
     ".speedscope.json": Format("speedscope", "flame graph for speedscope.app", packed=True),
     ".json": Format("chrome", "timeline in Chrome's trace event format", timeline=True, packed=True),
+    ".parquet": Format("parquet", "all columns, for pandas, Polars, DuckDB (needs pyarrow)"),
+    ".arrow": Format("arrow", "all columns, to be mapped into memory (needs pyarrow)"),
+    ".feather": Format("feather", "all columns (needs pyarrow)"),
+    ".csv": Format("csvrows", "all columns, for spreadsheets", packed=True),
     ".hatchet": Format("hatchet", "call tree for proton-viewer: cycles, normalized_cycles, time"),
     ".folded": Format("folded", "stacks for flamegraph.pl and inferno", packed=True),
     ".html": Format("report", "page for any browser, with all of it inside"),
@@ -123,5 +128,7 @@ def check(path: str | os.PathLike[str]) -> tuple[Format, Any]:
     for suffix, form in FORMATS.items():
         for name in (suffix, suffix + PACKED) if form.packed else (suffix,):
             if path.name.endswith(name) and path.name != name:
-                return form, import_module(f".{form.module}", __name__)
+                module = import_module(f".{form.module}", __name__)
+                getattr(module, "needs", lambda: None)()
+                return form, module
     raise UsageError(f"{path.name!r}: no format has that suffix; known ones are {', '.join(suffixes())}")

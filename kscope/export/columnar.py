@@ -1,0 +1,154 @@
+"""The trace's columns as Arrow: tables in memory, and Parquet, Arrow and Feather files, through pyarrow.
+
+Rows stand launch after launch. In Parquet a row group holds whole launches, small ones together: a
+reader that wants one launch, one region or one span of time skips the groups that cannot have it. What
+lives here: these tables. What does not: the columns (trace.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from ..errors import MissingError
+from ..layout import Kind
+from ..parallel import ahead
+from ..trace import COLUMNS, Trace
+from .progress import Step
+from .utf8 import clean
+
+Int64 = npt.NDArray[np.int64]
+
+GROUP, MOST = 1 << 17, 1 << 20
+"""Rows that a row group has at least, unless it is the last; and at most."""
+_LEVEL = 3
+_DELTA = ("start_ticks", "dur_cycles", "block", "track")
+_SPLIT = ("start_ns", "dur_ns")
+_TEXTS = ("kernel", "region", "kind")
+
+
+def pyarrow() -> Any:
+    """The package. Raises MissingError that says how to get it."""
+    try:
+        import pyarrow
+        import pyarrow.feather
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingError("Arrow, Feather and Parquet need pyarrow: pip install 'kscope[arrow]'") from error
+    return pyarrow
+
+
+def table(trace: Trace) -> Any:
+    """A pyarrow.Table of all records, in the trace's order. Raises MissingError without pyarrow."""
+    arrow = pyarrow()
+    columns = _Columns(trace, arrow)
+    return arrow.Table.from_batches([columns.batch(slice(0, len(trace)))], columns.schema)
+
+
+def batches(trace: Trace) -> tuple[Any, Iterator[Any]]:
+    """(schema, record batches) launch after launch; a batch holds whole launches, or a part of a large one."""
+    columns = _Columns(trace, pyarrow())
+    launch = trace.launch
+    order: Int64 | None = None
+    if (launch[1:] < launch[:-1]).any():
+        order = np.argsort(launch.astype(np.uint16) if len(trace.launches) <= 1 << 16 else launch, kind="stable")
+    ends = np.cumsum(np.bincount(launch, minlength=len(trace.launches)))
+    parts = _groups(ends.tolist())
+    return columns.schema, ahead(lambda part: columns.batch(part if order is None else order[part]), parts)
+
+
+def _groups(ends: list[int]) -> list[slice]:
+    """Rows of each group, from where the launches end."""
+    groups, start = [], 0
+    for end in ends:
+        if end - start >= GROUP or end == ends[-1]:
+            groups += [slice(a, min(a + MOST, end)) for a in range(start, end, MOST)]
+            start = end
+    return groups
+
+
+class _Columns:
+    """What is the same for all rows: the schema, and the names."""
+
+    def __init__(self, trace: Trace, arrow: Any) -> None:
+        self._trace, self._arrow = trace, arrow
+        kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
+        names = {
+            "kernel": [clean(name) for name in trace.kernels],
+            "region": [clean(region.name) for region in trace.regions],
+            "kind": kinds,
+        }
+        # two regions may share a name, as a span and an instant; entries of a dictionary may not
+        self._texts: dict[str, tuple[Any, Int64]] = {}
+        for name, texts in names.items():
+            distinct, codes = np.unique(np.array(texts, object), return_inverse=True)
+            self._texts[name] = (arrow.array(distinct.tolist(), arrow.string()), codes.astype(np.int32))
+        empty = self.batch(slice(0, 0)).schema
+        self.schema = empty.with_metadata({"kscope": orjson.dumps(_about(trace)).decode()})
+
+    def batch(self, rows: slice | Int64) -> Any:
+        """A RecordBatch of the rows."""
+        trace, arrow = self._trace, self._arrow
+        track = trace.track[rows]
+        warps = trace.warps
+        ticks, cycles = trace.start_ticks[rows], trace.dur_cycles[rows]
+        pace = warps.tick_ns[track]
+        columns: dict[str, Any] = {
+            name: getattr(warps, name)[track] for name in ("kernel", "launch", "block", "warp", "lane", "sm")
+        }
+        columns |= {name: getattr(trace, name)[rows] for name in ("region", "kind", "depth", "value")}
+        columns["start_ns"] = (ticks - warps.first_tick[track]) * pace + warps.start_ns[track]
+        columns["dur_ns"] = np.where(cycles < 0, np.nan, cycles * pace)
+        columns |= {"track": track, "start_ticks": ticks, "dur_cycles": cycles}
+        arrays = []
+        for name in COLUMNS:
+            if name in _TEXTS:
+                texts, codes = self._texts[name]
+                arrays.append(arrow.DictionaryArray.from_arrays(codes[columns[name]], texts))
+            else:
+                # a value that is not there is null, not a number that is none
+                arrays.append(arrow.array(columns[name], from_pandas=name in ("value", "dur_ns")))
+        return arrow.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
+
+
+def _about(trace: Trace) -> dict[str, Any]:
+    """What the columns cannot say: the metadata `kscope` of every file."""
+    return {
+        "origin_unix_ns": trace.origin,
+        "tick_ns": trace.tick_ns,
+        "devices": list(trace.devices),
+        "launches": [
+            {"kernel": clean(one.kernel), "device": one.device, "grid_id": one.grid_id, "replay": one.replay,
+             "grid": list(one.grid)} for one in trace.launches
+        ],
+        "problems": [{"kind": clean(one.kind), "text": clean(one.text), "count": one.count} for one in trace.problems],
+    }  # fmt: skip
+
+
+def write_parquet(trace: Trace, file: BinaryIO, step: Step) -> None:
+    """zstd; times and places as differences, names as dictionaries."""
+    parquet = pyarrow().parquet
+    schema, parts = batches(trace)
+    encoding = {**dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"), **dict.fromkeys(_SPLIT, "BYTE_STREAM_SPLIT")}
+    dictionary = [name for name in COLUMNS if name not in encoding]
+    with parquet.ParquetWriter(
+        file, schema, compression="zstd", compression_level=_LEVEL, use_dictionary=dictionary, column_encoding=encoding
+    ) as writer:
+        for part in parts:
+            writer.write_batch(part, row_group_size=max(1, len(part)))
+            step(len(part))
+
+
+def write_ipc(trace: Trace, file: BinaryIO, step: Step, compression: str | None = None) -> None:
+    """An Arrow file; without compression it can be mapped into memory."""
+    arrow = pyarrow()
+    schema, parts = batches(trace)
+    options = arrow.ipc.IpcWriteOptions(compression=compression)
+    with arrow.ipc.new_file(file, schema, options=options) as writer:
+        for part in parts:
+            writer.write_batch(part)
+            step(len(part))

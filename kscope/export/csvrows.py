@@ -1,0 +1,101 @@
+"""CSV (RFC 4180): the trace's columns, with names for kernels, regions and kinds.
+
+Times have three decimals; what is not known is empty. A name that a spreadsheet would take for a formula
+begins with an apostrophe, and NULs, which CSV readers refuse, are shown as replacement characters.
+What lives here: rows. What does not: digits (text.py).
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from ..layout import Kind
+from ..parallel import ahead, chunks
+from ..trace import COLUMNS, Trace
+from . import text
+from .progress import Step
+from .text import NOTHING, Bytes
+from .utf8 import clean
+
+_CHUNK = 1 << 14
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_QUOTED = (",", '"', "\n", "\r")
+_FAR = 2.0**52
+
+
+def write(trace: Trace, file: BinaryIO, step: Step) -> None:
+    """Write the whole file."""
+    rows = _Rows(trace)
+    file.write(",".join(COLUMNS).encode() + b"\r\n")
+    parts = chunks(len(trace), _CHUNK)
+    for part, data in zip(parts, ahead(rows.made, parts), strict=True):
+        file.write(data.data)
+        step(part.stop - part.start)
+
+
+def field(name: str) -> bytes:
+    """A name as a field."""
+    name = clean(name).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if name.startswith(_FORMULA):
+        name = f"'{name}"
+    if any(letter in name for letter in _QUOTED):
+        name = '"' + name.replace('"', '""') + '"'
+    return name.encode()
+
+
+class _Rows:
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._kernels, self._regions = (
+            text.table([field(name) for name in names], NOTHING)
+            for names in (trace.kernels, [region.name for region in trace.regions])
+        )
+        kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
+        self._kinds = text.table([kind.encode() for kind in kinds], NOTHING)
+        self._depth, self._value = trace.depth, trace.value  # computed once, before there are threads
+
+    def made(self, part: slice) -> Bytes:
+        """The lines of some records."""
+        trace, warps = self._trace, self._trace.warps
+        track = trace.track[part]
+        ticks, cycles = trace.start_ticks[part], trace.dur_cycles[part]
+        pace = warps.tick_ns[track]
+        start = (ticks - warps.first_tick[track]) * pace + warps.start_ns[track]
+        places = {name: getattr(warps, name)[track] for name in ("kernel", "launch", "block", "warp", "lane", "sm")}
+        cells: dict[str, Bytes] = {name: _whole(places[name]) for name in ("launch", "block", "warp", "lane", "sm")}
+        cells["kernel"] = self._kernels[places["kernel"]]
+        cells["region"], cells["kind"] = self._regions[trace.region[part]], self._kinds[trace.kind[part]]
+        cells["track"], cells["depth"] = _whole(track), _whole(self._depth[part])
+        cells["start_ns"], cells["start_ticks"] = _thousandths(start), _whole(ticks)
+        cells["dur_ns"], cells["dur_cycles"] = _thousandths(cycles * pace), _whole(cycles)
+        cells["dur_ns"][cycles < 0] = 0  # NOTHING
+        cells["value"] = _values(self._value[part])
+        row: list[bytes | Bytes] = []
+        for name in COLUMNS:
+            row += [cells[name], b","]
+        return text.squeezed(text.rows(len(ticks), *row[:-1], b"\r\n"))
+
+
+def _whole(column: npt.NDArray[np.integer]) -> Bytes:  # type: ignore[type-arg]  # of any width
+    return text.whole(column.astype(np.int64), NOTHING)
+
+
+def _thousandths(ns: npt.NDArray[np.float64]) -> Bytes:
+    return text.thousandths(np.rint(np.clip(ns, -_FAR, _FAR) * 1000).astype(np.int64), NOTHING)
+
+
+def _values(values: npt.NDArray[np.float64]) -> Bytes:
+    distinct, which = np.unique(values, return_inverse=True)
+    return text.table([_number(value) for value in distinct.tolist()], NOTHING)[which]
+
+
+def _number(value: float) -> bytes:
+    if value != value:
+        return b""
+    if value in (float("inf"), float("-inf")):
+        return b"inf" if value > 0 else b"-inf"
+    return orjson.dumps(int(value) if value.is_integer() else value)

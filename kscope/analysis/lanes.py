@@ -42,17 +42,20 @@ class LaneStats:
     longest_idle_in: str
 
 
-def lane_ends(trace: Trace, last_end: Int64) -> Float:
+def lane_ends(trace: Trace) -> Float:
     """(w,) ns: when each lane ended; one that did not finish counts to its last record."""
-    warps = trace.warps
-    seen = warps.start_ns + (last_end - warps.first_tick) * warps.tick_ns
+    warps, last = trace.warps, trace.warps.first_tick.copy()
+    if len(trace):
+        final = np.flatnonzero(np.append(trace.track[1:] != trace.track[:-1], True))  # of a lane: it ends last
+        last[trace.track[final]] = trace.start_ticks[final] + np.maximum(trace.dur_cycles[final], 0)
+    seen = warps.start_ns + np.maximum(last - warps.first_tick, 0) * warps.tick_ns
     return np.where(warps.finished, warps.end_ns, seen)
 
 
 def lane_stats(trace: Trace, groups: Groups, found: Cells) -> tuple[LaneStats, ...]:
     """One row per group, in the order of `groups`; in a filtered trace of the lanes that still have records."""
     warps = trace.warps
-    ends = lane_ends(trace, found.last_end)
+    ends = lane_ends(trace)
     life = ends - warps.start_ns
     kept = np.bincount(trace.track, minlength=len(warps)) if trace.filtered else warps.records
     alive = kept > 0 if trace.filtered else np.ones(len(warps), bool)

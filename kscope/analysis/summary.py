@@ -97,13 +97,13 @@ class Summary:
         """All of it as plain dicts and lists, ready for JSON; of the regions the `top` longest where given."""
         return tabular.to_dict(self, top)
 
-    def csv(self) -> str:
-        """The regions as comma-separated values, with a header line."""
-        return tabular.csv(self.to_dicts())
+    def csv(self, top: int | None = None) -> str:
+        """The regions (the `top` longest) as comma-separated values, with a header line."""
+        return tabular.csv(tabular.flat(row, self.by) for row in tabular.longest(self, top))
 
-    def markdown(self) -> str:
-        """The regions as a Markdown table, in units for people."""
-        return tabular.markdown(self)
+    def markdown(self, top: int | None = None) -> str:
+        """The regions (the `top` longest) as a Markdown table, in units for people."""
+        return tabular.markdown(self, top)
 
     def __str__(self) -> str:
         return self.text()

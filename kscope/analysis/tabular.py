@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .table import CELLS
 
 if TYPE_CHECKING:
-    from .summary import Summary
+    from .summary import RegionStats, Summary
 
 _ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", **{mark: f"\\{mark}" for mark in "\\|`*_[]"}}
 
@@ -31,11 +31,18 @@ def flat(row: Any, by: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def longest(summary: Summary, top: int | None) -> list[RegionStats]:
+    """The `top` regions with the longest totals, in the summary's order; all for None."""
+    rows = list(summary.regions)
+    if top is None or len(rows) <= top:
+        return rows
+    kept = sorted(range(len(rows)), key=lambda index: -rows[index].total_ns)[:top]
+    return [rows[index] for index in sorted(kept)]
+
+
 def to_dict(summary: Summary, top: int | None) -> dict[str, Any]:
     """The whole summary; `left_out` says how many rows of regions `top` cut."""
-    regions = list(summary.regions)
-    if top is not None and len(regions) > top:
-        regions = sorted(regions, key=lambda row: -row.total_ns)[:top]
+    regions = longest(summary, top)
     shown = {(row.kernel, row.key) for row in regions}
     cut = len(regions) < len(summary.regions)
     lanes = [row for row in summary.lanes if not cut or (row.kernel, row.key) in shown]
@@ -64,12 +71,12 @@ def csv(rows: Iterable[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def markdown(summary: Summary) -> str:
-    """One table; the numbers as in the terminal, with all columns."""
+def markdown(summary: Summary, top: int | None = None) -> str:
+    """One table of the `top` longest rows; the numbers as in the terminal, with all columns."""
     by = summary.by
     head = ["kernel", *by, "region", *CELLS]
     lines = [_line(head), _line(["---"] * (2 + len(by)) + ["--:"] * len(CELLS))]
-    for row in summary.regions:
+    for row in longest(summary, top):
         lines.append(_line([row.kernel, *map(str, row.key), row.region, *(show(row) for show in CELLS.values())]))
     lines += ["", *(f"* {_plain(one)}" for one in [*summary.notes, *(problem.text for problem in summary.problems)])]
     return "\n".join(lines) + "\n"

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import KscopeError
-from . import demo, doctor, include, reading, run
+from . import asserting, comparing, demo, doctor, include, reading, run, summary
 
 __all__ = ["main", "parser"]
 
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"kscope {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for command in (demo, run, reading, doctor, include):
+    for command in (demo, run, summary, comparing, asserting, reading, doctor, include):
         command.add(commands, common)
     return top
 

@@ -47,8 +47,8 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
         "strategy": parse_strategy,
         "records": lambda text: text if text == "auto" else _number("--records", text),
         "blocks": _blocks,
-        "warps": lambda text: _members("--warps", text),
-        "sms": lambda text: _members("--sms", text),
+        "warps": lambda text: members("--warps", text),
+        "sms": lambda text: members("--sms", text),
         "pool": _bytes,
     }
     names = ("strategy", "records", "fill", "clock", "live", "blocks", "warps", "sms", "pool", "kernels")
@@ -71,7 +71,8 @@ def _blocks(text: str) -> int | slice:
     return slice(*(int(part) if part else None for part in parts))
 
 
-def _members(flag: str, text: str) -> list[int]:
+def members(flag: str, text: str) -> list[int]:
+    """0,4-7 as numbers. Raises UsageError that names the flag."""
     members: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")

@@ -40,7 +40,9 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     timelines = parser.add_argument_group("timelines")
     flag = timelines.add_argument
     flag("--group", metavar="BY", choices=GROUPS, help=f"what holds the lanes of a launch: {', '.join(GROUPS)} (sm)")
-    flag("--no-args", dest="args", action="store_false", default=None, help="slices without cycles and exact ns: smaller")
+    flag(
+        "--no-args", dest="args", action="store_false", default=None, help="slices without cycles and exact ns: smaller"
+    )
     flag(
         "--flow", dest="flows", nargs=2, metavar=("FROM", "TO"), action="append",
         help="arrows from one region's records to those of another with the same value; may be given again",

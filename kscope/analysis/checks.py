@@ -1,0 +1,88 @@
+"""Conditions on a recording, for continuous integration: ``load.p99 < 2us``, ``dropped == 0``.
+
+    whole      records lanes blocks launches dropped unfinished problems (numbers), time (of the longest launch)
+    kernel     matmul.time .mean_time .alive .idle (times), .records .lanes .blocks .launches .dropped .unfinished
+    region     load.p99, or matmul.load.p99 where several kernels have it: count unknown share imbalance (numbers),
+               total self mean p50 p90 p99 min max first last idle (times)
+
+What lives here: what the names mean. What does not: the grammar (expressions.py), the numbers (summary.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import UsageError
+from ..trace import Trace
+from .expressions import Outcome, Quantity, evaluate
+from .lanes import LaneStats
+from .summary import RegionStats, Summary, summarise
+
+_TIMES = ("total", "self", "mean", "p50", "p90", "p99", "min", "max", "first", "last", "idle")
+_REGION = (*_TIMES, "count", "unknown", "share", "imbalance")
+_LANES = ("records", "lanes", "blocks", "launches", "dropped", "unfinished")
+_KERNEL = {"time": "max_time_ns", "mean_time": "time_ns", "alive": "alive_ns", "idle": "idle_ns"}
+_UNCOUNTED = ("lost", "count")
+"""Problems after which nobody knows how many records were dropped."""
+_WHOLE = (*_LANES, "problems", "time")
+
+
+def check(trace: Trace, conditions: Iterable[str]) -> tuple[Outcome, ...]:
+    """The outcome of every condition. Raises UsageError for one that cannot be read, and for names that the
+    recording does not have: a typing error shall not pass."""
+    names = _Names(summarise(trace))
+    return tuple(evaluate(text, names) for text in conditions)
+
+
+class _Names:
+    """Looks names up in one summary."""
+
+    def __init__(self, summary: Summary) -> None:
+        self.summary = summary
+
+    def __call__(self, name: tuple[str, ...]) -> Quantity:
+        if len(name) == 1:
+            return self.whole(name[0])
+        found = [self.region(row, name[-1]) for row in self.regions(name[:-1])]
+        found += [self.kernel(row, name[-1]) for row in self.summary.lanes if row.kernel == ".".join(name[:-1])]
+        known = [one for one in found if one is not None]
+        if len(known) == 1:
+            return known[0]
+        spelled = ".".join(name)
+        if known:
+            owners = ", ".join(f"{row.kernel}.{row.region}.{name[-1]}" for row in self.regions(name[:-1]))
+            raise UsageError(f"{spelled}: several kernels have it: say which, {owners}")
+        if found:
+            raise UsageError(f"{spelled}: expected {', '.join(_REGION)} of a region, {', '.join((*_KERNEL, *_LANES))} "
+                             "of a kernel")  # fmt: skip
+        there = sorted({row.region for row in self.summary.regions} | {row.kernel for row in self.summary.lanes})
+        raise UsageError(f"{spelled}: no region or kernel of that name; this capture has {', '.join(there) or 'none'}")
+
+    def regions(self, name: tuple[str, ...]) -> list[RegionStats]:
+        """Rows that a name means: a region's, or a kernel's and a region's. Dots in either are read as they are."""
+        wanted = ".".join(name)
+        return [row for row in self.summary.regions if wanted in (row.region, f"{row.kernel}.{row.region}")]
+
+    def whole(self, name: str) -> Quantity:
+        rows = self.summary.lanes
+        if name == "dropped" and any(problem.kind in _UNCOUNTED for problem in self.summary.problems):
+            return Quantity(float("nan"))
+        if name in _LANES:
+            return Quantity(float(sum(getattr(row, name) for row in rows)))
+        if name == "problems":
+            return Quantity(float(len(self.summary.problems)))
+        if name == "time":
+            return Quantity(max((row.max_time_ns for row in rows), default=float("nan")), time=True)
+        raise UsageError(f"{name}: expected {', '.join(_WHOLE)}, or a region and what of it, such as load.p99")
+
+    def region(self, row: RegionStats, stat: str) -> Quantity | None:
+        if stat not in _REGION:
+            return None
+        return (
+            Quantity(getattr(row, f"{stat}_ns"), time=True) if stat in _TIMES else Quantity(float(getattr(row, stat)))
+        )
+
+    def kernel(self, row: LaneStats, stat: str) -> Quantity | None:
+        if stat in _KERNEL:
+            return Quantity(getattr(row, _KERNEL[stat]), time=True)
+        return Quantity(float(getattr(row, stat))) if stat in _LANES else None

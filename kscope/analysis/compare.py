@@ -1,0 +1,219 @@
+"""Two recordings beside each other: what became slower, by how much, and how sure that is.
+
+The mean duration of a region is compared by a bootstrap: units of the recording are drawn with replacement, and the
+means of each draw compared. A unit is a launch where both recordings have at least eight of the kernel, else a block,
+else a lane, else there is nothing to draw from. So with one launch each the interval knows how blocks differ, not how
+runs do: it says which unit it drew. What lives here: this comparison. What does not: printing it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+from ..trace import Trace
+from .cells import Cells, cells
+from .occupancy import waves
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+Verdict = Literal["slower", "faster", "same", "new", "gone", "unsure"]
+_LEAST_LAUNCHES, _LEAST_UNITS = 8, 2
+_MOST_WEIGHTS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Options:
+    """draws: of the bootstrap. level: of its interval. least: changes smaller than this part of the mean are `same`.
+    seed: of the draws, so that equal recordings give equal words."""
+
+    draws: int = 2000
+    level: float = 0.95
+    least: float = 0.01
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.draws < 100:
+            raise UsageError(f"draws={self.draws}: expected at least 100")
+        if not 0.5 <= self.level < 1:
+            raise UsageError(f"level={self.level}: expected a number from 0.5 to below 1, such as 0.95")
+        if not 0 <= self.least < 10:
+            raise UsageError(f"least={self.least}: expected a part such as 0.01")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A region of a kernel in two recordings; means in ns. change: (b - a) / a; low, high: its interval; NaN where
+    there is none. unit: what was drawn, with how many of it in a and in b. slower, faster: the interval and the change
+    lie on one side of `least`. unsure: the interval holds changes of both sides, or there was nothing to draw."""
+
+    kernel: str
+    region: str
+    verdict: Verdict
+    a_count: int
+    b_count: int
+    a_mean_ns: float
+    b_mean_ns: float
+    change: float
+    low: float
+    high: float
+    unit: str
+    a_units: int
+    b_units: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """kernels: one row per kernel (its region is ``(kernel)``: from a launch's first start to its last end); regions:
+    the rest, largest change of total time first. problems: what makes the recordings hard to compare, in words."""
+
+    kernels: tuple[Change, ...]
+    regions: tuple[Change, ...]
+    problems: tuple[str, ...]
+    verdict: Verdict
+
+
+WHOLE = "(kernel)"
+
+
+def compare(a: Trace, b: Trace, options: Options | None = None) -> Comparison:
+    """Compares two traces by kernel name and region name. verdict: slower or faster where a kernel's own time or,
+    with too few launches for that, a region's mean is; else same, or unsure. Raises UsageError for options."""
+    options = options or Options()
+    rng = np.random.default_rng(options.seed)
+    sides = _Side.of(a), _Side.of(b)
+    regions = []
+    for kernel, region in sorted({*sides[0].rows, *sides[1].rows}):
+        unit = _unit(sides, kernel)
+        before, after = (side.units(kernel, region, unit) for side in sides)
+        regions.append(_change(kernel, region, unit, before, after, options, rng))
+    kernels = []
+    for kernel in sorted({*sides[0].times, *sides[1].times}):
+        times = [np.array(side.times.get(kernel, []), np.float64) for side in sides]
+        before, after = ((ns, np.ones_like(ns)) for ns in times)
+        kernels.append(_change(kernel, WHOLE, "launch", before, after, options, rng))
+    regions.sort(key=lambda row: -abs(row.b_mean_ns * row.b_count - row.a_mean_ns * row.a_count))
+    return Comparison(tuple(kernels), tuple(regions), _doubts(a, b), _overall(kernels, regions))
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One recording: its cells by (kernel, region), launch times by kernel."""
+
+    trace: Trace
+    found: Cells
+    rows: dict[tuple[str, str], Int64]
+    times: dict[str, list[float]]
+
+    @staticmethod
+    def of(trace: Trace) -> _Side:
+        found, rows = cells(trace), dict[tuple[str, str], list[Int64]]()
+        width = max(1, len(found.names))
+        code = trace.warps.kernel[found.track] * width + found.name
+        used = np.flatnonzero(found.count > 0)
+        order = used[np.argsort(code[used], kind="stable")]
+        for part in np.split(order, np.flatnonzero(np.diff(code[order])) + 1) if len(order) else []:
+            kernel, name = divmod(int(code[part[0]]), width)
+            rows.setdefault((trace.kernels[kernel], found.names[name]), []).append(part)  # variants share a name
+        times: dict[str, list[float]] = {}
+        for one in waves(trace):
+            times.setdefault(one.kernel, []).append(one.time_ns)
+        return _Side(trace, found, {key: np.concatenate(parts) for key, parts in rows.items()}, times)
+
+    def units(self, kernel: str, region: str, unit: str) -> tuple[Float, Float]:
+        """(total ns, count) of every unit that has the region."""
+        rows = self.rows.get((kernel, region), np.zeros(0, np.int64))
+        track, warps = self.found.track[rows], self.trace.warps
+        of = {"launch": warps.launch, "block": warps.launch * (1 << 32) + warps.block}.get(unit)
+        _, index = np.unique(track if of is None else of[track], return_inverse=True)
+        total = np.bincount(index.ravel(), weights=self.found.total[rows] * warps.tick_ns[track])
+        return total.astype(np.float64), np.bincount(index.ravel(), weights=self.found.count[rows]).astype(np.float64)
+
+
+def _unit(sides: tuple[_Side, _Side], kernel: str) -> str:
+    """The largest unit that both recordings have enough of."""
+    if all(len(side.times.get(kernel, ())) >= _LEAST_LAUNCHES for side in sides):
+        return "launch"
+    blocks = []
+    for side in sides:
+        names = np.array([name == kernel for name in side.trace.kernels], bool)
+        mine = names[side.trace.warps.kernel]
+        blocks.append(len(np.unique((side.trace.warps.launch * (1 << 32) + side.trace.warps.block)[mine])))
+    return "block" if min(blocks) >= _LEAST_LAUNCHES else "lane"
+
+
+def _change(
+    kernel: str, region: str, unit: str, a: tuple[Float, Float], b: tuple[Float, Float], options: Options,
+    rng: np.random.Generator,
+) -> Change:  # fmt: skip
+    counts = int(a[1].sum()), int(b[1].sum())
+    mean_a, mean_b = (float(total.sum() / count.sum()) if len(count) else float("nan") for total, count in (a, b))
+    change = (mean_b - mean_a) / mean_a if mean_a > 0 else float("nan")
+    low = high = float("nan")
+    verdict: Verdict = "unsure"
+    if not counts[0] or not counts[1]:
+        verdict = "gone" if counts[0] else "new"
+    elif mean_a == mean_b:
+        verdict, change = "same", 0.0
+    if min(len(a[0]), len(b[0])) >= _LEAST_UNITS and mean_a > 0:
+        drawn = _means(*b, options.draws, rng) / _means(*a, options.draws, rng) - 1
+        edge = (1 - options.level) / 2
+        low, high = np.quantile(drawn, (edge, 1 - edge)).tolist()
+        verdict = _judged(change, low, high, options.least)
+    return Change(
+        kernel, region, verdict, counts[0], counts[1], mean_a, mean_b, change, low, high, unit, len(a[0]), len(b[0])
+    )
+
+
+def _judged(change: float, low: float, high: float, least: float) -> Verdict:
+    if -least < low and high < least:
+        return "same"
+    if low > 0 and change >= least:
+        return "slower"
+    if high < 0 and change <= -least:
+        return "faster"
+    return "same" if abs(change) < least and (low > 0 or high < 0) else "unsure"
+
+
+def _means(total: Float, count: Float, draws: int, rng: np.random.Generator) -> Float:
+    """(draws,) means of units drawn with replacement, as many as there are."""
+    units = len(total)
+    found = []
+    step = max(1, _MOST_WEIGHTS // units)
+    for first in range(0, draws, step):
+        times = rng.multinomial(units, np.full(units, 1 / units), size=min(step, draws - first))
+        found.append((times @ total) / (times @ count))
+    return np.concatenate(found)
+
+
+def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:
+    """The kernels' own times decide where there were launches to draw from, else the regions do."""
+    timed = [row for row in kernels if row.a_units >= _LEAST_LAUNCHES and row.b_units >= _LEAST_LAUNCHES]
+    rows = [row.verdict for row in (timed or regions)]
+    for verdict in ("slower", "faster"):
+        if verdict in rows and ("faster" if verdict == "slower" else "slower") not in rows:
+            return verdict
+    return "same" if rows and set(rows) == {"same"} else "unsure"
+
+
+def _doubts(a: Trace, b: Trace) -> tuple[str, ...]:
+    """Why differences may be of the recordings, not of the kernels."""
+    said = [f"{name}: {problem.text}" for name, trace in (("a", a), ("b", b)) for problem in trace.problems]
+    for kernel in sorted({*a.kernels} & {*b.kernels}):
+        grids = [{launch.grid for launch in trace.launches if launch.kernel == kernel} for trace in (a, b)]
+        if grids[0] != grids[1]:
+            spelled = [", ".join(map(str, sorted(grid)[:3])) for grid in grids]
+            said.append(f"{kernel}: launched with other grids, {spelled[0]} in a and {spelled[1]} in b")
+        lanes = [_lanes_per_block(trace, kernel) for trace in (a, b)]
+        if lanes[0] != lanes[1]:
+            said.append(f"{kernel}: other lanes recorded, {lanes[0]} of a block in a and {lanes[1]} in b")
+    return tuple(said)
+
+
+def _lanes_per_block(trace: Trace, kernel: str) -> int:
+    mine = np.array([name == kernel for name in trace.kernels], bool)[trace.warps.kernel]
+    return len(np.unique(trace.warps.warp[mine].astype(np.int64) * 32 + trace.warps.lane[mine]))

@@ -1,0 +1,193 @@
+"""The critical path through a block: from its last region's end back to a start, over who waited for whom.
+
+The user says which region's end satisfies which region's wait, nothing is guessed:
+
+    Edge("ask", "wait_ready")             the k-th wait_ready of a warp waits for the k-th ask of the block's warps
+    Edge("multiply", "wait_empty", 4)     ... for the (k - 4)-th multiply: four buffers; the first four wait for none
+
+Several warps that signal are all waited for: the latest counts. Where both regions carry a value, values are matched
+instead of counted. A wait is *blocked* where its signal came after it began, or where it took more than twice the
+shortest wait of its name: then what was signalled (a copy, say) was still in flight. From a blocked wait the path goes
+to the signal; from any other it stays on its warp. What lives here: this walk. What does not: more than one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+from ..trace import Trace
+from .overlap import NO_REGION
+from .segments import NONE, flatten, span_names
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+_LONG = 2.0
+"""A wait of more than so many times the shortest one of its name was blocked."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The end of region `signal` satisfies region `wait`, `lag` rounds later."""
+
+    signal: str
+    wait: str
+    lag: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of the path, in ns. run: on the warp `lane`. flight: from a signal's end to the end of the wait for it
+    (on the warp that waited), `via` names both."""
+
+    kind: Literal["run", "flight"]
+    lane: str
+    start_ns: float
+    end_ns: float
+    via: str = ""
+
+
+@dataclass(frozen=True)
+class Path:
+    """steps: in order of time, without a gap, from the start of a warp to the end of
+    the block's last region. parts: (region,
+    ns, part of the path), longest first. unmatched: waits whose signal was not recorded, or came after they ended."""
+
+    kernel: str
+    launch: int
+    block: int
+    total_ns: float
+    steps: tuple[Step, ...]
+    parts: tuple[tuple[str, float, float], ...]
+    unmatched: int
+
+
+def critical_path(trace: Trace, edges: Iterable[Edge], launch: int = 0, block: int = 0) -> Path:
+    """The path of one block. Raises UsageError for a block without records, an edge whose regions it does not have,
+    or a lag below 0."""
+    edges = tuple(edges)
+    mine = trace.filter(launch=launch, block=block)
+    if not len(mine) or not mine.is_span.any():
+        raise UsageError(f"launch {launch}, block {block}: no records; see kscope summary --by launch,block")
+    known = {mine.regions[number].name for number in np.unique(mine.region[mine.is_span]).tolist()}
+    for edge in edges:
+        for name in (edge.signal, edge.wait):
+            if name not in known:
+                raise UsageError(f"{edge.signal}:{edge.wait}: no region {name!r} in this block, which has "
+                                 f"{', '.join(sorted(known))}")  # fmt: skip
+        if edge.lag < 0:
+            raise UsageError(f"{edge.signal}:{edge.wait}:{edge.lag}: expected a lag of 0 or more")
+    waits = _Waits.of(mine, edges)
+    steps = _walk(mine, waits)
+    parts = _parts(mine, steps)
+    total = steps[-1].end_ns - steps[0].start_ns
+    kernel = trace.kernels[int(mine.warps.kernel[mine.track[0]])]
+    ranked = sorted(parts.items(), key=lambda part: -part[1])
+    shares = tuple((name, ns, ns / total if total > 0 else 0.0) for name, ns in ranked)
+    steps_named = tuple(
+        Step(step.kind, mine.warps.label(step.row), step.start_ns, step.end_ns, step.via) for step in steps
+    )
+    return Path(kernel, launch, block, total, steps_named, shares, waits.unmatched)
+
+
+@dataclass(frozen=True)
+class _Step:
+    kind: Literal["run", "flight"]
+    row: int
+    start_ns: float
+    end_ns: float
+    via: str = ""
+
+
+@dataclass
+class _Waits:
+    """By lane the blocked waits as (end, signal's end, signal's lane, via), in order of end."""
+
+    by_row: dict[int, list[tuple[float, float, int, str]]] = field(default_factory=dict)
+    unmatched: int = 0
+
+    @staticmethod
+    def of(trace: Trace, edges: tuple[Edge, ...]) -> _Waits:
+        found = _Waits()
+        names, code = span_names(trace)
+        name = np.where(trace.dur_cycles >= 0, code[trace.region], -1)
+        for edge in edges:
+            signals, waits = (np.flatnonzero(name == names.index(one)) for one in (edge.signal, edge.wait))
+            found._add(trace, edge, signals, waits)
+        for blocked in found.by_row.values():
+            blocked.sort()
+        return found
+
+    def _add(self, trace: Trace, edge: Edge, signals: Int64, waits: Int64) -> None:
+        end = trace.start_ns + np.nan_to_num(trace.dur_ns)
+        signal_key, wait_key = _keys(trace, signals, waits)
+        last: dict[float, tuple[float, int]] = {}
+        for key, at in zip(signal_key.tolist(), signals.tolist(), strict=True):
+            last[key] = max(last.get(key, (-np.inf, 0)), (float(end[at]), int(trace.track[at])))
+        shortest = float(trace.dur_ns[waits].min()) if len(waits) else 0.0
+        least = float(wait_key.min()) if len(wait_key) else 0.0
+        for key, at in zip(wait_key.tolist(), waits.tolist(), strict=True):
+            if key - least < edge.lag:
+                continue
+            stop, begin = float(end[at]), float(trace.start_ns[at])
+            came, row = last.get(key - edge.lag, (np.inf, 0))
+            if came > stop + float(trace.warps.error_ns[trace.track[at]]):
+                self.unmatched += 1
+            elif came > begin or float(trace.dur_ns[at]) > _LONG * shortest:
+                via = f"{edge.signal} -> {edge.wait}"
+                self.by_row.setdefault(int(trace.track[at]), []).append((stop, min(came, stop), row, via))
+
+
+def _keys(trace: Trace, signals: Int64, waits: Int64) -> tuple[Float, Float]:
+    """What is matched: the values where all have one, else the ordinal on each lane."""
+    values = trace.value[signals], trace.value[waits]
+    if all(len(value) and not np.isnan(value).any() for value in values):
+        return values
+    return _ordinals(trace.track[signals]), _ordinals(trace.track[waits])
+
+
+def _ordinals(track: npt.NDArray[np.int32]) -> Float:
+    """0, 1, 2 ... on each lane; lanes stand one after another."""
+    index = np.arange(len(track))
+    fresh = np.concatenate([[True], track[1:] != track[:-1]]) if len(track) else np.zeros(0, bool)
+    return (index - np.maximum.accumulate(np.where(fresh, index, 0))).astype(np.float64)
+
+
+def _walk(trace: Trace, waits: _Waits) -> list[_Step]:
+    """Backwards from the last region's end; every turn goes back in time, or to a wait that was not taken before."""
+    final = trace.start_ns + np.nan_to_num(trace.dur_ns)
+    row, time = int(trace.track[final.argmax()]), float(final.max())
+    steps, taken = list[_Step](), set[tuple[int, float]]()
+    while True:
+        open_waits = [one for one in waits.by_row.get(row, []) if one[0] <= time and (row, one[0]) not in taken]
+        if not open_waits:
+            steps.append(_Step("run", row, float(trace.warps.start_ns[row]), time))
+            return steps[::-1]
+        stop, came, signaller, via = open_waits[-1]
+        taken.add((row, stop))
+        steps.append(_Step("run", row, stop, time))
+        steps.append(_Step("flight", row, came, stop, via))
+        row, time = signaller, came
+
+
+def _parts(trace: Trace, steps: list[_Step]) -> dict[str, float]:
+    """ns of the path by what it went through."""
+    pieces = flatten(trace)
+    names = [NO_REGION, *pieces.names]
+    parts: dict[str, float] = {}
+    for step in steps:
+        if step.kind == "flight":
+            label = f"{step.via} (in flight)"
+            parts[label] = parts.get(label, 0.0) + step.end_ns - step.start_ns
+            continue
+        mine = np.flatnonzero(pieces.track == step.row)
+        inside = np.minimum(pieces.end[mine], step.end_ns) - np.maximum(pieces.start[mine], step.start_ns)
+        time = np.bincount(pieces.name[mine] - NONE, weights=np.maximum(inside, 0), minlength=len(names))
+        for number in np.flatnonzero(time > 0).tolist():
+            parts[names[number]] = parts.get(names[number], 0.0) + float(time[number])
+    return parts

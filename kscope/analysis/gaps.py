@@ -1,0 +1,134 @@
+"""Single gaps: where a warp was in no region, between what, and what the block's other warps did meanwhile.
+
+A gap of a region (``of="mainloop"``) is the region's own time, in none of the regions inside of it. What lives here:
+gaps one by one, and by what stands around them. What does not: sums over all of them by role (overlap.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+from ..trace import Trace
+from .overlap import NO_REGION
+from .segments import NONE, Segments, flatten, recorded
+
+Int64 = npt.NDArray[np.int64]
+BEGIN, END = "(begin)", "(end)"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A stretch of one lane. after, before: the regions around it, or BEGIN and END, of the lane or of the region that
+    the gap is in. beside: (region, part) of the time that the other warps of the block spent meanwhile, longest first;
+    empty where it had none."""
+
+    kernel: str
+    launch: int
+    lane: str
+    sm: int
+    after: str
+    before: str
+    start_ns: float
+    ns: float
+    beside: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Between:
+    """All gaps of a kernel that stand between the same two regions."""
+
+    kernel: str
+    after: str
+    before: str
+    count: int
+    total_ns: float
+    max_ns: float
+    share: float
+
+
+def longest(trace: Trace, top: int = 20, of: str | None = None) -> tuple[Gap, ...]:
+    """The longest gaps, longest first. of: gaps within this region, by default in none. Raises UsageError for a
+    name that no span has."""
+    pieces, at, after, before = _around(trace, of)
+    chosen = at[np.argsort(-pieces.ns[at], kind="stable")[:top]]
+    place = {piece: number for number, piece in enumerate(at.tolist())}
+    warps, names = trace.warps, _names(pieces)
+    block = warps.launch * (int(warps.block.max(initial=0)) + 1) + warps.block
+    block_of_piece = block[pieces.track]
+    order = np.argsort(block_of_piece, kind="stable")
+    blocks = block_of_piece[order]
+    found = []
+    for piece in chosen.tolist():
+        row = int(pieces.track[piece])
+        mine = order[np.searchsorted(blocks, block[row]) : np.searchsorted(blocks, block[row], "right")]
+        number = place[piece]
+        found.append(
+            Gap(
+                trace.kernels[int(warps.kernel[row])], int(warps.launch[row]), warps.label(row), int(warps.sm[row]),
+                _name(names, after[number], BEGIN), _name(names, before[number], END),
+                float(pieces.start[piece]), float(pieces.ns[piece]), _beside(pieces, names, piece, mine),
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def between(trace: Trace, of: str | None = None) -> tuple[Between, ...]:
+    """Gaps by kernel and by what stands around them, longest total first; share: of all such gaps of the kernel."""
+    pieces, at, after, before = _around(trace, of)
+    names, kernel = _names(pieces), trace.warps.kernel[pieces.track[at]]
+    width = len(pieces.names) + 2
+    code = (kernel * width + (after + 2)) * width + before + 2
+    codes, index = np.unique(code, return_inverse=True)
+    index, ns = index.ravel(), pieces.ns[at]
+    total, most = np.bincount(index, weights=ns, minlength=len(codes)), np.zeros(len(codes))
+    np.maximum.at(most, index, ns)
+    whole = np.bincount(kernel, weights=ns, minlength=len(trace.kernels))
+    count = np.bincount(index, minlength=len(codes))
+    found = []
+    for number, one in enumerate(codes.tolist()):
+        rest, last = divmod(one, width)
+        owner, first = divmod(rest, width)
+        found.append(
+            Between(
+                trace.kernels[owner], _name(names, first - 2, BEGIN), _name(names, last - 2, END), int(count[number]),
+                float(total[number]), float(most[number]), float(total[number] / whole[owner]),
+            )
+        )  # fmt: skip
+    return tuple(sorted(found, key=lambda row: (row.kernel, -row.total_ns)))
+
+
+def _around(trace: Trace, of: str | None) -> tuple[Segments, Int64, Int64, Int64]:
+    """(pieces by lane and time of lanes with records, indices of the gaps, names after and before each; -2 = none)."""
+    found = recorded(trace, flatten(trace))
+    if of is not None and of not in found.names:
+        raise UsageError(f"of={of!r}: no such region; this trace has {', '.join(found.names) or 'none'}")
+    order = np.lexsort((found.start, found.track))
+    pieces = Segments(found.names, found.track[order], found.name[order], found.start[order], found.end[order])
+    at = np.flatnonzero(pieces.name == (NONE if of is None else found.names.index(of)))
+    padded = np.concatenate([[-2], pieces.name, [-2]])
+    lane = np.concatenate([[-2], pieces.track, [-2]])
+    after = np.where((lane[at] == pieces.track[at]) & (padded[at] != NONE), padded[at], -2)
+    before = np.where((lane[at + 2] == pieces.track[at]) & (padded[at + 2] != NONE), padded[at + 2], -2)
+    return pieces, at, after, before
+
+
+def _beside(pieces: Segments, names: list[str], piece: int, block: Int64) -> tuple[tuple[str, float], ...]:
+    """What the other lanes of the block did during the piece."""
+    others = block[pieces.track[block] != pieces.track[piece]]
+    start = np.maximum(pieces.start[others], pieces.start[piece])
+    shared = np.maximum(np.minimum(pieces.end[others], pieces.end[piece]) - start, 0)
+    time = np.bincount(pieces.name[others] - NONE, weights=shared, minlength=len(names))
+    whole = float(time.sum())
+    return tuple((names[at], float(time[at] / whole)) for at in np.argsort(-time).tolist() if time[at] > 0)
+
+
+def _names(pieces: Segments) -> list[str]:
+    return [NO_REGION, *pieces.names]
+
+
+def _name(names: list[str], code: int, without: str) -> str:
+    return without if code < NONE else names[code - NONE]

@@ -1,0 +1,57 @@
+"""How durations are distributed: one histogram per kernel and region, on a logarithmic axis.
+
+What lives here: bins and counts. What does not: how they are drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+from ..trace import Trace
+from .cells import cells
+
+Float = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """edges_ns: (bins + 1,) float64, ascending, in equal ratios, from the shortest to the longest span. counts:
+    (bins,) int64; they add up to the spans of known duration. Spans of 0 ns are in the first bin."""
+
+    kernel: str
+    region: str
+    edges_ns: Float
+    counts: npt.NDArray[np.int64]
+
+
+def histograms(trace: Trace, bins: int = 64) -> tuple[Histogram, ...]:
+    """One per kernel and region with spans, in order of kernel and name. Raises UsageError for fewer than one bin."""
+    if bins < 1:
+        raise UsageError(f"histograms(bins={bins}): expected 1 or more")
+    found = cells(trace)
+    used = np.flatnonzero(found.count > 0)
+    row = trace.warps.kernel[found.track[used]] * max(1, len(found.names)) + found.name[used]
+    order = np.argsort(row, kind="stable")
+    histograms_found = []
+    for mine in np.split(used[order], np.flatnonzero(np.diff(row[order])) + 1) if len(used) else []:
+        parts = zip(found.offset[mine].tolist(), found.count[mine].tolist(), strict=True)
+        values = np.concatenate([found.values[at : at + count] for at, count in parts])
+        edges = _edges(values, bins)
+        counts = np.histogram(np.maximum(values, edges[0]), edges)[0].astype(np.int64)
+        kernel = trace.kernels[int(trace.warps.kernel[found.track[mine[0]]])]
+        histograms_found.append(Histogram(kernel, found.names[int(found.name[mine[0]])], edges, counts))
+    return tuple(histograms_found)
+
+
+def _edges(values: Float, bins: int) -> Float:
+    """Equal ratios between the shortest positive value and the longest, which the last edge includes."""
+    positive = values[values > 0]
+    least = float(positive.min()) if len(positive) else 0.5
+    most = max(float(values.max()), least * 1.001)
+    edges = np.geomspace(least, most, bins + 1)
+    edges[0], edges[-1] = least, most
+    return edges

@@ -1,0 +1,243 @@
+"""How full the GPU was: lanes and blocks alive per SM over time, waves of blocks, and the tail.
+
+Only what was recorded is seen: with blocks=, warps= or sms= these are lanes and blocks of the sample. What lives
+here: lifetimes. What does not: what lanes did meanwhile, but for `busy` (overlap.py, summary.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+from ..nesting import lane_aligned, parents
+from ..trace import Trace
+from .lanes import lane_ends
+from .segments import span_names
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+Sm = tuple[int, int]
+_DUST = 1e-9
+"""What rounding leaves of a bin that nothing covers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Overview:
+    """SM by time. edges_ns: (bins + 1,). sms: (s,) pairs (device, SM), ascending. alive, blocks: (s, bins) float64,
+    how many recording lanes and blocks were alive, on average over the bin. busy: (s, bins), the part of these lanes'
+    time that was in a region, from 0 to 1; 0 where none was alive."""
+
+    edges_ns: Float
+    sms: tuple[Sm, ...]
+    alive: Float
+    blocks: Float
+    busy: Float
+
+
+@dataclass(frozen=True)
+class SmUse:
+    """One SM: launches, blocks and lanes that it ran; first start, last end; alive_ns, busy_ns: of its lanes, summed.
+    used: the part of the launches' time in which at least one lane was alive on it. mean_lanes: lanes alive, on
+    average over the launches' time."""
+
+    device: int
+    sm: int
+    launches: int
+    blocks: int
+    lanes: int
+    first_ns: float
+    last_ns: float
+    alive_ns: float
+    busy_ns: float
+    used: float
+    mean_lanes: float
+
+
+@dataclass(frozen=True)
+class Waves:
+    """One launch: its time; blocks and SMs that were recorded; resident, the most blocks at once on an SM; waves, how
+    many such rounds the fullest SM ran. ramp_ns: until the last SM had its first block; tail_ns: from when the first
+    SM ran dry to the end. tail_idle: the part of all SMs' time that is lost in the tail."""
+
+    launch: int
+    kernel: str
+    start_ns: float
+    time_ns: float
+    blocks: int
+    sms: int
+    resident: int
+    waves: int
+    ramp_ns: float
+    tail_ns: float
+    tail_idle: float
+
+
+def overview(trace: Trace, bins: int = 512, first: float | None = None, last: float | None = None) -> Overview:
+    """SM x time, from `first` to `last` ns after the trace's origin, by default all of it.
+
+    Raises UsageError for fewer than one bin or an empty range."""
+    if bins < 1:
+        raise UsageError(f"overview(bins={bins}): expected 1 or more")
+    warps, ends, rows = trace.warps, lane_ends(trace), _shown(trace)
+    begin = float(warps.start_ns[rows].min()) if first is None and len(rows) else float(first or 0.0)
+    end = float(ends[rows].max()) if last is None and len(rows) else float(last if last is not None else begin + 1)
+    end = max(end, begin + 1.0) if last is None else end
+    if not begin < end:
+        raise UsageError(f"overview(first={begin:g}, last={end:g}): expected a time after the first")
+    sms, row = _sm_rows(trace)
+    grid = _Grid(begin, (end - begin) / bins, bins, len(sms))
+    alive = grid.filled(row[rows], warps.start_ns[rows], ends[rows])
+    block_row, block_start, block_end = _block_lives(trace, rows, ends, row)
+    blocks = grid.filled(block_row, block_start, block_end)
+    busy = np.zeros_like(alive)
+    for track, start, finish in _roots(trace):
+        busy += grid.filled(row[track], start, finish)
+    with np.errstate(all="ignore"):
+        busy = np.where(alive > 0, np.clip(busy / alive, 0, 1), 0.0)
+    return Overview(np.asarray(begin + grid.width * np.arange(bins + 1), np.float64), sms, alive, blocks, busy)
+
+
+def utilisation(trace: Trace) -> tuple[SmUse, ...]:
+    """Every SM that recorded, by device and number."""
+    warps, ends, rows = trace.warps, lane_ends(trace), _shown(trace)
+    sms, row = _sm_rows(trace)
+    busy = np.zeros(len(sms))
+    for track, start, finish in _roots(trace):
+        busy += np.bincount(row[track], weights=finish - start, minlength=len(sms))
+    window = {device: 0.0 for device, _ in sms}
+    for one in waves(trace):
+        window[trace.launches[one.launch].device] += one.time_ns
+    found = []
+    for number, (device, sm) in enumerate(sms):
+        mine = rows[row[rows] == number]
+        start, end = warps.start_ns[mine], ends[mine]
+        time = window[device]
+        blocks = len(np.unique(np.stack([warps.launch[mine], warps.block[mine]]), axis=1).T)
+        alive = float((end - start).sum())
+        found.append(
+            SmUse(
+                device, sm, len(np.unique(warps.launch[mine])), blocks, len(mine), float(start.min()), float(end.max()),
+                alive, float(busy[number]), min(1.0, _union(start, end) / time) if time > 0 else 0.0,
+                alive / time if time > 0 else 0.0,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def waves(trace: Trace) -> tuple[Waves, ...]:
+    """Every launch with recorded lanes, in order of start."""
+    warps, ends, rows = trace.warps, lane_ends(trace), _shown(trace)
+    _, row = _sm_rows(trace)
+    rows = rows[np.argsort(warps.launch[rows], kind="stable")]
+    found = []
+    for mine in np.split(rows, np.flatnonzero(np.diff(warps.launch[rows])) + 1) if len(rows) else []:
+        launch = int(warps.launch[mine[0]])
+        sm, start, end = _block_lives(trace, mine, ends, row)
+        least, most = float(start.min()), float(end.max())
+        numbers, index = np.unique(sm, return_inverse=True)
+        first, last = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
+        np.minimum.at(first, index.ravel(), start)
+        np.maximum.at(last, index.ravel(), end)
+        resident = _most_at_once(index.ravel(), start, end)
+        per_sm = np.bincount(index.ravel())
+        time = most - least
+        lost = float((most - last).sum())
+        found.append(
+            Waves(
+                launch, trace.launches[launch].kernel, least, time, len(start), len(numbers),
+                int(resident.max()), int(np.ceil(per_sm / resident).max()),
+                float(first.max() - least), float(most - last.min()),
+                lost / (time * len(numbers)) if time > 0 else 0.0,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    begin: float
+    width: float
+    bins: int
+    rows: int
+
+    def filled(self, row: Int64, start: Float, end: Float) -> Float:
+        """(rows, bins): by how much of a bin's width the intervals [start, end) cover it, summed."""
+        steps = np.zeros(self.rows * (self.bins + 1))
+        for edge, sign in ((start, 1.0), (end, -1.0)):
+            place = np.clip((edge - self.begin) / self.width, 0, self.bins)
+            cell = np.minimum(place.astype(np.int64), self.bins - 1)
+            part = place - cell  # of the bin, before the edge
+            at = row * (self.bins + 1) + cell
+            steps += sign * np.bincount(at, weights=1 - part, minlength=len(steps))
+            steps += sign * np.bincount(at + 1, weights=part, minlength=len(steps))
+        filled = np.cumsum(steps.reshape(self.rows, self.bins + 1), axis=1)[:, : self.bins]
+        return np.where(filled < _DUST, 0.0, filled)
+
+
+def _shown(trace: Trace) -> Int64:
+    """Rows of lanes; in a filtered trace those that still have records."""
+    if not trace.filtered:
+        return np.arange(len(trace.warps))
+    return np.flatnonzero(np.bincount(trace.track, minlength=len(trace.warps)))
+
+
+def _sm_rows(trace: Trace) -> tuple[tuple[Sm, ...], Int64]:
+    """(pairs (device, SM) of the lanes shown, index of each lane into them; of a lane that is not shown, 0)."""
+    warps, rows = trace.warps, _shown(trace)
+    device = np.array(trace.devices, np.int64)[warps.device] if len(warps) else warps.device
+    code = device << 16 | warps.sm
+    sms = np.unique(code[rows])
+    index = np.searchsorted(sms, code)
+    index[index == len(sms)] = 0
+    return tuple((code >> 16, code & 0xFFFF) for code in sms.tolist()), index
+
+
+def _block_lives(trace: Trace, rows: Int64, ends: Float, row: Int64) -> tuple[Int64, Float, Float]:
+    """(SM row, first start, last end) of every block of every launch among the lanes `rows`."""
+    warps = trace.warps
+    if not len(rows):
+        return rows, np.zeros(0), np.zeros(0)
+    order = rows[np.lexsort((warps.block[rows], warps.launch[rows]))]
+    fresh = (np.diff(warps.block[order]) != 0) | (np.diff(warps.launch[order]) != 0)
+    edges = np.flatnonzero(np.concatenate([[True], fresh]))
+    start, end = np.minimum.reduceat(warps.start_ns[order], edges), np.maximum.reduceat(ends[order], edges)
+    return row[order[edges]], start, end
+
+
+def _roots(trace: Trace) -> list[tuple[Int64, Float, Float]]:
+    """(track, start, end) in ns of the spans that no other holds, slice by slice; what cross is cut apart."""
+    warps, (_, code) = trace.warps, span_names(trace)
+    found = []
+    for part in lane_aligned(trace.track, 1 << 17):
+        keep = (trace.dur_cycles[part] >= 0) & (code >= 0)[trace.region[part]]
+        track, start = trace.track[part][keep], trace.start_ticks[part][keep]
+        end = start + trace.dur_cycles[part][keep]
+        root = np.flatnonzero(parents(start, end, track) < 0)
+        row, start, end = track[root].astype(np.int64), start[root], end[root]
+        crossing = np.flatnonzero((row[1:] == row[:-1]) & (start[1:] < end[:-1])) + 1
+        start[crossing] = np.minimum(end[crossing - 1], end[crossing])
+        pace, tick, begin = warps.tick_ns[row], warps.first_tick[row], warps.start_ns[row]
+        found.append((row, begin + (start - tick) * pace, begin + (end - tick) * pace))
+    return found
+
+
+def _most_at_once(group: Int64, start: Float, end: Float) -> Int64:
+    """Of every group the most intervals [start, end) that overlap, at least 1."""
+    time, step = np.concatenate([start, end]), np.repeat([1, -1], len(start))
+    of = np.concatenate([group, group])
+    order = np.lexsort((step, time, of))
+    running = np.cumsum(step[order])  # every group sums up to 0
+    most = np.ones(int(group.max()) + 1, np.int64)
+    np.maximum.at(most, of[order], running)
+    return most
+
+
+def _union(start: Float, end: Float) -> float:
+    """Length of the union of intervals."""
+    order = np.argsort(start)
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    begin = np.maximum(start[1:], reach[:-1])
+    return float(reach[0] - start[0] + np.maximum(reach[1:] - begin, 0).sum()) if len(start) else 0.0

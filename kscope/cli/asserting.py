@@ -1,0 +1,54 @@
+"""`kscope assert CAPTURE EXPR ...`: conditions for continuous integration, and an exit code.
+
+What lives here: the command. What does not: the grammar (analysis/expressions.py), names (analysis/checks.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..analysis import checks
+from ..analysis.expressions import Outcome
+from . import selecting
+
+FAILED = 1
+"""Exit code where a condition does not hold."""
+
+
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Adds the command to the grammar."""
+    parser = commands.add_parser(
+        "assert", parents=[common], help="check conditions on a capture: 'load.p99 < 2us' 'dropped == 0'",
+        description=f"Exit code 0 where all conditions hold, {FAILED} where one does not, 2 where one cannot be read.",
+        epilog=checks.__doc__.split("\n\n")[1] if checks.__doc__ else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )  # fmt: skip
+    selecting.add(parser)
+    parser.add_argument("conditions", metavar="EXPR", nargs="+", help="a condition")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only what does not hold")
+    parser.add_argument("--json", action="store_true", help="the outcomes as JSON")
+    parser.set_defaults(command=check)
+
+
+def check(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    found = checks.check(selecting.read(options), options.conditions)
+    if options.json:
+        print(selecting.json([_plain(one) for one in found]))
+    else:
+        for one in found:
+            if not (one.holds and options.quiet):
+                print(_line(one))
+    return 0 if all(one.holds for one in found) else FAILED
+
+
+def _line(one: Outcome) -> str:
+    seen = ", ".join(f"{name} = {value}" for name, value in one.seen)
+    unknown = f"; not known: {', '.join(one.unknown)}" if one.unknown else ""
+    return f"{'ok    ' if one.holds else 'FAILED'}  {one.text}    ({seen}{unknown})"
+
+
+def _plain(one: Outcome) -> dict[str, Any]:
+    seen = {name: {"value": value.value, "unit": "ns" if value.time else ""} for name, value in one.seen}
+    return {"condition": one.text, "holds": one.holds, "seen": seen, "unknown": list(one.unknown)}

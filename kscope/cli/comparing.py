@@ -1,0 +1,97 @@
+"""`kscope compare A B`: what became slower between two recordings.
+
+What lives here: the command and its table. What does not: the comparison (analysis/compare.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..analysis.compare import Change, Comparison, Options, compare
+from ..analysis.table import cut, grid, terminal, time_text, wrapped
+from ..capture import load
+from ..errors import UsageError
+from ..trace import decode
+from .selecting import json
+
+_UNITS = {"launch": "launches", "block": "blocks", "lane": "lanes"}
+SLOWER = 1
+"""Exit code of --fail-slower where something is."""
+
+
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Adds the command to the grammar."""
+    default = Options()
+    parser = commands.add_parser(
+        "compare", parents=[common], help="what became slower between two captures", allow_abbrev=False
+    )
+    parser.add_argument("a", metavar="A", type=Path, help="the capture before")
+    parser.add_argument("b", metavar="B", type=Path, help="the capture after")
+    parser.add_argument(
+        "--least", metavar="PART", default=f"{default.least:.0%}", help="smaller changes count as same (1%%)"
+    )
+    parser.add_argument("--level", metavar="PART", default=f"{default.level:.0%}", help="of the intervals (95%%)")
+    parser.add_argument("--json", action="store_true", help="all numbers as JSON")
+    parser.add_argument(
+        "--fail-slower", action="store_true", help=f"exit code {SLOWER} where a kernel or a region is slower"
+    )
+    parser.set_defaults(command=comparison)
+
+
+def comparison(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    wanted = Options(level=_part("--level", options.level), least=_part("--least", options.least))
+    found = compare(decode(load(options.a)), decode(load(options.b)), wanted)
+    if options.json:
+        print(json(asdict(found)))
+    else:
+        print(text(found))
+    slower = any(row.verdict == "slower" for row in (*found.kernels, *found.regions))
+    return SLOWER if options.fail_slower and slower else 0
+
+
+def text(found: Comparison, width: int | None = None) -> str:
+    """The comparison for a terminal."""
+    width = terminal(width)
+    rows = [*found.kernels, *found.regions]
+    several = len({row.kernel for row in rows}) > 1
+    names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
+    columns: dict[str, list[str]] = {
+        "a": [time_text(row.a_mean_ns) for row in rows],
+        "b": [time_text(row.b_mean_ns) for row in rows],
+        "change": [_signed(row.change) for row in rows],
+        "interval": [_interval(row) for row in rows],
+        "count": [_pair(row.a_count, row.b_count) for row in rows],
+        "drawn": [f"{_pair(row.a_units, row.b_units)} {_UNITS[row.unit]}" for row in rows],
+        "verdict": [row.verdict for row in rows],
+    }
+    lines = grid("mean of", names, columns, width, ("count", "drawn", "interval"))
+    lines += ["", f"verdict: {found.verdict}"]
+    if found.kernels and max(min(row.a_units, row.b_units) for row in found.kernels) == 1:
+        lines += wrapped("one launch on a side: intervals know how its parts differ, not how runs do", width)
+    lines += [line for one in found.problems for line in wrapped(f"! {one}", width)]
+    return "\n".join(cut(line, width) for line in lines)
+
+
+def _signed(part: float) -> str:
+    return "-" if math.isnan(part) else f"{part:+.1%}"
+
+
+def _interval(row: Change) -> str:
+    return "-" if math.isnan(row.low) else f"{row.low:+.1%} to {row.high:+.1%}"
+
+
+def _pair(a: int, b: int) -> str:
+    return f"{a:,}" if a == b else f"{a:,} / {b:,}"
+
+
+def _part(flag: str, typed: str) -> float:
+    number, percent = (typed[:-1], 100.0) if typed.endswith("%") else (typed, 1.0)
+    try:
+        return float(number) / percent
+    except ValueError:
+        raise UsageError(f"{flag} {typed}: expected a part, such as 5% or 0.05") from None

@@ -1,0 +1,92 @@
+"""Which records a command looks at: `--kernel 'attn_*' --region load --launch 0 --sm 0-7 --time 2us:5us`.
+
+What lives here: these flags, and how a capture becomes a trace on the command line. What does not: filtering
+(Trace.filter), flags of a recording (options.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ..capture import load
+from ..errors import UsageError
+from ..trace import Trace, decode
+from .options import members
+
+_NUMBERS = ("launch", "block", "warp", "sm", "device")
+_UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds CAPTURE and the flags."""
+    parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
+    group = parser.add_argument_group("which records")
+    flag = group.add_argument
+    flag("--kernel", metavar="GLOB", action="append", help="of these kernels: 'attn_*'; may be given again")
+    flag("--region", metavar="GLOB", action="append", help="of these regions; may be given again")
+    for name in _NUMBERS:
+        flag(f"--{name}", metavar="LIST", help=f"numbers of the {name}, such as 0,4-7")
+    flag("--time", metavar="FROM:TO", help="that overlap this time after the capture's first record: 2us:1ms")
+
+
+def read(options: argparse.Namespace) -> Trace:
+    """The trace of the capture that was named, with the records that were asked for. Raises UsageError for what
+    matches nothing, FormatError for a file that is no capture."""
+    trace = decode(load(options.capture))
+    given: dict[str, Any] = {name: getattr(options, name) for name in ("kernel", "region") if getattr(options, name)}
+    for name in _NUMBERS:
+        if getattr(options, name) is not None:
+            given[name] = members(f"--{name}", getattr(options, name))
+    if options.time is not None:
+        given["time"] = _window(options.time)
+    return trace.filter(**given) if given else trace
+
+
+def roles(typed: list[str] | None) -> dict[str, list[int]] | None:
+    """`--role producer=0,4-7` as names with numbers of warps; None where none was typed. Raises UsageError."""
+    found: dict[str, list[int]] = {}
+    for text in typed or []:
+        name, equals, warps = text.partition("=")
+        if not name or not equals or not warps:
+            raise UsageError(f"--role {text}: expected NAME=WARPS, such as producer=0,4-7")
+        if name in found:
+            raise UsageError(f"--role {text}: the role {name!r} was given before")
+        found[name] = members(f"--role {name}=", warps)
+    return found or None
+
+
+def add_roles(parser: argparse.ArgumentParser) -> None:
+    """Adds --role."""
+    parser.add_argument(
+        "--role", metavar="NAME=WARPS", action="append", help="what these warps of a block are called: producer=0,4-7"
+    )
+
+
+def nanoseconds(flag: str, text: str) -> float:
+    """`2us`, `1.5 ms`, `300` as ns. Raises UsageError that names the flag."""
+    number = text.strip().rstrip("nums").strip()
+    unit = text.strip()[len(number) :].strip() or "ns"
+    try:
+        return float(number) * _UNITS[unit]
+    except (ValueError, KeyError):
+        raise UsageError(f"{flag} {text}: expected a time, such as 300ns, 2us or 1.5ms") from None
+
+
+def json(data: Any) -> str:
+    """Indented JSON; a number that is not known (NaN) is null."""
+    return orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode()
+
+
+def _window(text: str) -> tuple[float, float]:
+    first, colon, last = text.partition(":")
+    if not colon:
+        raise UsageError(f"--time {text}: expected FROM:TO, such as 2us:1ms, :5us or 1ms:")
+    begin = nanoseconds("--time", first) if first else 0.0
+    end = nanoseconds("--time", last) if last else float("inf")
+    if end < begin:
+        raise UsageError(f"--time {text}: it ends before it begins")
+    return begin, end

@@ -1,0 +1,52 @@
+"""`kscope summary CAPTURE`: where the time went.
+
+What lives here: the command. What does not: the numbers (analysis/summary.py), the table (analysis/table.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..analysis.groups import KEYS
+from ..analysis.summary import summarise
+from . import selecting
+from .reading import STRICT
+
+
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Adds the command to the grammar."""
+    parser = commands.add_parser(
+        "summary", parents=[common], help="where the time went, per kernel and region", allow_abbrev=False
+    )
+    selecting.add(parser)
+    parser.add_argument("--by", metavar="KEYS", default="", help=f"and per {', '.join(KEYS)}; several with commas")
+    selecting.add_roles(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="all numbers as JSON")
+    form.add_argument("--csv", action="store_true", help="one line per row, all numbers")
+    form.add_argument("--markdown", action="store_true", help="a Markdown table")
+    parser.add_argument("--top", metavar="N", type=_count, help="the N longest rows (per kernel in the table: 50)")
+    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} where records were lost or doubtful")
+    parser.set_defaults(command=summary)
+
+
+def summary(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    trace = selecting.read(options)
+    found = summarise(trace, options.by, selecting.roles(options.role))
+    if options.json:
+        print(selecting.json(found.to_dict(options.top)))
+    elif options.csv:
+        print(found.csv(options.top), end="")
+    elif options.markdown:
+        print(found.markdown(options.top), end="")
+    else:
+        print(found.text(top=options.top or 50))
+    return STRICT if options.strict and trace.problems else 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of rows")
+    return int(text)

@@ -78,8 +78,7 @@ def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> fit.Usage | N
 
 def _own() -> str:
     """A digest of the header and of this package."""
-    digest = sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.*")):
-        if path.suffix in (".py", ".cuh"):
-            digest.update(path.read_bytes())
+    digest = sha256(Path(cuda_include(), HEADER).read_bytes())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
     return digest.hexdigest()

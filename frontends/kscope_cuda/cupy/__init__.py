@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy
-from cupy.cuda import runtime
-
 from kscope import frontends
 from kscope.capture import Problem
 from kscope.errors import UnsupportedError
@@ -21,6 +18,7 @@ from kscope.recording import Recording
 from .compiling import NAME, Compiling
 from .jit import Jit
 from .loading import Loader
+from .points import cupy, runtime
 
 __all__ = ["CupyFrontend", "teach"]
 

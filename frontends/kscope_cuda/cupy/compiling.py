@@ -13,8 +13,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cupy.cuda import compiler
-
 from kscope.errors import UnsupportedError
 from kscope.recording import Recording
 
@@ -22,6 +20,7 @@ from .. import assembling, nvrtc
 from . import points
 from .jit import prelude
 from .loading import Loader
+from .points import compiler
 
 _FUNNEL, _PROGRAM, _NVCC = "_compile_module_with_cache", "_NVRTCProgram", "compile_using_nvcc"
 _FLAGS, _ARCH = "_rdc_flags", "_get_arch"

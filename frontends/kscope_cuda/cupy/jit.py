@@ -20,14 +20,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from cupyx.jit import _compile
-from cupyx.jit._internal_types import Constant, Data
 
 from kscope.errors import UsageError
 from kscope.marks import Mark, ValueType
 from kscope.regions import counter, instant, scope
 
 from . import points
+from .points import expressions, translator
 
 _MACRO = "KSCOPE_JIT"
 _STATEMENT, _STATEMENTS, _EXPRESSION = "_transpile_stmt", "_transpile_stmts", "_transpile_expr"
@@ -60,18 +59,18 @@ class Jit:
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuPy lacks."""
-        points.check(_compile, _STATEMENT, _STATEMENTS, _EXPRESSION, _WRAPPER)
+        points.check(translator, _STATEMENT, _STATEMENTS, _EXPRESSION, _WRAPPER)
 
     def install(self) -> None:
         """Idempotent."""
         if self._original is None:
-            self._original = points.fetch(_compile, _STATEMENT)
-            setattr(_compile, _STATEMENT, points.fetch(_compile, _WRAPPER)(self._statement))
+            self._original = points.fetch(translator, _STATEMENT)
+            setattr(translator, _STATEMENT, points.fetch(translator, _WRAPPER)(self._statement))
 
     def remove(self) -> None:
         """Inverse of install()."""
         if self._original is not None:
-            setattr(_compile, _STATEMENT, self._original)
+            setattr(translator, _STATEMENT, self._original)
             self._original = None
 
     def emit(self, mark: Mark, value: Any) -> bool:
@@ -80,7 +79,7 @@ class Jit:
         if lines is None:
             return False
         operands = ""
-        if isinstance(value, Data):
+        if isinstance(value, expressions.Data):
             kind, cast, constraint = _scalar(mark, value)
             mark = replace(mark, type=None if mark.act == "pin" else kind, operand="%0")
             operands = f', "{constraint}"(({cast})({value.code}))'
@@ -124,9 +123,9 @@ class Jit:
             code += self._lines(entered.__enter__)
             opened.append(entered)
             if isinstance(item.optional_vars, ast.Name):
-                env.consts[item.optional_vars.id] = Constant(entered)
+                env.consts[item.optional_vars.id] = expressions.Constant(entered)
         try:
-            code += points.fetch(_compile, _STATEMENTS)(statement.body, is_toplevel, env)
+            code += points.fetch(translator, _STATEMENTS)(statement.body, is_toplevel, env)
         finally:
             del opened[len(opened) - len(scopes) :]
         return code + self._exits(scopes)
@@ -166,27 +165,27 @@ class Jit:
 
     def _called(self, call: Any, function: Any, env: Any) -> Any:
         """The call, made: constants as Python objects, what is known at run time as CuPy's expression."""
-        translate = points.fetch(_compile, _EXPRESSION)
+        translate = points.fetch(translator, _EXPRESSION)
         arguments = [_plain(translate(argument, env)) for argument in call.args]
         named = {word.arg: _plain(translate(word.value, env)) for word in call.keywords}
         return function(*arguments, **named)
 
 
 def _plain(expression: Any) -> Any:
-    return expression.obj if isinstance(expression, Constant) else expression
+    return expression.obj if isinstance(expression, expressions.Constant) else expression
 
 
 def _constant(expression: ast.expr, env: Any) -> Any:
     """The Python object behind a name or `a.b.c`; None where CuPy knows it at run time only."""
     if isinstance(expression, ast.Name):
         found = env[expression.id]
-        return found.obj if isinstance(found, Constant) else None
+        return found.obj if isinstance(found, expressions.Constant) else None
     if isinstance(expression, ast.Attribute):
         return getattr(_constant(expression.value, env), expression.attr, None)
     return None
 
 
-def _scalar(mark: Mark, value: Data) -> tuple[ValueType, str, str]:
+def _scalar(mark: Mark, value: Any) -> tuple[ValueType, str, str]:
     """Type, C++ type and asm constraint of a run-time value."""
     dtype = getattr(value.ctype, "dtype", None)
     found = None if dtype is None else _TYPES.get(dtype.name)

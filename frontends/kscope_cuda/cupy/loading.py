@@ -19,25 +19,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import cupy
-from cupy._core import _cub_reduction, _kernel, _reduction, raw
-from cupy.cuda import function, runtime
-from cupy_backends.cuda.api import driver
-from cupyx.jit._interface import _JitRawKernel
-
 from kscope import frontends
 from kscope.capture import Problem
 
 from .. import nvrtc
 from . import points
+from .points import cub_reduction, cupy, driver, elementwise, function, interface, raw, reduction, runtime
 
 _RAW, _FORGETFUL = "_get_raw_module", "__wrapped__"
+_JIT = "_JitRawKernel"
 _MEMO, _CACHE, _CODES = "_elementwise_kernel_memo", "_cache", "_cached_codes"
 _POINTS: tuple[tuple[Any, str], ...] = (
     (raw, _RAW),
-    (_kernel, "_get_elementwise_kernel"),
-    (_reduction, "_ReductionKernel_get_cached_function"),
-    (_cub_reduction, "_SimpleCubReductionKernel_get_cached_function"),
+    (elementwise, "_get_elementwise_kernel"),
+    (reduction, "_ReductionKernel_get_cached_function"),
+    (cub_reduction, "_SimpleCubReductionKernel_get_cached_function"),
 )
 _VARIABLES = re.compile(r"__constant__|__managed__|__device__(?:[\w\s:<>,*&]|__align__\(\d+\))*[;=\[]")
 _STATIC_LIMIT = 48 << 10
@@ -101,7 +97,8 @@ class Loader:
         """Raises UnsupportedError naming the hook point that this CuPy lacks."""
         for module, name in _POINTS:
             points.check(module, name)
-            points.check(points.fetch(module, name), _FORGETFUL)
+            points.check(self._originals.get(name) or points.fetch(module, name), _FORGETFUL)
+        points.check(interface, _JIT)
 
     def install(self, state: str) -> None:
         """From now on kernels are loaded for this state; those that are loaded already are put aside."""
@@ -113,8 +110,8 @@ class Loader:
 
     def remove(self) -> None:
         """Back to plain. The hook on raw modules stays while it has modules to keep."""
-        for module, name in _POINTS if self._originals else ():
-            if name != _RAW or not self._kept:
+        for module, name in _POINTS:
+            if name in self._originals and not (name == _RAW and self._kept):
                 setattr(module, name, self._originals.pop(name))
         self._switch("")
 
@@ -192,7 +189,7 @@ class Loader:
         for kernel in _living():
             if isinstance(kernel, raw.RawKernel):
                 self._switch_raw(kernel)
-            elif isinstance(kernel, _kernel.ElementwiseKernel):
+            elif isinstance(kernel, elementwise.ElementwiseKernel):
                 if any(map(nvrtc.concerns, (kernel.operation, kernel.preamble, *map(str, kernel.kwargs.values())))):
                     points.fetch(kernel, _MEMO).clear()
             elif any(nvrtc.MACRO in result.code for result in points.fetch(kernel, _CODES).values()):
@@ -230,7 +227,7 @@ class _NotLoadedError(Exception):
 
 def _living() -> Iterable[Any]:
     """Every kernel of this process that keeps what it loaded."""
-    kinds = (raw.RawKernel, _kernel.ElementwiseKernel, _JitRawKernel)
+    kinds = (raw.RawKernel, elementwise.ElementwiseKernel, points.fetch(interface, _JIT))
     return [found for found in gc.get_objects() if type(found) in kinds]
 
 

@@ -1,16 +1,29 @@
-"""Names that CuPy keeps to itself, and that kscope uses: each is asked for here.
+"""The door to CuPy: its modules, and the names that it keeps to itself and kscope uses.
 
-What lives here: fetching one, and the error that names the one which is missing. What does not: what is done with
-them (compiling.py, loading.py, jit.py).
+CuPy ships next to no types: what comes out of it is Any, and the adapter narrows it. What lives here: importing
+CuPy, fetching a name, and the error that tells which one is missing. What does not: what is done with them
+(compiling.py, loading.py, jit.py).
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-import cupy
-
 from kscope.errors import UnsupportedError
+
+cupy: Any = import_module("cupy")
+compiler: Any = import_module("cupy.cuda.compiler")
+function: Any = import_module("cupy.cuda.function")
+runtime: Any = import_module("cupy_backends.cuda.api.runtime")
+driver: Any = import_module("cupy_backends.cuda.api.driver")
+raw: Any = import_module("cupy._core.raw")
+elementwise: Any = import_module("cupy._core._kernel")
+reduction: Any = import_module("cupy._core._reduction")
+cub_reduction: Any = import_module("cupy._core._cub_reduction")
+translator: Any = import_module("cupyx.jit._compile")
+expressions: Any = import_module("cupyx.jit._internal_types")
+interface: Any = import_module("cupyx.jit._interface")
 
 
 def fetch(owner: Any, name: str) -> Any:

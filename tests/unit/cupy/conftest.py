@@ -1,0 +1,112 @@
+"""CuPy without a GPU: NVRTC compiles for real, modules are only said to be loaded."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cupy")
+
+from cupy._core import core, raw
+from cupy.cuda import compiler, function
+
+import kscope
+from kscope import frontends
+from kscope_cuda.cupy import loading
+
+INCLUDE = ("-I" + kscope.cuda_include(),)
+
+
+class Loaded(function.Module):
+    """A module that keeps what CuPy would have given to the driver."""
+
+    payload = b""
+    made: list[Loaded] = []
+
+    def load(self, cubin: bytes) -> None:
+        self.payload = cubin
+        Loaded.made.append(self)
+
+
+class Backend:
+    """Stands for the CUDA runtime: counts the modules that it was told of."""
+
+    def __init__(self) -> None:
+        self.loaded = 0
+
+    def module_loaded(self, module: int) -> None:
+        self.loaded += 1
+
+    def pace(self) -> None:
+        """Nothing fills up here."""
+
+
+class Gpu:
+    """What the tests ask of the machine that is not there. arch: what CuPy takes the device for."""
+
+    def __init__(self) -> None:
+        self.arch, self.backend = "90", Backend()
+        self.compiled: list[str] = []
+
+    def compile(self, source: str, options: tuple[str, ...] = (), **rest: Any) -> bytes:
+        """The source through CuPy's compiler and caches, as RawModule and ElementwiseKernel do; what was loaded."""
+        made = core.compile_with_cache(source, options, prepend_cupy_headers=False, **rest)
+        assert isinstance(made, function.Module)
+        return Loaded.made[-1].payload
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
+    """A fake GPU, and CuPy's caches empty."""
+    made = Gpu()
+    monkeypatch.setattr(Loaded, "made", [])
+    monkeypatch.setitem(frontends._backends, "cuda", made.backend)
+    monkeypatch.setattr(compiler, "_get_arch", lambda: made.arch)
+    for_nvrtc = compiler._get_arch_for_options_for_nvrtc.__wrapped__
+    monkeypatch.setattr(compiler, "_get_arch_for_options_for_nvrtc", for_nvrtc)
+    monkeypatch.setattr(compiler, "function", SimpleNamespace(Module=Loaded))
+    monkeypatch.setattr(compiler, "_kernel_cache_backend", compiler._DiskKernelCacheBackend(str(tmp_path / "disk")))
+    monkeypatch.setattr(loading.runtime, "getDevice", lambda: 0)
+    monkeypatch.setattr(raw, "_get_raw_module", functools.wraps(original := raw._get_raw_module.__wrapped__)(
+        functools.lru_cache(None)(original)
+    ))  # fmt: skip
+    program = compiler._NVRTCProgram
+
+    class Counted(program):
+        def compile(self, options: Any = (), log_stream: Any = None) -> Any:
+            if self.src:  # CuPy asks for the version of an empty one
+                made.compiled.append(self.src)
+            return super().compile(options, log_stream)
+
+    monkeypatch.setattr(compiler, "_NVRTCProgram", Counted)
+    yield made
+
+
+@pytest.fixture
+def frontend(gpu: Gpu) -> Iterator[Any]:
+    """The CuPy frontend, disabled and untaught afterwards, before CuPy itself is put back."""
+    found = frontends.frontend("cupy")
+    yield found
+    found._loader.taught = False
+    found._loader._kept.clear()
+    found._loader._loaded.clear()
+    found.disable()
+
+
+@pytest.fixture
+def source() -> Callable[..., str]:
+    """Makes a kernel of C++: a region, and what is to stand around it."""
+
+    def make(body: str = "out[0] = n;", before: str = "", name: str = "kernel", include: bool = True) -> str:
+        head = "#include <kscope.cuh>\n" if include else ""
+        text = (
+            f'{head}{before}\nextern "C" __global__ void {name}(int* out, int n) {{ KSCOPE_REGION("work"); {body} }}\n'
+        )
+        return text
+
+    return make

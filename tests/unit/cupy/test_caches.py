@@ -1,0 +1,247 @@
+"""Prepared and plain kernels stay apart in CuPy's caches, on disk and in memory, in every order."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import shutil
+from pathlib import Path
+
+import cupy
+import pytest
+from cupy._core import _kernel, _reduction, raw
+from cupy.cuda import compiler
+from cupyx.jit import _compile
+
+import kscope
+from kscope import frontends
+from kscope.errors import UnsupportedError
+from kscope.recording import Recording
+from kscope_cuda import nvrtc
+from kscope_cuda.cupy import loading
+
+INCLUDE = ("-I" + kscope.cuda_include(),)
+STATES = {
+    "plain": None,
+    "prepared": Recording(),
+    "of 16 records": Recording(records=16),
+    "by block": Recording(strategy=kscope.Lane0Warp0()),
+}
+ORDERS = [*itertools.permutations(STATES), ("plain", "prepared", "plain", "prepared", "by block", "prepared")]
+
+
+def switch(frontend, state):
+    if STATES[state] is None:
+        frontend.disable()
+    else:
+        frontend.enable(STATES[state])
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=", ".join)
+def test_the_disk_cache_gives_back_what_was_asked_for(frontend, gpu, source, order):
+    found: dict[str, set[bytes]] = {}
+    for state in [*order, *reversed(order)]:
+        switch(frontend, state)
+        cubin = gpu.compile(source(), INCLUDE)
+        assert (b"kscope_ctl" in cubin) == (state != "plain")
+        found.setdefault(state, set()).add(cubin)
+    assert all(len(cubins) == 1 for cubins in found.values())
+    assert len({cubin for cubins in found.values() for cubin in cubins}) == len(found)
+    assert len(gpu.compiled) == len(found)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=", ".join)
+def test_modules_in_memory_are_what_was_asked_for(frontend, gpu, source, order):
+    module = cupy.RawModule(code=source(), options=INCLUDE)
+    found: dict[str, set[int]] = {}
+    for state in [*order, *reversed(order)]:
+        switch(frontend, state)
+        assert isinstance(module.module, loading.Prepared) == (state != "plain")
+        found.setdefault(state, set()).add(id(module.module))
+    assert all(len(modules) == 1 for modules in found.values())
+    assert gpu.backend.loaded == len(found) - ("plain" in found)
+
+
+def test_name_expressions_come_back_from_the_disk(frontend, gpu):
+    template = 'template <class T> __global__ void kernel(T* out) { KSCOPE_REGION("work"); out[0] = 1; }'
+    names = ("kernel<int>", "kernel<float>")
+    plain = "#include <kscope.cuh>\n" + template
+    for state in ("plain", "prepared", "plain", "prepared"):
+        switch(frontend, state)
+        module = cupy.RawModule(code=plain, options=INCLUDE, name_expressions=names)
+        assert module.module.mapping == {"kernel<int>": "_Z6kernelIiEvPT_", "kernel<float>": "_Z6kernelIfEvPT_"}
+    assert len(gpu.compiled) == 2
+
+
+def test_a_changed_header_is_compiled_again(frontend, gpu, source, tmp_path, monkeypatch):
+    copied = tmp_path / "include"
+    shutil.copytree(kscope.cuda_include(), copied)
+    monkeypatch.setattr(nvrtc, "cuda_include", lambda: str(copied))
+    header = Path(copied, "kscope.cuh")
+    for text in (header.read_text(), header.read_text() + "\n// another line\n", header.read_text()):
+        header.write_text(text)
+        frontend.enable(Recording())
+        gpu.compile(source())
+    assert len(gpu.compiled) == 2
+
+
+def test_sources_without_macros_are_left_alone(frontend, gpu):
+    frontend.enable(Recording())
+    bare = 'extern "C" __global__ void kernel(int* out) { out[0] = 1; }'
+    prepared = gpu.compile(bare)
+    frontend.disable()
+    assert gpu.compile(bare) == prepared
+    assert len(gpu.compiled) == 1  # the same key
+    assert gpu.backend.loaded == 0
+
+
+def test_a_header_of_the_users_that_has_the_macros_is_prepared(frontend, gpu, tmp_path):
+    Path(tmp_path, "mine.cuh").write_text('#include <kscope.cuh>\n#define MINE KSCOPE_REGION("mine")\n')
+    code = '#include "mine.cuh"\nextern "C" __global__ void kernel(int* out) { MINE; out[0] = 1; }'
+    frontend.enable(Recording())
+    assert b"kscope_ctl" in gpu.compile(code, (f"-I{tmp_path}", *INCLUDE))
+
+
+# modules with variables of their own
+
+VARIABLE = "__constant__ int table[4];"
+
+
+@pytest.mark.parametrize(
+    "before", [VARIABLE, "__device__ int counter;", "__device__ __align__(16) float x[4] = {1};", "__managed__ int m;"]
+)
+def test_a_module_with_variables_stays_as_it_was_loaded(frontend, gpu, source, before):
+    module = cupy.RawModule(code=source(before=before), options=INCLUDE)
+    plain = module.module
+    frontend.enable(Recording())
+    assert module.module is plain
+
+
+@pytest.mark.parametrize("before", ["__device__ int twice(int n) { return 2 * n; }", "struct S { int n; };"])
+def test_functions_are_no_variables(frontend, gpu, source, before):
+    module = cupy.RawModule(code=source(before=before), options=INCLUDE)
+    plain = module.module
+    frontend.enable(Recording())
+    assert module.module is not plain
+
+
+def test_a_prepared_module_with_variables_stays_prepared(frontend, gpu, source):
+    frontend.enable(Recording())
+    module = cupy.RawModule(code=source(before=VARIABLE), options=INCLUDE)
+    prepared = module.module
+    frontend.disable()
+    assert module.module is prepared
+    frontend.enable(Recording(records=16))
+    assert module.module is prepared
+    other = cupy.RawModule(code=source(), options=INCLUDE)
+    frontend.disable()
+    assert not isinstance(other.module, loading.Prepared)
+
+
+# kernels that keep what they loaded
+
+
+def cache_of(kernel: cupy.RawKernel) -> list:
+    (found,) = (found for found in gc.get_referents(kernel) if type(found) is list)
+    return found
+
+
+@pytest.fixture
+def carried(monkeypatch):
+    """Kernels whose settings were carried over."""
+    kernels = []
+    monkeypatch.setattr(loading, "_carry", lambda kernel, device, old: kernels.append(kernel))
+    return kernels
+
+
+def test_a_kernel_that_was_loaded_plain_is_loaded_again(frontend, gpu, source, carried):
+    kernel = cupy.RawKernel(source(), "kernel", options=INCLUDE)
+    bare = cupy.RawKernel('extern "C" __global__ void bare() {}', "bare")
+    for each in (kernel, bare):
+        cache_of(each).append(loading.function.Function.__new__(loading.function.Function))
+    frontend.enable(Recording())
+    assert cache_of(kernel) == [None]
+    assert cache_of(bare) != [None]
+    assert carried == [kernel]
+    assert frontend.problems() == ()
+
+
+def test_a_kernel_that_stays_plain_is_named(frontend, gpu, source, carried):
+    kernel = cupy.RawKernel(source(before=VARIABLE, name="stays"), "stays", options=INCLUDE)
+    cache_of(kernel).append(loading.function.Function.__new__(loading.function.Function))
+    frontend.enable(Recording())
+    assert cache_of(kernel) != [None]
+    (problem,) = frontend.problems()
+    assert problem.kind == "plain"
+    assert "kernel stays was loaded before recording was enabled" in problem.text
+    frontend.disable()
+    assert frontend.problems() == ()
+
+
+def test_an_elementwise_kernel_forgets_what_it_loaded_in_another_state(frontend, gpu):
+    marked = cupy.ElementwiseKernel("int32 x", "int32 y", 'KSCOPE_REGION("twice"); y = 2 * x', "marked")
+    bare = cupy.ElementwiseKernel("int32 x", "int32 y", "y = 2 * x", "bare")
+    for kernel in (marked, bare):
+        kernel._elementwise_kernel_memo["key"] = "loaded"
+    frontend.enable(Recording())
+    assert marked._elementwise_kernel_memo == {}
+    assert bare._elementwise_kernel_memo == {"key": "loaded"}
+
+
+def test_what_cupy_remembers_of_elementwise_kernels_differs_by_state(frontend, gpu, monkeypatch):
+    made = []
+
+    def original(*args):
+        return original.__wrapped__(*args)
+
+    original.__wrapped__ = lambda *args: made.append(args) or len(made)
+    monkeypatch.setattr(_kernel, "_get_elementwise_kernel", original)
+    for state in ("prepared", "prepared", "by block", "prepared"):
+        switch(frontend, state)
+        _kernel._get_elementwise_kernel((), 'KSCOPE_REGION("a");')
+    assert len(made) == 2
+    frontend.disable()
+    assert _kernel._get_elementwise_kernel is original
+
+
+# hooks
+
+
+def hooks():
+    return (
+        compiler._compile_module_with_cache, compiler._NVRTCProgram, compiler.compile_using_nvcc,
+        raw._get_raw_module, _kernel._get_elementwise_kernel,
+        _reduction._ReductionKernel_get_cached_function, _compile._transpile_stmt,
+    )  # fmt: skip
+
+
+def test_every_hook_is_gone_after_disable(frontend, gpu):
+    before = hooks()
+    frontend.enable(Recording())
+    frontend.enable(Recording(records=64))
+    assert all(now is not then for now, then in zip(hooks(), before, strict=True))
+    frontend.disable()
+    frontend.disable()
+    assert hooks() == before
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (compiler, "_compile_module_with_cache"),
+        (compiler, "_NVRTCProgram"),
+        (compiler, "compile_using_nvcc"),
+        (raw, "_get_raw_module"),
+        (_reduction, "_ReductionKernel_get_cached_function"),
+        (_compile, "_transpile_stmt"),
+    ],
+)
+def test_a_missing_hook_point_is_named_with_the_version(frontend, gpu, monkeypatch, module, name):
+    monkeypatch.delattr(module, name)
+    with pytest.raises(UnsupportedError, match=rf"cupy {cupy.__version__} has no {module.__name__}\.{name}"):
+        frontend.enable(Recording())
+
+
+def test_importing_the_frontend_patches_nothing(frontend, gpu):
+    assert frontends.frontend("cupy") is frontend
+    assert all("kscope" not in str(getattr(hook, "__module__", "")) for hook in hooks())

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from . import cfg, layout, meta, pairing, ptx
+from . import cfg, hoist, layout, meta, pairing, ptx
 from .capture import KernelMeta, ModuleMeta, Problem, RegionMeta
 from .errors import PairingError, UnsupportedError, UsageError
 from .marks import PREFIX, Mark, ValueType
@@ -113,6 +113,7 @@ class _Body:
     log2_records: int
     problems: tuple[Problem, ...] = ()
     regions: tuple[RegionMeta, ...] = field(default=())
+    moves: tuple[tuple[int, int, str], ...] = ()
 
     @staticmethod
     def of(function: cfg.Function, text: str, recording: Recording, files: dict[int, str]) -> _Body:
@@ -159,11 +160,13 @@ class _Body:
             log2_records(wanted),
             problems,
             tuple(RegionMeta(name, _type_of(name, types), where) for name, where in first.items()),
+            () if recording.live else tuple(hoist.moves(function, graph, text)),
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
         emitter = _Emitter(self, kernel)
+        yield from self.moves
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
         for i, statement in enumerate(self.function.statements):

@@ -35,10 +35,20 @@ def attempt(kernel: Kernel) -> str:
         "\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1;"
         " setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
         f"{_sampled()}"
-        "\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_on;\n"
+        f"{_stripe(kernel)} mov.pred ks_try, ks_on;\n"
         f"{_take(layout.slab_units(kernel.log2_records))}"
         "KS_OFF:\n\t}\n"
     )
+
+
+# stripe = min(smid, reserve)
+def _stripe(kernel: Kernel) -> str:
+    """Where one lane of a warp records, it is lane 0: adding the lane's number changes nothing, but hides from
+    the assembler that the address is the same for all. For such an atomic it would gather the warp's lanes with
+    votes and a shuffle, and the shuffle waits for the atomic where it stands."""
+    if AllThreads().spec in kernel.specs:
+        return "\tmin.u32 ks_stripe, ks_sm, ks_stripes;"
+    return "\tand.b32 ks_x, ks_thread, 31; add.u32 ks_x, ks_x, ks_sm; min.u32 ks_stripe, ks_x, ks_stripes;"
 
 
 def _take(units: int) -> str:

@@ -1,0 +1,103 @@
+"""Address arithmetic that a mark would hold back, moved to where the compiler would have had it.
+
+A pipelined loop waits for its tensor cores, meets at a barrier, and asks for the next tiles. The assembler
+computes their addresses above the wait, in its shadow. A clock read behind the wait keeps it from that: the
+arithmetic then stands between the wait and the barrier, on the one chain that bounds the loop (4 % of a
+matmul, 8 % of a persistent one: docs/performance.md). What lives here: which statements stand above the wait
+instead, as edits. What does not: any mark's code (plan.py, ptx/), and finding statements (cfg.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from . import cfg
+
+_PURE = re.compile(
+    r"(?:add|sub|mul|mad|mov|cvt|shl|shr|shf|and|or|xor|not|neg|min|max|abs|selp|setp|lop3|bfe|bfi|prmt)\."
+    r"(?![\w.]*(?:f16|f32|f64|\.cc\b))"
+)
+_INTO = re.compile(r"[\w.:]+\s+(\{[^}]*\}|[^,]+),")
+_COPY = re.compile(r"cp\.async\.(?:c[ag]\b|bulk\.(?!wait|commit))")
+_ASYNCHRONOUS = re.compile(r"wgmma\.mma_async|tcgen05\.")
+_GROUP = re.compile(r"\{[^}]*\}")
+_WORD = re.compile(r"(?<![\w.])[%$A-Za-z_][\w$.]*")
+_REGISTER = re.compile(r"%[a-z]+\d+")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A statement and the registers that it names. `into`: what it writes, where it is pure arithmetic on
+    whole numbers in registers."""
+
+    statement: cfg.Statement
+    text: str
+    named: frozenset[str]
+    into: frozenset[str] | None = None
+
+
+def moves(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> Iterator[tuple[int, int, str]]:
+    """Edits (start, end, new text) that move arithmetic above the waits it stands behind.
+
+    Moved is what asynchronous copies of the same basic block need, from between a wait and the first access
+    to memory (a barrier, mostly) behind it; where a mark stands there, and nothing but marks and such
+    arithmetic. No statement that is moved reads a register that the wait is for, and none that stays can
+    notice.
+    """
+    in_flight = frozenset(
+        register
+        for s in function.statements
+        if _ASYNCHRONOUS.match(text, s.start, s.end)
+        for group in _GROUP.findall(text, s.start, s.end)  # fragments; descriptors are read at the issue
+        for register in _REGISTER.findall(group)
+    )
+    for block in graph:
+        inside = function.statements[block.first : block.last]
+        for n, wait in enumerate(inside):
+            if wait.sort != "wait" or wait.scope:
+                continue
+            behind = [_step(s, text) for s in takewhile(lambda s: s.sort != "wait", inside[n + 1 :])]
+            moved = _moved(behind, in_flight)
+            if moved:
+                yield wait.start, wait.start, "".join(f"{step.text}\n\t" for step in moved)
+                yield from ((step.statement.start, step.statement.end, "") for step in moved)
+
+
+def _step(statement: cfg.Statement, text: str) -> _Step:
+    body = text[statement.start : statement.end]
+    words = frozenset(_WORD.findall(body.partition(" ")[2] if statement.sort == "mark" else body))
+    into = _INTO.match(body)
+    if statement.sort != "other" or statement.scope or statement.predicate or into is None or not _PURE.match(body):
+        return _Step(statement, body, words)
+    named = frozenset(_WORD.findall(body[into.start(1) :]))
+    if not all(map(_REGISTER.fullmatch, named)):  # a special register, a symbol: not for us to move
+        return _Step(statement, body, words)
+    return _Step(statement, body, named, frozenset(_WORD.findall(into[1])))
+
+
+def _moved(steps: Sequence[_Step], in_flight: frozenset[str]) -> list[_Step]:
+    """The arithmetic in front of the first access that copies need, as far as all it reads is there before."""
+    first = list(takewhile(lambda step: step.statement.sort != "access", steps))
+    marked = any(step.statement.sort == "mark" for step in first)
+    if not marked or any(step.into is None and step.statement.sort != "mark" for step in first):
+        return []
+    needed: frozenset[str] = frozenset()
+    wanted: set[int] = set()
+    for n in range(len(steps) - 1, -1, -1):
+        step = steps[n]
+        if _COPY.match(step.text):
+            needed |= step.named
+        elif step.into is not None and step.into & needed:
+            wanted.add(n)
+            needed = (needed - step.into) | step.named
+    out: list[_Step] = []
+    touched = set(in_flight)  # what the wait is for, and what statements that stay read or write
+    for n, step in enumerate(first):
+        if n in wanted and not step.named & touched:
+            out.append(step)
+        else:
+            touched |= step.named
+    return out

@@ -1,0 +1,138 @@
+"""kscope.hoist: moved arithmetic computes what it computed, and stands above the wait."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kscope import cfg, hoist, plan
+from kscope.recording import Recording
+
+HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n"
+LOOP = """
+$L0:
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r90,%r91}, %rd1, %rd2, %p9, 1, 1, 0, 1;
+    wgmma.wait_group.sync.aligned 1;
+    //kscope exit dot - - with
+    add.s32 %r1, %r0, 1;
+    mul.wide.s32 %rd3, %r1, 2;
+    add.s64 %rd4, %rd5, %rd3;
+    bar.sync 0;
+    add.s32 %r3, %r1, 4;
+    cp.async.cg.shared.global [ %r3 + 0 ], [ %rd4 + 0 ], 0x10, %r4;
+    @%p1 bra $L0;
+    ret;
+}
+"""
+
+
+def moved(body: str) -> str:
+    """The text after the moves of its one function."""
+    text = HEAD + body
+    (function,) = cfg.functions(text)
+    out, at = [], 0
+    edits = hoist.moves(function, cfg.blocks(function, text), text)
+    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
+        out += [text[at:start], new]
+        at = end
+    return "".join([*out, text[at:]])
+
+
+def test_addresses_of_the_next_copies_are_computed_above_the_wait() -> None:
+    text = moved(LOOP)
+    above = text[: text.index("wgmma.wait_group")]
+    assert all(line in above for line in ("add.s32 %r1", "mul.wide.s32 %rd3", "add.s64 %rd4"))
+    assert "add.s32 %r3" in text[text.index("bar.sync") :]  # behind the barrier it holds nobody up
+
+
+def test_without_a_mark_behind_the_wait_the_text_stays_as_it_is() -> None:
+    plain = LOOP.replace("//kscope exit dot - - with", "")
+    assert moved(plain) == HEAD + plain
+
+
+def test_arithmetic_that_no_copy_needs_stays() -> None:
+    text = moved(LOOP.replace("[ %rd4 + 0 ]", "[ %rd8 + 0 ]").replace("add.s32 %r3, %r1, 4", "add.s32 %r3, %r7, 4"))
+    assert text.index("add.s32 %r1") > text.index("wgmma.wait_group")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "add.s32 %r1, %r90, 1;",  # what the wait is for
+        "mov.u32 %r1, %clock;",  # not a register
+        "@%p3 add.s32 %r1, %r0, 1;",  # depends on who runs it
+        "ld.shared.u32 %r1, [%r0];",  # memory
+    ],
+)
+def test_what_depends_on_more_than_registers_that_are_there_stays(line: str) -> None:
+    text = moved(LOOP.replace("add.s32 %r1, %r0, 1;", line))
+    wait = text.index("wgmma.wait_group")
+    assert text.index(line) > wait and text.index("mul.wide.s32 %rd3") > wait
+
+
+def test_work_on_numbers_behind_the_wait_means_that_addresses_are_not_what_bounds_it() -> None:
+    text = moved(LOOP.replace("bar.sync 0;", "ex2.approx.f32 %f1, %f2;\n    bar.sync 0;"))
+    assert text.index("add.s32 %r1") > text.index("wgmma.wait_group")
+
+
+def test_a_live_recording_leaves_the_users_text_in_its_order() -> None:
+    text = HEAD + LOOP.replace("wgmma.mma", "//kscope enter dot - - with\n    wgmma.mma")
+    still = plan.lower(text, Recording(live=True), frontend="t").text
+    assert still.index("add.s32 %r1, %r0, 1") > still.index("wgmma.wait_group")
+    sunk = plan.lower(text, Recording(), frontend="t").text
+    assert sunk.index("add.s32 %r1, %r0, 1") < sunk.index("wgmma.wait_group")
+
+
+REGISTERS = [f"%r{n}" for n in range(8)]
+IN_FLIGHT = ["%r6", "%r7"]
+register = st.sampled_from(REGISTERS)
+operand = st.one_of(register, st.integers(0, 9).map(str))
+arithmetic = st.builds(
+    "{}.s32 {}, {}, {};".format, st.sampled_from(["add", "sub", "xor", "min", "max"]), register, operand, operand
+)
+copy = st.builds("cp.async.cg.shared.global [ {} + 0 ], [ {} + 0 ], 0x10, {};".format, register, register, register)
+mark = st.one_of(st.just("//kscope exit a - - with"), st.builds("//kscope instant i i32 - with {}".format, register))
+bar = st.just("bar.sync 0;")
+wait = st.just("wgmma.wait_group.sync.aligned 0;")
+MEANING: dict[str, Callable[[int, int], int]] = {
+    "add": int.__add__,
+    "sub": int.__sub__,
+    "xor": int.__xor__,
+    "min": min,
+    "max": max,
+}
+
+
+def run(text: str) -> tuple[list[tuple[str, ...]], dict[str, int]]:
+    """What copies, marks and barriers see, in order, and the registers afterwards. A wait changes the registers
+    that are in flight."""
+    registers = {name: 100 * n + 7 for n, name in enumerate([*REGISTERS, *IN_FLIGHT])}
+    seen: list[tuple[str, ...]] = []
+    waits = 0
+
+    def value(word: str) -> int:
+        return registers[word] if word.startswith("%") else int(word)
+
+    for line in map(str.strip, text.splitlines()):
+        if found := re.fullmatch(r"(\w+)\.s32 (\S+), (\S+), (\S+);", line):
+            registers[found[2]] = MEANING[found[1]](value(found[3]), value(found[4]))
+        elif line.startswith("wgmma.wait"):
+            waits += 1
+            registers |= {name: 1000 * waits + n for n, name in enumerate(IN_FLIGHT)}
+            seen.append(("wait",))
+        elif line.startswith(("cp.async.cg", "//kscope", "bar")):
+            seen.append((line.split()[0], *(str(value(word)) for word in re.findall(r"%r\d+", line))))
+    return seen, registers
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(arithmetic, arithmetic, arithmetic, copy, mark, bar), max_size=14), st.data())
+def test_every_copy_mark_and_register_has_the_value_it_had(lines: list[str], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(lines)))
+    body = [*lines[:at], "wgmma.wait_group.sync.aligned 0;", "//kscope exit b - - with", *lines[at:]]
+    text = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r6,%r7}, %rd1, %rd2, %p1, 1, 1;\n" + "\n".join(body)
+    assert run(moved(text + "\nret;\n}\n")) == run(text)

@@ -79,11 +79,8 @@ def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple
         specs[name] = one.spec
         yield name, one.text
     for level in range(len(bins)):
-        fields = ("name", "busy", "alive")
-        joined = {
-            key: np.concatenate([getattr(c[level], key) for c in cells] or [np.zeros(0, np.uint8)]) for key in fields
-        }
-        one = pack(joined)
+        planes = {key: [getattr(one[level], key) for one in cells] for key in ("name", "busy", "alive")}
+        one = pack({key: np.concatenate([np.zeros(0, np.uint8), *plane]) for key, plane in planes.items()})
         specs[f"heat-{level}"] = one.spec
         yield f"heat-{level}", one.text
     about |= {

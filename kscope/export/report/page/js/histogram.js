@@ -35,7 +35,7 @@ function rankOf(name, ns) {
 function setUpHistogram() {
   histogram.surface = new Surface(document.querySelector("#durations canvas"));
   on(drawHistogram, "query", "focus", "selection", "theme", "size");
-  on(listLongest, "focus", "query", "theme");
+  on(listLongest, "focus", "query", "selection", "theme");
   const { canvas } = histogram.surface;
   canvas.onpointermove = (event) => {
     histogram.hover = histogram.bars.find((bar) => event.offsetX >= bar.x && event.offsetX < bar.x + bar.wide) ?? null;

@@ -23,7 +23,8 @@ function setUpTable() {
 
 function drawTable() {
   const { about } = model;
-  const head = element("tr", {}, ...COLUMNS.map(([name, key]) => {
+  const columns = shownColumns();
+  const head = element("tr", {}, ...columns.map(([name, key]) => {
     const cell = element("th", { scope: "col", title: HEADS[name] ?? "" });
     if (name === table.sort) cell.ariaSort = table.down ? "descending" : "ascending";
     cell.append(key ? sorter(name) : name);
@@ -32,7 +33,7 @@ function drawTable() {
   const rows = [];
   const matches = matcher();
   for (const kernel of new Set(about.table.map((row) => row.kernel))) {
-    if (about.kernels.length > 1) rows.push(element("tr", { className: "kernel" }, element("td", { colSpan: COLUMNS.length }, nameText(kernel))));
+    if (about.kernels.length > 1) rows.push(element("tr", { className: "kernel" }, element("td", { colSpan: columns.length }, nameText(kernel))));
     const of = sorted(about.table.filter((row) => row.kernel === kernel && matches.name(about.names.indexOf(row.region), true)));
     rows.push(...of.slice(0, MOST_ROWS - rows.length).map(tableRow));
   }
@@ -41,6 +42,12 @@ function drawTable() {
   const few = about.table.length > MOST_ROWS ? [element("p", { className: "note" }, `the first ${MOST_ROWS} of ${countText(about.table.length)}; search narrows them`)] : [];
   document.querySelector("#table .body").replaceChildren(made, ...few, ...points);
   for (const canvas of made.querySelectorAll("canvas")) drawSpark(canvas, Number(canvas.dataset.name));
+}
+
+/** Without regions inside of regions, self is total. */
+function shownColumns() {
+  table.nested ??= model.about.table.some((row) => row.self_ns < row.total_ns * 0.9999);
+  return COLUMNS.filter(([name]) => name !== "self" || table.nested);
 }
 
 const HEADS = {
@@ -70,7 +77,7 @@ function sorted(rows) {
 function tableRow(row) {
   const name = model.about.names.indexOf(row.region);
   const made = element("tr", { className: view.focus === name ? "chosen" : "" });
-  for (const [column, key, text] of COLUMNS) {
+  for (const [column, key, text] of shownColumns()) {
     const cell = element("td", { className: column === "region" ? "" : "num" });
     if (column === "region") cell.append(element("span", { className: "region" }, swatch(colours.css[name]), nameText(row.region)));
     else if (column === "durations") cell.append(element("canvas", { "data-name": name }));

@@ -38,6 +38,10 @@ class Format:
     timeline: bool = False
     packed: bool = False
 
+    def names(self, suffix: str) -> tuple[str, ...]:
+        """The suffix as files may have it."""
+        return (suffix, suffix + PACKED) if self.packed else (suffix,)
+
 
 FORMATS: dict[str, Format] = {
     ".pftrace": Format("pftrace", "timeline for ui.perfetto.dev", timeline=True, packed=True),
@@ -56,7 +60,7 @@ FORMATS: dict[str, Format] = {
 
 def suffixes() -> list[str]:
     """Every suffix that can be written."""
-    return [name for suffix, form in FORMATS.items() for name in ([suffix, suffix + PACKED] if form.packed else [suffix])]
+    return [name for suffix, form in FORMATS.items() for name in form.names(suffix)]
 
 
 def export(
@@ -76,9 +80,9 @@ def export(
     suffix (lists the known ones), a path that cannot be written, an option that cannot be, or too much
     to open; MissingError where a format needs a package that is not installed. Warns above 5 million.
     """
+    from . import progress as bars
     from . import timeline as drawing  # needs the columns; the table above does not
     from .gz import Packed
-    from .progress import bar, silent
     from .view import view
 
     path = Path(path)
@@ -94,7 +98,7 @@ def export(
         _bounded(count, force)
     temporary = path.with_name(f".kscope-{os.getpid()}-{threading.get_ident()}.part")
     try:
-        with open(temporary, "wb") as raw, bar(count, path.name) if progress else nullcontext(silent) as step:
+        with open(temporary, "wb") as raw, bars.bar(count, path.name) if progress else nullcontext(bars.silent) as step:
             data = drawing.timeline(trace, most, shown) if form.timeline else drawing.first(trace, most)[0]
             with Packed(raw) if path.name.endswith(PACKED) else nullcontext(raw) as file:
                 module.write(data, file, step)
@@ -126,7 +130,7 @@ def check(path: str | os.PathLike[str]) -> tuple[Format, Any]:
     if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise UsageError(f"{str(path)!r} may not be written: give another folder or name")
     for suffix, form in FORMATS.items():
-        for name in (suffix, suffix + PACKED) if form.packed else (suffix,):
+        for name in form.names(suffix):
             if path.name.endswith(name) and path.name != name:
                 module = import_module(f".{form.module}", __name__)
                 getattr(module, "needs", lambda: None)()

@@ -175,7 +175,9 @@ class _Records:
         long = np.array([len(name) > _LONG for name in self._names], bool)
         self._long = long
         self._short_names, self._long_names = (
-            text.table([name if is_long == size else b"" for name, is_long in zip(self._names, long, strict=True)], SPACE)
+            text.table(
+                [name if is_long == size else b"" for name, is_long in zip(self._names, long, strict=True)], SPACE
+            )
             for size in (False, True)
         )
         places = zip(threads.pid.tolist(), threads.tid.tolist(), strict=True)

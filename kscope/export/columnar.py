@@ -8,6 +8,7 @@ lives here: these tables. What does not: the columns (trace.py).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -35,10 +36,10 @@ def pyarrow() -> Any:
     """The package. Raises MissingError that says how to get it."""
     try:
         import pyarrow
-        import pyarrow.feather
-        import pyarrow.parquet
     except ImportError as error:
         raise MissingError("Arrow, Feather and Parquet need pyarrow: pip install 'kscope[arrow]'") from error
+    import_module("pyarrow.parquet")  # parts of it that are there once somebody asks
+    import_module("pyarrow.ipc")
     return pyarrow
 
 
@@ -83,7 +84,7 @@ class _Columns:
             "kind": kinds,
         }
         # two regions may share a name, as a span and an instant; entries of a dictionary may not
-        self._texts: dict[str, tuple[Any, Int64]] = {}
+        self._texts: dict[str, tuple[Any, npt.NDArray[np.int32]]] = {}
         for name, texts in names.items():
             distinct, codes = np.unique(np.array(texts, object), return_inverse=True)
             self._texts[name] = (arrow.array(distinct.tolist(), arrow.string()), codes.astype(np.int32))

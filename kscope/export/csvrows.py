@@ -80,7 +80,7 @@ class _Rows:
         return text.squeezed(text.rows(len(ticks), *row[:-1], b"\r\n"))
 
 
-def _whole(column: npt.NDArray[np.integer]) -> Bytes:  # type: ignore[type-arg]  # of any width
+def _whole(column: npt.NDArray[np.integer]) -> Bytes:
     return text.whole(column.astype(np.int64), NOTHING)
 
 

@@ -227,7 +227,8 @@ def _seven(numbers: U64) -> U32:
 
 def _padded(values: U32, width: int) -> U32:
     """Varints of `width` bytes, packed into the low bytes of words."""
-    out = values & np.uint32(0x7F)
+    out: U32 = values & np.uint32(0x7F)
     for byte in range(1, width):
         out |= (values << np.uint32(byte)) & np.uint32(0x7F << 8 * byte)
-    return np.asarray(out | np.uint32(0x00808080 & (1 << 8 * (width - 1)) - 1), np.uint32)
+    out |= np.uint32(0x00808080 & (1 << 8 * (width - 1)) - 1)
+    return out

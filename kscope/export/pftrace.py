@@ -118,7 +118,7 @@ class _Events:
         end -= number(low)
         span = number(high - low)
         ending, starting = end < span, begin < span
-        flat = np.flatnonzero(starting & (begin == end)) if self._flat else ()
+        flat = np.flatnonzero(starting & (begin == end)) if self._flat else np.zeros(0, np.int64)
         if len(flat):
             ending[flat] = starting[flat] = False
         at_end, at_begin = np.flatnonzero(ending), np.flatnonzero(starting)[::-1]

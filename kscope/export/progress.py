@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 
 Step = Callable[[int], object]
@@ -22,15 +23,12 @@ def silent(count: int) -> None:
 def bar(total: int, what: str) -> Generator[Step]:
     """A bar on stderr over `total` records, gone when the work is done."""
     if find_spec("rich") is not None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        with Progress(console=Console(stderr=True), transient=True) as shown:
+        console = import_module("rich.console").Console(stderr=True)
+        with import_module("rich.progress").Progress(console=console, transient=True) as shown:
             task = shown.add_task(what.replace("[", r"\["), total=total)
             yield lambda count: shown.advance(task, count)
     elif find_spec("tqdm") is not None:
-        from tqdm import tqdm
-
+        tqdm = import_module("tqdm").tqdm
         with tqdm(total=total, desc=what, unit=" records", unit_scale=True, leave=False, file=sys.stderr) as counter:
             yield counter.update
     else:

@@ -49,7 +49,8 @@ def stacks(trace: Trace) -> tuple[Node, ...]:
     np.add.at(covered, parent[inside], length[inside])
     own = np.maximum(length - covered, 0)  # spans that cross cover more than there is
     names, name_of = np.unique([region.name for region in trace.regions], return_inverse=True)
-    path, table = _paths(parent, name_of[trace.region[spans]], trace.warps.kernel[track], len(names), len(trace.kernels))
+    of_kernel = trace.warps.kernel[track]
+    path, table = _paths(parent, name_of[trace.region[spans]], of_kernel, len(names), len(trace.kernels))
     wheres = {region.name: region.where for region in trace.regions}
     nodes = _kernels(trace, spans[~inside])
     size = len(nodes) + len(table)
@@ -80,9 +81,7 @@ def _parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
     return parent
 
 
-def _paths(
-    parent: Int64, name: Int64, kernel: Int64, names: int, kernels: int
-) -> tuple[Int64, list[tuple[int, int]]]:
+def _paths(parent: Int64, name: Int64, kernel: Int64, names: int, kernels: int) -> tuple[Int64, list[tuple[int, int]]]:
     """The node of each span, numbered after the kernels' nodes, and (parent, name) of these nodes."""
     path = np.full(len(parent), -1, np.int64)
     table: list[tuple[int, int]] = []

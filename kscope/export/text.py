@@ -75,7 +75,7 @@ def rows(count: int, *cells: bytes | Bytes) -> Bytes:
 def squeezed(cells: Bytes) -> Bytes:
     """The bytes of the rows that are not NOTHING, flat."""
     flat = cells.ravel()
-    return flat[flat != 0]
+    return np.asarray(flat[flat != 0], np.uint8)
 
 
 def _digits(values: Unsigned, fill: bytes) -> Bytes:

@@ -89,9 +89,7 @@ def timeline(trace: Trace, limit: int | None = None, view: View | None = None) -
     )  # fmt: skip
 
 
-def _whole_ns(
-    trace: Trace, alive: Int64, keep: bool
-) -> tuple[Int64, Int64, npt.NDArray[np.float64] | None, int]:
+def _whole_ns(trace: Trace, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt.NDArray[np.float64] | None, int]:
     """Begins and ends rounded to ns, begins as they are if `keep`, and what was subtracted; rounding keeps
     order, so what nests still nests."""
     warps, count = trace.warps, len(trace)

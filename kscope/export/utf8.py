@@ -12,5 +12,5 @@ def clean(name: str) -> str:
 
 
 def plain(name: str) -> str:
-    """A name on one line, for formats of lines: control characters become spaces."""
-    return "".join(" " if ord(letter) < 32 or ord(letter) in (0x7F, 0x85, 0x2028, 0x2029) else letter for letter in clean(name))
+    """A name on one line, for formats of lines: what is not to be seen becomes a space."""
+    return "".join(letter if letter.isprintable() else " " for letter in clean(name))

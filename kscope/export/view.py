@@ -5,8 +5,9 @@ What lives here: the options and what they may be. What does not: how formats dr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import UsageError
 
@@ -33,8 +34,12 @@ def view(group: object = "sm", args: object = True, flows: object = ()) -> View:
         raise UsageError(f"export(group={group!r}): expected one of {', '.join(GROUPS)}")
     if not isinstance(args, bool):
         raise UsageError(f"export(args={args!r}): expected True or False")
-    pairs = list(flows.items() if isinstance(flows, dict) else flows) if isinstance(flows, Iterable) else [flows]
+    return View(str(group), args, tuple(_pairs(flows)))
+
+
+def _pairs(flows: Any) -> Iterator[tuple[str, str]]:
+    pairs = flows.items() if isinstance(flows, dict) else flows if isinstance(flows, (list, tuple)) else [flows]
     for pair in pairs:
         if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and all(isinstance(name, str) for name in pair)):
             raise UsageError(f'export(flows={flows!r}): expected pairs of region names, such as [("load", "dot")]')
-    return View(str(group), args, tuple((str(first), str(second)) for first, second in pairs))
+        yield pair[0], pair[1]

@@ -1,4 +1,4 @@
-"""Writes kscope.cuh, the one header of CUDA C++: from kscope/marks.py, kscope/layout.py and kscope/ptx.
+"""Writes kscope.cuh, the one header of CUDA C++: from kscope/ptx, kscope/layout.py and kscope/marks.py.
 
     python -m kscope_cuda.header          writes include/kscope.cuh; a test fails when that file is stale
 
@@ -9,31 +9,45 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import common, macros, marked
+from kscope.recording import AUTO_RECORDS
+
+from . import common, hosted, macros, marked, noted, stored
 
 PATH = Path(__file__).resolve().parents[1] / "include" / "kscope.cuh"
 
 
 def text() -> str:
     """The whole header."""
-    return (
-        "\n".join(
-            part.strip("\n")
-            for part in (
-                _HEAD,
-                _PLAIN.replace("@EMPTY@", macros.empty()),
-                _TYPES,
-                macros.shared(),
-                "namespace kscope {",
-                common.text(),
-                marked.text(),
-                "}  // namespace kscope",
-                macros.marked(),
-                "#endif  // KSCOPE, device code\n#endif  // KSCOPE_CUH",
-            )
-        )
-        + "\n"
+    parts = (
+        _HEAD,
+        "#if KSCOPE && !KSCOPE_MARKS",
+        _OPTIONS,
+        hosted.text(),
+        "#endif",
+        "#if !KSCOPE || !defined(__CUDA_ARCH__)  // plain, or nvcc's pass for the host",
+        macros.empty(),
+        "#else",
+        macros.SHARED,
+        _TYPES,
+        "namespace kscope {",
+        common.text(),
+        f"#define KSCOPE_LINES_ {stored.LINES}",
+        "#if KSCOPE_MARKS",
+        marked.text(),
+        "#else",
+        stored.text(),
+        noted.text(),
+        "#endif",
+        "}  // namespace kscope",
+        "#if KSCOPE_MARKS",
+        macros.MARKED,
+        "#else",
+        macros.STORED,
+        "#endif",
+        macros.MARKS,
+        "#endif  // KSCOPE, device code\n#endif  // KSCOPE_CUH",
     )
+    return "\n".join(part.strip("\n") for part in parts) + "\n"
 
 
 _HEAD = r"""
@@ -48,25 +62,50 @@ _HEAD = r"""
 //       ...
 //
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
-//   a strategy behind the name and the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
+//   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
 //
 //   -DKSCOPE=1        the macros record; without it they are empty, and the code is the same as without them
 //   -DKSCOPE_MARKS=1  the macros are comments in the PTX, for kscope's own lowering (CuPy, cuda.core, NVRTC)
 #ifndef KSCOPE_CUH
 #define KSCOPE_CUH
-"""
-
-_PLAIN = r"""
 #ifndef KSCOPE_MARKS
 #define KSCOPE_MARKS 0
 #endif
 #ifndef KSCOPE
 #define KSCOPE KSCOPE_MARKS
 #endif
+"""
 
-#if !KSCOPE || !defined(__CUDA_ARCH__)  // plain, or nvcc's pass for the host
-@EMPTY@
-#else
+_OPTIONS = rf"""
+#if __CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 2)
+#error "kscope: -DKSCOPE=1 needs CUDA 12.2 or later"
+#endif
+#ifndef KSCOPE_RECORDS  // records of a slab, rounded up to a power of two
+#define KSCOPE_RECORDS {AUTO_RECORDS}
+#endif
+#ifndef KSCOPE_STRATEGY  // of kernels that name none
+#define KSCOPE_STRATEGY kscope::Elected
+#endif
+#ifndef KSCOPE_CLOCK  // cycles or globaltimer
+#define KSCOPE_CLOCK cycles
+#endif
+#ifndef KSCOPE_FILL  // ring: the newest records stay; stop: the oldest
+#define KSCOPE_FILL ring
+#endif
+#define KSCOPE_IS_cycles 1
+#define KSCOPE_IS_globaltimer 2
+#define KSCOPE_IS_ring 1
+#define KSCOPE_IS_stop 2
+#define KSCOPE_IS2_(word) KSCOPE_IS_##word
+#define KSCOPE_IS1_(word) KSCOPE_IS2_(word)
+#define KSCOPE_CLOCK_ KSCOPE_IS1_(KSCOPE_CLOCK)
+#define KSCOPE_FILL_ KSCOPE_IS1_(KSCOPE_FILL)
+#if KSCOPE_CLOCK_ != 1 && KSCOPE_CLOCK_ != 2
+#error "kscope: KSCOPE_CLOCK is cycles or globaltimer"
+#endif
+#if KSCOPE_FILL_ != 1 && KSCOPE_FILL_ != 2
+#error "kscope: KSCOPE_FILL is ring or stop"
+#endif
 """
 
 _TYPES = r"""

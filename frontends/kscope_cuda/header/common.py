@@ -50,12 +50,16 @@ def _names() -> str:
     return f"""
 // a name: its hash, its length in words, the words
 template <b32_ HASH, b32_ WORDS, {parameters}> struct name_ {{
-  static constexpr b32_ hash = HASH, words = WORDS;
-  static constexpr b64_ {members};
+  enum : b32_ {{ hash = HASH, words = WORDS }};
+  enum : b64_ {{ {members} }};
 }};
 #define KSCOPE_WORD_(name, i) kscope::word_(name, sizeof(name) - 1, i)
 #define KSCOPE_NAME_(name) kscope::name_<kscope::hash_(name), (sizeof(name) + 6) / 8, {arguments}>
+#define KSCOPE_CHECK_BUILD_() \\
+  static_assert(!KSCOPE_DEBUG_, "kscope: this function is compiled with -G, which inlines nothing, and a region's " \\
+    "state lives in its kernel's registers; compile it without -G, or plain: -DKSCOPE=0")
 #define KSCOPE_CHECK_(name) \\
+  KSCOPE_CHECK_BUILD_(); \\
   static_assert(decltype(kscope::measure_(name))::ok, "kscope: a region's name is a string literal, known when the " \\
     "kernel is compiled; pass what changes at run time as a value: KSCOPE_REGION_V(\\"name\\", value)"); \\
   static_assert(sizeof(name) > 1 && sizeof(name) <= {NAME_WORDS * 8 + 1}, \\
@@ -68,24 +72,25 @@ def _strategies() -> str:
     codes = {spec: number for number, spec in enumerate(PACKED_STRATEGIES)}
     return f"""
 // who records; the same words as in Python
-struct Session {{ static constexpr b64_ code = {codes[None]}; }};  // as the kernel or the session says
-struct Lane0Warp0 {{ static constexpr b64_ code = {codes["block"]}; }};
-struct Elected {{ static constexpr b64_ code = {codes["warp"]}; }};
-struct AllThreads {{ static constexpr b64_ code = {codes["lanes"]}; }};
-template <int... WARPS> struct mask_ {{ static constexpr b64_ value = 0; }};
+struct Session {{ enum : b64_ {{ code = {codes[None]} }}; }};  // as the kernel or the session says
+struct Lane0Warp0 {{ enum : b64_ {{ code = {codes["block"]} }}; }};
+struct Elected {{ enum : b64_ {{ code = {codes["warp"]} }}; }};
+struct AllThreads {{ enum : b64_ {{ code = {codes["lanes"]} }}; }};
+template <int... WARPS> struct mask_ {{ enum : b64_ {{ value = 0 }}; }};
 template <int WARP, int... WARPS> struct mask_<WARP, WARPS...> {{
   static_assert(WARP >= 0 && WARP < {MAX_WARPS},
     "kscope::TargetWarp: a warp of a block is a number from 0 to {MAX_WARPS - 1}");
-  static constexpr b64_ value = 1ull << WARP | mask_<WARPS...>::value;
+  enum : b64_ {{ value = 1ull << WARP | static_cast<b64_>(mask_<WARPS...>::value) }};
 }};
 template <int... WARPS> struct TargetWarp {{
   static_assert(sizeof...(WARPS) > 0, "kscope::TargetWarp: name at least one warp, as in kscope::TargetWarp<0, 4>");
-  static constexpr b64_ code = mask_<WARPS...>::value << 2;
+  enum : b64_ {{ code = static_cast<b64_>(mask_<WARPS...>::value) << 2 }};
 }};
 // what a mark's macro was given, Session behind it
-template <class S, class... MORE> struct one_ {{
-  static_assert(sizeof...(MORE) < 2, "kscope: a region has one strategy");
-  typedef S type;
+template <class S, class...> struct first_ {{ typedef S type; }};
+template <class... S> struct one_ {{
+  static_assert(sizeof...(S) < 3, "kscope: a region has one strategy");
+  typedef typename first_<S...>::type type;
 }};
 template <class... S> using strategy_ = typename one_<S...>::type;
 """
@@ -93,7 +98,10 @@ template <class... S> using strategy_ = typename one_<S...>::type;
 
 _VALUES = r"""
 // a value: 32 bits and their type
-template <int TYPE> struct value_ { b32_ bits; };
+template <int TYPE> struct value_ {
+  enum { type = TYPE };
+  b32_ bits;
+};
 @OVERLOADS@
 template <class T> KSCOPE_FN_ value_<i32_> checked_(T v, enum_<true>) { return value_<i32_>{static_cast<b32_>(v)}; }
 template <class T> KSCOPE_FN_ value_<i32_> checked_(T, enum_<false>) {

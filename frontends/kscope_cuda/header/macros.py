@@ -1,6 +1,6 @@
-"""The macros that a user writes, in both modes and empty.
+"""The macros that a user writes: empty, as marks, and in place.
 
-What lives here: C++ text. What does not: what the macros name (common.py, marked.py, stored.py).
+What lives here: C++ text. What does not: what the macros name (common.py, marked.py, stored.py, noted.py).
 """
 
 from __future__ import annotations
@@ -21,21 +21,19 @@ _NAMES = (
 def empty() -> str:
     """Every macro, doing nothing; a value counts as used, and is not evaluated."""
     lines = [
-        "#define KSCOPE_FIRST_(value, ...) value",
+        "#define KSCOPE_FIRST_(first, ...) first",
         "#define KSCOPE_UNUSED_(...) static_cast<void>(sizeof((static_cast<void>(KSCOPE_FIRST_(__VA_ARGS__, 0)), 0)))",
     ]
     lines += [f"#define {name}{' KSCOPE_UNUSED_(__VA_ARGS__)' if value else ''}" for name, value in _NAMES]
     return "\n".join(lines)
 
 
-def shared() -> str:
-    """What both modes' macros are made of."""
-    return r"""
+SHARED = r"""
 #define KSCOPE_CAT2_(a, b) a##b
 #define KSCOPE_CAT_(a, b) KSCOPE_CAT2_(a, b)
 #define KSCOPE_FIRST_(first, ...) first
 #define KSCOPE_REST_(first, ...) __VA_ARGS__
-// the strategy of a mark: what stands behind its name (and value), else Session
+// the strategy of a mark: what stands behind its name or value, else Session
 #define KSCOPE_STRATEGY_(...) kscope::strategy_<KSCOPE_REST_(__VA_ARGS__, kscope::Session)>
 #ifdef __COUNTER__
 #define KSCOPE_COUNT_ __COUNTER__
@@ -44,31 +42,61 @@ def shared() -> str:
 #endif
 """
 
+MARKED = r"""
+#define KSCOPE_NOTE_(sort, text, ...) static_assert(true, "")
+#define KSCOPE_KERNEL(...) KSCOPE_CHECK_BUILD_()
+"""
 
-def marked() -> str:
-    """The macros of marks mode."""
-    return r"""
-#define KSCOPE_KERNEL(...) static_assert(true, "")
-#define KSCOPE_REGION(...) \
-  KSCOPE_CHECK_(KSCOPE_FIRST_(__VA_ARGS__, 0)); \
-  const kscope::region_<KSCOPE_NAME_(KSCOPE_FIRST_(__VA_ARGS__, 0)), KSCOPE_STRATEGY_(__VA_ARGS__)> \
+STORED = r"""
+#define KSCOPE_NOTE_(sort, text, ...) { \
+  static __device__ constexpr kscope::note_<sizeof(text), sizeof(__FILE__)> kscope_note_( \
+    kscope::sort, __LINE__, text, __FILE__, __VA_ARGS__); \
+  asm volatile("" :: "l"(&kscope_note_)); }
+#define KSCOPE_KERNEL(...) \
+  KSCOPE_CHECK_BUILD_(); \
+  static constexpr kscope::b64_ kscope_id_ = kscope::kernel_id_( \
+    __PRETTY_FUNCTION__, __FILE__, __LINE__, kscope::list_<__VA_ARGS__>::code); \
+  KSCOPE_NOTE_(kernel_note_, __PRETTY_FUNCTION__, kscope_id_, kscope::list_<__VA_ARGS__>::code, 0) \
+  const kscope::kernel_<kscope::list_<__VA_ARGS__>, kscope_id_> kscope_kernel_
+"""
+
+MARKS = r"""
+#define KSCOPE_PLAIN_NOTE_(sort, name) KSCOPE_NOTE_(sort, name, kscope::hash_(name), 0, 0)
+#define KSCOPE_VALUE_NOTE_(sort, name, value) \
+  KSCOPE_NOTE_(sort, name, kscope::hash_(name), 0, decltype(kscope::of_(value))::type)
+#define KSCOPE_REGION_(name, ...) \
+  KSCOPE_CHECK_(name); \
+  KSCOPE_PLAIN_NOTE_(region_note_, name); \
+  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, false> \
     KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)
-#define KSCOPE_REGION_V(name, ...) \
+#define KSCOPE_REGION_V_(name, value, ...) \
   KSCOPE_CHECK_(name); \
-  const kscope::region_<KSCOPE_NAME_(name), KSCOPE_STRATEGY_(__VA_ARGS__)> \
-    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(KSCOPE_FIRST_(__VA_ARGS__, 0)))
-#define KSCOPE_POINT_(act, how, ...) do { \
-  KSCOPE_CHECK_(KSCOPE_FIRST_(__VA_ARGS__, 0)); \
-  kscope::mark_<kscope::act, kscope::how, KSCOPE_NAME_(KSCOPE_FIRST_(__VA_ARGS__, 0)), \
-    KSCOPE_STRATEGY_(__VA_ARGS__)>(); } while (0)
-#define KSCOPE_POINT_V_(act, how, name, ...) do { \
+  KSCOPE_VALUE_NOTE_(region_note_, name, value); \
+  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, true> \
+    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(value))
+#define KSCOPE_MARK_(act, note, name, ...) do { \
   KSCOPE_CHECK_(name); \
-  kscope::mark_<kscope::act, kscope::how, KSCOPE_NAME_(name), KSCOPE_STRATEGY_(__VA_ARGS__)>( \
-    kscope::of_(KSCOPE_FIRST_(__VA_ARGS__, 0))); } while (0)
-#define KSCOPE_ENTER(...) KSCOPE_POINT_(enter_, call_, __VA_ARGS__)
-#define KSCOPE_ENTER_V(name, ...) KSCOPE_POINT_V_(enter_, call_, name, __VA_ARGS__)
-#define KSCOPE_EXIT(...) KSCOPE_POINT_(exit_, call_, __VA_ARGS__)
-#define KSCOPE_INSTANT(...) KSCOPE_POINT_(instant_, with_, __VA_ARGS__)
-#define KSCOPE_INSTANT_V(name, ...) KSCOPE_POINT_V_(instant_, with_, name, __VA_ARGS__)
-#define KSCOPE_COUNTER(name, ...) KSCOPE_POINT_V_(counter_, with_, name, __VA_ARGS__)
+  note; \
+  kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(); } while (0)
+#define KSCOPE_MARK_V_(act, sort, name, value, ...) do { \
+  KSCOPE_CHECK_(name); \
+  KSCOPE_VALUE_NOTE_(sort, name, value); \
+  kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(kscope::of_(value)); } while (0)
+
+#define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION_V(name, ...) KSCOPE_REGION_V_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_ENTER(...) \
+  KSCOPE_MARK_(enter, KSCOPE_PLAIN_NOTE_(explicit_note_, KSCOPE_FIRST_(__VA_ARGS__, 0)), \
+    KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_ENTER_V(name, ...) \
+  KSCOPE_MARK_V_(enter, explicit_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_EXIT(...) \
+  KSCOPE_MARK_(exit, static_assert(true, ""), KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_INSTANT(...) \
+  KSCOPE_MARK_(instant, KSCOPE_PLAIN_NOTE_(region_note_, KSCOPE_FIRST_(__VA_ARGS__, 0)), \
+    KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_INSTANT_V(name, ...) \
+  KSCOPE_MARK_V_(instant, region_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_COUNTER(name, ...) \
+  KSCOPE_MARK_V_(counter, region_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 """

@@ -13,7 +13,7 @@ from .common import NAME_WORDS
 
 def text() -> str:
     """The C++ text."""
-    return "\n".join([_codes(), *map(_put, _sizes()), _REGIONS])
+    return "\n".join([_codes(), *map(_put, _sizes()), _MARKS])
 
 
 def _sizes() -> list[int]:
@@ -23,7 +23,7 @@ def _sizes() -> list[int]:
 
 def _codes() -> str:
     """The numbers of acts and hows, and the choice of a text by the name's length."""
-    acts = ", ".join(f"{act}_ = {number}" for number, act in enumerate(ACTS))
+    acts = ", ".join(f"act_{act}_ = {number}" for number, act in enumerate(ACTS))
     hows = ", ".join(f"{how}_ = {number}" for number, how in enumerate(HOWS))
     chosen = "".join(f"n <= {size} ? {size} : " for size in _sizes()[:-1]) + str(NAME_WORDS)
     return f"""
@@ -37,7 +37,8 @@ template <b32_ WORDS> struct put_;
 def _put(words: int) -> str:
     """The assembly texts for names of up to that many words: without a value, and with one."""
     name = ".".join(f"%{4 + i}" for i in range(words))
-    operands = '"n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), ' + ", ".join(f'"n"(NAME::w{i})' for i in range(words))
+    numbers = ", ".join(f'"n"({number})' for number in ("ACT", "TYPE", "HOW", "CODE"))
+    operands = f"{numbers}, " + ", ".join(f'"n"(static_cast<b64_>(NAME::w{i}))' for i in range(words))
     line = f"{PREFIX}packed %0 %1 %2 %3 {name}"
     return f"""template <> struct put_<{words}> {{
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {{
@@ -49,19 +50,32 @@ def _put(words: int) -> str:
 }};"""
 
 
-_REGIONS = r"""
-template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void mark_() {
+_MARKS = r"""
+template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void print_() {
   put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>();
 }
-template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void mark_(value_<TYPE> v) {
+template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void print_(value_<TYPE> v) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
 }
-
-template <class NAME, class S> struct region_ {
-  __device__ __forceinline__ region_() { mark_<enter_, with_, NAME, S>(); }
-  template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) { mark_<enter_, with_, NAME, S>(v); }
-  __device__ __forceinline__ ~region_() { mark_<exit_, with_, NAME, S>(); }
+template <class NAME, class S, int, bool> struct region_ {
+  __device__ __forceinline__ region_() { print_<act_enter_, with_, NAME, S>(); }
+  template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) { print_<act_enter_, with_, NAME, S>(v); }
+  __device__ __forceinline__ ~region_() { print_<act_exit_, with_, NAME, S>(); }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
+};
+template <class NAME, class S, int> struct mark_ {
+  static __device__ __forceinline__ void enter() { print_<act_enter_, call_, NAME, S>(); }
+  template <int TYPE> static __device__ __forceinline__ void enter(value_<TYPE> v) {
+    print_<act_enter_, call_, NAME, S>(v);
+  }
+  static __device__ __forceinline__ void exit() { print_<act_exit_, call_, NAME, S>(); }
+  static __device__ __forceinline__ void instant() { print_<act_instant_, with_, NAME, S>(); }
+  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v) {
+    print_<act_instant_, with_, NAME, S>(v);
+  }
+  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v) {
+    print_<act_counter_, with_, NAME, S>(v);
+  }
 };
 """

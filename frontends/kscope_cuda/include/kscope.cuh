@@ -9,7 +9,7 @@
 //       ...
 //
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
-//   a strategy behind the name and the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
+//   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
 //
 //   -DKSCOPE=1        the macros record; without it they are empty, and the code is the same as without them
 //   -DKSCOPE_MARKS=1  the macros are comments in the PTX, for kscope's own lowering (CuPy, cuda.core, NVRTC)
@@ -21,9 +21,70 @@
 #ifndef KSCOPE
 #define KSCOPE KSCOPE_MARKS
 #endif
-
+#if KSCOPE && !KSCOPE_MARKS
+#if __CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 2)
+#error "kscope: -DKSCOPE=1 needs CUDA 12.2 or later"
+#endif
+#ifndef KSCOPE_RECORDS  // records of a slab, rounded up to a power of two
+#define KSCOPE_RECORDS 256
+#endif
+#ifndef KSCOPE_STRATEGY  // of kernels that name none
+#define KSCOPE_STRATEGY kscope::Elected
+#endif
+#ifndef KSCOPE_CLOCK  // cycles or globaltimer
+#define KSCOPE_CLOCK cycles
+#endif
+#ifndef KSCOPE_FILL  // ring: the newest records stay; stop: the oldest
+#define KSCOPE_FILL ring
+#endif
+#define KSCOPE_IS_cycles 1
+#define KSCOPE_IS_globaltimer 2
+#define KSCOPE_IS_ring 1
+#define KSCOPE_IS_stop 2
+#define KSCOPE_IS2_(word) KSCOPE_IS_##word
+#define KSCOPE_IS1_(word) KSCOPE_IS2_(word)
+#define KSCOPE_CLOCK_ KSCOPE_IS1_(KSCOPE_CLOCK)
+#define KSCOPE_FILL_ KSCOPE_IS1_(KSCOPE_FILL)
+#if KSCOPE_CLOCK_ != 1 && KSCOPE_CLOCK_ != 2
+#error "kscope: KSCOPE_CLOCK is cycles or globaltimer"
+#endif
+#if KSCOPE_FILL_ != 1 && KSCOPE_FILL_ != 2
+#error "kscope: KSCOPE_FILL is ring or stop"
+#endif
+#if defined(__CUDACC_RTC__)
+extern "C" { __constant__ unsigned long long kscope_ctl; }
+#else
+extern "C" { static __constant__ unsigned long long kscope_ctl; }
+#endif
+#if !defined(__CUDA_ARCH__)
+namespace kscope {
+struct __attribute__((visibility("hidden"))) unit_ { const void* control; unit_* next; };
+template <class T> struct __attribute__((visibility("hidden"))) units_ { static unit_* first; };
+template <class T> unit_* units_<T>::first = nullptr;
+namespace {
+struct registered_ : unit_ {
+  registered_() {
+    control = &kscope_ctl;
+    next = units_<void>::first;
+    units_<void>::first = this;
+  }
+} registered_unit_;
+}  // namespace
+}  // namespace kscope
+extern "C" __attribute__((weak, visibility("default"), used))
+int kscope_control(int unit, unsigned long long* address) {
+  const kscope::unit_* at = kscope::units_<void>::first;
+  while (at && unit--) at = at->next;
+  if (!at) return -1;
+  void* found = nullptr;
+  const cudaError_t error = cudaGetSymbolAddress(&found, at->control);
+  *address = reinterpret_cast<unsigned long long>(found);
+  return static_cast<int>(error);
+}
+#endif
+#endif
 #if !KSCOPE || !defined(__CUDA_ARCH__)  // plain, or nvcc's pass for the host
-#define KSCOPE_FIRST_(value, ...) value
+#define KSCOPE_FIRST_(first, ...) first
 #define KSCOPE_UNUSED_(...) static_cast<void>(sizeof((static_cast<void>(KSCOPE_FIRST_(__VA_ARGS__, 0)), 0)))
 #define KSCOPE_KERNEL(...)
 #define KSCOPE_REGION(...)
@@ -35,6 +96,17 @@
 #define KSCOPE_INSTANT_V(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_COUNTER(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #else
+#define KSCOPE_CAT2_(a, b) a##b
+#define KSCOPE_CAT_(a, b) KSCOPE_CAT2_(a, b)
+#define KSCOPE_FIRST_(first, ...) first
+#define KSCOPE_REST_(first, ...) __VA_ARGS__
+// the strategy of a mark: what stands behind its name or value, else Session
+#define KSCOPE_STRATEGY_(...) kscope::strategy_<KSCOPE_REST_(__VA_ARGS__, kscope::Session)>
+#ifdef __COUNTER__
+#define KSCOPE_COUNT_ __COUNTER__
+#else  // NVRTC
+#define KSCOPE_COUNT_ __LINE__
+#endif
 #ifdef __CUDACC_DEBUG__
 #define KSCOPE_DEBUG_ 1
 #else
@@ -42,17 +114,6 @@
 #endif
 #define KSCOPE_FN_ __device__ __forceinline__
 namespace kscope { typedef unsigned int b32_; typedef unsigned long long b64_; }
-#define KSCOPE_CAT2_(a, b) a##b
-#define KSCOPE_CAT_(a, b) KSCOPE_CAT2_(a, b)
-#define KSCOPE_FIRST_(first, ...) first
-#define KSCOPE_REST_(first, ...) __VA_ARGS__
-// the strategy of a mark: what stands behind its name (and value), else Session
-#define KSCOPE_STRATEGY_(...) kscope::strategy_<KSCOPE_REST_(__VA_ARGS__, kscope::Session)>
-#ifdef __COUNTER__
-#define KSCOPE_COUNT_ __COUNTER__
-#else  // NVRTC
-#define KSCOPE_COUNT_ __LINE__
-#endif
 namespace kscope {
 // 28-bit FNV-1a of a name, folded: what a record carries of it
 KSCOPE_FN_ constexpr b32_ fnv_(const char* s, b32_ h) {
@@ -79,12 +140,16 @@ KSCOPE_FN_ not_literal_ measure_(...);
 
 // a name: its hash, its length in words, the words
 template <b32_ HASH, b32_ WORDS, b64_ W0, b64_ W1, b64_ W2, b64_ W3, b64_ W4, b64_ W5, b64_ W6, b64_ W7, b64_ W8, b64_ W9, b64_ W10, b64_ W11, b64_ W12, b64_ W13, b64_ W14, b64_ W15> struct name_ {
-  static constexpr b32_ hash = HASH, words = WORDS;
-  static constexpr b64_ w0 = W0, w1 = W1, w2 = W2, w3 = W3, w4 = W4, w5 = W5, w6 = W6, w7 = W7, w8 = W8, w9 = W9, w10 = W10, w11 = W11, w12 = W12, w13 = W13, w14 = W14, w15 = W15;
+  enum : b32_ { hash = HASH, words = WORDS };
+  enum : b64_ { w0 = W0, w1 = W1, w2 = W2, w3 = W3, w4 = W4, w5 = W5, w6 = W6, w7 = W7, w8 = W8, w9 = W9, w10 = W10, w11 = W11, w12 = W12, w13 = W13, w14 = W14, w15 = W15 };
 };
 #define KSCOPE_WORD_(name, i) kscope::word_(name, sizeof(name) - 1, i)
 #define KSCOPE_NAME_(name) kscope::name_<kscope::hash_(name), (sizeof(name) + 6) / 8, KSCOPE_WORD_(name, 0), KSCOPE_WORD_(name, 1), KSCOPE_WORD_(name, 2), KSCOPE_WORD_(name, 3), KSCOPE_WORD_(name, 4), KSCOPE_WORD_(name, 5), KSCOPE_WORD_(name, 6), KSCOPE_WORD_(name, 7), KSCOPE_WORD_(name, 8), KSCOPE_WORD_(name, 9), KSCOPE_WORD_(name, 10), KSCOPE_WORD_(name, 11), KSCOPE_WORD_(name, 12), KSCOPE_WORD_(name, 13), KSCOPE_WORD_(name, 14), KSCOPE_WORD_(name, 15)>
+#define KSCOPE_CHECK_BUILD_() \
+  static_assert(!KSCOPE_DEBUG_, "kscope: this function is compiled with -G, which inlines nothing, and a region's " \
+    "state lives in its kernel's registers; compile it without -G, or plain: -DKSCOPE=0")
 #define KSCOPE_CHECK_(name) \
+  KSCOPE_CHECK_BUILD_(); \
   static_assert(decltype(kscope::measure_(name))::ok, "kscope: a region's name is a string literal, known when the " \
     "kernel is compiled; pass what changes at run time as a value: KSCOPE_REGION_V(\"name\", value)"); \
   static_assert(sizeof(name) > 1 && sizeof(name) <= 129, \
@@ -92,30 +157,34 @@ template <b32_ HASH, b32_ WORDS, b64_ W0, b64_ W1, b64_ W2, b64_ W3, b64_ W4, b6
 
 
 // who records; the same words as in Python
-struct Session { static constexpr b64_ code = 0; };  // as the kernel or the session says
-struct Lane0Warp0 { static constexpr b64_ code = 1; };
-struct Elected { static constexpr b64_ code = 2; };
-struct AllThreads { static constexpr b64_ code = 3; };
-template <int... WARPS> struct mask_ { static constexpr b64_ value = 0; };
+struct Session { enum : b64_ { code = 0 }; };  // as the kernel or the session says
+struct Lane0Warp0 { enum : b64_ { code = 1 }; };
+struct Elected { enum : b64_ { code = 2 }; };
+struct AllThreads { enum : b64_ { code = 3 }; };
+template <int... WARPS> struct mask_ { enum : b64_ { value = 0 }; };
 template <int WARP, int... WARPS> struct mask_<WARP, WARPS...> {
   static_assert(WARP >= 0 && WARP < 32,
     "kscope::TargetWarp: a warp of a block is a number from 0 to 31");
-  static constexpr b64_ value = 1ull << WARP | mask_<WARPS...>::value;
+  enum : b64_ { value = 1ull << WARP | static_cast<b64_>(mask_<WARPS...>::value) };
 };
 template <int... WARPS> struct TargetWarp {
   static_assert(sizeof...(WARPS) > 0, "kscope::TargetWarp: name at least one warp, as in kscope::TargetWarp<0, 4>");
-  static constexpr b64_ code = mask_<WARPS...>::value << 2;
+  enum : b64_ { code = static_cast<b64_>(mask_<WARPS...>::value) << 2 };
 };
 // what a mark's macro was given, Session behind it
-template <class S, class... MORE> struct one_ {
-  static_assert(sizeof...(MORE) < 2, "kscope: a region has one strategy");
-  typedef S type;
+template <class S, class...> struct first_ { typedef S type; };
+template <class... S> struct one_ {
+  static_assert(sizeof...(S) < 3, "kscope: a region has one strategy");
+  typedef typename first_<S...>::type type;
 };
 template <class... S> using strategy_ = typename one_<S...>::type;
 
 
 // a value: 32 bits and their type
-template <int TYPE> struct value_ { b32_ bits; };
+template <int TYPE> struct value_ {
+  enum { type = TYPE };
+  b32_ bits;
+};
 enum { i32_ = 1, u32_ = 2, f32_ = 3 };
 template <bool> struct enum_ {};
 KSCOPE_FN_ value_<i32_> of_(int v) { return value_<i32_>{static_cast<b32_>(v)}; }
@@ -133,89 +202,528 @@ template <class T> KSCOPE_FN_ value_<i32_> checked_(T, enum_<false>) {
   return value_<i32_>{0};
 }
 template <class T> KSCOPE_FN_ value_<i32_> of_(T v) { return checked_(v, enum_<__is_enum(T) && sizeof(T) <= 4>()); }
-enum { enter_ = 0, exit_ = 1, instant_ = 2, counter_ = 3, pin_ = 4 };
+#define KSCOPE_LINES_ 65536
+#if KSCOPE_MARKS
+enum { act_enter_ = 0, act_exit_ = 1, act_instant_ = 2, act_counter_ = 3, act_pin_ = 4 };
 enum { with_ = 0, call_ = 1 };
 __device__ constexpr b32_ rounded_(b32_ n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 : n <= 8 ? 8 : 16; }
 template <b32_ WORDS> struct put_;
 
 template <> struct put_<1> {
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(NAME::w0) : "memory");
+    asm volatile("//kscope packed %0 %1 %2 %3 %4" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)) : "memory");
   }
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4 %5" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(NAME::w0), "r"(bits) : "memory");
+    asm volatile("//kscope packed %0 %1 %2 %3 %4 %5" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "r"(bits) : "memory");
   }
 };
 template <> struct put_<2> {
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(NAME::w0), "n"(NAME::w1) : "memory");
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)) : "memory");
   }
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5 %6" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(NAME::w0), "n"(NAME::w1), "r"(bits) : "memory");
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5 %6" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "r"(bits) : "memory");
   }
 };
 template <> struct put_<4> {
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(NAME::w0), "n"(NAME::w1), "n"(NAME::w2), "n"(NAME::w3) : "memory");
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)) : "memory");
   }
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7 %8" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(NAME::w0), "n"(NAME::w1), "n"(NAME::w2), "n"(NAME::w3), "r"(bits) : "memory");
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7 %8" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "r"(bits) : "memory");
   }
 };
 template <> struct put_<8> {
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(NAME::w0), "n"(NAME::w1), "n"(NAME::w2), "n"(NAME::w3), "n"(NAME::w4), "n"(NAME::w5), "n"(NAME::w6), "n"(NAME::w7) : "memory");
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)) : "memory");
   }
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11 %12" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(NAME::w0), "n"(NAME::w1), "n"(NAME::w2), "n"(NAME::w3), "n"(NAME::w4), "n"(NAME::w5), "n"(NAME::w6), "n"(NAME::w7), "r"(bits) : "memory");
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11 %12" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "r"(bits) : "memory");
   }
 };
 template <> struct put_<16> {
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(NAME::w0), "n"(NAME::w1), "n"(NAME::w2), "n"(NAME::w3), "n"(NAME::w4), "n"(NAME::w5), "n"(NAME::w6), "n"(NAME::w7), "n"(NAME::w8), "n"(NAME::w9), "n"(NAME::w10), "n"(NAME::w11), "n"(NAME::w12), "n"(NAME::w13), "n"(NAME::w14), "n"(NAME::w15) : "memory");
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "n"(static_cast<b64_>(NAME::w8)), "n"(static_cast<b64_>(NAME::w9)), "n"(static_cast<b64_>(NAME::w10)), "n"(static_cast<b64_>(NAME::w11)), "n"(static_cast<b64_>(NAME::w12)), "n"(static_cast<b64_>(NAME::w13)), "n"(static_cast<b64_>(NAME::w14)), "n"(static_cast<b64_>(NAME::w15)) : "memory");
   }
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19 %20" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(NAME::w0), "n"(NAME::w1), "n"(NAME::w2), "n"(NAME::w3), "n"(NAME::w4), "n"(NAME::w5), "n"(NAME::w6), "n"(NAME::w7), "n"(NAME::w8), "n"(NAME::w9), "n"(NAME::w10), "n"(NAME::w11), "n"(NAME::w12), "n"(NAME::w13), "n"(NAME::w14), "n"(NAME::w15), "r"(bits) : "memory");
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19 %20" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "n"(static_cast<b64_>(NAME::w8)), "n"(static_cast<b64_>(NAME::w9)), "n"(static_cast<b64_>(NAME::w10)), "n"(static_cast<b64_>(NAME::w11)), "n"(static_cast<b64_>(NAME::w12)), "n"(static_cast<b64_>(NAME::w13)), "n"(static_cast<b64_>(NAME::w14)), "n"(static_cast<b64_>(NAME::w15)), "r"(bits) : "memory");
   }
 };
 
-template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void mark_() {
+template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void print_() {
   put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>();
 }
-template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void mark_(value_<TYPE> v) {
+template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void print_(value_<TYPE> v) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
 }
-
-template <class NAME, class S> struct region_ {
-  __device__ __forceinline__ region_() { mark_<enter_, with_, NAME, S>(); }
-  template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) { mark_<enter_, with_, NAME, S>(v); }
-  __device__ __forceinline__ ~region_() { mark_<exit_, with_, NAME, S>(); }
+template <class NAME, class S, int, bool> struct region_ {
+  __device__ __forceinline__ region_() { print_<act_enter_, with_, NAME, S>(); }
+  template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) { print_<act_enter_, with_, NAME, S>(v); }
+  __device__ __forceinline__ ~region_() { print_<act_exit_, with_, NAME, S>(); }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
 };
+template <class NAME, class S, int> struct mark_ {
+  static __device__ __forceinline__ void enter() { print_<act_enter_, call_, NAME, S>(); }
+  template <int TYPE> static __device__ __forceinline__ void enter(value_<TYPE> v) {
+    print_<act_enter_, call_, NAME, S>(v);
+  }
+  static __device__ __forceinline__ void exit() { print_<act_exit_, call_, NAME, S>(); }
+  static __device__ __forceinline__ void instant() { print_<act_instant_, with_, NAME, S>(); }
+  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v) {
+    print_<act_instant_, with_, NAME, S>(v);
+  }
+  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v) {
+    print_<act_counter_, with_, NAME, S>(v);
+  }
+};
+#else
+__device__ constexpr int ceil_(b64_ records, int log2) {
+  return (1ull << log2) >= records ? log2 : ceil_(records, log2 + 1);
+}
+static_assert(KSCOPE_RECORDS >= 1 && KSCOPE_RECORDS <= 1048576, "kscope: KSCOPE_RECORDS is 1 to 1048576");
+constexpr int log2_ = ceil_(KSCOPE_RECORDS, 2);
+constexpr b32_ flags_ =
+  (KSCOPE_CLOCK_ == 2 ? 1 : 0) | (KSCOPE_FILL_ == 2 ? 2 : 0);
+
+
+// whether this thread records
+template <b64_ CODE> __device__ __forceinline__ b32_ records_() {
+  const b32_ thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  return CODE == AllThreads::code  ? 1
+       : CODE == Lane0Warp0::code  ? thread == 0
+       : CODE == Elected::code     ? thread % 32 == 0
+                                   : thread % 32 == 0 && ((CODE >> 2) >> (thread / 32) & 1);
+}
+
+#if __CUDA_ARCH__ >= 900
+template <b32_ LOW, b32_ HIGH, b32_ PLACE> __device__ __forceinline__ void begin_(b32_ who) {
+    asm volatile(
+      ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
+      ".reg .pred ks_on, ks_try, ks_room, ks_full; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
+      "\n"
+      "mov.u64 ks_c, %%clock64;\n"
+      "mov.u64 ks_g, %%globaltimer;\n"
+      "{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %%clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c; sub.u32 ks_w, ks_a, ks_b; }\n"
+      "mov.u64 ks_ctl, %0;\n"
+      "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
+      "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
+      "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
+      "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n"
+      "@ks_q bra.uni KS_OFF;\n"
+      "setp.ne.u64 ks_q, ks_ctl, 0;\n"
+      "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n"
+      "setp.ne.u32 ks_on, %1, 0;\n"
+      "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n"
+      "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
+      "setp.eq.u32 ks_q, ks_sampled, 0;\n"
+      "@ks_q bra.uni KS_CHOSEN;\n"
+      "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
+      "ld.global.u32 ks_y, [ks_a+64];\n"
+      "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
+      "mov.u32 ks_x, %%nctaid.y; mov.u32 ks_y, %%ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y; mov.u32 ks_x, %%ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
+      "mov.u32 ks_x, %%nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b; mov.u32 ks_x, %%ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
+      "ld.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n"
+      "ld.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+      "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+16];\n"
+      "mul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+      "KS_CHOSEN:\n"
+      "min.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_on;\n"
+      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+      "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
+      "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
+      "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
+      "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
+      "KS_OFF:\n"
+      "}\n"
+      "setp.eq.u32 ks_full, ks_epoch, 0;\n"
+      "@ks_full bra.uni KS_DONE;\n"
+      "KS_LOOK:\n"
+      "{ .reg .pred ks_q; .reg .b32 ks_x;\n"
+      "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
+      "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %3; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
+      "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
+      "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
+      "@ks_full bra.uni KS_AGAIN;\n"
+      "{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
+      "shr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
+      "mad.wide.u32 ks_base, ks_at, 64, ks_ring;\n"
+      "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %4; mov.u32 ks_y, %5; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
+      "mov.u32 ks_z, 1263730944;\n"
+      "@ks_on st.global.v4.u32 [ks_base+0], {ks_z, ks_epoch, ks_x, ks_y};\n"
+      "mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %%ctaid.x;\n"
+      "mov.u32 ks_t, %%ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %%ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
+      "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+      "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
+      "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+      "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+      "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %6;\n"
+      "@ks_on st.global.v4.u32 [ks_base+32], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+      "mov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
+      "@ks_on st.global.v4.u32 [ks_base+64], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+      "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_w;\n"
+      "@ks_on st.global.v4.u32 [ks_base+80], {ks_w, ks_x, ks_x, ks_x};\n"
+      "mov.u32 ks_x, %%cluster_nctaid.z; mov.u32 ks_y, %%cluster_nctaid.y; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y; mov.u32 ks_y, %%cluster_nctaid.x; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y; shl.b32 ks_x, ks_x, 8; mov.u32 ks_y, %%cluster_ctarank; or.b32 ks_x, ks_x, ks_y; mov.u32 ks_y, %%cluster_nctarank; setp.gt.u32 ks_q, ks_y, 1; selp.b32 ks_x, ks_x, 0, ks_q; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_p; xor.b32 ks_check, ks_check, ks_stripe;\n"
+      "@ks_on st.global.v4.u32 [ks_base+48], {ks_x, ks_p, ks_stripe, ks_check};\n"
+      "add.u64 ks_base, ks_base, 128;\n"
+      "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
+      "KS_DONE:\n"
+      "bra.uni KS_BODY;\n"
+      "KS_AGAIN:\n"
+      "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
+      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+      "@ks_try red.global.add.u32 [ks_line+136], %2;\n"
+      "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
+      "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
+      "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
+      "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+128];\n"
+      "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
+      "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
+      "@ks_r red.global.add.u32 [ks_line+140], 1;\n"
+      "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
+      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+      "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
+      "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
+      "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
+      "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
+      "}\n"
+      "bra.uni KS_LOOK;\n"
+      "KS_BODY:\n"
+      :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+}
+#else
+template <b32_ LOW, b32_ HIGH, b32_ PLACE> __device__ __forceinline__ void begin_(b32_ who) {
+    asm volatile(
+      ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
+      ".reg .pred ks_on, ks_try, ks_room, ks_full; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
+      "\n"
+      "mov.u64 ks_c, %%clock64;\n"
+      "mov.u64 ks_g, %%globaltimer;\n"
+      "{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %%clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c; sub.u32 ks_w, ks_a, ks_b; }\n"
+      "mov.u64 ks_ctl, %0;\n"
+      "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
+      "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
+      "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
+      "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n"
+      "@ks_q bra.uni KS_OFF;\n"
+      "setp.ne.u64 ks_q, ks_ctl, 0;\n"
+      "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n"
+      "setp.ne.u32 ks_on, %1, 0;\n"
+      "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n"
+      "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
+      "setp.eq.u32 ks_q, ks_sampled, 0;\n"
+      "@ks_q bra.uni KS_CHOSEN;\n"
+      "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
+      "ld.global.u32 ks_y, [ks_a+64];\n"
+      "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
+      "mov.u32 ks_x, %%nctaid.y; mov.u32 ks_y, %%ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y; mov.u32 ks_x, %%ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
+      "mov.u32 ks_x, %%nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b; mov.u32 ks_x, %%ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
+      "ld.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n"
+      "ld.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+      "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+16];\n"
+      "mul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+      "KS_CHOSEN:\n"
+      "min.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_on;\n"
+      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+      "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
+      "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
+      "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
+      "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
+      "KS_OFF:\n"
+      "}\n"
+      "setp.eq.u32 ks_full, ks_epoch, 0;\n"
+      "@ks_full bra.uni KS_DONE;\n"
+      "KS_LOOK:\n"
+      "{ .reg .pred ks_q; .reg .b32 ks_x;\n"
+      "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
+      "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %3; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
+      "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
+      "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
+      "@ks_full bra.uni KS_AGAIN;\n"
+      "{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
+      "shr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
+      "mad.wide.u32 ks_base, ks_at, 64, ks_ring;\n"
+      "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %4; mov.u32 ks_y, %5; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
+      "mov.u32 ks_z, 1263730944;\n"
+      "@ks_on st.global.v4.u32 [ks_base+0], {ks_z, ks_epoch, ks_x, ks_y};\n"
+      "mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %%ctaid.x;\n"
+      "mov.u32 ks_t, %%ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %%ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
+      "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+      "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
+      "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+      "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+      "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %6;\n"
+      "@ks_on st.global.v4.u32 [ks_base+32], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+      "mov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
+      "@ks_on st.global.v4.u32 [ks_base+64], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+      "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_w;\n"
+      "@ks_on st.global.v4.u32 [ks_base+80], {ks_w, ks_x, ks_x, ks_x};\n"
+      "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_p; xor.b32 ks_check, ks_check, ks_stripe;\n"
+      "@ks_on st.global.v4.u32 [ks_base+48], {ks_x, ks_p, ks_stripe, ks_check};\n"
+      "add.u64 ks_base, ks_base, 128;\n"
+      "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
+      "KS_DONE:\n"
+      "bra.uni KS_BODY;\n"
+      "KS_AGAIN:\n"
+      "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
+      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+      "@ks_try red.global.add.u32 [ks_line+136], %2;\n"
+      "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
+      "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
+      "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
+      "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+128];\n"
+      "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
+      "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
+      "@ks_r red.global.add.u32 [ks_line+140], 1;\n"
+      "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
+      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+      "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
+      "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
+      "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
+      "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
+      "}\n"
+      "bra.uni KS_LOOK;\n"
+      "KS_BODY:\n"
+      :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+}
+#endif
+#if KSCOPE_CLOCK_ == 1
+__device__ __forceinline__ b64_ clock_() {
+  b64_ t;
+    asm volatile(
+      "mov.u64 %0, %%clock64;\n"
+      : "=l"(t) :  : "memory");
+  return t;
+}
+template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_ value) {
+    asm volatile(
+      "mov.u64 ks_t%0, %%clock64; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
+      :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
+}
+#else
+__device__ __forceinline__ b64_ clock_() {
+  b64_ t;
+    asm volatile(
+      "mov.u64 %0, %%globaltimer;\n"
+      : "=l"(t) :  : "memory");
+  return t;
+}
+template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_ value) {
+    asm volatile(
+      "mov.u64 ks_t%0, %%globaltimer; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
+      :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
+}
+#endif
+#if KSCOPE_FILL_ == 1
+template <b64_ CODE, b32_ RECORD, int LINE>
+__device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
+    asm volatile(
+      "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+      "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
+      "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+      "cvt.u32.u64 ks_sl, %2; cvt.u32.u64 ks_el, %3;\n"
+      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, %5, ks_el, %6};\n"
+      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
+      :  : "n"(LINE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(CODE), "n"(RECORD), "r"(value) : "memory");
+}
+template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {
+    asm volatile(
+      "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+      "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
+      "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+      "cvt.u32.u64 ks_sl, ks_t%2; cvt.u32.u64 ks_el, %3;\n"
+      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, ks_i%2, ks_el, ks_v%2};\n"
+      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
+      :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end), "n"(CODE) : "memory");
+}
+#else
+template <b64_ CODE, b32_ RECORD, int LINE>
+__device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
+    asm volatile(
+      "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+      "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+      "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+      "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
+      "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
+      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
+      :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
+}
+template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {
+    asm volatile(
+      "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+      "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+      "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+      "cvt.u32.u64 ks_sl, ks_t%4; cvt.u32.u64 ks_el, %5;\n"
+      "@ks_q st.global.v4.b32 [ks_a], {ks_sl, ks_i%4, ks_el, ks_v%4};\n"
+      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
+      :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end) : "memory");
+}
+#endif
+template <b64_ CODE> __device__ __forceinline__ void owner_(b32_ who) {
+    asm volatile(
+      ".reg .pred ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0; setp.ne.and.u32 ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0, %1, 0, ks_on;\n"
+      :  : "n"(CODE), "r"(who) : "memory");
+}
+__device__ __forceinline__ void end_() {
+    asm volatile(
+      "{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u;\n"
+      "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
+      "mov.b64 {ks_x, ks_y}, ks_a; mov.b64 {ks_z, ks_t}, ks_b;\n"
+      "@ks_on st.global.v4.u32 [ks_base+-32], {ks_x, ks_y, ks_z, ks_t};\n"
+      "cvt.u32.u64 ks_u, ks_d; sub.u32 ks_u, ks_u, ks_x; mov.u32 ks_y, 0;\n"
+      "xor.b32 ks_x, ks_x, ks_n; xor.b32 ks_x, ks_x, 1146048069;\n"
+      "@ks_on st.global.v4.u32 [ks_base+-16], {ks_u, ks_n, ks_y, ks_x};\n"
+      "}\n"
+      :  : "n"(0) : "memory");
+}
+
+template <class... S> struct each_ {
+  enum : b32_ { lanes = 0 };
+  static __device__ __forceinline__ b32_ any() { return 0; }
+  static __device__ __forceinline__ void declare() {}
+};
+template <class S, class... MORE> struct each_<S, MORE...> {
+  enum : b32_ {
+    lanes = b64_(S::code) == b64_(AllThreads::code) ? 4 : b32_(each_<MORE...>::lanes)
+  };
+  static __device__ __forceinline__ b32_ any() { return records_<S::code>() | each_<MORE...>::any(); }
+  static __device__ __forceinline__ void declare() {
+    owner_<S::code>(records_<S::code>());
+    each_<MORE...>::declare();
+  }
+};
+// who records in a kernel: its first strategy, unless a region names another one of the list
+template <class... S> struct list_ : each_<S...> {
+  enum : b64_ { code = first_<S...>::type::code };
+};
+template <> struct list_<> : list_<KSCOPE_STRATEGY> {};
+
+template <class LIST, b64_ ID> struct kernel_ {
+  __device__ __forceinline__ kernel_() {
+    begin_<static_cast<b32_>(ID), static_cast<b32_>(ID >> 32),
+           log2_ << 10 | (flags_ | LIST::lanes) << 15>(LIST::any());
+    owner_<Session::code>(records_<LIST::code>());
+    LIST::declare();
+  }
+  __device__ __forceinline__ ~kernel_() { end_(); }
+  kernel_(const kernel_&) = delete;
+  kernel_& operator=(const kernel_&) = delete;
+};
+
+
+template <class NAME, class S, int LINE, bool VALUED> struct region_ {
+  b64_ start;
+  b32_ value;
+  __device__ __forceinline__ region_() : start(clock_()), value(0) {}
+  template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) : start(clock_()), value(v.bits) {}
+  __device__ __forceinline__ ~region_() {
+    store_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(start, clock_(), value);
+  }
+  region_(const region_&) = delete;
+  region_& operator=(const region_&) = delete;
+};
+template <class NAME, class S, int LINE> struct mark_ {
+  static __device__ __forceinline__ void enter() {
+    remember_<NAME::hash % 65536, NAME::hash << 4 | 1>(0);
+  }
+  template <int TYPE> static __device__ __forceinline__ void enter(value_<TYPE> v) {
+    remember_<NAME::hash % 65536, NAME::hash << 4 | 2>(v.bits);
+  }
+  static __device__ __forceinline__ void exit() {
+    store_remembered_<S::code, NAME::hash % 65536, LINE>(clock_());
+  }
+  static __device__ __forceinline__ void instant() { point<3>(0); }
+  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v) {
+    point<4>(v.bits);
+  }
+  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v) {
+    point<5>(v.bits);
+  }
+  template <int KIND> static __device__ __forceinline__ void point(b32_ value) {
+    const b64_ now = clock_();
+    store_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, value);
+  }
+};
+// a note: what a reader of the object is told; see kscope_cuda/notes.py
+enum { region_note_ = 1, explicit_note_ = 2, kernel_note_ = 3 };
+template <b32_ N, b32_ M> struct note_ {
+  b32_ magic; b32_ bytes; b32_ sort; b32_ line; b64_ id; b64_ strategy; b32_ type; b32_ log2_records; b32_ clock; b32_ fill;
+  char text[N];
+  char file_[M];
+  __device__ constexpr note_(b32_ sort, b32_ line, const char (&t)[N], const char (&f)[M], b64_ id,
+                             b64_ strategy, b32_ type)
+      : magic(0x31544e4b), bytes(sizeof(note_)), sort(sort), line(line), id(id), strategy(strategy), type(type),
+        log2_records(sort == kernel_note_ ? log2_ : 0), clock(KSCOPE_CLOCK_ - 1), fill(KSCOPE_FILL_ - 1), text{},
+        file_{} {
+    for (b32_ i = 0; i < N; i++) text[i] = t[i];
+    for (b32_ i = 0; i < M; i++) file_[i] = f[i];
+  }
+};
+// FNV-1a, 64 bits
+__device__ constexpr b64_ step_(b64_ h, b64_ x) { return (h ^ x) * 0x100000001B3ull; }
+template <b32_ N> __device__ constexpr b64_ long_hash_(const char (&s)[N], b64_ h) {
+  for (b32_ i = 0; i < N; i++) h = step_(h, static_cast<unsigned char>(s[i]));
+  return h;
+}
+template <b32_ N, b32_ M>
+__device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M], b32_ line, b64_ strategy) {
+  return step_(step_(step_(step_(step_(long_hash_(file, long_hash_(text, 0xCBF29CE484222325ull)), line), strategy),
+    log2_), KSCOPE_CLOCK_ - 1), KSCOPE_FILL_ - 1);
+}
+#endif
 }  // namespace kscope
-#define KSCOPE_KERNEL(...) static_assert(true, "")
-#define KSCOPE_REGION(...) \
-  KSCOPE_CHECK_(KSCOPE_FIRST_(__VA_ARGS__, 0)); \
-  const kscope::region_<KSCOPE_NAME_(KSCOPE_FIRST_(__VA_ARGS__, 0)), KSCOPE_STRATEGY_(__VA_ARGS__)> \
+#if KSCOPE_MARKS
+#define KSCOPE_NOTE_(sort, text, ...) static_assert(true, "")
+#define KSCOPE_KERNEL(...) KSCOPE_CHECK_BUILD_()
+#else
+#define KSCOPE_NOTE_(sort, text, ...) { \
+  static __device__ constexpr kscope::note_<sizeof(text), sizeof(__FILE__)> kscope_note_( \
+    kscope::sort, __LINE__, text, __FILE__, __VA_ARGS__); \
+  asm volatile("" :: "l"(&kscope_note_)); }
+#define KSCOPE_KERNEL(...) \
+  KSCOPE_CHECK_BUILD_(); \
+  static constexpr kscope::b64_ kscope_id_ = kscope::kernel_id_( \
+    __PRETTY_FUNCTION__, __FILE__, __LINE__, kscope::list_<__VA_ARGS__>::code); \
+  KSCOPE_NOTE_(kernel_note_, __PRETTY_FUNCTION__, kscope_id_, kscope::list_<__VA_ARGS__>::code, 0) \
+  const kscope::kernel_<kscope::list_<__VA_ARGS__>, kscope_id_> kscope_kernel_
+#endif
+#define KSCOPE_PLAIN_NOTE_(sort, name) KSCOPE_NOTE_(sort, name, kscope::hash_(name), 0, 0)
+#define KSCOPE_VALUE_NOTE_(sort, name, value) \
+  KSCOPE_NOTE_(sort, name, kscope::hash_(name), 0, decltype(kscope::of_(value))::type)
+#define KSCOPE_REGION_(name, ...) \
+  KSCOPE_CHECK_(name); \
+  KSCOPE_PLAIN_NOTE_(region_note_, name); \
+  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, false> \
     KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)
-#define KSCOPE_REGION_V(name, ...) \
+#define KSCOPE_REGION_V_(name, value, ...) \
   KSCOPE_CHECK_(name); \
-  const kscope::region_<KSCOPE_NAME_(name), KSCOPE_STRATEGY_(__VA_ARGS__)> \
-    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(KSCOPE_FIRST_(__VA_ARGS__, 0)))
-#define KSCOPE_POINT_(act, how, ...) do { \
-  KSCOPE_CHECK_(KSCOPE_FIRST_(__VA_ARGS__, 0)); \
-  kscope::mark_<kscope::act, kscope::how, KSCOPE_NAME_(KSCOPE_FIRST_(__VA_ARGS__, 0)), \
-    KSCOPE_STRATEGY_(__VA_ARGS__)>(); } while (0)
-#define KSCOPE_POINT_V_(act, how, name, ...) do { \
+  KSCOPE_VALUE_NOTE_(region_note_, name, value); \
+  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, true> \
+    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(value))
+#define KSCOPE_MARK_(act, note, name, ...) do { \
   KSCOPE_CHECK_(name); \
-  kscope::mark_<kscope::act, kscope::how, KSCOPE_NAME_(name), KSCOPE_STRATEGY_(__VA_ARGS__)>( \
-    kscope::of_(KSCOPE_FIRST_(__VA_ARGS__, 0))); } while (0)
-#define KSCOPE_ENTER(...) KSCOPE_POINT_(enter_, call_, __VA_ARGS__)
-#define KSCOPE_ENTER_V(name, ...) KSCOPE_POINT_V_(enter_, call_, name, __VA_ARGS__)
-#define KSCOPE_EXIT(...) KSCOPE_POINT_(exit_, call_, __VA_ARGS__)
-#define KSCOPE_INSTANT(...) KSCOPE_POINT_(instant_, with_, __VA_ARGS__)
-#define KSCOPE_INSTANT_V(name, ...) KSCOPE_POINT_V_(instant_, with_, name, __VA_ARGS__)
-#define KSCOPE_COUNTER(name, ...) KSCOPE_POINT_V_(counter_, with_, name, __VA_ARGS__)
+  note; \
+  kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(); } while (0)
+#define KSCOPE_MARK_V_(act, sort, name, value, ...) do { \
+  KSCOPE_CHECK_(name); \
+  KSCOPE_VALUE_NOTE_(sort, name, value); \
+  kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(kscope::of_(value)); } while (0)
+
+#define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION_V(name, ...) KSCOPE_REGION_V_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_ENTER(...) \
+  KSCOPE_MARK_(enter, KSCOPE_PLAIN_NOTE_(explicit_note_, KSCOPE_FIRST_(__VA_ARGS__, 0)), \
+    KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_ENTER_V(name, ...) \
+  KSCOPE_MARK_V_(enter, explicit_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_EXIT(...) \
+  KSCOPE_MARK_(exit, static_assert(true, ""), KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_INSTANT(...) \
+  KSCOPE_MARK_(instant, KSCOPE_PLAIN_NOTE_(region_note_, KSCOPE_FIRST_(__VA_ARGS__, 0)), \
+    KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_INSTANT_V(name, ...) \
+  KSCOPE_MARK_V_(instant, region_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_COUNTER(name, ...) \
+  KSCOPE_MARK_V_(counter, region_note_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #endif  // KSCOPE, device code
 #endif  // KSCOPE_CUH

@@ -1,0 +1,221 @@
+"""In-place mode: what an nvcc build gets. Records are stored where their regions end.
+
+What lives here: the C++ around the texts of kscope.ptx. What does not: any instruction (kscope/ptx), the
+notes by which a host finds the names (noted.py), its way to the constant (hosted.py).
+
+    kernel_    the prologue: registers, anchor, claim; its destructor writes the end anchor
+    region_    its constructor reads a clock into itself, its destructor stores the record
+
+The kernel's state is in PTX registers, as everywhere: they are shared by name with whatever is inlined
+into the kernel. A function that is not inlined has no such registers, and the assembler refuses it with
+the name of the first one: GUARD, with the line of the mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from kscope import layout, ptx
+from kscope.layout import Kind
+from kscope.ptx import inline
+from kscope.recording import Clock, Fill, Recording
+from kscope.strategies import AllThreads
+
+from ..notes import SLOTS
+from .emitted import Unknown, assembly, operand
+
+GUARD = "kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_"
+OWNER = "ks_strategy_that_KSCOPE_KERNEL_does_not_list_"
+"""The predicate of a strategy's lanes, by its code."""
+LINES = 1 << 16
+
+_T = TypeVar("_T")
+_LOG2 = Unknown("log2_")
+_NAME = "name"
+"""Any name: its record id is replaced by an operand."""
+
+
+def text() -> str:
+    """The C++ text."""
+    return "\n".join(
+        [
+            _options(),
+            _WHO,
+            _by("__CUDA_ARCH__ >= 900", _begin, 90, 75),
+            _by("KSCOPE_CLOCK_ == 1", _clock, "cycles", "globaltimer"),
+            _by("KSCOPE_FILL_ == 1", _store, "ring", "stop"),
+            _owner_and_end(),
+            _KERNEL,
+            _marks(),
+        ]
+    )
+
+
+def _by(condition: str, write: Callable[[_T], str], yes: _T, no: _T) -> str:
+    """A text in the two ways that the preprocessor chooses from."""
+    return f"#if {condition}\n{write(yes)}\n#else\n{write(no)}\n#endif"
+
+
+def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0) -> ptx.Kernel:
+    ids = operand("n", "LOW"), operand("n", "HIGH")
+    return ptx.Kernel(Recording(clock=clock, fill=fill), (AllThreads().spec,), _LOG2, ids, arch)
+
+
+def _options() -> str:
+    least, most = layout.MIN_LOG2_RECORDS, layout.MAX_LOG2_RECORDS
+    return f"""
+__device__ constexpr int ceil_(b64_ records, int log2) {{
+  return (1ull << log2) >= records ? log2 : ceil_(records, log2 + 1);
+}}
+static_assert(KSCOPE_RECORDS >= 1 && KSCOPE_RECORDS <= {1 << most}, "kscope: KSCOPE_RECORDS is 1 to {1 << most}");
+constexpr int log2_ = ceil_(KSCOPE_RECORDS, {least});
+constexpr b32_ flags_ =
+  (KSCOPE_CLOCK_ == 2 ? {layout.FLAG_GLOBALTIMER} : 0) | (KSCOPE_FILL_ == 2 ? {layout.FLAG_STOP} : 0);
+"""
+
+
+_WHO = r"""
+// whether this thread records
+template <b64_ CODE> __device__ __forceinline__ b32_ records_() {
+  const b32_ thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  return CODE == AllThreads::code  ? 1
+       : CODE == Lane0Warp0::code  ? thread == 0
+       : CODE == Elected::code     ? thread % 32 == 0
+                                   : thread % 32 == 0 && ((CODE >> 2) >> (thread / 32) & 1);
+}
+"""
+
+
+def _begin(arch: int) -> str:
+    """The prologue: everything up to the slab's header."""
+    declared = f".reg .b32 {GUARD}<{LINES}>; {inline.remembered(SLOTS)}"
+    text = inline.begin(_kernel(arch=arch), operand("l", "kscope_ctl"), operand("r", "who"), declared)
+    place = f"{(_LOG2 << layout.LOG2_SHIFT) | layout.FLAG_LANES << layout.FLAG_SHIFT}"
+    assert text.count(place) == 1, "the header's word `place` is not where it was"
+    return f"""template <b32_ LOW, b32_ HIGH, b32_ PLACE> __device__ __forceinline__ void begin_(b32_ who) {{
+{assembly(text.replace(place, operand("n", "PLACE")))}
+}}"""
+
+
+def _clock(clock: Clock) -> str:
+    return f"""__device__ __forceinline__ b64_ clock_() {{
+  b64_ t;
+{assembly(ptx.clock(_kernel(clock), operand("=l", "t")))}
+  return t;
+}}
+template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_ value) {{
+{assembly(inline.remember(_kernel(clock), operand("n", "SLOT"), operand("n", "RECORD"), operand("r", "value")))}
+}}"""
+
+
+def _store(fill: Fill) -> str:
+    """A record whose start is in C++, and one whose start an explicit enter remembers."""
+    slot = ptx.Slot(0, _NAME, "i32")
+    guard = inline.guard(GUARD + operand("n", "LINE"))
+    text = guard + ptx.store(_kernel(fill=fill), slot, Kind.SPAN_VALUE, OWNER + operand("n", "CODE"))
+    end = {f"ks_e{slot.index}": operand("l", "end")}
+    here = {
+        f"ks_s{slot.index}": operand("l", "start"),
+        f"ks_v{slot.index}": operand("r", "value"),
+        str(layout.record_id(_NAME, Kind.SPAN_VALUE)): operand("n", "RECORD"),
+    }
+    there = {old: f"ks_{kind}{operand('n', 'SLOT')}" for old, kind in zip(here, "tvi", strict=True)}
+    return f"""template <b64_ CODE, b32_ RECORD, int LINE>
+__device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {{
+{assembly(_replaced(text, here | end))}
+}}
+template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {{
+{assembly(_replaced(text, there | end))}
+}}"""
+
+
+def _replaced(text: str, words: dict[str, str]) -> str:
+    for old, new in words.items():
+        assert text.count(old) == 1, f"{old} should stand once in {text!r}"
+        text = text.replace(old, new)
+    return text
+
+
+def _owner_and_end() -> str:
+    return f"""template <b64_ CODE> __device__ __forceinline__ void owner_(b32_ who) {{
+{assembly(inline.owner(OWNER + operand("n", "CODE"), operand("r", "who")))}
+}}
+__device__ __forceinline__ void end_() {{
+{assembly(ptx.finish())}
+}}"""
+
+
+_KERNEL = rf"""
+template <class... S> struct each_ {{
+  enum : b32_ {{ lanes = 0 }};
+  static __device__ __forceinline__ b32_ any() {{ return 0; }}
+  static __device__ __forceinline__ void declare() {{}}
+}};
+template <class S, class... MORE> struct each_<S, MORE...> {{
+  enum : b32_ {{
+    lanes = b64_(S::code) == b64_(AllThreads::code) ? {layout.FLAG_LANES} : b32_(each_<MORE...>::lanes)
+  }};
+  static __device__ __forceinline__ b32_ any() {{ return records_<S::code>() | each_<MORE...>::any(); }}
+  static __device__ __forceinline__ void declare() {{
+    owner_<S::code>(records_<S::code>());
+    each_<MORE...>::declare();
+  }}
+}};
+// who records in a kernel: its first strategy, unless a region names another one of the list
+template <class... S> struct list_ : each_<S...> {{
+  enum : b64_ {{ code = first_<S...>::type::code }};
+}};
+template <> struct list_<> : list_<KSCOPE_STRATEGY> {{}};
+
+template <class LIST, b64_ ID> struct kernel_ {{
+  __device__ __forceinline__ kernel_() {{
+    begin_<static_cast<b32_>(ID), static_cast<b32_>(ID >> 32),
+           log2_ << {layout.LOG2_SHIFT} | (flags_ | LIST::lanes) << {layout.FLAG_SHIFT}>(LIST::any());
+    owner_<Session::code>(records_<LIST::code>());
+    LIST::declare();
+  }}
+  __device__ __forceinline__ ~kernel_() {{ end_(); }}
+  kernel_(const kernel_&) = delete;
+  kernel_& operator=(const kernel_&) = delete;
+}};
+"""
+
+
+def _marks() -> str:
+    """Regions and points, by the kind of record that they store."""
+    return rf"""
+template <class NAME, class S, int LINE, bool VALUED> struct region_ {{
+  b64_ start;
+  b32_ value;
+  __device__ __forceinline__ region_() : start(clock_()), value(0) {{}}
+  template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) : start(clock_()), value(v.bits) {{}}
+  __device__ __forceinline__ ~region_() {{
+    store_<S::code, NAME::hash << 4 | (VALUED ? {Kind.SPAN_VALUE:d} : {Kind.SPAN:d}), LINE>(start, clock_(), value);
+  }}
+  region_(const region_&) = delete;
+  region_& operator=(const region_&) = delete;
+}};
+template <class NAME, class S, int LINE> struct mark_ {{
+  static __device__ __forceinline__ void enter() {{
+    remember_<NAME::hash % {SLOTS}, NAME::hash << 4 | {Kind.SPAN:d}>(0);
+  }}
+  template <int TYPE> static __device__ __forceinline__ void enter(value_<TYPE> v) {{
+    remember_<NAME::hash % {SLOTS}, NAME::hash << 4 | {Kind.SPAN_VALUE:d}>(v.bits);
+  }}
+  static __device__ __forceinline__ void exit() {{
+    store_remembered_<S::code, NAME::hash % {SLOTS}, LINE>(clock_());
+  }}
+  static __device__ __forceinline__ void instant() {{ point<{Kind.INSTANT:d}>(0); }}
+  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v) {{
+    point<{Kind.INSTANT_VALUE:d}>(v.bits);
+  }}
+  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v) {{
+    point<{Kind.COUNTER:d}>(v.bits);
+  }}
+  template <int KIND> static __device__ __forceinline__ void point(b32_ value) {{
+    const b64_ now = clock_();
+    store_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, value);
+  }}
+}};
+"""

@@ -15,7 +15,7 @@ A gap between slabs is a claim whose header is on its way, or a skipped one. It 
  * when no claim was refused for want of room, so that the one claim over the ring's edge is all that can
    have been skipped, and just the units of this gap were.
 
-`skipped` is read with `head`, from the same 32-byte sector: it never counts a claim that head does not.
+`skipped` is read before `head`: it never counts a claim that head does not. What it misses is seen at the next look.
 """
 
 from __future__ import annotations
@@ -83,13 +83,18 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Slabs:
-    """Slabs found in lines, ascending; each (s,). at: line of the header; piece; units; closed; epoch."""
+    """Slabs found in lines, ascending; each (s,). at: line of the header; piece; units; epoch; position: the claim's.
+
+    closed: the end is there, and as many records as the slab should hold. over: records were overwritten.
+    """
 
     at: Ints
     piece: Ints
     units: Ints
     closed: Bools
     epoch: U32s
+    position: U32s
+    over: Bools
 
 
 def find(lines: Lines, pieces: Pieces) -> Slabs:
@@ -111,11 +116,11 @@ def find(lines: Lines, pieces: Pieces) -> Slabs:
     if not good.all():
         at, piece, units, begin, end = at[good], piece[good], units[good], begin[good], end[good]
     count = end[:, 13].astype(np.int64)
+    room = (units - layout.HEADER_UNITS) * layout.RECORDS_PER_UNIT
     closed = end[:, 15] == (end[:, 13] ^ end[:, 8] ^ np.uint32(layout.DONE_WORD))
-    closed &= _arrived(lines[low:high], at - low, units) >= np.minimum(
-        count, (units - layout.HEADER_UNITS) * layout.RECORDS_PER_UNIT
-    )
-    return Slabs(at, piece, units, closed, begin[:, 1])
+    closed &= _arrived(lines[low:high], at - low, units) >= np.minimum(count, room)
+    ring = begin[:, 11] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_STOP) == 0
+    return Slabs(at, piece, units, closed, begin[:, 1], begin[:, 13], ring & (count > room))
 
 
 def _checked(begin: Lines, end: Lines) -> Bools:

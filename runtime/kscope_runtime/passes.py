@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from kscope import layout
 from .accounting import MASK, Ints, Lines, Pieces, Slabs, Stripes, U32s, advance, find
 from .arena import Arena
 from .device import Device
+from .twice import Twice
 
 HALF = 32 << 20
 _GROUP = 4 << 20
@@ -50,7 +52,7 @@ class Passes:
         self._workers = workers
         self._driver, self._stream = device.driver, device.driver.stream()
         lines = device.stripes * layout.STRIPE_BYTES
-        self._control = device.driver.pinned(lines).view(layout.STRIPE)
+        self._before, self._control = (device.driver.pinned(lines).view(layout.STRIPE) for _ in range(2))
         self.room = threading.Event()  # less than a quarter of the pool, and of its reserve, is claimed
         self.room.set()
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
@@ -62,6 +64,7 @@ class Passes:
     def adopt(self) -> None:
         """Start over with stripes in which nothing is claimed, as after the pool was replaced."""
         self.state = Stripes.at(self.device.words())
+        self._twice = Twice(self.device.stripes)
         self._again = np.zeros(self.device.stripes)  # time before which a stripe is left alone
         self._delay = np.full(self.device.stripes, _LEAST_DELAY_S)
 
@@ -102,11 +105,12 @@ class Passes:
         return np.concatenate(found)
 
     def _look(self) -> tuple[U32s, U32s]:
-        """(skipped, head) of every stripe, at one moment of each: they stand in one 32-byte sector, which the
-        memory serves whole. `skipped` never counts a claim that head does not."""
-        self._driver.read(self._control.view(np.uint8), self.device.control + layout.GATE_BYTES, self._stream)
-        self._driver.synchronize(self._stream)
-        skipped, head = self._control["skipped"].copy(), self._control["head"].copy()
+        """(skipped, head) of every stripe. Two copies, one after the other: a lane adds to `head` first, so what the
+        first one shows in `skipped` the second one counts in `head`."""
+        for words in (self._before, self._control):
+            self._driver.read(words.view(np.uint8), self.device.control + layout.GATE_BYTES, self._stream)
+            self._driver.synchronize(self._stream)
+        skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
         claimed = (head - self.state.tail).astype(np.int64)
         if 4 * claimed[-1] > self.state.ring[-1] or 4 * claimed.sum() > self.state.ring.sum():
@@ -116,14 +120,14 @@ class Passes:
         return skipped, head
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:
-        freed = 0
+        freed, asked = 0, time.monotonic()
         for batch, lines in self._batches(stripes, head):
-            self._look()  # how much room is left, while this pass takes its time
-            pieces = self._pieces(batch, skipped, head)
-            groups = list(_groups(pieces))
-            settled = self._workers.map(lambda group: self._settle(lines, group, closed), groups)  # noqa: B023  # within the loop
-            freed += self._free(batch, np.concatenate(list(settled)))
-        self._driver.synchronize(self._stream)
+            groups = list(_groups(self._pieces(batch, skipped, head)))
+            settle = partial(self._settle, lines, asked=asked if closed else None)
+            freed += self._free(batch, np.concatenate(list(self._workers.map(settle, groups))))
+            # how much room is left, while this pass takes its time. Not before the threads are done: this waits
+            # for all that the stream was given, and that is the next batch's copy
+            self._look()
         return freed * layout.UNIT
 
     # device to staging
@@ -185,12 +189,13 @@ class Passes:
 
     # staging to host memory, in threads
 
-    def _settle(self, lines: Lines, pieces: Pieces, closed: bool) -> Ints:
-        """Keep what is free of these pieces: (p,) units from their tails, those that were refused included."""
+    def _settle(self, lines: Lines, pieces: Pieces, asked: float | None) -> Ints:
+        """Keep what is free of these pieces: (p,) units from their tails, those that were refused included. asked:
+        when the copy was asked for, None = nothing runs."""
         slabs = find(lines, pieces)
         self._hide(lines, slabs)
-        if closed:
-            free = advance(self.state, pieces, slabs)
+        if asked is not None:
+            free = advance(self.state, pieces, self._twice.settled(slabs, pieces, asked))
         else:
             # nothing runs: what is claimed and in no slab was skipped
             free = np.where(pieces.whole, (pieces.head - pieces.tail).astype(np.int64), np.diff(pieces.first))

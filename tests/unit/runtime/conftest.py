@@ -44,5 +44,11 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is seen a second time has settled."""
+    monkeypatch.setattr("kscope_runtime.twice.SETTLED_S", 0.0)
+
+
+@pytest.fixture
 def bench(by_hand: None) -> Callable[..., Bench]:
     return Bench

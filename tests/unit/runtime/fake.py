@@ -154,7 +154,7 @@ class Lane:
 
 class FakeDriver:
     """The driver over some Gpus; `current` is the context, an index into them plus one. `broken` makes
-    every call fail, as after a kernel that trapped."""
+    every call fail, as after a kernel that trapped. Copies happen when their stream is waited for, not before."""
 
     def __init__(self, *gpus: Gpu, current: int = 1) -> None:
         self.gpus = gpus or (Gpu(),)
@@ -166,6 +166,8 @@ class FakeDriver:
         self.full = False  # persistent blocks everywhere: no kernel of ours begins
         self.strict: list[int] = [0]  # stack of capture modes: 0 = a capture of this thread forbids what is unsafe
         self.running: list[Any] = []  # called by synchronize_context: the work that ends then
+        self.streams: dict[int, list[Any]] = {}  # copies that wait, in order
+        self.meanwhile: list[Any] = []  # one is called after each wait for a stream: what warps do until the next
 
     def _call(self, name: str) -> Gpu:
         self.calls.append(name)
@@ -189,7 +191,10 @@ class FakeDriver:
         return self._call("allocate").allocate(size)
 
     def free(self, address: int) -> None:
-        del self._call("free").blocks[address]
+        gpu = self._call("free")
+        for stream in self.streams:
+            self._finish(stream)
+        del gpu.blocks[address]
 
     def pinned(self, size: int) -> Bytes:
         self._call("pinned")
@@ -199,10 +204,18 @@ class FakeDriver:
 
     def stream(self) -> int:
         self._call("stream")
-        return 1
+        self.streams[len(self.streams) + 1] = []
+        return len(self.streams)
 
     def synchronize(self, stream: int) -> None:
         self._call("synchronize")
+        self._finish(stream)
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+
+    def _finish(self, stream: int) -> None:
+        while self.streams[stream]:
+            self.streams[stream].pop(0)()
 
     def ready(self, stream: int) -> bool:
         self._call("ready")
@@ -212,17 +225,25 @@ class FakeDriver:
         self._call("synchronize_context")
         while self.running:
             self.running.pop(0)()
+        for stream in self.streams:
+            self._finish(stream)
 
     def read(self, into: Bytes, address: int, stream: int) -> None:
-        into[:] = self._call("read").view(address, into.nbytes)
+        memory = self._call("read").view(address, into.nbytes)
+        self.streams[stream].append(lambda: np.copyto(into, memory))
 
     def write(self, address: int, words: Bytes, stream: int) -> None:
-        self._call("write").view(address, words.nbytes)[:] = words
+        memory = self._call("write").view(address, words.nbytes)
+        self.streams[stream].append(lambda: np.copyto(memory, words))
 
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None:
         gpu = self._call("write_column")
-        for row, value in enumerate(words.reshape(-1, width)):
-            gpu.view(address + row * pitch, width)[:] = value
+
+        def write() -> None:
+            for row, value in enumerate(words.reshape(-1, width)):
+                gpu.view(address + row * pitch, width)[:] = value
+
+        self.streams[stream].append(write)
 
     def symbol(self, module: int, name: str) -> tuple[int, int] | None:
         return self._call("symbol").modules[module].get(name)

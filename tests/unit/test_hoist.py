@@ -105,12 +105,6 @@ MEANING: dict[str, Callable[[int, int], int]] = {
     "min": min,
     "max": max,
 }
-    "add": int.__add__,
-    "sub": int.__sub__,
-    "xor": int.__xor__,
-    "min": min,
-    "max": max,
-}
 
 
 def run(text: str) -> tuple[list[tuple[str, ...]], dict[str, int]]:

@@ -79,7 +79,7 @@ def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple
         specs[name] = one.spec
         yield name, one.text
     for level in range(len(bins)):
-        planes = {key: [getattr(one[level], key) for one in cells] for key in ("name", "busy", "alive")}
+        planes = {key: [getattr(one[level], key).ravel() for one in cells] for key in heat.PLANES}
         one = pack({key: np.concatenate([np.zeros(0, np.uint8), *plane]) for key, plane in planes.items()})
         specs[f"heat-{level}"] = one.spec
         yield f"heat-{level}", one.text
@@ -100,7 +100,7 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
         "filtered": trace.filtered,
         "kernels": [plain(name) for name in trace.kernels], "names": [plain(name) for name in shown.names],
         "where": [_where(shown, name) for name in shown.names],
-        "devices": list(trace.devices), "places": lanes.places, "far": heat.MOST_NAMES,
+        "devices": list(trace.devices), "places": lanes.places, "far": heat.MOST_NAMES, "shares": min(len(shown.names), heat.MOST_SHARES),
         "codes": {"name": codes.name, "kind": codes.kind, "line": codes.line, "valued": typed,
                   "types": trace.types[:, codes.region] if len(trace.kernels) and len(trace) else []},
         "table": [{key: plain(value) if isinstance(value, str) else value for key, value in asdict(row).items()}

@@ -10,7 +10,7 @@ What lives here: the pyramid of one place after another. js/overview.js draws it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -25,19 +25,27 @@ Bytes = npt.NDArray[np.uint8]
 MOST_NAMES = 63
 """Names that the overview tells apart; the others share one code."""
 NOTHING = 255
+MOST_SHARES = 24
+"""Names whose own time the coarsest level knows, for when one of them is looked for."""
 _STEP = 4  # bins of a level that make one of the next
 _COARSEST, _FINEST = 1 << 10, 1 << 14
+_NOISE = 1e-7  # what sums of many edges leave
 _CELLS = 1 << 17  # name x bin of one place that are worth having at once
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
     """(bins,) uint8 of one place and level: `name` with the most self time, or NOTHING; `busy` and `alive` are warps
-    in a region and warps running, 255 = as many as the fullest SM has rows."""
+    in a region and warps running, 255 = as many as the fullest SM has rows. shares: (names, bins) warps in each of the
+    first MOST_SHARES names; of the coarsest level, else without bins."""
 
     name: Bytes
     busy: Bytes
     alive: Bytes
+    shares: Bytes
+
+
+PLANES = tuple(field.name for field in fields(Cells))
 
 
 def levels(scene: Scene) -> list[int]:
@@ -97,11 +105,12 @@ class Heat:
         np.maximum(time, 0.0, out=time)
         alive = np.cumsum(self._alive)[:bins]
         found = []
-        for _ in self._bins:
+        for bins in reversed(self._bins):
             busy = time.sum(axis=0)
             name = time.argmax(axis=0).astype(np.uint8)
-            name[busy <= 1e-9] = NOTHING
-            found.append(Cells(name, _share(busy / most), _share(alive / most)))
+            name[busy <= _NOISE] = NOTHING
+            shares = time[:MOST_SHARES] if bins == self._bins[0] else time[:0]
+            found.append(Cells(name, _share(busy / most), _share(alive / most), _share(shares / most)))
             time = time.reshape(len(time), -1, _STEP).mean(axis=2)
             alive = alive.reshape(-1, _STEP).mean(axis=1)
         return found[::-1]
@@ -109,4 +118,4 @@ class Heat:
 
 def _share(part: Float) -> Bytes:
     """0 to 1 as 0 to 255; what is not nothing does not become it."""
-    return np.asarray(np.ceil(np.clip(part - 1e-9, 0.0, 1.0) * 255), np.uint8)
+    return np.asarray(np.ceil(np.clip(part - _NOISE, 0.0, 1.0) * 255), np.uint8)

@@ -49,5 +49,14 @@ function drawMarks(context, width, top, bottom) {
     context.globalAlpha = 0.5;
     context.fillRect(x - 0.5, top, 1, bottom - top);
     context.globalAlpha = 1;
+    const text = momentText(view.pointer, 1 / scaleOf(width));
+    const wide = context.measureText(text).width + 10;
+    const left = Math.min(Math.max(x - wide / 2, GUTTER), width - wide);
+    context.fillStyle = themed("--ink");
+    context.fillRect(left, 2, wide, RULER - 4);
+    context.fillStyle = themed("--panel");
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    context.fillText(text, left + 5, RULER / 2 + 0.5);
   }
 }

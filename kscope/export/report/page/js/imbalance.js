@@ -83,15 +83,16 @@ function drawBalance() {
     values.forEach((value, column) => {
       context.fillStyle = value ? deviation(value / median - 1) : themed("--sunken");
       context.fillRect(gutter + column * wide, y + 1, Math.max(wide - (wide > 4 ? 1 : 0), 0.6), balance.row - 2);
-      if (value && (!worst || value / median > worst.times)) worst = { times: value / median, name, column };
+      const far = Math.abs(Math.log(value / median));
+      if (value && (!worst || far > worst.far)) worst = { far, times: value / median, name, column };
     });
   });
   if (balance.across === "place" && names.length) {
     context.strokeStyle = themed("--ink");
     context.strokeRect(gutter + view.place * wide - 0.5, 0.5, Math.max(wide, 2), names.length * balance.row - 1);
   }
-  const text = worst && worst.times > 1.05 ? `${columnText(worst.column)} has ${worst.times.toFixed(2)}× the median of ${model.about.names[worst.name]}` : "no one has more than 1.05× the median";
-  document.querySelector("#balance .scale").textContent = worst ? text : "";
+  const text = worst && `${columnText(worst.column)} is farthest from the others: ${worst.times.toFixed(2)}× the median of ${model.about.names[worst.name]}`;
+  document.querySelector("#balance .scale").textContent = worst && worst.far > 0.01 ? text : "";
 }
 
 function shortened(context, text, width) {

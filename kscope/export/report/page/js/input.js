@@ -106,9 +106,9 @@ function listen(canvas, act) {
       measures: event.shiftKey, top: act.scroll?.scrollTop };
   };
   canvas.onpointermove = (event) => {
-    view.pointer = nsAt(event);
+    view.pointer = event.offsetX < GUTTER ? null : nsAt(event);
     if (!drag) {
-      act.hover(event, view.pointer);
+      act.hover(event, nsAt(event));
       changed("window");
       return;
     }
@@ -116,7 +116,7 @@ function listen(canvas, act) {
     if (!drag.moved) return;
     hideTip();
     if (drag.measures) {
-      view.range = [Math.min(drag.at, view.pointer), Math.max(drag.at, view.pointer)].map((ns) => Math.min(Math.max(ns, 0), model.span));
+      view.range = [Math.min(drag.at, nsAt(event)), Math.max(drag.at, nsAt(event))].map((ns) => Math.min(Math.max(ns, 0), model.span));
       changed("window");
       changed("selection");
       return;

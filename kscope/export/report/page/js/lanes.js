@@ -4,7 +4,7 @@
 // height; what is wider is drawn as a box with its name.
 
 const lanesView = { surface: null, scroll: null, tall: null, found: null, layout: [], height: 0 };
-const BOX_FROM = 2, TEXT_FROM = 26, ROW_GAP = 4, LABEL = 17;
+const BOX_FROM = 2, TEXT_FROM = 26, ROW_GAP = 4, SLOT_GAP = 7, LABEL = 17;
 
 function setUpLanes() {
   lanesView.scroll = document.querySelector("#lanes .scroll");
@@ -44,15 +44,16 @@ function describeLanes() {
   byId("lanes-about").textContent = parts.join(" · ");
 }
 
-/** Heights: all rows in sight where lines of 7 pixels allow it, never higher than 18. */
+/** Heights: all rows in sight where lines of 7 pixels allow it, never higher than 22. Blocks side by side have a gap. */
 function layoutLanes() {
   const { found, scroll, tall } = lanesView;
   if (!found) return;
   const lines = found.rows.reduce((sum, row) => sum + row.lines, 0);
   const space = scroll.clientHeight - RULER - 6 - found.rows.length * ROW_GAP;
-  const high = Math.min(18, Math.max(7, Math.floor(space / Math.max(1, lines))));
+  const high = Math.min(22, Math.max(7, Math.floor(space / Math.max(1, lines))));
   let top = RULER + 4;
-  lanesView.layout = found.rows.map((row) => {
+  lanesView.layout = found.rows.map((row, at) => {
+    if (at && row.warp <= found.rows[at - 1].warp) top += SLOT_GAP;
     const place = { row, top, high, height: high * row.lines };
     top += place.height + ROW_GAP;
     return place;

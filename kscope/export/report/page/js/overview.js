@@ -39,13 +39,12 @@ function drawOverview() {
   const { width } = surface;
   const { top, height, each } = overviewRows();
   drawRuler(context, width, top + height);
+  drawWhole(context, width);
   drawLaunches(context, width);
   const pixels = Math.max(1, Math.round((width - GUTTER) * surface.ratio));
   const count = model.about.places.length;
   if (count) {
-    const image = imageOf(pixels, count);
-    paintCells(new Uint32Array(image.data.buffer), pixels, count);
-    overview.buffer.getContext("2d").putImageData(image, 0, 0);
+    paintPlaces(pixels, count);
     context.imageSmoothingEnabled = each * surface.ratio < 1;
     context.drawImage(overview.buffer, 0, 0, pixels, count, GUTTER, top, width - GUTTER, height);
   }
@@ -57,6 +56,28 @@ function drawOverview() {
   context.lineWidth = 1;
   drawMarks(context, width, top, top + height);
   byId("window").textContent = `${timeText(view.end - view.begin)} of ${timeText(model.span)}`;
+}
+
+/** Which part of everything is shown, as a thin bar along the top. */
+function drawWhole(context, width) {
+  const part = (view.end - view.begin) / model.span;
+  if (part > 0.9999) return;
+  const wide = width - GUTTER;
+  context.fillStyle = themed("--sunken");
+  context.fillRect(GUTTER, 0, wide, 3);
+  context.fillStyle = themed("--accent");
+  context.fillRect(GUTTER + (view.begin / model.span) * wide, 0, Math.max(part * wide, 2), 3);
+}
+
+/** The picture of all places; painted again only where something that it shows has changed. */
+function paintPlaces(pixels, count) {
+  const { query, focus, begin, end, shade } = view;
+  const key = [query?.text, focus, begin, end, shade, colours.dark, pixels, ready.size].join();
+  if (overview.key === key) return;
+  overview.key = key;
+  const image = imageOf(pixels, count);
+  paintCells(new Uint32Array(image.data.buffer), pixels, count);
+  overview.buffer.getContext("2d").putImageData(image, 0, 0);
 }
 
 function imageOf(width, height) {
@@ -116,43 +137,64 @@ function paintCells(out, pixels, count) {
   if (level < 0) level = levels.length - 1;
   const exact = pixels / ((span / model.span) * levels.at(-1)) > EXACT_FROM;
   if (exact) readRest();
-  const bins = levels[level];
-  const { name, busy, alive } = model.heat[level];
-  const shown = shownNames();
-  const first = (view.begin / model.span) * bins, step = ((span / model.span) * bins) / pixels;
+  const wanted = wantedNames();
   for (let place = 0; place < count; place++) {
-    if (exact && ready.has(place)) {
-      paintExact(out, place, pixels, shown);
-      continue;
-    }
-    for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
-      const cell = place * bins + Math.min(bins - 1, Math.floor(first + (x + 0.5) * step));
-      out[to] = cellColour(name[cell], busy[cell] / 255, alive[cell] / 255, shown);
-    }
+    if (exact && ready.has(place)) paintExact(out, place, pixels, wanted);
+    else if (wanted && wanted.every((name) => name < model.about.shares)) paintShares(out, place, pixels, wanted);
+    else paintLevel(out, place, pixels, level, wanted);
   }
 }
 
-/** Colours of names in this frame: [packed with alpha left out, strength], faded where they are not looked for. */
-function shownNames() {
+/** Names that are looked for; null where all are. */
+function wantedNames() {
   const matches = matcher();
-  return colours.packed.map((packed, index) => (matches.name(index) ? packed : -1));
+  if (view.shade === "alive" || matches.all) return null;
+  const names = model.about.names.map((_, index) => index).filter((index) => matches.name(index));
+  return names.length === model.about.names.length ? null : names;
 }
 
-function cellColour(name, busy, alive, shown) {
+/** A place from a level of the pyramid. */
+function paintLevel(out, place, pixels, level, wanted) {
+  const bins = model.about.levels[level];
+  const { name, busy, alive } = model.heat[level];
+  const first = (view.begin / model.span) * bins, step = ((view.end - view.begin) / model.span) * (bins / pixels);
+  for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
+    const cell = place * bins + Math.min(bins - 1, Math.floor(first + (x + 0.5) * step));
+    const hit = name[cell] !== NOTHING && (!wanted || wanted.includes(name[cell]));
+    out[to] = cellColour(hit ? name[cell] : NOTHING, busy[cell] / 255, alive[cell] / 255);
+  }
+}
+
+/** A place where some names are looked for: the one of them with the most warps, as strong as they are many. */
+function paintShares(out, place, pixels, wanted) {
+  const { levels, shares: names } = model.about;
+  const bins = levels[0];
+  const { shares, alive } = model.heat[0];
+  const first = (view.begin / model.span) * bins, step = ((view.end - view.begin) / model.span) * (bins / pixels);
+  for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
+    const bin = Math.min(bins - 1, Math.floor(first + (x + 0.5) * step));
+    let best = NOTHING, most = 0, sum = 0;
+    for (const name of wanted) {
+      const share = shares[(place * names + name) * bins + bin];
+      sum += share;
+      if (share > most) [most, best] = [share, name];
+    }
+    out[to] = cellColour(best, sum / 255, alive[place * bins + bin] / 255);
+  }
+}
+
+function cellColour(name, busy, alive) {
   if (view.shade === "alive") {
     if (!alive) return 0;
     const [r, g, b] = colours.dark ? [118, 165, 255] : [47, 107, 222];
     return ((Math.round(40 + 215 * alive) << 24) | (b << 16) | (g << 8) | r) >>> 0;
   }
   if (name === NOTHING) return alive ? ((colours.dark ? 0x16ffffff : 0x0e000000) >>> 0) : 0;
-  const packed = shown[Math.min(name, shown.length - 1)];
-  const strength = Math.sqrt(busy);
-  if (packed < 0) return ((Math.round(20 + 40 * strength) << 24) | 0x808080) >>> 0;
-  return ((Math.round(70 + 185 * strength) << 24) | packed) >>> 0;
+  return ((Math.round(60 + 195 * Math.sqrt(Math.min(1, busy))) << 24) | colours.packed[Math.min(name, colours.packed.length - 1)]) >>> 0;
 }
 
 /** A place from its records: for each pixel the innermost regions of its warps, and of these the most frequent. */
-function paintExact(out, place, pixels, shown) {
+function paintExact(out, place, pixels, wanted) {
   const found = ready.get(place);
   const { lanes } = model;
   const names = Math.min(model.about.names.length, 64);
@@ -178,11 +220,12 @@ function paintExact(out, place, pixels, shown) {
   for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
     let best = -1, most = 0, sum = 0;
     for (let name = 0; name < names; name++) {
+      if (wanted && !wanted.includes(name)) continue;
       const count = votes[x * names + name];
       sum += count;
       if (count > most) [most, best] = [count, name];
     }
-    out[to] = cellColour(best < 0 ? NOTHING : best, sum / rows, alive[x] / rows, shown);
+    out[to] = cellColour(best < 0 ? NOTHING : best, sum / rows, alive[x] / rows);
   }
 }
 

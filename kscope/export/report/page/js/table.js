@@ -92,7 +92,13 @@ function tableRow(row) {
     }
     made.append(cell);
   }
+  made.tabIndex = 0;
   made.onclick = () => chooseFocus(name);
+  made.onkeydown = (event) => {
+    if (event.key !== "Enter") return;
+    event.stopPropagation();
+    chooseFocus(name);
+  };
   return made;
 }
 

@@ -1,9 +1,10 @@
 """Arrows: which record of one region belongs to which record of another, told by their values.
 
-A pair of regions ("load", "dot") with `value=tile` in both: within a block of a launch, each `dot` gets an
-arrow from the latest `load` of the same value that began before it did. Where none had begun, but one did
-before the record ended (a wait for it), the arrow goes to the record's end. One load may have several
-arrows, to each warp that uses it; values may come again, as the slots of a ring of buffers do.
+A pair of regions ("load", "dot") with `value=tile` in both: each `dot` gets an arrow from the latest `load`
+of the same value that began before it did, of its own lane where that has one, else of its block. Where
+none had begun, but one of the block did before the record ended (a wait for it), the arrow goes to the
+record's end. One load may have several arrows, to each warp that uses it; values may come again, as the
+slots of a ring of buffers do.
 
 What lives here: this choice. What does not: how a format writes an arrow.
 """
@@ -71,23 +72,23 @@ def _with_value(trace: Trace, name: str) -> Int64:
 
 
 def _pair(trace: Trace, begin: Int64, end: Int64, sources: Int64, targets: Int64) -> Flows:
+    if not len(sources) or not len(targets):
+        nothing = np.zeros(0, np.int64)
+        return Flows(nothing, nothing, nothing.astype(bool))
     both = np.concatenate([sources, targets])
-    key = _keys(trace, both)
-    of_source, of_target = key[: len(sources)], key[len(sources) :]
-    at_begin = _latest(of_source, begin[sources], of_target, begin[targets])
-    at_end = _latest(of_source, begin[sources], of_target, end[targets])
+    _, block = np.unique(np.stack([trace.warps.launch, trace.warps.block], axis=1), axis=0, return_inverse=True)
+    _, value = np.unique(trace.value[both], return_inverse=True)
+    track = trace.track[both].astype(np.int64)
+    in_lane, in_block = (place * (len(both) + 1) + value for place in (track, block.ravel()[track]))
+    cut, started = len(sources), begin[sources]
+    own = _latest(in_lane[:cut], started, in_lane[cut:], begin[targets])
+    before = _latest(in_block[:cut], started, in_block[cut:], begin[targets])
+    at_begin = np.where(own >= 0, own, before)
+    at_end = _latest(in_block[:cut], started, in_block[cut:], end[targets])
     chosen = np.where(at_begin >= 0, at_begin, at_end)
     # a record that is both source and target must not point at itself
-    linked = (chosen >= 0) & (sources[chosen] != targets if len(sources) else False)
+    linked = (chosen >= 0) & (sources[chosen] != targets)
     return Flows(sources[chosen[linked]], targets[linked], (at_begin < 0)[linked])
-
-
-def _keys(trace: Trace, records: Int64) -> Int64:
-    """A number for each (launch, block, value)."""
-    warps = trace.warps
-    _, block = np.unique(np.stack([warps.launch, warps.block], axis=1), axis=0, return_inverse=True)
-    _, value = np.unique(trace.value[records], return_inverse=True)
-    return np.asarray(block.ravel()[trace.track[records]] * (len(records) + 1) + value, np.int64)
 
 
 def _latest(source_key: Int64, source_time: Int64, key: Int64, time: Int64) -> Int64:

@@ -41,8 +41,10 @@ BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 
 _SMALL = 1 << 28
 """Times between events below this fit a row."""
-_MOST_CYCLES = 1 << 49
+MOST_CYCLES = 1 << 49
 """Longer durations (3 days) are shown without their cycles; only damaged data has them."""
+FEW_NAMES, FEW_TRACKS = 1 << 14, 1 << 21
+"""What two bytes of a varint can number, and three."""
 _EVENT = 11  # bytes before the event itself
 
 
@@ -67,8 +69,8 @@ class Look:
         self.longer = Longer(timeline)
         self.name_ids = np.arange(len(names.text), dtype=np.uint32) + np.uint32(1)
         self.track_ids = np.arange(names.tracks, dtype=np.uint32) + np.uint32(FIRST_TRACK)
-        self.many = len(names.text) >= 1 << 14 or names.tracks >= 1 << 21
-        few = np.uint32((1 << 14) - 1), np.uint32((1 << 21) - 1)
+        self.many = len(names.text) >= FEW_NAMES or names.tracks >= FEW_TRACKS
+        few = np.uint32(FEW_NAMES - 1), np.uint32(FEW_TRACKS - 1)
         self.begins = np.uint32(BEGIN | 0x50 << 8) | _padded(self.name_ids & few[0], 2) << np.uint32(16)
         self.tracks = np.uint32(0x58) | _padded(self.track_ids & few[1], 3) << np.uint32(8)
         low = _padded(self.track_ids & few[1], 3) | np.uint32(0x800000)
@@ -162,7 +164,7 @@ def _begins(
     words[at, 5] = look.clock.take(np.minimum(track[at], len(look.clock) - 1))
     words[at, 6] = (_padded(low, 3) | np.uint32(0x800000)) << np.uint32(8) | np.uint32(0x18)
     words[at, 7] = _padded(high & np.uint32(_SMALL - 1), 4)
-    without = (which >= look.records) | (cycles < 0) | (cycles >= _MOST_CYCLES)
+    without = (which >= look.records) | (cycles < 0) | (cycles >= MOST_CYCLES)
     if kind is not None:
         without |= kind[at] > Names.SPAN_VALUE
     if without.any():
@@ -222,7 +224,8 @@ def _filler(sort: U32) -> U32:
 
 def _seven(numbers: U64) -> U32:
     """The low 28 bits as four bytes of a varint that goes on."""
-    return _padded((numbers & np.uint64(_SMALL - 1)).astype(np.uint32), 4) | np.uint32(0x80000000)
+    low = (numbers & np.uint64(_SMALL - 1)).astype(np.uint32)
+    return np.asarray(_padded(low, 4) | np.uint32(0x80000000), np.uint32)
 
 
 def _padded(values: U32, width: int) -> U32:

@@ -17,6 +17,7 @@ from typing import Literal
 from . import __version__, frontends, layout
 from .errors import KscopeError, MissingError
 from .recording import Recording
+from .wording import installs
 
 State = Literal["ok", "missing", "broken"]
 
@@ -58,7 +59,7 @@ def _device() -> Iterator[Finding]:
 def _frontend(name: str, entry: frontends.Entry) -> Finding:
     """Whether the DSL is there and has every place that the frontend hooks into: by hooking in, and out again."""
     if find_spec(entry.dsl) is None:
-        cure = f"pip install 'kscope[{entry.extra}]'" if entry.extra else "install kscope again"
+        cure = installs(entry.extra) if entry.extra else "install kscope again"
         return Finding(name, "missing", f"{entry.dsl} is not installed: {cure}")
     try:
         import_module(entry.dsl)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .errors import MissingError, UsageError
+from .errors import MissingError, UnsupportedError, UsageError
+from .wording import installs
 
 if TYPE_CHECKING:
     from .capture import DeviceCapture, ModuleMeta, Problem
@@ -63,6 +64,11 @@ class Backend(ABC):
         """A module was loaded on the current device: arm it if it was prepared. Safe inside graph capture. Nothing
         is kept by its handle: it may be unloaded without a word."""
 
+    def control_found(self, control: int, metas: Sequence[ModuleMeta]) -> None:
+        """A module of a library that loads its own, on the current device: arm it. control: the address of its
+        constant kscope_ctl; metas: what the library says of its modules."""
+        raise UnsupportedError(f"{type(self).__name__} knows no modules that a library has loaded")
+
     @abstractmethod
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
         """Start recording: allocate pools on first use, write every gate."""
@@ -103,6 +109,7 @@ class Entry:
 TABLE: dict[str, Entry] = {
     "triton": Entry("triton", "kscope_triton:TritonFrontend", "triton"),
     "cupy": Entry("cupy", "kscope_cuda.cupy:CupyFrontend", "cupy"),
+    "cuda": Entry("kscope_cuda.libraries", "kscope_cuda:CudaFrontend", "cuda"),
     "sim": Entry("kscope_sim", "kscope_sim:SimFrontend", ""),
 }
 BACKENDS: dict[str, str] = {"cuda": "kscope_runtime:CudaBackend", "sim": "kscope_sim:SimBackend"}
@@ -137,7 +144,7 @@ def frontend(name: str) -> Frontend:
         except MissingError:  # says already what is not there
             raise
         except ImportError as error:
-            cure = f"pip install 'kscope[{entry.extra}]'" if entry.extra else f"check {entry.target}"
+            cure = installs(entry.extra) if entry.extra else f"check {entry.target}"
             raise MissingError(f"the {name} frontend cannot be loaded ({error}): {cure}") from error
     return _frontends[name]
 
@@ -150,7 +157,7 @@ def backend(name: str) -> Backend:
         except MissingError:  # says already what is not there
             raise
         except ImportError as error:
-            raise MissingError(f"the {name} backend needs {error.name}: pip install 'kscope[cuda]'") from error
+            raise MissingError(f"the {name} backend needs {error.name}: {installs('cuda')}") from error
     return _backends[name]
 
 

@@ -240,7 +240,7 @@ class Session:
         for backend in self._backends.values():
             problems += backend.problems()
         for name, error in self._absent.items():
-            problems.append(Problem("missing", f"nothing is recorded on {name}: {error}"))
+            problems.append(Problem("absent", f"nothing is recorded on {name}: {error}"))
         if not self._backends:
             known = ", ".join(entry.dsl for entry in frontends.table().values())
             problems.append(Problem("nothing", f"no kernel language that kscope knows was imported ({known})"))

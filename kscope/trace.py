@@ -23,7 +23,7 @@ from .ids import Region
 from .layout import Kind
 from .nesting import nest
 from .warps import Warps
-from .wording import counted
+from .wording import counted, installs
 
 if TYPE_CHECKING:
     from .analysis.summary import Summary
@@ -42,13 +42,20 @@ _TYPES = ("i32", "u32", "f32")
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: `replay` counts the runs of one %gridid, as a captured graph's."""
+    """One launch: `replay` counts the runs of one %gridid, as a captured graph's. kernel_id: 64-bit FNV-1a of the
+    module's text and the kernel's name: variants of one name differ in it."""
 
     kernel: str
     device: int
     grid_id: int
     replay: int
     grid: tuple[int, int, int]
+    kernel_id: int = 0
+
+    @property
+    def hash(self) -> str:
+        """kernel_id as other tools write kernel hashes: ``0x7fa21c3``."""
+        return f"0x{self.kernel_id:x}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +266,7 @@ class Trace:
         try:
             import pandas
         except ImportError as error:
-            raise MissingError("to_pandas() needs pandas: pip install 'kscope[pandas]'") from error
+            raise MissingError(f"to_pandas() needs pandas: {installs('pandas')}") from error
         data: dict[str, Any] = {name: getattr(self, name) for name in COLUMNS}
         names, codes = np.unique([found.name for found in self.regions], return_inverse=True)
         data["region"] = pandas.Categorical.from_codes(codes[self.region], names)

@@ -1,6 +1,6 @@
-"""Numbers in sentences.
+"""Parts of sentences that many places need.
 
-What lives here: how problems and tables say how many. What does not: the sentences.
+What lives here: how problems and tables say how many, how errors say what to install. What does not: the sentences.
 """
 
 from __future__ import annotations
@@ -10,3 +10,8 @@ def counted(count: int, noun: str) -> str:
     """``1 record``, ``1,000 records``, ``2 launches``."""
     plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
     return f"{count:,} {noun if count == 1 else plural}"
+
+
+def installs(extra: str) -> str:
+    """The command that installs what an extra of kscope brings."""
+    return f"pip install '.[{extra}]' in a checkout of kscope"

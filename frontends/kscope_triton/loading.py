@@ -21,6 +21,7 @@ from triton.compiler import CompiledKernel
 from kscope import frontends
 from kscope.capture import Problem
 from kscope.errors import UnsupportedError
+from kscope.wording import installs
 
 from .pipeline import LOST
 
@@ -56,7 +57,7 @@ class Loading:
             if not hasattr(getattr(knobs.runtime, point, None), "add"):
                 raise UnsupportedError(
                     f"triton {triton.__version__} has no knobs.runtime.{point} to add to, which kscope needs to find "
-                    "loaded kernels: pip install 'kscope[triton]' brings a version that works"
+                    f"loaded kernels: {installs('triton')} brings a version that works"
                 )
 
     def install(self) -> None:

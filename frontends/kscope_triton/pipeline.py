@@ -28,6 +28,7 @@ from kscope.capture import Problem
 from kscope.errors import UnsupportedError, UsageError
 from kscope.marks import Mark, parse
 from kscope.recording import Recording
+from kscope.wording import installs
 
 _HOOK_HAS_KEY = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7)
 META, LOST = "kscope", "kscope_lost"
@@ -58,7 +59,7 @@ class Pipeline:
             if not hasattr(owner, point.rpartition(".")[2]):
                 raise UnsupportedError(
                     f"triton {triton.__version__} has no {point}, which kscope needs to prepare kernels: "
-                    "pip install 'kscope[triton]' brings a version that works"
+                    f"{installs('triton')} brings a version that works"
                 )
 
     def install(self, recording: Recording) -> None:

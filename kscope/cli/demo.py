@@ -17,6 +17,7 @@ from typing import Any
 from .. import export, frontends, saving
 from ..errors import MissingError, UsageError
 from ..session import profile
+from ..wording import installs
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -70,7 +71,7 @@ def _choose(wanted: str | None) -> tuple[ModuleType, list[str]]:
 def _demo(entry: frontends.Entry) -> ModuleType:
     """Raises MissingError that says why it cannot run."""
     if importlib.util.find_spec(entry.dsl) is None:
-        raise MissingError(f"{entry.dsl} is not installed: pip install 'kscope[{entry.extra}]'")
+        raise MissingError(f"{entry.dsl} is not installed: {installs(entry.extra)}")
     if entry.extra:  # what an extra installs runs on CUDA
         frontends.backend("cuda")
     module = import_module(f"{entry.target.partition(':')[0]}.demo")

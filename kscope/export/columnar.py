@@ -19,6 +19,7 @@ from ..errors import MissingError
 from ..layout import Kind
 from ..parallel import ahead
 from ..trace import COLUMNS, Trace
+from ..wording import installs
 from .progress import Step
 from .utf8 import clean
 
@@ -37,7 +38,7 @@ def pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise MissingError("Arrow, Feather and Parquet need pyarrow: pip install 'kscope[arrow]'") from error
+        raise MissingError(f"Arrow, Feather and Parquet need pyarrow: {installs('arrow')}") from error
     import_module("pyarrow.parquet")  # parts of it that are there once somebody asks
     import_module("pyarrow.ipc")
     return pyarrow

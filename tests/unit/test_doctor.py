@@ -33,4 +33,4 @@ def test_a_language_that_lacks_what_its_frontend_imports_is_broken(
     finding = found("old")
     assert finding.state == "broken"
     assert "cannot import name 'hooks' from 'oldlang'" in finding.text
-    assert "pip install 'kscope[old]'" in finding.text
+    assert "pip install '.[old]' in a checkout of kscope" in finding.text

@@ -56,3 +56,14 @@ def test_the_page_of_outputs_explains_every_kind_of_problem() -> None:
     page = (DOCS / "outputs.md").read_text()
     assert len(kinds) > 20
     assert not {kind for kind in kinds if f"`{kind}`" not in page}
+
+
+def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
+    """kscope is installed from a checkout: nobody may be told to `pip install kscope`, with an extra or without."""
+    texts = [*DOCS.glob("*.md"), ROOT / "README.md"]
+    texts += [
+        path for folder in ("kscope", "runtime", "frontends", "examples") for path in (ROOT / folder).rglob("*.py")
+    ]
+    offered = re.compile(r"pip install [^`\n]*\bkscope(\[|['\"`\s]|$)")
+    commands = {path.name: found[0] for path in texts if (found := offered.search(path.read_text()))}
+    assert {name: command for name, command in commands.items() if "in a checkout" not in command} == {}

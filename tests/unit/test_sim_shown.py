@@ -39,7 +39,7 @@ def test_the_demo_shows_two_waves_and_one_slow_block() -> None:
     trace = prof.trace
     regions = {"load", "mma", "mainloop", "epilogue", "wait for tile", "wait for room"}
     assert set(trace.region_names()[trace.region]) == regions
-    assert [problem for problem in trace.problems if problem.kind != "missing"] == []  # no GPU, perhaps
+    assert [problem for problem in trace.problems if problem.kind != "absent"] == []  # no GPU, perhaps
     assert len(trace.warps) == demo.BLOCKS * 4
     mainloop = trace.filter(region="mainloop")
     longest = int(mainloop.block[np.argmax(mainloop.dur_cycles)])
@@ -61,6 +61,6 @@ def test_a_dsl_that_has_no_gpu_does_not_keep_the_simulator_from_recording(monkey
     with kscope.profile() as prof:
         demo.run()
     assert len(prof.trace)
-    assert [problem.text for problem in prof.capture.problems if problem.kind == "missing"] == [
+    assert [problem.text for problem in prof.capture.problems if problem.kind == "absent"] == [
         "nothing is recorded on cuda: no usable NVIDIA driver"
     ]

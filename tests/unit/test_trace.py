@@ -100,7 +100,7 @@ def test_pandas_gets_every_column_with_names(trace: Trace) -> None:
 
 def test_without_pandas_the_cure_is_told(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingError, match=r"pip install 'kscope\[pandas\]'"):
+    with pytest.raises(MissingError, match=r"pip install '\.\[pandas\]' in a checkout"):
         trace.to_pandas()
 
 

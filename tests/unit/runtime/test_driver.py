@@ -88,7 +88,7 @@ def test_missing_bindings_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(driver, "import_module", missing)
     monkeypatch.setattr(frontends, "_backends", {})
-    with pytest.raises(MissingError, match=r"pip install 'kscope\[cuda\]'"):
+    with pytest.raises(MissingError, match=r"pip install '\.\[cuda\]' in a checkout"):
         frontends.backend("cuda")
 
 

@@ -38,7 +38,10 @@ def assemble(text: str, arch: str, flags: tuple[str, ...] = ()) -> Assembled | N
         return None
     options = [f"-arch={arch}", "-verbose", *flags]
     data = text.encode()
-    handle = linker.create(len(options), options)
+    try:
+        handle = linker.create(len(options), options)
+    except linker.nvJitLinkError:
+        return None
     try:
         linker.add_data(handle, linker.InputType.PTX, data, len(data), "kscope")
         linker.complete(handle)

@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-pytest.importorskip("cupy")
+cupy = pytest.importorskip("cupy")
+cupy.disable_experimental_feature_warning = True  # cupyx.jit is
 
 from cupy._core import core, raw
 from cupy.cuda import compiler, function
@@ -26,7 +27,7 @@ class Loaded(function.Module):
     """A module that keeps what CuPy would have given to the driver."""
 
     payload = b""
-    made: list[Loaded] = []
+    made: ClassVar[list[Loaded]] = []
 
     def load(self, cubin: bytes) -> None:
         self.payload = cubin
@@ -61,7 +62,7 @@ class Gpu:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gpu:
     """A fake GPU, and CuPy's caches empty."""
     made = Gpu()
     monkeypatch.setattr(Loaded, "made", [])
@@ -84,7 +85,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
             return super().compile(options, log_stream)
 
     monkeypatch.setattr(compiler, "_NVRTCProgram", Counted)
-    yield made
+    return made
 
 
 @pytest.fixture
@@ -104,9 +105,7 @@ def source() -> Callable[..., str]:
 
     def make(body: str = "out[0] = n;", before: str = "", name: str = "kernel", include: bool = True) -> str:
         head = "#include <kscope.cuh>\n" if include else ""
-        text = (
-            f'{head}{before}\nextern "C" __global__ void {name}(int* out, int n) {{ KSCOPE_REGION("work"); {body} }}\n'
-        )
-        return text
+        kernel = f'extern "C" __global__ void {name}(int* out, int n)'
+        return f'{head}{before}\n{kernel} {{ KSCOPE_REGION("work"); {body} }}\n'
 
     return make

@@ -1,0 +1,181 @@
+"""What CuPy's compilers give while recording is enabled: lowered, assembled, and refused where it cannot be."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from contract.cuda_programs import FUNCTIONS, source_of
+from cupy.cuda import compiler
+
+import kscope
+from kscope import layout
+from kscope.errors import PairingError, UnsupportedError, UsageError
+from kscope.recording import Recording
+from kscope_cuda import assembling, nvrtc
+
+INCLUDE = ("-I" + kscope.cuda_include(),)
+NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+
+
+@pytest.mark.parametrize("arch", ["80", "90", "100"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_kernel_of_the_contract_becomes_a_cubin(frontend, gpu, name, arch):
+    gpu.arch = arch
+    frontend.enable(Recording())
+    cubin = gpu.compile(source_of(name))
+    assert cubin.startswith(b"\x7fELF")
+    assert (layout.CTL_SYMBOL.encode() in cubin) == (name != "unmarked")
+
+
+def test_macros_without_the_include_are_enough(frontend, gpu, source):
+    frontend.enable(Recording())
+    assert b"kscope_ctl" in gpu.compile(source(include=False))
+
+
+def test_lines_keep_their_numbers_where_the_include_was_added(frontend, gpu, source):
+    frontend.enable(Recording())
+    with pytest.raises(compiler.CompileException) as caught:
+        gpu.compile(source(body="\n\nunknown = 1;", include=False))
+    assert "(4): error: identifier" in str(caught.value)
+
+
+def test_options_of_the_users_reach_the_assembler(frontend, gpu, source):
+    frontend.enable(Recording())
+    copied = "for (int i = 0; i < 64; ++i) {{ {} }}"
+    many = f"int x[64]; {copied.format('x[i] = out[i];')} __syncthreads(); {copied.format('out[64 + i] = x[63 - i];')}"
+    with pytest.warns(UserWarning, match="kernel kernel: with its regions .* more bytes of registers spill"):
+        assert gpu.compile(source(many)) != gpu.compile(source(many), ("--maxrregcount=24",))
+    assert assembling.flags(("--maxrregcount=24", "-lineinfo", "--generate-line-info", "-DX=1", "-Xptxas=-O1")) == (
+        "-maxrregcount=24",
+        "-lineinfo",
+        "-lineinfo",
+        "-Xptxas=-O1",
+    )
+
+
+def test_ptx_is_lowered_where_cupy_asks_for_ptx(frontend, gpu, source, monkeypatch):
+    monkeypatch.setattr(compiler, "_use_ptx", True)
+    frontend.enable(Recording())
+    text = gpu.compile(source()).decode()
+    assert ".target sm_90" in text
+    assert "kscope_ctl" in text
+    assert "//kscope" not in text
+
+
+@pytest.mark.parametrize("why", ["there is no library", "it refuses the text"])
+def test_the_driver_gets_ptx_where_nothing_here_assembles(frontend, gpu, source, monkeypatch, why):
+    assembling.assemble.cache_clear()
+    if why == "there is no library":
+        monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
+    else:
+        monkeypatch.setattr(assembling, "flags", lambda options: ("-nonsense",))
+    frontend.enable(Recording())
+    text = gpu.compile(source()).decode()
+    assert "kscope_ctl" in text
+    assert "//kscope" not in text
+
+
+def test_the_assembler_tells_what_a_text_needs():
+    text = (
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p){ .reg .b64 %r; .reg .b32 %x<3>;"
+        "ld.param.u64 %r,[p]; ld.global.u32 %x1,[%r]; add.u32 %x2,%x1,1; st.global.u32 [%r], %x2; ret; }\n"
+    )
+    found = assembling.assemble(text, "sm_90")
+    assert found.cubin.startswith(b"\x7fELF")
+    assert found.usage.spill_bytes == 0
+    assert 4 <= found.usage.registers <= 16
+    assert assembling.assemble("nonsense", "sm_90") is None
+
+
+def test_a_function_that_is_not_inlined_is_refused_by_name(frontend, gpu, source):
+    frontend.enable(Recording())
+    apart = '__noinline__ __device__ void item(int* out) { KSCOPE_REGION("item"); out[0] += 1; }'
+    with pytest.raises(UnsupportedError, match="regions in _Z4itemPi: the function was compiled apart"):
+        gpu.compile(source(body="item(out); item(out + 1);", before=apart))
+
+
+def test_a_region_around_a_function_that_is_not_inlined_is_fine(frontend, gpu, source):
+    frontend.enable(Recording())
+    apart = "__noinline__ __device__ void item(int* out) { out[0] += 1; }"
+    assert b"kscope_ctl" in gpu.compile(source(body="item(out); item(out + 1);", before=apart))
+
+
+def test_marks_that_do_not_pair_are_refused_by_name(frontend, gpu, source):
+    frontend.enable(Recording())
+    with pytest.raises(PairingError, match="region 'open' is still open where the kernel returns"):
+        gpu.compile(source(body='KSCOPE_ENTER("open"); out[0] = n;'))
+
+
+def test_two_types_of_one_name_are_refused(frontend, gpu, source):
+    frontend.enable(Recording())
+    body = '{ KSCOPE_REGION_V("a", 1); out[0] = n; } { KSCOPE_REGION_V("a", 1.0f); out[1] = n; }'
+    with pytest.raises(UsageError, match="'a' has a value of type f32 at one place and i32 at another"):
+        gpu.compile(source(body=body))
+
+
+def test_relocatable_code_stays_ptx_for_cupys_linker(frontend, gpu, source, monkeypatch):
+    linked = []
+
+    class LinkState:
+        def add_ptr_data(self, data, name):
+            linked.append(data)
+
+        def add_ptr_file(self, path):
+            """The device runtime."""
+
+        def complete(self):
+            return b"linked"
+
+    monkeypatch.setattr(compiler.function, "LinkState", LinkState, raising=False)
+    monkeypatch.setattr(compiler, "_get_cudadevrt_path", lambda: "")
+    frontend.enable(Recording())
+    assert gpu.compile(source(), ("-dc",)) == b"linked"
+    assert b"kscope_ctl" in linked[0] and b"//kscope" not in linked[0]
+
+
+def test_ltoir_is_never_prepared(frontend, gpu, source):
+    frontend.enable(Recording())
+    found = compiler._compile_module_with_cache(source(), ("-std=c++17",), arch="90", to_ltoir=True)
+    assert b"kscope" not in found
+    assert gpu.backend.loaded == 0
+
+
+@NEEDS_NVCC
+@pytest.mark.parametrize("arch", ["80", "90", "100"])
+def test_nvcc_goes_through_ptx_as_well(frontend, gpu, source, arch):
+    gpu.arch = arch
+    frontend.enable(Recording())
+    assert b"kscope_ctl" in gpu.compile(source(), backend="nvcc")
+    frontend.disable()
+    assert b"kscope_ctl" not in gpu.compile(source(), INCLUDE, backend="nvcc")
+
+
+@NEEDS_NVCC
+def test_relocatable_code_of_nvcc_is_refused(frontend, gpu, source):
+    frontend.enable(Recording())
+    with pytest.raises(UnsupportedError, match="cannot be built as relocatable device code"):
+        gpu.compile(source(), ("-dc",), backend="nvcc")
+
+
+def test_the_cubin_is_what_ptxas_makes_of_the_same_text(frontend, gpu, source, tmp_path, monkeypatch):
+    ptxas = shutil.which("ptxas")
+    if ptxas is None:
+        pytest.skip("there is no ptxas")
+    texts = []
+    assemble = assembling.assemble
+    monkeypatch.setattr(assembling, "assemble", lambda text, *more: texts.append(text) or assemble(text, *more))
+    frontend.enable(Recording())
+    gpu.compile(source())
+    Path(tmp_path, "k.ptx").write_text(texts[-1])
+    subprocess.run([ptxas, "-arch=sm_90", tmp_path / "k.ptx", "-o", tmp_path / "k.cubin"], check=True)
+    assert b"kscope_meta" in Path(tmp_path, "k.cubin").read_bytes()
+
+
+def test_what_is_no_concern_of_kscopes():
+    assert not nvrtc.concerns("__global__ void k() {}", ("-I/usr/include",))
+    assert nvrtc.concerns('KSCOPE_REGION("a");')
+    assert nvrtc.concerns("#include <kscope.cuh>")
+    assert nvrtc.concerns('#include "mine.cuh"', INCLUDE)

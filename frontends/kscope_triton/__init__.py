@@ -1,79 +1,26 @@
 """Triton and Gluon, 3.6 and later: marks in jit functions, kernels lowered in the compiler's PTX stage.
 
-What lives here: the frontend, which owns the three parts of the work: placing marks while a kernel is
-traced (placing.py, interpreted.py), lowering its PTX and keeping the caches apart (pipeline.py), and
-telling the runtime about loaded modules (loading.py). What does not: instructions (kscope/ptx/).
+The parts: placing marks while a kernel is traced (placing.py, interpreted.py), lowering its PTX and keeping the caches
+apart (pipeline.py), telling the runtime about loaded modules (loading.py), torch.compile (inductor.py). What lives
+here: the check of Triton's version, which comes before the parts: they import what an older Triton does not have.
+What does not: instructions (kscope/ptx/).
+
+Importing this raises UnsupportedError when the installed Triton is older than 3.6.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 
-from kscope.capture import Problem
 from kscope.errors import UnsupportedError
-from kscope.frontends import Frontend
-from kscope.marks import Mark
-from kscope.recording import Recording
-
-from .declared import Spelling
-from .inductor import Inductor
-from .interpreted import INTERPRETED, Interpreted
-from .loading import Loading
-from .pipeline import Pipeline
-from .placing import for_nvidia, place
-
-__all__ = ["TritonFrontend"]
 
 OLDEST = (3, 6)
 
+if tuple(int(part) for part in triton.__version__.split(".")[:2]) < OLDEST:
+    raise UnsupportedError(
+        f"triton {triton.__version__} is installed; kscope needs 3.6 or later: pip install -U 'triton>=3.6,<3.10'"
+    )
 
-class TritonFrontend(Frontend):
-    """Raises UnsupportedError when the installed Triton is older than 3.6 or lacks a hook point."""
+from .frontend import TritonFrontend  # noqa: E402  # after the check
 
-    name = "triton"
-    backend = "sim" if INTERPRETED else "cuda"
-
-    def __init__(self) -> None:
-        if tuple(int(part) for part in triton.__version__.split(".")[:2]) < OLDEST:
-            raise UnsupportedError(
-                f"triton {triton.__version__} is installed; kscope needs 3.6 or later: pip install -U triton"
-            )
-        self._interpreted = Interpreted()
-        self._pipeline = Pipeline()
-        self._loading = Loading()
-        self._inductor = Inductor()
-
-    def enable(self, recording: Recording) -> None:
-        """Kernels compiled from now on carry marks; they have cache keys of their own."""
-        self._pipeline.check()
-        self._loading.check()
-        self._pipeline.install(recording)
-        self._loading.install()
-        self._interpreted.install(recording)
-        self._inductor.install()
-
-    def disable(self) -> None:
-        """Kernels compiled from now on are plain; every hook of kscope is removed."""
-        self._inductor.remove()
-        self._interpreted.remove()
-        self._loading.remove()
-        self._pipeline.remove()
-
-    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
-        """Place a mark in the kernel that is being traced (`context` is its _semantic), or record it in
-        the kernel that Triton's interpreter runs. Raises UsageError for a value that is no 32-bit scalar."""
-        if context is None:
-            return self._interpreted.emit(mark, value)
-        if self._pipeline.recording is not None and for_nvidia(context):
-            self._pipeline.placed(place(mark, context, value))
-        return True
-
-    def spelling(self, *parts: object) -> list[Any]:
-        """What Triton's cache keys must know of a scope that was declared outside of the kernel."""
-        return [Spelling(parts)]
-
-    def problems(self) -> tuple[Problem, ...]:
-        """What was launched since enable() and records nothing: compiled plain, or with every mark removed."""
-        return tuple(self._loading.problems)
+__all__ = ["TritonFrontend"]

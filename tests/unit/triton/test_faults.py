@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import triton
@@ -136,14 +139,6 @@ def test_nothing_is_installed_when_a_hook_point_is_missing(frontend, monkeypatch
     assert knobs.runtime.add_stages_inspection_hook is hook
 
 
-def test_an_older_triton_is_refused(monkeypatch):
-    from kscope_triton import TritonFrontend
-
-    monkeypatch.setattr(triton, "__version__", "3.5.1")
-    with pytest.raises(UnsupportedError, match=r"triton 3\.5\.1 .* 3\.6 or later"):
-        TritonFrontend()
-
-
 @pytest.mark.skipif(triton.__version__ >= "3.7", reason="from 3.7 on kscope does not use instrumentation_mode")
 def test_another_instrumentation_at_the_same_time_is_refused(frontend, monkeypatch):
     monkeypatch.setattr(knobs.compilation, "instrumentation_mode", "consan")
@@ -156,3 +151,27 @@ def test_the_frontend_is_loaded_only_where_triton_is_used():
 
     code = "import sys, kscope; assert not {'triton', 'kscope_triton'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+ASKED = {
+    "enable": "kscope.enable()",
+    "profile": "kscope.profile().__enter__()",
+    "doctor": "from kscope.doctor import examine; print(*examine(), sep='\\n')",
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_an_older_triton_is_named_before_anything_of_it_is_missed(tmp_path: Path, asked: str) -> None:
+    """One that has no knobs, nor much else: only its version may be asked."""
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").write_text("__version__ = '3.5.1'")
+    done = subprocess.run(
+        [sys.executable, "-c", f"import triton, kscope\n{ASKED[asked]}"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode == 0) == (asked == "doctor")
+    said = (done.stdout + done.stderr).strip().splitlines()
+    line = next(line for line in reversed(said) if "triton" in line)
+    assert "triton 3.5.1 is installed; kscope needs 3.6 or later: pip install -U" in line
+    assert asked == "doctor" or "UnsupportedError" in line

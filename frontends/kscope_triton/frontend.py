@@ -1,0 +1,66 @@
+"""The frontend of Triton and Gluon: owns the parts of the work and switches them on and off together.
+
+What lives here: the class. What does not: the parts, and which Triton will do (__init__.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscope.capture import Problem
+from kscope.frontends import Frontend
+from kscope.marks import Mark
+from kscope.recording import Recording
+
+from .declared import Spelling
+from .inductor import Inductor
+from .interpreted import INTERPRETED, Interpreted
+from .loading import Loading
+from .pipeline import Pipeline
+from .placing import for_nvidia, place
+
+
+class TritonFrontend(Frontend):
+    """enable() raises UnsupportedError where the installed Triton lacks a hook point."""
+
+    name = "triton"
+    backend = "sim" if INTERPRETED else "cuda"
+
+    def __init__(self) -> None:
+        self._interpreted = Interpreted()
+        self._pipeline = Pipeline()
+        self._loading = Loading()
+        self._inductor = Inductor()
+
+    def enable(self, recording: Recording) -> None:
+        """Kernels compiled from now on carry marks; they have cache keys of their own."""
+        self._pipeline.check()
+        self._loading.check()
+        self._pipeline.install(recording)
+        self._loading.install()
+        self._interpreted.install(recording)
+        self._inductor.install()
+
+    def disable(self) -> None:
+        """Kernels compiled from now on are plain; every hook of kscope is removed."""
+        self._inductor.remove()
+        self._interpreted.remove()
+        self._loading.remove()
+        self._pipeline.remove()
+
+    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+        """Place a mark in the kernel that is being traced (`context` is its _semantic), or record it in
+        the kernel that Triton's interpreter runs. Raises UsageError for a value that is no 32-bit scalar."""
+        if context is None:
+            return self._interpreted.emit(mark, value)
+        if self._pipeline.recording is not None and for_nvidia(context):
+            self._pipeline.placed(place(mark, context, value))
+        return True
+
+    def spelling(self, *parts: object) -> list[Any]:
+        """What Triton's cache keys must know of a scope that was declared outside of the kernel."""
+        return [Spelling(parts)]
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What was launched since enable() and records nothing: compiled plain, or with every mark removed."""
+        return tuple(self._loading.problems)

@@ -1,0 +1,154 @@
+"""Hostile names and damaged captures: every format is written, can be read, and is the only file written."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+import synth
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay import replay
+from synth import Rec, instant
+
+from kscope.capture import Capture, KernelMeta, Problem
+from kscope.export import suffixes
+from kscope.layout import Kind
+from kscope.trace import COLUMNS, Trace, decode
+
+NAMES = (
+    "<script>alert(1)</script>", 'a "quoted" \\ name', "line\nbreak\r", "nul\0nul", "=cmd|' /C calc'!A0", "\ud800 lone",
+    "../../../etc/passwd", "</style><img src=x onerror=alert(1)>", "\u202eright to left\u2028", "a;b;c 12", "x" * 500, "ünï 🙂",
+)  # fmt: skip
+PARQUET = {".parquet", ".arrow", ".feather"}
+
+
+def _columns(path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(path) if path.suffix == ".parquet" else arrow.ipc.open_file(str(path)).read_all()
+    assert table.column_names == list(COLUMNS)
+    json.loads(table.schema.metadata[b"kscope"])
+
+
+def _csv(path: Path) -> None:
+    rows = list(csv.reader(io.StringIO(path.read_bytes().decode(), newline=""), strict=True))
+    assert {len(row) for row in rows} == {len(COLUMNS)}
+    assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row)
+
+
+def _folded(path: Path) -> None:
+    assert all(line.rsplit(" ", 1)[1].isdecimal() for line in path.read_text().split("\n")[:-1])
+
+
+def _html(path: Path) -> None:
+    text = path.read_bytes().decode()
+    assert "<script>alert" not in text
+    assert "onerror=alert" not in text.replace("\\u003c", "<").split("<img")[0] or "<img src=x" not in text
+
+
+def _json(path: Path) -> None:
+    orjson.loads(path.read_bytes())
+
+
+def _pftrace(path: Path) -> None:
+    found = replay(path)
+    assert found.in_order
+    assert found.stray_ends == found.unfinished == found.open_arrows == 0
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    ".pftrace": _pftrace, ".json": _json, ".speedscope.json": _json, ".hatchet": _json, ".csv": _csv,
+    ".folded": _folded, ".html": _html, **dict.fromkeys(PARQUET, _columns),
+}  # fmt: skip
+
+
+def written(trace: Trace, folder: Path, suffix: str, **options: Any) -> None:
+    """Export and read back; nothing else may be in the folder."""
+    if suffix in PARQUET:
+        pytest.importorskip("pyarrow")
+    path = folder / f"x{suffix}"
+    trace.export(path, **options)
+    assert list(folder.iterdir()) == [path]
+    if suffix.endswith(".gz"):
+        plain = path.with_name(path.name.removesuffix(".gz"))
+        plain.write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+        path, suffix = plain, suffix.removesuffix(".gz")
+    READERS[suffix](path)
+    path.unlink()
+
+
+def hostile() -> Trace:
+    """A trace all of whose names are hostile: regions, kernel, problems."""
+    records = [
+        Rec(name.encode("utf-8", "replace").decode(), 2000 + 10 * at, 2005 + 10 * at) for at, name in enumerate(NAMES)
+    ]
+    records += [instant(NAMES[1], 3000, 5), Rec(NAMES[0], 3100, 3100, Kind.COUNTER, 7)]
+    slab = synth.slab(records, log2=4)
+    capture = synth.capture(slab, names=[name.encode("utf-8", "replace").decode() for name in NAMES])
+    module = capture.modules[0]
+    kernels = (KernelMeta(NAMES[0], module.kernels[0].id, 3),)
+    problems = tuple(Problem("missing", name) for name in NAMES)
+    trace = decode(replace(capture, modules=(replace(module, kernels=kernels),), problems=problems))
+    # names as no file would have them, where a program made the trace
+    regions = tuple(replace(region, name=region.name.replace("? lone", NAMES[5])) for region in trace.regions)
+    return replace(
+        trace,
+        regions=regions,
+        kernels=(NAMES[5],),
+        launches=tuple(replace(one, kernel=NAMES[5]) for one in trace.launches),
+    )
+
+
+@pytest.mark.parametrize("suffix", suffixes())
+def test_every_format_carries_hostile_names(suffix: str, tmp_path: Path) -> None:
+    written(hostile(), tmp_path, suffix)
+
+
+def test_names_come_back_as_they_were(tmp_path: Path) -> None:
+    hostile().export(tmp_path / "x.pftrace")
+    hostile().export(tmp_path / "x.json")
+    shown = {one.name for one in replay(tmp_path / "x.pftrace").slices}
+    events = {event["name"] for event in orjson.loads((tmp_path / "x.json").read_bytes())["traceEvents"]}
+    expected = {name.encode("utf-8", "replace").decode() for name in NAMES}
+    assert shown >= expected
+    assert events >= expected
+
+
+@given(data=st.data())
+@settings(max_examples=30)
+def test_damaged_words_are_exported_whatever_they_say(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Bits flipped and lines cut off anywhere; each example tries every format."""
+    records = [Rec("load", 2000, 2198), Rec("dot", 2200, 2398, Kind.SPAN_VALUE, 5), Rec("tile", 1990, 2600)]
+    slabs = [synth.slab(records, sm=sm, block=(sm, 0, 0), grid=(9, 1, 1)) for sm in range(3)]
+    lines = np.concatenate(slabs)
+    words = lines.reshape(-1)
+    for _ in range(data.draw(st.integers(1, 12))):
+        words[data.draw(st.integers(0, len(words) - 1))] ^= np.uint32(1 << data.draw(st.integers(0, 31)))
+    repaired = data.draw(st.booleans())
+    if repaired:  # headers that say nonsense with a good check word
+        for at in range(0, len(lines), len(slabs[0])):
+            lines[at, 15] = _check(lines[at : at + 2])
+    lines = lines[: data.draw(st.integers(0, len(lines)))] if data.draw(st.booleans()) else lines
+    trace = decode(Capture(synth.EPOCH, (synth.device(lines),), (synth.module(("load", ("dot", "f32"), "tile")),)))
+    folder = tmp_path_factory.mktemp("fuzz")
+    suffix = data.draw(st.sampled_from(suffixes()))
+    written(trace, folder, suffix, **({"group": "block"} if suffix == ".pftrace" else {}))
+
+
+def _check(header: np.ndarray) -> np.uint32:
+    from kscope import layout
+
+    return np.uint32(layout.header_check(header.reshape(1, 32))[0])

@@ -1,0 +1,156 @@
+"""How files are written: where, how far one is, and what is refused before any work."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import synth
+
+import kscope.export as export
+from kscope.capture import Capture
+from kscope.errors import UsageError
+from kscope.export import progress
+from kscope.export.gz import PIECE, Packed
+from kscope.trace import Trace, decode
+
+
+def bulk(slabs: int = 200, records: int = 60) -> Trace:
+    lines = synth.bulk(slabs, records, waves=4)
+    return decode(Capture(synth.EPOCH, (synth.device(lines, tick_ns=32),), (synth.module(("load", "dot", "tile")),)))
+
+
+@pytest.mark.parametrize("suffix", export.suffixes())
+def test_every_format_counts_each_record_once(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if suffix in (".parquet", ".arrow", ".feather"):
+        pytest.importorskip("pyarrow")
+    trace, done = bulk(), []
+    monkeypatch.setattr(progress, "bar", lambda total, what: Counting(done, total))
+    trace.export(tmp_path / f"x{suffix}", progress=True)
+    lanes = len(trace.warps) if suffix.startswith(".pftrace") else 0  # whose lifetimes are slices, too
+    assert len(trace) <= sum(done) <= len(trace) + lanes
+
+
+class Counting:
+    """A bar that notes what it is told."""
+
+    def __init__(self, done: list[int], total: int) -> None:
+        self._done = done
+        assert total == 200 * 60
+
+    def __enter__(self) -> Any:
+        return self._done.append
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
+
+
+def test_without_a_package_for_bars_percents_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "find_spec", lambda name: None)
+    bulk().export(tmp_path / "x.json", progress=True)
+    said = capsys.readouterr()
+    assert "x.json: 100 %" in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("package", ["rich", "tqdm"])
+def test_a_package_for_bars_is_used_where_it_is(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    bars = {"rich": _rich(done), "tqdm": _tqdm(done)}[package]
+    monkeypatch.setattr(progress, "find_spec", lambda name: name if name == package else None)
+    for name, module in bars.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    bulk().export(tmp_path / "x.json", progress=True)
+    assert sum(done) == 200 * 60
+
+
+class _Bar:
+    """The part of rich.progress.Progress and tqdm.tqdm that is used."""
+
+    def __init__(self, done: list[int]) -> None:
+        self._done = done
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
+
+    def add_task(self, what: str, total: int) -> int:
+        assert total == 200 * 60
+        return 7
+
+    def advance(self, task: int, count: int) -> None:
+        assert task == 7
+        self._done.append(count)
+
+    def update(self, count: int) -> None:
+        self._done.append(count)
+
+
+def _rich(done: list[int]) -> dict[str, ModuleType]:
+    console, bars = ModuleType("rich.console"), ModuleType("rich.progress")
+    console.Console = lambda stderr: stderr  # type: ignore[attr-defined]  # a module of the test's own
+    bars.Progress = lambda console, transient: _Bar(done)  # type: ignore[attr-defined]  # the same
+    return {"rich": ModuleType("rich"), "rich.console": console, "rich.progress": bars}
+
+
+def _tqdm(done: list[int]) -> dict[str, ModuleType]:
+    module = ModuleType("tqdm")
+    module.tqdm = lambda **options: _Bar(done)  # type: ignore[attr-defined]  # a module of the test's own
+    return {"tqdm": module}
+
+
+def test_nothing_is_said_unless_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bulk(5).export(tmp_path / "x.json")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="may not be written"):
+        export.check(tmp_path / "x.json")
+
+
+def test_a_link_is_replaced_and_what_it_points_at_stays(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("do not touch")
+    (tmp_path / "x.json").symlink_to(tmp_path / "precious")
+    bulk(2).export(tmp_path / "x.json")
+    assert (tmp_path / "precious").read_text() == "do not touch"
+    assert not (tmp_path / "x.json").is_symlink()
+
+
+def test_a_name_of_the_greatest_length_can_be_written(tmp_path: Path) -> None:
+    name = "n" * (255 - len(".json")) + ".json"
+    bulk(2).export(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 77])
+def test_the_packer_gives_back_what_it_got(size: int) -> None:
+    import gzip
+    import random
+
+    data = random.Random(size).randbytes(size // 2) + bytes(size - size // 2)
+    out = io.BytesIO()
+    with Packed(out) as file:
+        for at in range(0, size, 300_001):
+            file.write(memoryview(data)[at : at + 300_001])
+    assert gzip.decompress(out.getvalue()) == data
+
+
+def test_a_failure_while_packing_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import kscope.export.pftrace as pftrace
+
+    monkeypatch.setattr(pftrace, "head", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        bulk(2).export(tmp_path / "x.pftrace.gz")
+    assert not list(tmp_path.iterdir())

@@ -27,7 +27,8 @@ from kscope.trace import COLUMNS, Trace, decode
 
 NAMES = (
     "<script>alert(1)</script>", 'a "quoted" \\ name', "line\nbreak\r", "nul\0nul", "=cmd|' /C calc'!A0", "\ud800 lone",
-    "../../../etc/passwd", "</style><img src=x onerror=alert(1)>", "\u202eright to left\u2028", "a;b;c 12", "x" * 500, "ünï 🙂",
+    "../../../etc/passwd", "</style><img src=x onerror=alert(1)>", "\u202eright to left\u2028", "a;b;c 12", "x" * 500,
+    "ünï 🙂",
 )  # fmt: skip
 PARQUET = {".parquet", ".arrow", ".feather"}
 
@@ -53,7 +54,7 @@ def _folded(path: Path) -> None:
 def _html(path: Path) -> None:
     text = path.read_bytes().decode()
     assert "<script>alert" not in text
-    assert "onerror=alert" not in text.replace("\\u003c", "<").split("<img")[0] or "<img src=x" not in text
+    assert "<img src=x" not in text
 
 
 def _json(path: Path) -> None:
@@ -90,12 +91,11 @@ def written(trace: Trace, folder: Path, suffix: str, **options: Any) -> None:
 
 def hostile() -> Trace:
     """A trace all of whose names are hostile: regions, kernel, problems."""
-    records = [
-        Rec(name.encode("utf-8", "replace").decode(), 2000 + 10 * at, 2005 + 10 * at) for at, name in enumerate(NAMES)
-    ]
+    names = [name.encode("utf-8", "replace").decode() for name in NAMES]
+    records = [Rec(name, 2000 + 10 * at, 2005 + 10 * at) for at, name in enumerate(names)]
     records += [instant(NAMES[1], 3000, 5), Rec(NAMES[0], 3100, 3100, Kind.COUNTER, 7)]
     slab = synth.slab(records, log2=4)
-    capture = synth.capture(slab, names=[name.encode("utf-8", "replace").decode() for name in NAMES])
+    capture = synth.capture(slab, names=names)
     module = capture.modules[0]
     kernels = (KernelMeta(NAMES[0], module.kernels[0].id, 3),)
     problems = tuple(Problem("missing", name) for name in NAMES)

@@ -37,14 +37,15 @@ class Longest:
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """What is counted along: the first bin and how many, how many warps and blocks, and each lane's column of them."""
+    """What is counted along: the first bin and how many; how many warps, and each lane's; the first and the last block
+    of each column, and each lane's column: recorded blocks share columns where there are many."""
 
     first: int
     bins: int
     warps: int
-    blocks: int
-    columns: int
     warp: Int64
+    first_block: Int64
+    last_block: Int64
     column: Int64
 
 
@@ -56,17 +57,20 @@ def axes(scene: Scene) -> Axes:
     first = int(bins_of(np.array([float(paces[paces > 0].min(initial=1.0)) / 2]))[0])
     last = int(bins_of(np.array([longest]))[0])
     warp, block = trace.warps.warp[lanes.rows].astype(np.int64), trace.warps.block[lanes.rows]
-    blocks = int(block.max(initial=0)) + 1
-    columns = min(blocks, MOST_BLOCKS)
-    warps = int(warp.max(initial=0)) + 1
-    return Axes(first, max(last - first + 1, 1), warps, blocks, columns, warp, block * columns // blocks)
+    blocks, rank = np.unique(block, return_inverse=True)
+    columns = min(len(blocks), MOST_BLOCKS)
+    heads = -(-np.arange(columns + 1) * len(blocks) // max(columns, 1))
+    return Axes(
+        first, max(last - first + 1, 1), int(warp.max(initial=0)) + 1, warp,
+        blocks[heads[:-1]], blocks[heads[1:] - 1], rank.ravel() * columns // max(len(blocks), 1),
+    )  # fmt: skip
 
 
 class Figures:
     """Counts of one place; merge() makes them those of several.
 
     histogram: (names, bins) from axes.first on. by_place: (names, places), by_warp: (names, warps), by_block: (names,
-    columns) ns; blocks share a column where there are many.
+    columns) ns.
     """
 
     def __init__(self, scene: Scene, axes: Axes) -> None:
@@ -75,7 +79,7 @@ class Figures:
         self.histogram = np.zeros((self.names, axes.bins), np.int64)
         self.by_place = np.zeros((self.names, len(scene.lanes.places)))
         self.by_warp = np.zeros((self.names, axes.warps))
-        self.by_block = np.zeros((self.names, axes.columns))
+        self.by_block = np.zeros((self.names, len(axes.first_block)))
         self._longest: list[Longest] = []
 
     def add(self, part: Part) -> None:

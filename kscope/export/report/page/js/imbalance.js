@@ -27,23 +27,21 @@ function setUpBalance() {
     if (!hit) return;
     if (balance.across === "place") choosePlace(hit.column);
     if (balance.across === "warp") search(`warp ${hit.column}`);
-    if (balance.across === "block") search(`block ${firstBlock(hit.column)}`);
+    if (balance.across === "block") search(`block ${model.figures.first_block[hit.column]}`);
     if (view.focus !== hit.name) chooseFocus(hit.name);
   };
 }
 
 function balanceColumns() {
   const { figures, places } = model.about;
-  return { place: places.length, warp: figures.warps, block: figures.columns }[balance.across];
+  return { place: places.length, warp: figures.warps, block: model.figures.first_block.length }[balance.across];
 }
-
-const firstBlock = (column) => Math.ceil((column * model.about.figures.blocks) / model.about.figures.columns);
 
 function columnText(column) {
   if (balance.across === "place") return placeText(column);
   if (balance.across === "warp") return `warp ${column}`;
-  const [first, next] = [firstBlock(column), firstBlock(column + 1)];
-  return next - first > 1 ? `blocks ${first} to ${next - 1}` : `block ${first}`;
+  const [first, last] = [model.figures.first_block[column], model.figures.last_block[column]];
+  return last > first ? `blocks ${first} to ${last}` : `block ${first}`;
 }
 
 /** Rows that are shown: spans' names, those that are looked for. */

@@ -1,1 +1,38 @@
-"""kscope for CUDA C++."""
+"""CUDA C++: the header kscope.cuh, and libraries that were built with it.
+
+    nvcc -DKSCOPE=1 -I$(python -m kscope include) -shared -Xcompiler -fPIC kernels.cu -o kernels.so
+
+    library = ctypes.CDLL("./kernels.so")
+    kscope_cuda.arm(library)
+    with kscope.profile() as prof:
+        library.launch()
+
+What lives here: the public names, each loaded when it is first used. What does not: any of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .building import flags as flags
+    from .described import describe as describe
+    from .libraries import CudaFrontend as CudaFrontend
+    from .libraries import arm as arm
+
+__all__ = ["CudaFrontend", "arm", "describe", "flags"]
+
+_HOME = {"CudaFrontend": "libraries", "arm": "libraries", "describe": "described", "flags": "building"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'kscope_cuda' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}")
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -26,15 +26,18 @@ _PTX, _LZ4, _ZSTD = 1, 0x2000, 0x8000
 _ARRAY = re.compile(rb"\.b8 [\w$]+\[(\d+)\] = \{([\d, ]+)\}")
 
 
-def device_code(data: bytes) -> Iterator[bytes]:
-    """Everything in a file in which notes may stand: the file itself, what its fatbins have packed, and the
-    constants of PTX texts as bytes. Raises MissingError where zstandard is needed and not installed."""
+def cubins(data: bytes) -> Iterator[bytes]:
+    """The file itself, in which most cubins are as they are, and cubins that it has packed. Raises MissingError
+    where what unpacks them is not installed."""
     yield data
+    yield from (_unpacked(*entry) for entry in _entries(data) if entry[0] != _PTX and entry[1] & (_ZSTD | _LZ4))
+
+
+def texts(data: bytes) -> Iterator[bytes]:
+    """The constants of PTX texts, as bytes: of a text itself, or of those in a file. Raises as cubins() does."""
     if data.lstrip().startswith((b"//", b".version")):
         yield _constants(data)
-        return
-    for kind, unpacked in _packed(data):
-        yield _constants(unpacked) if kind == _PTX else unpacked
+    yield from (_constants(_unpacked(*entry)) for entry in _entries(data) if entry[0] == _PTX)
 
 
 def _constants(ptx: bytes) -> bytes:
@@ -42,8 +45,8 @@ def _constants(ptx: bytes) -> bytes:
     return b"".join(bytes(map(int, body.split(b","))).ljust(int(size), b"\0") for size, body in _ARRAY.findall(ptx))
 
 
-def _packed(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(kind, unpacked bytes) of the entries that a reader of the file itself does not see, PTX texts among them."""
+def _entries(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """(kind, flags, bytes unpacked, body) of every entry of every container in the file."""
     at = -1
     while (at := data.find(_FATBIN, at + 1)) >= 0:
         if at + 16 > len(data):
@@ -59,13 +62,12 @@ def _packed(data: bytes) -> Iterator[tuple[int, bytes]]:
             flags, _, unpacked = struct.unpack_from("<QQQ", data, entry + 40)
             packed = int.from_bytes(data[entry + 16 : entry + 20], "little")
             body = data[entry + head : entry + head + (packed or length)]
-            if flags & _ZSTD:
-                yield kind, _unzstd(body, unpacked)
-            elif flags & _LZ4:
-                yield kind, _unlz4(body, unpacked)
-            elif kind == _PTX:
-                yield kind, body
+            yield kind, flags, unpacked, body
             entry += head + length
+
+
+def _unpacked(kind: int, flags: int, size: int, body: bytes) -> bytes:
+    return _unzstd(body, size) if flags & _ZSTD else _unlz4(body, size) if flags & _LZ4 else body
 
 
 def _unzstd(body: bytes, size: int) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import UsageError
 
-from .containers import device_code
+from .containers import cubins, texts
 from .notes import EXPLICIT, KERNEL, SLOTS, Note, find
 
 FRONTEND = "cuda"
@@ -27,7 +27,9 @@ def describe(data: bytes, what: str = "the module") -> tuple[ModuleMeta, ...]:
     Raises UsageError for two names with one hash, or one name with two types of value, naming both places;
     MissingError where the bytes are packed and what unpacks them is not installed.
     """
-    notes = [note for code in device_code(data) for note in find(code)]
+    notes = [note for code in cubins(data) for note in find(code)]
+    if not notes:  # code for no GPU, to be compiled when it is loaded
+        notes = [note for code in texts(data) for note in find(code)]
     regions = tuple(_regions([note for note in notes if note.sort != KERNEL], what))
     kernels = sorted({_options(note): None for note in notes if note.sort == KERNEL}, key=lambda one: one[0])
     return tuple(
@@ -83,7 +85,8 @@ def _differ(seen: dict[int, Note], key: int, note: Note, what: str, fault: str) 
     other = seen.setdefault(key, note)
     if other.text != note.text:
         raise UsageError(
-            f"{what}: the names {other.text!r} ({_at(other)}) and {note.text!r} ({_at(note)}) {fault}: rename one of them"
+            f"{what}: the names {other.text!r} ({_at(other)}) and {note.text!r} ({_at(note)}) {fault}: "
+            "rename one of them"
         )
 
 

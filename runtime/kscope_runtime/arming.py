@@ -6,10 +6,12 @@ What lives here: what is done once for each module that is loaded. What does not
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kscope import layout
 from kscope.capture import ModuleMeta, Problem
 from kscope.errors import FormatError
-from kscope.meta import from_json
+from kscope.meta import from_json, to_json
 
 from .device import Device
 
@@ -24,6 +26,11 @@ class Modules:
     def metas(self) -> tuple[ModuleMeta, ...]:
         """Each once, in the order of their loading."""
         return tuple(self._metas.values())
+
+    def told(self, metas: Iterable[ModuleMeta]) -> None:
+        """What somebody else says of modules that cannot say it themselves."""
+        for meta in metas:
+            self._metas.setdefault(to_json(meta), meta)
 
     def loaded(self, module: int, device: Device) -> bool:
         """Arm a module that was loaded on the device; False when it is not prepared, or does not say what

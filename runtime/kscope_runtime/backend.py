@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -58,6 +58,12 @@ class CudaBackend(Backend):
         with self._mine(), self._driver.relaxed():
             if self._driver.symbol(module, layout.CTL_SYMBOL) is not None:
                 self._modules.loaded(module, self._device())
+
+    def control_found(self, control: int, metas: Sequence[ModuleMeta]) -> None:
+        """Arm a module that a library has loaded in the current context."""
+        with self._mine(), self._driver.relaxed():
+            self._modules.told(metas)
+            self._device().bind(control)
 
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
         """Open the gates of all devices for this epoch; while another one is armed, that one's data is dropped."""

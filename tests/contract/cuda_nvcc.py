@@ -15,41 +15,29 @@ from pathlib import Path
 from contract import interpreted
 from contract.cuda_programs import FUNCTIONS
 
-import kscope
 from kscope.capture import ModuleMeta
 from kscope.recording import Recording
-from kscope.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp
+from kscope_cuda.building import flags
 from kscope_cuda.described import describe
 
-
-def missing() -> str | None:
-    """Why nothing can be compiled here."""
-    return None if shutil.which("nvcc") else "needs nvcc"
+if not shutil.which("nvcc"):
+    raise ImportError("needs nvcc on PATH")
 
 
-def defines(recording: Recording) -> tuple[str, ...]:
-    """What compiles the header for these options."""
-    strategy = recording.strategy
-    words = {AllThreads(): "AllThreads", Elected(): "Elected", Lane0Warp0(): "Lane0Warp0"}
-    word = f"TargetWarp<{', '.join(map(str, strategy.warps))}>" if isinstance(strategy, TargetWarp) else words[strategy]
-    records = 256 if recording.records == "auto" else recording.records
-    return (
-        "-DKSCOPE=1",
-        # nvcc takes a comma in an option for the end of it, unless a backslash says otherwise
-        f"-DKSCOPE_STRATEGY=kscope::{word}".replace(",", "\\,"),
-        f"-DKSCOPE_RECORDS={records}",
-        f"-DKSCOPE_CLOCK={recording.clock}",
-        f"-DKSCOPE_FILL={recording.fill}",
+def options(recording: Recording) -> tuple[str, ...]:
+    """What nvcc is told for this recording; every record of nvcc's is stored in place."""
+    return tuple(
+        flags(strategy=recording.strategy, records=recording.records, fill=recording.fill, clock=recording.clock)
     )
 
 
 @lru_cache(256)
-def compiled(source: str, options: tuple[str, ...], suffix: str) -> bytes:
+def compiled(source: str, arguments: tuple[str, ...], suffix: str) -> bytes:
     """What nvcc makes of the source: bytes of the file with that suffix. A warning is an error."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         unit, out = Path(folder, "contract.cu"), Path(folder, f"contract{suffix}")
         unit.write_text(source)
-        command = ["nvcc", "-std=c++14", "-Werror", "all-warnings", f"-I{kscope.cuda_include()}", *options]
+        command = ["nvcc", "-std=c++14", "-Werror", "all-warnings", *arguments]
         done = subprocess.run([*command, str(unit), "-o", str(out)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
         return out.read_bytes()

@@ -25,7 +25,7 @@ class Unknown(int):
     def __format__(self, spec: str) -> str:
         return f"<n:{self.spelling}>"
 
-    __str__ = __repr__ = lambda self: f"{self:}"  # type: ignore[assignment]  # both say the same
+    __str__ = __repr__ = lambda self: f"{self:}"
 
     def _with(self, operator: str, other: object, turned: bool = False) -> Unknown:
         said = other.spelling if isinstance(other, Unknown) else str(other)

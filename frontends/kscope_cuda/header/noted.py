@@ -12,7 +12,7 @@ _TYPES = {"<u4": "b32_", "<u8": "b64_"}
 
 def text() -> str:
     """The C++ text, inside of the namespace."""
-    fields = " ".join(f"{_TYPES[dtype.str]} {name};" for name, (dtype, _) in (NOTE.fields or {}).items())
+    fields = " ".join(f"{_TYPES[NOTE[name].str]} {name};" for name in NOTE.names or ())
     return f"""
 // a note: what a reader of the object is told; see kscope_cuda/notes.py
 enum {{ region_note_ = {REGION}, explicit_note_ = {EXPLICIT}, kernel_note_ = {KERNEL} }};

@@ -13,9 +13,6 @@ the name of the first one: GUARD, with the line of the mark.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 from kscope import layout, ptx
 from kscope.layout import Kind
 from kscope.ptx import inline
@@ -30,7 +27,6 @@ OWNER = "ks_strategy_that_KSCOPE_KERNEL_does_not_list_"
 """The predicate of a strategy's lanes, by its code."""
 LINES = 1 << 16
 
-_T = TypeVar("_T")
 _LOG2 = Unknown("log2_")
 _NAME = "name"
 """Any name: its record id is replaced by an operand."""
@@ -42,9 +38,9 @@ def text() -> str:
         [
             _options(),
             _WHO,
-            _by("__CUDA_ARCH__ >= 900", _begin, 90, 75),
-            _by("KSCOPE_CLOCK_ == 1", _clock, "cycles", "globaltimer"),
-            _by("KSCOPE_FILL_ == 1", _store, "ring", "stop"),
+            _by("__CUDA_ARCH__ >= 900", _begin(90), _begin(75)),
+            _by("KSCOPE_CLOCK_ == 1", _clock("cycles"), _clock("globaltimer")),
+            _by("KSCOPE_FILL_ == 1", _store("ring"), _store("stop")),
             _owner_and_end(),
             _KERNEL,
             _marks(),
@@ -52,9 +48,9 @@ def text() -> str:
     )
 
 
-def _by(condition: str, write: Callable[[_T], str], yes: _T, no: _T) -> str:
+def _by(condition: str, yes: str, no: str) -> str:
     """A text in the two ways that the preprocessor chooses from."""
-    return f"#if {condition}\n{write(yes)}\n#else\n{write(no)}\n#endif"
+    return f"#if {condition}\n{yes}\n#else\n{no}\n#endif"
 
 
 def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0) -> ptx.Kernel:

@@ -1,0 +1,52 @@
+"""What nvcc is told of kscope: options for a build that records in place.
+
+What lives here: from the options of a recording to -D's. What does not: sources that are compiled while the
+program runs (nvrtc.py), what the options do (header/).
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from kscope import cuda_include
+from kscope.recording import AUTO_RECORDS, Clock, Fill, Recording
+from kscope.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
+
+
+def flags(
+    *,
+    strategy: Strategy | None = None,
+    records: int | Literal["auto"] = "auto",
+    fill: Fill = "ring",
+    clock: Clock = "cycles",
+) -> list[str]:
+    """Options for nvcc, in code that calls it or a build tool (torch's ``extra_cuda_cflags``, say): where the
+    header is, that its macros record, and how. The options of kscope.profile() do not reach what nvcc built.
+
+    strategy: of the kernels that name none; None = Elected(). records: capacity of a slab; "auto" is 256
+    here. -DKSCOPE_TAG differs with every version of the header: build tools that do not look into
+    headers build again. Raises UsageError for an option that means nothing.
+    """
+    recording = Recording(strategy=strategy or Elected(), records=records, fill=fill, clock=clock)
+    slots = AUTO_RECORDS if recording.records == "auto" else recording.records
+    header = (Path(cuda_include()) / "kscope.cuh").read_bytes()
+    return [
+        f"-I{cuda_include()}",
+        "-DKSCOPE=1",
+        # nvcc takes a comma for the end of an option, unless a backslash says otherwise
+        f"-DKSCOPE_STRATEGY=kscope::{spelling(recording.strategy)}".replace(",", "\\,"),
+        f"-DKSCOPE_RECORDS={slots}",
+        f"-DKSCOPE_FILL={recording.fill}",
+        f"-DKSCOPE_CLOCK={recording.clock}",
+        f"-DKSCOPE_TAG=0x{sha256(header).hexdigest()[:16]}",
+    ]
+
+
+def spelling(strategy: Strategy) -> str:
+    """The strategy as a C++ type."""
+    if isinstance(strategy, TargetWarp):
+        return f"TargetWarp<{','.join(map(str, strategy.warps))}>"
+    words: dict[Strategy, str] = {Lane0Warp0(): "Lane0Warp0", Elected(): "Elected", AllThreads(): "AllThreads"}
+    return words[strategy]

@@ -1,0 +1,145 @@
+"""Libraries that nvcc built with kscope.cuh: sessions record their kernels once they are armed.
+
+What lives here: arm(), and the frontend that keeps what it was given. What does not: the function that the
+header puts into a library (header/hosted.py), the names in its file (described.py).
+
+A library's modules are known to the CUDA runtime that is linked into it. The library itself asks that
+runtime for the address of its constant, in every translation unit; this also loads modules that wait for
+their first launch. Device code in a library is loaded once per device, so this is done once per device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from types import ModuleType
+
+from kscope import frontends
+from kscope.capture import ModuleMeta, Problem
+from kscope.errors import DriverError, UsageError
+from kscope.frontends import Frontend
+from kscope.recording import Recording
+
+from .described import FRONTEND, describe_file
+from .header.hosted import FUNCTION
+
+_NO_UNIT = -1
+_ADVICE = {
+    100: "no GPU that the library can use",
+    209: "the library has no code for this GPU: compile it with -arch of this one",
+    35: "the driver is older than the CUDA runtime that the library is linked with",
+}
+AnyLibrary = ctypes.CDLL | ModuleType | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Library:
+    """A loaded library, and what its file says of its modules."""
+
+    path: str
+    handle: ctypes.CDLL
+    metas: tuple[ModuleMeta, ...]
+
+    @staticmethod
+    def of(library: AnyLibrary) -> Library:
+        """Raises UsageError for what is no library, or has nothing of kscope in it; OSError."""
+        path, handle = _loaded(library)
+        if not hasattr(handle, FUNCTION):
+            raise UsageError(
+                f"{path} was not built with kscope: include kscope.cuh, write KSCOPE_KERNEL() and regions, and compile "
+                "with nvcc -DKSCOPE=1 -I$(python -m kscope include)"
+            )
+        return Library(path, handle, describe_file(path))
+
+    def controls(self) -> list[int]:
+        """The addresses of the constants on the current device, one for each translation unit. Raises DriverError."""
+        function, address, found = getattr(self.handle, FUNCTION), ctypes.c_uint64(), list[int]()
+        while (result := int(function(len(found), ctypes.byref(address)))) != _NO_UNIT:
+            if result:
+                advice = _ADVICE.get(result, "")
+                raise DriverError(f"cudaGetSymbolAddress in {self.path}", f"cudaError {result}", result, advice)
+            found.append(address.value)
+        return found
+
+
+def _loaded(library: AnyLibrary) -> tuple[str, ctypes.CDLL]:
+    if isinstance(library, ctypes.CDLL):
+        if not library._name:
+            raise UsageError("arm(CDLL(None)): the program itself has no file to read names from; arm a shared object")
+        return library._name, library
+    path = getattr(library, "__file__", None) if isinstance(library, ModuleType) else os.fspath(library)
+    if path is None:
+        raise UsageError(f"arm({library!r}): the module has no file; arm a shared object that nvcc built")
+    return path, ctypes.CDLL(path)  # one that is loaded already is not loaded again
+
+
+class CudaFrontend(Frontend):
+    """Takes part in every session after the first arm(). Nothing is compiled, so there is nothing to hook."""
+
+    name = FRONTEND
+
+    def __init__(self) -> None:
+        self._libraries: dict[str, Library] = {}
+        self._recording = Recording()
+
+    def arm(self, library: AnyLibrary) -> None:
+        """See the function of this name."""
+        found = Library.of(library)
+        self._bind(found)
+        self._libraries[found.path] = found
+
+    def enable(self, recording: Recording) -> None:
+        """What was armed on another device is armed on the current one as well."""
+        self._recording = recording
+        for library in self._libraries.values():
+            self._bind(library)
+
+    def disable(self) -> None:
+        """Nothing to remove: what nvcc built stays as it is, and rests between sessions."""
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Options of the session that differ from those that a library was built with."""
+        return tuple(
+            Problem(
+                "options",
+                f"{library.path} was built with {what}={built}: the session's {what}={wanted} does not reach code that "
+                f"nvcc has compiled; build it with kscope_cuda.flags({what}=...)",
+            )
+            for library in self._libraries.values()
+            for what, wanted, built in self._differences(library)
+        )
+
+    def _differences(self, library: Library) -> set[tuple[str, str, str]]:
+        """(option, the session's, the library's) where the session's is not the default."""
+        plain, wanted = Recording(), self._recording
+        asked = {
+            "strategy": (wanted.strategy.spec, plain.strategy.spec),
+            "clock": (wanted.clock, plain.clock),
+            "fill": (wanted.fill, plain.fill),
+        }
+        return {
+            (what, now, getattr(meta, what))
+            for what, (now, default) in asked.items()
+            for meta in library.metas
+            if now not in (default, getattr(meta, what))
+        }
+
+    def _bind(self, library: Library) -> None:
+        backend = frontends.backend(self.backend)  # first: it says best that there is no GPU
+        for address in library.controls():
+            backend.control_found(address, library.metas)
+
+
+def arm(library: AnyLibrary) -> None:
+    """Let sessions record the kernels of a shared object that nvcc built with kscope.cuh, from now on.
+
+    library: what ctypes.CDLL returned, an extension module, or the file's path. With several GPUs, call
+    it once for each, with that device current. Not inside of a graph capture: device code may be loaded.
+
+    Raises UsageError for a library without kscope, or names that cannot be told apart; MissingError where
+    there is no GPU; DriverError where the library's code does not load; OSError for its file.
+    """
+    frontend = frontends.frontend(FRONTEND)
+    assert isinstance(frontend, CudaFrontend)
+    frontend.arm(library)

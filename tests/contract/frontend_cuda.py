@@ -1,0 +1,81 @@
+"""The contract's kernels in a library that nvcc built, with kscope.cuh in place; the library launches them itself."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from contract import interpreted
+from contract.cuda_nvcc import compiled, options
+from contract.cuda_programs import FUNCTIONS, SOURCE
+from contract.programs import Program
+
+import kscope
+import kscope_cuda
+from kscope.capture import Capture
+from kscope.recording import Recording
+
+NEEDS_GPU = True
+ABSENT: dict[str, str] = {}
+KERNELS = FUNCTIONS
+
+# Kernels by number, in one stream; more than one time is a captured graph, so that all have one grid id.
+LAUNCHER = (
+    f"static void (*const KERNELS[])(int*, int) = {{{', '.join(FUNCTIONS.values())}}};"
+    + """
+extern "C" int run(const int* kernels, int count, const int* shape, int n, int times) {
+  static int* out = nullptr;
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t ready;
+  int error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (!out && !error) error = cudaMalloc(&out, 256) || cudaMemset(out, 0, 256) || cudaDeviceSynchronize();
+  if (times > 1 && !error) error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  for (int i = 0; i < count && !error; i++) {
+    void* arguments[] = {&out, &n};
+    const dim3 grid(shape[0], shape[1], shape[2]), block(shape[3], shape[4], shape[5]);
+    error = cudaLaunchKernel((const void*)KERNELS[kernels[i]], grid, block, arguments, 0, stream);
+  }
+  if (times > 1 && !error) {
+    error = cudaStreamEndCapture(stream, &graph) || cudaGraphInstantiate(&ready, graph, 0);
+    for (int i = 0; i < times && !error; i++) error = cudaGraphLaunch(ready, stream);
+  }
+  if (!error) error = cudaStreamSynchronize(stream);
+  return error;
+}
+"""
+)
+
+
+def available() -> str | None:
+    try:
+        return None if ctypes.CDLL("libcuda.so.1").cuInit(0) == 0 else "needs an NVIDIA GPU"
+    except OSError:
+        return "needs an NVIDIA GPU"
+
+
+def run(program: Program) -> Capture:
+    """Armed and launched once before the session."""
+    library, sampling = built(program.recording), program.sampling
+    kernels = [list(FUNCTIONS).index(name) for name in program.kernels]
+    launched = (ctypes.c_int * len(kernels))(*kernels), len(kernels), (ctypes.c_int * 6)(*program.grid, *program.block)
+    assert library.run(*launched, program.n, 1) == 0
+    with kscope.profile(blocks=sampling.blocks, warps=sampling.warps) as prof:
+        assert library.run(*launched, program.n, program.replays) == 0
+    names = {theirs: ours for ours, theirs in FUNCTIONS.items()}
+    modules = tuple(interpreted.renamed(module, names) for module in prof.capture.modules)
+    return replace(prof.capture, modules=modules)
+
+
+@lru_cache
+def built(recording: Recording) -> ctypes.CDLL:
+    """The library for this recording, loaded and armed. Its file stays: its names are read from there."""
+    arguments = (*options(recording), "-arch=native", "-shared", "-Xcompiler", "-fPIC")
+    path = Path(tempfile.mkdtemp(prefix="kscope-"), "contract.so")
+    path.write_bytes(compiled(SOURCE + LAUNCHER, arguments, ".so"))
+    library = ctypes.CDLL(str(path))
+    kscope_cuda.arm(library)
+    return library

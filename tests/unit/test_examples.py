@@ -15,11 +15,16 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
 
 
+NEEDS = {"triton": "triton", "gluon": "triton", "cupy": "cupy"}
+"""The package without which an example cannot start, by the first word of its name."""
+
+
 def _parameters() -> list[object]:
-    needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+    needs = {path: NEEDS.get(path.stem.partition("_")[0], "kscope") for path in EXAMPLES}
+    missing = {package: find_spec(package) is None for package in needs.values()}
     return [
-        pytest.param(path, id=path.stem, marks=[] if path.stem.startswith("sim_") else [needs_triton])
-        for path in EXAMPLES
+        pytest.param(path, id=path.stem, marks=pytest.mark.skipif(missing[package], reason=f"needs {package}"))
+        for path, package in needs.items()
     ]
 
 

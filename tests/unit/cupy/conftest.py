@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import pytest
 
 cupy = pytest.importorskip("cupy")
+
+from cupy._core import core, raw  # noqa: E402  # after the check that it is there
+from cupy.cuda import compiler, function  # noqa: E402
+
+import kscope  # noqa: E402
+from kscope import frontends  # noqa: E402
+from kscope_cuda.cupy import loading  # noqa: E402
+
 cupy.disable_experimental_feature_warning = True  # cupyx.jit is
-
-from cupy._core import core, raw
-from cupy.cuda import compiler, function
-
-import kscope
-from kscope import frontends
-from kscope_cuda.cupy import loading
-
 INCLUDE = ("-I" + kscope.cuda_include(),)
 
 

@@ -62,7 +62,7 @@ def test_a_plain_module_of_nvcc_is_byte_identical(frontend, gpu):
 
 
 def test_cupy_finds_the_header_where_it_was_taught(frontend, gpu):
-    with pytest.raises(compiler.CompileException, match="could not open source file|cannot open source file"):
+    with pytest.raises(compiler.CompileException, match="cannot open source file"):
         gpu.compile(SOURCE)
     frontend.teach()
     assert gpu.compile(SOURCE) == gpu.compile(without_kscope(SOURCE))

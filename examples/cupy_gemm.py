@@ -1,0 +1,76 @@
+"""A matrix product with tiles in shared memory, in CUDA C++ through CuPy: is it the loads, or the arithmetic?
+
+    python examples/cupy_gemm.py
+
+On a GPU: multiplies two 1024 x 1024 matrices, checks the product against numpy, writes gemm.kscope, and prints one
+line per region. Without one: says so.
+"""
+
+from __future__ import annotations
+
+import cupy
+import numpy as np
+
+import kscope
+
+SIZE, TILE, EACH = 1024, 64, 4
+"""A block computes TILE x TILE numbers, each of its threads EACH x EACH of them."""
+
+SOURCE = r"""
+#include <kscope.cuh>
+
+extern "C" __global__ void gemm(const float* a, const float* b, float* c, int size) {
+    KSCOPE_KERNEL();
+    __shared__ float left[TILE][DEPTH + 1], right[DEPTH][TILE];
+    int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
+    int row = blockIdx.y * TILE, column = blockIdx.x * TILE;
+    float total[EACH][EACH] = {};
+    for (int k = 0; k < size; k += DEPTH) {
+        {
+            KSCOPE_REGION_V("load", k);
+            for (int i = thread; i < TILE * DEPTH; i += threads) {
+                left[i / DEPTH][i % DEPTH] = a[(row + i / DEPTH) * size + k + i % DEPTH];
+                right[i / TILE][i % TILE] = b[(k + i / TILE) * size + column + i % TILE];
+            }
+            __syncthreads();
+        }
+        KSCOPE_REGION("multiply");
+        for (int i = 0; i < DEPTH; ++i)
+            for (int y = 0; y < EACH; ++y)
+                for (int x = 0; x < EACH; ++x)
+                    total[y][x] += left[threadIdx.y * EACH + y][i] * right[i][threadIdx.x * EACH + x];
+        __syncthreads();
+    }
+    KSCOPE_REGION("store");
+    for (int y = 0; y < EACH; ++y)
+        for (int x = 0; x < EACH; ++x)
+            c[(row + threadIdx.y * EACH + y) * size + column + threadIdx.x * EACH + x] = total[y][x];
+}
+"""
+DEPTH = 16
+OPTIONS = (f"-DTILE={TILE}", f"-DDEPTH={DEPTH}", f"-DEACH={EACH}", "-I" + kscope.cuda_include())
+
+gemm = cupy.RawKernel(SOURCE, "gemm", options=OPTIONS)
+
+
+def main() -> None:
+    if not cupy.is_available():
+        print("no GPU here: CuPy compiles kernels when it launches them")
+        return
+    numbers = np.random.default_rng(0)
+    left, right = (numbers.standard_normal((SIZE, SIZE), dtype=np.float32) for _ in range(2))
+    a, b = cupy.asarray(left), cupy.asarray(right)
+    c = cupy.empty_like(a)
+    grid, block = (SIZE // TILE, SIZE // TILE), (TILE // EACH, TILE // EACH)
+    with kscope.profile("gemm.kscope") as prof:
+        gemm(grid, block, (a, b, c, np.int32(SIZE)))
+    np.testing.assert_allclose(c.get(), left @ right, rtol=1e-3, atol=1e-3)
+    # 8 warps of every block record the store, and two regions in each iteration
+    expected = grid[0] * grid[1] * 8 * (1 + 2 * SIZE // DEPTH)
+    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
+    print(prof.trace.summary())
+    print("gemm.kscope: kscope export gemm.kscope -o gemm.pftrace, then open it in ui.perfetto.dev")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""A softmax in CUDA C++ through CuPy, seen from inside: three passes over a row, and what each costs.
+
+    python examples/cupy_softmax.py
+
+On a GPU: computes the softmax of 4096 rows, checks it against numpy, writes softmax.kscope, and
+prints one line per region. Without one: says so.
+"""
+
+from __future__ import annotations
+
+import cupy
+import numpy as np
+
+import kscope
+
+ROWS, COLUMNS, THREADS = 4096, 8192, 256
+
+SOURCE = r"""
+#include <kscope.cuh>
+
+// The same operation over all threads of a block; every thread gets the result.
+template <class Operation> __device__ float across(float value, float* shared, Operation combine) {
+    for (int lane = 16; lane; lane /= 2) value = combine(value, __shfl_xor_sync(~0u, value, lane));
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[threadIdx.x % (blockDim.x / 32)];
+    for (int lane = blockDim.x / 64; lane; lane /= 2) value = combine(value, __shfl_xor_sync(~0u, value, lane));
+    __syncthreads();
+    return value;
+}
+
+extern "C" __global__ void softmax(const float* in, float* out, int columns) {
+    KSCOPE_KERNEL();
+    __shared__ float shared[32];
+    in += (long long)blockIdx.x * columns;
+    out += (long long)blockIdx.x * columns;
+    float highest = -3.4e38f, total = 0;
+    {
+        KSCOPE_REGION("maximum");
+        for (int i = threadIdx.x; i < columns; i += blockDim.x) highest = fmaxf(highest, in[i]);
+        highest = across(highest, shared, [](float a, float b) { return fmaxf(a, b); });
+    }
+    {
+        KSCOPE_REGION("sum");
+        for (int i = threadIdx.x; i < columns; i += blockDim.x) total += __expf(in[i] - highest);
+        total = across(total, shared, [](float a, float b) { return a + b; });
+    }
+    KSCOPE_REGION("write");
+    for (int i = threadIdx.x; i < columns; i += blockDim.x) out[i] = __expf(in[i] - highest) / total;
+}
+"""
+
+softmax = cupy.RawKernel(SOURCE, "softmax", options=("-I" + kscope.cuda_include(),))
+
+
+def main() -> None:
+    if not cupy.is_available():
+        print("no GPU here: CuPy compiles kernels when it launches them")
+        return
+    values = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
+    x = cupy.asarray(values)
+    out = cupy.empty_like(x)
+    with kscope.profile("softmax.kscope") as prof:
+        softmax((ROWS,), (THREADS,), (x, out, np.int32(COLUMNS)))
+    powers = np.exp(values - values.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(out.get(), powers / powers.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-7)
+    # every warp of every block records three regions
+    expected = ROWS * THREADS // 32 * 3
+    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
+    print(prof.trace.summary())
+    print("softmax.kscope: kscope export softmax.kscope -o softmax.pftrace, then open it in ui.perfetto.dev")
+
+
+if __name__ == "__main__":
+    main()

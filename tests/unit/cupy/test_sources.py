@@ -1,0 +1,27 @@
+"""The kernels of the CuPy examples compile for every architecture, with their regions, without a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from kscope.recording import Recording
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+@pytest.mark.parametrize("arch", ["80", "90", "100"])
+@pytest.mark.parametrize("name", ["softmax", "gemm", "pipeline"])
+def test_a_kernel_of_the_examples_compiles(frontend, gpu, name, arch):
+    spec = importlib.util.spec_from_file_location(f"cupy_{name}", EXAMPLES / f"cupy_{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kernel = getattr(module, name)
+    gpu.arch = arch
+    plain = gpu.compile(kernel.code, kernel.options)
+    frontend.enable(Recording())
+    prepared = gpu.compile(kernel.code, kernel.options)
+    assert b"kscope_ctl" not in plain
+    assert b"kscope_ctl" in prepared

@@ -146,7 +146,9 @@ def _launches(
     kernel = np.searchsorted(kernel_ids, launches.kernel).tolist()
     columns = (launches.device, launches.grid_id, launches.replay, launches.grid)
     rows = zip(kernel, *(column.tolist() for column in columns), strict=True)
-    return tuple(Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z)) for k, d, g, r, (x, y, z) in rows)
+    return tuple(
+        Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z), int(kernel_ids[k])) for k, d, g, r, (x, y, z) in rows
+    )
 
 
 def _whole(launches: Launches, capture: Capture) -> list[Problem]:

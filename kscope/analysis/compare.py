@@ -94,10 +94,24 @@ def compare(a: Trace, b: Trace, options: Options | None = None) -> Comparison:
     kernels = []
     for kernel in sorted({*sides[0].times, *sides[1].times}):
         times = [np.array(side.times.get(kernel, []), np.float64) for side in sides]
-        before, after = ((ns, np.ones_like(ns)) for ns in times)
+        before, after = (_Units(ns, np.ones_like(ns), np.zeros(len(ns), np.int64)) for ns in times)
         kernels.append(_change(kernel, WHOLE, "launch", before, after, options, rng))
     regions.sort(key=lambda row: -abs(row.b_mean_ns * row.b_count - row.a_mean_ns * row.a_count))
     return Comparison(tuple(kernels), tuple(regions), _doubts(a, b), _overall(kernels, regions))
+
+
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """Total ns and count of every unit, and the stratum that it is drawn from."""
+
+    total: Float
+    count: Float
+    stratum: Int64
+
+    @property
+    def mean(self) -> float:
+        """Of one span; NaN without any."""
+        return float(self.total.sum() / self.count.sum()) if len(self.count) else float("nan")
 
 
 @dataclass(frozen=True)
@@ -124,14 +138,21 @@ class _Side:
             times.setdefault(one.kernel, []).append(one.time_ns)
         return _Side(trace, found, {key: np.concatenate(parts) for key, parts in rows.items()}, times)
 
-    def units(self, kernel: str, region: str, unit: str) -> tuple[Float, Float]:
-        """(total ns, count) of every unit that has the region."""
+    def units(self, kernel: str, region: str, unit: str) -> _Units:
+        """Every unit that has the region; lanes are drawn among those of one warp number, as warps may have roles."""
         rows = self.rows.get((kernel, region), np.zeros(0, np.int64))
         track, warps = self.found.track[rows], self.trace.warps
         of = {"launch": warps.launch, "block": warps.launch * (1 << 32) + warps.block}.get(unit)
         _, index = np.unique(track if of is None else of[track], return_inverse=True)
-        total = np.bincount(index.ravel(), weights=self.found.total[rows] * warps.tick_ns[track])
-        return total.astype(np.float64), np.bincount(index.ravel(), weights=self.found.count[rows]).astype(np.float64)
+        index = index.ravel()
+        total = np.bincount(index, weights=self.found.total[rows] * warps.tick_ns[track]).astype(np.float64)
+        count = np.bincount(index, weights=self.found.count[rows]).astype(np.float64)
+        stratum = np.zeros(len(total), np.int64)
+        if of is None:
+            stratum[index] = warps.warp[track]
+            if np.unique(stratum, return_counts=True)[1].min(initial=2) < _LEAST_UNITS:
+                stratum[:] = 0  # of one lane alone nothing can be drawn
+        return _Units(total, count, stratum)
 
 
 def _unit(sides: tuple[_Side, _Side], kernel: str) -> str:
@@ -147,25 +168,37 @@ def _unit(sides: tuple[_Side, _Side], kernel: str) -> str:
 
 
 def _change(
-    kernel: str, region: str, unit: str, a: tuple[Float, Float], b: tuple[Float, Float], options: Options,
+    kernel: str, region: str, unit: str, a: _Units, b: _Units, options: Options,
     rng: np.random.Generator,
 ) -> Change:  # fmt: skip
-    counts = int(a[1].sum()), int(b[1].sum())
-    mean_a, mean_b = (float(total.sum() / count.sum()) if len(count) else float("nan") for total, count in (a, b))
+    counts = int(a.count.sum()), int(b.count.sum())
+    mean_a, mean_b = a.mean, b.mean
     change = (mean_b - mean_a) / mean_a if mean_a > 0 else float("nan")
     low = high = float("nan")
     verdict: Verdict = "unsure"
     if not counts[0] or not counts[1]:
         verdict = "gone" if counts[0] else "new"
-    elif mean_a == mean_b:
-        verdict, change = "same", 0.0
-    if min(len(a[0]), len(b[0])) >= _LEAST_UNITS and mean_a > 0:
-        drawn = _means(*b, options.draws, rng) / _means(*a, options.draws, rng) - 1
+    if min(len(a.total), len(b.total)) >= _LEAST_UNITS and mean_a > 0:
+        drawn = _means(b, options.draws, rng) / _means(a, options.draws, rng) - 1
         edge = (1 - options.level) / 2
         low, high = np.quantile(drawn, (edge, 1 - edge)).tolist()
         verdict = _judged(change, low, high, options.least)
+    if mean_a == mean_b:
+        verdict, change = "same", 0.0
     return Change(
-        kernel, region, verdict, counts[0], counts[1], mean_a, mean_b, change, low, high, unit, len(a[0]), len(b[0])
+        kernel,
+        region,
+        verdict,
+        counts[0],
+        counts[1],
+        mean_a,
+        mean_b,
+        change,
+        low,
+        high,
+        unit,
+        len(a.total),
+        len(b.total),
     )
 
 
@@ -179,15 +212,18 @@ def _judged(change: float, low: float, high: float, least: float) -> Verdict:
     return "same" if abs(change) < least and (low > 0 or high < 0) else "unsure"
 
 
-def _means(total: Float, count: Float, draws: int, rng: np.random.Generator) -> Float:
-    """(draws,) means of units drawn with replacement, as many as there are."""
-    units = len(total)
-    found = []
-    step = max(1, _MOST_WEIGHTS // units)
-    for first in range(0, draws, step):
-        times = rng.multinomial(units, np.full(units, 1 / units), size=min(step, draws - first))
-        found.append((times @ total) / (times @ count))
-    return np.concatenate(found)
+def _means(units: _Units, draws: int, rng: np.random.Generator) -> Float:
+    """(draws,) means of units drawn with replacement, from each stratum as many as it has."""
+    total, count = np.zeros(draws), np.zeros(draws)
+    for stratum in np.unique(units.stratum):
+        mine = np.flatnonzero(units.stratum == stratum)
+        step = max(1, _MOST_WEIGHTS // len(mine))
+        for first in range(0, draws, step):
+            part = slice(first, min(first + step, draws))
+            times = rng.multinomial(len(mine), np.full(len(mine), 1 / len(mine)), size=part.stop - first)
+            total[part] += times @ units.total[mine]
+            count[part] += times @ units.count[mine]
+    return total / count
 
 
 def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:

@@ -140,7 +140,7 @@ def _lanes(rows: list[LaneStats], width: int) -> list[str]:
     if len(rows) == 1:
         text = f"{counted(launches, 'launch')} of {time_text(rows[0].time_ns)}, {counted(blocks, 'block')}; {text}"
     lost = sum(row.dropped for row in rows)
-    return [f"  {line}" for line in wrapped(text + (f"; dropped: {lost:,}" if lost else ""), width - 2)]
+    return wrapped(text + (f"; dropped: {lost:,}" if lost else ""), width, "  ")
 
 
 def _point(row: PointStats) -> str:
@@ -154,13 +154,14 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most `width` characters, broken between words where there are any."""
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Lines of at most `width` characters, broken between words where there are any; those behind
+    the first stand further to the right."""
     lines, line = [], ""
     for word in cut(text, len(text)).split(" "):
         if line and len(line) + 1 + len(word) > width:
             lines.append(line)
-            line = "  " + word
+            line = f"{indent}  {word}"
         else:
-            line = f"{line} {word}" if line else word
+            line = f"{line} {word}" if line else indent + word
     return [*lines, line]

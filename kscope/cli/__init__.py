@@ -1,7 +1,9 @@
 """The command line: one small file per command, and one place where errors become exit codes.
 
     0  done            2  kscope cannot do that: one line on stderr says what, and what to do (--debug: the traceback)
-    1  doctor found something broken    3  --strict, and the data has problems    141  nobody reads the output
+    1  what was asked does not hold: a part is broken (doctor), a region slower (compare), a condition false (assert),
+       counts and regions do not fit (ipc)
+    3  --strict, and the data has problems    141  nobody reads the output
 
 `kscope run` ends as its script does. What lives here: the parser, and the way from an error to a code.
 What does not: what a command does.
@@ -16,7 +18,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import KscopeError
-from . import asserting, comparing, demo, doctor, include, reading, run, summary
+from . import asserting, comparing, demo, doctor, gaps, include, ipc, occupancy, overhead, reading, run, summary, view
 
 __all__ = ["main", "parser"]
 
@@ -34,7 +36,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"kscope {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    for command in (demo, run, summary, comparing, asserting, reading, doctor, include):
+    looking = (summary, gaps, occupancy, comparing, asserting, overhead, ipc)
+    for command in (demo, run, *looking, reading, view, doctor, include):
         command.add(commands, common)
     return top
 

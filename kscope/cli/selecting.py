@@ -21,9 +21,9 @@ _NUMBERS = ("launch", "block", "warp", "sm", "device")
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
-def add(parser: argparse.ArgumentParser) -> None:
+def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Adds CAPTURE and the flags."""
-    parser.add_argument("capture", metavar="CAPTURE", type=Path, help="a .kscope file")
+    parser.add_argument("capture", metavar="CAPTURE", type=Path, nargs="?" if optional else None, help="a .kscope file")
     group = parser.add_argument_group("which records")
     flag = group.add_argument
     flag("--kernel", metavar="GLOB", action="append", help="of these kernels: 'attn_*'; may be given again")

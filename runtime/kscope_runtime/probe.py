@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kscope import plan
+from kscope import decode, plan
+from kscope.capture import Capture
 from kscope.frontends import Backend
 from kscope.recording import Recording
 from kscope.sampling import Sampling
@@ -89,6 +90,30 @@ def probe(backend: Backend) -> Iterator[tuple[str, str]]:
     yield "timer", f"globaltimer ticks every {tick} ns" if tick else "the tick of globaltimer could not be seen"
     near, far = (_added(driver, backend, page, fmas) for fmas in (1, 64))
     yield "region", f"adds {near} to one warp back to back, {far} behind 64 dependent FMAs"
+
+
+def region_cost(backend: Backend) -> tuple[float, float]:
+    """What a region costs on the first GPU, now, in SM cycles: (all that it adds to its warp, behind 64 dependent FMAs;
+    what lies between the two clock readings of an empty one). Raises DriverError when the driver refuses."""
+    driver = CudaDriver()
+    driver.use(0)
+    page = driver.pinned(64)
+    return max(_added(driver, backend, page, 64).cycles, 0.0), _inside(driver, backend, page)
+
+
+def _inside(driver: CudaDriver, backend: Backend, page: np.ndarray) -> float:
+    """The shortest duration that an empty region records."""
+    lowered = plan.lower(HEAD + loop("ks_empty", 0, marked=True), Recording(records=256), frontend="probe")
+    module = driver.load(lowered.text)
+    backend.module_loaded(module)
+    backend.arm(_EPOCH, Sampling(), _POOL)
+    try:
+        _cost(driver, module, "ks_empty", page)
+    finally:
+        backend.disarm()
+        devices = tuple(backend.collect(wait=True))
+    took = decode(Capture(_EPOCH, devices, (lowered.meta,))).dur_cycles
+    return float(took[took >= 0].min(initial=1 << 20)) if len(took) else 0.0
 
 
 def _added(driver: CudaDriver, backend: Backend, page: np.ndarray, fmas: int) -> Cost:

@@ -1,0 +1,220 @@
+"""Instructions per cycle of every warp and region: CUTracer's counts over kscope's (or Proton's) cycles.
+
+CUTracer counts instructions between a warp's clock readings: the k-th pair is its region k. A warp's regions are joined
+by that ordinal. kscope's own readings are pairs as well, one before the first region and one after the last, so region
+k of a capture is k + 1 there. This holds for regions that do not nest, with no points between them; what cannot be
+joined so is left out, and named. What lives here: the join. What does not: the files (cutracer.py).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ..errors import UsageError
+from ..trace import Trace
+from ..wording import counted
+from .cutracer import Counts, Event, LogLaunch
+from .groups import spelled
+
+COLUMNS = (
+    "core", "cta", "local_warp_id", "global_warp_id", "region_id", "name", "category", "cycles", "timestamp_ns",
+    "total_instruction_count", "ipc",
+)  # fmt: skip
+CHROME_COLUMNS = ("name", "category", "cycles", "timestamp_ns", "core", "cta", "local_warp_id")
+HIST_COLUMNS = ("global_warp_id", "region_id", "total_instruction_count")
+CAPTURE_ANCHORS, CHROME_ANCHORS = (1, 1), (0, 0)
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Row:
+    """One region of one warp, in the order of COLUMNS; None where the histogram has none, or nothing to divide."""
+
+    core: int
+    cta: int
+    local_warp_id: int
+    global_warp_id: int
+    region_id: int
+    name: str
+    category: str
+    cycles: float
+    timestamp_ns: float
+    total_instruction_count: int | None
+    ipc: float | None
+
+
+@dataclass(frozen=True)
+class RegionIpc:
+    """Over all rows of a name that have an ipc."""
+
+    name: str
+    rows: int
+    instructions: int
+    cycles: float
+    mean: float
+    median: float
+    whole: float
+
+
+@dataclass(frozen=True)
+class Joined:
+    """rows: by warp and region. regions: by name. mismatches: what did not fit, in words; none = everything did."""
+
+    rows: tuple[Row, ...]
+    regions: tuple[RegionIpc, ...]
+    mismatches: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Regions of one launch by warp of the grid, in order of time. mismatches: why some are left out."""
+
+    events: dict[int, list[tuple[int, Event]]]
+    known: frozenset[int]
+    anchors: tuple[int, int]
+    mismatches: tuple[str, ...] = ()
+
+
+def of_events(events: Iterable[Event], launch: LogLaunch, anchors: tuple[int, int] = CHROME_ANCHORS) -> Source:
+    """Regions of a Chrome trace, numbered in order of time on each warp."""
+    per_block, warps = launch.warps_per_block, dict[int, list[Event]]()
+    for event in events:
+        warps.setdefault(event.cta * per_block + event.warp, []).append(event)
+    found, nested = dict[int, list[tuple[int, Event]]](), list[int]()
+    for warp, mine in warps.items():
+        mine.sort(key=lambda event: event.timestamp_ns)
+        if any(b.timestamp_ns < a.timestamp_ns + a.cycles / _FASTEST for a, b in pairwise(mine)):
+            nested.append(warp)
+            continue
+        found[warp] = [(number + anchors[0], event) for number, event in enumerate(mine)]
+    return Source(found, frozenset(warps), anchors, _told(nested, "regions that overlap: ordinals mean nothing there"))
+
+
+_FASTEST = 10.0
+"""Cycles of a nanosecond that no GPU reaches: events that overlap even so do nest. A trace of Proton's has cycles for
+its durations and ns for its times, and tells no more."""
+
+
+def of_trace(trace: Trace, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source:
+    """Regions of one launch of a capture. Raises UsageError for several launches, or lanes that are not warps."""
+    rows = np.unique(trace.track)
+    warps = trace.warps
+    launches = np.unique(warps.launch[rows])
+    if len(launches) != 1:
+        raise UsageError(f"{len(launches)} launches: a histogram is of one; choose it with --kernel and --launch")
+    if len(np.unique(warps.lane[rows])) > 1:
+        raise UsageError("every lane recorded: CUTracer counts warps; record with strategy=Elected()")
+    threads = warps.threads[rows[0]]
+    per_block = -(-int(threads.prod()) // 32)
+    found, crooked, points, unknown = dict[int, list[tuple[int, Event]]](), list[int](), list[int](), list[int]()
+    known, lost = set[int](), 0
+    cuts = np.searchsorted(trace.track, [*rows, rows[-1] + 1])
+    names = trace.region_names()
+    for row, a, b in zip(rows.tolist(), cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        warp = int(warps.block[row]) * per_block + int(warps.warp[row])
+        known.add(warp)
+        start, took = trace.start_ticks[a:b], trace.dur_cycles[a:b]
+        if not trace.is_span[a:b].all():
+            (unknown if (took < 0).any() else points).append(warp)
+            continue
+        if (start[1:] < (start + took)[:-1]).any():
+            crooked.append(warp)
+            continue
+        before = int(warps.written[row] - warps.records[row])
+        lost += before
+        place = int(warps.sm[row]), int(warps.block[row]), int(warps.warp[row])
+        kernel = trace.kernels[int(warps.kernel[row])]
+        columns = names[trace.region[a:b]].tolist(), took.tolist(), trace.start_ns[a:b].tolist()
+        found[warp] = [
+            (anchors[0] + before + number, Event(*place, name, kernel, float(cycles), ns))
+            for number, (name, cycles, ns) in enumerate(zip(*columns, strict=True))
+        ]
+    told = (
+        *_told(crooked, "regions that nest or cross: CUTracer cannot tell them apart"),
+        *_told(points, "instants or counters between regions: they read the clock once, and ordinals shift"),
+        *_told(unknown, "durations that are not known"),
+    )
+    if lost:
+        told += (f"{counted(lost, 'record')} overwritten: their counts stand without a region",)
+    if trace.filtered:
+        told += ("the capture was filtered: ordinals count only what is left",) if _thinned(trace, rows) else ()
+    return Source(found, frozenset(known), anchors, told)
+
+
+def join(source: Source, counts: Counts) -> Joined:
+    """Instructions by (warp, ordinal). What only one side has is a mismatch, and so is a warp with another number of
+    regions than the other side; its rows are joined as far as they go."""
+    have: dict[int, int] = {}
+    for warp, _ in counts:
+        have[warp] = have.get(warp, 0) + 1
+    mismatches = list(source.mismatches)
+    mismatches += _told(sorted(source.known - have.keys()), "no counts in the histogram")
+    mismatches += _told(sorted(have.keys() - source.known), "counts, and no record")
+    off = [
+        warp for warp, events in source.events.items()
+        if warp in have and events and have[warp] != events[-1][0] + 1 + source.anchors[1]
+    ]  # fmt: skip
+    before, after = source.anchors
+    mismatches += _told(
+        sorted(off), f"another number of regions than recorded ones and {before + after} of kscope's own"
+    )
+    rows = []
+    for warp, events in sorted(source.events.items()):
+        for ordinal, event in events:
+            count = counts.get((warp, ordinal))
+            ipc = count / event.cycles if count is not None and count > 0 and event.cycles > 0 else None
+            rows.append(
+                Row(
+                    event.core, event.cta, event.warp, warp, ordinal, event.name, event.category, event.cycles,
+                    event.timestamp_ns, count, ipc,
+                )
+            )  # fmt: skip
+    return Joined(tuple(rows), _by_name(rows), tuple(mismatches))
+
+
+def chosen_launch(launches: Sequence[LogLaunch], wanted: int | None) -> LogLaunch:
+    """The launch of the log with that hash; without one, the only kernel in it. Raises UsageError that lists what
+    there is; launches of one hash must agree on their block size."""
+    found = [one for one in launches if wanted is None or one.hash == wanted]
+    kinds = {(one.hash, one.block) for one in found}
+    if len(kinds) == 1:
+        return found[0]
+    known = (
+        ", ".join(sorted({f"0x{one.hash:x}" if one.hash is not None else "(no hash)" for one in launches})) or "none"
+    )
+    if not found and wanted is not None:
+        raise UsageError(f"no launch with kernel hash 0x{wanted:x} in the log, which has {known}")
+    if not found:
+        raise UsageError("no LAUNCH line with grid size and block size in the log")
+    raise UsageError(f"several kernels or block sizes in the log: choose one with --kernel-hash; it has {known}")
+
+
+def _thinned(trace: Trace, rows: np.ndarray) -> bool:
+    """Whether the filter took records of the lanes that are left."""
+    return bool((np.bincount(trace.track, minlength=len(trace.warps))[rows] != trace.warps.records[rows]).any())
+
+
+def _by_name(rows: Iterable[Row]) -> tuple[RegionIpc, ...]:
+    names: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.ipc is not None:
+            names.setdefault(row.name, []).append(row)
+    found = []
+    for name, mine in sorted(names.items()):
+        ratios = [row.ipc for row in mine if row.ipc is not None]
+        instructions, cycles = sum(row.total_instruction_count or 0 for row in mine), sum(row.cycles for row in mine)
+        mean, median = statistics.fmean(ratios), statistics.median(ratios)
+        found.append(RegionIpc(name, len(mine), instructions, cycles, mean, median, instructions / cycles))
+    return tuple(found)
+
+
+def _told(warps: Sequence[int], why: str) -> tuple[str, ...]:
+    if not warps:
+        return ()
+    more = f" and {len(warps) - _SHOWN:,} more" if len(warps) > _SHOWN else ""
+    return (f"{counted(len(warps), 'warp')} ({spelled(sorted(warps)[:_SHOWN])}{more}): {why}",)

@@ -1,0 +1,152 @@
+"""What marks did to a kernel: its build with marks against its build without, and its time.
+
+    registers, stack (spills are there), shared memory, instructions, warps that fit on an SM, and kernel time where
+    it is given: all from two cubins (or what the tools print of them), no GPU needed
+
+What lives here: the comparison of two builds. What does not: what a single region costs (overhead.py), timing kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from . import tools
+from .sass import Function, functions
+
+_USAGE = re.compile(r"Function\s+(?P<name>[^\s:]+):\s*(?P<rest>[^\n]*(?:\n[^\n]*REG:[^\n]*)?)")
+_NUMBER = re.compile(r"(REG|STACK|SHARED|LOCAL):(\d+)")
+_TARGET = re.compile(r"\.target\s+sm_(\d+)")
+_REGISTER_UNIT, _REGISTERS, _SHARED_UNIT, _RESERVED = 256, 65536, 128, 1024
+_SPILLS = ("STL", "LDL")
+
+
+@dataclass(frozen=True)
+class SmLimits:
+    """What one SM holds: warps, blocks, bytes of shared memory. CUDA C++ Programming Guide, "Compute Capabilities"."""
+
+    warps: int
+    blocks: int
+    shared: int
+
+
+LIMITS = {
+    75: SmLimits(32, 16, 64 << 10), 80: SmLimits(64, 32, 164 << 10), 86: SmLimits(48, 16, 100 << 10),
+    87: SmLimits(48, 16, 164 << 10), 89: SmLimits(48, 24, 100 << 10), 90: SmLimits(64, 32, 228 << 10),
+    100: SmLimits(64, 32, 228 << 10),
+}  # fmt: skip
+"""By compute capability; others have no occupancy in the report."""
+
+
+@dataclass(frozen=True)
+class Build:
+    """One kernel's build. stack_bytes: per thread, spilled registers among them. shared_bytes: static, per block.
+    instructions: in the code. spill_instructions: of them, to and from local memory. warps_per_sm: that fit, None
+    where the block's size or the GPU is not known."""
+
+    kernel: str
+    arch: int
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    instructions: int
+    spill_instructions: int
+    warps_per_sm: int | None
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """A kernel off (without marks) and on; times in ns, None where they were not given."""
+
+    off: Build
+    on: Build
+    off_ns: float | None
+    on_ns: float | None
+
+    @property
+    def slowdown(self) -> float | None:
+        """(on - off) / off of the kernel's time."""
+        return None if self.off_ns is None or self.on_ns is None else (self.on_ns - self.off_ns) / self.off_ns
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the recorded kernel another kernel, in words."""
+        said = []
+        if self.on.stack_bytes > self.off.stack_bytes or self.on.spill_instructions > self.off.spill_instructions:
+            said.append("with marks the kernel spills more registers: fewer regions, or records of fewer warps")
+        if self.off.warps_per_sm is not None and (self.on.warps_per_sm or 0) < self.off.warps_per_sm:
+            said.append(f"with marks {self.on.warps_per_sm} warps fit on an SM instead of {self.off.warps_per_sm}")
+        return tuple(said)
+
+
+def perturbation(
+    off: Path,
+    on: Path,
+    *,
+    kernel: str | None = None,
+    threads: int | None = None,
+    dynamic_shared: int = 0,
+    times_ns: tuple[float, float] | None = None,
+) -> Perturbation:
+    """The report of two cubins.
+
+    kernel: where they have several. threads: of a block, dynamic_shared: bytes given at launch; for occupancy.
+    times_ns: kernel time (off, on), measured elsewhere. Raises UsageError for a kernel that is not in both or times
+    that are none, MissingError without the CUDA tools, FormatError for a file that they refuse.
+    """
+    if times_ns is not None and not all(time > 0 for time in times_ns):
+        raise UsageError(f"times_ns={times_ns!r}: expected two times above 0")
+    texts = [(tools.resources(path), tools.disassembly(path)) for path in (off, on)]
+    names = [{function.name for function in functions(code)} for _, code in texts]
+    both = names[0] & names[1]
+    if kernel is None and len(both) == 1:
+        kernel = next(iter(both))
+    if kernel is None or kernel not in both:
+        said = f"kernel {kernel!r} is not in both" if kernel else "several kernels, or none, are in both: name one"
+        raise UsageError(f"{said}; off has {', '.join(sorted(names[0])) or 'none'}, "
+                         f"on has {', '.join(sorted(names[1])) or 'none'}")  # fmt: skip
+    builds = [build(usage, code, kernel, threads, dynamic_shared) for usage, code in texts]
+    return Perturbation(builds[0], builds[1], *(times_ns or (None, None)))
+
+
+def build(usage: str, code: str, kernel: str, threads: int | None = None, dynamic_shared: int = 0) -> Build:
+    """One build from what `cuobjdump -res-usage` and a disassembly say of a kernel that is in both."""
+    numbers = _numbers(usage, kernel)
+    function = next(one for one in functions(code) if one.name == kernel)
+    target = _TARGET.search(code)
+    arch = int(target[1]) if target else 0
+    shared = numbers["SHARED"]
+    fits = None
+    if threads is not None and arch in LIMITS:
+        fits = warps_per_sm(numbers["REG"], shared + dynamic_shared, threads, LIMITS[arch])
+    return Build(
+        kernel, arch, numbers["REG"], numbers["STACK"] + numbers["LOCAL"], shared, len(function.instructions),
+        _spills(function), fits,
+    )  # fmt: skip
+
+
+def warps_per_sm(registers: int, shared: int, threads: int, limits: SmLimits) -> int:
+    """Warps that fit on an SM: registers are given out per warp in units of 256, shared memory per block in units of
+    128 bytes with 1 KiB of the system's; whole blocks only. Raises UsageError for a block size that cannot be."""
+    if not 1 <= threads <= 1024:
+        raise UsageError(f"threads={threads}: expected the threads of a block, 1 to 1024")
+    warps = -(-threads // 32)
+    per_warp = -(-max(1, registers) * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
+    by_registers = _REGISTERS // per_warp // warps
+    used = -(-(shared + _RESERVED) // _SHARED_UNIT) * _SHARED_UNIT
+    blocks = min(limits.blocks, limits.warps // warps, by_registers, limits.shared // used)
+    return blocks * warps
+
+
+def _numbers(usage: str, kernel: str) -> dict[str, int]:
+    numbers = {"REG": 0, "STACK": 0, "SHARED": 0, "LOCAL": 0}
+    for match in _USAGE.finditer(usage):
+        if match["name"] == kernel:
+            numbers.update({name: int(value) for name, value in _NUMBER.findall(match["rest"])})
+    return numbers
+
+
+def _spills(function: Function) -> int:
+    return sum(one.name in _SPILLS for one in function.instructions)

@@ -1,0 +1,206 @@
+"""Machine code as text: instructions, and which of them stand between the two clock readings of a region.
+
+Reads what `nvdisasm -c` and `cuobjdump -sass` print. A region's end is found by its store: sixteen bytes whose second
+word is the region's id, a constant; its first and third word are the registers of the two clock readings:
+
+    CS2R.32 R4, SR_CLOCKLO        <- begin
+    ...                           <- counted
+    CS2R.32 R6, SR_CLOCKLO        <- end
+    MOV R5, 0xde2adb61            id of "load", wherever it stands
+    STG.E.128 [R8.64], R4         start, id, end, value
+
+What lives here: this reading of text. What does not: how often code ran (instructions.py), the tools (tools.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+_FUNCTION = re.compile(r"^\s*(?:Function : (?P<dump>\S+)|\.section\s+\.text\.(?P<disasm>[^,\s]+)\s*,)")
+_LABEL = re.compile(r"^\s*(?P<label>\.L_[\w.]+):")
+_INSTRUCTION = re.compile(
+    r"/\*(?P<at>[0-9a-f]{4,})\*/\s+(?P<guard>@!?U?P\w+\s+)?(?P<code>[A-Z][\w.]*)\s*(?P<rest>[^;]*);"
+)
+_TARGET = re.compile(r"`\(\s*(?P<label>[^)\s]+)\s*\)|(?P<at>0x[0-9a-f]+)")
+_REGISTER = re.compile(r"^U?R(\d+)(?:\.reuse)?$")
+_MOVES = ("MOV", "IMAD.MOV.U32", "IMAD.MOV", "UMOV", "IMAD.U32", "MOV.SPILL", "R2UR")
+_BRANCHES = ("BRA", "BRX", "JMP", "JMX", "CALL", "RET", "EXIT", "BRXU", "BREAK", "KILL", "BPT")
+_FAR = 4096
+"""Instructions that are looked back for a register's value."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction: address in bytes, name with its modifiers, operands."""
+
+    at: int
+    code: str
+    operands: tuple[str, ...]
+    guarded: bool
+
+    @property
+    def name(self) -> str:
+        """Without modifiers."""
+        return self.code.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Function:
+    """An entry's code in order of address; `targets` are addresses that some branch names. The padding behind the
+    last branch to itself is left out."""
+
+    name: str
+    instructions: tuple[Instruction, ...]
+    targets: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place where a region stands in the code. between: instructions after its first clock reading and before its
+    second, in order of address. straight: no branch and no branch's target is among them, so each execution runs
+    exactly these (some with a false predicate)."""
+
+    region: str
+    begin: int
+    end: int
+    between: int
+    straight: bool
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Regions found in a function, in order of address; unresolved: stores of regions whose clock readings could not be
+    followed through the registers."""
+
+    function: str
+    sites: tuple[Site, ...]
+    unresolved: tuple[str, ...]
+
+
+def functions(text: str) -> tuple[Function, ...]:
+    """The functions of a disassembly. Text that is none has none."""
+    found: list[Function] = []
+    name, code, labels, targets = "", list[Instruction](), dict[str, int](), list[str]()
+    waiting: list[str] = []
+
+    def close() -> None:
+        if name and code:
+            jumps = {
+                labels[one] if one in labels else int(one, 16) for one in targets if one in labels or one[:2] == "0x"
+            }
+            found.append(Function(name, _without_padding(code), frozenset(jumps)))
+
+    for line in text.splitlines():
+        if match := _FUNCTION.match(line):
+            close()
+            name, code, labels, targets, waiting = match["dump"] or match["disasm"], [], {}, [], []
+        elif match := _LABEL.match(line):
+            waiting.append(match["label"])
+        elif match := _INSTRUCTION.search(line):
+            at = int(match["at"], 16)
+            labels.update(dict.fromkeys(waiting, at))
+            waiting.clear()
+            operands = tuple(part.strip() for part in match["rest"].split(",")) if match["rest"].strip() else ()
+            code.append(Instruction(at, match["code"], operands, match["guard"] is not None))
+            if match["code"].partition(".")[0] in (*_BRANCHES, "BSSY", "BSYNC") and (
+                to := _TARGET.search(match["rest"])
+            ):
+                targets.append(to["label"] or to["at"])
+    close()
+    return tuple(found)
+
+
+def sites(function: Function, regions: Mapping[int, str]) -> Sites:
+    """The regions of a function. regions: names by id word (layout.record_id) of its spans."""
+    code = function.instructions
+    found, unresolved = list[Site](), list[str]()
+    jumps = sorted(function.targets)
+    for index, one in enumerate(code):
+        if one.name != "STG" or ".128" not in one.code or not (register := _REGISTER.match(one.operands[-1])):
+            continue
+        quad = int(register[1])
+        number = _constant(code, index, f"R{quad + 1}")
+        region = regions.get(number) if number is not None else None
+        if region is None:
+            continue
+        begin, end = (_clock(code, index, f"R{quad + word}") for word in (0, 2))
+        if begin is None or end is None or begin >= end:
+            unresolved.append(region)
+            continue
+        inside = code[begin + 1 : end]
+        branches = any(step.name in _BRANCHES for step in inside)
+        entered = any(code[begin].at < jump <= code[end].at for jump in jumps)
+        found.append(Site(region, code[begin].at, code[end].at, len(inside), not branches and not entered))
+    return Sites(function.name, tuple(sorted(found, key=lambda site: site.begin)), tuple(unresolved))
+
+
+def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:
+    """Behind the last instruction that leaves or jumps elsewhere there is a branch to itself, and NOPs."""
+    end = len(code)
+    while end and code[end - 1].name == "NOP":
+        end -= 1
+    if end and code[end - 1].name == "BRA" and not code[end - 1].guarded and end > 1:
+        end -= 1
+    return tuple(code[:end])
+
+
+def _writers(code: tuple[Instruction, ...], index: int, register: str) -> Iterator[int]:
+    """Indices of the instructions before `index` that write the register, the nearest first."""
+    kind, number = register.rstrip("0123456789"), int(register.lstrip("UR"))
+    for at in range(index - 1, max(-1, index - _FAR), -1):
+        one = code[at]
+        if not one.operands or one.name in ("STG", "STS", "ST", "RED", "REDG", *_BRANCHES):
+            continue
+        match = _REGISTER.match(one.operands[0])
+        if match is None or one.operands[0].startswith("U") != (kind == "UR"):
+            continue
+        if int(match[1]) <= number < int(match[1]) + _width(one.code):
+            yield at
+
+
+def _width(code: str) -> int:
+    """Registers that an instruction writes; those that write more than four do not matter here."""
+    if ".128" in code:
+        return 4
+    wide = ".64" in code or ".WIDE" in code or (code.startswith("CS2R") and ".32" not in code)
+    return 2 if wide else 1
+
+
+def _clock(code: tuple[Instruction, ...], index: int, register: str, turns: int = 4) -> int | None:
+    """The clock reading whose low word is in a register at `index`, followed through moves."""
+    for at in _writers(code, index, register):
+        one = code[at]
+        if "SR_CLOCKLO" in one.operands:
+            return at
+        if one.code in _MOVES and turns and _REGISTER.match(one.operands[-1]):
+            return _clock(code, at, one.operands[-1].removesuffix(".reuse"), turns - 1)
+        return None
+    return None
+
+
+def _constant(code: tuple[Instruction, ...], index: int, register: str, turns: int = 4) -> int | None:
+    """The constant in a register at `index`, or None."""
+    for at in _writers(code, index, register):
+        one = code[at]
+        last = one.operands[-1]
+        if one.code in _MOVES and re.fullmatch(r"-?0x[0-9a-f]+", last):
+            return int(last, 16) & 0xFFFFFFFF
+        if one.name == "HFMA2" and one.operands[1:3] == ("-RZ", "RZ"):
+            return _halves(one.operands[3:])
+        if one.code in _MOVES and turns and _REGISTER.match(last):
+            return _constant(code, at, last.removesuffix(".reuse"), turns - 1)
+        return None
+    return None
+
+
+def _halves(operands: tuple[str, ...]) -> int | None:
+    """Two fp16 constants as one word: how ptxas loads some integers."""
+    try:
+        high, low = (int(np.array(float(one), np.float16).view(np.uint16)) for one in operands)
+    except ValueError:
+        return None
+    return high << 16 | low

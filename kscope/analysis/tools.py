@@ -1,0 +1,79 @@
+"""NVIDIA's disassemblers, where they are installed: on PATH, in a CUDA toolkit, or in a package that brings them.
+
+What lives here: finding and running nvdisasm and cuobjdump. What does not: reading what they print (sass.py,
+perturbation.py). Only analyses that were given a cubin need them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from .. import meta
+from ..errors import FormatError, MissingError
+
+_PACKAGES = {"triton": "backends/nvidia/bin", "nvidia": "cu13/bin"}
+"""Packages that ship the tools, and where; looked for, never imported."""
+_SECONDS = 120
+_META = b'{"frontend":'
+
+
+def find(tool: str) -> str:
+    """The tool's path. Raises MissingError that says how to get it."""
+    places = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
+    if found := shutil.which(tool) or shutil.which(tool, path=os.pathsep.join(f"{one}/bin" for one in places if one)):
+        return found
+    for package, folder in _PACKAGES.items():
+        spec = find_spec(package)
+        for home in (spec.submodule_search_locations or []) if spec else []:
+            if found := shutil.which(tool, path=str(Path(home, folder))):
+                return found
+    raise MissingError(f"{tool} is not installed: it comes with the CUDA toolkit, and with pip install triton")
+
+
+def disassembly(path: Path) -> str:
+    """The machine code in a cubin as text; a file that is text already is read as it is."""
+    if not binary(path):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return _run([find("nvdisasm"), "-c", str(path)], path)
+
+
+def resources(path: Path) -> str:
+    """What `cuobjdump -res-usage` says of a cubin; a file that is text already is read as it is."""
+    if not binary(path):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return _run([find("cuobjdump"), "-res-usage", str(path)], path)
+
+
+def builds(path: Path) -> dict[str, int]:
+    """Kernel ids by name that a cubin's own metadata tells; {} for text, or code without marks."""
+    if not binary(path):
+        return {}
+    data, found = path.read_bytes(), dict[str, int]()
+    at = data.find(_META)
+    while at >= 0:
+        with suppress(FormatError):  # other text that begins so
+            found.update({kernel.name: kernel.id for kernel in meta.from_json(data[at : at + meta.MAX_BYTES]).kernels})
+        at = data.find(_META, at + 1)
+    return found
+
+
+def binary(path: Path) -> bool:
+    """Whether the file is an ELF."""
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def _run(command: list[str], path: Path) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS, errors="replace")
+    except subprocess.TimeoutExpired:
+        raise FormatError(f"{path}: {Path(command[0]).name} took more than {_SECONDS} s") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise FormatError(f"{path}: {Path(command[0]).name} refused it: {said[0] if said else 'it said nothing'}")
+    return done.stdout

@@ -1,0 +1,173 @@
+"""`kscope gaps`, `kscope overlap` and `kscope path`: why there is a gap here, and who waited for whom.
+
+What lives here: the commands and their tables. What does not: the numbers (analysis/gaps.py, overlap.py, critical.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from ..analysis import gaps as gap_analysis
+from ..analysis import overlap as overlap_analysis
+from ..analysis.critical import Edge, Path, critical_path
+from ..analysis.overlap import Overlap, Wait
+from ..analysis.table import cut, grid, part_text, terminal, time_text, wrapped
+from ..errors import UsageError
+from . import selecting
+
+_BESIDE, _LEAST, _STEPS = 3, 0.005, 40
+
+
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Adds the commands to the grammar."""
+    parser = commands.add_parser(
+        "gaps",
+        parents=[common],
+        help="time in no region and in waits, and what other warps did then",
+        allow_abbrev=False,
+    )
+    selecting.add(parser)
+    selecting.add_roles(parser)
+    parser.add_argument("--of", metavar="REGION", help="gaps within this region instead of outside of all")
+    words = ", ".join(overlap_analysis.WAIT_WORDS)
+    parser.add_argument("--wait", metavar="REGION", action="append", help=f"a region that waits (names with {words})")
+    parser.add_argument("--top", metavar="N", type=int, default=10, help="single gaps to list (10)")
+    parser.add_argument("--json", action="store_true", help="all of it as JSON")
+    parser.set_defaults(command=gaps)
+    matrix = commands.add_parser(
+        "overlap", parents=[common], help="what the warps of a block did at the same time", allow_abbrev=False
+    )
+    selecting.add(matrix)
+    selecting.add_roles(matrix)
+    matrix.add_argument("--json", action="store_true", help="the matrix as JSON, in ns")
+    matrix.set_defaults(command=overlap)
+    path = commands.add_parser(
+        "path", parents=[common], help="the critical path of one block, over signals and waits that you name",
+        description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
+        allow_abbrev=False,
+    )  # fmt: skip
+    selecting.add(path)
+    path.add_argument(
+        "--edge", metavar="SIGNAL:WAIT[:LAG]", action="append", required=True,
+        help="the end of region SIGNAL satisfies region WAIT, LAG rounds later (0); may be given again",
+    )  # fmt: skip
+    path.add_argument("--json", action="store_true", help="steps and parts as JSON")
+    path.set_defaults(command=critical)
+
+
+def gaps(options: argparse.Namespace) -> int:
+    """Runs `kscope gaps`."""
+    if options.top < 0:
+        raise UsageError(f"--top {options.top}: expected a number of gaps")
+    trace, roles = selecting.read(options), selecting.roles(options.role)
+    between = gap_analysis.between(trace, options.of)
+    longest = gap_analysis.longest(trace, options.top, options.of)
+    waits = overlap_analysis.waits(trace, options.wait, roles)
+    if options.json:
+        print(selecting.json({
+            "between": [asdict(row) for row in between], "longest": [asdict(row) for row in longest],
+            "waits": [asdict(row) for row in waits],
+        }))  # fmt: skip
+        return 0
+    width = terminal()
+    lines = _waits(waits, width)
+    inside = f"in {options.of} and nothing inside of it" if options.of else "in no region"
+    lines += ["", cut(f"time {inside}, by what stands around it", width)]
+    shown = between[: max(options.top, 5)]
+    columns = {
+        "count": [f"{row.count:,}" for row in shown],
+        "total": [time_text(row.total_ns) for row in shown],
+        "part": [part_text(row.share) for row in shown],
+        "longest": [time_text(row.max_ns) for row in shown],
+    }
+    lines += grid("between", [f"{row.after} > {row.before}" for row in shown], columns, width, ("longest",))
+    lines += ["", "the longest"] if longest else []
+    for row in longest:
+        beside = _beside([(name, part) for name, part in row.beside])
+        where = f"{row.lane}, at {time_text(row.start_ns)}, {row.after} > {row.before}"
+        lines += wrapped(f"{time_text(row.ns)}: {where}{f'; beside it {beside}' if beside else ''}", width, "  ")
+    print("\n".join(lines))
+    return 0
+
+
+def overlap(options: argparse.Namespace) -> int:
+    """Runs `kscope overlap`."""
+    found = overlap_analysis.overlap(selecting.read(options), selecting.roles(options.role))
+    if options.json:
+        print(selecting.json([asdict(one) for one in found]))
+    else:
+        width = terminal()
+        print("\n\n".join("\n".join(_matrix(one, width)) for one in found) or "no records")
+    return 0
+
+
+def critical(options: argparse.Namespace) -> int:
+    """Runs `kscope path`. Raises UsageError for more than one launch or block."""
+    edges = [_edge(text) for text in options.edge]
+    launch, block = (_one(f"--{name}", getattr(options, name)) for name in ("launch", "block"))
+    options.launch = options.block = None
+    found = critical_path(selecting.read(options), edges, launch, block)
+    print(selecting.json(asdict(found)) if options.json else "\n".join(_path(found, terminal())))
+    return 0
+
+
+def _waits(rows: tuple[Wait, ...], width: int) -> list[str]:
+    columns = {
+        "total": [time_text(row.total_ns) for row in rows],
+        "of its role": [part_text(row.share) for row in rows],
+    }
+    lines = grid("waits", [f"{row.role}: {row.region}" for row in rows], columns, width)
+    for row, line in reversed(list(enumerate(lines[1:], 1))):
+        beside = _beside([(f"{who}: {name}", part) for who, name, part in rows[row - 1].beside])
+        lines[row : row + 1] = [line, *wrapped(f"meanwhile {beside}", width, "      ")] if beside else [line]
+    return lines
+
+
+def _beside(parts: list[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {part:.0%}" for name, part in parts[:_BESIDE] if part >= _LEAST)
+
+
+def _matrix(one: Overlap, width: int) -> list[str]:
+    """Row by row what others did, in percent: rows add up to 100."""
+    names = [f"{who}: {region}" for who, region in one.states]
+    columns = {"time": [time_text(ns) for ns in one.alive_ns.tolist()]}
+    for number in range(len(names)):
+        column = [one.beside(row, other_roles=False)[number] for row in range(len(names))]
+        columns[f"[{number}]"] = ["." if part < 0.005 else f"{part:.0%}" for part in column]
+    lines = grid("while in", [f"[{number}] {name}" for number, name in enumerate(names)], columns, max(width, 60))
+    return [cut(f"{one.kernel}: while one warp was in a row, the others of its block were in", width), *lines]
+
+
+def _path(found: Path, width: int) -> list[str]:
+    lines = [cut(f"{found.kernel}, launch {found.launch}, block {found.block}: {time_text(found.total_ns)}", width)]
+    columns = {
+        "time": [time_text(ns) for _, ns, _ in found.parts],
+        "part": [part_text(part) for _, _, part in found.parts],
+    }
+    lines += [*grid("path goes through", [name for name, _, _ in found.parts], columns, width), "", "steps"]
+    base = found.steps[0].start_ns
+    for step in found.steps[:_STEPS]:
+        what = step.lane if step.kind == "run" else f"{step.lane}, {step.via} in flight"
+        lines.append(
+            cut(f"  {time_text(step.start_ns - base):>10}  {time_text(step.end_ns - step.start_ns):>10}  {what}", width)
+        )
+    more = len(found.steps) - _STEPS
+    lines += [f"  + {more:,} more steps (--json has all)"] if more > 0 else []
+    return lines + ([f"! {found.unmatched:,} waits without a signal before their end"] if found.unmatched else [])
+
+
+def _edge(text: str) -> Edge:
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not parts[0] or not parts[1] or (len(parts) == 3 and not parts[2].isdecimal()):
+        raise UsageError(
+            f"--edge {text}: expected SIGNAL:WAIT or SIGNAL:WAIT:LAG, such as load:wait_full or mma:wait_empty:4"
+        )
+    return Edge(parts[0], parts[1], int(parts[2]) if len(parts) == 3 else 0)
+
+
+def _one(flag: str, text: str | None) -> int:
+    if text is not None and not text.isdecimal():
+        raise UsageError(f"{flag} {text}: expected one number; a path goes through one block")
+    return int(text or 0)

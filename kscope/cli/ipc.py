@@ -1,0 +1,198 @@
+"""`kscope ipc`: instructions per cycle of every warp and region.
+
+    kscope ipc CAPTURE --cutracer-trace HIST.csv [--cutracer-log LOG] [-o OUT.csv]     counts that CUTracer measured
+    kscope ipc --chrome-trace F --cutracer-trace F --cutracer-log F [-o OUT.csv]       with Proton's trace instead
+    kscope ipc --chrome-trace F | --cutracer-trace F                                   one side alone, as CSV
+    kscope ipc CAPTURE --code KERNEL.cubin                                             counted in the machine code
+
+What lives here: the command. What does not: the join (analysis/ipc.py), CUTracer's files (analysis/cutracer.py),
+counting in code (analysis/instructions.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict, astuple
+from pathlib import Path
+from typing import Any
+
+from ..analysis import cutracer, tools
+from ..analysis import ipc as join
+from ..analysis.cutracer import LogLaunch
+from ..analysis.instructions import CodeReport, region_code
+from ..analysis.ipc import Joined, Source
+from ..analysis.sass import functions
+from ..analysis.table import cut, grid, terminal
+from ..errors import UsageError
+from . import selecting
+
+MISMATCH = 1
+"""Exit code where something did not fit: what did is written all the same."""
+
+
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Adds the command to the grammar."""
+    parser = commands.add_parser(
+        "ipc", parents=[common], help="instructions per cycle of warps and regions, with CUTracer's counts or a cubin",
+        description=(__doc__ or "").split("\n\nWhat lives")[0], formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"Exit code {MISMATCH} where warps or regions did not fit together; they are named.", allow_abbrev=False,
+    )  # fmt: skip
+    selecting.add(parser, optional=True)
+    group = parser.add_argument_group("instructions")
+    flag = group.add_argument
+    flag("--cutracer-trace", metavar="CSV", type=Path, help="CUTracer's instruction histogram")
+    flag("--cutracer-log", metavar="LOG", type=Path, help="CUTracer's log: grid and block sizes")
+    flag("--kernel-hash", metavar="HEX", help="which kernel of the log (default: the histogram's)")
+    flag("--chrome-trace", metavar="JSON", type=Path, help="a Chrome trace of the same regions, instead of a capture")
+    flag(
+        "--anchors",
+        metavar="BEFORE,AFTER",
+        help="clock pairs before and after a warp's regions (capture: 1,1, else 0,0)",
+    )
+    flag("--code", metavar="CUBIN", type=Path, help="the kernel's cubin, or its disassembly")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the CSV there instead of printing it")
+    parser.add_argument("--json", action="store_true", help="per region mean and median instead of the CSV, as JSON")
+    parser.set_defaults(command=ipc)
+
+
+def ipc(options: argparse.Namespace) -> int:
+    """Runs the command. Raises UsageError for files that do not make a pair."""
+    if options.capture and options.chrome_trace:
+        raise UsageError("a capture and --chrome-trace: both are the regions; name one of them")
+    if options.code:
+        if not options.capture or options.cutracer_trace:
+            raise UsageError("--code: expected a capture beside it, and no --cutracer-trace")
+        return _from_code(options)
+    if options.capture and not options.cutracer_trace:
+        raise UsageError("a capture alone has no instructions: add --cutracer-trace HIST.csv, or --code KERNEL.cubin")
+    if options.cutracer_trace and (options.capture or options.chrome_trace):
+        return _joined(options)
+    if options.chrome_trace:
+        events = cutracer.read_chrome(options.chrome_trace)
+        rows = [(e.name, e.category, e.cycles, e.timestamp_ns, e.core, e.cta, e.warp) for e in events]
+        _write(options, cutracer.to_csv(join.CHROME_COLUMNS, rows))
+        return 0
+    if options.cutracer_trace:
+        counts = cutracer.read_histogram(options.cutracer_trace)
+        _write(options, cutracer.to_csv(join.HIST_COLUMNS, [(*key, counts[key]) for key in sorted(counts)]))
+        return 0
+    raise UsageError("nothing to read: name a capture, --chrome-trace or --cutracer-trace; kscope ipc --help")
+
+
+def _joined(options: argparse.Namespace) -> int:
+    counts = cutracer.read_histogram(options.cutracer_trace)
+    launch = _launch(options)
+    source = _source(options, launch)
+    found = join.join(source, counts)
+    if options.json:
+        _write(
+            options,
+            selecting.json({"regions": [asdict(row) for row in found.regions], "mismatches": found.mismatches}) + "\n",
+        )
+    else:
+        _write(options, cutracer.to_csv(join.COLUMNS, map(astuple, found.rows)))
+        if options.output:
+            print("\n".join(_regions(found)))
+    for one in found.mismatches:
+        print(f"kscope: {one}", file=sys.stderr)
+    return MISMATCH if found.mismatches or not found.rows else 0
+
+
+def _launch(options: argparse.Namespace) -> LogLaunch | None:
+    """The launch in the log that the histogram is of."""
+    if options.cutracer_log is None:
+        if options.chrome_trace:
+            raise UsageError("--chrome-trace: expected --cutracer-log LOG, which has the size of a block")
+        return None
+    wanted = _hash(options.kernel_hash) if options.kernel_hash else cutracer.histogram_hash(options.cutracer_trace)
+    return join.chosen_launch(cutracer.read_log(options.cutracer_log), wanted)
+
+
+def _source(options: argparse.Namespace, launch: LogLaunch | None) -> Source:
+    default = join.CAPTURE_ANCHORS if options.capture else join.CHROME_ANCHORS
+    anchors = default if options.anchors is None else _anchors(options.anchors)
+    if launch is not None and options.chrome_trace:
+        return join.of_events(cutracer.read_chrome(options.chrome_trace), launch, anchors)
+    trace = selecting.read(options)
+    source = join.of_trace(trace, anchors)
+    if launch is not None:
+        row = int(trace.track[0])
+        grid_size, threads = (tuple(column[row].tolist()) for column in (trace.warps.grid, trace.warps.threads))
+        if (grid_size, threads) != (launch.grid, launch.block):
+            raise UsageError(
+                f"the capture's launch has grid {grid_size} and block {threads}, the log's {launch.grid} and"
+                f" {launch.block}: they are not of one launch; see --launch and --kernel-hash"
+            )
+    return source
+
+
+def _from_code(options: argparse.Namespace) -> int:
+    trace = selecting.read(options)
+    found = region_code(trace, functions(tools.disassembly(options.code)), tools.builds(options.code))
+    if options.json:
+        _write(options, selecting.json(asdict(found)) + "\n")
+    elif found.regions:
+        _write(options, "\n".join(_code(found)) + "\n")
+    for one in found.problems:
+        print(f"kscope: {one}", file=sys.stderr)
+    return MISMATCH if found.problems or not found.regions else 0
+
+
+def _code(found: CodeReport) -> list[str]:
+    rows = found.regions
+    columns = {
+        "executions": [f"{row.executions:,}" for row in rows],
+        "places": [f"{row.places}" for row in rows],
+        "cycles": [f"{row.cycles:.4g}" for row in rows],
+        "ipc": [_range(row.ipc_least, row.ipc_most) for row in rows],
+        "instructions": [row.text for row in rows],
+    }
+    several = len({row.kernel for row in rows}) > 1
+    names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
+    lines = grid("region", names, columns, 10_000)
+    lines.append(
+        "  between two clock readings in the code, kscope's own stores of records inside included; times executions"
+    )
+    return [cut(line, max(terminal(), 100)) for line in lines]
+
+
+def _regions(found: Joined) -> list[str]:
+    columns = {
+        "rows": [f"{row.rows:,}" for row in found.regions],
+        "instructions": [f"{row.instructions:,}" for row in found.regions],
+        "cycles": [f"{row.cycles:,.0f}" for row in found.regions],
+        "mean ipc": [f"{row.mean:.4g}" for row in found.regions],
+        "median ipc": [f"{row.median:.4g}" for row in found.regions],
+    }
+    return grid("region", [row.name for row in found.regions], columns, terminal())
+
+
+def _range(least: float | None, most: float | None) -> str:
+    if least is None or most is None:
+        return "-"
+    return f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
+
+
+def _write(options: argparse.Namespace, text: str) -> None:
+    if options.output is None:
+        print(text, end="")
+        return
+    if not options.output.parent.is_dir():
+        raise UsageError(f"-o {options.output}: the folder does not exist; create it first")
+    options.output.write_text(text, encoding="utf-8")
+
+
+def _hash(text: str) -> int:
+    digits = text[2:] if text[:2].lower() == "0x" else text
+    try:
+        return int(digits, 16)
+    except ValueError:
+        raise UsageError(f"--kernel-hash {text}: expected hexadecimal digits, such as 0x7fa21c3") from None
+
+
+def _anchors(text: str) -> tuple[int, int]:
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+        raise UsageError(f"--anchors {text}: expected two numbers, such as 1,1")
+    return int(parts[0]), int(parts[1])

@@ -1,0 +1,92 @@
+"""`kscope occupancy CAPTURE`: how full each SM was over time, waves of blocks and the tail.
+
+What lives here: the command and its table. What does not: the numbers (analysis/occupancy.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..analysis.occupancy import SmUse, Waves, overview, utilisation, waves
+from ..analysis.table import cut, grid, part_text, terminal, time_text
+from . import selecting
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_BINS, _ROWS = 40, 50
+
+
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Adds the command to the grammar."""
+    parser = commands.add_parser(
+        "occupancy",
+        parents=[common],
+        help="lanes alive per SM over time, waves of blocks and the tail",
+        allow_abbrev=False,
+    )
+    selecting.add(parser)
+    parser.add_argument("--json", action="store_true", help="launches, SMs and SM x time as JSON")
+    parser.set_defaults(command=occupancy)
+
+
+def occupancy(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    trace = selecting.read(options)
+    found, launches = utilisation(trace), waves(trace)
+    width = terminal()
+    view = overview(trace, 64 if options.json else _BINS)
+    if options.json:
+        rows = {"launches": [asdict(row) for row in launches], "sms": [asdict(row) for row in found]}
+        print(selecting.json({**rows, "over_time": asdict(view)}))
+        return 0
+    lines = [*_launches(launches, width), "", *_sms(found, view.alive, width)]
+    print("\n".join(lines) if found else "no records")
+    return 0
+
+
+def _launches(rows: tuple[Waves, ...], width: int) -> list[str]:
+    shown = rows[:_ROWS]
+    columns = {
+        "time": [time_text(row.time_ns) for row in shown],
+        "blocks": [f"{row.blocks:,}" for row in shown],
+        "SMs": [f"{row.sms}" for row in shown],
+        "at once": [f"{row.resident}" for row in shown],
+        "waves": [f"{row.waves}" for row in shown],
+        "ramp": [time_text(row.ramp_ns) for row in shown],
+        "tail": [time_text(row.tail_ns) for row in shown],
+        "lost in tail": [part_text(row.tail_idle) for row in shown],
+    }
+    lines = grid("launch", [f"{row.launch} {row.kernel}" for row in shown], columns, width, ("ramp", "SMs"))
+    return lines + ([f"  + {len(rows) - len(shown):,} more launches"] if len(rows) > len(shown) else [])
+
+
+def _sms(rows: tuple[SmUse, ...], alive: npt.NDArray[np.float64], width: int) -> list[str]:
+    several = len({row.device for row in rows}) > 1
+    most = float(alive.max(initial=0.0)) or 1.0
+    shown = rows[:_ROWS] if len(rows) <= _ROWS else _spread(rows)
+    place = {(row.device, row.sm): number for number, row in enumerate(rows)}
+    columns = {
+        "blocks": [f"{row.blocks:,}" for row in shown],
+        "lanes": [f"{row.lanes:,}" for row in shown],
+        "used": [part_text(row.used) for row in shown],
+        "mean": [f"{row.mean_lanes:.1f}" for row in shown],
+        "in regions": [part_text(row.busy_ns / row.alive_ns if row.alive_ns > 0 else float("nan")) for row in shown],
+        f"lanes alive over time, up to {most:.1f}": [_bar(alive[place[row.device, row.sm]] / most) for row in shown],
+    }
+    names = [f"device {row.device} SM {row.sm}" if several else f"SM {row.sm}" for row in shown]
+    lines = [cut(line, width) for line in grid("SM", names, columns, 10_000)]
+    return lines + ([f"  the least and the most used of {len(rows)} SMs"] if len(rows) > len(shown) else [])
+
+
+def _spread(rows: tuple[SmUse, ...]) -> tuple[SmUse, ...]:
+    ranked = sorted(rows, key=lambda row: row.mean_lanes)
+    return (*ranked[:5], *ranked[-5:])
+
+
+def _bar(parts: npt.NDArray[np.float64]) -> str:
+    steps = np.ceil(np.clip(parts, 0, 1) * (len(_BARS) - 1)).astype(int)
+    return "".join(_BARS[step] for step in steps.tolist())

@@ -30,6 +30,7 @@ States = dict[Open, Conditions]
 """What may be open at one place, and what is known to hold when it is."""
 
 MAX_STATES = 16
+_AGAIN = "is entered while it is open"
 _MEET = "is open on one path and closed on another where they meet"
 _LOGIC = re.compile(r"\s*(or|and|not|mov)\.pred\s+([%\w$]+),\s*([%\w$]+)(?:,\s*([%\w$]+))?\s*;")
 _FIRST = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?[\w.:]+(?:\s+([^,;]*))?")
@@ -54,7 +55,8 @@ class Pairing:
 
 
 def check(statements: Sequence[Statement], graph: Sequence[Block], text: str = "") -> Pairing:
-    """Follows every path. Faults: open on one path only, open at the kernel's end, exit without enter.
+    """Follows every path. Faults: open on one path only, open at the kernel's end, exit without enter, an explicit
+    enter while open (a `with` may nest in its own name, as recursion does: its exit is the innermost one's).
 
     `text` is the module's; without it no two branches on one predicate are taken to go together.
     """
@@ -143,6 +145,8 @@ class _Pass:
         counts = {dict(opened).get(mark.name, 0) for opened in states}
         if len(counts) > 1:
             self._fault(mark.name, _MEET, statement)
+        if mark.act == "enter" and mark.how == "call" and max(counts) > 0:
+            self._fault(mark.name, _AGAIN, statement)
         step = 1 if mark.act == "enter" else -1
         depth = min(counts) + min(step, 0)
         if depth < 0:

@@ -62,7 +62,17 @@ def test_an_explicit_enter_without_exit_is_an_error_with_kernel_region_and_line(
     assert "'load'" in str(caught.value)
 
 
-def test_the_same_of_a_with_is_a_problem_and_the_kernel_still_runs() -> None:
+def test_an_explicit_enter_of_what_is_open_is_an_error_that_says_what_to_use_instead() -> None:
+    """As when iteration k + 1 begins before k ends: taken innermost first, its records would tell wrong times."""
+    turn = (
+        "//kscope enter load - - call\nL: //kscope enter load - - call\n//kscope exit load - - call\n"
+        "@%p1 bra L;\n//kscope exit load - - call"
+    )
+    with pytest.raises(PairingError, match=r"region 'load' is entered while it is open.* value= or two names"):
+        lowered(turn)
+
+
+def test_a_with_that_lost_its_exit_is_a_problem_and_the_kernel_still_runs() -> None:
     low = lowered("//kscope enter load - - with\n//kscope enter dot - - with\n//kscope exit dot - - with")
     assert [region.name for region in low.meta.regions] == ["dot"]  # type: ignore[attr-defined]  # a Lowered
     (problem,) = low.problems  # type: ignore[attr-defined]  # as above

@@ -13,6 +13,8 @@ import kscope
 
 RECORDS = 4
 """Records of a warp in `four`."""
+ROW = 1024
+"""Numbers in a row of `summed`."""
 
 
 @triton.jit
@@ -44,6 +46,19 @@ def other(out):
     """One record a warp, in a kernel of another name."""
     with kscope.region("other"):
         tl.store(out + tl.program_id(0), 7)
+
+
+@triton.jit
+def summed(x, out, rows, SIZE: tl.constexpr = 1024):
+    """rows + 1 records a warp: one around all, one for each sum of a row through shared memory and barriers;
+    out[block] = the sum of its rows."""
+    block = tl.program_id(0)
+    with kscope.region("rows"):
+        total = 0.0
+        for row in range(rows):
+            with kscope.region("sum", value=row):
+                total += tl.sum(tl.load(x + (block * rows + row) * SIZE + tl.arange(0, SIZE)))
+        tl.store(out + block, total)
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from synth import Rec, instant
 from kscope import layout
 from kscope.capture import Capture
 from kscope.errors import UsageError
-from kscope.export import pfrows
+from kscope.export import pfrows, pfslots
 from kscope.layout import Kind
 from kscope.trace import Trace, decode
 
@@ -266,4 +266,4 @@ def test_whatever_is_asked_of_whatever_was_recorded_opens(
 
 
 def test_cycles_that_only_damage_can_show_are_left_out() -> None:
-    assert np.iinfo(np.int64).max > pfrows.MOST_CYCLES > 1.98e9 * 3600 * 24
+    assert np.iinfo(np.int64).max > pfslots.MOST_CYCLES > 1.98e9 * 3600 * 24

@@ -130,25 +130,37 @@ def _rows(look: Look, delta: Unsigned, end: Bools, items: npt.NDArray[np.int32])
     else:
         words[:, 3] = np.where(end, look.end_3.take(track), first)
         words[:, 4] = np.where(end, look.end_4.take(track), place)
-        _times(look, look.times, words, end, items, track)
+        _times(look, look.times, out, end, items, track)
         at = 8
     if look.values is not None:
         row = np.where(end, look.records + 1, np.minimum(items, look.records))
-        words[:, at : at + 4] = look.values.take(row, axis=0).view("<u4")
+        pairs = look.values.take(row, axis=0)
+        _put(out, at, pairs[:, 0])
+        _put(out, at + 2, pairs[:, 1])
         at += 4
     if look.many:
         _again(look, out[:, at * 4 :], kind, end, name, track)
     return out
 
 
+def _put(out: Bytes, at: int, pairs: U64) -> None:
+    """Two words of each row, from word `at` on; one assignment where they are aligned."""
+    if at % 2 == 0 and out.shape[1] % 8 == 0:
+        out.view("<u8")[:, at // 2] = pairs
+    else:
+        out.view("<u4")[:, at] = pairs.astype(np.uint32)
+        out.view("<u4")[:, at + 1] = (pairs >> np.uint64(32)).astype(np.uint32)
+
+
 def _times(
-    look: Look, times: U64, words: U32, end: Bools, items: npt.NDArray[np.int32], track: npt.NDArray[np.int32]
+    look: Look, times: U64, out: Bytes, end: Bools, items: npt.NDArray[np.int32], track: npt.NDArray[np.int32]
 ) -> None:
     """Words 5 to 7: of begins 22 0a 08 NAME | 18 c c c | c c c c, of ends 0b 08 NAME 29 | a double."""
+    words = out.view("<u4")
     clock = look.clock.take(track) if look.mixed else look.clock[0]
     words[:, 5] = np.where(end, np.uint32(_EXACT), clock)
     found = times.take(items + end * np.int64(look.items))
-    words[:, 6:8] = found.view("<u4").reshape(-1, 2)
+    _put(out, 6, found)
     without = np.flatnonzero((found == 0) & ~end)
     if len(without):  # instants, counters, lifetimes
         words[without, 5:8] = filler(words[without, 3] & np.uint32(0x7F))[:, None]

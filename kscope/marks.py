@@ -23,12 +23,14 @@ from typing import Literal, get_args
 from .errors import UsageError
 from .strategies import TargetWarp
 
-Act = Literal["enter", "exit", "instant", "counter", "pin"]
+Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel"]
+"""What a mark does. kernel: nothing itself; its strategy is that of the kernel's marks that name none."""
 ValueType = Literal["i32", "u32", "f32"]
 How = Literal["with", "call"]
 
 PREFIX = "//kscope "
-_LINE = re.compile(r"//kscope (enter|exit|instant|counter|pin) (\S+) (i32|u32|f32|-) (\S+) (with|call)(?: (\S+))?\s*$")
+_ACTS = "|".join(get_args(Act))
+_LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call)(?: (\S+))?\s*$")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
 _PACKED = re.compile(r"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*)(?: (\S+))?\s*$")
 MAX_NAME_BYTES = 512

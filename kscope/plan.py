@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import cfg, hoist, layout, meta, pairing, ptx
 from .capture import KernelMeta, ModuleMeta, Problem, RegionMeta
 from .errors import PairingError, UnsupportedError, UsageError
 from .marks import PREFIX, Mark, ValueType
 from .recording import AUTO_RECORDS, Recording, log2_records
+from .strategies import parse_strategy
 
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.M)
 _ADDRESS_SIZE = re.compile(r"^\s*\.address_size\s+64[^\n]*\n", re.M)
@@ -55,17 +56,20 @@ def lower(text: str, recording: Recording, *, frontend: str, known: Iterable[Pro
     regions: dict[str, RegionMeta] = {}
     target = _TARGET.search(text)
     for function in cfg.functions(text):
-        if not any(True for _ in function.marks):
+        acts = {mark.act for mark in function.marks}
+        if acts <= {"kernel"}:
+            edits += [(s.start, s.end, "") for s in function.statements if s.mark is not None]
             continue
         if function.kind == "func":
             raise UnsupportedError(
                 f"regions in {function.name}: the function was compiled apart (noinline, or debug), and a region's"
                 " state lives in its kernel's registers; let it be inlined, or move the region to its caller"
             )
-        body = _Body.of(function, text, recording, files)
+        own = _own(function, recording)
+        body = _Body.of(function, text, own, files)
         number = len(kernels)
         kernel = ptx.Kernel(
-            recording,
+            own,
             body.specs,
             body.log2_records,
             (f"KS_ID{number}_LOW", f"KS_ID{number}_HIGH"),
@@ -137,7 +141,7 @@ class _Body:
         kept = [
             (i, s, s.mark)
             for i, s in enumerate(function.statements)
-            if s.mark is not None and s.mark.name not in faults
+            if s.mark is not None and s.mark.act != "kernel" and s.mark.name not in faults
         ]
         types = _types(function.name, [mark for _, _, mark in kept])
         keys = sorted({_key(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
@@ -198,6 +202,8 @@ class _Emitter:
         return self._claim() if self.body.recording.live else ""
 
     def mark(self, i: int, mark: Mark) -> str:
+        if mark.act == "kernel":
+            return ""
         if mark.act == "pin":
             return ptx.pin(mark.operand or "0")
         slot = self.body.slots[_key(mark, self.body.depths.get(i, 0))]
@@ -253,6 +259,12 @@ class _Emitter:
             return ""
         out, self.pending = self.pending[:count], self.pending[count:]
         return self._claim() + "".join(ptx.store(self.kernel, *record) for record in out)
+
+
+def _own(function: cfg.Function, recording: Recording) -> Recording:
+    """The recording, with the kernel's own strategy where its marks say one."""
+    spec = next((mark.strategy for mark in function.marks if mark.act == "kernel" and mark.strategy), None)
+    return recording if spec is None else replace(recording, strategy=parse_strategy(spec))
 
 
 def _key(mark: Mark, depth: int) -> tuple[str, str, int]:

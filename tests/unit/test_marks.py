@@ -32,7 +32,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4
 ).map("".join)
 MARKS = st.builds(
     Mark,
-    act=st.sampled_from(["enter", "exit", "instant", "counter", "pin"]),
+    act=st.sampled_from(["enter", "exit", "instant", "counter", "pin", "kernel"]),
     name=NAMES,
     type=st.sampled_from([None, "i32", "u32", "f32"]),
     strategy=st.sampled_from([None, "block", "warp", "lanes", "warps:0+31"]),

@@ -44,7 +44,7 @@ SHARED = r"""
 
 MARKED = r"""
 #define KSCOPE_NOTE_(sort, text, ...) static_assert(true, "")
-#define KSCOPE_KERNEL(...) KSCOPE_CHECK_BUILD_()
+#define KSCOPE_KERNEL(...) KSCOPE_CHECK_BUILD_(); kscope::list_<__VA_ARGS__>::mark()
 """
 
 STORED = r"""

@@ -57,6 +57,13 @@ template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void
 template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void print_(value_<TYPE> v) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
 }
+// the strategy of a kernel's marks that name none
+template <class... S> struct list_ {
+  static __device__ __forceinline__ void mark() {
+    print_<act_kernel_, call_, KSCOPE_NAME_("kernel"), typename first_<S...>::type>();
+  }
+};
+template <> struct list_<> { static __device__ __forceinline__ void mark() {} };
 template <class NAME, class S, int, bool> struct region_ {
   __device__ __forceinline__ region_() { print_<act_enter_, with_, NAME, S>(); }
   template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) { print_<act_enter_, with_, NAME, S>(v); }

@@ -204,7 +204,7 @@ template <class T> KSCOPE_FN_ value_<i32_> checked_(T, enum_<false>) {
 template <class T> KSCOPE_FN_ value_<i32_> of_(T v) { return checked_(v, enum_<__is_enum(T) && sizeof(T) <= 4>()); }
 #define KSCOPE_LINES_ 65536
 #if KSCOPE_MARKS
-enum { act_enter_ = 0, act_exit_ = 1, act_instant_ = 2, act_counter_ = 3, act_pin_ = 4 };
+enum { act_enter_ = 0, act_exit_ = 1, act_instant_ = 2, act_counter_ = 3, act_pin_ = 4, act_kernel_ = 5 };
 enum { with_ = 0, call_ = 1 };
 __device__ constexpr b32_ rounded_(b32_ n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 : n <= 8 ? 8 : 16; }
 template <b32_ WORDS> struct put_;
@@ -256,6 +256,13 @@ template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void
 template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void print_(value_<TYPE> v) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
 }
+// the strategy of a kernel's marks that name none
+template <class... S> struct list_ {
+  static __device__ __forceinline__ void mark() {
+    print_<act_kernel_, call_, KSCOPE_NAME_("kernel"), typename first_<S...>::type>();
+  }
+};
+template <> struct list_<> { static __device__ __forceinline__ void mark() {} };
 template <class NAME, class S, int, bool> struct region_ {
   __device__ __forceinline__ region_() { print_<act_enter_, with_, NAME, S>(); }
   template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) { print_<act_enter_, with_, NAME, S>(v); }
@@ -674,7 +681,7 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 }  // namespace kscope
 #if KSCOPE_MARKS
 #define KSCOPE_NOTE_(sort, text, ...) static_assert(true, "")
-#define KSCOPE_KERNEL(...) KSCOPE_CHECK_BUILD_()
+#define KSCOPE_KERNEL(...) KSCOPE_CHECK_BUILD_(); kscope::list_<__VA_ARGS__>::mark()
 #else
 #define KSCOPE_NOTE_(sort, text, ...) { \
   static __device__ constexpr kscope::note_<sizeof(text), sizeof(__FILE__)> kscope_note_( \

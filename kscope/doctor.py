@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module, metadata
-from importlib.util import find_spec
 from typing import Literal
 
 from . import __version__, frontends, layout
@@ -58,7 +57,7 @@ def _device() -> Iterator[Finding]:
 
 def _frontend(name: str, entry: frontends.Entry) -> Finding:
     """Whether the DSL is there and has every place that the frontend hooks into: by hooking in, and out again."""
-    if find_spec(entry.dsl) is None:
+    if not frontends.installed(entry):
         cure = installs(entry.extra) if entry.extra else "install kscope again"
         return Finding(name, "missing", f"{entry.dsl} is not installed: {cure}")
     try:

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .errors import MissingError, UnsupportedError, UsageError
@@ -110,6 +111,7 @@ TABLE: dict[str, Entry] = {
     "triton": Entry("triton", "kscope_triton:TritonFrontend", "triton"),
     "cupy": Entry("cupy", "kscope_cuda.cupy:CupyFrontend", "cupy"),
     "cuda": Entry("kscope_cuda.libraries", "kscope_cuda:CudaFrontend", "cuda"),
+    "cuda.core": Entry("cuda.core", "kscope_cuda.core:CoreFrontend", "core"),
     "sim": Entry("kscope_sim", "kscope_sim:SimFrontend", ""),
 }
 BACKENDS: dict[str, str] = {"cuda": "kscope_runtime:CudaBackend", "sim": "kscope_sim:SimBackend"}
@@ -125,6 +127,14 @@ def table() -> dict[str, Entry]:
     for point in metadata.entry_points(group=GROUP):
         found.setdefault(point.name, Entry(point.value.partition(":")[0], point.value, ""))
     return found
+
+
+def installed(entry: Entry) -> bool:
+    """Whether the DSL is there, without importing it."""
+    try:
+        return find_spec(entry.dsl) is not None
+    except ModuleNotFoundError:  # not even the package that it would lie in
+        return False
 
 
 def _resolve(target: str) -> Any:

@@ -8,7 +8,6 @@ it, showing it. What does not: kernels (frontends).
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -70,7 +69,7 @@ def _choose(wanted: str | None) -> tuple[ModuleType, list[str]]:
 
 def _demo(entry: frontends.Entry) -> ModuleType:
     """Raises MissingError that says why it cannot run."""
-    if importlib.util.find_spec(entry.dsl) is None:
+    if not frontends.installed(entry):
         raise MissingError(f"{entry.dsl} is not installed: {installs(entry.extra)}")
     if entry.extra:  # what an extra installs runs on CUDA
         frontends.backend("cuda")

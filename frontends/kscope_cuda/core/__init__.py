@@ -1,0 +1,109 @@
+"""cuda.core: programs that are compiled while the process runs, and record.
+
+    from kscope_cuda import core
+
+    code = core.compile(source, ProgramOptions(std="c++17", arch="sm_90"))
+    kernel = code.get_kernel("kernel")
+    core.arm(code)
+
+cuda.core's classes are compiled code that nothing can be hooked into, so these two calls stand for
+``Program(source, "c++", options).compile("cubin")`` and for the hook on loading. What lives here: those two, and the
+frontend that tells them what to compile for. What does not: lowering (nvrtc.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from kscope import cuda_include, frontends
+from kscope.errors import UnsupportedError
+from kscope.frontends import Frontend
+from kscope.layout import CTL_SYMBOL
+from kscope.marks import PREFIX
+from kscope.recording import Recording
+
+from .. import assembling, nvrtc
+
+NAME = "cuda.core"
+cuda_core: Any = import_module("cuda.core")
+_USED = ("Program", "ProgramOptions", "ObjectCode")
+
+
+class CoreFrontend(Frontend):
+    """Knows what compile() compiles for. Raises UnsupportedError for a cuda.core that lacks what is used."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self.recording: Recording | None = None
+
+    def enable(self, recording: Recording) -> None:
+        """Programs compiled from now on carry marks."""
+        missing = [name for name in _USED if not hasattr(cuda_core, name)]
+        missing += [] if missing or hasattr(cuda_core.ObjectCode, "get_module") else ["ObjectCode.get_module"]
+        if missing:
+            raise UnsupportedError(
+                f"cuda.core {cuda_core.__version__} has no cuda.core.{missing[0]}, which kscope needs to prepare "
+                "programs: pip install 'cuda-core>=1'"
+            )
+        self.recording = recording
+
+    def disable(self) -> None:
+        """Programs compiled from now on are plain."""
+        self.recording = None
+
+
+def compile(source: str, options: Any = None, *, name_expressions: Sequence[str] = ()) -> Any:
+    """An ObjectCode of C++: plain, or prepared where recording is enabled now. It stays what it is.
+
+    options: cuda.core's ProgramOptions; the header's folder is added to them. Raises as kscope.plan.lower() does.
+    """
+    frontend = frontends.frontend(NAME)
+    assert isinstance(frontend, CoreFrontend)
+    recording = frontend.recording
+    options, source = _with_header(options or cuda_core.ProgramOptions(), recording), nvrtc.with_header(source)
+    if recording is None:
+        return cuda_core.Program(source, "c++", options).compile("cubin", name_expressions)
+    made = cuda_core.Program(source, "c++", options).compile("ptx", name_expressions)
+    ptx = bytes(made.code).decode().rstrip("\0")
+    if PREFIX not in ptx:
+        return cuda_core.Program(source, "c++", options).compile("cubin", name_expressions)
+    code = nvrtc.lower(ptx, recording, frontend=NAME, arch=options.arch, flags=_flags(options))
+    load = cuda_core.ObjectCode.from_cubin if code.startswith(b"\x7fELF") else cuda_core.ObjectCode.from_ptx
+    return load(code, name=options.name, symbol_mapping=made.symbol_mapping)
+
+
+def arm(code: Any) -> None:
+    """Tell kscope of an ObjectCode that is loaded on the current device; once for each device that runs it.
+
+    Its kernels record in this and every later session. A plain one is left alone.
+    """
+    if CTL_SYMBOL.encode() in bytes(code.code):
+        frontends.backend("cuda").module_loaded(int(code.get_module()))
+
+
+def _with_header(options: Any, recording: Recording | None) -> Any:
+    words = nvrtc.options(recording)
+    defines = [word.removeprefix("-D") for word in words if word.startswith("-D")]
+    return replace(
+        options,
+        include_path=[*_several(options.include_path), cuda_include()],
+        define_macro=[*_several(options.define_macro), *defines] or None,
+    )
+
+
+def _several(words: Any) -> list[Any]:
+    """cuda.core takes one or several: None, a word, a (name, value), or a list of these."""
+    if words is None:
+        return []
+    return list(words) if isinstance(words, list) else [words]
+
+
+def _flags(options: Any) -> tuple[str, ...]:
+    flags = [f"-maxrregcount={options.max_register_count}"] if options.max_register_count else []
+    flags += ["-lineinfo"] if options.lineinfo else []
+    flags += [f"-Xptxas={word}" for word in _several(options.ptxas_options)]
+    return assembling.flags(flags)

@@ -1,0 +1,73 @@
+"""cuda.core: compile() gives what the state asks for. It needs a driver that tells its version: a made-up one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cuda.core")
+ROOT = Path(__file__).resolve().parents[3]
+
+DRIVER = r"""
+#include <string.h>
+int cuDriverGetVersion(int* version) { *version = 13000; return 0; }
+static int nothing(void) { return 100; }  // CUDA_ERROR_NO_DEVICE
+int cuGetProcAddress_v2(const char* name, void** found, int version, unsigned long long flags, int* status) {
+    *found = strcmp(name, "cuDriverGetVersion") ? (void*)nothing : (void*)cuDriverGetVersion;
+    if (status) *status = 0;
+    return 0;
+}
+"""
+
+SCRIPT = r"""
+import kscope
+from cuda.core import ProgramOptions
+from kscope import frontends
+from kscope.recording import Recording
+from kscope_cuda import core
+
+told = []
+class Backend:
+    def module_loaded(self, module):
+        told.append(module)
+frontends._backends["cuda"] = Backend()
+
+MARKED = '''
+template <class T> __global__ void kernel(T* out) { KSCOPE_REGION("work"); out[0] = OUT; }
+'''
+BARE = MARKED.replace('KSCOPE_REGION("work");', "")
+for arch in ("sm_80", "sm_90", "sm_100"):
+    options = ProgramOptions(std="c++17", arch=arch, define_macro=("OUT", "3"), max_register_count=32)
+    def build(source):
+        return core.compile(source, options, name_expressions=("kernel<int>",))
+    never = build(BARE)
+    assert build(MARKED).code == never.code
+    frontend = frontends.frontend("cuda.core")
+    frontend.enable(Recording())
+    prepared = build(MARKED)
+    assert bytes(prepared.code).startswith(b"\x7fELF") and b"kscope_ctl" in prepared.code
+    assert prepared.symbol_mapping == never.symbol_mapping, (prepared.symbol_mapping, never.symbol_mapping)
+    assert build(BARE).code == never.code
+    frontend.disable()
+    assert build(MARKED).code == never.code
+    core.arm(never)
+    assert not told
+print("done")
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_a_program_is_what_the_state_asks_for(tmp_path: Path) -> None:
+    Path(tmp_path, "driver.c").write_text(DRIVER)
+    library = ["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"]
+    subprocess.run(library, check=True)
+    paths = os.pathsep.join(str(ROOT / folder) for folder in (".", "frontends", "runtime"))
+    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"

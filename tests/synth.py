@@ -44,6 +44,17 @@ def instant(name: str, at: int, bits: int | None = None) -> Rec:
     return Rec(name, at, at, Kind.INSTANT if bits is None else Kind.INSTANT_VALUE, bits or 0)
 
 
+EVERY_KIND = (
+    Rec("load", 2000, 2198),
+    Rec("dot", 2200, 2398, Kind.SPAN_VALUE, 5),
+    instant("mark", 2400),
+    Rec("queue", 2410, 2410, Kind.COUNTER, 3),
+    Rec("tile", 1990, 2600),
+)
+"""One lane's records, in which tile holds load and dot."""
+ITS_NAMES = ("load", ("dot", "i32"), "mark", ("queue", "u32"), "tile")
+
+
 def slab(
     records: Sequence[Rec],
     *,

@@ -91,7 +91,6 @@ class CudaDriver:
             raise MissingError("no NVIDIA driver: libcuda.so.1 cannot be loaded; nvidia-smi must work here") from error
         if count == 0:
             raise MissingError("the NVIDIA driver sees no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES")
-        self._pinned: dict[int, Bytes] = {}
 
     def _call(self, name: str, *arguments: Any) -> Any:
         result, *values = getattr(self._cu, name)(*arguments)

@@ -46,6 +46,15 @@ def table() -> Callable[[str, str], None]:
     return lambda what, found: ROWS.append((what, found))
 
 
+@pytest.fixture
+def two_gpus() -> None:
+    """Skips where there are not."""
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+
+
 @pytest.fixture(autouse=True)
 def _plain() -> Iterator[None]:
     """No test leaves the process prepared."""

@@ -7,11 +7,7 @@ arithmetic. What does not: branches, which the compiler writes, and the meaning 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from .syntax import Addr, Imm, Instr, Name, Operand, Pair, PtxError, Reg, Sink, Special, Vec
-
-Emit = Callable[[Instr], list[str]]
 
 CACHE = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "cta", "cluster", "gpu", "sys"} | {
     "ca", "cg", "cs", "cv", "lu", "nc", "wb", "wt", "L1::no_allocate", "L1::evict_first", "L1::evict_last"

@@ -9,25 +9,15 @@ from typing import Any
 import orjson
 import pytest
 import synth
-from synth import Rec, instant
+from synth import Rec
 
-from kscope.layout import Kind
 from kscope.trace import Trace, decode
-
-NAMES = ("load", ("dot", "i32"), "mark", ("queue", "u32"), "tile")
 
 
 @pytest.fixture
 def trace() -> Trace:
-    records = [
-        Rec("load", 2000, 2198),
-        Rec("dot", 2200, 2398, Kind.SPAN_VALUE, 5),
-        instant("mark", 2400),
-        Rec("queue", 2410, 2410, Kind.COUNTER, 3),
-        Rec("tile", 1990, 2600),
-    ]
-    slabs = [synth.slab(records, sm=sm, block=(sm, 0, 0), grid=(9, 1, 1)) for sm in (3, 8)]
-    return decode(synth.capture(*slabs, names=NAMES, lost=2))
+    slabs = [synth.slab(synth.EVERY_KIND, sm=sm, block=(sm, 0, 0), grid=(9, 1, 1)) for sm in (3, 8)]
+    return decode(synth.capture(*slabs, names=synth.ITS_NAMES, lost=2))
 
 
 def written(trace: Trace, path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope import layout
-from kscope.capture import Capture
+from kscope.capture import Capture, ClockSync, DeviceCapture
 from kscope.trace import Trace, decode
 
 TICK = 32
@@ -183,31 +183,26 @@ def test_the_tick_is_seen_where_it_was_not_measured() -> None:
     assert trace.tick_ns == 1024
 
 
-def test_devices_are_put_on_one_axis_by_the_hosts_clock() -> None:
-    one = synth.slab([synth.Rec("load", 2000, 2100)], start_time=1000, end_time=51_000)
-    two = synth.slab([synth.Rec("load", 2000, 2100)], start_time=900_000_000, end_time=900_050_000)
-    from kscope.capture import ClockSync, DeviceCapture
+def of_two_devices(first_timer: int, second_timer: int) -> Trace:
+    """A warp each; the second starts 700 ns after the first by the host's clock, whatever their timers say."""
+    devices = []
+    for ordinal, timer in enumerate((first_timer, second_timer)):
+        lines = synth.slab([synth.Rec("load", 2000, 2100)], start_time=timer, end_time=timer + 50_000)
+        host = 5_000_000 + 700 * ordinal
+        devices.append(DeviceCapture(ordinal, "a", lines, 1, 0, 1, (ClockSync(host, timer, host),)))
+    return decode(Capture(synth.EPOCH, tuple(devices), (synth.module(),)))
 
-    devices = (
-        DeviceCapture(0, "a", one, 1, 0, 1, (ClockSync(5_000_000, 1000, 5_000_000),)),
-        DeviceCapture(1, "b", two, 1, 0, 1, (ClockSync(5_000_700, 900_000_000, 5_000_700),)),
-    )
-    trace = decode(Capture(synth.EPOCH, devices, (synth.module(),)))
+
+@pytest.mark.parametrize("timers", [(1000, 900_000_000), (900_000_000, 1000)])
+def test_devices_are_put_on_one_axis_by_the_hosts_clock(timers: tuple[int, int]) -> None:
+    trace = of_two_devices(*timers)
     assert trace.origin == pytest.approx(5_000_000, abs=10)
     assert trace.start_ns[1] - trace.start_ns[0] == pytest.approx(700, abs=5)
-    assert [launch.device for launch in trace.launches] == [0, 1]
 
 
-def test_launches_of_two_devices_are_in_the_order_of_the_hosts_clock_not_of_their_timers() -> None:
-    from kscope.capture import ClockSync, DeviceCapture
-
-    one = synth.slab([synth.Rec("load", 2000, 2100)], start_time=900_000_000, end_time=900_050_000)
-    two = synth.slab([synth.Rec("load", 2000, 2100)], start_time=1000, end_time=51_000)
-    devices = (
-        DeviceCapture(0, "a", one, 1, 0, 1, (ClockSync(5_000_000, 900_000_000, 5_000_000),)),
-        DeviceCapture(1, "b", two, 1, 0, 1, (ClockSync(5_000_700, 1000, 5_000_700),)),
-    )
-    trace = decode(Capture(synth.EPOCH, devices, (synth.module(),)))
+@pytest.mark.parametrize("timers", [(1000, 900_000_000), (900_000_000, 1000)])
+def test_launches_of_several_devices_are_in_the_order_of_the_hosts_clock(timers: tuple[int, int]) -> None:
+    trace = of_two_devices(*timers)
     assert [launch.device for launch in trace.launches] == [0, 1]
     assert trace.warps.launch.tolist() == [0, 1]
 

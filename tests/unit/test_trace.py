@@ -7,27 +7,19 @@ import sys
 import numpy as np
 import pytest
 import synth
-from synth import Rec, instant
 
 from kscope.errors import MissingError, UsageError
-from kscope.layout import Kind
 from kscope.trace import COLUMNS, Trace, decode
 
 
 @pytest.fixture
 def trace() -> Trace:
     """Two blocks on two SMs; tile holds load and dot."""
-    records = [
-        Rec("load", 2000, 2198),
-        Rec("dot", 2200, 2398, Kind.SPAN_VALUE, 5),
-        instant("mark", 2400),
-        Rec("queue", 2410, 2410, Kind.COUNTER, 3),
-        Rec("tile", 1990, 2600),
-    ]
     slabs = [
-        synth.slab(records, sm=sm, block=(block, 0, 0), grid=(2, 1, 1), warp=block) for block, sm in ((0, 3), (1, 8))
+        synth.slab(synth.EVERY_KIND, sm=sm, block=(block, 0, 0), grid=(2, 1, 1), warp=block)
+        for block, sm in ((0, 3), (1, 8))
     ]
-    return decode(synth.capture(*slabs, names=("load", ("dot", "i32"), "mark", ("queue", "u32"), "tile")))
+    return decode(synth.capture(*slabs, names=synth.ITS_NAMES))
 
 
 def names(trace: Trace) -> list[str]:

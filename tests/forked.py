@@ -1,0 +1,26 @@
+"""What a child says that was forked in the middle of a test: it leaves before pytest notices.
+
+What lives here: the fork. What does not: what the child tries.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+
+def refusal(attempt: Callable[[], object], refused: type[Exception]) -> str:
+    """The text of the error that a forked child gets, or "no error"."""
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            attempt()
+            os.write(write, b"no error")
+        except refused as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        return said.read()

@@ -8,19 +8,21 @@ Protocol: https://chromedevtools.github.io/devtools-protocol, domains Target, Pa
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
-import subprocess
+import signal
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 BINARIES = ("chromium", "chromium-browser", "google-chrome")
-_SHELL = 'exec "$@" 3<&{} 4>&{}'
+_READS, _WRITES = 3, 4  # the descriptors that Chromium looks for
 _FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
     "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe", "--hide-scrollbars",
@@ -32,6 +34,21 @@ def binary() -> str | None:
     return os.environ.get("CHROMIUM") or next((found for name in BINARIES if (found := shutil.which(name))), None)
 
 
+def _started(command: list[str]) -> tuple[int, int, int]:
+    """(process, what we read, what we write) of a browser whose descriptors 3 and 4 are the other ends."""
+    pipes = [*os.pipe(), *os.pipe()]
+    theirs_in, ours_out, ours_in, theirs_out = (fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 10) for one in pipes)
+    for one in pipes:
+        os.close(one)
+    program = shutil.which(command[0]) or command[0]
+    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+    ends = [(os.POSIX_SPAWN_DUP2, theirs_in, _READS), (os.POSIX_SPAWN_DUP2, theirs_out, _WRITES)]
+    process = os.posix_spawn(program, command, os.environ, file_actions=[*quiet, *ends])
+    os.close(theirs_in)
+    os.close(theirs_out)
+    return process, ours_in, ours_out
+
+
 class Page:
     """One page of a browser of its own, in a profile that is thrown away. Use as a context manager.
 
@@ -40,26 +57,24 @@ class Page:
     """
 
     def __init__(self, program: str, width: int = 1440, height: int = 900, *, dark: bool = False) -> None:
-        self._profile = tempfile.TemporaryDirectory(prefix="kscope-chromium-", ignore_cleanup_errors=True)
-        theirs_in, self._out = os.pipe()
-        self._in, theirs_out = os.pipe()
-        flags = (*_FLAGS, f"--user-data-dir={self._profile.name}", f"--window-size={width},{height}")
-        command = ["sh", "-c", _SHELL.format(theirs_in, theirs_out), "sh", program, *flags, "about:blank"]
-        quiet = subprocess.DEVNULL
-        fds = (theirs_in, theirs_out)
-        self._process = subprocess.Popen(command, pass_fds=fds, stdin=quiet, stdout=quiet, stderr=quiet)
-        for descriptor in fds:
-            os.close(descriptor)
+        self._profile = tempfile.mkdtemp(prefix="kscope-chromium-")
+        flags = (*_FLAGS, f"--user-data-dir={self._profile}", f"--window-size={width},{height}")
+        self._process, self._in, self._out = _started([program, *flags, "about:blank"])
         self._left, self._number, self._session = b"", 0, ""
         self._loaded = False
         self.said: list[str] = []
         self.asked: list[str] = []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.prefer("dark" if dark else "light")
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self.call(f"{domain}.enable")
+            size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+            self.call("Emulation.setDeviceMetricsOverride", **size)
+            self.prefer("dark" if dark else "light")
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Page:
         return self
@@ -67,11 +82,16 @@ class Page:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.terminate()
-        self._process.wait(20)
+        self.close()
+
+    def close(self) -> None:
+        """End the browser and throw its profile away."""
+        with suppress(ProcessLookupError):  # it may have ended by itself
+            os.kill(self._process, signal.SIGTERM)
+        os.waitpid(self._process, 0)
         os.close(self._in)
         os.close(self._out)
-        self._profile.cleanup()
+        shutil.rmtree(self._profile, ignore_errors=True)  # its helpers may still write
 
     def call(self, method: str, **params: Any) -> Any:
         """The result of a method of the protocol. Raises RuntimeError where the browser refuses."""
@@ -127,7 +147,8 @@ class Page:
 
     def run(self, expression: str) -> Any:
         """The value of an expression in the page; a promise is waited for."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        options = {"returnByValue": True, "awaitPromise": True, "allowUnsafeEvalBlockedByCSP": False}
+        found = self.call("Runtime.evaluate", expression=expression, **options)
         if "exceptionDetails" in found:
             raise RuntimeError(found["exceptionDetails"].get("exception", {}).get("description", expression))
         return found["result"].get("value")

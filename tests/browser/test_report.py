@@ -1,0 +1,127 @@
+"""The report in a browser: what is drawn is what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import synth
+from browser.asking import FRAME, Show, bulk, golden, middle, odd, painted, text
+
+from kscope.trace import Trace, decode
+
+
+@pytest.mark.parametrize("name", ["attention", "graph", "lanes", "warp_specialized", "block"])
+def test_a_recording_opens_alone_and_in_silence(show: Show, name: str) -> None:
+    page = show(golden(name))
+    assert [where for where in page.asked if not where.startswith("file:")] == []
+    assert len(page.asked) == 1
+    assert painted(page, "#overview") > 10_000
+    assert painted(page, "#lanes") > 5_000
+
+
+@pytest.mark.parametrize("make", [bulk, odd, lambda: golden("attention"), lambda: golden("globaltimer")])
+def test_the_page_reads_every_record_as_it_was_recorded(show: Show, make: Callable[[], Trace]) -> None:
+    trace = make()
+    page = show(trace)
+    code = """(async () => {
+        const sums = {};
+        for (let place = 0; place < model.about.places.length; place++) {
+            eachSlice(await placeSlices(place), (line, index) => {
+                const name = model.about.names[nameOf(line.code[index])];
+                const [begin, end] = timesOf(line, index);
+                const sum = (sums[name] ??= [0, 0, 0, 0]);
+                sum[0]++; sum[1] += line.dur[index]; sum[2] += begin; sum[3] += line.value?.[index] || 0;
+            });
+        }
+        return sums; })()"""
+    found = page.run(code)
+    names = trace.region_names()[trace.region]
+    base = page.run("model.about.base")
+    assert set(found) == set(names)
+    for name, (count, dur, begin, value) in found.items():
+        mine = names == name
+        assert count == mine.sum()
+        assert dur == np.maximum(trace.dur_cycles, 0)[mine].sum()
+        assert begin == pytest.approx((trace.start_ns[mine] - base).sum(), rel=1e-9, abs=1e-2)
+        assert value == pytest.approx(np.nansum(trace.value[mine]))
+
+
+def test_records_of_a_line_neither_overlap_nor_stand_out_of_order(show: Show) -> None:
+    page = show(odd())
+    code = """(async () => {
+        let wrong = 0, lines = 0;
+        const { rows } = await placeSlices(view.place);
+        for (const line of rows.flatMap((row) => row.lanes).flatMap((lane) => lane.lines)) {
+            lines++;
+            for (let i = line.from + 1; i < line.to; i++) wrong += line.end[i] - line.dur[i] < line.end[i - 1];
+        }
+        return [wrong, lines]; })()"""
+    assert page.run(code) == [0, 3 * 4]
+
+
+def test_close_up_the_overview_is_drawn_from_the_records(show: Show) -> None:
+    page = show(bulk())
+    start = page.run("model.lanes.start[model.placeLanes[view.place]]")
+    page.run(f"setWindow({start} + 900, {start} + 1100)")
+    page.until("ready.size === model.about.places.length")
+    assert painted(page, "#overview") > 1000
+    code = """(() => {
+        const found = ready.get(view.place);
+        let covered = 0, wrong = 0;
+        const pixels = overview.image.width, data = new Uint32Array(overview.image.data.buffer);
+        for (let x = 0; x < pixels; x += 7) {
+            const ns = view.begin + ((x + 0.5) / pixels) * (view.end - view.begin);
+            const names = new Set();
+            for (const row of found.rows) for (const { lines } of row.lanes) {
+                let top = null;
+                for (const line of lines) for (let i = line.from; i < line.to; i++) {
+                    const [a, b] = timesOf(line, i);
+                    if (a <= ns && ns < b) top = nameOf(line.code[i]);
+                }
+                if (top !== null) names.add(top);
+            }
+            const colour = data[view.place * pixels + x] & 0xffffff;
+            if (names.size) covered++;
+            if (names.size && ![...names].some((name) => colours.packed[name] === colour)) wrong++;
+        }
+        return [covered, wrong]; })()"""
+    covered, wrong = page.run(f"{FRAME}.then(() => {code})")
+    assert covered > 50
+    assert wrong <= covered / 50  # a pixel at the edge of two boxes
+
+
+def test_points_counters_and_crossing_spans_are_drawn(show: Show) -> None:
+    page = show(odd())
+    assert painted(page, "#lanes") > 5_000
+    assert "unfinished" in text(page, "#lanes-about")
+    assert "queue, 60 counters" in text(page, "#table .body")
+    page.run("search('mark')")
+    page.run("nextMatch(1)")
+    page.until("view.selection")
+    assert "mark" in text(page, "#details .what")
+
+
+@pytest.mark.parametrize("make", [lambda: decode(synth.capture()), lambda: decode(synth.capture(synth.slab([])))])
+def test_a_recording_without_records_opens_too(show: Show, make: Callable[[], Trace]) -> None:
+    page = show(make())
+    for key in "wasd0fn.[]t":
+        page.key(key)
+    page.key("ArrowDown")
+    x, y = middle(page, "#overview")
+    page.mouse("mouseMoved", x, y)
+    page.click(x, y)
+    assert "0 records" in text(page, "#facts")
+
+
+def test_a_browser_without_the_newest_words_reads_it_too(show: Show) -> None:
+    page = show(bulk())
+    found = page.call("Page.addScriptToEvaluateOnNewDocument", source="delete Uint8Array.fromBase64")
+    try:
+        page.open(page.run("location.href").partition("#")[0])
+        page.until("window.report && report.ready")
+        assert page.run("Uint8Array.fromBase64") is None
+        assert painted(page, "#lanes") > 5_000
+    finally:
+        page.call("Page.removeScriptToEvaluateOnNewDocument", identifier=found["identifier"])

@@ -1,0 +1,75 @@
+"""Searching in the report: what is found is what numpy finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from browser.asking import FRAME, Show, bulk, golden, text, window
+
+LANE = "view.selection.line.lane"
+BEGIN, END = (f"timesOf(view.selection.line, view.selection.index)[{at}]" for at in (0, 1))
+
+
+def test_search_finds_names_and_durations_and_enter_goes_through_them(show: Show) -> None:
+    trace = bulk()
+    page = show(trace)
+    page.key("/")
+    page.type("LOA >150ns")
+    names = trace.region_names()[trace.region]
+    mine = (names == "load") & (trace.dur_ns > 150)
+    page.until("byId('found').textContent.includes('SM')")
+    here = mine & (trace.sm == page.run("model.about.places[view.place][1]"))
+    assert text(page, "#found") == f"{here.sum():,} on SM 0"
+    base = page.run("model.about.base")
+    expected = np.sort(trace.start_ns[here] - base)
+    for wanted in expected[:3]:
+        page.key("Enter")
+        page.run(FRAME)
+        page.until(f"view.selection && Math.abs({BEGIN} - {wanted}) < 0.01")
+    page.key("Enter", shift=True)
+    page.until(f"Math.abs({BEGIN} - {expected[1]}) < 0.01")
+    begin, end = window(page)
+    assert begin <= expected[1] <= end
+    rows = page.run("[...document.querySelectorAll('#table tbody tr .name')].map((one) => one.textContent)")
+    assert rows == ["load"]
+    page.key("Escape")
+    assert page.run("view.query") is None
+
+
+def test_search_goes_to_the_next_sm_when_this_one_has_no_match(show: Show) -> None:
+    trace = golden("matmul")
+    page = show(trace)
+    longest = trace.dur_ns.max()
+    place = page.run("model.about.places")
+    where = place.index([0, int(trace.sm[trace.dur_ns.argmax()])])
+    page.run(f"choosePlace({(where + 1) % len(place)})")
+    page.run(f"search('>{longest * 0.999:.3f}ns')")
+    page.run("nextMatch(1)")
+    page.until("view.selection")
+    assert page.run(f"{END} - {BEGIN}") == pytest.approx(longest, rel=1e-3)
+    assert page.run("view.place") == where
+
+
+@pytest.mark.parametrize(
+    ("typed", "check"),
+    [
+        ("sm 17", "view.place === model.about.places.findIndex(([, sm]) => sm === 17)"),
+        ("SM:3", "view.place === 3"),
+        ("block 7 warp 2", f"view.selection && model.lanes.block[{LANE}] === 7 && model.lanes.warp[{LANE}] === 2"),
+    ],
+)  # fmt: skip
+def test_search_goes_to_places(show: Show, typed: str, check: str) -> None:
+    page = show(bulk())
+    page.key("/")
+    page.type(typed)
+    page.key("Enter")
+    assert page.until(check)
+
+
+def test_search_for_what_is_not_there_says_so(show: Show) -> None:
+    page = show(golden("matmul"))
+    page.run("search('nothing like it')")
+    assert text(page, "#found") == "no such region"
+    page.run("search('sm 999')")
+    page.run("nextMatch(1)")
+    assert text(page, "#status") == "no SM 999 in this recording"

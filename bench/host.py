@@ -1,6 +1,7 @@
 """How fast the host side is: decode, time axis, files; beside plain ways to do the same, in one run.
 
     make bench          or, with PYTHONPATH=.:tests, python bench/host.py [--records 10_000_000] [--repeat 5]
+                        --peers PYTHON: one that has viztracer and tg4perfetto, else this one
 
 Prints one table. Every measurement is the best of `repeat` runs, in this process; memory is measured in a
 process of its own that loads a capture file, decodes it and writes the .pftrace.
@@ -19,6 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--peers", metavar="PYTHON", default=sys.executable)
     parser.add_argument("--memory", metavar="CAPTURE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.memory:
@@ -50,6 +53,7 @@ def main() -> None:
     capture = recorded(options.records)
     with tempfile.TemporaryDirectory() as folder:
         rows = [*decoding(capture, options.repeat), *files(capture, Path(folder), options.repeat)]
+        rows += others(options.peers)
         peak = float(subprocess.check_output([sys.executable, __file__, "--memory", str(Path(folder) / "x.kscope")]))
     show(rows)
     print(f"\npeak memory of load, decode and .pftrace of {options.records:,} records: {peak / 1e9:.2f} GB")
@@ -110,21 +114,55 @@ def looped(capture: Capture) -> list[tuple[int, int, int]]:
 def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
     trace = assemble(capture)
     count = len(trace)
-    some = trace.take(np.arange(min(count, 1_000_000)))
-    few = trace.take(np.arange(min(count, 100_000)))
+    some = trace.take(np.arange(min(count, 2_000_000)))
+    few = trace.take(np.arange(min(count, 200_000)))
+
+    def written(whole: Trace, name: str, times: int = repeat, **options: object) -> Row:
+        """Each time a new file: giving the old one's memory back is no part of it."""
+        path = folder / name
+        found = []
+        for _ in range(times):
+            path.unlink(missing_ok=True)
+            start = time.perf_counter()
+            whole.export(path, limit=None, **options)
+            found.append(time.perf_counter() - start)
+        said = "".join(f", {key}={value}" for key, value in options.items())
+        return f"{path.suffix if path.suffix != '.gz' else '.pftrace.gz'}{said}", min(found), len(whole)
+
+    plainly = [
+        ("  a list of dicts with orjson, in memory", best(2, lambda: bare(few)), len(few)),
+        ("  a list of dicts with json", best(1, lambda: with_json(few, folder / "y.json")), len(few)),
+        ("  a list of dicts with args, with orjson", best(2, lambda: bare(few, args=True)), len(few)),
+    ]
     return [
         (".kscope, save", best(1, lambda: capture.save(folder / "x.kscope")), count),
         (".kscope, load", best(2, lambda: load(folder / "x.kscope")), count),
-        (".pftrace", best(repeat, lambda: trace.export(folder / "x.pftrace", limit=None)), count),
-        (
-            "  the same with Perfetto's protobuf classes",
-            best(1, lambda: with_protobuf(few, folder / "y.pftrace")),
-            len(few),
-        ),
-        (".json", best(1, lambda: some.export(folder / "x.json", limit=None)), len(some)),
-        ("  the same with the json module", best(1, lambda: with_json(few, folder / "y.json")), len(few)),
-        ("  a bare list of dicts with orjson, in memory", best(1, lambda: bare(few)), len(few)),
+        written(trace, "x.pftrace", args=False),
+        written(trace, "x.pftrace"),
+        written(some, "x.pftrace.gz", 2),
+        written(some, "x.json", args=False),
+        plainly[0],
+        plainly[1],
+        written(some, "x.json"),
+        plainly[2],
+        written(some, "x.csv"),
+        *([written(some, f"x{suffix}") for suffix in (".parquet", ".arrow")] if find_spec("pyarrow") else ()),
+        written(some, "x.hatchet"),
     ]
+
+
+def others(python: str) -> list[Row]:
+    """What other packages need for slices of their own (peers.py)."""
+    found = []
+    count = 100_000
+    for name in ("TraceProtoBuilder", "tg4perfetto", "viztracer"):
+        command = [python, str(Path(__file__).with_name("peers.py")), name, str(count)]
+        done = [subprocess.run(command, capture_output=True, text=True, check=False) for _ in range(2)]
+        if any(run.returncode for run in done):
+            print(f"{name} is not measured: {done[-1].stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        else:
+            found.append((f"others: {name}", min(float(run.stdout) for run in done), count))
+    return found
 
 
 def events(trace: Trace) -> list[tuple[float, float, str, int]]:
@@ -132,22 +170,15 @@ def events(trace: Trace) -> list[tuple[float, float, str, int]]:
     return list(zip(trace.start_ns.tolist(), trace.dur_ns.tolist(), names, trace.track.tolist(), strict=True))
 
 
-def with_protobuf(trace: Trace, path: Path) -> None:
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
-
-    found = pb.Trace()
-    ends = [(start + dur, 2, name, track) for start, dur, name, track in events(trace)]
-    for at, kind, name, track in sorted([*ends, *((start, 1, name, track) for start, _, name, track in events(trace))]):
-        packet = found.packet.add(timestamp=int(at), trusted_packet_sequence_id=1)
-        packet.track_event.type, packet.track_event.name, packet.track_event.track_uuid = kind, name, track + 1
-    path.write_bytes(found.SerializeToString())
-
-
-def dicts(trace: Trace) -> list[dict[str, object]]:
-    return [
-        {"ph": "X", "name": name, "pid": 1, "tid": track + 2, "ts": start / 1000, "dur": dur / 1000}
+def dicts(trace: Trace, args: bool = False) -> list[dict[str, object]]:
+    plain = [
+        {"ph": "X", "cat": "region", "name": name, "pid": 1, "tid": track + 2, "ts": start / 1000, "dur": dur / 1000}
         for start, dur, name, track in events(trace)
     ]
+    if not args:
+        return plain
+    more = zip(plain, trace.dur_cycles.tolist(), trace.start_ns.tolist(), strict=True)
+    return [{**event, "args": {"cycles": cycles, "start_ns": round(start, 3)}} for event, cycles, start in more]
 
 
 def with_json(trace: Trace, path: Path) -> None:
@@ -156,8 +187,8 @@ def with_json(trace: Trace, path: Path) -> None:
     path.write_text(json.dumps({"traceEvents": dicts(trace)}))
 
 
-def bare(trace: Trace) -> bytes:
-    return orjson.dumps(dicts(trace))
+def bare(trace: Trace, args: bool = False) -> bytes:
+    return orjson.dumps(dicts(trace, args))
 
 
 def memory(path: Path) -> int:
@@ -168,13 +199,14 @@ def memory(path: Path) -> int:
 
 
 def show(rows: list[Row]) -> None:
+    """Below a job stand plain ways to do it, set in: it says how many times faster than the first of them it is."""
     print(f"| {'job':50} | {'seconds':>8} | {'million/s':>9} | {'times the plain way':>19} |")
     print(f"|{'-' * 52}|{'-' * 9}:|{'-' * 10}:|{'-' * 20}:|")
     for index, (name, seconds, count) in enumerate(rows):
         rate = count / seconds / 1e6
         plain = rows[index + 1] if index + 1 < len(rows) and rows[index + 1][0].startswith("  ") else None
-        ratio = "" if plain is None or name.startswith("  ") else f"{rate / (plain[2] / plain[1] / 1e6):.0f}"
-        print(f"| {name:50} | {seconds:8.3f} | {rate:9.2f} | {ratio:>19} |")
+        ratio = "" if plain is None or name.startswith("  ") else f"{rate / (plain[2] / plain[1] / 1e6):.1f}"
+        print(f"| {name.replace('  ', '&nbsp; '):50} | {seconds:8.3f} | {rate:9.2f} | {ratio:>19} |")
 
 
 if __name__ == "__main__":

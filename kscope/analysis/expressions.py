@@ -84,7 +84,7 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text.rstrip()):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise _refused(text, at, "no number, name or operator")
+            raise _refused(text, at + len(text[at:]) - len(text[at:].lstrip()), "no number, name or operator")
         start = match.start(match.lastgroup or 0) if match.lastgroup != "unit" else match.start("number")
         if match["number"] is not None:
             unit = match["unit"]

@@ -97,7 +97,8 @@ def compensate(trace: Trace, cost: RegionCost) -> Trace:
         if a < b:
             clipped += _lane(start[a:b], took[a:b], points[a:b], cost)
     warps = trace.warps
-    saved = warps.written * cost.cycles * warps.tick_ns
+    instants = np.bincount(trace.track[points], minlength=len(warps))
+    saved = (warps.written * cost.cycles - instants * cost.inside) * warps.tick_ns
     shorter = replace(trace, start_ticks=start, dur_cycles=took)
     last = lane_ends(replace(shorter, warps=replace(warps, finished=np.zeros(len(warps), bool))))
     text = (

@@ -1,0 +1,118 @@
+"""Two recordings beside each other: what is slower is called slower, and noise is not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import traces
+
+from kscope.analysis.compare import Options, compare
+from kscope.errors import UsageError
+from kscope.trace import Trace
+
+
+def run(scale: float = 1.0, *, seed: int = 0, blocks: int = 32, launches: int = 1, names: tuple[str, ...] = ("load", "dot")) -> Trace:
+    """Blocks that take a random time of about 1000 ns per region; `load` takes `scale` times that."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for launch in range(launches):
+        for block in range(blocks):
+            one = traces.Lane(block=block, sm=block % 4, grid_id=launch + 1, start=1000 + 100_000 * launch)
+            time = one.start
+            for _ in range(4):
+                for name in names:
+                    took = round(rng.normal(1000, 60) * (scale if name == "load" else 1))
+                    one.spans.append((name, time, time + took))
+                    time += took
+            one.end = time
+            made.append(one)
+    return traces.trace(made)
+
+
+def verdicts(a: Trace, b: Trace) -> dict[str, str]:
+    return {row.region: row.verdict for row in compare(a, b).regions}
+
+
+def test_a_slower_region_is_slower_and_the_other_is_not() -> None:
+    found = compare(run(seed=1), run(1.2, seed=2))
+    rows = {row.region: row for row in found.regions}
+    assert rows["load"].verdict == "slower"
+    assert rows["dot"].verdict in ("same", "unsure")
+    assert rows["load"].change == pytest.approx(0.2, abs=0.03)
+    assert rows["load"].low < 0.2 < rows["load"].high
+    assert found.regions[0].region == "load"
+    assert found.verdict == "slower"
+
+
+def test_the_other_way_round_it_is_faster() -> None:
+    assert compare(run(1.2, seed=2), run(seed=1)).verdict == "faster"
+
+
+def test_a_recording_is_the_same_as_itself() -> None:
+    found = compare(run(), run())
+    assert {row.verdict for row in (*found.regions, *found.kernels)} == {"same"}
+    assert found.verdict == "same"
+    assert found.problems == ()
+
+
+def test_new_and_gone_regions_are_told() -> None:
+    assert verdicts(run(names=("load", "dot")), run(names=("load", "tile"))) == {
+        "load": verdicts(run(), run(names=("load", "tile")))["load"],
+        "dot": "gone",
+        "tile": "new",
+    }
+
+
+def test_with_many_launches_launches_are_drawn_and_the_kernel_is_judged() -> None:
+    found = compare(run(launches=10, seed=1), run(1.3, launches=10, seed=2))
+    assert {row.unit for row in found.regions} == {"launch"}
+    [kernel] = found.kernels
+    assert (kernel.verdict, kernel.a_units, kernel.b_units) == ("slower", 10, 10)
+    assert found.verdict == "slower"
+
+
+def test_one_lane_alone_has_no_interval() -> None:
+    found = compare(run(blocks=1, seed=1), run(2, blocks=1, seed=2))
+    assert {row.verdict for row in found.regions} == {"unsure"}
+    assert all(math.isnan(row.low) for row in found.regions)
+
+
+def test_of_a_few_blocks_lanes_are_drawn() -> None:
+    [load] = [row for row in compare(run(blocks=4, seed=3), run(1.5, blocks=4, seed=4)).regions if row.region == "load"]
+    assert (load.unit, load.verdict) == ("lane", "slower")
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+    options = Options(draws=300)
+    inside = 0
+    for seed in range(60):
+        [row] = compare(run(seed=seed, names=("load",)), run(1.1, seed=seed + 1000, names=("load",)), options).regions
+        inside += row.low < 0.1 < row.high
+    assert inside >= 50  # 57 expected; fewer than 50 in one of 10,000 tries
+
+
+def test_noise_is_rarely_called_a_change() -> None:
+    changed = sum(verdicts(run(seed=seed), run(seed=seed + 500))["dot"] in ("slower", "faster") for seed in range(30))
+    assert changed <= 3
+
+
+def test_equal_recordings_give_equal_words() -> None:
+    assert repr(compare(run(seed=1), run(1.1, seed=2))) == repr(compare(run(seed=1), run(1.1, seed=2)))
+
+
+def test_recordings_that_are_hard_to_compare_say_so() -> None:
+    found = compare(run(blocks=4), run(blocks=8))
+    assert any("launched with other grids" in one for one in found.problems)
+
+
+def test_empty_recordings_compare_to_nothing() -> None:
+    found = compare(traces.trace([]), traces.trace([]))
+    assert (found.regions, found.verdict) == ((), "unsure")
+
+
+@pytest.mark.parametrize("wrong", [{"draws": 1}, {"level": 1.0}, {"least": -1}])
+def test_options_without_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        Options(**wrong)  # type: ignore[arg-type]  # the point of the test

@@ -1,0 +1,189 @@
+"""Conditions: what holds, what does not, and what is refused with a hint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import synth
+from hypothesis import given
+from hypothesis import strategies as st
+from synth import Rec
+
+import kscope
+from kscope.analysis import checks
+from kscope.analysis.expressions import Quantity, evaluate
+from kscope.capture import Capture
+from kscope.errors import UsageError
+from kscope.trace import Trace, decode
+
+KNOWN = {("a",): Quantity(2.0), ("t",): Quantity(2000.0, time=True), ("nan",): Quantity(float("nan"))}
+
+
+def known(name: tuple[str, ...]) -> Quantity:
+    if name not in KNOWN:
+        raise UsageError(f"{'.'.join(name)}: unknown")
+    return KNOWN[name]
+
+
+def holds(text: str) -> bool:
+    return evaluate(text, known).holds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a == 2", "a*2 == 4", "1 < a < 3", "t == 2us", "t < 2.5 us", "t >= 2000ns", "t/2 == 1us", "t / 1us == a",
+        "-a < 0", "a - 1 == 1 and a > 1", "a < 1 or a > 1", "not a < 1", "not (a < 1 or a > 5)", "(a + 1) * 2 == 6",
+        "50% < 0.6", "1e3 * a == 2000", "0.001s > t", "2ms == 2000us", "((a)) == 2", "(a == 2) and (t == 2us)",
+        "((1 < a) and (a < 3))", "2 * 1us == t", "t + 1us == 3us", "1us < t <= 2us", ".5 < a",
+    ],
+)  # fmt: skip
+def test_what_is_true_holds(text: str) -> None:
+    assert holds(text)
+    assert not holds(f"not ({text})")
+
+
+@pytest.mark.parametrize("text", ["nan < 1", "nan > 1", "not nan < 1", "a == 2 or nan < 1", "a/0 > 1 and a == 2"])
+def test_what_is_not_known_does_not_hold(text: str) -> None:
+    assert not holds(text)
+
+
+def test_the_unknown_is_named() -> None:
+    assert evaluate("a == 2 or nan < 1", known).unknown == ("nan",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected a number, a name or a bracket at its end"),
+        ("a", "expected a comparison"),
+        ("a <", "at its end"),
+        ("a < 1 1", "expected an operator or the end at '1'"),
+        ("t < 2", r"a time and a plain number \(2; with a unit, such as 2us"),
+        ("t + 1 < 2us", "a time and a plain number"),
+        ("t * t > 1", "a time times a time"),
+        ("1 / t > 1", "a number divided by a time"),
+        ("(a < 1", "expected a closing bracket"),
+        ("(a < 1) < 2", "expected an operator or the end"),
+        ("(a < 1) + 2 < 3", "a condition where a number should be"),
+        ("a < 2us", "a time and a plain number"),
+        ("a = 2", "no number, name or operator at '= 2'"),
+        ("a < 2 hours", "expected an operator or the end at 'hours'"),
+        ("a < 2x", "no number, name or operator"),
+        ("b < 1", "b: unknown"),
+        ("a. < 1", "expected a name after the dot"),
+        ("__import__('os').system('true') == 0", "__import__: unknown|expected"),
+        ("(" * 60 + "a" + ")" * 60 + " < 1", "more than 40 brackets"),
+        ("not " * 60 + "a < 1", "more than 40 brackets"),
+        ("a < 1 " * 400, "expected at most 2000"),
+    ],
+)
+def test_what_means_nothing_is_refused_with_a_hint(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        holds(text)
+
+
+@given(st.text(st.sampled_from("at12.<>=!()+-*/ \"'nus%andort_"), max_size=40) | st.text(max_size=40))
+def test_any_text_has_an_outcome_or_is_refused(text: str) -> None:
+    try:
+        evaluate(text, known)
+    except UsageError as error:
+        assert str(error)
+
+
+def test_brackets_in_brackets_take_no_longer_than_they_are() -> None:
+    text = "a == 2"
+    for _ in range(38):
+        text = f"({text} and a == 2)"
+    assert holds(text)
+
+
+numbers = st.integers(0, 9).map(str)
+sums = st.recursive(
+    numbers, lambda inner: st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda x: f"({x[0]} {x[1]} {x[2]})")
+)
+comparisons = st.tuples(sums, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), sums).map(" ".join)
+conditions = st.recursive(
+    comparisons,
+    lambda inner: (
+        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda x: f"({x[0]} {x[1]} {x[2]})")
+        | inner.map(lambda x: f"not {x}")
+    ),
+    max_leaves=8,
+)
+
+
+@given(conditions)
+def test_arithmetic_and_logic_are_pythons(text: str) -> None:
+    try:
+        found = holds(text)
+    except UsageError as error:
+        assert "more than 40 brackets" in str(error)
+    else:
+        assert found == eval(text)
+
+
+def trace(*, lost: int = 0, records: list[Rec] | None = None) -> Trace:
+    spans = records if records is not None else [Rec("load", 2000 + 100 * i, 2050 + 100 * i) for i in range(8)]
+    flat = synth.slab(spans, flags=1, start=1000, end=9000, start_time=1000, end_time=9000)
+    return decode(synth.capture(flat, lost=lost, names=("load", "dot", "a.b", "two words")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "load.p99 == 50ns", "load.count == 8 and records == 8", "matmul.load.mean == 50ns", "dropped == 0",
+        "load.share == 5%", "time == 8us", "matmul.time == 8us", "matmul.idle == 7600ns", "lanes == 1",
+        "load.first == 1us", "load.last < 2us", "load.imbalance == 1", "problems == 0", "load.unknown == 0",
+        '"load".p50 == 50ns', "'matmul'.'load'.max == load.min", "matmul.dropped == 0", "load.self == load.total",
+    ],
+)  # fmt: skip
+def test_names_mean_what_the_summary_says(text: str) -> None:
+    [found] = checks.check(trace(), [text])
+    assert found.holds, found.seen
+
+
+def test_names_with_dots_and_spaces_can_be_written() -> None:
+    odd = trace(records=[Rec("a.b", 2000, 2010), Rec("two words", 2100, 2130)])
+    found = checks.check(odd, ["a.b.total == 10ns", '"a.b".total == 10ns', '"two words".total == 30ns'])
+    assert [one.holds for one in found] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("laod.p99 < 1us", "laod.p99: no region or kernel of that name; this capture has load, matmul"),
+        ("load.p95 < 1us", "load.p95: expected .*p99"),
+        ("droped == 0", "droped: expected records, .*dropped"),
+        ("dot.count == 0", "dot.count: no region"),
+    ],
+)
+def test_a_typing_error_does_not_pass(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        checks.check(trace(), [text])
+
+
+def test_records_that_nobody_counted_are_not_zero() -> None:
+    [found] = checks.check(trace(lost=3), ["dropped == 0"])
+    assert not found.holds
+    assert found.unknown == ("dropped",)
+
+
+def test_dropped_records_are_counted() -> None:
+    spans = [Rec("load", 2000 + 100 * i, 2050 + 100 * i) for i in range(11)]
+    assert [one.holds for one in checks.check(trace(records=spans), ["dropped == 3", "records == 8"])] == [True, True]
+
+
+def test_a_region_of_two_kernels_must_be_said_with_its_kernel() -> None:
+    one, two = synth.slab([Rec("load", 2000, 2100)]), synth.slab([Rec("load", 2000, 2900)], kernel=5)
+    modules = (synth.module(), synth.module(kernel=5, name="attention"))
+    both = decode(Capture(synth.EPOCH, (synth.device([one, two]),), modules))
+    with pytest.raises(UsageError, match=r"several kernels have it.*attention.load.count, matmul.load.count"):
+        checks.check(both, ["load.count == 2"])
+    assert checks.check(both, ["attention.load.count == 1 and matmul.load.count == 1"])[0].holds
+
+
+def test_golden_captures_hold_what_their_launches_say(root: Path) -> None:
+    golden = kscope.decode(kscope.load(root / "tests" / "golden" / "ring.kscope"))
+    assert [one.holds for one in checks.check(golden, ["dropped == 400", "step.count == 240", "blocks == 4"])] == [True] * 3

@@ -1,0 +1,222 @@
+"""A lane's life in exclusive pieces, and what is built on it: each nanosecond looked at by itself agrees."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import synth
+import traces
+from hypothesis import given
+from hypothesis import strategies as st
+from synth import Rec
+
+from kscope.analysis import gaps, histogram, overlap
+from kscope.analysis.critical import Edge, critical_path
+from kscope.analysis.lanes import lane_ends
+from kscope.analysis.overlap import NO_REGION
+from kscope.analysis.segments import NONE, flatten
+from kscope.errors import UsageError
+from kscope.nesting import parents
+from kscope.trace import decode
+
+Made = list[traces.Lane]
+
+
+def distinct(made: Made) -> bool:
+    """Of two equal spans nobody knows which holds the other."""
+    return all(len({(a, b) for _, a, b in one.spans}) == len(one.spans) for one in made)
+
+
+@given(st.randoms(use_true_random=False))
+def test_at_every_nanosecond_the_piece_is_the_innermost_region(rng: random.Random) -> None:
+    made = [one for one in traces.lanes(rng) if distinct([one])]
+    trace = traces.trace(made)
+    pieces = flatten(trace)
+    base = traces.origin(made) if made else 0
+    for row, block, warp in zip(range(len(trace.warps)), trace.warps.block, trace.warps.warp, strict=True):
+        [one] = [one for one in made if (one.block, one.warp) == (block, warp)]
+        mine = pieces.track == row
+        for time in range(one.start, one.end):
+            at = np.flatnonzero(mine & (pieces.start + base <= time) & (time < pieces.end + base))
+            assert len(at) == 1
+            name = int(pieces.name[at[0]])
+            assert (None if name == NONE else pieces.names[name]) == one.innermost(time)
+
+
+@pytest.mark.parametrize("name", ["attention", "graph", "globaltimer", "lanes", "matmul", "ring", "stop", "warp_specialized"])
+def test_pieces_of_real_captures_add_up_to_the_lanes_lives(name: str, root) -> None:  # type: ignore[no-untyped-def]  # a path
+    import kscope
+
+    trace = kscope.decode(kscope.load(root / "tests" / "golden" / f"{name}.kscope"))
+    pieces = flatten(trace)
+    life = lane_ends(trace) - trace.warps.start_ns
+    np.testing.assert_allclose(np.bincount(pieces.track, weights=pieces.ns, minlength=len(life)), life, atol=1e-6)
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_parent_of_a_span_is_the_shortest_one_that_holds_it(rng: random.Random) -> None:
+    made = [one for one in traces.lanes(rng) if distinct([one]) and one.spans]
+    for one in made:
+        start, end = (np.array([span[column] for span in one.spans]) for column in (1, 2))
+        parent = parents(start, end, np.zeros(len(start), np.int32))
+        for index, (a, b) in enumerate(zip(start, end, strict=True)):
+            around = [(d - c, n) for n, (c, d) in enumerate(zip(start, end, strict=True)) if c <= a and b <= d and n != index]
+            assert parent[index] == min(around, default=(0, -1))[1]
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_overlap_matrix_is_what_counting_pairs_of_warps_gives(rng: random.Random) -> None:
+    made = [one for one in traces.lanes(rng, warps=3) if one.spans and distinct([one])]
+    if not made:
+        return
+    [found] = overlap.overlap(traces.trace(made), {"all": range(32)})
+    index = {region: number for number, (_, region) in enumerate(found.states)}
+    want = np.zeros_like(found.ns)
+    alone = np.zeros(len(index))
+    for one in made:
+        others = [other for other in made if other is not one and other.block == one.block]
+        for time in range(one.start, one.end):
+            here = index[one.innermost(time) or NO_REGION]
+            there = [index[other.innermost(time) or NO_REGION] for other in others if other.start <= time < other.end]
+            alone[here] += not there
+            for state in there:
+                want[here, state] += 1
+    np.testing.assert_allclose(found.ns, want, atol=1e-6)
+    np.testing.assert_allclose(found.alone_ns, alone, atol=1e-6)
+    np.testing.assert_allclose(found.ns, found.ns.T)
+
+
+def pipeline() -> Made:
+    """A producer that loads for 100 ns, twice, and a consumer that waits for each load and works for 40 ns."""
+    producer = traces.Lane(warp=0, end=1300, spans=[("load", 1000, 1100), ("load", 1110, 1210)])
+    consumer = traces.Lane(warp=1, end=1300)
+    consumer.spans = [("wait", 1000, 1105), ("dot", 1105, 1145), ("wait", 1145, 1215), ("dot", 1215, 1255)]
+    return [producer, consumer]
+
+
+def test_waits_are_attributed_to_what_the_producer_did() -> None:
+    found = overlap.waits(traces.trace(pipeline()), roles={"producer": [0], "consumer": [1]})
+    [wait] = [row for row in found if row.region == "wait"]
+    assert (wait.role, wait.total_ns) == ("consumer", 175)
+    parts = {(role, region): part for role, region, part in wait.beside}
+    assert parts == pytest.approx({("producer", "load"): 165 / 175, ("producer", NO_REGION): 10 / 175})
+
+
+def test_a_wait_may_be_named() -> None:
+    found = overlap.waits(traces.trace(pipeline()), wait="dot")
+    assert {row.region for row in found} == {"dot", NO_REGION}
+    with pytest.raises(UsageError, match="wait='dots': no such region; this trace has dot, load, wait"):
+        overlap.waits(traces.trace(pipeline()), wait="dots")
+
+
+def test_the_longest_gap_says_where_it_is_and_what_others_did() -> None:
+    made = pipeline()
+    made[0].spans[1] = ("load", 1180, 1210)
+    gap, *_ = gaps.longest(traces.trace(made), top=3)
+    assert (gap.lane, gap.after, gap.before, gap.ns, gap.start_ns) == ("block 0 warp 0", "load", "(end)", 90, 210)
+    second = gaps.longest(traces.trace(made), top=3)[1]
+    assert (second.after, second.before, second.ns) == ("load", "load", 80)
+    assert dict(second.beside) == pytest.approx({"wait": 40 / 80, "dot": 40 / 80})
+
+
+@given(st.randoms(use_true_random=False))
+def test_gaps_between_regions_add_up_to_the_idle_time_of_the_summary(rng: random.Random) -> None:
+    trace = traces.trace([one for one in traces.lanes(rng) if one.spans])
+    total = sum(row.total_ns for row in gaps.between(trace))
+    assert total == pytest.approx(sum(row.idle_ns for row in trace.summary().lanes))
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(traces.NAMES))
+def test_gaps_in_a_region_add_up_to_its_own_time(rng: random.Random, name: str) -> None:
+    trace = traces.trace([one for one in traces.lanes(rng) if one.spans])
+    own = {row.region: row.self_ns for row in trace.summary().regions}
+    if name in own:
+        assert sum(row.total_ns for row in gaps.between(trace, name)) == pytest.approx(own[name])
+    else:
+        with pytest.raises(UsageError, match="no such region"):
+            gaps.between(trace, name)
+
+
+def test_the_critical_path_goes_from_waits_to_their_signals() -> None:
+    path = critical_path(traces.trace(pipeline()), [Edge("load", "wait")])
+    assert [(step.kind, step.lane, step.start_ns, step.end_ns) for step in path.steps] == [
+        ("run", "block 0 warp 0", 0, 210),
+        ("flight", "block 0 warp 1", 210, 215),
+        ("run", "block 0 warp 1", 215, 255),
+    ]
+    parts = {name: ns for name, ns, _ in path.parts}
+    assert parts == {"load": 200, NO_REGION: 10, "load -> wait (in flight)": 5, "dot": 40}
+    assert (path.total_ns, path.unmatched) == (255, 0)
+
+
+def test_without_a_wait_that_was_blocked_the_path_stays_on_its_warp() -> None:
+    made = pipeline()
+    made[1].spans = [("wait", 1150, 1152), ("dot", 1152, 1200), ("wait", 1240, 1242), ("dot", 1242, 1290)]
+    [step] = critical_path(traces.trace(made), [Edge("load", "wait")]).steps
+    assert (step.kind, step.lane, step.end_ns) == ("run", "block 0 warp 1", 290)
+
+
+def test_a_lag_leaves_the_first_rounds_without_a_wait() -> None:
+    producer = traces.Lane(warp=0, end=1600)
+    producer.spans = [("wait", 1000, 1002), ("load", 1002, 1010), ("wait", 1010, 1195), ("load", 1195, 1205)]
+    consumer = traces.Lane(warp=1, end=1600)
+    consumer.spans = [("tile", 1045, 1050), ("dot", 1050, 1190), ("tile", 1190, 1207), ("dot", 1207, 1400)]
+    path = critical_path(traces.trace([producer, consumer]), [Edge("dot", "wait", 1), Edge("load", "tile")])
+    assert [step.via for step in path.steps] == ["", "dot -> wait", "", "load -> tile", ""]
+    assert path.unmatched == 0
+
+
+def test_a_signal_after_the_end_of_its_wait_is_told_as_unmatched() -> None:
+    made = pipeline()
+    made[1].spans[0] = ("wait", 1000, 1050)
+    assert critical_path(traces.trace(made), [Edge("load", "wait")]).unmatched == 1
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_path_has_no_gap_and_ends_with_the_blocks_last_region(rng: random.Random) -> None:
+    made = [one for one in traces.lanes(rng, blocks=1, warps=3) if one.spans]
+    used = {name for one in made for name, _, _ in one.spans}
+    if not {"load", "wait", "dot"} <= used:
+        return
+    path = critical_path(traces.trace(made), [Edge("load", "wait"), Edge("dot", "wait", 1), Edge("wait", "load")])
+    assert path.steps[-1].end_ns == max(end for one in made for _, _, end in one.spans) - traces.origin(made)
+    assert all(a.end_ns == pytest.approx(b.start_ns) for a, b in zip(path.steps, path.steps[1:], strict=False))
+    assert sum(ns for _, ns, _ in path.parts) == pytest.approx(path.total_ns)
+
+
+@pytest.mark.parametrize(
+    ("edge", "block", "said"),
+    [
+        (Edge("loda", "wait"), 0, "loda:wait: no region 'loda' in this block, which has dot, load, wait"),
+        (Edge("load", "wait", -1), 0, "a lag of 0 or more"),
+        (Edge("load", "wait"), 9, "launch 0, block 9: no records"),
+    ],
+)
+def test_a_path_that_means_nothing_is_refused(edge: Edge, block: int, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        critical_path(traces.trace(pipeline()), [edge], block=block)
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=50), st.integers(1, 40))
+def test_a_histogram_counts_every_span_once(lengths: list[int], bins: int) -> None:
+    one, time = traces.Lane(), 1000
+    for length in lengths:
+        one.spans.append(("load", time, time + length))
+        time += length
+    one.end = time
+    [found] = histogram.histograms(traces.trace([one]), bins)
+    assert (len(found.edges_ns), found.counts.sum()) == (bins + 1, len(lengths))
+    assert found.edges_ns[0] == min(lengths)
+    for k, (low, high) in enumerate(zip(found.edges_ns, found.edges_ns[1:], strict=False)):
+        last = k == bins - 1
+        assert found.counts[k] == sum(low <= length < high or (last and length == high) for length in lengths)
+
+
+def test_spans_that_cross_do_not_count_twice() -> None:
+    crossing = [Rec("load", 1000, 1600), Rec("dot", 1400, 2000)]
+    trace = decode(synth.capture(synth.slab(crossing, start=1000, end=3000, start_time=1000, end_time=3000, flags=1)))
+    pieces = flatten(trace)
+    assert pieces.ns.sum() == 2000
+    assert sum(row.idle_ns for row in trace.summary().lanes) == 1000

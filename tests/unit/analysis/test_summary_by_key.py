@@ -1,0 +1,230 @@
+"""The summary by any key: the same numbers as pandas and plain Python give."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+
+import numpy as np
+import orjson
+import pandas as pd
+import pytest
+import traces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope.analysis.groups import group, role, spelled
+from kscope.analysis.summary import RegionStats, summarise
+from kscope.errors import UsageError
+from kscope.trace import Trace
+
+BY = ["", "launch", "sm", "block", "warp", "block,warp", "launch,sm"]
+
+
+def expected(trace: Trace, keys: list[str]) -> pd.DataFrame:
+    frame = trace.to_pandas()
+    frame["region"] = frame["region"].astype(str)
+    grouped = frame.groupby([*keys, "region"], observed=True)["dur_ns"]
+    return grouped.agg(
+        ["count", "sum", "mean", "min", "max", *(_quantile(q) for q in (0.5, 0.9, 0.99))]  # type: ignore[list-item]  # pandas takes functions
+    )
+
+
+def _quantile(q: float):  # type: ignore[no-untyped-def]  # an aggregation with a name
+    def quantile(values: pd.Series) -> float:
+        return float(values.quantile(q))
+
+    quantile.__name__ = f"p{q * 100:.0f}"
+    return quantile
+
+
+@pytest.mark.parametrize("by", BY)
+@given(rng=st.randoms(use_true_random=False))
+def test_numbers_by_any_key_are_those_of_pandas(by: str, rng: random.Random) -> None:
+    trace = traces.trace(traces.lanes(rng, launches=2))
+    keys = [key for key in by.split(",") if key]
+    table = expected(trace, keys) if len(trace) else pd.DataFrame()
+    rows = summarise(trace, by).regions
+    assert len(rows) == len(table)
+    for row in rows:
+        at = (*row.key, row.region) if keys else row.region
+        want = table.loc[at]
+        assert row.count == want["count"]
+        got = [row.total_ns, row.mean_ns, row.min_ns, row.max_ns, row.p50_ns, row.p90_ns, row.p99_ns]
+        assert got == pytest.approx([want[name] for name in ("sum", "mean", "min", "max", "p50", "p90", "p99")])
+
+
+@given(st.randoms(use_true_random=False))
+def test_self_idle_and_starts_are_what_counting_every_nanosecond_gives(rng: random.Random) -> None:
+    made = traces.lanes(rng)
+    rows = {row.region: row for row in summarise(traces.trace(made)).regions}
+    own = dict.fromkeys(traces.NAMES, 0)
+    idle = dict.fromkeys(traces.NAMES, 0)
+    starts: dict[str, list[int]] = {}
+    for one in made:
+        last = one.start
+        for name, start, end in one.spans:
+            starts.setdefault(name, []).append(start - traces.origin(made))
+            own[name] += sum(one.innermost(time) == name for time in range(start, end) if _of(one, time, start, end))
+            if not any(a <= start and end <= b and (a, b) != (start, end) for _, a, b in one.spans):
+                last = max([one.start, *(b for _, a, b in one.spans if b <= start)])
+                idle[name] += start - last
+    for name, row in rows.items():
+        assert (row.first_ns, row.last_ns) == (min(starts[name]), max(starts[name]))
+    unique = all(len({(a, b) for _, a, b in one.spans}) == len(one.spans) for one in made)
+    if unique:  # of two equal spans it is not told which holds the other
+        assert {name: row.self_ns for name, row in rows.items()} == pytest.approx({n: own[n] for n in rows})
+        assert {name: row.idle_ns for name, row in rows.items()} == pytest.approx({n: idle[n] for n in rows})
+
+
+def _of(lane: traces.Lane, time: int, start: int, end: int) -> bool:
+    """Whether [start, end) is the innermost span of the lane at a time."""
+    inside = min((b - a, a, b) for _, a, b in lane.spans if a <= time < b)
+    return inside[1:] == (start, end)
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(BY))
+def test_groups_share_out_everything(rng: random.Random, by: str) -> None:
+    trace = traces.trace(traces.lanes(rng, launches=2))
+    whole, parts = summarise(trace), summarise(trace, by)
+    assert sum(row.total_ns for row in parts.regions) == pytest.approx(sum(row.total_ns for row in whole.regions))
+    assert sum(row.alive_ns for row in parts.lanes) == pytest.approx(sum(row.alive_ns for row in whole.lanes))
+    assert sum(row.idle_ns for row in parts.lanes) == pytest.approx(sum(row.idle_ns for row in whole.lanes))
+    for row in parts.lanes:
+        regions = [one for one in parts.regions if (one.kernel, one.key) == (row.kernel, row.key)]
+        assert sum(one.self_ns for one in regions) + row.idle_ns == pytest.approx(row.alive_ns)
+
+
+def busy(lengths: dict[tuple[int, int, int], int]) -> Trace:
+    """One `load` of that length in each (block, warp, SM)."""
+    made = []
+    for (block, warp, sm), length in lengths.items():
+        one = traces.Lane(block=block, warp=warp, sm=sm, end=5000)
+        one.spans = [("load", 1100, 1100 + length)]
+        made.append(one)
+    return traces.trace(made)
+
+
+def load(trace: Trace, by: str = "") -> RegionStats:
+    [row] = summarise(trace, by).regions
+    return row
+
+
+def test_the_worst_block_is_scored_and_named() -> None:
+    row = load(busy({(block, 0, block): 230 if block == 17 else 100 for block in range(32)}))
+    assert (row.imbalance, row.worst) == (pytest.approx(2.3), "SM 17 takes 2.3x the median")
+    row = load(busy({(block, 0, 0): 230 if block == 17 else 100 for block in range(32)}))
+    assert (row.imbalance, row.worst) == (pytest.approx(2.3), "block 17 takes 2.3x the median")
+
+
+def test_the_worst_warp_is_scored_and_named() -> None:
+    row = load(busy({(block, warp, block): 100 + 200 * (warp == 3) for block in range(4) for warp in range(8)}))
+    assert (row.imbalance, row.worst) == (pytest.approx(3.0), "warp 3 takes 3x the median")
+
+
+def test_where_the_rows_are_sms_no_sm_is_blamed() -> None:
+    rows = summarise(busy({(block, 0, block): 100 * (block + 1) for block in range(4)}), "sm").regions
+    assert {row.worst for row in rows} == {""}
+
+
+def test_a_balanced_region_has_a_score_of_one() -> None:
+    row = load(busy({(block, 0, block): 100 for block in range(4)}))
+    assert (row.imbalance, row.worst) == (1.0, "")
+
+
+def test_roles_are_found_by_what_warps_record() -> None:
+    made = [traces.Lane(warp=warp, end=3000, spans=[("load" if warp == 4 else "dot", 1100, 1200)]) for warp in range(5)]
+    code, names = role(traces.trace(made))
+    assert names == ("dot (warp 0-3)", "load (warp 4)")
+    assert code.tolist() == [0, 0, 0, 0, 1]
+
+
+def test_roles_are_called_what_the_user_says() -> None:
+    made = [traces.Lane(warp=warp, end=3000, spans=[("load", 1100, 1200)]) for warp in range(3)]
+    summary = summarise(traces.trace(made), "role", {"producer": [0], "consumer": [1]})
+    assert {row.key for row in summary.regions} == {("producer",), ("consumer",), ("other",)}
+
+
+@pytest.mark.parametrize(
+    ("by", "roles", "said"),
+    [
+        ("smm", None, r"by='smm': expected .*sm"),
+        ("role", {"a": [40]}, "warps from 0 to 31"),
+        ("role", {"a": []}, "expected numbers of warps"),
+        ("role", {"a": [0, 1], "b": [1]}, "warp 1 has the role 'a' already"),
+    ],
+)
+def test_keys_and_roles_that_mean_nothing_are_refused(by: str, roles: dict[str, list[int]] | None, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        group(traces.trace([traces.Lane(end=2000)]), by, roles)
+
+
+@pytest.mark.parametrize(("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8")])
+def test_numbers_are_spelled_as_ranges(numbers: list[int], text: str) -> None:
+    assert spelled(numbers) == text
+
+
+HOSTILE = ("a|b", "</td><script>alert(1)</script>", 'quote"d, and\nnewline', "[x](javascript:y)", "`code` *b* _i_")
+
+
+def hostile() -> Trace:
+    import synth
+    from synth import Rec
+
+    from kscope.trace import decode
+
+    records = [Rec(name, 2000 + 100 * i, 2050 + 100 * i) for i, name in enumerate(HOSTILE)]
+    return decode(synth.capture(synth.slab(records), names=HOSTILE))
+
+
+def test_names_with_markup_stay_in_their_cell_in_markdown() -> None:
+    lines = summarise(hostile()).markdown().splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 2 + len(HOSTILE)
+    assert len({line.replace("\\|", "").count("|") for line in table}) == 1
+    assert not any("<script" in line or "[x](" in line for line in lines)
+
+
+def test_names_with_quotes_and_newlines_survive_csv_and_json() -> None:
+    summary = summarise(hostile())
+    assert {row["region"] for row in csv.DictReader(io.StringIO(summary.csv()))} == set(HOSTILE)
+    data = json.loads(orjson.dumps(summary.to_dict()))
+    assert {row["region"] for row in data["regions"]} == set(HOSTILE)
+
+
+def test_names_with_newlines_stay_on_their_line_in_the_terminal() -> None:
+    text = summarise(hostile()).text(100)
+    assert text.count("quote") == 1
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_json_can_be_cut_to_the_longest_rows_and_says_so() -> None:
+    trace = busy({(block, 0, block): 100 + block for block in range(30)})
+    data = summarise(trace, "block").to_dict(top=5)
+    assert (len(data["regions"]), data["left_out"]) == (5, 25)
+    assert {row["block"] for row in data["regions"]} == {25, 26, 27, 28, 29}
+    assert len(data["lanes"]) == 5
+
+
+def test_a_table_of_many_rows_shows_the_longest_and_counts_the_rest() -> None:
+    text = summarise(busy({(block, 0, block): 100 + block for block in range(80)}), "block").text(100)
+    assert "block 79: load" in text
+    assert "block 3: load" not in text
+    assert "+ 30 more rows" in text
+
+
+@given(st.randoms(use_true_random=False))
+def test_very_many_groups_give_the_numbers_of_few(rng: random.Random) -> None:
+    from kscope.analysis import quantiles
+
+    values = np.array([rng.randrange(100) for _ in range(60)], float)
+    row = np.sort(np.array([rng.randrange(7) for _ in range(12)]))
+    offset, count = np.arange(12) * 5, np.array([rng.randrange(6) for _ in range(12)])
+    few = quantiles.quantiles(values.copy(), row, 7, offset, count)
+    found = np.full((7, 5), np.nan)
+    used = np.flatnonzero(count)
+    if len(used):
+        quantiles._sorted(values, row[used], offset[used], count[used], found)
+    np.testing.assert_allclose(found, few)

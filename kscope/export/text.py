@@ -43,15 +43,17 @@ def whole(values: Int64, fill: bytes) -> Bytes:
 def thousandths(values: Int64, fill: bytes) -> Bytes:
     """Integers divided by 1000, with three decimals: ns as us."""
     negative = values < 0
-    size = np.abs(values) if negative.any() else values
-    units = size // 1000
-    point = _POINT.take(size - units * 1000)
     if negative.any():  # -0.5 has no integer that could carry its sign
+        units = np.abs(values) // 1000
         text = whole(np.where(negative, -units - (units == 0), units), fill)
-        rows = np.flatnonzero(negative & (units == 0))
-        text[rows, -1] = ord("0")
+        text[np.flatnonzero(negative & (units == 0)), -1] = ord("0")
+        point = _POINT.take(np.abs(values) - units * 1000)
     else:
-        text = _digits(units.view(np.uint64), fill)
+        size = values.astype(np.uint32) if int(values.max(initial=0)) < 1 << 32 else values.view(np.uint64)
+        thousand = size.dtype.type(1000)
+        parts = size // thousand
+        text = _digits(parts, fill)
+        point = _POINT.take((size - parts * thousand).astype(np.intp))
     return np.concatenate([text, point.view(np.uint8).reshape(-1, 4)], axis=1)
 
 
@@ -65,9 +67,13 @@ def rows(count: int, *cells: bytes | Bytes) -> Bytes:
     """(count, width) rows of cells, one beside the other; a constant is the same in all rows."""
     widths = [len(cell) if isinstance(cell, bytes) else cell.shape[1] for cell in cells]
     out = np.empty((count, sum(widths)), np.uint8)
+    out[...] = np.frombuffer(
+        b"".join(cell if isinstance(cell, bytes) else bytes(cell.shape[1]) for cell in cells), np.uint8
+    )
     at = 0
     for cell, width in zip(cells, widths, strict=True):
-        out[:, at : at + width] = np.frombuffer(cell, np.uint8) if isinstance(cell, bytes) else cell
+        if not isinstance(cell, bytes):
+            out[:, at : at + width] = cell
         at += width
     return out
 
@@ -82,7 +88,7 @@ def _digits(values: Unsigned, fill: bytes) -> Bytes:
     """Integers of 0 and more as digits, as many as the greatest one has, rounded up to four."""
     groups = _groups(fill)
     most = int(values.max(initial=0))
-    rest = values.astype(np.uint32) if most < 1 << 32 else values
+    rest = values.astype(np.uint32, copy=False) if most < 1 << 32 else values
     count = max(1, -(-len(str(most)) // 4))
     out = np.empty((len(values), count), np.uint32)
     size = rest.dtype.type(_GROUP)

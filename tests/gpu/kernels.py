@@ -80,8 +80,3 @@ def hang(out, flag):
 def ints(count: int) -> torch.Tensor:
     """Zeros for a kernel to write to."""
     return torch.zeros(count, device="cuda", dtype=torch.int32)
-
-
-def sms() -> int:
-    """Multiprocessors of the current device."""
-    return int(torch.cuda.get_device_properties(0).multi_processor_count)

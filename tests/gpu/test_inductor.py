@@ -100,7 +100,7 @@ def test_a_plain_process_loads_the_same_cubins_whatever_was_compiled_before(
     said: dict[tuple[str, str], list[Said]], table: Table
 ) -> None:
     alone = said["folder", "off-on-off"][0]["loaded"]
-    assert len(alone) == 2 and any(name.startswith("halved") for name in alone)
+    assert len(alone) > 1 and any(name.startswith("halved") for name in alone)
     for which, what in processes(said, "off"):
         assert not any(prepared for _, prepared in what["loaded"].values()), which
         assert what["loaded"] == alone, which

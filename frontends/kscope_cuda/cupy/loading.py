@@ -21,8 +21,10 @@ from weakref import WeakKeyDictionary
 
 from kscope import frontends
 from kscope.capture import Problem
+from kscope.layout import CTL_SYMBOL
 
 from .. import nvrtc
+from ..described import describe_file
 from . import points
 from .points import cub_reduction, cupy, driver, elementwise, function, interface, raw, reduction, runtime
 
@@ -129,6 +131,14 @@ class Loader:
     def _arm(self, module: Any) -> None:
         frontends.backend("cuda").module_loaded(int(module.ptr))
 
+    def _arm_file(self, module: Any, path: str) -> None:
+        """A module from a cubin or PTX: built by nvcc with the macros recording in place, or prepared by kscope."""
+        metas = describe_file(path)
+        if metas:
+            frontends.backend("cuda").control_found(int(module.get_global_var(CTL_SYMBOL)), metas)
+        else:
+            self._arm(module)
+
     # what CuPy remembers
 
     def _remembering(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,7 +160,7 @@ class Loader:
         if path is not None:
             module = original(*args)
             if self._state:
-                self._arm(module)
+                self._arm_file(module, path)
             return module
         if not nvrtc.concerns(code, options):
             return original(*args)
@@ -201,7 +211,7 @@ class Loader:
         if kernel.code is None:  # from a cubin or PTX
             for device, old in loaded if self._state else ():
                 with cupy.cuda.Device(device):
-                    self._arm(old.module)
+                    self._arm_file(old.module, kernel.file_path)
         elif not nvrtc.concerns(kernel.code, kernel.options):
             return
         elif _VARIABLES.search(kernel.code):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import shutil
+import subprocess
 from pathlib import Path
 
 import cupy
@@ -245,3 +246,37 @@ def test_a_missing_hook_point_is_named_with_the_version(frontend, gpu, monkeypat
 def test_importing_the_frontend_patches_nothing(frontend, gpu):
     assert frontends.frontend("cupy") is frontend
     assert all("kscope" not in str(getattr(hook, "__module__", "")) for hook in hooks())
+
+
+# modules from files
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+def test_a_cubin_that_records_in_place_is_armed_with_its_names(frontend, gpu, tmp_path, monkeypatch):
+    code = (
+        '#include <kscope.cuh>\nextern "C" __global__ void k(int* o) { KSCOPE_KERNEL(); KSCOPE_REGION("a"); o[0] = 1; }'
+    )
+    Path(tmp_path, "k.cu").write_text(code)
+    nvcc = ["nvcc", "-cubin", "-arch=sm_90", *INCLUDE, "-DKSCOPE=1", tmp_path / "k.cu", "-o", tmp_path / "k.cubin"]
+    subprocess.run(nvcc, check=True)
+
+    class FromFile:
+        ptr = 0
+
+        def get_global_var(self, name):
+            assert name == "kscope_ctl"
+            return 4096
+
+    def original(*args):
+        return FromFile()
+
+    original.__wrapped__ = original
+    monkeypatch.setattr(raw, "_get_raw_module", original)
+    found = []
+    monkeypatch.setattr(gpu.backend, "control_found", lambda *told: found.append(told), raising=False)
+    frontend.enable(Recording())
+    raw._get_raw_module(None, str(tmp_path / "k.cubin"), (), "nvcc", False, False, None, None, None)
+    ((address, metas),) = found
+    assert address == 4096
+    assert [kernel.name for meta in metas for kernel in meta.kernels] == ["k"]
+    assert [region.name for meta in metas for region in meta.regions] == ["a"]

@@ -81,7 +81,8 @@ def test_the_driver_gets_ptx_where_nothing_here_assembles(frontend, gpu, source,
 def test_the_assembler_tells_what_a_text_needs():
     text = (
         ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p){ .reg .b64 %r; "
-        ".reg .b32 %x<3>; ld.param.u64 %r,[p]; ld.global.u32 %x1,[%r]; add.u32 %x2,%x1,1; st.global.u32 [%r], %x2; ret; }\n"
+        ".reg .b32 %x<3>; ld.param.u64 %r,[p]; ld.global.u32 %x1,[%r]; "
+        "add.u32 %x2,%x1,1; st.global.u32 [%r], %x2; ret; }\n"
     )
     found = assembling.assemble(text, "sm_90")
     assert found.cubin.startswith(b"\x7fELF")

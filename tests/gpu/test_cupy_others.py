@@ -1,0 +1,127 @@
+"""CUDA C++ on a GPU by other ways: cuda.core, PyTorch's load_inline; and compute-sanitizer over CuPy kernels."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import kscope
+
+from .checks import doubts, python
+
+
+def missing(*modules: str) -> list[str]:
+    return [name for name in modules if find_spec(name.split(".")[0]) is None or find_spec(name) is None]
+
+
+@pytest.mark.skipif(missing("cuda.core") != [], reason="needs cuda.core")
+def test_a_program_of_cuda_core_records() -> None:
+    import numpy as np
+    from cuda.core import Device, LaunchConfig, ProgramOptions, launch
+
+    from kscope_cuda import core
+
+    source = r"""
+    #include <kscope.cuh>
+    template <class T> __global__ void fill(T* out, int n) {
+        KSCOPE_REGION_V("fill", n);
+        out[blockIdx.x * blockDim.x + threadIdx.x] = T(n);
+    }
+    """
+    device = Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    options = ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
+    plain = core.compile(source, options, name_expressions=("fill<int>",))
+    kscope.enable()
+    prepared = core.compile(source, options, name_expressions=("fill<int>",))
+    core.arm(prepared)
+    core.arm(plain)
+    buffer = device.allocate(4 * 256, stream=stream)
+    with kscope.profile() as prof:
+        for code in (plain, prepared, prepared):
+            kernel = code.get_kernel("fill<int>")
+            launch(stream, LaunchConfig(grid=2, block=128), kernel, int(buffer.handle), np.int32(7))
+        stream.sync()
+    assert not doubts(prof.trace)
+    assert len(prof.trace) == 2 * 2 * 4
+    assert set(prof.trace.value.tolist()) == {7}
+
+
+INLINE = r"""
+#include <kscope.cuh>
+#include <torch/extension.h>
+__global__ void twice(const float* x, float* out, int n) {
+    KSCOPE_KERNEL();
+    KSCOPE_REGION("twice");
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = 2 * x[i];
+}
+torch::Tensor doubled(torch::Tensor x) {
+    auto out = torch::empty_like(x);
+    int n = x.numel();
+    twice<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), out.data_ptr<float>(), n);
+    return out;
+}
+"""
+
+
+def test_an_extension_of_load_inline_records(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if shutil.which("ninja") is None or not Path("/usr/local/cuda/bin/nvcc").exists() or shutil.which("g++") is None:
+        pytest.skip("load_inline needs ninja, nvcc and g++")
+    from torch.utils.cpp_extension import load_inline
+
+    import kscope_cuda
+
+    extension = load_inline(
+        "kscope_inline",
+        cpp_sources="torch::Tensor doubled(torch::Tensor x);",
+        cuda_sources=INLINE,
+        functions=["doubled"],
+        extra_cuda_cflags=kscope_cuda.flags(),
+        build_directory=str(tmp_path),
+    )
+    x = torch.arange(1000, device="cuda", dtype=torch.float32)
+    kscope_cuda.arm(extension)
+    with kscope.profile() as prof:
+        out = extension.doubled(x)
+    torch.testing.assert_close(out, 2 * x)
+    assert not doubts(prof.trace)
+    assert len(prof.trace) == 4 * 8
+
+
+# regions around and between barriers of a block, with a pool that holds everything and one that does not
+SUMMED = """
+import cupy, numpy as np
+from gpu import cupy_sources as c
+n, blocks = 6, 16
+x, out = cupy.arange(1, 128 * n + 1, dtype=cupy.int32), c.ints(blocks)
+for strategy in (kscope.Elected(), kscope.AllThreads()):
+    for pool in (None, 2 << 20):
+        with kscope.profile(strategy=strategy, pool=pool) as prof:
+            c.summed((blocks,), (128,), (x, out, np.int32(n)))
+            c.four((300,), (128,), (c.ints(300),))
+            cupy.cuda.Device().synchronize()
+        assert out.get().tolist() == [128 * n * (128 * n + 1) // 2] * blocks
+        print(len(prof.trace))
+"""
+CLEAN = {
+    "memcheck": "ERROR SUMMARY: 0 errors",
+    "initcheck": "ERROR SUMMARY: 0 errors",
+    "synccheck": "ERROR SUMMARY: 0 errors",
+    "racecheck": "RACECHECK SUMMARY: 0 hazards",
+}
+
+
+@pytest.mark.parametrize("tool", CLEAN)
+def test_compute_sanitizer_finds_nothing_in_cupy_kernels(tool: str) -> None:
+    pytest.importorskip("cupy")
+    sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not Path(sanitizer).exists():
+        pytest.skip("needs compute-sanitizer, which comes with the CUDA toolkit")
+    done = python(SUMMED, under=(sanitizer, "--tool", tool, "--error-exitcode", "9", "--report-api-errors", "no"))
+    assert done.returncode == 0 and CLEAN[tool] in done.stdout, done.stdout + done.stderr

@@ -19,7 +19,7 @@ _NAMES = (
 
 
 def empty() -> str:
-    """Every macro, doing nothing; a value counts as used, and is not evaluated."""
+    """Every macro, doing nothing; a value is named, and not evaluated."""
     lines = [
         "#define KSCOPE_FIRST_(first, ...) first",
         "#define KSCOPE_UNUSED_(...) static_cast<void>(sizeof((static_cast<void>(KSCOPE_FIRST_(__VA_ARGS__, 0)), 0)))",

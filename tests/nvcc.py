@@ -1,0 +1,86 @@
+"""nvcc on sources with kscope.cuh: what the tests of the header compile with.
+
+What lives here: compiling one source, running it in the interpreter. What does not: sources, expectations.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from ptxvm.host import Host, Pool, Ring
+from ptxvm.machine import Grid, Launch
+from ptxvm.machine import run as run_threads
+
+import kscope
+from kscope import layout
+from kscope.capture import ModuleMeta
+from kscope.layout import Kind
+from kscope_cuda.described import describe
+
+HEADER = "#include <kscope.cuh>\n"
+IN_PLACE, MARKS, PLAIN = "-DKSCOPE=1", "-DKSCOPE_MARKS=1", "-DKSCOPE=0"
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+
+_KINDS = {"so": ("-shared", "-Xcompiler", "-fPIC"), "o": ("-dc",)}
+
+
+@lru_cache(512)
+def _made(source: str, arguments: tuple[str, ...], to: str) -> tuple[bytes | None, str]:
+    """What nvcc made, None where it refused, and what it said."""
+    with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
+        Path(folder, "unit.cu").write_text(source)
+        arch = () if any("-arch" in argument or "-gencode" in argument for argument in arguments) else ("-arch=sm_90",)
+        command = ["nvcc", *_KINDS.get(to, (f"-{to}",)), *arch, f"-I{kscope.cuda_include()}", *arguments]
+        command += ["unit.cu", "-o", f"unit.{to}"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        made = Path(folder, f"unit.{to}").read_bytes() if done.returncode == 0 else None
+    return made, done.stdout + done.stderr
+
+
+def compiled(source: str, *arguments: str, to: str = "ptx") -> bytes:
+    """The file that nvcc makes of a source, without a warning. to: its suffix; so = a shared library."""
+    made, said = _made(source, ("-Werror", "all-warnings", *arguments), to)
+    assert made is not None, said
+    return made
+
+
+def refused(source: str, *arguments: str, to: str = "cubin") -> str:
+    """What the compiler says of a source that it must refuse."""
+    made, said = _made(source, arguments, to)
+    assert made is None, "it was compiled"
+    return said
+
+
+def kernel(body: str, *, before: str = "", options: str = "") -> str:
+    """A source with one kernel `k`, `before` in front of it."""
+    head = f'{HEADER}{before}\nextern "C" __global__ void k(int* out, int n) {{'
+    return f"{head}\n  KSCOPE_KERNEL({options});\n{body}\n}}\n"
+
+
+def without_macros(source: str) -> str:
+    """The source as it was before anybody thought of kscope; lines keep their numbers."""
+    return re.sub(r"KSCOPE_\w+\([^;]*\);", "", source.replace("#include <kscope.cuh>", ""))
+
+
+def recorded(
+    ptx: bytes, n: int = 0, *, threads: int = 32, metas: tuple[ModuleMeta, ...] = ()
+) -> list[list[tuple[str, str, int]]]:
+    """What each lane of one block records of the kernel `k`: (region, kind, value) in their order,
+    lanes in the order of their threads. metas: what explains the text where it has no notes."""
+    metas = metas or describe(ptx)
+    regions = {layout.name_hash(region.name): region.name for meta in metas for region in meta.regions}
+    host = Host(Pool((Ring(12), Ring(12))))
+    program = host.load(ptx.decode())
+    out = host.memory.allocate("out", 256)
+    launch = Launch(program, host.memory, "k", Grid((1, 1, 1), (threads, 1, 1)), [out.base, n], [(0, 0, 0)])
+    run_threads(launch.start(), "random", 1)
+    return [
+        [(regions[int(r["id"]) >> 4], Kind(int(r["id"]) & 15).name, int(r["value"])) for r in slab.records()]
+        for slab in sorted(host.slabs(), key=lambda slab: slab.key)
+    ]

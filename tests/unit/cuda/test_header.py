@@ -1,0 +1,160 @@
+"""kscope.cuh: it is as its generator writes it, compiles everywhere, and is nothing where it is off."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvcc import IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, without_macros
+
+import kscope
+from kscope import layout
+from kscope_cuda import header, notes
+
+ALL = kernel(
+    r"""
+  KSCOPE_REGION("outer");
+  for (int k = 0; k < n; k++) {
+    KSCOPE_REGION_V("step", k, kscope::AllThreads);
+    out[k] = k;
+  }
+  KSCOPE_ENTER("turn");
+  KSCOPE_ENTER_V("pair", n, kscope::TargetWarp<0, 4>);
+  out[n] = helper(n);
+  KSCOPE_EXIT("pair", kscope::TargetWarp<0, 4>);
+  KSCOPE_EXIT("turn");
+  KSCOPE_INSTANT("here", kscope::Lane0Warp0);
+  KSCOPE_INSTANT_V("there", 1.5f);
+  KSCOPE_COUNTER("depth", 3u);
+""",
+    before=r"""
+template <class T> __device__ T helper(T x) {
+  KSCOPE_REGION("helper");
+  return x * x;
+}
+""",
+    options="kscope::Elected, kscope::AllThreads, kscope::TargetWarp<0, 4>, kscope::Lane0Warp0",
+)
+
+
+def test_the_header_is_what_its_generator_writes() -> None:
+    assert header.PATH.read_text() == header.text(), "run: python -m kscope_cuda.header"
+
+
+def test_the_generator_writes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(header, "PATH", tmp_path / "kscope.cuh")
+    import runpy
+
+    runpy.run_module("kscope_cuda.header.__main__")
+    assert (tmp_path / "kscope.cuh").read_text() == header.text()
+
+
+def test_the_header_is_found_by_function_and_by_command() -> None:
+    assert Path(kscope.cuda_include(), "kscope.cuh") == header.PATH
+    paths = [str(header.PATH.parents[3]), str(header.PATH.parents[2])]
+    code = f"import sys; sys.path[:0] = {paths}; from kscope.cli import main; main(['include'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == kscope.cuda_include()
+
+
+def test_the_header_includes_nothing() -> None:
+    assert "#include" not in header.text()
+
+
+@needs_nvcc
+@pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
+@pytest.mark.parametrize("standard", [14, 17, 20])
+def test_it_compiles_without_a_warning_in_every_standard(standard: int, mode: str) -> None:
+    compiled(ALL, mode, f"-std=c++{standard}", to="cubin")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", [75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121])
+def test_it_assembles_for_every_architecture(arch: int) -> None:
+    compiled(ALL, IN_PLACE, f"-arch=sm_{arch}", to="cubin")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("options", [["-O0"], ["-O1"], ["-lineinfo"], ["--use_fast_math"], ["-Xptxas", "-O1"]])
+def test_it_assembles_with_other_options(options: list[str]) -> None:
+    compiled(ALL, IN_PLACE, *options, to="cubin")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("defines", [[PLAIN], [], [MARKS, PLAIN]])
+@pytest.mark.parametrize("to", ["ptx", "cubin"])
+def test_switched_off_the_code_is_the_same_as_without_macros(to: str, defines: list[str]) -> None:
+    """Without anything said as well: plain is where nobody asked."""
+    assert compiled(ALL, *defines, to=to) == compiled(without_macros(ALL), to=to)
+
+
+@needs_nvcc
+def test_switched_on_the_code_is_another() -> None:
+    assert compiled(ALL, IN_PLACE) != compiled(without_macros(ALL))
+
+
+@needs_nvcc
+def test_a_value_is_not_evaluated_when_switched_off() -> None:
+    source = kernel('  KSCOPE_REGION_V("step", out[1]++);\n  out[0] = n;')
+    assert compiled(source, PLAIN) == compiled(without_macros(source))
+
+
+@needs_nvcc
+@settings(max_examples=6)
+@given(
+    st.lists(st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), min_size=1, max_size=20), min_size=1)
+)
+def test_names_have_the_hashes_of_kscope(names: list[str]) -> None:
+    """Any characters, and any length up to the limit."""
+    names = [*names, "x" * 128]
+    checks = [f'static_assert(kscope::hash_({_quoted(name)}) == {layout.name_hash(name)}u, "");' for name in names]
+    compiled(kernel("\n".join(checks)), IN_PLACE)
+
+
+@needs_nvcc
+def test_a_kernel_has_the_id_that_its_note_says() -> None:
+    (note,) = (note for note in notes.find(compiled(ALL, IN_PLACE, to="cubin")) if note.sort == notes.KERNEL)
+    assert (note.text, note.file, note.log2_records, note.strategy) == ("void k(int *, int)", "unit.cu", 8, "warp")
+    ptx = compiled(ALL, IN_PLACE).decode()
+    low = f"mov.u32 ks_x, {_signed(note.id & 0xFFFFFFFF)}; mov.u32 ks_y, {_signed(note.id >> 32)};"
+    assert low in ptx
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("defines", "expected"),
+    [
+        (["-DKSCOPE_CLOCK=globaltimer"], {"clock": "globaltimer"}),
+        (["-DKSCOPE_FILL=stop"], {"fill": "stop"}),
+        (["-DKSCOPE_RECORDS=1000"], {"log2_records": 10}),
+        (["-DKSCOPE_RECORDS=1"], {"log2_records": 2}),
+        (["-DKSCOPE_STRATEGY=kscope::TargetWarp<1\\,3>"], {"strategy": "warps:1+3"}),
+        ([], {"clock": "cycles", "fill": "ring", "log2_records": 8, "strategy": "warp"}),
+    ],
+)
+def test_a_kernels_note_says_how_it_records(defines: list[str], expected: dict[str, object]) -> None:
+    found = compiled(kernel('  KSCOPE_REGION("r");\n  out[0] = n;'), IN_PLACE, *defines, to="cubin")
+    (note,) = (note for note in notes.find(found) if note.sort == notes.KERNEL)
+    assert {name: getattr(note, name) for name in expected} == expected
+
+
+@needs_nvcc
+def test_a_record_is_one_predicated_store_without_branch_or_atomic() -> None:
+    source = kernel('  for (int k = 0; k < n; k++) {\n    KSCOPE_REGION("r");\n    out[k] = k;\n  }')
+    body = compiled(source, IN_PLACE).decode().partition("KS_BODY:")[2]
+    assert len(re.findall(r"@\w+ st\.global\.v4\.b32", body)) >= 1
+    assert not re.search(r"\batom\b|\bred\b|bra(\.uni)? KS", body)
+
+
+def _quoted(name: str) -> str:
+    """A C++ string literal, byte by byte."""
+    return '"' + "".join(f"\\{byte:03o}" for byte in name.encode()) + '"'
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >> 31 else word

@@ -1,0 +1,153 @@
+"""What kernels with kscope.cuh record: regions end where C++ ends scopes, in both modes, run in the interpreter."""
+
+from __future__ import annotations
+
+import pytest
+from nvcc import IN_PLACE, MARKS, compiled, kernel, needs_nvcc, recorded
+
+from kscope import plan
+from kscope.recording import Recording
+
+pytestmark = needs_nvcc
+
+EXITS = r"""
+  KSCOPE_REGION("all");
+  for (int k = 0; k < 8; k++) {
+    KSCOPE_REGION_V("turn", k);
+    if (k == n) break;
+    if (k % 2) continue;
+    if (k == 100 + n) return;
+    KSCOPE_REGION("even");
+    out[k] = k;
+    if (k + 10 == n) return;
+  }
+  KSCOPE_INSTANT("after");
+"""
+
+
+def both(source: str, n: int = 0, threads: int = 32) -> list[list[tuple[str, str, int]]]:
+    """What the source records in place, after a look that lowered marks record the same."""
+    here = recorded(compiled(source, IN_PLACE), n, threads=threads)
+    marked = plan.lower(compiled(source, MARKS).decode(), Recording(records=256), frontend="test")
+    assert marked.problems == ()
+    assert recorded(marked.text.encode(), n, threads=threads, metas=(marked.meta,)) == here
+    return here
+
+
+def spans(lane: list[tuple[str, str, int]]) -> list[str]:
+    return [f"{name} {value}" if kind == "SPAN_VALUE" else name for name, kind, value in lane]
+
+
+TURNS = [["even", f"turn {k}"] if k % 2 == 0 else [f"turn {k}"] for k in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [
+        (2, [*sum(TURNS[:2], []), "turn 2", "after", "all"]),  # break
+        (99, [*sum(TURNS, []), "after", "all"]),  # continue alone
+        (12, [*sum(TURNS[:3], []), "all"]),  # return
+    ],
+)
+def test_regions_end_at_break_continue_and_return(n: int, expected: list[str]) -> None:
+    (lane,) = both(kernel(EXITS), n)
+    assert spans(lane) == expected
+
+
+def test_templates_lambdas_and_inlined_functions_share_the_kernels_slab() -> None:
+    before = r"""
+template <int N> struct Tile {
+  template <class F> __device__ static void each(F f) {
+    KSCOPE_REGION("each");
+    for (int i = 0; i < N; i++) f(i);
+  }
+};
+__device__ __forceinline__ int square(int x) {
+  KSCOPE_REGION_V("square", x);
+  return x * x;
+}
+"""
+    body = r"""
+  auto inner = [=](int i) {
+    KSCOPE_REGION("lambda");
+    out[i] = square(i);
+  };
+  Tile<2>::each(inner);
+  Tile<1>::each([&](int i) { KSCOPE_INSTANT_V("generic", i); });
+"""
+    (lane,) = both(kernel(body, before=before))
+    assert spans(lane)[:5] == ["square 0", "lambda", "square 1", "lambda", "each"]
+    assert [name for name, _, _ in lane[5:]] == ["generic", "each"]
+
+
+def test_a_name_nested_in_itself_is_told_apart() -> None:
+    before = r"""
+template <int D> __device__ void down(int* out) {
+  KSCOPE_REGION("level");
+  out[D] = D;
+  down<D - 1>(out);
+}
+template <> __device__ void down<0>(int* out) { KSCOPE_REGION("bottom"); out[0] = 0; }
+"""
+    (lane,) = both(kernel("  down<3>(out);", before=before))
+    assert spans(lane) == ["bottom", "level", "level", "level"]
+
+
+def test_regions_of_two_lines_that_are_one_scope_both_end_with_it() -> None:
+    (lane,) = both(kernel('  KSCOPE_REGION("a");\n  KSCOPE_REGION("b");\n  out[0] = n;'))
+    assert spans(lane) == ["b", "a"]
+
+
+def test_values_come_as_they_are() -> None:
+    body = r"""
+  enum Phase { LOAD = 3 };
+  enum class Role : unsigned { CONSUMER = 7 };
+  KSCOPE_INSTANT_V("int", -5);
+  KSCOPE_INSTANT_V("unsigned", 4000000000u);
+  KSCOPE_INSTANT_V("float", -1.5f);
+  KSCOPE_INSTANT_V("short", static_cast<short>(n - 2));
+  KSCOPE_INSTANT_V("byte", static_cast<unsigned char>(200));
+  KSCOPE_INSTANT_V("enum", LOAD);
+  KSCOPE_INSTANT_V("scoped", Role::CONSUMER);
+"""
+    (lane,) = both(kernel(body))
+    minus, short = (-5) & 0xFFFFFFFF, (-2) & 0xFFFFFFFF
+    assert [value for _, _, value in lane] == [minus, 4_000_000_000, 0xBFC00000, short, 200, 3, 7]
+
+
+def test_the_strategy_of_a_kernel_holds_for_its_functions_and_a_region_may_have_another() -> None:
+    source = kernel(
+        '  helper(out);\n  KSCOPE_REGION("mine", kscope::Elected);\n  out[1] = n;',
+        before='__device__ void helper(int* out) {\n  KSCOPE_REGION("theirs");\n  out[0] = 1;\n}',
+        options="kscope::Lane0Warp0, kscope::Elected",
+    )
+    lanes = both(source, threads=96)
+    assert [spans(lane) for lane in lanes] == [["theirs", "mine"], ["mine"], ["mine"]]
+
+
+def test_explicit_marks_pair_across_scopes() -> None:
+    body = r"""
+  KSCOPE_ENTER_V("load", n);
+  for (int k = 0; k < 3; k++) {
+    if (k) KSCOPE_EXIT("load");
+    out[k] = k;
+    KSCOPE_ENTER_V("load", k);
+  }
+  KSCOPE_EXIT("load");
+"""
+    lane = recorded(compiled(kernel(body.replace("if (k) ", "")), IN_PLACE), 9)[0]
+    assert lane == [("load", "SPAN_VALUE", value) for value in (9, 0, 1, 2)]
+
+
+def test_every_thread_counts_for_itself() -> None:
+    lanes = both(
+        kernel(
+            '  KSCOPE_REGION("r");\n  if (threadIdx.x < 3) {\n    KSCOPE_INSTANT("i");\n  }',
+            options="kscope::AllThreads",
+        )
+    )
+    assert [len(lane) for lane in lanes] == [2, 2, 2, *[1] * 29]
+
+
+def test_a_kernel_without_regions_has_an_empty_slab() -> None:
+    assert recorded(compiled(kernel("  out[0] = n;"), IN_PLACE)) == [[]]

@@ -1,0 +1,108 @@
+"""What cannot be recorded is refused, with a message that says where and what to do."""
+
+from __future__ import annotations
+
+import pytest
+from nvcc import HEADER, IN_PLACE, MARKS, compiled, kernel, needs_nvcc, refused
+
+from kscope import plan
+from kscope.errors import PairingError, UnsupportedError
+from kscope.recording import Recording
+
+pytestmark = needs_nvcc
+BOTH = pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
+
+NOT_INLINED = """
+__device__ __noinline__ int apart(int x) {
+  KSCOPE_REGION("apart");
+  return x * x;
+}
+"""
+GUARD = "was_not_inlined_or_has_no_KSCOPE_KERNEL_line_"
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["pointer", "ARRAY[0]", "n ? one : two"])
+def test_a_name_that_is_no_literal(mode: str, name: str) -> None:
+    before = (
+        'constexpr const char* one = "one"; constexpr const char* two = "two"; __device__ const char* ARRAY[] = {"x"};'
+    )
+    source = kernel(f'  const char* pointer = "load";\n  KSCOPE_REGION({name});\n  (void)pointer;', before=before)
+    assert "kscope: a region's name is a string literal" in refused(source, mode)
+
+
+@BOTH
+@pytest.mark.parametrize("name", ['""', f'"{"x" * 129}"'])
+def test_a_name_that_is_empty_or_too_long(mode: str, name: str) -> None:
+    assert "kscope: a name has 1 to 128 bytes" in refused(kernel(f"  KSCOPE_REGION({name});"), mode)
+
+
+@BOTH
+@pytest.mark.parametrize("value", ["1.0", "1ll", "true", "out", "threadIdx", "sizeof(n)"])
+def test_a_value_of_more_than_32_bits_or_no_number(mode: str, value: str) -> None:
+    said = refused(kernel(f'  KSCOPE_REGION_V("r", {value});'), mode)
+    assert "the value is an int, an unsigned or a float; cast it" in said
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        ("kscope::TargetWarp<>", "name at least one warp"),
+        ("kscope::TargetWarp<32>", "a number from 0 to 31"),
+        ("kscope::Elected, kscope::AllThreads", "a region has one strategy"),
+    ],
+)
+def test_a_strategy_that_means_nothing(mode: str, strategy: str, message: str) -> None:
+    assert message in refused(kernel(f'  KSCOPE_REGION("r", {strategy});'), mode)
+
+
+@BOTH
+def test_device_debugging_at_the_line_of_the_mark(mode: str) -> None:
+    said = refused(kernel('  KSCOPE_REGION("r");'), mode, "-G")
+    assert "unit.cu(4)" in said
+    assert "compiled with -G" in said
+    assert "compile it without -G, or plain: -DKSCOPE=0" in said
+
+
+def test_plain_code_may_be_debugged() -> None:
+    compiled(kernel('  KSCOPE_REGION("r");'), "-G", to="cubin")
+
+
+@pytest.mark.parametrize("more", [[], ["-rdc=true"]])
+def test_a_function_that_is_not_inlined_by_the_line_of_its_mark(more: list[str]) -> None:
+    assert f"{GUARD}4'" in refused(kernel("  out[0] = apart(n);", before=NOT_INLINED), IN_PLACE, *more)
+
+
+def test_a_function_that_is_compiled_apart_by_the_line_of_its_mark() -> None:
+    """With -rdc=true and no kernel in sight."""
+    source = HEADER + '__device__ void apart(int* out) {\n  KSCOPE_REGION("r");\n  out[0] = 1;\n}\n'
+    assert f"{GUARD}3'" in refused(source, IN_PLACE, to="o")
+
+
+def test_a_kernel_without_KSCOPE_KERNEL_by_the_line_of_its_mark() -> None:  # noqa: N802  # the macro's name
+    source = HEADER + '__global__ void k(int* out) {\n  KSCOPE_INSTANT("i");\n  out[0] = 1;\n}\n'
+    assert f"{GUARD}3'" in refused(source, IN_PLACE)
+
+
+def test_a_strategy_that_the_kernel_does_not_list() -> None:
+    said = refused(kernel('  KSCOPE_REGION("r", kscope::AllThreads);'), IN_PLACE)
+    assert "ks_strategy_that_KSCOPE_KERNEL_does_not_list_3" in said
+
+
+@pytest.mark.parametrize("define", ["-DKSCOPE_CLOCK=wall", "-DKSCOPE_FILL=grow", "-DKSCOPE_RECORDS=0"])
+def test_an_option_that_means_nothing(define: str) -> None:
+    option = define[2:].partition("=")[0]
+    assert f"kscope: {option} is " in refused(kernel("  out[0] = n;"), IN_PLACE, define)
+
+
+def test_marks_in_a_function_that_is_not_inlined_by_its_name() -> None:
+    text = compiled(kernel("  out[0] = apart(n);", before=NOT_INLINED), MARKS).decode()
+    with pytest.raises(UnsupportedError, match=r"regions in _Z5aparti: the function was compiled apart"):
+        plan.lower(text, Recording(), frontend="test")
+
+
+def test_explicit_marks_that_do_not_pair_by_kernel_region_and_line() -> None:
+    text = compiled(kernel('  if (n) KSCOPE_ENTER("r");\n  out[0] = n;'), MARKS, "-lineinfo").decode()
+    with pytest.raises(PairingError, match=r"kernel k: region 'r' .*unit\.cu:7"):
+        plan.lower(text, Recording(), frontend="test")

@@ -215,3 +215,13 @@ def test_narrow_takes_the_smallest_type_and_zigzag_keeps_signs() -> None:
 def test_a_million_records_would_take_a_few_bytes_each() -> None:
     trace = large(2000, 90)
     assert len(reports.written(trace).html) < 140_000 + 8 * len(trace)
+
+
+def test_two_kernels_with_values_of_other_types_keep_them_apart() -> None:
+    records = [Rec("load", 2000, 2198, Kind.SPAN_VALUE, 7)]
+    slabs = [synth.slab(records, kernel=key, grid_id=key, sm=key) for key in (1, 2)]
+    modules = (synth.module((("load", "i32"),), 1, "one"), synth.module((("load", "f32"),), 2, "two"))
+    trace = decode(Capture(synth.EPOCH, (synth.device(slabs),), modules))
+    about = reports.written(trace).about
+    assert np.array(about["codes"]["types"]).shape == (2, len(about["codes"]["name"]))
+    assert sorted(map(tuple, about["codes"]["types"])) == [(0,), (2,)]

@@ -85,15 +85,17 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
     """What the page must know of the trace, but for the columns."""
     trace, lanes, codes = shown.trace, shown.lanes, shown.codes
     typed = slices.valued_codes(shown)
+    alive = sum(one.alive_ns for one in summary.lanes)
     return {
         "version": __version__, "origin": str(trace.origin), "base": lanes.base, "span": lanes.span,
         "tick": trace.tick_ns, "error": float(np.max(trace.warps.error_ns, initial=0.0)), "records": len(trace),
+        "idle": sum(one.idle_ns for one in summary.lanes) / alive if alive > 0 else None,
         "filtered": trace.filtered, "shares": min(len(shown.names), heat.MOST_SHARES),
         "kernels": [plain(name) for name in trace.kernels], "names": [plain(name) for name in shown.names],
         "where": [_where(shown, name) for name in shown.names],
         "devices": list(trace.devices), "places": lanes.places, "far": heat.MOST_NAMES,
         "codes": {"name": codes.name, "kind": codes.kind, "line": codes.line, "valued": typed,
-                  "types": trace.types[:, codes.region] if len(trace.kernels) and len(trace) else []},
+                  "types": np.ascontiguousarray(trace.types[:, codes.region])},
         "table": [{key: plain(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
                   for row in summary.regions],
         "points": [{key: plain(value) if isinstance(value, str) else value for key, value in asdict(row).items()}

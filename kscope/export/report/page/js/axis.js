@@ -18,8 +18,10 @@ function drawRuler(context, width, bottom) {
     const x = Math.round(xOf(tick, width)) + 0.5;
     context.fillStyle = themed("--line");
     context.fillRect(x - 0.5, 0, 1, bottom);
+    const text = momentText(tick, step);
+    if (x + 8 + context.measureText(text).width > width) continue;
     context.fillStyle = themed("--soft");
-    context.fillText(momentText(tick, step), x + 4, RULER / 2);
+    context.fillText(text, x + 4, RULER / 2 + 1);
   }
 }
 

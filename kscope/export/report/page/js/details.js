@@ -25,7 +25,8 @@ function ofSelection() {
   const facts = [["begins", momentText(begin - model.launches.begin[launch], 0.1)], ["lane", laneText(lane)],
     ["on", placeText(lanes.place[lane])], ["launch", launchText(launch)]];
   if (line.value && !Number.isNaN(line.value[index])) facts.unshift(["value", String(Number(line.value[index].toPrecision(9)))]);
-  if (about.where[name]) facts.push(["marked at", about.where[name]]);
+  const where = about.where[name];
+  if (where) facts.push(["marked at", element("span", { title: where }, where.split("/").at(-1))]);
   if (kind === UNKNOWN) return ["Selected", what, element("p", { className: "note" }, "a span whose duration 32-bit clocks cannot tell; it ended here"), pairs(facts)];
   if (kind !== SPAN) return ["Selected", what, pairs(facts)];
   facts.unshift(["cycles", lanes.timer[lane] ? "-" : countText(line.dur[index])]);
@@ -68,13 +69,25 @@ function ofRange() {
 }
 
 function ofRecording() {
-  const { about, launches } = model;
-  const facts = [["kernels", about.kernels.length > 3 ? countText(about.kernels.length) : about.kernels.join(", ") || "none"],
-    ["launches", countText(launches.begin.length)], ["warps", countText(model.lanes.place.length)],
-    ["records", countText(about.records)], ["lasted", timeText(model.span)]];
+  const { about } = model;
+  const facts = [["in no region", `${shareText(about.idle)} of time`], ["SMs aligned", `± ${timeText(about.error)}`]];
   if (about.tick) facts.push(["timer tick", timeText(about.tick)]);
-  facts.push(["SMs aligned", `within ${timeText(about.error)}`], ["kscope", about.version]);
-  const hint = element("p", { className: "note" }, "Click a box to select it, drag with shift to measure, press ? for all keys.");
-  const notes = about.filtered ? [element("p", { className: "note" }, "A filtered trace: times and counts are of what was kept.")] : [];
-  return ["Recording", pairs(facts), ...notes, hint];
+  const notes = about.filtered ? ["A filtered trace: times and counts are of what was kept."] : [];
+  const rows = uneven();
+  if (!rows.length) notes.push("Click a box to select it, drag with shift to measure, press ? for all keys.");
+  return ["Recording", pairs(facts), ...rows, ...notes.map((note) => element("p", { className: "note" }, note))];
+}
+
+/** What is least balanced, where it matters: the rows that would gain most if nobody did more than the median. */
+function uneven() {
+  const weight = (row) => (row.imbalance - 1) * (row.share ?? 0);
+  const rows = model.about.table.filter((row) => row.imbalance > 1.1 && row.share > 0.005).sort((a, b) => weight(b) - weight(a));
+  if (!rows.length) return [];
+  const items = rows.slice(0, 4).map((row) => {
+    const name = model.about.names.indexOf(row.region);
+    const button = element("button", { type: "button" }, swatch(colours.css[name]), nameText(row.region), ` ${row.worst}`);
+    button.onclick = () => chooseFocus(name);
+    return element("li", {}, button);
+  });
+  return [element("h3", {}, "Uneven"), element("ul", { className: "uneven" }, ...items)];
 }

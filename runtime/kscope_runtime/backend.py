@@ -75,10 +75,11 @@ class CudaBackend(Backend):
                 self._arm(device)
 
     def pace(self) -> None:
-        """While more than a quarter of a pool is claimed, launches wait for the host, which then loses nothing. Not
-        for long: what fills the pool may itself wait for this launch."""
+        """While more than a quarter of the current device's pool is claimed, launches on it wait for the host, which
+        then loses nothing. Not for long: what fills the pool may itself wait for this launch."""
         if self._open:
-            for drain in tuple(self._drains.values()):  # another thread may be adding a device
+            drain = self._drains.get(self._driver.context())
+            if drain is not None:
                 drain.wait_for_room()
 
     def disarm(self) -> None:

@@ -3,6 +3,8 @@ not have been."""
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from kscope_runtime.accounting import Ints, Lines, Pieces
 from kscope_runtime.passes import Passes
 
 from .conftest import Bench
-from .fake import REGION, Lane
+from .fake import REGION, Gpu, Lane
 
 SLAB = 192  # bytes, for four records
 
@@ -64,6 +66,33 @@ def test_room_is_told_after_each_batch(by_hand: None, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Passes, "_free", watched)
     once(bench)
     assert not told[0] and passes.room.is_set()
+
+
+def test_a_launch_waits_for_room_on_its_own_device_and_not_for_ever(
+    by_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kscope_runtime.drain._PATIENCE_S", 0.05)
+    bench = Bench(Gpu(0), Gpu(1)).arm()
+    bench.driver.current = 2
+    bench.driver.gpus[1].module(20)
+    bench.backend.module_loaded(20)
+
+    def waited(device: int) -> bool:
+        bench.driver.current = device + 1
+        start = time.monotonic()
+        bench.backend.pace()
+        return time.monotonic() - start > 0.04
+
+    full = bench.backend._drains[1]._passes.room
+    full.clear()
+    assert not waited(1)
+    assert waited(0) and not waited(0), "in vain once: whoever fills the pool may wait for this launch"
+    full.set()
+    assert not waited(0)
+    full.clear()
+    assert waited(0)
+    bench.backend.disarm()
+    assert not waited(0)
 
 
 def test_a_claim_refused_while_the_host_looks_hides_no_other(by_hand: None) -> None:

@@ -1,0 +1,259 @@
+"""Instructions per cycle: joined by warp and ordinal, in CUTracer's columns; what does not fit is named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import orjson
+import pandas as pd
+import pytest
+import synth
+from hypothesis import given
+from hypothesis import strategies as st
+from synth import Rec, instant
+
+import kscope
+from kscope import cli
+from kscope.analysis import cutracer, ipc
+from kscope.analysis.cutracer import Event, LogLaunch
+from kscope.errors import FormatError, UsageError
+from kscope.trace import Trace, decode
+
+COUNTS = "kernel_7fa21c3_add_kernel_hist.csv"
+
+
+@pytest.fixture
+def data(root: Path) -> Path:
+    return root / "tests" / "data" / "ipc"
+
+
+def run(data: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(["ipc", *(str(data / one) if "." in one else one for one in argv)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+MODES = {
+    "merged.csv": ("--chrome-trace", "chrome.json", "--cutracer-trace", COUNTS, "--cutracer-log", "cutracer.log"),
+    "chrome.csv": ("--chrome-trace", "chrome.json"),
+    "hist.csv": ("--cutracer-trace", COUNTS),
+    "capture.csv": ("capture.kscope", "--cutracer-trace", "kernel_abc_matmul_hist.csv"),
+    "capture.json": ("capture.kscope", "--cutracer-trace", "kernel_abc_matmul_hist.csv", "--json"),
+}
+
+
+@pytest.mark.parametrize("golden", MODES)
+def test_the_sample_data_gives_the_golden_output(golden: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(data, capsys, *MODES[golden])
+    assert (code, err) == (0, "")
+    assert out == (data / golden).read_text()
+
+
+def test_a_golden_row_is_what_the_sample_says_by_hand(data: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO((data / "merged.csv").read_text())))
+    assert len(rows) == 3 * 2 * 2  # blocks, warps, regions: no row is of another region's counts
+    # block 1, warp 1 is warp 3 of the grid; its second region has (2 * 3 + 3) + (2 * 4 + 3) + (2 * 5 + 3) instructions
+    [row] = [row for row in rows if row["global_warp_id"] == "3" and row["region_id"] == "1"]
+    assert (row["core"], row["cta"], row["local_warp_id"], row["name"]) == ("4", "1", "1", "store_ops")
+    assert (row["total_instruction_count"], row["cycles"], row["ipc"]) == ("33", "80.0", "0.4125")
+
+
+def test_the_merge_is_the_one_that_pandas_makes_by_warp_and_ordinal(data: Path) -> None:
+    hist = pd.read_csv(data / COUNTS).groupby(["warp_id", "region_id"])["count"].sum().reset_index()
+    events = pd.read_csv(data / "chrome.csv")
+    events["warp_id"] = events["cta"] * 2 + events["local_warp_id"]
+    events = events.sort_values(["warp_id", "timestamp_ns"])
+    events["region_id"] = events.groupby("warp_id").cumcount()
+    want = events.merge(hist, on=["warp_id", "region_id"])
+    got = pd.read_csv(data / "merged.csv")
+    assert got["total_instruction_count"].tolist() == want["count"].tolist()
+    assert got["ipc"].tolist() == pytest.approx((want["count"] / want["cycles"]).tolist())
+
+
+def test_mean_and_median_are_per_region(data: Path) -> None:
+    found = json.loads((data / "capture.json").read_text())
+    table = pd.read_csv(data / "capture.csv").groupby("name")["ipc"]
+    for row in found["regions"]:
+        assert row["mean"] == pytest.approx(table.mean()[row["name"]])
+        assert row["median"] == pytest.approx(table.median()[row["name"]])
+
+
+def test_kscopes_own_clock_pairs_are_skipped(data: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO((data / "capture.csv").read_text())))
+    assert {row["region_id"] for row in rows} == {"1", "2"}
+
+
+def refused(data: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    code, out, err = run(data, capsys, *argv)
+    assert (code, out) == (2, "")
+    return err
+
+
+def test_combinations_that_mean_nothing_are_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nothing to read" in refused(data, capsys)
+    assert "a capture alone has no instructions" in refused(data, capsys, "capture.kscope")
+    assert "name one of them" in refused(data, capsys, "capture.kscope", "--chrome-trace", "chrome.json")
+    assert "expected --cutracer-log" in refused(data, capsys, "--chrome-trace", "chrome.json", "--cutracer-trace", COUNTS)
+    assert "several kernels" not in refused(data, capsys, *MODES["merged.csv"], "--kernel-hash", "0xdead")
+    assert "expected hexadecimal" in refused(data, capsys, *MODES["merged.csv"], "--kernel-hash", "xyz")
+    assert "expected two numbers" in refused(data, capsys, *MODES["capture.csv"], "--anchors", "1")
+    wrong = refused(data, capsys, *MODES["capture.csv"], "--cutracer-log", "cutracer.log", "--kernel-hash", "11")
+    assert "they are not of one launch" in wrong
+
+
+def test_a_hash_that_begins_with_zero_is_found(data: Path) -> None:
+    launches = cutracer.read_log(data / "cutracer.log")
+    assert [one.hash for one in launches] == [0x11, 0x7FA21C3, 0x0FA21C3, None]
+    assert ipc.chosen_launch(launches, 0xFA21C3).block == (128, 1, 1)
+    assert launches[2].name == "add_kernel"
+    with pytest.raises(UsageError, match="several kernels or block sizes"):
+        ipc.chosen_launch(launches, None)
+    with pytest.raises(UsageError, match=r"no launch with kernel hash 0xdead in the log, which has \(no hash\), 0x11"):
+        ipc.chosen_launch(launches, 0xDEAD)
+
+
+def capture(*warps: list[Rec], **more: int) -> Trace:
+    return decode(synth.capture(*(synth.slab(records, warp=n, **more) for n, records in enumerate(warps)), names=("a", "b")))
+
+
+A, B = Rec("a", 2000, 2100), Rec("b", 2200, 2250)
+
+
+def counts(*warps: int) -> dict[tuple[int, int], int]:
+    """Counts 100, 200 ... of so many regions of each warp."""
+    return {(warp, region): 100 * (region + 1) for warp, total in enumerate(warps) for region in range(total)}
+
+
+def test_every_warp_that_fits_has_its_ipc() -> None:
+    found = ipc.join(ipc.of_trace(capture([A, B], [A, B])), counts(4, 4))
+    assert found.mismatches == ()
+    assert [(row.global_warp_id, row.region_id, row.name, row.ipc) for row in found.rows] == [
+        (0, 1, "a", 2.0), (0, 2, "b", 6.0), (1, 1, "a", 2.0), (1, 2, "b", 6.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("warps", "have", "said"),
+    [
+        ([[A, B], [A]], (4, 4), "another number of regions"),
+        ([[A, B]], (4, 4), "counts, and no record"),
+        ([[A, B], [A, B]], (4,), "no counts in the histogram"),
+        ([[Rec("b", 2020, 2050), A]], (4,), "regions that nest or cross"),
+        ([[A, instant("b", 2300)]], (4,), "instants or counters between regions"),
+    ],
+)
+def test_what_does_not_fit_is_named(warps: list[list[Rec]], have: tuple[int, ...], said: str) -> None:
+    found = ipc.join(ipc.of_trace(capture(*warps)), counts(*have))
+    assert any(said in one for one in found.mismatches), found.mismatches
+
+
+def test_overwritten_records_keep_the_ordinals_right_and_are_named() -> None:
+    spans = [Rec("a", 2000 + 100 * n, 2010 + 100 * n) for n in range(11)]
+    found = ipc.join(ipc.of_trace(capture(spans)), counts(13))
+    assert [row.region_id for row in found.rows] == list(range(4, 12))
+    assert found.mismatches == ("3 records overwritten: their counts stand without a region",)
+
+
+def test_several_launches_or_lanes_are_refused() -> None:
+    two = decode(synth.capture(synth.slab([A]), synth.slab([A], grid_id=2, start=200_000, end=300_000)))
+    with pytest.raises(UsageError, match="2 launches: a histogram is of one"):
+        ipc.of_trace(two)
+    lanes = decode(synth.capture(synth.slab([A]), synth.slab([A], lane=5)))
+    with pytest.raises(UsageError, match="every lane recorded"):
+        ipc.of_trace(lanes)
+
+
+def test_a_mismatch_is_said_and_the_exit_code_is_one(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = tmp_path / COUNTS
+    short.write_text("warp_id,region_id,count\n0,0,5\n")
+    code, out, err = run(data, capsys, *MODES["merged.csv"][:2], "--cutracer-trace", str(short), *MODES["merged.csv"][4:])
+    assert code == ipc_mismatch()
+    assert "no counts in the histogram" in err
+    assert "load_ops" in out
+
+
+def ipc_mismatch() -> int:
+    from kscope.cli.ipc import MISMATCH
+
+    return MISMATCH
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n1,2\n", "no column warp_id, region_id, count"),
+        ("warp_id,region_id,count\n0,x,3\n", "line 2: region_id is 'x'"),
+        ("warp_id,region_id,count\n0,0\n", "line 2: count is ''"),
+        ("warp_id,region_id,count\n0,-1,3\n", "region_id is '-1'"),
+        ("", "no column"),
+    ],
+)
+def test_a_histogram_that_is_none_is_refused_by_its_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "h.csv").write_text(text)
+    with pytest.raises(FormatError, match=said):
+        cutracer.read_histogram(tmp_path / "h.csv")
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", '{"traceEvents": 3}', '{"a": []}'])
+def test_a_chrome_trace_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.json").write_text(text)
+    with pytest.raises(FormatError):
+        cutracer.read_chrome(tmp_path / "c.json")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8) | st.integers(-(2**40), 2**40),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["pid", "tid", "ts", "dur", "ph", "name"]), inner),
+    max_leaves=12,
+)
+
+
+@given(st.lists(json_values, max_size=6))
+def test_events_of_any_shape_are_read_or_passed_over(tmp_path_factory: pytest.TempPathFactory, events: list[object]) -> None:
+    path = tmp_path_factory.mktemp("chrome") / "c.json"
+    path.write_bytes(orjson.dumps(events))
+    assert isinstance(cutracer.read_chrome(path), tuple)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_log_or_a_histogram_or_refused(tmp_path_factory: pytest.TempPathFactory, noise: bytes) -> None:
+    path = tmp_path_factory.mktemp("noise") / "x"
+    path.write_bytes(b"warp_id,region_id,count\n" + noise)
+    assert isinstance(cutracer.read_log(path), tuple)
+    try:
+        cutracer.read_histogram(path)
+    except FormatError as error:
+        assert "x" in str(error)
+
+
+def test_what_is_written_in_cutracers_formats_is_read_back(tmp_path: Path) -> None:
+    trace = capture([A, B], [A, B])
+    (tmp_path / "t.json").write_bytes(cutracer.write_chrome(trace))
+    events = cutracer.read_chrome(tmp_path / "t.json")
+    assert [(e.core, e.cta, e.warp, e.name, e.category) for e in events[:2]] == [(0, 0, 0, "a", "matmul"), (0, 0, 0, "b", "matmul")]
+    assert [e.cycles for e in events] == pytest.approx([100, 50, 100, 50])
+    written = cutracer.write_histogram({(0, 1, "LDG.E.64"): 4, (0, 1, 'odd "name"'): 2, (3, 0, "x"): 1})
+    (tmp_path / "kernel_12ab_x_hist.csv").write_text(written)
+    assert cutracer.read_histogram(tmp_path / "kernel_12ab_x_hist.csv") == {(0, 1): 6, (3, 0): 1}
+    assert cutracer.histogram_hash(tmp_path / "kernel_12ab_x_hist.csv") == 0x12AB
+    (tmp_path / "log").write_text(cutracer.write_log([(trace.launches[0], (128, 1, 1))]))
+    assert cutracer.read_log(tmp_path / "log") == (LogLaunch(synth.KERNEL, (1, 1, 1), (128, 1, 1), "matmul"),)
+
+
+def test_launches_carry_their_kernels_hash(root: Path) -> None:
+    capture = kscope.load(root / "tests" / "golden" / "graph.kscope")
+    ids = {kernel.id for module in capture.modules for kernel in module.kernels if kernel.name == "four"}
+    found = {launch.hash for launch in kscope.decode(capture).launches}
+    assert len(found) == 1
+    assert found <= {f"0x{number:x}" for number in ids}
+
+
+def test_protons_regions_that_overlap_are_not_joined() -> None:
+    launch = LogLaunch(1, (1, 1, 1), (32, 1, 1))
+    nested = [Event(0, 0, 0, "a", "k", 1000.0, 0.0), Event(0, 0, 0, "b", "k", 10.0, 5.0)]
+    found = ipc.join(ipc.of_events(nested, launch), counts(2))
+    assert found.rows == ()
+    assert "overlap" in found.mismatches[0]

@@ -4,6 +4,7 @@ is used by two lanes."""
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ ACTIONS = st.lists(
         st.tuples(st.just("record"), st.integers(0, 9), st.integers(1, 20)),
         st.tuples(st.just("leave"), st.integers(0, 9)),
         st.tuples(st.just("run"), st.integers(0, 5), st.sampled_from([2, 3, 4]), st.integers(1, 30)),
-        st.tuples(st.just("pass")),
+        st.tuples(st.just("pass"), st.lists(st.tuples(st.integers(0, 5), st.sampled_from([2, 3, 4])), max_size=3)),
         st.tuples(st.just("snapshot")),
     ),
     max_size=60,
@@ -60,6 +61,10 @@ def test_every_claim_is_drained_once_or_counted_as_lost(
     passes = bench.drain._passes
     lanes: list[Lane] = []
     waiting: list[Lane] = []
+
+    def run(sm: int, log2: int) -> None:
+        lanes.append(Lane(bench.memory, sm=sm, log2=log2, block=len(lanes)).run())
+
     for action, *arguments in actions:
         if action == "claim":
             lanes.append(Lane(bench.memory, sm=arguments[0], log2=arguments[1], block=len(lanes)).claim())
@@ -67,10 +72,12 @@ def test_every_claim_is_drained_once_or_counted_as_lost(
         elif action == "run":
             sm, log2, count = arguments
             for _ in range(count):
-                lanes.append(Lane(bench.memory, sm=sm, log2=log2, block=len(lanes)).run())
+                run(sm, log2)
         elif action == "pass":
             passes._again[:] = 0
+            bench.driver.meanwhile = [partial(run, *warp) for warp in arguments[0]]  # one between any two copies
             passes.once(share=1 << 20)
+            bench.driver.meanwhile = []
             check_memory(bench, waiting)
         elif action == "snapshot":
             before = [lane for lane in lanes if lane not in waiting and lane.slab]

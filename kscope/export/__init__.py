@@ -12,7 +12,7 @@ import os
 import threading
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,13 +99,21 @@ def export(
     temporary = path.with_name(f".kscope-{os.getpid()}-{threading.get_ident()}.part")
     try:
         with open(temporary, "wb") as raw, bars.bar(count, path.name) if progress else nullcontext(bars.silent) as step:
-            data = drawing.timeline(trace, most, shown) if form.timeline else drawing.first(trace, most)[0]
+            data = drawing.timeline(trace, most, shown) if form.timeline else _first(trace, most)
             with Packed(raw) if path.name.endswith(PACKED) else nullcontext(raw) as file:
                 module.write(data, file, step)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     return count
+
+
+def _first(trace: Trace, limit: int | None) -> Trace:
+    """The first records by time; what was left out is among the problems."""
+    from .timeline import first
+
+    part, limited = first(trace, limit)
+    return replace(part, problems=(*limited, *part.problems)) if limited else part
 
 
 def _bounded(slices: int, force: bool) -> None:

@@ -6,6 +6,8 @@ JSON. What does not: the numbers (stacks.py).
     cycles             SM cycles of all warps that recorded
     normalized_cycles  the same, divided by the number of these warps (of all launches): one warp's mean
     time (ns), count
+
+Problems of the recording are frames without time, below the kernels.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ def write(trace: Trace, file: BinaryIO, step: Step) -> None:
         frames.append(_frame(clean(node.name), _metrics(node, device)))
         (root if node.parent < 0 else frames[node.parent])["children"].append(frames[-1])
     root["children"] = [frame for frame in root["children"] if frame["metrics"]["count"]]
+    told = (_frame(clean(f"{one.kind}: {one.text}"), {"time (ns)": 0.0, "count": 0}) for one in trace.problems)
+    root["children"] += told
     file.write(orjson.dumps([root, {"CUDA": _devices(trace)}]))
     step(len(trace))
 

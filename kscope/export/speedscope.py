@@ -1,4 +1,4 @@
-"""speedscope's JSON: a profile per kernel, weights in ns of all lanes together.
+"""speedscope's JSON: a profile per kernel, weights in ns of all lanes together; problems as one more.
 
 What lives here: the JSON. What does not: the numbers (stacks.py). Format: file-format-spec.ts of
 speedscope 1.25.
@@ -26,6 +26,9 @@ def write(trace: Trace, file: BinaryIO, step: Step) -> None:
         number = frames.setdefault((node.name, node.where), len(frames))
         paths.append([*(paths[node.parent] if node.parent >= 0 else ()), number])
     profiles = [_profile(nodes, paths, kernel) for kernel, node in enumerate(nodes) if node.parent < 0 and node.count]
+    if trace.problems:
+        told = [frames.setdefault((f"{one.kind}: {one.text}", None), len(frames)) for one in trace.problems]
+        profiles.append(_sampled("problems of this recording", "none", [[frame] for frame in told], [1] * len(told)))
     file.write(
         orjson.dumps(
             {
@@ -50,12 +53,9 @@ def _frame(name: str, where: str | None) -> dict[str, Any]:
 def _profile(nodes: tuple[Node, ...], paths: list[list[int]], kernel: int) -> dict[str, Any]:
     rows = [(path, round(node.ns)) for node, path in zip(nodes, paths, strict=True) if node.kernel == kernel]
     rows = [(path, ns) for path, ns in rows if ns]
-    return {
-        "type": "sampled",
-        "name": clean(nodes[kernel].name),
-        "unit": "nanoseconds",
-        "startValue": 0,
-        "endValue": sum(ns for _, ns in rows),
-        "samples": [path for path, _ in rows],
-        "weights": [ns for _, ns in rows],
-    }
+    return _sampled(nodes[kernel].name, "nanoseconds", [path for path, _ in rows], [ns for _, ns in rows])
+
+
+def _sampled(name: str, unit: str, samples: list[list[int]], weights: list[int]) -> dict[str, Any]:
+    shape = {"type": "sampled", "name": clean(name), "unit": unit, "startValue": 0, "endValue": sum(weights)}
+    return {**shape, "samples": samples, "weights": weights}

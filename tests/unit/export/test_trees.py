@@ -92,8 +92,7 @@ def test_a_kernel_that_was_timed_with_globaltimer_has_no_cycles(tmp_path: Path) 
     decode(synth.capture(slab, names=NAMES)).export(tmp_path / "x.hatchet")
     root, _ = json.loads((tmp_path / "x.hatchet").read_bytes())
     assert set(root["metrics"]) == {"time (ns)", "count"}
-    [kernel] = root["children"]
-    assert kernel["children"][0]["metrics"]["time (ns)"] == 3200
+    assert root["children"][0]["children"][0]["metrics"]["time (ns)"] == 3200
 
 
 def test_speedscope_has_a_profile_per_kernel_whose_weights_are_its_ns(tmp_path: Path) -> None:
@@ -146,3 +145,15 @@ def test_ten_thousand_lanes_are_counted_exactly() -> None:
 def test_points_are_not_in_the_tree() -> None:
     records = [instant("mark", 2000), Rec("tile", 2100, 2100, Kind.COUNTER, 4)]
     assert set(paths(stacks(decode(synth.capture(synth.slab(records), names=NAMES))))) == {"matmul"}
+
+
+def test_problems_stand_in_the_tree(tmp_path: Path) -> None:
+    trace = decode(synth.capture(synth.slab([Rec("tile", 2000, 2100)]), names=NAMES, lost=3))
+    text = "lost: 3 lanes found the pool full and did not record: raise pool="
+    trace.export(tmp_path / "x.hatchet")
+    root, _ = json.loads((tmp_path / "x.hatchet").read_bytes())
+    assert [child["frame"]["name"] for child in root["children"]] == ["matmul", text]
+    trace.export(tmp_path / "x.speedscope.json")
+    found = json.loads((tmp_path / "x.speedscope.json").read_bytes())
+    assert [profile["name"] for profile in found["profiles"]] == ["matmul", "problems of this recording"]
+    assert text in [frame["name"] for frame in found["shared"]["frames"]]

@@ -4,7 +4,7 @@ PYTHON ?= python3
 ON_PATH := PYTHONPATH=.:frontends:runtime:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 CACHE := $(CURDIR)/.cache
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-3.6 test-inductor gpu lint types bench clean
+.PHONY: help demo test test-all test-3.6 test-inductor test-cupy gpu lint types bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 20
@@ -23,6 +23,10 @@ help:  ## this list
 	.venv/bin/pip install -q "torch==2.13.0"
 	@touch $@
 
+.venv/.cupy: .venv/.test .ci/cupy.txt
+	.venv/bin/pip install -q -r .ci/cupy.txt
+	@touch $@
+
 .venv36/.test: pyproject.toml .ci/test.txt
 	@.ci/venv .venv36 $(PYTHON)
 	.venv36/bin/pip install -q -e . -r .ci/test.txt "triton==3.6.0"
@@ -39,7 +43,7 @@ demo: .venv/.demo  ## record and show a kernel: on the GPU where there is one, e
 test: .venv/.test  ## the fast set, no GPU needed
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -n 2 -m "not slow and not gpu" tests
 
-test-all: .venv/.test test-inductor test-3.6  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
+test-all: .venv/.test test-inductor test-3.6 test-cupy  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest -n 2 -m "not gpu" tests
 
 test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
@@ -47,6 +51,10 @@ test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
 
 test-inductor: .venv/.torch  ## what speaks to torch.compile
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "not gpu" tests/unit/triton/test_inductor.py
+
+test-cupy: .venv/.cupy  ## what speaks to CuPy, NVRTC and cuda.core
+	.venv/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cupy tests/unit/test_doctor.py
+	.venv/bin/python -m pytest -n 2 -m "not gpu" -k cupy tests/contract/test_contract.py tests/unit/test_examples.py
 
 gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses
 	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract tests/unit/test_readme.py tests/unit/test_examples.py

@@ -17,27 +17,53 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 
-from kscope.errors import MissingError
+from kscope.errors import FormatError, MissingError
 
 _FATBIN = (0xBA55ED50).to_bytes(4, "little")
 _PTX, _LZ4, _ZSTD = 1, 0x2000, 0x8000
 _ARRAY = re.compile(rb"\.b8 [\w$]+\[(\d+)\] = \{([\d, ]+)\}")
 
 
-def cubins(data: bytes) -> Iterator[bytes]:
-    """The file itself, in which most cubins are as they are, and cubins that it has packed. Raises MissingError
-    where what unpacks them is not installed."""
+def device_code(data: bytes, missing: list[MissingError]) -> Iterator[bytes]:
+    """Everything in a file in which notes may stand: the file itself, where most cubins are as they are; cubins
+    that it has packed; the constants of PTX texts, as bytes, where there is no cubin of the same code.
+
+    missing: gets an error for each piece that is left out, as what unpacks it is not installed. That may be no
+    loss: -rdc=true leaves every unit in a library, packed, beside the code that was linked.
+    """
     yield data
-    yield from (_unpacked(*entry) for entry in _entries(data) if entry[0] != _PTX and entry[1] & (_ZSTD | _LZ4))
-
-
-def texts(data: bytes) -> Iterator[bytes]:
-    """The constants of PTX texts, as bytes: of a text itself, or of those in a file. Raises as cubins() does."""
     if data.lstrip().startswith((b"//", b".version")):
         yield _constants(data)
-    yield from (_constants(_unpacked(*entry)) for entry in _entries(data) if entry[0] == _PTX)
+    for entries in _containers(data):
+        compiled = any(entry.kind != _PTX for entry in entries)
+        for entry in entries:
+            if (entry.kind == _PTX and compiled) or (entry.kind != _PTX and not entry.flags & (_ZSTD | _LZ4)):
+                continue
+            try:
+                unpacked = entry.unpacked()
+            except MissingError as error:
+                missing.append(error)
+            else:
+                yield _constants(unpacked) if entry.kind == _PTX else unpacked
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One piece of code of a container. size: of what it is unpacked."""
+
+    kind: int
+    flags: int
+    size: int
+    body: bytes
+
+    def unpacked(self) -> bytes:
+        """Raises FormatError for a body that is damaged, MissingError."""
+        if self.flags & _ZSTD:
+            return _unzstd(self.body, self.size)
+        return _unlz4(self.body, self.size) if self.flags & _LZ4 else self.body
 
 
 def _constants(ptx: bytes) -> bytes:
@@ -45,29 +71,24 @@ def _constants(ptx: bytes) -> bytes:
     return b"".join(bytes(map(int, body.split(b","))).ljust(int(size), b"\0") for size, body in _ARRAY.findall(ptx))
 
 
-def _entries(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """(kind, flags, bytes unpacked, body) of every entry of every container in the file."""
+def _containers(data: bytes) -> Iterator[list[_Entry]]:
+    """The entries of every container in the file, as far as they make sense."""
     at = -1
     while (at := data.find(_FATBIN, at + 1)) >= 0:
         if at + 16 > len(data):
             return
         version, header, size = struct.unpack_from("<HHQ", data, at + 4)
-        entry, end = at + header, at + header + size
+        entry, end, found = at + header, at + header + size, list[_Entry]()
         if version != 1 or header != 16 or end > len(data):
             continue
         while entry + 64 <= end:
-            kind, _, head, length = struct.unpack_from("<HHIQ", data, entry)
+            kind, _, head, length, packed = struct.unpack_from("<HHIQI", data, entry)
             if head < 64 or entry + head + length > end:
                 break
             flags, _, unpacked = struct.unpack_from("<QQQ", data, entry + 40)
-            packed = int.from_bytes(data[entry + 16 : entry + 20], "little")
-            body = data[entry + head : entry + head + (packed or length)]
-            yield kind, flags, unpacked, body
+            found.append(_Entry(kind, flags, unpacked, data[entry + head : entry + head + (packed or length)]))
             entry += head + length
-
-
-def _unpacked(kind: int, flags: int, size: int, body: bytes) -> bytes:
-    return _unzstd(body, size) if flags & _ZSTD else _unlz4(body, size) if flags & _LZ4 else body
+        yield found
 
 
 def _unzstd(body: bytes, size: int) -> bytes:
@@ -77,16 +98,24 @@ def _unzstd(body: bytes, size: int) -> bytes:
             module = import_module(name)
         except ModuleNotFoundError:
             continue
-        if name == "zstandard":
-            unpacked: bytes = module.ZstdDecompressor().decompressobj().decompress(body)
-        else:
-            unpacked = module.ZstdDecompressor().decompress(body)
+        unpacker = module.ZstdDecompressor()
+        try:
+            unpacked: bytes = (unpacker.decompressobj() if name == "zstandard" else unpacker).decompress(body)
+        except module.ZstdError as error:
+            raise FormatError(f"device code is damaged: {error}") from error
         return unpacked[:size]
     raise MissingError("the names are in device code that nvcc packed with Zstandard: pip install zstandard")
 
 
 def _unlz4(body: bytes, size: int) -> bytes:
     """Inverse of an LZ4 block (https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md)."""
+    try:
+        return bytes(_lz4(body, size)[:size])
+    except IndexError:
+        raise FormatError("device code is damaged: an LZ4 block refers to what is not there") from None
+
+
+def _lz4(body: bytes, size: int) -> bytearray:
     out, at = bytearray(), 0
 
     def length(start: int) -> int:
@@ -112,4 +141,4 @@ def _unlz4(body: bytes, size: int) -> bytes:
         count = length(token & 15) + 4
         for _ in range(count):
             out.append(out[-offset])
-    return bytes(out[:size])
+    return out

@@ -12,9 +12,9 @@ from itertools import groupby
 from pathlib import Path
 
 from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
-from kscope.errors import UsageError
+from kscope.errors import MissingError, UsageError
 
-from .containers import cubins, texts
+from .containers import device_code
 from .notes import EXPLICIT, KERNEL, SLOTS, Note, find
 
 FRONTEND = "cuda"
@@ -27,9 +27,10 @@ def describe(data: bytes, what: str = "the module") -> tuple[ModuleMeta, ...]:
     Raises UsageError for two names with one hash, or one name with two types of value, naming both places;
     MissingError where the bytes are packed and what unpacks them is not installed.
     """
-    notes = [note for code in cubins(data) for note in find(code)]
-    if not notes:  # code for no GPU, to be compiled when it is loaded
-        notes = [note for code in texts(data) for note in find(code)]
+    missing: list[MissingError] = []
+    notes = [note for code in device_code(data, missing) for note in find(code)]
+    if missing and not notes:
+        raise missing[0]
     regions = tuple(_regions([note for note in notes if note.sort != KERNEL], what))
     kernels = sorted({_options(note): None for note in notes if note.sort == KERNEL}, key=lambda one: one[0])
     return tuple(
@@ -50,13 +51,13 @@ def _options(note: Note) -> tuple[tuple[str, str, str], KernelMeta]:
 def name(spelled: str) -> str:
     """A kernel's name from how the compiler spells it: without result and parameters, with template arguments.
 
-    >>> name("void ns::softmax(T *, int) [with T = float, int N = 4]")
+    >>> name("void ns::softmax(T *, int) [with T = float; int N = 4]")
     'ns::softmax<T = float, int N = 4>'
     """
     declared, _, arguments = spelled.partition(" [with ")
     found = re.match(r"(?:.*?[\s*&])?((?:[\w~]|::|\(anonymous namespace\)|<unnamed>)+)\(", declared)
     short = found[1] if found else declared
-    return f"{short}<{arguments.removesuffix(']')}>" if arguments else short
+    return f"{short}<{arguments.removesuffix(']').replace('; ', ', ')}>" if arguments else short
 
 
 def _regions(notes: Iterable[Note], what: str) -> Iterator[RegionMeta]:

@@ -38,15 +38,17 @@ def spans(lane: list[tuple[str, str, int]]) -> list[str]:
     return [f"{name} {value}" if kind == "SPAN_VALUE" else name for name, kind, value in lane]
 
 
-TURNS = [["even", f"turn {k}"] if k % 2 == 0 else [f"turn {k}"] for k in range(8)]
+def turns(count: int) -> list[str]:
+    """What so many iterations of EXITS record."""
+    return [word for k in range(count) for word in ("even", f"turn {k}")[k % 2 :]]
 
 
 @pytest.mark.parametrize(
     ("n", "expected"),
     [
-        (2, [*sum(TURNS[:2], []), "turn 2", "after", "all"]),  # break
-        (99, [*sum(TURNS, []), "after", "all"]),  # continue alone
-        (12, [*sum(TURNS[:3], []), "all"]),  # return
+        (2, [*turns(2), "turn 2", "after", "all"]),  # break
+        (99, [*turns(8), "after", "all"]),  # continue alone
+        (12, [*turns(3), "all"]),  # return
     ],
 )
 def test_regions_end_at_break_continue_and_return(n: int, expected: list[str]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import synth
-from browser.asking import FRAME, Show, bulk, golden, middle, odd, painted, text
+from browser.asking import FRAME, GOLDEN, Show, bulk, golden, middle, odd, painted, text, window
 
+from kscope.capture import load
 from kscope.trace import Trace, decode
 
 
@@ -113,6 +115,20 @@ def test_a_recording_without_records_opens_too(show: Show, make: Callable[[], Tr
     page.mouse("mouseMoved", x, y)
     page.click(x, y)
     assert "0 records" in text(page, "#facts")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_damaged_capture_is_drawn_too(show: Show, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    capture = load(GOLDEN / ["matmul.kscope", "block.kscope", "warp_specialized.kscope"][seed % 3])
+    words = capture.devices[0].lines.copy().reshape(-1)
+    words[rng.integers(0, len(words), 40)] ^= np.uint32(1) << rng.integers(0, 32, 40, np.uint32)
+    device = replace(capture.devices[0], lines=words.reshape(-1, 16))
+    page = show(decode(replace(capture, devices=(device,))))
+    for key in ("n", "f", "w", "w", "ArrowDown", "n", "f", "s", "]", "0", "t"):
+        page.key(key)
+        window(page)
+    assert page.run("Number.isFinite(view.begin) && Number.isFinite(view.end)")
 
 
 def test_a_browser_without_the_newest_words_reads_it_too(show: Show) -> None:

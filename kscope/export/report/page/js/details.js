@@ -70,7 +70,7 @@ function ofRange() {
 
 function ofRecording() {
   const { about } = model;
-  const facts = [["in no region", `${shareText(about.idle)} of time`], ["SMs aligned", `± ${timeText(about.error)}`]];
+  const facts = [["in no region", shareText(about.idle)], ["SMs aligned", `± ${timeText(about.error)}`]];
   if (about.tick) facts.push(["timer tick", timeText(about.tick)]);
   const notes = about.filtered ? ["A filtered trace: times and counts are of what was kept."] : [];
   const rows = uneven();

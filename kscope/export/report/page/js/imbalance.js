@@ -89,7 +89,7 @@ function drawBalance() {
     context.strokeStyle = themed("--ink");
     context.strokeRect(gutter + view.place * wide - 0.5, 0.5, Math.max(wide, 2), names.length * balance.row - 1);
   }
-  const text = worst && `${columnText(worst.column)} is farthest from the others: ${worst.times.toFixed(2)}× the median of ${model.about.names[worst.name]}`;
+  const text = worst && `farthest from the others: ${columnText(worst.column)}, ${worst.times.toFixed(2)}× the median of ${model.about.names[worst.name]}`;
   document.querySelector("#balance .scale").textContent = worst && worst.far > 0.01 ? text : "";
 }
 

@@ -53,7 +53,7 @@ function layoutLanes() {
   const high = Math.min(22, Math.max(7, Math.floor(space / Math.max(1, lines))));
   let top = RULER + 4;
   lanesView.layout = found.rows.map((row, at) => {
-    if (at && row.warp <= found.rows[at - 1].warp) top += SLOT_GAP;
+    if (at && row.who <= found.rows[at - 1].who) top += SLOT_GAP;
     const place = { row, top, high, height: high * row.lines };
     top += place.height + ROW_GAP;
     return place;
@@ -90,9 +90,10 @@ function drawRow(context, place, width, matches) {
   context.font = CANVAS_FONT;
   context.textBaseline = "middle";
   context.textAlign = "right";
-  if (row.same && height >= 9) {
+  if (row.same) {
     context.fillStyle = themed("--soft");
-    context.fillText(`warp ${row.warp}`, GUTTER - 8, top + Math.min(height / 2, LABEL));
+    const lane = row.who % 32 ? `.${row.who % 32}` : "";
+    context.fillText(`warp ${Math.floor(row.who / 32)}${lane}`, GUTTER - 8, top + Math.min(height / 2, LABEL));
   }
   context.textAlign = "left";
   context.save();

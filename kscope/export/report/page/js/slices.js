@@ -4,6 +4,8 @@
 // neither overlap nor stand out of order. A line that has more records than the screen has pixels is thinned out into
 // levels: each item of a level stands for four of the level below.
 
+// A row knows `who` its lanes are, warp * 32 + lane, where that is the `same` for all of them.
+
 const THIN = 4, THIN_FROM = 1024;
 const places = new Map();
 
@@ -22,13 +24,14 @@ async function readPlace(place) {
     if (chunk.place !== place) continue;
     const columns = await unpack(`slices-${index}`, chunk.spec);
     for (const lane of readLanes(columns, chunk)) {
-      const row = (rows[lanes.row[lane.lane]] ??= { lanes: [], lines: 1, warp: lanes.warp[lane.lane], same: true });
-      row.same &&= row.warp === lanes.warp[lane.lane];
+      const who = lanes.warp[lane.lane] * 32 + lanes.lane[lane.lane];
+      const row = (rows[lanes.row[lane.lane]] ??= { lanes: [], lines: 1, who, same: true });
+      row.same &&= row.who === who;
       row.lanes.push(lane);
       for (const line of lane.lines) row.lines = Math.max(row.lines, line.number + 1);
     }
   }
-  for (let row = 0; row < rows.length; row++) rows[row] ??= { lanes: [], lines: 1, warp: 0, same: false };
+  for (let row = 0; row < rows.length; row++) rows[row] ??= { lanes: [], lines: 1, who: 0, same: false };
   const found = { place, rows, count: rows.reduce((sum, row) => sum + row.lanes.reduce((n, lane) => n + lane.count, 0), 0) };
   ready.set(place, found);
   return found;

@@ -85,7 +85,16 @@ if __name__ == "__main__":
     (HERE / "chrome.json").write_text(chrome())
     capture()
     counts = "kernel_7fa21c3_add_kernel_hist.csv"
-    run("--chrome-trace", "chrome.json", "--cutracer-trace", counts, "--cutracer-log", "cutracer.log", "-o", "merged.csv")
+    run(
+        "--chrome-trace",
+        "chrome.json",
+        "--cutracer-trace",
+        counts,
+        "--cutracer-log",
+        "cutracer.log",
+        "-o",
+        "merged.csv",
+    )
     run("--chrome-trace", "chrome.json", "-o", "chrome.csv")
     run("--cutracer-trace", counts, "-o", "hist.csv")
     run("capture.kscope", "--cutracer-trace", "kernel_abc_matmul_hist.csv", "-o", "capture.csv")

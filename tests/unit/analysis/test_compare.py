@@ -13,7 +13,9 @@ from kscope.errors import UsageError
 from kscope.trace import Trace
 
 
-def run(scale: float = 1.0, *, seed: int = 0, blocks: int = 32, launches: int = 1, names: tuple[str, ...] = ("load", "dot")) -> Trace:
+def run(
+    scale: float = 1.0, *, seed: int = 0, blocks: int = 32, launches: int = 1, names: tuple[str, ...] = ("load", "dot")
+) -> Trace:
     """Blocks that take a random time of about 1000 ns per region; `load` takes `scale` times that."""
     rng = np.random.default_rng(seed)
     made = []

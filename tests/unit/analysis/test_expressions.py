@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -86,10 +87,8 @@ def test_what_means_nothing_is_refused_with_a_hint(text: str, said: str) -> None
 
 @given(st.text(st.sampled_from("at12.<>=!()+-*/ \"'nus%andort_"), max_size=40) | st.text(max_size=40))
 def test_any_text_has_an_outcome_or_is_refused(text: str) -> None:
-    try:
+    with suppress(UsageError):
         evaluate(text, known)
-    except UsageError as error:
-        assert str(error)
 
 
 def test_brackets_in_brackets_take_no_longer_than_they_are() -> None:
@@ -116,12 +115,7 @@ conditions = st.recursive(
 
 @given(conditions)
 def test_arithmetic_and_logic_are_pythons(text: str) -> None:
-    try:
-        found = holds(text)
-    except UsageError as error:
-        assert "more than 40 brackets" in str(error)
-    else:
-        assert found == eval(text)
+    assert holds(text) == eval(text)
 
 
 def trace(*, lost: int = 0, records: list[Rec] | None = None) -> Trace:
@@ -186,4 +180,6 @@ def test_a_region_of_two_kernels_must_be_said_with_its_kernel() -> None:
 
 def test_golden_captures_hold_what_their_launches_say(root: Path) -> None:
     golden = kscope.decode(kscope.load(root / "tests" / "golden" / "ring.kscope"))
-    assert [one.holds for one in checks.check(golden, ["dropped == 400", "step.count == 240", "blocks == 4"])] == [True] * 3
+    assert [one.holds for one in checks.check(golden, ["dropped == 400", "step.count == 240", "blocks == 4"])] == [
+        True
+    ] * 3

@@ -48,7 +48,7 @@ def test_code_of_another_region_has_no_sites(samples: Path) -> None:
 
 def kernel(*lines: str) -> str:
     """A listing of one function `k`, an instruction per line; a label stands before the line that it names."""
-    out, at = ["\t.section\t.text.k,\"ax\",@progbits"], 0
+    out, at = ['\t.section\t.text.k,"ax",@progbits'], 0
     for line in lines:
         if line.endswith(":"):
             out.append(line)
@@ -98,7 +98,11 @@ def test_a_clock_that_cannot_be_followed_is_named() -> None:
     assert sass.sites(function, IDS).unresolved == ("probe",)
 
 
-@given(st.lists(st.sampled_from([BEGIN, END, IDENTIFY, STORE, "MOV R4, R6", "BRA 0x10", "EXIT", ".L_1:", "STG.E.128 ,", "X"])))
+@given(
+    st.lists(
+        st.sampled_from([BEGIN, END, IDENTIFY, STORE, "MOV R4, R6", "BRA 0x10", "EXIT", ".L_1:", "STG.E.128 ,", "X"])
+    )
+)
 def test_any_listing_is_read(lines: list[str]) -> None:
     for function in sass.functions(kernel(*lines)):
         for found in sass.sites(function, IDS).sites:

@@ -45,7 +45,9 @@ def test_at_every_nanosecond_the_piece_is_the_innermost_region(rng: random.Rando
             assert (None if name == NONE else pieces.names[name]) == one.innermost(time)
 
 
-@pytest.mark.parametrize("name", ["attention", "graph", "globaltimer", "lanes", "matmul", "ring", "stop", "warp_specialized"])
+@pytest.mark.parametrize(
+    "name", ["attention", "graph", "globaltimer", "lanes", "matmul", "ring", "stop", "warp_specialized"]
+)
 def test_pieces_of_real_captures_add_up_to_the_lanes_lives(name: str, root) -> None:  # type: ignore[no-untyped-def]  # a path
     import kscope
 
@@ -62,7 +64,9 @@ def test_the_parent_of_a_span_is_the_shortest_one_that_holds_it(rng: random.Rand
         start, end = (np.array([span[column] for span in one.spans]) for column in (1, 2))
         parent = parents(start, end, np.zeros(len(start), np.int32))
         for index, (a, b) in enumerate(zip(start, end, strict=True)):
-            around = [(d - c, n) for n, (c, d) in enumerate(zip(start, end, strict=True)) if c <= a and b <= d and n != index]
+            around = [
+                (d - c, n) for n, (c, d) in enumerate(zip(start, end, strict=True)) if c <= a and b <= d and n != index
+            ]
             assert parent[index] == min(around, default=(0, -1))[1]
 
 

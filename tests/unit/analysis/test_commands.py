@@ -1,0 +1,210 @@
+"""The commands that look at captures: what they print, how they end, and that no file makes them crash."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kscope
+from kscope import cli
+from kscope.analysis import checks, gaps, histogram, imbalance, occupancy, overlap
+from kscope.analysis.compare import compare
+from kscope.analysis.segments import flatten
+from kscope.analysis.summary import summarise
+from kscope.errors import FormatError, UsageError
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+WS, MATMUL, RING = (str(GOLDEN / f"{name}.kscope") for name in ("warp_specialized", "matmul", "ring"))
+EDGES = ("--edge", "ask:wait_ready", "--edge", "multiply:wait_empty:4")
+LOOKING = {
+    "summary": ("summary", WS),
+    "summary by": ("summary", WS, "--by", "role,sm", "--top", "3"),
+    "roles": ("summary", WS, "--by", "role", "--role", "producer=6", "--role", "consumer=0-3"),
+    "gaps": ("gaps", WS, "--top", "4"),
+    "gaps of": ("gaps", MATMUL, "--of", "mainloop"),
+    "overlap": ("overlap", WS),
+    "path": ("path", WS, *EDGES),
+    "occupancy": ("occupancy", WS),
+    "compare": ("compare", MATMUL, WS),
+    "overhead": ("overhead", MATMUL, "--cost", "28,2"),
+    "perturb": ("perturb", "--help"),
+}
+JSON = {name: (*argv, "--json") for name, argv in LOOKING.items() if name != "perturb"}
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(argv)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize("width", [60, 100, 160])
+@pytest.mark.parametrize("name", sorted(LOOKING.keys() - {"perturb"}))
+def test_what_is_printed_fits_the_terminal(
+    name: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, out, _ = run(capsys, *LOOKING[name])
+    assert code == 0
+    lines = out.splitlines()
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_json_can_be_read_by_a_program(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, *JSON[name])
+    assert code == 0
+    assert json.loads(out)
+    assert "NaN" not in out
+
+
+def test_the_summary_of_a_role_is_of_its_warps(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, *JSON["roles"])
+    rows = json.loads(out)["regions"]
+    assert {(row["role"], row["region"]) for row in rows} == {
+        ("producer", "ask"), ("producer", "wait_empty"),
+        ("consumer", "wait_ready"), ("consumer", "multiply"), ("consumer", "store"),
+    }  # fmt: skip
+
+
+def test_summaries_come_as_csv_and_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "summary", WS, "--csv", "--top", "2")
+    assert out.splitlines()[0].startswith("kernel,region,count,total_ns")
+    assert len(out.splitlines()) == 3
+    _, out, _ = run(capsys, "summary", WS, "--markdown")
+    assert out.startswith("| kernel | region | count |")
+
+
+def test_a_summary_can_be_of_a_part(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "summary", WS, "--json", "--region", "wait*", "--block", "0-1", "--warp", "0,6")
+    rows = {row["region"]: row["count"] for row in json.loads(out)["regions"]}
+    assert rows == {"wait_ready": 2 * 32, "wait_empty": 2 * 32}
+    _, out, _ = run(capsys, "summary", MATMUL, "--json", "--time", ":1.02us")
+    assert {row["region"] for row in json.loads(out)["regions"]} == {"mainloop"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("summary", WS, "--by", "sms"), "by='sms': expected"),
+        (("summary", WS, "--region", "laod"), "no such region"),
+        (("summary", WS, "--time", "5us"), "expected FROM:TO"),
+        (("summary", WS, "--time", "5us:1us"), "it ends before it begins"),
+        (("summary", WS, "--time", "x:y"), "--time x: expected a time"),
+        (("summary", WS, "--role", "a"), "expected NAME=WARPS"),
+        (("summary", WS, "--role", "a=1", "--role", "a=2"), "was given before"),
+        (("gaps", WS, "--of", "loop"), "of='loop': no such region"),
+        (("gaps", WS, "--wait", "loop"), "wait='loop': no such region"),
+        (("path", WS, "--edge", "ask"), "expected SIGNAL:WAIT"),
+        (("path", WS, "--edge", "ask:wait_ready", "--block", "0-1"), "a path goes through one block"),
+        (("path", WS, "--edge", "ask:wait_ready", "--block", "99"), "launch 0, block 99: no records"),
+        (("overhead", WS, "--cost", "many"), "--cost many: expected cycles"),
+        (("overhead", WS, "--cost", "2,28"), "0 <= inside <= cycles"),
+        (("compare", WS, WS, "--least", "x"), "--least x: expected a part"),
+        (("assert", WS, "laod.p99 < 1us"), "no region or kernel of that name"),
+        (("ipc", WS, "--code", WS, "--cutracer-trace", WS), "no --cutracer-trace"),
+    ],
+)
+def test_what_means_nothing_is_refused_in_one_line(
+    argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_assert_ends_with_one_where_a_condition_is_false(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "assert", RING, "dropped == 400", "step.p99 < 2us")
+    assert code == 0
+    assert out.count("ok ") == 2
+    code, out, _ = run(capsys, "assert", RING, "dropped == 0", "step.p99 < 2us", "-q")
+    assert code == 1
+    assert out.splitlines() == ["FAILED  dropped == 0    (dropped = 400)"]
+    code, out, _ = run(capsys, "assert", RING, "dropped == 0", "--json")
+    assert json.loads(out)[0]["holds"] is False
+
+
+def test_compare_ends_with_one_where_something_is_slower_and_that_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "compare", MATMUL, MATMUL, "--fail-slower")[0] == 0
+    code, out, _ = run(capsys, "compare", RING, str(GOLDEN / "stop.kscope"), "--fail-slower", "--json")
+    rows = json.loads(out)["regions"]
+    assert code == int(any(row["verdict"] == "slower" for row in rows))
+    assert {row["verdict"] for row in rows if row["region"] == "loop"} == {"gone"}
+
+
+def test_overhead_can_print_the_summary_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "overhead", MATMUL, "--cost", "28,2", "--compensate")
+    assert "28 cycles per region were subtracted" in out
+
+
+def test_what_a_region_costs_here_needs_a_gpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kscope import frontends
+    from kscope.errors import MissingError
+
+    def without(name: str) -> None:
+        raise MissingError("no CUDA driver")
+
+    monkeypatch.setattr(frontends, "backend", without)
+    code, _, err = run(capsys, "overhead", MATMUL, "--measure")
+    assert (code, err) == (2, "kscope: no CUDA driver\n")
+
+
+def everything(trace: kscope.Trace) -> None:
+    """Every analysis of a trace, for its exceptions."""
+    for by in ("", "role", "sm", "launch,block"):
+        assert summarise(trace, by).text(100)
+        assert summarise(trace, by).markdown()
+    flatten(trace)
+    occupancy.overview(trace, 16)
+    occupancy.utilisation(trace)
+    occupancy.waves(trace)
+    gaps.between(trace)
+    gaps.longest(trace, 3)
+    overlap.waits(trace)
+    histogram.histograms(trace, 8)
+    for across in imbalance.ACROSS:
+        imbalance.imbalance(trace, across)
+    compare(trace, trace)
+    checks.check(trace, ["records >= 0"])
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.kscope")), ids=lambda path: path.stem)
+def test_every_golden_capture_goes_through_every_analysis(path: Path) -> None:
+    everything(kscope.decode(kscope.load(path)))
+
+
+@given(rng=st.randoms(use_true_random=False), name=st.sampled_from(["warp_specialized", "ring", "four", "globaltimer"]))
+def test_words_with_flipped_bits_crash_no_analysis(rng: random.Random, name: str) -> None:
+    from dataclasses import replace
+
+    capture = kscope.load(GOLDEN / f"{name}.kscope")
+    [device] = capture.devices
+    lines = device.lines.copy()
+    for _ in range(rng.randrange(1, 30)):
+        lines.reshape(-1)[rng.randrange(lines.size)] ^= 1 << rng.randrange(32)
+    damaged = replace(capture, devices=(replace(device, lines=lines),))
+    everything(kscope.decode(damaged))
+
+
+@given(cut=st.integers(0, 5000), flips=st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 7)), max_size=4))
+def test_files_that_are_cut_or_damaged_are_refused_or_read(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, flips: list[tuple[int, int]]
+) -> None:
+    data = bytearray((GOLDEN / "four.kscope").read_bytes()[:cut])
+    for at, bit in flips:
+        if at < len(data):
+            data[at] ^= 1 << bit
+    path = tmp_path_factory.mktemp("cut") / "x.kscope"
+    path.write_bytes(data)
+    with suppress(FormatError, UsageError):
+        everything(kscope.decode(kscope.load(path)))

@@ -43,8 +43,33 @@ def parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
     """For each span (n,) the index of the innermost span of its track that holds it, -1 without one. Order as in
     nest(). One thread: callers work on slices that end where a track does."""
     parent = np.full(len(start), -1, np.int64)
-    if len(start):
-        _nest(start, end, _counts(track), parent)
+    if not len(start):
+        return parent
+    counts, least = _counts(track), int(start.min())
+    width = int(end.max()) - least + 1
+    if width * len(counts) >= _MOST_KEY or bool((end <= start).any()):
+        _nest(start, end, counts, parent)
+        return parent
+    # As in _nest(), where spans have lengths: what follows a root and is none is held by the next root.
+    key = start - least
+    key += np.repeat(np.arange(0, len(counts) * width, width), counts)
+    index: Int64 | None = None
+    for _ in range(MOST_LEVELS):
+        later = np.minimum.accumulate(key[::-1])[::-1]
+        root = np.append(later[1:] > key[:-1], True)
+        rest = np.flatnonzero(~root)
+        if not len(rest):
+            break
+        roots = np.flatnonzero(root)
+        held = np.diff(roots, prepend=-1) - 1
+        if index is None:
+            index = rest
+            parent[index] = np.repeat(roots, held)
+        else:
+            roots = index[roots]
+            index = index[rest]
+            parent[index] = np.repeat(roots, held)
+        key = key[rest]
     return parent
 
 

@@ -146,7 +146,7 @@ class _Pass:
         root = np.flatnonzero(parent < 0)
         if len(root) < len(took):
             inner = np.flatnonzero(parent >= 0)
-            own -= np.bincount(parent[inner], weights=took[inner], minlength=len(took)).astype(np.int64)
+            np.subtract.at(own, parent[inner], took[inner])
         if not len(root):
             return own, idle
         of, begin, reach = track[root], start[root], end[root]

@@ -1,0 +1,52 @@
+"""The frontend of CuTe DSL: owns the parts of the work and switches them on and off together.
+
+What lives here: the class. What does not: the parts, and which CuTe DSL will do (__init__.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscope.capture import Problem
+from kscope.frontends import Frontend
+from kscope.marks import Mark
+from kscope.recording import Recording
+
+from .loading import Loading
+from .pipeline import Pipeline
+from .placing import place, tracing
+
+
+class CuteFrontend(Frontend):
+    """enable() raises UnsupportedError where the installed CuTe DSL lacks a hook point."""
+
+    name = "cute"
+
+    def __init__(self) -> None:
+        self._pipeline = Pipeline()
+        self._loading = Loading()
+
+    def enable(self, recording: Recording) -> None:
+        """Kernels compiled from now on carry marks; CuTe's caches know them by their IR."""
+        self._pipeline.check()
+        self._loading.check()
+        self._pipeline.install(recording)
+        self._loading.install()
+
+    def disable(self) -> None:
+        """Kernels compiled from now on are plain; every hook of kscope is removed."""
+        self._loading.remove()
+        self._pipeline.remove()
+
+    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+        """Place a mark in the kernel that is being traced; False where CuTe traces none.
+        Raises UsageError for a value that is no 32-bit scalar."""
+        if not tracing():
+            return False
+        if self._pipeline.recording is not None:
+            place(mark, value, self._pipeline.tag)
+        return True
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What was launched since enable() and records nothing, as it was compiled before."""
+        return self._loading.problems()

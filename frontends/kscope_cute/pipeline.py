@@ -1,0 +1,165 @@
+"""The compilation: modules with marks are compiled to PTX, lowered, assembled, and their binary takes the place of
+the one with marks.
+
+What lives here: the hooks in the compiler, and what surrounds lowering. What does not: lowering (kscope/plan.py), how
+PTX becomes a binary (assembling.py), how a mark enters the IR (placing.py).
+
+Everything that CuTe does with a compiled module comes after: execution, both caches, export to objects, TVM-FFI.
+Its caches are keyed by the traced IR, which says for which recording the marks are (placing.TAG).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import cutlass
+from cutlass._mlir import ir
+from cutlass.base_dsl import compiler as cute_compiler
+from cutlass.base_dsl import dsl as cute_dsl
+
+from kscope import fit
+from kscope.errors import KscopeError, PairingError, UnsupportedError
+from kscope.recording import Recording
+from kscope.wording import installs
+
+from . import assembling, cubin, places
+from .placing import TAG
+
+_STAGES = "; a region in a loop with prefetch_stages may not hold both its loads and their use: name the two apart"
+
+
+class Pipeline:
+    """The hooks in CuTe's compiler, while recording is enabled."""
+
+    def __init__(self) -> None:
+        self.recording: Recording | None = None
+        self.tag = ""
+        self._compile: Callable[..., Any] | None = None
+        self._jit: Callable[..., Any] | None = None
+        self._raised = threading.local()
+
+    def check(self) -> None:
+        """Raises UnsupportedError naming the hook point that this CuTe DSL lacks."""
+        points: list[tuple[Any, str]] = [
+            (cute_compiler.Compiler, "base_dsl.compiler.Compiler.compile"),
+            (cute_dsl.BaseDSL, "base_dsl.dsl.BaseDSL.compile_and_jit"),
+        ]
+        for owner, point in points:
+            if not callable(getattr(owner, point.rpartition(".")[2], None)):
+                raise UnsupportedError(
+                    f"nvidia-cutlass-dsl {cutlass.__version__} has no {point}, which kscope needs to prepare kernels: "
+                    f"{installs('cute')} brings a version that works"
+                )
+
+    def install(self, recording: Recording) -> None:
+        """Take the hook points, or change the options of the hooks that have them."""
+        self.recording, self.tag = recording, recording.tag()
+        if self._compile is not None:
+            return
+        compiler: Any = cute_compiler.Compiler
+        dsl: Any = cute_dsl.BaseDSL
+        self._compile, self._jit = compiler.compile, dsl.compile_and_jit
+        lower, unwrap = self._lower, self._unwrap
+
+        def compile(self: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
+            return lower(self, module, pipeline, args, kwargs)
+
+        def compile_and_jit(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return unwrap(self, args, kwargs)
+
+        for hook, original in ((compile, self._compile), (compile_and_jit, self._jit)):
+            hook.__wrapped__ = original  # type: ignore[attr-defined]  # CuTe reads its signature
+        compiler.compile, dsl.compile_and_jit = compile, compile_and_jit
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        if self._compile is None:
+            return
+        compiler: Any = cute_compiler.Compiler
+        dsl: Any = cute_dsl.BaseDSL
+        compiler.compile, dsl.compile_and_jit = self._compile, self._jit
+        self.recording, self.tag, self._compile, self._jit = None, "", None, None
+
+    def _lower(self, compiler: Any, module: Any, pipeline: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """CuTe's Compiler.compile: a module without marks as it is, else with its marks lowered."""
+        assert self._compile is not None
+        names = [name for name, marked in _gpu_modules(module) if marked]
+        if not names or self.recording is None:
+            return self._compile(compiler, module, pipeline, *args, **kwargs)
+        try:
+            with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
+                asking = assembling.dumping(pipeline, ptx=folder)
+                compiled = self._compile(compiler, module, asking, *args, **kwargs)
+                text, ending = assembling.dumped(folder)
+            out = compiled if isinstance(compiled, ir.Module) else module
+            with out.context:
+                made = _lowered(text, names[0], self.recording, pipeline, compiler.passmanager)
+                assembling.replace_binary(out, names[0], made.binary)
+                _keep(made, pipeline, ending)
+        except KscopeError as error:
+            self._raised.error = error
+            raise
+        return compiled
+
+    def _unwrap(self, dsl: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """CuTe's compile_and_jit, which calls every error of a compiler an internal one: ours are for the user."""
+        assert self._jit is not None
+        self._raised.error = None
+        try:
+            return self._jit(dsl, *args, **kwargs)
+        except Exception:
+            if (error := self._raised.error) is not None:
+                self._raised.error = None
+                raise error from None
+            raise
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A module whose marks are lowered."""
+
+    text: str
+    binary: bytes
+    cubin: bytes
+
+
+def _lowered(text: str, name: str, recording: Recording, pipeline: str, manager: Any) -> _Made:
+    """The module's PTX, lowered, and its binary. Raises as fit.lower_to_fit()."""
+
+    @lru_cache(8)
+    def assemble(lowered: str) -> assembling.Assembled:
+        return assembling.assemble(places.untold(lowered), pipeline, manager, name)
+
+    def measure(lowered: str) -> fit.Usage:
+        return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
+
+    try:
+        lowered = fit.lower_to_fit(places.told(text), recording, frontend="cute", measure=measure)
+    except PairingError as error:
+        raise PairingError(f"{error}{_STAGES}") from None
+    for problem in lowered.problems:
+        warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+    made = assemble(lowered.text)
+    return _Made(places.untold(lowered.text), made.binary, made.cubin)
+
+
+def _keep(made: _Made, pipeline: str, ending: str) -> None:
+    """Write the files that the user wants to keep of the compilation."""
+    for kind, content in (("ptx", made.text.encode()), ("cubin", made.cubin)):
+        path = assembling.kept(pipeline, kind, ending)
+        if path is not None:
+            path.write_bytes(content)
+
+
+def _gpu_modules(module: Any) -> Iterator[tuple[str, bool]]:
+    """Name of each gpu.module, and whether it has marks."""
+    for operation in module.body.operations:
+        if operation.operation.name == "gpu.module":
+            attributes = operation.operation.attributes
+            yield ir.StringAttr(attributes["sym_name"]).value, TAG in attributes

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from .capture import Problem
-from .plan import Lowered, lower, without_marks
+from .plan import Lowered, Told, lower, without_marks
 from .recording import Recording
 
 FEWER = (2, 0)
@@ -68,7 +68,13 @@ def usage(log: str) -> Usage:
 
 
 def lower_to_fit(
-    text: str, recording: Recording, *, frontend: str, measure: Assemble, known: Iterable[Problem] = ()
+    text: str,
+    recording: Recording,
+    *,
+    frontend: str,
+    measure: Assemble,
+    known: Iterable[Problem] = (),
+    told: Told | None = None,
 ) -> Lowered:
     """plan.lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
@@ -76,7 +82,7 @@ def lower_to_fit(
     text without marks. What the kernel loses all the same is a problem of the result. Raises as lower().
     """
     known = tuple(known)
-    best = lower(text, recording, frontend=frontend, known=known)
+    best = lower(text, recording, frontend=frontend, known=known, told=told)
     if best.text is text:
         return best
     least = measure(best.text)
@@ -90,14 +96,14 @@ def lower_to_fit(
         if pending >= recording.pending:
             continue
         fewer = replace(recording, pending=pending)
-        other = lower(text, fewer, frontend=frontend, known=known)
+        other = lower(text, fewer, frontend=frontend, known=known, told=told)
         usage = measure(other.text)
         if usage is not None and usage < least:
             best, least, chosen = other, usage, fewer
         if least.no_worse(plain):
             return best
     lost = _loss(best, plain, least)
-    return lower(text, chosen, frontend=frontend, known=(*known, lost))
+    return lower(text, chosen, frontend=frontend, known=(*known, lost), told=told)
 
 
 def _loss(lowered: Lowered, plain: Usage, usage: Usage) -> Problem:

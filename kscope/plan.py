@@ -10,7 +10,7 @@ before it is left. What does not: the instructions (ptx/), finding blocks (cfg.p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from . import cfg, hoist, layout, meta, pairing, ptx
@@ -39,7 +39,18 @@ class Lowered:
     problems: tuple[Problem, ...] = ()
 
 
-def lower(text: str, recording: Recording, *, frontend: str, known: Iterable[Problem] = ()) -> Lowered:
+@dataclass(frozen=True)
+class Told:
+    """What a frontend knows and the text may not say. kernels: what they are called, by their names in the text.
+    places: file:line of regions by name, where there is no line information."""
+
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+
+
+def lower(
+    text: str, recording: Recording, *, frontend: str, known: Iterable[Problem] = (), told: Told | None = None
+) -> Lowered:
     """Lowers every mark in a module's PTX; problems that are `known` already go into its metadata.
 
     Raises UnsupportedError for marks in a function that was not inlined, PairingError for explicit
@@ -55,7 +66,9 @@ def lower(text: str, recording: Recording, *, frontend: str, known: Iterable[Pro
     problems = list(known)
     regions: dict[str, RegionMeta] = {}
     target = _TARGET.search(text)
-    for function in cfg.functions(text):
+    told = told or Told()
+    for found in cfg.functions(text):
+        function = replace(found, name=told.kernels.get(found.name, found.name))
         acts = {mark.act for mark in function.marks}
         if acts <= {"kernel"}:
             edits += [(s.start, s.end, "") for s in function.statements if s.mark is not None]
@@ -66,7 +79,7 @@ def lower(text: str, recording: Recording, *, frontend: str, known: Iterable[Pro
                 " state lives in its kernel's registers; let it be inlined, or move the region to its caller"
             )
         own = _own(function, recording)
-        body = _Body.of(function, text, own, files)
+        body = _Body.of(function, text, own, files, told.places)
         number = len(kernels)
         kernel = ptx.Kernel(
             own,
@@ -120,7 +133,9 @@ class _Body:
     moves: tuple[tuple[int, int, str], ...] = ()
 
     @staticmethod
-    def of(function: cfg.Function, text: str, recording: Recording, files: dict[int, str]) -> _Body:
+    def of(
+        function: cfg.Function, text: str, recording: Recording, files: dict[int, str], places: Mapping[str, str]
+    ) -> _Body:
         graph = cfg.blocks(function, text)
         paired = pairing.check(function.statements, graph, text)
         explicit = {m.name for m in function.marks if m.how == "call" and m.act in ("enter", "exit")}
@@ -128,13 +143,13 @@ class _Body:
         for fault in faults.values():
             if fault.name in explicit:
                 raise PairingError(
-                    f"kernel {function.name}: region {fault.name!r} {fault.text}{_at(fault.source, files)}{_ADVICE}"
+                    f"kernel {function.name}: region {fault.name!r} {fault.text}{_at(fault, files, places)}{_ADVICE}"
                 )
         problems = tuple(
             Problem(
                 "pairing",
                 f"kernel {function.name}: the compiler took apart region {fault.name!r}, which {fault.text}"
-                f"{_at(fault.source, files)}; it is not recorded",
+                f"{_at(fault, files, places)}; it is not recorded",
             )
             for fault in faults.values()
         )
@@ -152,7 +167,7 @@ class _Body:
         first: dict[str, str | None] = {}
         for _, statement, mark in kept:
             if mark.act != "pin":
-                first.setdefault(mark.name, _where(statement.source, files))
+                first.setdefault(mark.name, _where(statement.source, files) or places.get(mark.name))
         return _Body(
             function,
             recording,
@@ -322,6 +337,6 @@ def _where(source: tuple[int, int], files: dict[int, str]) -> str | None:
     return f"{files.get(source[0], '?')}:{source[1]}" if source[1] else None
 
 
-def _at(source: tuple[int, int], files: dict[int, str]) -> str:
-    where = _where(source, files)
+def _at(fault: pairing.Fault, files: dict[int, str], places: Mapping[str, str]) -> str:
+    where = _where(fault.source, files) or places.get(fault.name)
     return f" ({where})" if where else ""

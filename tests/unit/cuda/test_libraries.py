@@ -1,0 +1,218 @@
+"""Libraries that nvcc built: found by what they export, armed once, and explained. The CUDA runtime is a stand-in
+that gives every constant its own address in the host's memory."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from nvcc import HEADER, IN_PLACE, PLAIN, needs_nvcc
+
+import kscope
+import kscope_cuda
+from kscope import frontends, states
+from kscope.capture import ModuleMeta
+from kscope.errors import DriverError, UsageError
+from kscope.frontends import Entry
+from kscope_cuda import libraries
+
+STANDIN = """
+typedef int E;
+static int answer;
+__attribute__((visibility("default"))) void answer_with(int error) { answer = error; }
+E cudaGetSymbolAddress(void** found, const void* symbol) { *found = (void*)symbol; return answer; }
+void** __cudaRegisterFatBinary(void* binary) { static void* handle; return &handle; }
+void __cudaRegisterFatBinaryEnd(void** handle) {}
+void __cudaUnregisterFatBinary(void** handle) {}
+void __cudaRegisterVar() {}
+void __cudaRegisterFunction() {}
+char __cudaInitModule(void** handle) { return 0; }
+E __cudaPushCallConfiguration() { return 0; }
+E __cudaPopCallConfiguration() { return 0; }
+E cudaLaunchKernel() { return 0; }
+E cudaLaunchKernelExC() { return 0; }
+E __cudaLaunchKernel() { return 0; }
+E __cudaGetKernel() { return 0; }
+"""
+UNIT = (
+    HEADER
+    + """
+__global__ void NAME(int* out) {
+  KSCOPE_KERNEL();
+  KSCOPE_REGION("of NAME");
+  out[0] = 1;
+}
+void launch_NAME(int* out) { NAME<<<1, 32>>>(out); }
+"""
+)
+Build = Callable[..., Path]
+
+
+class Told(frontends.Backend):
+    """A backend that notes which constants it was told of."""
+
+    found: list[tuple[int, tuple[ModuleMeta, ...]]]
+
+    def __init__(self) -> None:
+        self.found = []
+
+    def control_found(self, control: int, metas: Sequence[ModuleMeta]) -> None:
+        self.found.append((control, tuple(metas)))
+
+    def module_loaded(self, module: int) -> None: ...
+    def arm(self, epoch: int, sampling: object, pool_bytes: int | None) -> None: ...
+    def disarm(self) -> None: ...
+    def resume(self) -> None: ...
+    def collect(self, *, wait: bool) -> list[object]:  # type: ignore[override]  # there are none
+        return []
+
+    def modules(self) -> tuple[ModuleMeta, ...]:
+        return self.found[-1][1] if self.found else ()
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """The only backend, and libraries as the only frontend."""
+    told = Told()
+    monkeypatch.setattr(frontends, "_frontends", {})
+    monkeypatch.setattr(frontends, "_backends", {"cuda": told})
+    monkeypatch.setattr(frontends, "TABLE", {"cuda": frontends.TABLE["cuda"]})
+    monkeypatch.setattr(frontends.metadata, "entry_points", lambda group: ())
+    yield told
+    states.STATE.active = states.STATE.arm = None
+    kscope.disable()
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """Builds a library of units with these kernels, against the stand-in."""
+
+    def build(name: str, *kernels: str, options: tuple[str, ...] = (IN_PLACE,)) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+
+        def run(*command: str) -> None:
+            subprocess.run(command, cwd=folder, check=True)
+
+        nvcc = "nvcc", "-arch=sm_90", "-Xcompiler", "-fPIC", f"-I{kscope.cuda_include()}"
+        (folder / "standin.c").write_text(STANDIN)
+        run("gcc", "-w", "-c", "-fPIC", "-fvisibility=hidden", "standin.c")
+        objects = ["standin.o"]
+        for kernel in kernels:
+            (folder / f"{kernel}.cu").write_text(UNIT.replace("NAME", kernel))
+            run(*nvcc, "-c", *options, f"{kernel}.cu", "-o", f"{kernel}.o")
+            objects.append(f"{kernel}.o")
+        if "-rdc=true" in options:
+            run(*nvcc, "-dlink", *objects[1:], "-o", "linked.o")
+            objects.append("linked.o")
+        run("g++", "-shared", *objects, "-o", f"{name}.so")
+        return folder / f"{name}.so"
+
+    return build
+
+
+@needs_nvcc
+def test_every_unit_of_a_library_is_armed_with_an_address_of_its_own(build: Build, backend: Told) -> None:
+    kscope_cuda.arm(build("two", "left", "right"))
+    assert len({control for control, _ in backend.found}) == 2
+    (meta,) = backend.found[0][1]
+    assert {kernel.name for kernel in meta.kernels} == {"left", "right"}
+    assert [region.name for region in meta.regions] == ["of left", "of right"]
+
+
+@needs_nvcc
+def test_libraries_stay_apart(build: Build, backend: Told) -> None:
+    one, other = build("one", "left"), build("other", "right", "third")
+    for path in (one, other):  # as a program would: into one namespace
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    kscope_cuda.arm(one)
+    assert len(backend.found) == 1
+    kscope_cuda.arm(other)
+    assert len({control for control, _ in backend.found}) == 3
+
+
+@needs_nvcc
+def test_a_library_is_armed_by_path_handle_or_module(build: Build, backend: Told) -> None:
+    path = build("one", "left")
+    handle = ctypes.CDLL(str(path))
+    module = type(kscope)("extension")
+    module.__file__ = str(path)
+    for library in (path, str(path), handle, module):
+        kscope_cuda.arm(library)
+    assert len({control for control, _ in backend.found}) == 1
+
+
+@needs_nvcc
+def test_units_linked_with_relocatable_device_code_are_armed_one_by_one(build: Build, backend: Told) -> None:
+    kscope_cuda.arm(build("linked", "left", "right", options=(IN_PLACE, "-rdc=true")))
+    assert len({control for control, _ in backend.found}) == 2
+
+
+@needs_nvcc
+def test_a_session_arms_again_what_it_was_given(build: Build, backend: Told) -> None:
+    """The current device may be another one than before."""
+    kscope_cuda.arm(build("one", "left"))
+    with kscope.profile() as prof:
+        assert len(backend.found) == 2
+    assert [region.name for meta in prof.capture.modules for region in meta.regions] == ["of left"]
+    assert prof.capture.problems == ()
+
+
+@needs_nvcc
+def test_options_of_the_session_that_do_not_reach_a_library_are_told(build: Build, backend: Told) -> None:
+    kscope_cuda.arm(build("one", "left"))
+    with kscope.profile(strategy=kscope.AllThreads(), fill="stop", clock="cycles") as prof:
+        pass
+    texts = [problem.text for problem in prof.capture.problems if problem.kind == "options"]
+    assert len(texts) == 2
+    assert any("was built with strategy=warp: the session's strategy=lanes does not reach" in text for text in texts)
+    assert any("fill=ring" in text and "kscope_cuda.flags(fill=...)" in text for text in texts)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("options", [(PLAIN,), ()])
+def test_a_library_that_is_plain_is_refused_with_what_to_do(
+    build: Build, backend: Told, options: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageError, match=r"plain\.so was not built with kscope.*nvcc -DKSCOPE=1"):
+        kscope_cuda.arm(build("plain", "left", options=options))
+
+
+@needs_nvcc
+def test_what_the_runtime_refuses_is_told_with_its_number(build: Build, backend: Told) -> None:
+    library = ctypes.CDLL(str(build("one", "left")))
+    library.answer_with(209)
+    with pytest.raises(DriverError, match=r"cudaGetSymbolAddress.*cudaError 209.*no code for this GPU"):
+        kscope_cuda.arm(library)
+
+
+def test_the_program_itself_has_no_file_to_read() -> None:
+    with pytest.raises(UsageError, match="arm a shared object"):
+        libraries.Library.of(ctypes.CDLL(None))
+    with pytest.raises(UsageError, match="the module has no file"):
+        libraries.Library.of(type(kscope)("builtin"))
+
+
+def test_flags_are_what_the_header_reads() -> None:
+    flags = kscope_cuda.flags(strategy=kscope.TargetWarp(1, 3), records=1000, fill="stop", clock="globaltimer")
+    assert f"-I{kscope.cuda_include()}" in flags
+    assert {"-DKSCOPE=1", "-DKSCOPE_RECORDS=1000", "-DKSCOPE_FILL=stop", "-DKSCOPE_CLOCK=globaltimer"} <= {*flags}
+    assert "-DKSCOPE_STRATEGY=kscope::TargetWarp<1\\,3>" in flags
+    assert any(flag.startswith("-DKSCOPE_TAG=0x") for flag in flags)
+    with pytest.raises(UsageError, match="fill='grow'"):
+        kscope_cuda.flags(fill="grow")  # type: ignore[arg-type]  # the point of the test
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'amr'.*\barm\b"):
+        _ = kscope_cuda.amr
+    assert {*kscope_cuda.__all__} <= {*dir(kscope_cuda)}
+    assert all(getattr(kscope_cuda, name) for name in kscope_cuda.__all__)
+
+
+def test_importing_the_package_makes_it_no_part_of_sessions() -> None:
+    """arm() does: who only looks for the header has no GPU, maybe."""
+    assert frontends.TABLE["cuda"] == Entry("kscope_cuda.libraries", "kscope_cuda:CudaFrontend", "cuda")

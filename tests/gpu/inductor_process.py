@@ -75,7 +75,9 @@ def main(state: str, result: Path, artifacts: list[Path]) -> None:
         with kscope.profile() as prof:
             for _ in range(LAUNCHES):
                 compiled(x)
-        regions = {region.name: len(prof.trace.filter(region=region.name)) for region in prof.trace.regions}
+        regions = {
+            region.name: len(prof.trace.filter(region=region.name)) for region in prof.trace.regions if region.known
+        }
         said |= {"regions": regions, "launches": len(prof.trace.launches), "doubts": doubts(prof.trace)}
     saved = torch.compiler.save_cache_artifacts()
     result.with_suffix(".bin").write_bytes(b"" if saved is None else saved[0])

@@ -28,6 +28,7 @@ CHAINS = {
         ("artifacts", "on-off-on"),
         ("artifacts", "off-on-off"),
         ("launcher", "on-off-on"),
+        ("folder", "off-off-off"),  # never on: what Inductor does by itself
     )
 }
 WARPS = 4
@@ -99,11 +100,14 @@ def test_a_recorded_process_has_every_record_of_its_launches(said: dict[tuple[st
 def test_a_plain_process_loads_the_same_cubins_whatever_was_compiled_before(
     said: dict[tuple[str, str], list[Said]], table: Table
 ) -> None:
-    alone = said["folder", "off-on-off"][0]["loaded"]
-    assert len(alone) > 1 and any(name.startswith("halved") for name in alone)
+    # Inductor's own kernel is not the same whether it was just compiled or came from its caches, with kscope or without
+    never = said["folder", "off-off-off"]
+    alone = {what["hits"] > 0: what["loaded"] for what in never}
+    assert len(alone) == 2 and all(len(loaded) > 1 for loaded in alone.values())
+    assert all(any(name.startswith("halved") for name in loaded) for loaded in alone.values())
     for which, what in processes(said, "off"):
         assert not any(prepared for _, prepared in what["loaded"].values()), which
-        assert what["loaded"] == alone, which
+        assert what["loaded"] == alone[what["hits"] > 0], which
     table("torch.compile on and off across processes", f"{len(processes(said, 'off'))} plain ones with the same cubins")
 
 
@@ -114,4 +118,4 @@ def test_the_third_process_compiles_nothing_that_the_first_one_had(
     first, second, third = (what["hits"] for what in said[how, order])
     assert first == 0 and third > 0
     # with Inductor's own launcher the states have graphs of their own, else one that Triton's keys keep apart
-    assert (second > 0) == (how == "launcher")
+    assert (second > 0) == (how == "launcher" or order == "off-off-off")

@@ -94,10 +94,10 @@ def test_threads_that_fill_both_pools_at_once_lose_nothing(k: ModuleType, both: 
             thread.join()
     seconds = time.perf_counter() - start
     recorded = {device.ordinal: device.lines.nbytes for device in prof.capture.devices}
-    assert all(size > pool for size in recorded.values())
     assert [device.lost for device in prof.capture.devices] == [0, 0]
-    for device in (0, 1):
-        assert len(prof.trace.filter(device=device)) == launches * blocks * WARPS * k.RECORDS
+    counts = [len(prof.trace.filter(device=device)) for device in (0, 1)]
+    assert counts == [launches * blocks * WARPS * k.RECORDS] * 2
+    assert min(recorded.values()) > pool, recorded
     assert {(launch.device, launch.replay) for launch in prof.trace.launches} == {(0, 0), (1, 0)}
     assert len(prof.trace.launches) == 2 * launches
     table("two GPUs, drained at once", f"{sum(recorded.values()) / seconds / 1e9:.2f} GB/s")

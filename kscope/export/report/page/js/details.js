@@ -84,7 +84,7 @@ function uneven() {
   const rows = model.about.table.filter((row) => row.imbalance > 1.1 && row.share > 0.005).sort((a, b) => weight(b) - weight(a));
   if (!rows.length) return [];
   const items = rows.slice(0, 4).map((row) => {
-    const name = model.about.names.indexOf(row.region);
+    const name = model.numbers.get(row.region);
     const button = element("button", { type: "button" }, swatch(colours.css[name]), nameText(row.region), ` ${row.worst}`);
     button.onclick = () => chooseFocus(name);
     return element("li", {}, button);

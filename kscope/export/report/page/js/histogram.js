@@ -2,6 +2,7 @@
 
 const histogram = { surface: null, bars: [], hover: null };
 const BAR = 4; // pixels that a bar has at least
+const SPARK = { width: 56, height: 18 }; // as in panels.css
 
 /** The durations at which a bin begins and ends, ns. */
 function binEdges(bin) {
@@ -120,21 +121,22 @@ function drawDurationAxis(context, x, left, right, bottom, [low, high]) {
   }
 }
 
-/** The same, small enough for a row of the table. */
+/** The same, small enough for a row of the table. Its size is fixed: asking the page for it would lay the page out. */
 function drawSpark(canvas, name) {
-  const surface = new Surface(canvas);
-  const context = surface.fresh();
+  const ratio = window.devicePixelRatio || 1;
+  Object.assign(canvas, { width: SPARK.width * ratio, height: SPARK.height * ratio });
   const found = binsOf(name);
   if (!found) return;
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
   const { first, bins } = sharedBins();
-  const wide = surface.width / bins;
-  const columns = new Float64Array(Math.ceil(surface.width / 2));
-  for (let bin = found.first; bin <= found.last; bin++) columns[Math.min(columns.length - 1, Math.floor(((bin - first) * wide) / 2))] += found.counts[bin];
+  const columns = new Float64Array(SPARK.width / 2);
+  for (let bin = found.first; bin <= found.last; bin++) columns[Math.floor(((bin - first) / bins) * columns.length)] += found.counts[bin];
   const most = Math.max(...columns);
   context.fillStyle = colours.css[name];
   columns.forEach((count, at) => {
-    const tall = count ? Math.max(1.5, Math.sqrt(count / most) * surface.height) : 0;
-    context.fillRect(at * 2, surface.height - tall, 1.6, tall);
+    const tall = count ? Math.max(1.5, Math.sqrt(count / most) * SPARK.height) : 0;
+    context.fillRect(at * 2, SPARK.height - tall, 1.6, tall);
   });
 }
 

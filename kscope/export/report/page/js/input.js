@@ -77,14 +77,14 @@ const lanesPointer = {
 
 /** What a cell of the overview says in words. */
 function cellText(place, ns) {
-  const { levels, rows, names } = model.about;
+  const { levels, rows, names, far } = model.about;
   const level = levels.length - 1, bins = levels[level];
   const cell = place * bins + Math.min(bins - 1, Math.max(0, Math.floor((ns / model.span) * bins)));
   const { name, alive, busy } = model.heat[level];
   const warps = (share) => Number(((share[cell] / 255) * rows).toFixed(1));
   if (!alive[cell]) return "no warp recorded here";
   if (name[cell] === NOTHING) return `${warps(alive)} warps alive, outside of all regions`;
-  const most = names.length > 64 && name[cell] === 63 ? "others" : names[name[cell]];
+  const most = name[cell] === far && names.length > far + 1 ? "others" : names[name[cell]];
   return `mostly ${most}; ${warps(busy)} of ${warps(alive)} warps in a region`;
 }
 

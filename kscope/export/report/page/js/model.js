@@ -11,11 +11,7 @@ async function readModel() {
   Object.assign(model, { about, lanes, launches, figures, heat });
   model.span = about.span;
   model.placeLanes = edgesOf(lanes.place, about.places.length);
-  model.totals = new Map();
-  for (const row of about.table) {
-    const known = model.totals.get(row.region) ?? { count: 0, total: 0, share: 0 };
-    model.totals.set(row.region, { count: known.count + row.count, total: known.total + row.total_ns });
-  }
+  model.numbers = new Map(about.names.map((name, number) => [name, number]));
 }
 
 /** Where each value 0, 1, ... of a sorted column begins; one more at the end. */

@@ -140,17 +140,20 @@ function paintCells(out, pixels, count) {
   const wanted = wantedNames();
   for (let place = 0; place < count; place++) {
     if (exact && ready.has(place)) paintExact(out, place, pixels, wanted);
-    else if (wanted && wanted.every((name) => name < model.about.shares)) paintShares(out, place, pixels, wanted);
+    else if (wanted?.list.every((name) => name < model.about.shares)) paintShares(out, place, pixels, wanted.list);
     else paintLevel(out, place, pixels, level, wanted);
   }
 }
 
-/** Names that are looked for; null where all are. */
+/** Names that are looked for, as a list and as a mask; null where all are. Names far down the list share a code. */
 function wantedNames() {
   const matches = matcher();
   if (view.shade === "alive" || matches.all) return null;
-  const names = model.about.names.map((_, index) => index).filter((index) => matches.name(index));
-  return names.length === model.about.names.length ? null : names;
+  const list = model.about.names.map((_, index) => index).filter((index) => matches.name(index));
+  if (list.length === model.about.names.length) return null;
+  const mask = new Uint8Array(256);
+  for (const name of list) mask[Math.min(name, model.about.far)] = 1;
+  return { list, mask };
 }
 
 /** A place from a level of the pyramid. */
@@ -160,7 +163,7 @@ function paintLevel(out, place, pixels, level, wanted) {
   const first = (view.begin / model.span) * bins, step = ((view.end - view.begin) / model.span) * (bins / pixels);
   for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
     const cell = place * bins + Math.min(bins - 1, Math.floor(first + (x + 0.5) * step));
-    const hit = name[cell] !== NOTHING && (!wanted || wanted.includes(name[cell]));
+    const hit = name[cell] !== NOTHING && (!wanted || wanted.mask[name[cell]]);
     out[to] = cellColour(hit ? name[cell] : NOTHING, busy[cell] / 255, alive[cell] / 255);
   }
 }
@@ -197,7 +200,7 @@ function cellColour(name, busy, alive) {
 function paintExact(out, place, pixels, wanted) {
   const found = ready.get(place);
   const { lanes } = model;
-  const names = Math.min(model.about.names.length, 64);
+  const names = Math.min(model.about.names.length, model.about.far + 1);
   const votes = (overview.votes = overview.votes?.length === pixels * names ? overview.votes.fill(0) : new Uint8Array(pixels * names));
   const alive = new Uint8Array(pixels);
   const top = new Int16Array(pixels);
@@ -220,7 +223,7 @@ function paintExact(out, place, pixels, wanted) {
   for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
     let best = -1, most = 0, sum = 0;
     for (let name = 0; name < names; name++) {
-      if (wanted && !wanted.includes(name)) continue;
+      if (wanted && !wanted.mask[name]) continue;
       const count = votes[x * names + name];
       sum += count;
       if (count > most) [most, best] = [count, name];
@@ -238,7 +241,7 @@ function paintTop(line, top, pixel) {
     if (begin > last) break;
     if (kindOf(line.code[i]) !== SPAN) continue;
     const a = pixel(at + begin * rate);
-    top.fill(Math.min(nameOf(line.code[i]), 63), a, Math.max(pixel(at + line.end[i] * rate), a + 1));
+    top.fill(Math.min(nameOf(line.code[i]), model.about.far), a, Math.max(pixel(at + line.end[i] * rate), a + 1));
   }
 }
 

@@ -34,15 +34,25 @@ function drawTable() {
   const matches = matcher();
   for (const kernel of new Set(about.table.map((row) => row.kernel))) {
     if (about.kernels.length > 1) rows.push(element("tr", { className: "kernel" }, element("td", { colSpan: columns.length }, nameText(kernel))));
-    const of = sorted(about.table.filter((row) => row.kernel === kernel && matches.name(about.names.indexOf(row.region), true)));
+    const of = sorted(about.table.filter((row) => row.kernel === kernel && matches.name(model.numbers.get(row.region), true)));
     rows.push(...of.slice(0, MOST_ROWS - rows.length).map(tableRow));
   }
   const made = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
   const points = about.points.map((row) => element("p", { className: "note" }, pointText(row)));
   const few = about.table.length > MOST_ROWS ? [element("p", { className: "note" }, `the first ${MOST_ROWS} of ${countText(about.table.length)}; search narrows them`)] : [];
   document.querySelector("#table .body").replaceChildren(made, ...few, ...points);
-  for (const canvas of made.querySelectorAll("canvas")) drawSpark(canvas, Number(canvas.dataset.name));
+  sparks.disconnect();
+  for (const canvas of made.querySelectorAll("canvas")) sparks.observe(canvas);
 }
+
+/** Draws the small histograms of rows as they come into sight. */
+const sparks = new IntersectionObserver((seen) => {
+  for (const { isIntersecting, target } of seen) {
+    if (!isIntersecting) continue;
+    sparks.unobserve(target);
+    drawSpark(target, Number(target.dataset.name));
+  }
+});
 
 /** Without regions inside of regions, self is total. */
 function shownColumns() {
@@ -75,7 +85,7 @@ function sorted(rows) {
 }
 
 function tableRow(row) {
-  const name = model.about.names.indexOf(row.region);
+  const name = model.numbers.get(row.region);
   const made = element("tr", { className: view.focus === name ? "chosen" : "" });
   for (const [column, key, text] of shownColumns()) {
     const cell = element("td", { className: column === "region" ? "" : "num" });

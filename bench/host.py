@@ -2,9 +2,11 @@
 
     make bench          or, with PYTHONPATH=.:tests, python bench/host.py [--records 10_000_000] [--repeat 5]
                         --peers PYTHON: one that has viztracer and tg4perfetto, else this one
+                        --reading: decode and summary only, for --records 100_000_000
 
-Prints one table. Every measurement is the best of `repeat` runs, in this process; memory is measured in a
-process of its own that loads a capture file, decodes it and writes the .pftrace.
+Prints one table. Every measurement is the best of `repeat` runs, in this process; memory is measured in
+processes of their own: one loads a capture file, decodes it and writes the .pftrace, one has the capture
+in memory, and then decodes and summarises it.
 """
 
 from __future__ import annotations
@@ -44,19 +46,32 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--peers", metavar="PYTHON", default=sys.executable)
+    parser.add_argument("--reading", action="store_true")
     parser.add_argument("--memory", metavar="CAPTURE", help=argparse.SUPPRESS)
+    parser.add_argument("--beside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.memory:
         print(memory(Path(options.memory)))
         return
+    if options.beside:
+        print(beside(recorded(options.records)))
+        return
     warnings.simplefilter("ignore", UserWarning)  # of files that are large on purpose
     capture = recorded(options.records)
-    with tempfile.TemporaryDirectory() as folder:
-        rows = [*decoding(capture, options.repeat), *files(capture, Path(folder), options.repeat)]
-        rows += others(options.peers)
-        peak = float(subprocess.check_output([sys.executable, __file__, "--memory", str(Path(folder) / "x.kscope")]))
+    peak, rows = 0.0, decoding(capture, options.repeat)
+    if not options.reading:
+        with tempfile.TemporaryDirectory() as folder:
+            rows += files(capture, Path(folder), options.repeat)
+            rows += others(options.peers)
+            found = subprocess.check_output([sys.executable, __file__, "--memory", str(Path(folder) / "x.kscope")])
+            peak = float(found)
+    del capture
+    command = [sys.executable, __file__, "--beside", "--records", str(options.records)]
+    more = float(subprocess.check_output(command)) / options.records
     show(rows)
-    print(f"\npeak memory of load, decode and .pftrace of {options.records:,} records: {peak / 1e9:.2f} GB")
+    if peak:
+        print(f"\npeak memory of load, decode and .pftrace of {options.records:,} records: {peak / 1e9:.2f} GB")
+    print(f"peak memory of decode and summary beside the raw words: {more:.0f} bytes per record")
     print(f"{os.cpu_count()}-core {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
 
 
@@ -98,8 +113,32 @@ def decoding(capture: Capture, repeat: int) -> list[Row]:
         ("  the same in a Python loop over struct", best(1, lambda: looped(few)), 200_000),
         ("decode to a Trace: with launches and the ns axis", best(repeat, lambda: assemble(capture)), count),
         ("depth, on first use", best(repeat, depth), count),
-        ("summary", best(1, trace.summary), count),
+        ("summary, self time and exact percentiles included", best(repeat, trace.summary), count),
+        ("  count, sum, mean, min, max, percentiles with pandas", best(1, lambda: with_pandas(trace)), count),
+        ("decode and summary", best(repeat, lambda: assemble(capture).summary()), count),
     ]
+
+
+def with_pandas(trace: Trace) -> object:
+    """The same columns by region as a data frame gives them; no self time, idle time or imbalance."""
+    import pandas
+
+    spans = pandas.DataFrame({"region": trace.region, "ns": trace.dur_ns}).groupby("region")["ns"]
+    return spans.agg(["count", "sum", "mean", "min", "max"]), spans.quantile([0.5, 0.9, 0.99])
+
+
+def beside(capture: Capture) -> int:
+    """Peak bytes that decoding and summarising a capture take beside it (Linux tells and resets its own peak)."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident("VmRSS")
+    assemble(capture).summary()
+    return resident("VmHWM") - before
+
+
+def resident(name: str) -> int:
+    """Bytes of this process's memory, now (VmRSS) or at its peak (VmHWM)."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines[name].split()[0]) * 1024
 
 
 def looped(capture: Capture) -> list[tuple[int, int, int]]:

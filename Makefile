@@ -4,7 +4,7 @@ PYTHON ?= python3
 ON_PATH := PYTHONPATH=.:frontends:runtime:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 CACHE := $(CURDIR)/.cache
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-3.6 test-inductor test-cupy gpu lint types bench clean
+.PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy gpu lint types bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 20
@@ -32,6 +32,16 @@ help:  ## this list
 	.venv36/bin/pip install -q -e . -r .ci/test.txt "triton==3.6.0"
 	@touch $@
 
+# What opens the exported files: llnl-hatchet wants an older pandas than the tests do.
+.venv-viewers/.test:
+	@.ci/venv .venv-viewers $(PYTHON)
+	.venv-viewers/bin/pip install -q llnl-hatchet "triton==3.9.0"
+	@touch $@
+
+$(CACHE)/speedscope:
+	mkdir -p $@
+	cd $@ && npm pack --silent speedscope@1.25.0 && tar xzf speedscope-1.25.0.tgz
+
 # On a GPU the demo wants Triton, and Triton wants PyTorch to launch kernels.
 .venv/.demo: .venv/.base
 	$(if $(wildcard /dev/nvidia0),.venv/bin/pip install -q -e '.[triton]' "torch==2.13.0",)
@@ -52,6 +62,10 @@ test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
 test-inductor: .venv/.torch  ## what speaks to torch.compile
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "not gpu" tests/unit/triton/test_inductor.py
 
+test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## what proton-viewer and speedscope make of exported files
+	KSCOPE_PROTON_VIEWER=.venv-viewers/bin/proton-viewer KSCOPE_SPEEDSCOPE=$(CACHE)/speedscope/package/dist/release \
+		.venv/bin/python -m pytest tests/viewers
+
 test-cupy: .venv/.cupy  ## what speaks to CuPy, NVRTC and cuda.core
 	.venv/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cupy tests/unit/test_doctor.py
 	.venv/bin/python -m pytest -n 2 -m "not gpu" -k cupy tests/contract/test_contract.py tests/unit/test_examples.py
@@ -71,4 +85,4 @@ bench: .venv/.test  ## how fast the host part is: decode and export
 	$(ON_PATH) .venv/bin/python bench/host.py
 
 clean:  ## venvs, caches and builds
-	rm -rf .venv .venv36 .cache build dist *.egg-info
+	rm -rf .venv .venv36 .venv-viewers .cache build dist *.egg-info

@@ -35,8 +35,8 @@ def write(trace: Trace, file: BinaryIO, step: Step) -> None:
         frames.append(_frame(clean(node.name), _metrics(node, device)))
         (root if node.parent < 0 else frames[node.parent])["children"].append(frames[-1])
     root["children"] = [frame for frame in root["children"] if frame["metrics"]["count"]]
-    told = (_frame(clean(f"{one.kind}: {one.text}"), {"time (ns)": 0.0, "count": 0}) for one in trace.problems)
-    root["children"] += told
+    for one in trace.problems:
+        root["children"].append(_frame(clean(f"{one.kind}: {one.text}"), {"time (ns)": 0.0, "count": 0, **counted}))
     file.write(orjson.dumps([root, {"CUDA": _devices(trace)}]))
     step(len(trace))
 

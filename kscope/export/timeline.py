@@ -80,6 +80,9 @@ def timeline(trace: Trace, limit: int | None = None, view: View | None = None) -
         alive = np.flatnonzero(used)
     begin, end, exact, base = _whole_ns(trace, alive, view.args)
     span = trace.is_span
+    if not span.all():  # an instant of damaged data may have two times
+        points = np.flatnonzero(~span)
+        end[points] = begin[points]
     track, tracks = _tracks(trace, span, begin, end)
     track = np.concatenate([track, alive.astype(np.int32)])
     arrows, unlinked = flows(trace, begin, end, view.flows)

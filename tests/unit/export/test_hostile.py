@@ -125,6 +125,14 @@ def test_names_come_back_as_they_were(tmp_path: Path) -> None:
     assert events >= expected
 
 
+def test_an_instant_with_two_times_is_a_point(tmp_path: Path) -> None:
+    slab = synth.slab(
+        [Rec("load", 2000, 2100, Kind.INSTANT), Rec("tile", 1990, 2600), Rec("tile", 2700, 2800, Kind.COUNTER)]
+    )
+    for suffix in (".pftrace", ".json"):
+        written(decode(synth.capture(slab, names=("load", "tile"))), tmp_path, suffix)
+
+
 @given(data=st.data())
 @settings(max_examples=30)
 def test_damaged_words_are_exported_whatever_they_say(

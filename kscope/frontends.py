@@ -113,6 +113,7 @@ TABLE: dict[str, Entry] = {
     "cuda": Entry("kscope_cuda.libraries", "kscope_cuda:CudaFrontend", "cuda"),
     "cuda.core": Entry("cuda.core", "kscope_cuda.core:CoreFrontend", "core"),
     "cute": Entry("cutlass.cute", "kscope_cute:CuteFrontend", "cute"),
+    "numba": Entry("numba.cuda", "kscope_numba:NumbaFrontend", "numba"),
     "sim": Entry("kscope_sim", "kscope_sim:SimFrontend", ""),
 }
 BACKENDS: dict[str, str] = {"cuda": "kscope_runtime:CudaBackend", "sim": "kscope_sim:SimBackend"}

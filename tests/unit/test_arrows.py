@@ -15,6 +15,7 @@ OPTIONAL = {"pandas", "pyarrow"}
 """Only inside of a function that the user calls for it."""
 OWN_WORDS = {
     "kscope_triton": {"triton", "torch"},
+    "kscope_numba": {"llvmlite", "numba", "numpy"},
     "kscope_cuda": {"cuda", "cupy", "cupy_backends", "cupyx", "torch"},
     "triton_kscope": set[str](),
     "kscope_sim": set[str](),

@@ -1,0 +1,72 @@
+"""Numba CUDA, numba-cuda 0.24 and later: `with kscope.region("load"):` in kernels, device functions and the simulator.
+
+What lives here: the frontend, which owns the parts of the work: rewriting functions (functions.py), lowering their
+PTX (pipeline.py), and what Numba keeps (loading.py); or Numba's simulator (simulated.py). What does not:
+instructions (kscope/ptx).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscope import frontends
+from kscope.frontends import Frontend
+from kscope.marks import Mark
+from kscope.recording import Recording
+
+from . import points
+
+__all__ = ["NumbaFrontend", "init", "teach"]
+
+NAME = "numba"
+
+
+class NumbaFrontend(Frontend):
+    """Raises UnsupportedError for a numba-cuda that is too old, or lacks a hook point."""
+
+    name = NAME
+    backend = "sim" if points.SIMULATED else "cuda"
+
+    def __init__(self) -> None:
+        points.version()
+        self._parts: Any
+        if points.SIMULATED:
+            from .simulated import Simulated
+
+            self._parts = Simulated()
+        else:
+            from .compiled import Compiled
+
+            self._parts = Compiled()
+
+    def enable(self, recording: Recording) -> None:
+        """Kernels compiled from now on carry marks; those that were compiled plain are compiled again when launched."""
+        self._parts.enable(recording)
+
+    def disable(self) -> None:
+        """Kernels are plain from now on; every hook is removed, but the one that teach() put in."""
+        self._parts.disable()
+
+    def teach(self) -> None:
+        """See the function of this name."""
+        self._parts.teach()
+
+    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+        """Place a mark in the function that is rewritten now, or in the simulated thread that runs."""
+        return context is None and bool(self._parts.emit(mark, value))
+
+
+def teach() -> None:
+    """Let Numba compile kernels with regions also where recording is not enabled: plain, as without them.
+
+    The hook stays until the process ends. Where kscope is installed, Numba calls this by itself before it compiles its
+    first kernel (its entry point for extensions); where kscope is only on the path, call it once.
+    """
+    found = frontends.frontend(NAME)
+    assert isinstance(found, NumbaFrontend)
+    found.teach()
+
+
+def init() -> None:
+    """Numba's entry point ``numba_cuda_extensions``."""
+    teach()

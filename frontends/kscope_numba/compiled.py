@@ -1,0 +1,53 @@
+"""Kernels for a GPU: the three hooks together.
+
+What lives here: their order, and whether Numba was taught. What does not: any of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscope.marks import Mark
+from kscope.recording import Recording
+
+from .functions import Functions
+from .loading import Loader
+from .lowering import collect
+from .pipeline import Pipeline
+
+
+class Compiled:
+    """numba.cuda as it compiles for a GPU."""
+
+    def __init__(self) -> None:
+        self._functions, self._pipeline, self._loader = Functions(), Pipeline(), Loader()
+        self._taught = False
+
+    def enable(self, recording: Recording) -> None:
+        """Raises UnsupportedError naming a missing hook point; then nothing was changed."""
+        for part in (self._functions, self._pipeline, self._loader):
+            part.check()
+        self._pipeline.install(recording)
+        self._functions.install(self._pipeline.places.setdefault)
+        self._loader.install(recording.tag())
+
+    def disable(self) -> None:
+        """Inverse of enable()."""
+        self._pipeline.remove()
+        if self._taught:
+            self._functions.install(None)
+        else:
+            self._functions.remove()
+        self._loader.remove(self._taught)
+
+    def teach(self) -> None:
+        """Regions are left out where recording is not enabled."""
+        self._functions.check()
+        if not self._taught:
+            self._taught = True
+            if self._pipeline.recording is None:
+                self._functions.install(None)
+
+    def emit(self, mark: Mark, value: Any) -> bool:
+        """True while a function is rewritten on this thread."""
+        return collect(mark, value)

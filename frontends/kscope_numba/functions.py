@@ -1,0 +1,87 @@
+"""Where Numba turns a function into bytecode: functions that use kscope's words are rewritten on the way.
+
+Every kernel, device function, closure and inlined callee passes there. What lives here: that hook, in both of its
+states: marks placed, or left out (plain). What does not: rewriting (lowering.py, source.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+from kscope.marks import Mark
+
+from . import placing, source, untyped
+from .lowering import RunTime, has_with, lower, refuse
+from .meaning import direct
+from .points import Patches, check, module
+
+_bytecode: Any = module("core.bytecode")
+_descriptor: Any = module("descriptor")
+_identity: Any = _bytecode.FunctionIdentity
+_POINT = "from_function"
+
+
+class Functions:
+    """The hook. `placed(name, where)` is told of each mark; None: marks are left out."""
+
+    def __init__(self) -> None:
+        self.placed: Callable[[str, str], None] | None = None
+        self._patches = Patches()
+        self._original: Any = None
+
+    def check(self) -> None:
+        """Raises UnsupportedError naming the hook point that this numba-cuda lacks."""
+        check(_bytecode, "get_function_object")
+        check(_identity, _POINT)
+        check(_descriptor.cuda_target, "typing_context", "target_context")
+
+    def install(self, placed: Callable[[str, str], None] | None) -> None:
+        """Idempotent; later calls change whether marks are placed."""
+        self.placed = placed
+        untyped.register(lambda: self.placed is not None)
+        if not self._patches:
+            self._original = _identity.from_function.__func__
+            self._patches.put(_identity, _POINT, classmethod(self._from_function))
+            _refresh()
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        self._patches.restore()
+
+    def _from_function(self, kind: Any, function: Any) -> Any:
+        found = _bytecode.get_function_object(function)
+        if isinstance(found, FunctionType) and source.LOWERED not in vars(found) and direct(found):
+            function = self.rewritten(found)
+        return self._original(kind, function)
+
+    def rewritten(self, function: FunctionType) -> FunctionType:
+        """The function that Numba compiles in this one's place. Raises UnsupportedError, UsageError."""
+        names: dict[str, Any] = {}
+        place = None if self.placed is None else partial(self._place, function, names)
+        try:
+            made = source.rebuilt(function, lambda definition: lower(definition, function, place), names)
+        except source.NoSourceError as error:
+            if has_with(function):
+                raise refuse(function, str(error)) from None
+            return function
+        if names:
+            _refresh()
+        return made
+
+    def _place(self, function: FunctionType, names: dict[str, Any], mark: Mark, value: Any, line: int) -> str:
+        where, late = source.where(function, line), isinstance(value, RunTime)
+        called = placing.call(mark, None if late else value, late, where)
+        name = f"kscope_{mark.act}_{len(names)}"
+        names[name] = called
+        assert self.placed is not None
+        self.placed(mark.name, where)
+        return name
+
+
+def _refresh() -> None:
+    """Numba takes notice of extensions when it is told to."""
+    _descriptor.cuda_target.typing_context.refresh()
+    _descriptor.cuda_target.target_context.refresh()

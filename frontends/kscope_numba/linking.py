@@ -1,0 +1,111 @@
+"""Linking as Numba links, in two steps where there is LTO: to PTX, which is lowered, and from it to a cubin.
+
+What lives here: what is linked in which step, what an assembler says of a text, and CUDA C++ sources that use
+kscope's header. What does not: lowering, and when this is done (pipeline.py).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kscope import cuda_include, fit
+from kscope.layout import CTL_SYMBOL
+from kscope.marks import PREFIX
+
+from .points import check, module
+
+_driver: Any = module("cudadrv.driver")
+_nvrtc: Any = module("cudadrv.nvrtc")
+_MACRO, _HEADER = "KSCOPE_", "kscope.cuh"
+_PATHS = "CUDA_NVRTC_EXTRA_SEARCH_PATHS"
+
+
+def check_points() -> None:
+    """Raises UnsupportedError naming what this numba-cuda lacks."""
+    check(_driver, "_Linker", "Linker", "LinkerOptions", "ObjectCode")
+    check(_driver._Linker, "add_ptx", "add_file_guess_ext", "get_linked_ptx", "complete", "info_log")
+    check(_nvrtc.config, _PATHS)
+
+
+class Optimized(_driver._Linker):  # type: ignore[misc]  # Numba's class is Any
+    """Numba's linker, for the first step: what cannot be optimized while linking is put aside in `others`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.others: list[Any] = []
+
+    def add_file_guess_ext(self, path_or_code: Any, ignore_nonlto: bool = False) -> None:
+        before = len(self._object_codes)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Not adding .* as it is not optimizable")
+            super().add_file_guess_ext(path_or_code, ignore_nonlto=True)
+        if len(self._object_codes) == before:
+            self.others.append(path_or_code)
+
+    def text(self) -> str:
+        """The PTX of everything that was added."""
+        return str(self.get_linked_ptx().decode()).rstrip("\0")
+
+
+def plain(max_registers: int | None, cc: Any) -> Any:
+    """Numba's linker, for the second step."""
+    return _driver._Linker(max_registers=max_registers, cc=cc, lto=False)
+
+
+@lru_cache(8)
+def usage(text: str, cc: tuple[Any, ...], max_registers: int | None) -> fit.Usage | None:
+    """What the linker's assembler says of a text. None where it refuses it, as for functions that are linked later."""
+    options = _driver.LinkerOptions(
+        arch=f"sm_{''.join(map(str, cc))}", max_register_count=max_registers or None, verbose=True
+    )
+    linker = _driver.Linker(_driver.ObjectCode.from_ptx(text.encode()), options=options)
+    try:
+        linker.link("cubin")
+        return fit.usage(f"{linker.get_info_log()}")
+    except Exception as error:  # nvJitLink's, cuda.core's or the driver's: whoever links it in earnest gets it again
+        warnings.warn(f"kscope: registers are not looked at: {error}", stacklevel=2) if not _extern(text) else None
+        return None
+    finally:
+        linker.close()
+
+
+def _extern(text: str) -> bool:
+    return ".extern .func" in text
+
+
+def with_regions(linker: Any, own: int) -> Iterator[str]:
+    """Names of linked objects, behind the first `own`, that have regions of their own."""
+    for code in linker._object_codes[own:]:
+        data = code.code if isinstance(code.code, bytes) else str(code.code).encode()
+        if code.code_type != "ltoir" and (PREFIX.encode() in data or CTL_SYMBOL.encode() in data):
+            yield str(code.name)
+
+
+def has_macros(linked: Any) -> bool:
+    """Whether something that is linked is CUDA C++ that uses kscope's header."""
+    if isinstance(linked, str):
+        path = Path(linked)
+        return path.suffix == ".cu" and path.is_file() and _uses(path.read_text(errors="replace"))
+    return getattr(linked, "kind", "") == "cu" and _uses(linked.data)
+
+
+def marked(compile_cu: Callable[..., Any], source: Any, name: str, *args: Any, **options: Any) -> Any:
+    """Numba's nvrtc.compile(), with the header's macros as marks."""
+    text = source.decode() if isinstance(source, bytes) else source
+    if not _uses(text):
+        return compile_cu(source, name, *args, **options)
+    config, before = _nvrtc.config, getattr(_nvrtc.config, _PATHS)
+    setattr(config, _PATHS, ":".join(filter(None, (before, cuda_include()))))
+    try:
+        return compile_cu(f'#define KSCOPE_MARKS 1\n#line 1 "{name}"\n{text}', name, *args, **options)
+    finally:
+        setattr(config, _PATHS, before)
+
+
+def _uses(text: str | bytes) -> bool:
+    text = text.decode(errors="replace") if isinstance(text, bytes) else text
+    return _MACRO in text or _HEADER in text

@@ -1,0 +1,163 @@
+"""What Numba keeps: loaded kernels, which the runtime is told of, and compiled ones, which belong to one state.
+
+A dispatcher keeps what it has compiled by the types of its arguments alone, and its disk cache by these and its
+file. While recording is enabled a dispatcher that has to do with kscope has a set of compiled kernels for each
+state, of which one is in its place, and keys of its own on disk. What lives here: both. What does not:
+compiling (pipeline.py), driver calls (the runtime).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from kscope import frontends
+
+from .meaning import concerns
+from .points import Patches, check, module
+
+_codegen: Any = module("codegen")
+_dispatcher: Any = module("dispatcher")
+_driver: Any = module("cudadrv.driver")
+_binding: Any = _driver.binding
+PLAIN = ""
+
+
+@dataclass
+class _Kept:
+    """A dispatcher's compiled kernels: whose they are that are in its place, and those of other states."""
+
+    state: str = PLAIN
+    others: dict[str, tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=dict)
+
+
+class Loader:
+    """The hooks on loading and on the disk cache, and the switch of compiled kernels."""
+
+    def __init__(self) -> None:
+        self._state = PLAIN
+        self._patches = Patches()
+        self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
+        self._alive: list[Any] = []  # Numba knows compiled device functions by their address
+        self._told: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+
+    def check(self) -> None:
+        """Raises UnsupportedError naming the hook point that this numba-cuda lacks."""
+        check(_codegen.CUDACodeLibrary, "get_cufunc")
+        check(_dispatcher, "CUDADispatcher", "CUDACache")
+        check(_dispatcher.CUDACache, "_index_key")
+        check(
+            _dispatcher.CUDADispatcher,
+            *("_reset_overloads", "add_overload", "compile", "compile_device", "disable_compile"),
+        )
+        check(_binding, "CUlibrary", "cuLibraryGetModule")
+
+    def install(self, tag: str) -> None:
+        """Kernels are loaded for this state from now on; those that are loaded are put aside."""
+        if not self._patches:
+            loading, key = _codegen.CUDACodeLibrary.get_cufunc, _dispatcher.CUDACache._index_key
+            self._patches.put(_codegen.CUDACodeLibrary, "get_cufunc", lambda library: self._load(loading, library))
+            self._patches.put(_dispatcher.CUDACache, "_index_key", lambda cache, *args: self._key(key, cache, *args))
+        self._switch(f"{tag} {_own()}")
+
+    def remove(self, taught: bool) -> None:
+        """Inverse of install(). Where Numba cannot compile the kernels plain (not taught), they stay, and rest."""
+        self._patches.restore()
+        if taught:
+            self._switch(PLAIN)
+
+    # modules
+
+    def _load(self, original: Any, library: Any) -> Any:
+        found = original(library)
+        told = self._told.setdefault(library, set())
+        backend = frontends.backend("cuda")
+        if id(found) not in told:
+            told.add(id(found))
+            handle = _binding.CUlibrary(int(found.module.handle))
+            backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
+        backend.pace()
+        return found
+
+    def _key(self, original: Any, cache: Any, *arguments: Any) -> Any:
+        key = original(cache, *arguments)
+        return (*key, ("kscope", self._state)) if _concerns(cache._py_func) else key
+
+    # compiled kernels
+
+    def _switch(self, state: str) -> None:
+        before, self._state = self._state, state
+        if before == state:
+            return
+        again = [(one, *self._swap(one, state, before)) for one in _dispatchers() if _concerns(one.py_func)]
+        for dispatcher, kernels, specialized in again:
+            _compile_again(dispatcher, kernels, specialized)
+
+    def _swap(self, dispatcher: Any, state: str, before: str) -> tuple[list[Any], bool]:
+        """Puts the other state's kernels in place. Returns what must be compiled now, as the dispatcher compiles nothing
+        by itself: kernels of the state before; and whether it is specialized."""
+        kept = self._kept.setdefault(dispatcher, _Kept(before))
+        if kept.state == state:
+            return [], False
+        now = dict(dispatcher.overloads), dict(dispatcher.specializations)
+        self._alive += now[0].values()
+        kept.others[kept.state] = now
+        compiled, specializations = kept.others.pop(state, ({}, {}))
+        kept.state = state
+        dispatcher._reset_overloads()
+        dispatcher.specializations.clear()
+        dispatcher.specializations.update(specializations)
+        for types, kernel in compiled.items():
+            if isinstance(kernel, _dispatcher._Kernel):
+                dispatcher.add_overload(kernel, types)
+            else:
+                dispatcher.overloads[types] = kernel
+        missing = [] if compiled or dispatcher._can_compile else list(now[0].values())
+        return missing, dispatcher._specialized
+
+
+def _compile_again(dispatcher: Any, kernels: Iterable[Any], specialized: bool) -> None:
+    """For dispatchers whose signatures are fixed."""
+    kernels = list(kernels)
+    if not kernels:
+        return
+    dispatcher.disable_compile(False)
+    dispatcher._specialized = False
+    try:
+        for kernel in kernels:
+            if isinstance(kernel, _dispatcher._Kernel):
+                dispatcher.compile(tuple(kernel.signature.args))
+            else:
+                dispatcher.compile_device(tuple(kernel.signature.args), kernel.signature.return_type)
+    finally:
+        dispatcher.disable_compile()
+        dispatcher._specialized = specialized
+
+
+def _dispatchers() -> list[Any]:
+    """Every dispatcher of this process; device functions first, which kernels are compiled from."""
+    return [found for found in gc.get_objects() if type(found) is _dispatcher.CUDADispatcher]
+
+
+_known: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+
+
+def _concerns(function: Any) -> bool:
+    if function not in _known:
+        _known[function] = concerns(function)
+    return _known[function]
+
+
+@lru_cache
+def _own() -> str:
+    """A digest of this package: the disk cache must not serve what an older one compiled."""
+    digest = sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

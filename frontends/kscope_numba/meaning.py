@@ -1,0 +1,92 @@
+"""What the names in a function mean: which of them are kscope's, before anything is compiled.
+
+What lives here: looking names up in a function's globals, closure and builtins. What does not: what is
+done with the function (lowering.py), Numba.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator, Mapping
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import kscope
+from kscope import regions
+from kscope.regions import counter, instant, scope
+
+CALLS = (instant, counter)
+"""kscope's functions that are called in a kernel; the rest are scopes and their methods."""
+_MODULES = (kscope, regions)
+
+
+def unwrapped(thing: Any) -> Any:
+    """The Python function in a dispatcher, or the thing itself."""
+    return getattr(thing, "py_func", thing)
+
+
+def environment(function: FunctionType) -> dict[str, Any]:
+    """Every name that the function can see beside its own variables, with what it stands for now."""
+    return {**vars(builtins), **function.__globals__, **_cells(function)}
+
+
+def direct(function: FunctionType) -> bool:
+    """Whether the function's own code, or that of a function defined in it, names something of kscope's."""
+    return any(map(is_ours, _named(function)))
+
+
+def concerns(function: Any, seen: set[int] | None = None) -> bool:
+    """Whether the function, or one that it names, directly or through others, names something of kscope's."""
+    function = unwrapped(function)
+    seen = set() if seen is None else seen
+    if not isinstance(function, FunctionType) or id(function) in seen:
+        return False
+    seen.add(id(function))
+    named = list(_named(function))
+    return any(map(is_ours, named)) or any(concerns(thing, seen) for thing in named)
+
+
+def is_ours(thing: Any) -> bool:
+    """Whether it is kscope, or one of the words that are written in kernels."""
+    if isinstance(thing, type):
+        return issubclass(thing, scope)
+    return isinstance(thing, scope) or any(thing is known for known in (*_MODULES, *CALLS)) or _bound(thing)
+
+
+def _bound(thing: Any) -> bool:
+    return isinstance(getattr(thing, "__self__", None), scope)
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """A code object and those of the functions defined in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
+
+
+def _named(function: FunctionType) -> Iterator[Any]:
+    """What the names in the code stand for, and their attributes of modules and classes. Nothing is imported by looking."""
+    names = {name for code in codes(function.__code__) for name in code.co_names}
+    found: dict[int, Any] = {}
+    for thing in (*_known(function.__globals__, names), *_cells(function).values()):
+        found[id(thing)] = thing
+    for _ in range(2):  # a.b.c
+        for thing in list(found.values()):
+            if isinstance(thing, (ModuleType, type)) and not is_ours(thing):
+                found.update((id(attribute), attribute) for attribute in _known(vars(thing), names))
+    return iter([getattr(thing, "__func__", thing) if isinstance(thing, staticmethod) else thing for thing in found.values()])
+
+
+def _known(space: Mapping[str, Any], names: Iterable[str]) -> list[Any]:
+    return [space[name] for name in names if name in space]
+
+
+def _cells(function: FunctionType) -> dict[str, Any]:
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return found

@@ -1,0 +1,175 @@
+"""From Numba's LLVM IR to a cubin: the PTX of kernels with marks is lowered on its way.
+
+    without LTO   NVVM -> PTX -> lowered -> linked
+    with LTO      NVVM -> LTO-IR, linked with what else is LTO-IR -> PTX -> lowered -> linked with the rest
+
+Kernels without marks take Numba's own way, untouched. What lives here: the hooks on Numba's code library. What
+does not: lowering (kscope/plan.py), linking (linking.py), what Numba keeps (loading.py).
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from kscope import fit
+from kscope.errors import UnsupportedError
+from kscope.marks import PREFIX
+from kscope.plan import Told
+from kscope.recording import Recording
+
+from . import closing, linking
+from .points import Patches, check, module
+
+_codegen: Any = module("codegen")
+_nvrtc: Any = module("cudadrv.nvrtc")
+_library: Any = _codegen.CUDACodeLibrary
+_HOOKED = ("finalize", "llvm_strs", "get_asm_strs", "get_lto_ptx", "get_cubin", "_link_all")
+_LOCAL = "<locals>."
+NAME = "numba"
+
+
+class Pipeline:
+    """The hooks, while recording is enabled."""
+
+    def __init__(self) -> None:
+        self.recording: Recording | None = None
+        self.places: dict[str, str] = {}
+        """file:line where each name was first placed: texts without line information do not know."""
+        self._patches = Patches()
+        self._originals: dict[str, Any] = {}
+
+    def check(self) -> None:
+        """Raises UnsupportedError naming the hook point that this numba-cuda lacks."""
+        check(_library, *_HOOKED, "modules")
+        check(_nvrtc, "compile")
+        linking.check_points()
+
+    def install(self, recording: Recording) -> None:
+        """Idempotent; later calls change the options."""
+        self.recording = recording
+        if self._patches:
+            return
+        for name in _HOOKED:
+            self._originals[name] = getattr(_library, name)
+        put = self._patches.put
+        put(_library, "finalize", lambda library: self._finalize(library))
+        put(_library, "llvm_strs", property(lambda library: self._texts(library)))
+        put(_library, "get_asm_strs", lambda library, cc=None: self._assembly(library, cc))
+        put(_library, "get_lto_ptx", lambda library, cc=None: self._optimized(library, cc))
+        put(_library, "get_cubin", lambda library, cc=None: self._cubin(library, cc))
+        put(_library, "_link_all", lambda library, linker, cc, ignore_nonlto=False: self._link(library, linker, cc, ignore_nonlto))
+        compile_cu = _nvrtc.compile
+        put(_nvrtc, "compile", lambda *args, **options: linking.marked(compile_cu, *args, **options))
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        self._patches.restore()
+        self.recording = None
+
+    # LLVM IR
+
+    def _finalize(self, library: Any) -> None:
+        found = next(closing.marks(library._module), None) if library._module is not None else None
+        if found is not None:
+            if _debug(library):
+                raise UnsupportedError(self._refused(library, found.name))
+            closing.close(library._module)
+        self._originals["finalize"](library)
+
+    def _texts(self, library: Any) -> Any:
+        if library._llvm_strs is None and library._entry_name is not None:
+            modules = library.modules
+            found = next((mark for one in modules for mark in closing.marks(one)), None)
+            if found is not None:
+                if _debug(library):
+                    raise UnsupportedError(self._refused(library, found.name))
+                closing.inline(modules, library._entry_name)
+        return self._originals["llvm_strs"].fget(library)
+
+    def _refused(self, library: Any, name: str) -> str:
+        return (
+            f"{_called(library)} is compiled with debug=True, and has region {name!r} ({self.places.get(name, '?')}): "
+            "debug builds keep every function apart, and a region's state lives in its kernel's registers; use "
+            "@cuda.jit(lineinfo=True), or disable kscope while you debug"
+        )
+
+    # PTX
+
+    def _assembly(self, library: Any, cc: Any) -> Any:
+        """What Numba links where there is no LTO; and where there is, looks for names in."""
+        texts = self._originals["get_asm_strs"](library, cc=cc)
+        if library._lto or library._entry_name is None or not any(PREFIX in text for text in texts):
+            return texts
+        cc = library._ensure_cc(cc)
+        lowered = [self._lowered(library, text, cc) for text in texts]
+        library._ptx_cache[cc] = lowered
+        return lowered
+
+    def _optimized(self, library: Any, cc: Any) -> Any:
+        """The PTX after LTO, lowered."""
+        text = self._originals["get_lto_ptx"](library, cc=cc)
+        return self._lowered(library, text, library._ensure_cc(cc))
+
+    def _lowered(self, library: Any, text: str, cc: Any) -> str:
+        if self.recording is None or PREFIX not in text or library._entry_name is None:
+            return text
+        lowered = fit.lower_to_fit(
+            text,
+            self.recording,
+            frontend=NAME,
+            measure=lambda candidate: linking.usage(candidate, cc, library._max_registers),
+            told=Told({library._entry_name: _called(library)}, self.places),
+        )
+        for problem in lowered.problems:
+            warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+        return lowered.text
+
+    # cubins
+
+    def _cubin(self, library: Any, cc: Any) -> Any:
+        cc = library._ensure_cc(cc)
+        if not library._lto or library._cubin_cache.get(cc) or not self._concerns(library):
+            return self._originals["get_cubin"](library, cc=cc)
+        ltoir = linking.Optimized(max_registers=library._max_registers, cc=cc, lto=True)
+        self._originals["_link_all"](library, ltoir, cc)
+        text = ltoir.text()
+        if PREFIX not in text:
+            return self._originals["get_cubin"](library, cc=cc)
+        linker = linking.plain(library._max_registers, cc)
+        linker.add_ptx(self._lowered(library, text, cc).encode())
+        for other in ltoir.others:
+            linker.add_file_guess_ext(other)
+        self._refuse_apart(library, linker, own=1)
+        cubin = linker.complete()
+        library._cubin_cache[cc], library._linkerinfo_cache[cc] = cubin, linker.info_log
+        return cubin
+
+    def _link(self, library: Any, linker: Any, cc: Any, ignore_nonlto: bool) -> None:
+        self._originals["_link_all"](library, linker, cc, ignore_nonlto=ignore_nonlto)
+        if library._entry_name is not None and not isinstance(linker, linking.Optimized):
+            self._refuse_apart(library, linker, own=1 if linker.lto else len(library.get_asm_strs(cc=cc)))
+
+    def _refuse_apart(self, library: Any, linker: Any, own: int) -> None:
+        """`own`: how many of the linked objects, the first ones, are the kernel's."""
+        for name in linking.with_regions(linker, own):
+            raise UnsupportedError(
+                f"kernel {_called(library)} links {name}, which has regions and is compiled apart: a region's state "
+                "lives in its kernel's registers; link the source as .cu with @cuda.jit(lto=True), which inlines it, "
+                "or build it with -DKSCOPE=0"
+            )
+
+    def _concerns(self, library: Any) -> bool:
+        if any(PREFIX in text for text in library.llvm_strs):
+            return True
+        return any(linking.has_macros(path) for path in library._linking_files)
+
+
+def _debug(library: Any) -> bool:
+    return "g" in library._nvvm_options
+
+
+def _called(library: Any) -> str:
+    """The kernel's or function's name as its author knows it."""
+    return str(library.name).rpartition(_LOCAL)[2]
+

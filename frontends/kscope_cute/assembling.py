@@ -41,11 +41,13 @@ class Assembled:
 
 
 def assemble(text: str, pipeline: str, manager: Any, name: str = "kernels") -> Assembled:
-    """The text's binary, as `pipeline` makes it; in the current context of MLIR. manager: CuTe's passmanager module.
-    Raises what the pipeline raises for a text that does not assemble."""
+    """The text's binary, as `pipeline` makes it. manager: CuTe's passmanager module. Raises what the pipeline raises
+    for a text that does not assemble."""
     head = _HEADER.search(text)
     body = text[head.end() :] if head else text
-    with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
+    # a context of its own: in one context, 4.4 makes one binary of a name and no more
+    with tempfile.TemporaryDirectory(prefix="kscope-") as folder, ir.Context() as context:
+        context.enable_multithreading(False)
         module = _wrapped(body, name)
         manager.PassManager.parse(dumping(pipeline, cubin=folder)).run(module.operation)
         return Assembled(_value(binary_of(module, name)), _only(folder, "*.cubin").read_bytes())

@@ -98,10 +98,10 @@ class Pipeline:
                 compiled = self._compile(compiler, module, asking, *args, **kwargs)
                 text, ending = assembling.dumped(folder)
             out = compiled if isinstance(compiled, ir.Module) else module
+            made = _lowered(text, names[0], self.recording, pipeline, compiler.passmanager)
             with out.context:
-                made = _lowered(text, names[0], self.recording, pipeline, compiler.passmanager)
                 assembling.replace_binary(out, names[0], made.binary)
-                _keep(made, pipeline, ending)
+            _keep(made, pipeline, ending)
         except KscopeError as error:
             self._raised.error = error
             raise

@@ -1,0 +1,263 @@
+"""The contract's kernels in CuTe DSL. It has no return from the middle of a kernel: what would leave goes round."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
+
+import cutlass
+from contract import interpreted
+from contract.programs import Program
+from cuda.bindings import driver
+from cutlass import cute
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+import kscope
+from kscope import frontends
+from kscope.capture import Capture
+
+NEEDS_GPU = True
+ABSENT: dict[str, str] = {}
+TURN = kscope.scope("turn")
+PAIR = kscope.scope("pair")
+
+
+@cute.kernel
+def straight(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("first"):
+        out[0] = 1
+    with kscope.region("second"):
+        out[1] = 2
+
+
+@cute.kernel
+def nested(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("outer"):
+        with kscope.region("middle"):
+            out[0] = 1
+            with kscope.region("inner"):
+                out[1] = 2
+        with kscope.region("inner"):
+            out[2] = 3
+
+
+@cute.kernel
+def loop(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("loop"):
+        for k in range(n):
+            with kscope.region("step", value=k):
+                out[0] = k
+
+
+@cute.kernel
+def early_exit(out: cute.Tensor, n: cutlass.Int32):
+    x, _, _ = cute.arch.block_idx()
+    with kscope.region("before"):
+        out[0] = 1
+    if x < n:
+        with kscope.region("after"):
+            out[1] = 2
+
+
+@cute.kernel
+def helper(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("caller"):
+        item(out)
+    item(out)
+
+
+@cute.jit
+def item(out: cute.Tensor):
+    with kscope.region("item"):
+        out[0] = 1
+
+
+@cute.kernel
+def explicit(out: cute.Tensor, n: cutlass.Int32):
+    TURN.enter()
+    for k in range(n):
+        PAIR.enter(k)
+        out[0] = k
+        PAIR.exit()
+    TURN.exit()
+
+
+@cute.kernel
+def produce(out: cute.Tensor, n: cutlass.Int32):
+    for k in range(n):
+        with kscope.region("write"):
+            out[0] = k
+
+
+@cute.kernel
+def consume(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("read", value=n):
+        out[0] = n
+
+
+@cute.kernel
+def coordinates(out: cute.Tensor, n: cutlass.Int32):
+    x, y, z = cute.arch.block_idx()
+    nx, ny, _ = cute.arch.grid_dim()
+    with kscope.region("block", value=x + nx * (y + ny * z)):
+        out[0] = x
+
+
+@cute.kernel
+def partial(out: cute.Tensor, n: cutlass.Int32):
+    thread, _, _ = cute.arch.thread_idx()
+    with kscope.region("all"):
+        out[0] = 1
+    if thread < n:
+        with kscope.region("rest"):
+            out[1] = 2
+
+
+@cute.kernel
+def strategies(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("session"):
+        with kscope.region("block", strategy=kscope.Lane0Warp0()):
+            out[0] = 1
+        with kscope.region("warp", strategy=kscope.Elected()):
+            out[1] = 2
+        with kscope.region("named", strategy=kscope.TargetWarp(0, 2)):
+            out[2] = 3
+        with kscope.region("lanes", strategy=kscope.AllThreads()):
+            out[3] = 4
+
+
+@cute.kernel
+def values(out: cute.Tensor, n: cutlass.Int32):
+    x, _, _ = cute.arch.block_idx()
+    with kscope.region("i32", value=-7):
+        out[0] = 1
+    with kscope.region("u32", value=4_000_000_000):
+        out[1] = 2
+    with kscope.region("f32", value=1.5):
+        out[2] = 3
+    with kscope.region("run time", value=x - 1):
+        kscope.instant("here")
+        kscope.instant("here too", value=x)
+    kscope.counter("depth", 3)
+    kscope.counter("depth", -1)
+    kscope.counter("rate", 0.25)
+
+
+@cute.kernel
+def roles(out: cute.Tensor, n: cutlass.Int32):
+    thread, _, _ = cute.arch.thread_idx()
+    if thread < 128:
+        for k in range(n):
+            with kscope.region("wait"):
+                out[0] = k
+            with kscope.region("mma", value=k):
+                out[1] = k
+    else:
+        for k in range(n):
+            with kscope.region("load", value=k):
+                out[2] = k
+
+
+@cute.kernel
+def unmarked(out: cute.Tensor, n: cutlass.Int32):
+    out[0] = n
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "straight": straight, "nested": nested, "loop": loop, "early_exit": early_exit, "helper": helper,
+    "explicit": explicit, "produce": produce, "consume": consume, "coordinates": coordinates, "partial": partial,
+    "strategies": strategies, "values": values, "roles": roles, "unmarked": unmarked,
+}  # fmt: skip
+
+
+def launcher(program: Program, name: str) -> Any:
+    """The host's function for one kernel of a program: its grid and block are known when it is compiled."""
+    kernel, grid, block = KERNELS[name], list(program.grid), list(program.block)
+
+    @cute.jit
+    def launch(out: cute.Tensor, n: cutlass.Int32, stream: Any):
+        kernel(out, n).launch(grid=grid, block=block, stream=stream)
+
+    return launch
+
+
+def available() -> str | None:
+    try:
+        found = int(driver.cuInit(0)[0]) == 0
+    except RuntimeError:  # no library of the driver
+        found = False
+    return None if found else "needs an NVIDIA GPU"
+
+
+def run(program: Program) -> Capture:
+    """Prepared and launched once before the session, so that a graph can be captured."""
+    import torch
+    from cutlass.cute.runtime import from_dlpack
+
+    out = torch.zeros(64, device="cuda", dtype=torch.int32)
+    recording, sampling = program.recording, program.sampling
+    compiled = {name: getattr(recording, name) for name in ("strategy", "records", "fill", "clock", "live")}
+
+    def stream() -> Any:
+        return driver.CUstream(torch.cuda.current_stream().cuda_stream)
+
+    kscope.enable(**compiled)
+    try:
+        tensor, n = from_dlpack(out), cutlass.Int32(program.n)
+        made = {name: cute.compile(launcher(program, name), tensor, n, stream()) for name in program.kernels}
+
+        def launch() -> None:
+            for name in program.kernels:
+                made[name](tensor, n, stream())
+
+        launch()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph() if program.replays > 1 else None
+        if graph is not None:
+            with torch.cuda.graph(graph):
+                launch()
+        with kscope.profile(**compiled, blocks=sampling.blocks, warps=sampling.warps) as prof:
+            for _ in range(program.replays):
+                if graph is None:
+                    launch()
+                else:
+                    graph.replay()
+            torch.cuda.synchronize()
+    finally:
+        kscope.disable()
+    return named(prof.capture)
+
+
+def compile(program: Program, arch: int) -> list[str]:
+    """The program's kernels as PTX with every mark lowered, without a GPU."""
+    frontend = frontends.frontend("cute")
+    frontend.enable(program.recording)
+    try:
+        return [ptx(launcher(program, name), program.n, arch) for name in program.kernels]
+    finally:
+        frontend.disable()
+
+
+def ptx(launch: Any, n: int, arch: int) -> str:
+    """What CuTe keeps of a compilation."""
+    suffix = "a" if arch >= 90 else ""
+    with tempfile.TemporaryDirectory() as folder:
+        options = f"--keep-ptx --dump-dir {folder} --gpu-arch sm_{arch}{suffix}"
+        tensor = make_fake_compact_tensor(cutlass.Int32, (64,))
+        made = cute.compile(launch, tensor, cutlass.Int32(n), driver.CUstream(0), options=options)
+    return str(made.__ptx__)
+
+
+def named(capture: Capture) -> Capture:
+    """The capture with the kernels called as in the contract, not by CuTe's long names."""
+    names = {
+        kernel.name: next(ours for ours in KERNELS if kernel.name.startswith(f"kernel_cutlass_{ours}_"))
+        for module in capture.modules
+        for kernel in module.kernels
+    }
+    return replace(capture, modules=tuple(interpreted.renamed(module, names) for module in capture.modules))

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from kscope import cuda_include, fit
+from kscope import cuda_include, fit, meta, plan
+from kscope import ptx as ptx_of
 from kscope.recording import Recording
 
 from . import assembling
@@ -57,18 +59,36 @@ def virtual(options: Iterable[str]) -> tuple[str, ...]:
     return tuple(_REAL.sub(lambda found: found[0].replace("sm_", "compute_"), option) for option in options)
 
 
-def lower(ptx: str, recording: Recording, *, frontend: str, arch: str | None, flags: tuple[str, ...] = ()) -> bytes:
+def lower(
+    ptx: str,
+    recording: Recording,
+    *,
+    frontend: str,
+    arch: str | None,
+    flags: tuple[str, ...] = (),
+    names: Mapping[str, str] | None = None,
+) -> bytes:
     """What is loaded in the place of `ptx`: its marks lowered, assembled for `arch`.
 
-    Without marks, or with arch=None, or without an assembler, it is PTX, which the driver assembles when it loads
-    it. Warns of regions that the compiler took apart. Raises as kscope.plan.lower() does.
+    names: what the user calls kernels whose names the compiler has mangled. Without marks, or with arch=None, or
+    without an assembler, it is PTX, which the driver assembles when it loads it. Warns of regions that the compiler took apart. Raises as kscope.plan.lower() does.
     """
     measure = partial(_usage, arch=arch, flags=flags)
     lowered = fit.lower_to_fit(ptx, recording, frontend=frontend, measure=measure)
     for problem in lowered.problems:
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-    done = assembling.assemble(lowered.text, arch, flags) if arch else None
-    return done.cubin if done else lowered.text.encode()
+    text = _renamed(lowered, names) if names else lowered.text
+    done = assembling.assemble(text, arch, flags) if arch else None
+    return done.cubin if done else text.encode()
+
+
+def _renamed(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
+    """The text, whose description of itself calls kernels as the user does."""
+    kernels = tuple(replace(kernel, name=names.get(kernel.name, kernel.name)) for kernel in lowered.meta.kernels)
+    before, after = (
+        ptx_of.metadata_symbol(meta.to_json(about)) for about in (lowered.meta, replace(lowered.meta, kernels=kernels))
+    )
+    return lowered.text.replace(before, after)
 
 
 def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> fit.Usage | None:

@@ -71,7 +71,8 @@ def compile(source: str, options: Any = None, *, name_expressions: Sequence[str]
     ptx = bytes(made.code).decode().rstrip("\0")
     if PREFIX not in ptx:
         return cuda_core.Program(source, "c++", options).compile("cubin", name_expressions)
-    code = nvrtc.lower(ptx, recording, frontend=NAME, arch=options.arch, flags=_flags(options))
+    names = {bytes(mangled).decode(): name for name, mangled in made.symbol_mapping.items()}
+    code = nvrtc.lower(ptx, recording, frontend=NAME, arch=options.arch, flags=_flags(options), names=names)
     load = cuda_core.ObjectCode.from_cubin if code.startswith(b"\x7fELF") else cuda_core.ObjectCode.from_ptx
     return load(code, name=options.name, symbol_mapping=made.symbol_mapping)
 

@@ -56,16 +56,16 @@ class Compiling:
             setattr(compiler, point, original)
         self._originals = {}
 
-    def _compile(self, source: str, options: tuple[str, ...] = (), **rest: Any) -> Any:
+    def _compile(self, source: str, options: tuple[str, ...] = (), *more: Any, **rest: Any) -> Any:
         """In the place of _compile_module_with_cache(): a loaded module, or LTO-IR, which is never prepared."""
         self._loader.compiles()
         original = self._originals[_FUNNEL]
         if not nvrtc.concerns(source, options):
-            return original(source, options, **rest)
+            return original(source, options, *more, **rest)
         recording = None if rest.get("to_ltoir") else self._recording
         added = self._options if recording else nvrtc.options(None)
         source = nvrtc.with_header(source, prelude(source, recording is not None))
-        made = original(source, (*options, *added), **rest)
+        made = original(source, (*options, *added), *more, **rest)
         return made if recording is None else self._loader.prepared(made)
 
     def _nvcc(
@@ -93,13 +93,15 @@ class Compiling:
         flags = assembling.flags(options)
         return nvrtc.lower(ptx.decode(), recording, frontend=NAME, arch=real, flags=flags)
 
-    def lowered(self, ptx: bytes, options: tuple[str, ...], method: str) -> bytes:
+    def lowered(self, ptx: bytes, options: tuple[str, ...], method: str, mapping: dict[str, str] | None) -> bytes:
         """What NVRTC hands to CuPy: a cubin or PTX as asked for, PTX where CuPy links it with other code."""
         assert self._recording is not None
         linked = any(option in points.fetch(compiler, _FLAGS) for option in options)
         arch = None if linked or method != "cubin" else nvrtc.architecture(options)
         text = ptx.decode().rstrip("\0")
-        return nvrtc.lower(text, self._recording, frontend=NAME, arch=arch, flags=assembling.flags(options))
+        names = {mangled: name for name, mangled in (mapping or {}).items()}
+        flags = assembling.flags(options)
+        return nvrtc.lower(text, self._recording, frontend=NAME, arch=arch, flags=flags, names=names)
 
     @property
     def recording(self) -> Recording | None:
@@ -117,6 +119,6 @@ def _program(hooks: Compiling, base: Any) -> Any:
                 return super().compile(options, log_stream)
             method, self.method = self.method, "ptx"
             ptx, mapping = super().compile(nvrtc.virtual(options), log_stream)
-            return hooks.lowered(ptx, options, method), mapping
+            return hooks.lowered(ptx, options, method, mapping), mapping
 
     return Program

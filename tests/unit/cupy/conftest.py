@@ -58,6 +58,10 @@ class Gpu:
         """The source through CuPy's compiler and caches, as RawModule and ElementwiseKernel do; what was loaded."""
         made = core.compile_with_cache(source, options, prepend_cupy_headers=False, **rest)
         assert isinstance(made, function.Module)
+        return self.loaded()
+
+    def loaded(self) -> bytes:
+        """What was loaded last."""
         return Loaded.made[-1].payload
 
 
@@ -71,7 +75,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gpu:
     for_nvrtc = compiler._get_arch_for_options_for_nvrtc.__wrapped__
     monkeypatch.setattr(compiler, "_get_arch_for_options_for_nvrtc", for_nvrtc)
     monkeypatch.setattr(compiler, "function", SimpleNamespace(Module=Loaded))
-    monkeypatch.setattr(compiler, "_kernel_cache_backend", compiler._DiskKernelCacheBackend(str(tmp_path / "disk")))
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "disk"))
+    if hasattr(compiler, "_kernel_cache_backend"):  # CuPy 14.1 and later have read it
+        monkeypatch.setattr(compiler, "_kernel_cache_backend", compiler._DiskKernelCacheBackend(str(tmp_path / "disk")))
     monkeypatch.setattr(loading.runtime, "getDevice", lambda: 0)
     monkeypatch.setattr(raw, "_get_raw_module", functools.wraps(original := raw._get_raw_module.__wrapped__)(
         functools.lru_cache(None)(original)

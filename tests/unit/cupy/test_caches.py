@@ -64,12 +64,14 @@ def test_modules_in_memory_are_what_was_asked_for(frontend, gpu, source, order):
 
 
 def test_name_expressions_come_back_from_the_disk(frontend, gpu):
-    template = 'template <class T> __global__ void kernel(T* out) { KSCOPE_REGION("work"); out[0] = 1; }'
+    code = """#include <kscope.cuh>
+        template <class T> __global__ void kernel(T* out) { KSCOPE_REGION("work"); out[0] = 1; }"""
     names = ("kernel<int>", "kernel<float>")
-    plain = "#include <kscope.cuh>\n" + template
     for state in ("plain", "prepared", "plain", "prepared"):
         switch(frontend, state)
-        module = cupy.RawModule(code=plain, options=INCLUDE, name_expressions=names)
+        cubin = gpu.compile(code, INCLUDE, name_expressions=names)
+        assert (b'["kernel<int>",' in cubin) == (state == "prepared")  # what the trace calls it
+        module = cupy.RawModule(code=code, options=INCLUDE, name_expressions=names)
         assert module.module.mapping == {"kernel<int>": "_Z6kernelIiEvPT_", "kernel<float>": "_Z6kernelIfEvPT_"}
     assert len(gpu.compiled) == 2
 

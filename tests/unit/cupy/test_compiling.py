@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import cupy
 import pytest
 from contract.cuda_programs import FUNCTIONS, source_of
 from cupy.cuda import compiler
@@ -17,7 +18,7 @@ from kscope.recording import Recording
 from kscope_cuda import assembling, nvrtc
 
 INCLUDE = ("-I" + kscope.cuda_include(),)
-NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+NEEDS_NVCC = pytest.mark.skipif(cupy.cuda.get_nvcc_path() is None, reason="there is no nvcc")
 
 
 @pytest.mark.parametrize("arch", ["80", "90", "100"])

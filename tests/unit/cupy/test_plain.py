@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 
+import cupy
 import pytest
 from contract.cuda_programs import SOURCE
 from cupy.cuda import compiler
@@ -54,7 +54,7 @@ def test_plain_ptx_is_byte_identical(frontend, gpu, monkeypatch, arch):
     assert gpu.compile(SOURCE, INCLUDE) == gpu.compile(without_kscope(SOURCE))
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+@pytest.mark.skipif(cupy.cuda.get_nvcc_path() is None, reason="there is no nvcc")
 def test_a_plain_module_of_nvcc_is_byte_identical(frontend, gpu):
     never = gpu.compile(without_kscope(SOURCE), backend="nvcc")
     enabled_and_disabled(frontend)

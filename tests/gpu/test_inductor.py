@@ -100,14 +100,11 @@ def test_a_recorded_process_has_every_record_of_its_launches(said: dict[tuple[st
 def test_a_plain_process_loads_the_same_cubins_whatever_was_compiled_before(
     said: dict[tuple[str, str], list[Said]], table: Table
 ) -> None:
-    # Inductor's own kernel is not the same whether it was just compiled or came from its caches, with kscope or without
-    never = said["folder", "off-off-off"]
-    alone = {what["hits"] > 0: what["loaded"] for what in never}
-    assert len(alone) == 2 and all(len(loaded) > 1 for loaded in alone.values())
-    assert all(any(name.startswith("halved") for name in loaded) for loaded in alone.values())
+    alone = said["folder", "off-off-off"][0]["loaded"]
+    assert len(alone) > 1 and any(name.startswith("halved") for name in alone)
     for which, what in processes(said, "off"):
         assert not any(prepared for _, prepared in what["loaded"].values()), which
-        assert what["loaded"] == alone[what["hits"] > 0], which
+        assert what["loaded"] == alone, which
     table("torch.compile on and off across processes", f"{len(processes(said, 'off'))} plain ones with the same cubins")
 
 

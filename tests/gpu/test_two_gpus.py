@@ -93,8 +93,9 @@ def test_threads_that_fill_both_pools_at_once_lose_nothing(k: ModuleType, both: 
         for thread in threads:
             thread.join()
     seconds = time.perf_counter() - start
-    recorded = {device.ordinal: device.lines.nbytes for device in prof.capture.devices}
-    assert [device.lost for device in prof.capture.devices] == [0, 0]
+    used = [device for device in prof.capture.devices if device.lines.size]  # without the simulator's
+    recorded = {device.ordinal: device.lines.nbytes for device in used}
+    assert [device.lost for device in used] == [0, 0]
     counts = [len(prof.trace.filter(device=device)) for device in (0, 1)]
     assert counts == [launches * blocks * WARPS * k.RECORDS] * 2
     assert min(recorded.values()) > pool, recorded

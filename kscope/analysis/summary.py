@@ -33,6 +33,7 @@ from .table import render
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
+_NAN = float("nan")
 
 
 @dataclass(frozen=True)
@@ -157,25 +158,17 @@ def _regions(trace: Trace, groups: Groups, found: Cells, lanes: tuple[LaneStats,
         kernel = trace.kernels[int(groups.kernel[number])]
         key = groups.keys[number]
         known = int(count[index])
-        if not known:
-            nothing = float("nan")
-            rows_found.append(
-                RegionStats(
-                    kernel, names[name], key, 0, 0.0, 0.0, 0.0, *(nothing,) * 6, nothing, "", nothing, nothing, 0.0,
-                    unknown=int(unknown[index]),
-                )
-            )  # fmt: skip
-            continue
         least, p50, p90, p99, greatest = spread[index].tolist()
         score, who = imbalances[index]
         life = alive[number]
         rows_found.append(
             RegionStats(
                 kernel, names[name], key, known, float(total[index]),
-                share=float(total[index] / life) if life > 0 else float("nan"),
-                self_ns=float(own[index]), mean_ns=float(total[index] / known),
+                share=float(total[index] / life) if life > 0 else _NAN,
+                self_ns=float(own[index]), mean_ns=float(total[index] / known) if known else _NAN,
                 p50_ns=p50, p90_ns=p90, p99_ns=p99, min_ns=least, max_ns=greatest,
-                imbalance=score, worst=who, first_ns=float(first[index]), last_ns=float(last[index]),
+                imbalance=score if known else _NAN, worst=who,
+                first_ns=float(first[index]) if known else _NAN, last_ns=float(last[index]) if known else _NAN,
                 idle_ns=float(idle[index]), unknown=int(unknown[index]), under_tick=int(under[index]),
             )
         )  # fmt: skip

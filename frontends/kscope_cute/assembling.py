@@ -49,7 +49,7 @@ def assemble(text: str, pipeline: str, manager: Any, name: str = "kernels") -> A
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder, ir.Context() as context:
         context.enable_multithreading(False)
         module = _wrapped(body, name)
-        manager.PassManager.parse(dumping(pipeline, cubin=folder)).run(module.operation)
+        manager.PassManager.parse(_lined(dumping(pipeline, cubin=folder))).run(module.operation)
         return Assembled(_value(binary_of(module, name)), _only(folder, "*.cubin").read_bytes())
 
 
@@ -72,6 +72,17 @@ def _wrapped(body: str, name: str) -> Any:
             asm_dialect=llvm.AsmDialect.AD_ATT,
         )
     return module
+
+
+def _lined(pipeline: str) -> str:
+    """The same, with line information as the text has it and none for the function around it."""
+    if "preserve-line-info=true" not in pipeline:
+        return pipeline
+    pipeline = pipeline.replace("preserve-line-info=true", "preserve-line-info=false")
+    known = re.search(r"\bptx-options='([^']*)'", pipeline)
+    if known is None:
+        return _OPTIONS.sub(r"\1ptx-options='-lineinfo' ", pipeline)
+    return pipeline.replace(known[0], f"ptx-options='{known[1]} -lineinfo'")
 
 
 def dumping(pipeline: str, **folders: str) -> str:

@@ -5,6 +5,7 @@ What lives here: from PTX to a Capture. What does not: compilers (frontend_*_ptx
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -21,17 +22,23 @@ LAUNCH_NS = 100_000
 
 
 def record(
-    program: Program, texts: list[str], block: tuple[int, int, int], names: dict[str, str] | None = None
+    program: Program,
+    texts: list[str],
+    block: tuple[int, int, int],
+    names: dict[str, str] | None = None,
+    arguments: Callable[[int, int], list[int]] | None = None,
 ) -> Capture:
     """The recording of a program whose n-th kernel has the n-th text; launches follow each other, threads of one run
-    in a drawn order. names: what kernels are called in the texts, where not as in the contract."""
+    in a drawn order. names: what kernels are called in the texts, where not as in the contract. arguments: what a kernel
+    takes for the address of `out`, and n; else these two."""
     names = names or {}
     host = Host(Pool((Ring(14),) * (STRIPES + 1)), program.sampling, epoch=1)
     modules: list[ModuleMeta] = []
     launches = [(number, replay, ptx) for number, ptx in enumerate(texts) for replay in range(program.replays)]
     for when, (number, replay, ptx) in enumerate(launches):
         kernel = program.kernels[number]
-        told = _launch(host, program, block, names.get(kernel, kernel), ptx, grid_id=number + 1, when=when, seed=replay)
+        called = names.get(kernel, kernel)
+        told = _launch(host, program, block, called, ptx, arguments, grid_id=number + 1, when=when, seed=replay)
         modules += [renamed(module, {theirs: ours for ours, theirs in names.items()}) for module in told]
     lines = np.concatenate([np.frombuffer(bytes(ring.data), np.uint32) for ring in host.rings]).reshape(-1, 16)
     lost = sum(int(host.stripe(number)["lost"]) for number in range(STRIPES))
@@ -44,6 +51,7 @@ def _launch(
     block: tuple[int, int, int],
     kernel: str,
     ptx: str,
+    arguments: Callable[[int, int], list[int]] | None,
     *,
     grid_id: int,
     when: int,
@@ -59,7 +67,7 @@ def _launch(
         host.memory,
         kernel,
         Grid(program.grid, block),
-        [out.base, program.n, *[0] * extra],
+        arguments(out.base, program.n) if arguments else [out.base, program.n, *[0] * extra],
         blocks,
         smid=lambda block: blocks.index(block) % STRIPES,
         grid_id=grid_id,

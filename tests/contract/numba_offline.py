@@ -1,0 +1,46 @@
+"""Numba kernels compiled where there is no GPU.
+
+What lives here: Numba's own steps up to a code library, and a device that answers for its architecture. What
+does not: kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.cuda import dispatcher
+from numba.cuda.codegen import CUDACodeLibrary
+from numba.cuda.core import sigutils
+
+CC = (9, 0)
+
+
+class Device:
+    """Stands for a GPU, as far as compiling asks."""
+
+    name = b"offline"
+
+    def __init__(self, cc: tuple[int, int]) -> None:
+        self.compute_capability = cc
+
+
+@contextmanager
+def device(cc: tuple[int, int] = CC) -> Iterator[None]:
+    """Numba takes the machine for one with such a GPU."""
+    asked, ensured = dispatcher.get_current_device, CUDACodeLibrary._ensure_cc
+    dispatcher.get_current_device = lambda: Device(cc)
+    CUDACodeLibrary._ensure_cc = lambda library, given: given or cc
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device, CUDACodeLibrary._ensure_cc = asked, ensured
+
+
+def built(kernel: Any, signature: Any, cc: tuple[int, int] = CC, **options: Any) -> Any:
+    """The code library of a kernel compiled for a signature, with its device functions compiled anew."""
+    arguments, _ = sigutils.normalize_signature(signature)
+    with device(cc):
+        made = dispatcher._Kernel(kernel.py_func, arguments, **{**kernel.targetoptions, **options})
+    return made._codelibrary

@@ -13,12 +13,14 @@ import sys
 import tempfile
 import threading
 import webbrowser
+from contextlib import nullcontext
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from .. import saving
 from ..errors import MissingError, UsageError
+from ..export import LIMIT, progress
 from . import selecting
 from .serving import Resource, Server, below
 
@@ -84,15 +86,18 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
     if path.suffix != saving.SUFFIX:
         raise UsageError(f"{path}: expected a capture ({saving.SUFFIX}), a report (.html) or a timeline (.pftrace)")
     trace = selecting.read(options)
+    watched = progress.bar(len(trace), path.name) if sys.stderr.isatty() else nullcontext(progress.silent)
     file = io.BytesIO()
     if options.perfetto:
-        from ..export import LIMIT, pftrace, progress, timeline  # read only by those who ask for it
+        from ..export import pftrace, timeline  # read only by those who ask for it
 
-        pftrace.write(timeline.timeline(trace, LIMIT), file, progress.silent)
+        with watched as step:
+            pftrace.write(timeline.timeline(trace, LIMIT), file, step)
         return _perfetto(options, Resource(file.getvalue()), f"{path.stem}.pftrace")
     from ..export import report  # read only by those who ask for it
 
-    report.write(trace, file)
+    with watched as step:
+        report.write(trace, file, step)
     return Server({"": Resource(file.getvalue())}, REPORT_POLICY, options.port), ""
 
 

@@ -106,9 +106,11 @@ def test_every_folder_of_code_is_a_package_and_holds_nothing_stray() -> None:
     for folder in ("kscope", "frontends", "runtime"):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path):
-                header = path.relative_to(ROOT / folder).as_posix() == "kscope_cuda/include/kscope.cuh"
-                assert header or path.name == "py.typed" or path.suffix == ".py", path
-                assert header or path.name == "py.typed" or (path.parent / "__init__.py").exists(), path
+                name = path.relative_to(ROOT / folder).as_posix()
+                header = name == "kscope_cuda/include/kscope.cuh"
+                page = name.startswith("export/report/page/") and path.suffix in (".html", ".css", ".js")
+                assert header or page or path.name == "py.typed" or path.suffix == ".py", path
+                assert header or page or path.name == "py.typed" or (path.parent / "__init__.py").exists(), path
 
 
 def test_every_frontend_of_the_table_comes_with_its_extra_and_its_types() -> None:

@@ -19,6 +19,7 @@ bytes of an event. What does not: which events, in which order.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from . import pfslots
 from .pflong import Longer, padded
 from .pfslots import BEGIN, COUNTER, END, INSTANT, filler, padded_words
-from .pftracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, Names, block, varint
+from .pftracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, Names, varint
 from .timeline import Timeline
 
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
@@ -101,8 +102,14 @@ def rows(look: Look, delta: Unsigned, end: Bools, items: npt.NDArray[np.int32]) 
 
 def _extended(row: bytes, fields: bytes) -> bytes:
     """A row as a packet with further fields of its event."""
-    body = row[2 : _EVENT - 2] + block(11, row[_EVENT:] + fields)
-    return b"\x0a" + varint(len(body)) + body
+    event = len(row) - _EVENT + len(fields)
+    length = _length(event)
+    packet = _length(_EVENT - 3 + len(length) + event)
+    return b"".join((b"\x0a", packet, row[2 : _EVENT - 2], b"\x5a", length, row[_EVENT:], fields))
+
+
+_length = lru_cache(varint)
+"""Most of the longer events are as long as the one before."""
 
 
 def _rows(look: Look, delta: Unsigned, end: Bools, items: npt.NDArray[np.int32]) -> Bytes:

@@ -51,11 +51,15 @@ def _frame(name: str, where: str | None) -> dict[str, Any]:
 
 
 def _profile(nodes: tuple[Node, ...], paths: list[list[int]], kernel: int) -> dict[str, Any]:
-    rows = [(path, round(node.ns)) for node, path in zip(nodes, paths, strict=True) if node.kernel == kernel]
+    rows = [
+        (path, min(round(node.ns), 1 << 53)) for node, path in zip(nodes, paths, strict=True) if node.kernel == kernel
+    ]
     rows = [(path, ns) for path, ns in rows if ns]
     return _sampled(nodes[kernel].name, "nanoseconds", [path for path, _ in rows], [ns for _, ns in rows])
 
 
 def _sampled(name: str, unit: str, samples: list[list[int]], weights: list[int]) -> dict[str, Any]:
-    shape = {"type": "sampled", "name": clean(name), "unit": unit, "startValue": 0, "endValue": sum(weights)}
+    total = sum(weights)
+    end = total if total < 1 << 53 else float(total)  # what only damaged clocks say
+    shape = {"type": "sampled", "name": clean(name), "unit": unit, "startValue": 0, "endValue": end}
     return {**shape, "samples": samples, "weights": weights}

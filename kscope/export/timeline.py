@@ -22,7 +22,8 @@ from .view import View
 Int64 = npt.NDArray[np.int64]
 UNFINISHED = "warp (unfinished)"
 LIFETIME = "warp"
-_FAR = float(1 << 62)
+_FAR = float(1 << 60)
+"""ns from the first warp that no time is farther away: damaged clocks may say more than 64 bits hold."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def _whole_ns(trace: Trace, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt
     warps, count = trace.warps, len(trace)
     begin, end = np.empty((2, count + len(alive)), np.int64)
     base = int(np.rint(warps.start_ns.min(initial=np.inf))) if len(warps) else 0
-    first = warps.start_ns - base
+    first = np.clip(warps.start_ns - base, -_FAR, _FAR)
     edge = np.zeros(len(warps), np.int64)
     exact = np.empty(count + len(alive)) if keep else None
 
@@ -106,12 +107,12 @@ def _whole_ns(trace: Trace, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt
         track = trace.track[part]
         pace, start = warps.tick_ns[track], first[track]
         ticks = (trace.start_ticks[part] - warps.first_tick[track]).astype(np.float64)
-        ns = ticks * pace + start
+        ns = np.clip(ticks * pace + start, -_FAR, _FAR)
         begin[part] = np.rint(ns)
         if exact is not None:
             exact[part] = ns + base
         ticks += np.maximum(trace.dur_cycles[part], 0)
-        end[part] = np.rint(ticks * pace + start)
+        end[part] = np.rint(np.clip(ticks * pace + start, -_FAR, _FAR))
 
     each(work, chunks(count))
     if count:  # the last record of a track has its greatest end

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 import pytest
 import synth
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from replay import replay
 from synth import Rec, instant
@@ -135,8 +135,20 @@ def test_an_instant_with_two_times_is_a_point(tmp_path: Path) -> None:
         written(decode(synth.capture(slab, names=("load", "tile"))), tmp_path, suffix)
 
 
+@pytest.mark.parametrize("suffix", HERE)
+@pytest.mark.parametrize(("tick", "pace"), [((1 << 57) - 1, 0.5), (-(1 << 57), 10.0), (1 << 62, 40.0)])
+def test_times_that_no_clock_shows_are_written(suffix: str, tick: int, pace: float, tmp_path: Path) -> None:
+    """Whatever damaged clocks make of the columns: more than 64 bits of ns."""
+    trace = decode(
+        synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("tile", 1990, 2600)]), names=("load", "tile"))
+    )
+    pace_of = np.full(len(trace.warps), pace)
+    warps = replace(trace.warps, tick_ns=pace_of, end_ns=trace.warps.start_ns + 2.0**62)
+    ticks = trace.start_ticks + np.array([0, tick]) // 2
+    written(replace(trace, start_ticks=ticks, warps=warps), tmp_path, suffix)
+
+
 @given(data=st.data())
-@settings(max_examples=30)
 def test_damaged_words_are_exported_whatever_they_say(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -117,17 +117,28 @@ def _cut(trace: Trace, code: Int64, track: Int64, region: Int64, start: Int64, e
 
 def _edges(trace: Trace, track: Int64, start: Int64, end: Int64, parent: Int64) -> tuple[Int64, Int64]:
     """(where the piece before each span begins, where each span's own last piece begins)."""
-    # Siblings stand one after another in order of their parent: roots of a lane share a key below all others.
-    key = np.where(parent >= 0, parent, -1 - track)
-    order = np.argsort(key, kind="stable")
-    before = np.where(parent >= 0, start[parent], trace.warps.first_tick[track])
-    same = key[order][1:] == key[order][:-1]
-    before[order[1:][same]] = end[order[:-1][same]]
-    last = start.copy()
     inner = np.flatnonzero(parent >= 0)
-    np.maximum.at(last, parent[inner], end[inner])
+    before = trace.warps.first_tick[track]
+    before[inner] = start[parent[inner]]
+    for level in _levels(parent):  # siblings stand one after another in their level
+        same = np.flatnonzero((parent[level[1:]] == parent[level[:-1]]) & (track[level[1:]] == track[level[:-1]]))
+        before[level[same + 1]] = end[level[same]]
+    last = start.copy()
+    last[parent[inner]] = end[inner]  # the last child's, as spans stand in order of end
     # of two siblings that cross, the earlier keeps what both hold
     return before, np.where(before > start, np.minimum(np.maximum(last, before), end), last)
+
+
+def _levels(parent: Int64) -> Iterator[Int64]:
+    """Indices of the spans that no other holds, of those in these, and so on."""
+    depth, above, deeper = np.zeros(len(parent), np.uint8), parent.copy(), np.flatnonzero(parent >= 0)
+    while len(deeper):
+        depth[deeper] += 1
+        next_above = parent[above[deeper]]
+        above[deeper] = next_above
+        deeper = deeper[next_above >= 0]
+    for level in range(int(depth.max(initial=0)) + 1):
+        yield np.flatnonzero(depth == level)
 
 
 def _tails(trace: Trace, last: Int64) -> Piece:

@@ -1,0 +1,121 @@
+"""What only a GPU can say about the analyses: what a region costs, whether compensation helps, what marks did."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import kscope
+from kscope.analysis import sass, tools
+from kscope.analysis.instructions import region_code
+from kscope.analysis.overhead import RegionCost, compensate, overheads
+from kscope.analysis.perturbation import perturbation
+from kscope.frontends import backend
+
+ROUNDS, BLOCKS = 200, 132
+Table = Callable[[str, str], None]
+
+
+@pytest.fixture
+def k() -> ModuleType:
+    """The kernels; imported late, for where there is no Triton."""
+    from . import analysis_kernels
+
+    return analysis_kernels
+
+
+def floats() -> Any:
+    import torch
+
+    return torch.ones(BLOCKS, device="cuda")
+
+
+def cost() -> RegionCost:
+    from kscope_runtime.probe import region_cost
+
+    cycles, inside = region_cost(backend("cuda"))
+    return RegionCost(cycles, min(inside, cycles))
+
+
+def test_the_cost_of_a_region_is_measured_here(table: Table) -> None:
+    found = cost()
+    assert 1 <= found.inside <= found.cycles < 200
+    table("a region", f"{found.cycles:.1f} cycles, {found.inside:g} of them in its own duration")
+
+
+def test_compensation_brings_a_region_nearer_to_its_time_without_marks_inside(k: ModuleType, table: Table) -> None:
+    outer: dict[bool, kscope.Trace] = {}
+    for inner in (False, True):
+        k.chained[(BLOCKS,)](floats(), ROUNDS, inner, num_warps=1)
+        with kscope.profile(records=256) as prof:
+            k.chained[(BLOCKS,)](floats(), ROUNDS, inner, num_warps=1)
+        outer[inner] = prof.trace
+
+    def cycles(trace: kscope.Trace) -> float:
+        return statistics.median(trace.filter(region="outer").dur_cycles.tolist())
+
+    without, within = cycles(outer[False]), cycles(outer[True])
+    corrected = cycles(compensate(outer[True], cost()))
+    told = f"{within:.0f} cycles with {ROUNDS} regions inside, {corrected:.0f} compensated, {without:.0f} without any"
+    table("compensation of a loop", told)
+    assert within > without
+    assert abs(corrected - without) < within - without
+
+
+def test_the_report_compares_builds_and_times_of_a_kernel(k: ModuleType, tmp_path: Path, table: Table) -> None:
+    off, off_ns = _built(k, tmp_path / "off.cubin")
+    kscope.enable()
+    try:
+        on, on_ns = _built(k, tmp_path / "on.cubin")
+    finally:
+        kscope.disable()
+    found = perturbation(off, on, threads=32, times_ns=(off_ns, on_ns))
+    assert found.on.instructions > found.off.instructions > 64
+    assert found.on.registers >= found.off.registers > 0
+    assert found.off.arch == found.on.arch > 0
+    registers = f"{found.off.registers} to {found.on.registers} registers"
+    table("marks at rest", f"{registers}, {found.off.instructions} to {found.on.instructions} instructions, "
+          f"time {found.slowdown or 0.0:+.1%}")  # fmt: skip
+
+
+def test_instructions_of_the_recorded_build_are_joined_with_its_cycles(
+    k: ModuleType, tmp_path: Path, table: Table
+) -> None:
+    kscope.enable()
+    try:
+        cubin, _ = _built(k, tmp_path / "k.cubin")
+        with kscope.profile() as prof:  # with what was prepared: the same build
+            k.chained[(BLOCKS,)](floats(), ROUNDS, True, num_warps=1)
+    finally:
+        kscope.disable()
+    found = region_code(prof.trace, sass.functions(tools.disassembly(cubin)), tools.builds(cubin))
+    assert found.problems == ()
+    [inner] = [row for row in found.regions if row.region == "inner"]
+    assert inner.executions == BLOCKS * ROUNDS
+    assert inner.straight
+    assert (inner.least or 0) >= 32  # pure arithmetic may move across marks, most of it stays
+    table("inner", f"{inner.text}, {inner.cycles:.0f} cycles, {inner.ipc_least:.2f} instructions per cycle")
+    shares = {row.region: row.share for row in overheads(prof.trace, cost())}
+    table("overhead of inner", f"{shares['inner']:.1%} of the lanes' time")
+
+
+def _built(k: ModuleType, path: Path) -> tuple[Path, float]:
+    """The kernel's cubin, and its median time in ns."""
+    import torch
+
+    out, times = floats(), []
+    compiled = k.chained[(BLOCKS,)](out, ROUNDS, True, num_warps=1)
+    path.write_bytes(compiled.asm["cubin"])
+    for _ in range(20):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        k.chained[(BLOCKS,)](out, ROUNDS, True, num_warps=1)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e6)
+    return path, statistics.median(times)

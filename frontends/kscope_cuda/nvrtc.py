@@ -21,8 +21,14 @@ from kscope.recording import Recording
 from . import assembling
 
 HEADER, MACRO = "kscope.cuh", "KSCOPE_"
-MARKS = "-DKSCOPE_MARKS=1"
+MARKS, LINES = "-DKSCOPE_MARKS=1", "-lineinfo"
+FILE = "kern.cu"
+"""What a source is called that lies in no file."""
 _REAL = re.compile(r"(-arch=|--gpu-architecture=)(sm_\w+)")
+_LINE_OPTIONS = {LINES, "--generate-line-info", "-G", "--device-debug"}
+_OURS = re.compile(rf'^\s*\.file\s+(\d+)\s+"[^"]*{HEADER}"', re.M)
+_TOLD = re.compile(r"^\s*\.(?:loc|file)\s[^\n]*\n|^\s*\.section\s+\.debug_str\s*\{.*?\}\n", re.M | re.S)
+_ANYWHERE = re.compile(rf'(\.file\s+\d+\s+)"[^"]*/({FILE})"')
 
 
 def concerns(source: str, options: Iterable[str] = ()) -> bool:
@@ -31,7 +37,8 @@ def concerns(source: str, options: Iterable[str] = ()) -> bool:
 
 
 def options(recording: Recording | None) -> tuple[str, ...]:
-    """What a compiler is told of kscope: where the header is; and while recording is enabled, to leave marks.
+    """What a compiler is told of kscope, behind the user's options: where the header is; and while recording is
+    enabled, to leave marks.
 
     KSCOPE_TAG means nothing to the header. It is there for caches that look at a source and its options, and not
     into headers: it differs wherever the code may.
@@ -43,10 +50,21 @@ def options(recording: Recording | None) -> tuple[str, ...]:
     return (*include, MARKS, f"-DKSCOPE_TAG=0x{tag}")
 
 
-def with_header(source: str, prelude: str = "") -> str:
-    """The source, and before it what its macros need; its lines keep their numbers."""
+def lines(given: Iterable[str]) -> tuple[str, ...]:
+    """What makes the compiler tell lines in its PTX, where the user's options do not: for messages and regions."""
+    return () if _LINE_OPTIONS.intersection(given) else (LINES,)
+
+
+def of_user(options: tuple[str, ...]) -> tuple[str, ...]:
+    """The options without kscope's."""
+    return options[: options.index(MARKS)]
+
+
+def with_header(source: str, prelude: str = "", name: str = "") -> str:
+    """The source, and before it what its macros need; its lines keep their numbers, and get a file's name."""
     missing = f"#include <{HEADER}>\n" if MACRO in source and HEADER not in source else ""
-    return f"{missing}{prelude}#line 1\n{source}" if missing or prelude else source
+    called = f' "{name}"' if name else ""
+    return f"{missing}{prelude}#line 1{called}\n{source}" if missing or prelude or name else source
 
 
 def architecture(options: Iterable[str]) -> str | None:
@@ -71,15 +89,23 @@ def lower(
     """What is loaded in the place of `ptx`: its marks lowered, assembled for `arch`.
 
     names: what the user calls kernels whose names the compiler has mangled. Without marks, or with arch=None, or
-    without an assembler, it is PTX, which the driver assembles when it loads it. Warns of regions that the compiler took apart. Raises as kscope.plan.lower() does.
+    without an assembler, it is PTX, which the driver assembles when it loads it. Warns of regions that the compiler
+    took apart. Raises as kscope.plan.lower() does.
     """
     measure = partial(_usage, arch=arch, flags=flags)
-    lowered = fit.lower_to_fit(ptx, recording, frontend=frontend, measure=measure)
+    lowered = fit.lower_to_fit(_located(ptx), recording, frontend=frontend, measure=measure)
     for problem in lowered.problems:
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-    text = _renamed(lowered, names) if names else lowered.text
+    text = _untold(_renamed(lowered, names) if names else lowered.text, flags)
     done = assembling.assemble(text, arch, flags) if arch else None
     return done.cubin if done else text.encode()
+
+
+def _located(ptx: str) -> str:
+    """The text, in which a mark stands at the line of its macro, and not at one of the header's."""
+    for number in _OURS.findall(ptx):
+        ptx = re.sub(rf"^\s*\.loc\s+{number}\s[^\n]*\n", "", ptx, flags=re.M)
+    return _ANYWHERE.sub(r'\1"\2"', ptx)
 
 
 def _renamed(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
@@ -92,8 +118,13 @@ def _renamed(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
 
 
 def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> fit.Usage | None:
-    done = assembling.assemble(text, arch, flags) if arch else None
+    done = assembling.assemble(_untold(text, flags), arch, flags) if arch else None
     return done.usage if done else None
+
+
+def _untold(text: str, flags: tuple[str, ...]) -> str:
+    """The text without line information, where the user did not ask for any."""
+    return text if LINES in flags else _TOLD.sub("", text)
 
 
 def _own() -> str:

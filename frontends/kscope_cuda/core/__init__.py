@@ -64,10 +64,11 @@ def compile(source: str, options: Any = None, *, name_expressions: Sequence[str]
     frontend = frontends.frontend(NAME)
     assert isinstance(frontend, CoreFrontend)
     recording = frontend.recording
-    options, source = _with_header(options or cuda_core.ProgramOptions(), recording), nvrtc.with_header(source)
+    options = _with_header(options or cuda_core.ProgramOptions(), recording)
     if recording is None:
-        return cuda_core.Program(source, "c++", options).compile("cubin", name_expressions)
-    made = cuda_core.Program(source, "c++", options).compile("ptx", name_expressions)
+        return cuda_core.Program(nvrtc.with_header(source), "c++", options).compile("cubin", name_expressions)
+    text, told = nvrtc.with_header(source, name=nvrtc.FILE), replace(options, lineinfo=True)
+    made = cuda_core.Program(text, "c++", told).compile("ptx", name_expressions)
     ptx = bytes(made.code).decode().rstrip("\0")
     if PREFIX not in ptx:
         return cuda_core.Program(source, "c++", options).compile("cubin", name_expressions)

@@ -63,8 +63,8 @@ class Compiling:
         if not nvrtc.concerns(source, options):
             return original(source, options, *more, **rest)
         recording = None if rest.get("to_ltoir") else self._recording
-        added = self._options if recording else nvrtc.options(None)
-        source = nvrtc.with_header(source, prelude(source, recording is not None))
+        added = (*self._options, *nvrtc.lines(options)) if recording else nvrtc.options(None)
+        source = nvrtc.with_header(source, prelude(source, recording is not None), nvrtc.FILE if recording else "")
         made = original(source, (*options, *added), *more, **rest)
         return made if recording is None else self._loader.prepared(made)
 
@@ -90,7 +90,7 @@ class Compiling:
             )
         ptx = original(source, options, arch, filename, "ptx", False, log_stream)
         real = f"sm_{arch or points.fetch(compiler, _ARCH)()}"
-        flags = assembling.flags(options)
+        flags = assembling.flags(nvrtc.of_user(options))
         return nvrtc.lower(ptx.decode(), recording, frontend=NAME, arch=real, flags=flags)
 
     def lowered(self, ptx: bytes, options: tuple[str, ...], method: str, mapping: dict[str, str] | None) -> bytes:
@@ -100,7 +100,7 @@ class Compiling:
         arch = None if linked or method != "cubin" else nvrtc.architecture(options)
         text = ptx.decode().rstrip("\0")
         names = {mangled: name for name, mangled in (mapping or {}).items()}
-        flags = assembling.flags(options)
+        flags = assembling.flags(nvrtc.of_user(options))
         return nvrtc.lower(text, self._recording, frontend=NAME, arch=arch, flags=flags, names=names)
 
     @property

@@ -16,6 +16,7 @@ from kscope import layout
 from kscope.errors import PairingError, UnsupportedError, UsageError
 from kscope.recording import Recording
 from kscope_cuda import assembling, nvrtc
+from kscope_cuda.nvrtc import LINES
 
 INCLUDE = ("-I" + kscope.cuda_include(),)
 NEEDS_NVCC = pytest.mark.skipif(cupy.cuda.get_nvcc_path() is None, reason="there is no nvcc")
@@ -40,7 +41,7 @@ def test_lines_keep_their_numbers_where_the_include_was_added(frontend, gpu, sou
     frontend.enable(Recording())
     with pytest.raises(compiler.CompileException) as caught:
         gpu.compile(source(body="\n\nunknown = 1;", include=False))
-    assert "(4): error: identifier" in str(caught.value)
+    assert "kern.cu(4): error: identifier" in str(caught.value)
 
 
 def test_options_of_the_users_reach_the_assembler(frontend, gpu, source):
@@ -107,8 +108,18 @@ def test_a_region_around_a_function_that_is_not_inlined_is_fine(frontend, gpu, s
 
 def test_marks_that_do_not_pair_are_refused_by_name(frontend, gpu, source):
     frontend.enable(Recording())
-    with pytest.raises(PairingError, match="region 'open' is still open where the kernel returns"):
+    with pytest.raises(PairingError, match=r"kernel kernel: region 'open' is still open .* returns \(kern.cu:"):
         gpu.compile(source(body='KSCOPE_ENTER("open"); out[0] = n;'))
+
+
+def test_regions_know_their_line(frontend, gpu, source):
+    frontend.enable(Recording())
+    inlined = '__device__ void item(int* out) {\n    KSCOPE_REGION("item");\n    out[0] += 1; }'
+    cubin = gpu.compile(source(body='\nKSCOPE_INSTANT("here"); item(out);', before=inlined))
+    for region, line in (("item", 3), ("work", 5), ("here", 6)):
+        assert f'["{region}",null,"kern.cu:{line}"]'.encode() in cubin
+    assert b".debug_line" not in cubin
+    assert b".debug_line" in gpu.compile(source(body='\nKSCOPE_INSTANT("here"); item(out);', before=inlined), (LINES,))
 
 
 def test_two_types_of_one_name_are_refused(frontend, gpu, source):
@@ -181,3 +192,12 @@ def test_what_is_no_concern_of_kscopes():
     assert nvrtc.concerns('KSCOPE_REGION("a");')
     assert nvrtc.concerns("#include <kscope.cuh>")
     assert nvrtc.concerns('#include "mine.cuh"', INCLUDE)
+
+
+def test_line_information_that_nobody_asked_for_is_gone_from_the_ptx(frontend, gpu, source, monkeypatch):
+    monkeypatch.setattr(compiler, "_use_ptx", True)
+    frontend.enable(Recording())
+    bare, told = (gpu.compile(source(), options).decode() for options in ((), (LINES,)))
+    for word in (".loc", ".file", ".debug_str"):
+        assert word not in bare
+        assert word in told

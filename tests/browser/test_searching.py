@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import synth
 from browser.asking import FRAME, Show, bulk, golden, text, window
+
+from kscope.capture import Capture
+from kscope.trace import decode
 
 LANE = "view.selection.line.lane"
 BEGIN, END = (f"timesOf(view.selection.line, view.selection.index)[{at}]" for at in (0, 1))
@@ -73,3 +77,35 @@ def test_search_for_what_is_not_there_says_so(show: Show) -> None:
     page.run("search('sm 999')")
     page.run("nextMatch(1)")
     assert text(page, "#status") == "no SM 999 in this recording"
+
+
+def test_far_away_only_the_records_that_last_so_long_are_in_colour(show: Show) -> None:
+    trace = bulk(8, 4000)
+    page = show(trace)
+    names = trace.region_names()[trace.region]
+    lane = page.run("lanesView.found.rows[0].lanes[0].lane")
+    assert page.run("(({ from, to }) => to - from)(lanesView.found.rows[0].lanes[0].lines[1])") > 2600
+    ns = trace.dur_ns[(names == "load") & (trace.track == lane)]
+    page.run(f"search('load >{np.sort(ns)[-3]:.3f}ns')")
+    code = """(() => {
+        const { surface, layout } = lanesView;
+        const { data } = surface.context.getImageData(68, 0, surface.width - 68, layout[0].top + layout[0].height);
+        const [r, g, b] = colours.rgb[model.numbers.get('load')];
+        let count = 0;
+        const far = (i) => Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b);
+        for (let i = 0; i < data.length; i += 4) count += far(i) < 60;
+        return count; })()"""
+    found = page.run(f"{FRAME}.then(() => {code})")
+    page.said.clear()  # about reading pixels back
+    assert 2 * 4 <= found <= 2 * 3 * 22
+
+
+def test_letters_that_no_region_has_find_kernels(show: Show) -> None:
+    slabs = [synth.slab([synth.Rec("load", 2000, 2198)], kernel=key, grid_id=key, sm=key) for key in (1, 2)]
+    modules = (synth.module(("load",), 1, "attention"), synth.module(("load",), 2, "softmax"))
+    page = show(decode(Capture(synth.EPOCH, (synth.device(slabs),), modules)))
+    page.run("search('SOFT')")
+    assert text(page, "#table tbody").startswith("softmax")
+    page.run("nextMatch(1)")
+    page.until("view.selection")
+    assert page.run("placeText(view.place)") == "SM 2"

@@ -4,6 +4,7 @@ const KEYS = [
   ["w  s  +  -", "zoom in and out; the wheel does it around the pointer"],
   ["a  d  ←  →", "move through time; so does dragging"],
   ["↑  ↓", "choose the SM above or below"],
+  ["PageUp  PageDown", "more warps of this SM"],
   ["[  ]", "launch before, launch after"],
   ["f", "fit what is selected or measured"],
   ["0", "show everything"],
@@ -151,7 +152,7 @@ function pressed(event) {
     "[": () => stepLaunch(-1), "]": () => stepLaunch(1), f: fitChosen, 0: () => glide(0, model.span, 260),
     "/": () => { byId("query").focus(); byId("query").select(); }, n: () => nextMatch(1), N: () => nextMatch(-1),
     Enter: () => (event.target.tagName === "BUTTON" ? null : nextMatch(event.shiftKey ? -1 : 1)),
-    ".": () => stepRecord(1), ",": () => stepRecord(-1), t: turnTheme, "?": showKeys, Escape: letGo,
+    PageUp: () => scrollLanes(-1), PageDown: () => scrollLanes(1), ".": () => stepRecord(1), ",": () => stepRecord(-1), t: turnTheme, "?": showKeys, Escape: letGo,
   };
   const deed = deeds[event.key];
   if (!deed || (event.key === "Enter" && event.target.tagName === "BUTTON")) return;
@@ -160,6 +161,10 @@ function pressed(event) {
 }
 
 const pointed = () => (view.pointer === null ? (view.begin + view.end) / 2 : view.pointer);
+
+function scrollLanes(direction) {
+  lanesView.scroll.scrollTop += direction * 0.8 * lanesView.scroll.clientHeight;
+}
 
 function fitChosen() {
   if (view.range) frame(...view.range, 0.05);

@@ -136,10 +136,11 @@ function drawLine(context, line, place, width, matches, pictures) {
   if (kind === COUNTER) return drawCounter(context, line, y, place.high, width);
   const pixels = Math.max(1, Math.round(width - GUTTER));
   const perTick = (rate * pixels) / (view.end - view.begin);
-  const level = levelFor(line, from, to, pixels);
+  const level = matches.exact ? line : levelFor(line, from, to, pixels);
   const origin = (at - view.begin) / (view.end - view.begin) * pixels;
   const { end, dur, code, busy } = level;
   const thin = level !== line;
+  const { ratio } = lanesView.surface;
   let drawn = -1;
   for (let i = firstAfter(end, level.from, level.to, from - 2 / perTick); i < level.to; i++) {
     const begin = end[i] - dur[i];
@@ -156,9 +157,11 @@ function drawLine(context, line, place, width, matches, pictures) {
       drawBox(context, one, GUTTER + a, GUTTER + b, y, place.high, width, wanted);
       continue;
     }
-    const picture = (pictures[line.number] ??= new Uint32Array(pixels));
-    const first = Math.max(0, Math.floor(a)), last = Math.min(pixels, Math.max(Math.ceil(b), first + 1));
-    const filled = thin ? Math.min(1, busy[i] / Math.max(dur[i], 1)) : Math.min(1, Math.max(0.45, b - a));
+    const picture = (pictures[line.number] ??= new Uint32Array(Math.round(pixels * ratio)));
+    const sought = wanted && !matches.all; // seen however short it is
+    const first = Math.max(0, Math.floor(a * ratio));
+    const last = Math.min(picture.length, Math.max(Math.ceil(b * ratio), first + (sought ? 2 : 1)));
+    const filled = sought ? 1 : thin ? Math.min(1, busy[i] / Math.max(dur[i], 1)) : Math.min(1, Math.max(0.45, b - a));
     const packed = wanted ? colours.packed[nameOf(one)] : colours.faded[nameOf(one)];
     const pixel = ((Math.round(90 + 165 * filled) << 24) | packed) >>> 0;
     for (let x = first; x < last; x++) if (wanted || !picture[x]) picture[x] = pixel;

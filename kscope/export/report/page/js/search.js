@@ -3,6 +3,7 @@
 //   load            regions whose name has these letters          sm 17     that SM
 //   load >2us       those of them that last longer                launch 3  that launch
 //   >=1us <2us      any region, by its duration                   block 5   records of that block; also warp 3
+//   attn            where no region has these letters: kernels whose name has
 //
 // What does not match is faded everywhere; Enter goes from match to match, on this SM and then on the next.
 
@@ -10,7 +11,7 @@ const PLACE_WORDS = new Set(["sm", "launch", "block", "warp"]);
 
 /** What a text asks for. */
 function parseQuery(text) {
-  const query = { text, names: new Set(), words: "", least: 0, most: Infinity, block: null, warp: null, sm: null, launch: null };
+  const query = { text, names: new Set(), words: "", least: 0, most: Infinity, kernels: null, block: null, warp: null, sm: null, launch: null };
   const rest = [];
   const spread = text.replace(/([<>]=?)\s+/g, "$1").trim();
   const tokens = spread ? spread.split(/\s+/) : [];
@@ -31,11 +32,17 @@ function parseQuery(text) {
   model.about.names.forEach((name, index) => {
     if (name.toLowerCase().replace(/\s+/g, " ").includes(query.words)) query.names.add(index);
   });
+  const kernels = model.about.kernels.map((name, kernel) => (name.toLowerCase().includes(query.words) ? kernel : -1)).filter((kernel) => kernel >= 0);
+  if (query.words && !query.names.size && kernels.length) {
+    query.kernels = new Set(kernels);
+    model.about.names.forEach((_, index) => query.names.add(index));
+  }
   query.empty = !query.words && !query.least && query.most === Infinity && query.block === null && query.warp === null;
   return query;
 }
 
-/** What is to be shown in full colour now: by name, and by record (index -1: of a thinned line, by name alone). */
+/** What is to be shown in full colour now: by name, and by record (index -1: of a thinned line, by name alone);
+ * exact: records must be looked at one by one. */
 function matcher() {
   const { query, focus } = view;
   const asked = query && !query.empty ? query : null;
@@ -44,13 +51,15 @@ function matcher() {
   const slice = (line, index, code) => {
     if (!name(nameOf(code))) return false;
     if (!asked) return true;
+    if (asked.kernels && !asked.kernels.has(model.launches.kernel[model.lanes.launch[line.lane]])) return false;
     if (asked.warp !== null && model.lanes.warp[line.lane] !== asked.warp) return false;
     if (asked.block !== null && model.lanes.block[line.lane] !== asked.block) return false;
     if (index < 0 || (!asked.least && asked.most === Infinity)) return true;
     const ns = line.dur[index] * model.lanes.pace[line.lane];
     return kindOf(code) === SPAN && ns >= asked.least && ns <= asked.most;
   };
-  return { name, slice, all: !asked && focus === null };
+  const exact = asked !== null && (asked.least > 0 || asked.most < Infinity);
+  return { name, slice, exact, all: !asked && focus === null };
 }
 
 function setUpSearch() {

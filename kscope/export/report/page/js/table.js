@@ -33,6 +33,7 @@ function drawTable() {
   const rows = [];
   const matches = matcher();
   for (const kernel of new Set(about.table.map((row) => row.kernel))) {
+    if (view.query?.kernels && !view.query.kernels.has(about.kernels.indexOf(kernel))) continue;
     if (about.kernels.length > 1) rows.push(element("tr", { className: "kernel" }, element("td", { colSpan: columns.length }, nameText(kernel))));
     const of = sorted(about.table.filter((row) => row.kernel === kernel && matches.name(model.numbers.get(row.region), true)));
     rows.push(...of.slice(0, MOST_ROWS - rows.length).map(tableRow));

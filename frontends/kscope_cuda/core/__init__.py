@@ -33,7 +33,7 @@ _USED = ("Program", "ProgramOptions", "ObjectCode")
 
 
 class CoreFrontend(Frontend):
-    """Knows what compile() compiles for. Raises UnsupportedError for a cuda.core that lacks what is used."""
+    """Knows what compile() compiles for. Hooks nothing: any version of cuda.core may be imported, by other tools say."""
 
     name = NAME
 
@@ -41,26 +41,21 @@ class CoreFrontend(Frontend):
         self.recording: Recording | None = None
 
     def enable(self, recording: Recording) -> None:
-        """Programs compiled from now on carry marks."""
-        missing = [name for name in _USED if not hasattr(cuda_core, name)]
-        missing += [] if missing or hasattr(cuda_core.ObjectCode, "get_module") else ["ObjectCode.get_module"]
-        if missing:
-            raise UnsupportedError(
-                f"cuda.core {cuda_core.__version__} has no cuda.core.{missing[0]}, which kscope needs to prepare "
-                "programs: pip install 'cuda-core>=1'"
-            )
+        """Programs that compile() makes from now on carry marks."""
         self.recording = recording
 
     def disable(self) -> None:
-        """Programs compiled from now on are plain."""
+        """Programs that compile() makes from now on are plain."""
         self.recording = None
 
 
 def compile(source: str, options: Any = None, *, name_expressions: Sequence[str] = ()) -> Any:
     """An ObjectCode of C++: plain, or prepared where recording is enabled now. It stays what it is.
 
-    options: cuda.core's ProgramOptions; the header's folder is added to them. Raises as kscope.plan.lower() does.
+    options: cuda.core's ProgramOptions; the header's folder is added to them. Raises as kscope.plan.lower() does, and
+    UnsupportedError for a cuda.core that lacks what this needs.
     """
+    _check()
     frontend = frontends.frontend(NAME)
     assert isinstance(frontend, CoreFrontend)
     recording = frontend.recording
@@ -85,6 +80,17 @@ def arm(code: Any) -> None:
     """
     if CTL_SYMBOL.encode() in bytes(code.code):
         frontends.backend("cuda").module_loaded(int(code.get_module()))
+
+
+def _check() -> None:
+    missing = [name for name in _USED if not hasattr(cuda_core, name)]
+    missing += [] if missing or hasattr(cuda_core.ObjectCode, "get_module") else ["ObjectCode.get_module"]
+    if missing:
+        version = getattr(cuda_core, "__version__", "before 1")
+        raise UnsupportedError(
+            f"cuda.core {version} has no cuda.core.{missing[0]}, which kscope needs to prepare programs: "
+            "pip install 'cuda-core>=1'"
+        )
 
 
 def _with_header(options: Any, recording: Recording | None) -> Any:

@@ -57,6 +57,13 @@ for arch in ("sm_80", "sm_90", "sm_100"):
     assert build(MARKED).code == never.code
     core.arm(never)
     assert not told
+del core.cuda_core.ObjectCode
+try:
+    build(MARKED)
+except kscope.UnsupportedError as error:
+    assert "has no cuda.core.ObjectCode" in str(error)
+else:
+    raise AssertionError("the missing class was not missed")
 print("done")
 """
 

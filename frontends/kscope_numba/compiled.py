@@ -28,14 +28,14 @@ class Compiled:
         for part in (self._functions, self._pipeline, self._loader):
             part.check()
         self._pipeline.install(recording)
-        self._functions.install(self._pipeline.places.setdefault)
+        self._functions.install(placing=True)
         self._loader.install(recording.tag())
 
     def disable(self) -> None:
         """Inverse of enable()."""
         self._pipeline.remove()
         if self._taught:
-            self._functions.install(None)
+            self._functions.install(placing=False)
         else:
             self._functions.remove()
         self._loader.remove(self._taught)
@@ -46,7 +46,7 @@ class Compiled:
         if not self._taught:
             self._taught = True
             if self._pipeline.recording is None:
-                self._functions.install(None)
+                self._functions.install(placing=False)
 
     def emit(self, mark: Mark, value: Any) -> bool:
         """True while a function is rewritten on this thread."""

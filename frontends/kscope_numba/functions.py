@@ -6,7 +6,6 @@ states: marks placed, or left out (plain). What does not: rewriting (lowering.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -25,10 +24,10 @@ _POINT = "from_function"
 
 
 class Functions:
-    """The hook. `placed(name, where)` is told of each mark; None: marks are left out."""
+    """The hook. placing: whether marks are placed; otherwise they are left out."""
 
     def __init__(self) -> None:
-        self.placed: Callable[[str, str], None] | None = None
+        self.placing = False
         self._patches = Patches()
         self._original: Any = None
 
@@ -38,10 +37,10 @@ class Functions:
         check(_identity, _POINT)
         check(_descriptor.cuda_target, "typing_context", "target_context")
 
-    def install(self, placed: Callable[[str, str], None] | None) -> None:
+    def install(self, placing: bool) -> None:
         """Idempotent; later calls change whether marks are placed."""
-        self.placed = placed
-        untyped.register(lambda: self.placed is not None)
+        self.placing = placing
+        untyped.register(lambda: self.placing)
         if not self._patches:
             self._original = _identity.from_function.__func__
             self._patches.put(_identity, _POINT, classmethod(self._from_function))
@@ -49,6 +48,7 @@ class Functions:
 
     def remove(self) -> None:
         """Inverse of install()."""
+        self.placing = False
         self._patches.restore()
 
     def _from_function(self, kind: Any, function: Any) -> Any:
@@ -60,7 +60,7 @@ class Functions:
     def rewritten(self, function: FunctionType) -> FunctionType:
         """The function that Numba compiles in this one's place. Raises UnsupportedError, UsageError."""
         names: dict[str, Any] = {}
-        place = None if self.placed is None else partial(self._place, function, names)
+        place = partial(_place, function, names) if self.placing else None
         try:
             made = source.rebuilt(function, lambda definition: lower(definition, function, place), names)
         except source.NoSourceError as error:
@@ -71,14 +71,13 @@ class Functions:
             _refresh()
         return made
 
-    def _place(self, function: FunctionType, names: dict[str, Any], mark: Mark, value: Any, line: int) -> str:
-        where, late = source.where(function, line), isinstance(value, RunTime)
-        called = placing.call(mark, None if late else value, late, where)
-        name = f"kscope_{mark.act}_{len(names)}"
-        names[name] = called
-        assert self.placed is not None
-        self.placed(mark.name, where)
-        return name
+
+def _place(function: FunctionType, names: dict[str, Any], mark: Mark, value: Any, line: int) -> str:
+    """Adds what is called for a mark to the names that the function will know; its name."""
+    late = isinstance(value, RunTime)
+    name = f"kscope_{mark.act}_{len(names)}"
+    names[name] = placing.call(mark, None if late else value, late, source.where(function, line))
+    return name
 
 
 def _refresh() -> None:

@@ -18,7 +18,7 @@ from kscope.marks import PREFIX
 from kscope.plan import Told
 from kscope.recording import Recording
 
-from . import closing, linking
+from . import closing, linking, placing
 from .points import Patches, check, module
 
 _codegen: Any = module("codegen")
@@ -34,8 +34,6 @@ class Pipeline:
 
     def __init__(self) -> None:
         self.recording: Recording | None = None
-        self.places: dict[str, str] = {}
-        """file:line where each name was first placed: texts without line information do not know."""
         self._patches = Patches()
         self._originals: dict[str, Any] = {}
 
@@ -73,7 +71,7 @@ class Pipeline:
         found = next(closing.marks(library._module), None) if library._module is not None else None
         if found is not None:
             if _debug(library):
-                raise UnsupportedError(self._refused(library, found.name))
+                raise _refused(library, found.name)
             closing.close(library._module)
         self._originals["finalize"](library)
 
@@ -83,16 +81,9 @@ class Pipeline:
             found = next((mark for one in modules for mark in closing.marks(one)), None)
             if found is not None:
                 if _debug(library):
-                    raise UnsupportedError(self._refused(library, found.name))
+                    raise _refused(library, found.name)
                 closing.inline(modules, library._entry_name)
         return self._originals["llvm_strs"].fget(library)
-
-    def _refused(self, library: Any, name: str) -> str:
-        return (
-            f"{_called(library)} is compiled with debug=True, and has region {name!r} ({self.places.get(name, '?')}): "
-            "debug builds keep every function apart, and a region's state lives in its kernel's registers; use "
-            "@cuda.jit(lineinfo=True), or disable kscope while you debug"
-        )
 
     # PTX
 
@@ -119,7 +110,7 @@ class Pipeline:
             self.recording,
             frontend=NAME,
             measure=lambda candidate: linking.usage(candidate, cc, library._max_registers),
-            told=Told({library._entry_name: _called(library)}, self.places),
+            told=Told({library._entry_name: _called(library)}, _places(library)),
         )
         for problem in lowered.problems:
             warnings.warn(f"kscope: {problem.text}", stacklevel=2)
@@ -167,6 +158,18 @@ class Pipeline:
 
 def _debug(library: Any) -> bool:
     return "g" in library._nvvm_options
+
+
+def _refused(library: Any, name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{_called(library)} is compiled with debug=True, and has region {name!r} ({_places(library).get(name, '?')}): "
+        "debug builds keep every function apart, and a region's state lives in its kernel's registers; use "
+        "@cuda.jit(lineinfo=True), or disable kscope while you debug"
+    )
+
+
+def _places(library: Any) -> dict[str, str]:
+    return placing.places(library.modules if library._module is not None else ())
 
 
 def _called(library: Any) -> str:

@@ -8,9 +8,9 @@ extensions. What does not: where calls stand (lowering.py), what becomes of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from llvmlite import ir
@@ -25,6 +25,8 @@ _types: Any = module("types")
 _extending: Any = module("extending")
 _typing: Any = module("typing")
 _WORD = ir.IntType(32)
+_PLACES = "kscope_places"
+"""Attribute of a module of llvmlite's: names and where they were placed."""
 
 
 @lru_cache(None, typed=True)
@@ -49,13 +51,29 @@ def call(mark: Mark, known: Any, late: bool, where: str) -> Any:
 def typed(mark: Mark, value: Any, where: str = "") -> Any:
     """Numba's signature of a mark's call with a value of that type (None: without), and what emits it. Raises UsageError."""
     if value is None:
-        return _typing.signature(_types.void), lambda context, builder, signature, arguments: _emit(builder, mark)
+        return _typing.signature(_types.void), _noted(lambda context, builder, *_: _emit(builder, mark), mark, where)
     plain = _types.unliteral(value)
     try:
         emit = _pin(mark, plain) if mark.act == "pin" else _recorded(replace(mark, type=scalar(mark, plain)), plain)
     except UsageError as error:
         raise UsageError(f"{where}: {error}" if where else str(error)) from None
-    return _typing.signature(_types.void, value), emit
+    return _typing.signature(_types.void, value), _noted(emit, mark, where)
+
+
+def places(modules: Iterable[Any]) -> dict[str, str]:
+    """file:line where each name was first placed in these modules of llvmlite's."""
+    return {name: where for one in modules for name, where in vars(one).get(_PLACES, {}).items()}
+
+
+def _noted(emit: Callable[..., None], mark: Mark, where: str) -> Callable[..., None]:
+    """The same, and the module knows where: a text without line information does not."""
+
+    def noted(context: Any, builder: Any, signature: Any, arguments: Any) -> None:
+        emit(context, builder, signature, arguments)
+        if where:
+            vars(builder.module).setdefault(_PLACES, {}).setdefault(mark.name, where)
+
+    return noted
 
 
 def _recorded(mark: Mark, kind: Any) -> Callable[..., None]:

@@ -7,6 +7,7 @@ mean what they meant. What does not: what is changed (lowering.py).
 
 from __future__ import annotations
 
+import __future__
 import ast
 import linecache
 from collections.abc import Callable, Iterator
@@ -15,6 +16,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 Definition = ast.FunctionDef
+_FUTURES = __future__.annotations.compiler_flag
+"""Of what a function's flags say, what compiling its text again must be told: text that was executed may have
+inherited it."""
 LOWERED = "__kscope_lowered__"
 """Attribute of a function that rebuilt() made."""
 
@@ -38,7 +42,8 @@ def rebuilt(function: FunctionType, change: Callable[[Definition], Definition], 
     tree = ast.parse(text)
     found, replace = _find(tree, function)
     replace(change(found))
-    code = _same(compile(tree, function.__code__.co_filename, "exec", dont_inherit=True), function)
+    flags = function.__code__.co_flags & _FUTURES
+    code = _same(compile(tree, function.__code__.co_filename, "exec", flags, dont_inherit=True), function)
     if code is None:
         raise NoSourceError("its definition cannot be told from another one on its line")
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
@@ -70,7 +75,7 @@ def _text(function: FunctionType) -> str:
 def _check(function: FunctionType, text: str) -> None:
     """The proof that the text is what was compiled: compiled again, it gives the same code."""
     try:
-        code = _same(_compiled(text, function.__code__.co_filename), function)
+        code = _same(_compiled(text, function.__code__.co_filename, function.__code__.co_flags & _FUTURES), function)
     except SyntaxError as error:
         raise NoSourceError(f"its source does not compile any more ({error})") from None
     if code != function.__code__:
@@ -80,8 +85,8 @@ def _check(function: FunctionType, text: str) -> None:
 
 
 @lru_cache(16)
-def _compiled(text: str, filename: str) -> CodeType:
-    return compile(text, filename, "exec", dont_inherit=True)
+def _compiled(text: str, filename: str, flags: int) -> CodeType:
+    return compile(text, filename, "exec", flags, dont_inherit=True)
 
 
 def _same(module: CodeType, function: FunctionType) -> CodeType | None:

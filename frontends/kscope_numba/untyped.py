@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kscope.errors import UsageError
-from kscope.marks import Mark
 from kscope.regions import counter, instant, scope
 
 from .lowering import collected
 from .placing import typed
 from .points import module
+from .values import immediate
 
 _types: Any = module("types")
 _extending: Any = module("extending")
@@ -87,18 +87,18 @@ def _template(key: Any, act: Any, shape: inspect.Signature, active: Callable[[],
     def emitted(arguments: tuple[Any, ...]) -> Any:
         does, given = act(arguments)
         value = None if given is None or given == _types.none or isinstance(given, _types.Omitted) else given
-        ((mark, _),) = collected(does)
-        return typed(_without_value(mark), value)
+        ((mark, known),) = collected(does)
+        return typed(mark if value is not None or known is None else immediate(mark, known), value)
 
     class Word(_templates.AbstractTemplate):  # type: ignore[misc]  # Numba's class is Any
         prefer_literal = True
 
         def generic(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-            given = shape.bind(*arguments, **keywords).arguments.values()
-            receiver = () if self.this is None else (self.this,)
-            emitted((*receiver, *given))
-            found = _templates.signature(_types.void, *given)
-            return found.replace(pysig=shape, recvr=self.this)
+            given = shape.bind(*arguments, **keywords).arguments
+            receiver = getattr(self, "this", None)  # the scope of a method
+            emitted((*(() if receiver is None else (receiver,)), *given.values()))
+            as_given = inspect.Signature([shape.parameters[name].replace(default=inspect.Parameter.empty) for name in given])
+            return _templates.signature(_types.void, *given.values()).replace(pysig=as_given, recvr=receiver)
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if active():
@@ -109,6 +109,3 @@ def _template(key: Any, act: Any, shape: inspect.Signature, active: Callable[[],
     _extending.lower_builtin(key, _types.VarArg(_types.Any))(lower)
     return Word
 
-
-def _without_value(mark: Mark) -> Mark:
-    return Mark(mark.act, mark.name, None, mark.strategy, mark.how)

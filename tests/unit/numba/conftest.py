@@ -1,0 +1,89 @@
+"""Numba without a GPU: NVVM compiles for real, modules are only said to be loaded."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numba.cuda", reason="numba-cuda is not installed: make test-numba", exc_type=ImportError)
+
+from contract import numba_offline  # noqa: E402  # after the check that it is there
+from numba.cuda import dispatcher  # noqa: E402
+
+from kscope import frontends  # noqa: E402
+from kscope.recording import Recording  # noqa: E402
+from kscope_numba import NumbaFrontend, loading  # noqa: E402
+
+_files = count()
+
+
+class Backend:
+    """Stands for the CUDA runtime: counts the modules that it was told of."""
+
+    def __init__(self) -> None:
+        self.loaded: list[bytes] = []
+        self.paced = 0
+
+    def module_loaded(self, module: int) -> None:
+        raise AssertionError("nothing is loaded here")
+
+    def pace(self) -> None:
+        self.paced += 1
+
+
+@pytest.fixture
+def frontend() -> Iterator[Any]:
+    """The frontend, disabled and untaught afterwards."""
+    found = frontends.frontend("numba")
+    assert isinstance(found, NumbaFrontend)
+    yield found
+    found._parts._taught = False
+    found.disable()
+
+
+@pytest.fixture
+def enabled(frontend: Any) -> Any:
+    """The frontend, enabled with the default recording."""
+    frontend.enable(Recording())
+    return frontend
+
+
+@pytest.fixture
+def taught(frontend: Any) -> Any:
+    """The frontend, with regions left out while it is disabled."""
+    frontend.teach()
+    return frontend
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Any]:
+    """Writes a module of kernels and imports it: its namespace. kscope, np and cuda are there."""
+
+    def write(text: str, name: str | None = None, **known: Any) -> dict[str, Any]:
+        path = tmp_path / (name or f"kernels{next(_files)}.py")
+        path.write_text("import numpy as np\nfrom numba import cuda\n\nimport kscope\n\n" + textwrap.dedent(text))
+        space: dict[str, Any] = {"__name__": path.stem, "__file__": str(path), **known}
+        exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), space)
+        return space
+
+    return write
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+    """A GPU that takes every launch: dispatchers compile and keep kernels as they would for a real one."""
+    backend = Backend()
+    monkeypatch.setitem(frontends._backends, "cuda", backend)
+    monkeypatch.setattr(dispatcher._Kernel, "bind", lambda kernel: kernel._codelibrary.get_cubin(cc=numba_offline.CC))
+    monkeypatch.setattr(dispatcher._Kernel, "launch", lambda kernel, *args: backend.loaded.append(kernel._codelibrary.get_cubin(cc=numba_offline.CC).code))
+    monkeypatch.setattr(loading, "_known", type(loading._known)())
+    from numba.cuda.codegen import JITCUDACodegen
+
+    monkeypatch.setattr(JITCUDACodegen, "magic_tuple", lambda codegen: ((13, 0), numba_offline.CC))
+    with numba_offline.device():
+        yield backend

@@ -1,0 +1,37 @@
+"""What a lowered PTX text says of itself, for tests.
+
+What lives here: reading. What does not: compiling (contract/numba_offline.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kscope import layout, meta
+from kscope.capture import ModuleMeta
+
+_BYTES = re.compile(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}")
+_UID = re.compile(r"B\d*v\d+")
+
+
+def told(text: str) -> ModuleMeta:
+    """The module's metadata."""
+    found = _BYTES.search(text)
+    assert found is not None, "the text was not lowered"
+    return meta.from_json(bytes(map(int, found[1].split(","))))
+
+
+def regions(text: str) -> dict[str, tuple[str | None, str | None]]:
+    """Type and place of each region by name."""
+    return {region.name: (region.type, region.where) for region in told(text).regions}
+
+
+def ptx(library: Any, cc: tuple[int, int] = (9, 0)) -> str:
+    """What is assembled for a library: its PTX, or with LTO the PTX after it."""
+    return str(library.get_lto_ptx(cc=cc) if library._lto else library.get_asm_str(cc=cc))
+
+
+def normal(text: str) -> str:
+    """The text without the numbers that Numba gives functions in the order in which it meets them."""
+    return _UID.sub("v", text)

@@ -1,0 +1,123 @@
+"""What a rewritten function does is what Python does: thousands of random functions, every one run both ways."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from random import Random
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+from kscope import frontends
+from kscope.frontends import Frontend
+from kscope.marks import Mark
+from kscope.recording import Recording
+from kscope_numba import lowering, source
+
+from .programs import program
+
+COUNT = {"thorough": 6000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 300)
+STEPS = 300
+"""Numbers that a run may ask for before it is given up as endless."""
+
+
+class Endless(Exception):
+    """The function asked for too many numbers."""
+
+
+class Listener(Frontend):
+    """Hears the marks of functions that run as Python."""
+
+    name = "listener"
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+
+    def enable(self, recording: Recording) -> None: ...
+
+    def disable(self) -> None: ...
+
+    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+        self.log.append((mark, value))
+        return True
+
+
+@pytest.fixture
+def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
+    found = Listener()
+    monkeypatch.setattr(frontends, "_frontends", {"listener": found})
+    return found
+
+
+def compiled(seed: int) -> FunctionType:
+    text, name = program(seed), f"<random function {seed}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    space: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), space)
+    made: FunctionType = space["make"](seed % 7)
+    return made
+
+
+def run(function: FunctionType, log: list[Any], seed: int) -> Any:
+    """What it returned or raised. Numbers that it asked for are in the log as well."""
+    random, asked = Random(seed), 0
+
+    def nxt() -> int:
+        nonlocal asked
+        asked += 1
+        if asked > STEPS:
+            raise Endless
+        number = random.randint(0, 9)
+        log.append(("asked", number))
+        return number
+
+    try:
+        result = function(log, nxt)
+    except ValueError as error:
+        return "raised", error.args
+    return "nxt" if callable(result) else result
+
+
+def both(function: FunctionType, rewritten: FunctionType, listener: Listener, seed: int) -> tuple[Any, Any]:
+    outcomes = []
+    for one in (function, rewritten):
+        listener.log = log = []
+        try:
+            outcomes.append((run(one, log, seed), log))
+        except Endless:
+            outcomes.append(("endless", log[:STEPS]))
+    return outcomes[0], outcomes[1]
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_a_rewritten_function_does_what_python_does(part: int, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    hear = listener.emit
+    monkeypatch.setattr(listener, "emit", lambda mark, context, value=None: lowering.collect(mark, value) or hear(mark, context, value))
+    marked = 0
+    for seed in range(part * COUNT // 10, (part + 1) * COUNT // 10):
+        function = compiled(seed)
+        names: dict[str, Any] = {}
+
+        def place(mark: Mark, value: Any, line: int, names: dict[str, Any] = names) -> str:
+            name = f"mark_{len(names)}"
+            late = isinstance(value, lowering.RunTime)
+            names[name] = lambda *given: listener.log.append((mark, given[0] if late else value))
+            return name
+
+        rewritten = source.rebuilt(function, lambda definition: lowering.lower(definition, function, place), names)
+        marked += bool(names)
+        for draw in range(4):
+            native, ours = both(function, rewritten, listener, seed * 4 + draw)
+            assert ours == native, f"seed {seed}, draw {draw}\n{program(seed)}"
+    assert marked > COUNT / 10 * 0.6
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_a_function_without_its_marks_does_what_it_did_without_annotations(part: int, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "emit", lambda mark, context, value=None: lowering.collect(mark, value))
+    for seed in range(part * COUNT // 10, (part + 1) * COUNT // 10):
+        function = compiled(seed)
+        plain = source.rebuilt(function, lambda definition: lowering.lower(definition, function, None), {})
+        assert not set(plain.__code__.co_names) & {"kscope", "LOAD", "STORE", "region"}

@@ -1,0 +1,241 @@
+"""Which functions have regions, where they may stand, and what they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from contract.numba_offline import built
+
+from kscope.recording import Recording
+from kscope.strategies import AllThreads
+
+from .reading import ptx, regions, told
+
+Written = Callable[..., dict[str, Any]]
+SIGNATURE = "void(float32[::1], int64)"
+
+
+@pytest.mark.parametrize("lto", [False, True])
+def test_regions_nest_and_carry_their_place(enabled: Any, written: Written, lto: bool) -> None:
+    space = written("""
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("outer"), kscope.region("second"):
+                for i in range(n):
+                    with kscope.region("inner", value=i):
+                        x[i] += 1
+    """)
+    text = ptx(built(space["kernel"], SIGNATURE, lto=lto))
+    place = space["__file__"]
+    assert regions(text) == {
+        "outer": (None, f"{place}:9"),
+        "second": (None, f"{place}:9"),
+        "inner": ("i32", f"{place}:11"),
+    }
+    assert [kernel.name for kernel in told(text).kernels] == ["kernel"]
+    assert told(text).problems == ()
+
+
+@pytest.mark.parametrize("options", [{}, {"lto": True}, {"lineinfo": True}, {"lineinfo": True, "lto": True}, {"opt": False}], ids=str)
+@pytest.mark.parametrize("how", ["", "device=True", "device=True, inline='always'", "device=True, forceinline=True"])
+def test_device_functions_have_regions_however_they_are_inlined(enabled: Any, written: Written, how: str, options: dict[str, Any]) -> None:
+    space = written(f"""
+        @cuda.jit({how})
+        def leaf(x, i):
+            with kscope.region("leaf"):
+                if x[i] > 3:
+                    return x[i]
+                return x[i] * 2
+
+        @cuda.jit({how})
+        def middle(x, i):
+            return leaf(x, i) + leaf(x, i + 1)
+
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("outer"):
+                x[0] = middle(x, n)
+    """)
+    text = ptx(built(space["kernel"], SIGNATURE, **options))
+    assert sorted(regions(text)) == ["leaf", "outer"]
+    assert told(text).problems == ()
+
+
+def test_a_big_device_function_called_often_is_inlined_for_its_region(enabled: Any, written: Written) -> None:
+    work = "\n".join(f"            x[{i}] = x[{i + 1}] ** 2 + x[i] / x[{i}]" for i in range(60))
+    space = written(f"""
+        @cuda.jit
+        def big(x, i):
+            with kscope.region("big"):
+                x[i] = 0
+{work}
+
+        @cuda.jit
+        def kernel(x, n):
+            big(x, 1); big(x, 2); big(x, 3); big(x, 4)
+    """.replace("            x[", "                x[", 0))
+    text = ptx(built(space["kernel"], SIGNATURE))
+    assert list(regions(text)) == ["big"]
+
+
+def test_closures_and_lambdas_and_their_constants(enabled: Any, written: Written) -> None:
+    space = written("""
+        DEPTH = 3
+
+        def make(tile):
+            LOAD = kscope.scope(f"load {tile}")
+
+            @cuda.jit
+            def kernel(x, n):
+                def inner(i):
+                    with kscope.region(f"inner {tile} of {DEPTH}"):
+                        return x[i] + tile
+                point = lambda i: kscope.instant("point", i)
+                with LOAD:
+                    x[0] = inner(1)
+                    point(n)
+                    square = (lambda v: v * v)
+                    x[1] = square(x[0])
+            return kernel
+
+        kernel = make(16)
+    """)
+    assert regions(ptx(built(space["kernel"], SIGNATURE))).keys() == {"inner 16 of 3", "load 16", "point"}
+
+
+def test_early_leaves_and_else_of_loops(enabled: Any, written: Written) -> None:
+    space = written("""
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("all"):
+                for i in range(n):
+                    with kscope.region("step"):
+                        if x[i] < 0:
+                            continue
+                        if x[i] > 9:
+                            break
+                        if x[i] == 5:
+                            return
+                        x[i] += 1
+                else:
+                    with kscope.region("else"):
+                        x[0] = 0
+                while x[1] > 0:
+                    with kscope.region("while"):
+                        x[1] -= 1
+    """)
+    text = ptx(built(space["kernel"], SIGNATURE))
+    assert sorted(regions(text)) == ["all", "else", "step", "while"]
+    assert told(text).problems == ()
+
+
+@pytest.mark.parametrize("body", [
+    "for i in range(0, n, int(x[0])):\n                        x[i] += 1",
+    "assert n > 0\n                    x[0] = n",
+    "if n < 0:\n                        raise ValueError('n')\n                    x[0] = n",
+    "x[0] = careful(n)",
+])  # fmt: skip
+def test_what_may_raise_leaves_no_region_open(enabled: Any, written: Written, body: str) -> None:
+    space = written(f"""
+        @cuda.jit
+        def careful(n):
+            if n < 0:
+                raise ValueError("n")
+            return n
+
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("outer"):
+                with kscope.region("raises"):
+                    {body}
+                x[1] = 2
+    """)
+    text = ptx(built(space["kernel"], SIGNATURE))
+    assert sorted(regions(text)) == ["outer", "raises"]
+    assert told(text).problems == ()
+
+
+@pytest.mark.parametrize(("value", "kind"), [
+    ("n", "i32"), ("np.int8(n)", "i32"), ("np.int16(n)", "i32"), ("np.int32(n)", "i32"), ("np.uint8(n)", "u32"),
+    ("np.uint32(n)", "u32"), ("np.uint64(n)", "u32"), ("x[0]", "f32"), ("np.float64(n)", "f32"), ("7", "i32"),
+    ("-7", "i32"), ("4_000_000_000", "u32"), ("1.5", "f32"), ("SEVEN", "i32"), ("np.uint32(7)", "u32"), ("n + 1", "i32"),
+])  # fmt: skip
+def test_values_have_the_type_of_what_is_given(enabled: Any, written: Written, value: str, kind: str) -> None:
+    space = written(f"""
+        SEVEN = 7
+
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("r", value={value}):
+                x[n] += 1
+            kscope.instant("i", {value})
+            kscope.counter("c", value={value})
+    """)
+    assert {name: kind for name, (kind, _) in regions(ptx(built(space["kernel"], SIGNATURE))).items()} == dict.fromkeys("ric", kind)
+
+
+def test_scopes_are_found_wherever_they_are_declared(enabled: Any, written: Written) -> None:
+    space = written("""
+        import sys, types
+        from kscope import region, instant as point
+        import kscope as ks
+
+        class Phases:
+            LOAD = kscope.scope("load", strategy=kscope.AllThreads(), value=3)
+            names = ("zero", "one")
+
+        library = types.ModuleType("library")
+        library.STORE = kscope.scope("store")
+
+        @cuda.jit
+        def kernel(x, n):
+            with Phases.LOAD:
+                x[0] = 1
+            with library.STORE(n), region("alone"), ks.scope(name=Phases.names[1]):
+                x[1] = 2
+            point("here")
+            with kscope.region("pinned") as pinned:
+                y = x[n] * np.float32(3)
+                pinned.pin(y)
+                pinned.pin(n)
+            x[2] = y
+    """)
+    text = ptx(built(space["kernel"], SIGNATURE))
+    assert {name: kind for name, (kind, _) in regions(text).items()} == {
+        "load": "i32", "store": "i32", "alone": None, "one": None, "here": None, "pinned": None,
+    }  # fmt: skip
+    assert text.count("@ks_never st") == 3  # 32 bits of y, 64 of n
+
+
+def test_calls_need_no_source(enabled: Any) -> None:
+    import kscope
+    from numba import cuda
+
+    space = {"kscope": kscope, "cuda": cuda, "LOAD": kscope.scope("load", value=4), "ALL": kscope.scope("all", strategy=AllThreads())}
+    exec(
+        compile(
+            "@cuda.jit\ndef kernel(x, n):\n"
+            "    ALL.enter()\n    LOAD.enter()\n    x[0] = 1\n    LOAD.exit()\n    ALL.exit()\n"
+            "    kscope.instant('here')\n    kscope.instant('with', x[0])\n    kscope.counter('depth', value=n)\n",
+            "<no file>", "exec", dont_inherit=True,
+        ),
+        space,
+    )  # fmt: skip
+    text = ptx(built(space["kernel"], SIGNATURE))
+    assert {name: kind for name, (kind, _) in regions(text).items()} == {
+        "all": None, "load": "i32", "here": None, "with": "f32", "depth": "i32",
+    }  # fmt: skip
+
+
+def test_the_options_of_the_recording_reach_the_kernel(frontend: Any, written: Written) -> None:
+    space = written("""
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("r"):
+                x[n] += 1
+    """)
+    frontend.enable(Recording(strategy=AllThreads(), clock="globaltimer", records=64))
+    about = told(ptx(built(space["kernel"], SIGNATURE)))
+    assert (about.strategy, about.clock, about.kernels[0].log2_records) == ("lanes", "globaltimer", 6)

@@ -29,6 +29,10 @@ CHROME_COLUMNS = ("name", "category", "cycles", "timestamp_ns", "core", "cta", "
 HIST_COLUMNS = ("global_warp_id", "region_id", "total_instruction_count")
 CAPTURE_ANCHORS, CHROME_ANCHORS = (1, 1), (0, 0)
 _SHOWN = 10
+_ODD = (
+    "one clock reading of each anchor is an S2UR in this build, which CUTracer does not count: its regions are the gaps"
+    " between kscope's, and nothing can be joined (nvdisasm shows it)"
+)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def of_trace(trace: Trace, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source
 
 def join(source: Source, counts: Counts) -> Joined:
     """Instructions by (warp, ordinal). What only one side has is a mismatch, and so is a warp with another number of
-    regions than the other side; its rows are joined as far as they go."""
+    regions than the other side: nobody knows which ordinal is which, and its rows have no counts."""
     have: dict[int, int] = {}
     for warp, _ in counts:
         have[warp] = have.get(warp, 0) + 1
@@ -160,13 +164,15 @@ def join(source: Source, counts: Counts) -> Joined:
         if warp in have and events and have[warp] != events[-1][0] + 1 + source.anchors[1]
     ]  # fmt: skip
     before, after = source.anchors
+    if off and all(have[warp] == source.events[warp][-1][0] + 1 + after - before for warp in off) and before:
+        mismatches.append(_ODD)
     mismatches += _told(
         sorted(off), f"another number of regions than recorded ones and {before + after} of kscope's own"
     )
-    rows = []
+    rows, crooked = [], set(off)
     for warp, events in sorted(source.events.items()):
         for ordinal, event in events:
-            count = counts.get((warp, ordinal))
+            count = None if warp in crooked else counts.get((warp, ordinal))
             ipc = count / event.cycles if count is not None and count > 0 and event.cycles > 0 else None
             rows.append(
                 Row(

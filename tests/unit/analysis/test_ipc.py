@@ -153,6 +153,14 @@ def test_every_warp_that_fits_has_its_ipc() -> None:
 def test_what_does_not_fit_is_named(warps: list[list[Rec]], have: tuple[int, ...], said: str) -> None:
     found = ipc.join(ipc.of_trace(capture(*warps)), counts(*have))
     assert any(said in one for one in found.mismatches), found.mismatches
+    if said == "another number of regions":
+        assert [row.ipc is None for row in found.rows] == [row.global_warp_id == 1 for row in found.rows]
+
+
+def test_a_build_whose_anchors_are_not_counted_whole_is_explained() -> None:
+    found = ipc.join(ipc.of_trace(capture([A, B], [A, B])), counts(3, 3))
+    assert "one clock reading of each anchor is an S2UR" in found.mismatches[0]
+    assert {row.ipc for row in found.rows} == {None}
 
 
 def test_overwritten_records_keep_the_ordinals_right_and_are_named() -> None:

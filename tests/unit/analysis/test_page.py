@@ -19,7 +19,18 @@ COMMANDS = sorted({*re.findall(r"`(kscope [^`\n]+)`", PAGE), *re.findall(r"^    
 
 def test_the_page_shows_every_command_of_the_analysis() -> None:
     shown = {command.split()[1] for command in COMMANDS}
-    assert {"summary", "gaps", "overlap", "path", "occupancy", "compare", "assert", "overhead", "perturb", "ipc"} <= shown
+    assert {
+        "summary",
+        "gaps",
+        "overlap",
+        "path",
+        "occupancy",
+        "compare",
+        "assert",
+        "overhead",
+        "perturb",
+        "ipc",
+    } <= shown
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -33,7 +33,7 @@ _USED = ("Program", "ProgramOptions", "ObjectCode")
 
 
 class CoreFrontend(Frontend):
-    """Knows what compile() compiles for. Hooks nothing: any version of cuda.core may be imported, by other tools say."""
+    """Knows what compile() compiles for. Hooks nothing: any version of cuda.core may be imported."""
 
     name = NAME
 

@@ -1,7 +1,7 @@
 """Columns as text: bytes in planes, deflated, in base64.
 
 The first bytes of all numbers come first, then all second bytes, and so on: the high bytes of small numbers are runs of
-zeros, which deflate to nothing. What lives here: this packing. js/unpack.js is its other half. What does not: which
+zeros, which deflate to nothing. What lives here: this packing. page/js/unpack.js is its other half. What does not: which
 columns there are.
 """
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 TYPES = ("u1", "u2", "u4", "u8", "f4", "f8")
-"""Types that js/unpack.js reads; u8 becomes a double there, exact up to 2^53."""
+"""Types that page/js/unpack.js reads; u8 becomes a double there, exact up to 2^53."""
 _LEVEL = 1  # higher ones take twice as long for some percent
 
 

@@ -19,7 +19,8 @@ import orjson
 STYLES = ("theme.css", "layout.css", "panels.css")
 SCRIPTS = (
     "dom.js", "units.js", "colour.js", "unpack.js", "model.js", "slices.js", "view.js", "axis.js", "overview.js",
-    "lanes.js", "details.js", "table.js", "histogram.js", "imbalance.js", "search.js", "input.js", "main.js",
+    "cells.js", "lanes.js", "boxes.js", "hits.js", "details.js", "table.js", "histogram.js", "imbalance.js",
+    "search.js", "input.js", "main.js",
 )  # fmt: skip
 """In the order in which they are joined to one script."""
 _ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}

@@ -5,7 +5,7 @@
     dur     ticks
     value   the 32 bits of the user's, of those records that have one, in order
 
-What lives here: these columns. js/slices.js reads them.
+What lives here: these columns. page/js/slices.js reads them.
 """
 
 from __future__ import annotations

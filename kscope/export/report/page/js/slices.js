@@ -143,3 +143,33 @@ function eachSlice(found, visit) {
     }
   }
 }
+
+/** First lane of a row that has not ended before a time. */
+function laneAfter(row, ns) {
+  let from = 0, to = row.lanes.length;
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if (model.lanes.end[row.lanes[middle].lane] < ns) from = middle + 1;
+    else to = middle;
+  }
+  return from;
+}
+
+let reading = false;
+
+/** Unpack the places that nobody chose, one after another, while the page stays usable. */
+async function readRest() {
+  if (reading) return;
+  reading = true;
+  let shown = performance.now();
+  for (let place = 0; place < model.about.places.length; place++) {
+    if (ready.has(place)) continue;
+    await placeSlices(place);
+    if (performance.now() - shown > 120) {
+      changed("window");
+      await new Promise((resume) => requestAnimationFrame(resume));
+      shown = performance.now();
+    }
+  }
+  changed("window");
+}

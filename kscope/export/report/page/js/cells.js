@@ -1,0 +1,122 @@
+// The picture of every SM over time, a row of pixels for each. Far away it is painted from the levels that were computed
+// at export; closer than their bins, from the records themselves, SM by SM as they are unpacked.
+
+const NOTHING = 255, EXACT_FROM = 2.5; // pixels per bin of the finest level
+
+/** Fill the picture, a row of pixels per place. */
+function paintCells(out, pixels, count) {
+  out.fill(0);
+  const { levels } = model.about;
+  const span = view.end - view.begin;
+  // the coarsest level whose bins are no wider than a pixel, else the finest
+  let level = levels.findIndex((bins) => (span / model.span) * bins >= pixels);
+  if (level < 0) level = levels.length - 1;
+  const exact = pixels / ((span / model.span) * levels.at(-1)) > EXACT_FROM;
+  if (exact) readRest();
+  const wanted = wantedNames();
+  for (let place = 0; place < count; place++) {
+    if (exact && ready.has(place)) paintExact(out, place, pixels, wanted);
+    else if (wanted?.list.every((name) => name < model.about.shares)) paintShares(out, place, pixels, wanted.list);
+    else paintLevel(out, place, pixels, level, wanted);
+  }
+}
+
+/** Names that are looked for, as a list and as a mask; null where all are. Names far down the list share a code. */
+function wantedNames() {
+  const matches = matcher();
+  if (view.shade === "alive" || matches.all) return null;
+  const list = model.about.names.map((_, index) => index).filter((index) => matches.name(index));
+  if (list.length === model.about.names.length) return null;
+  const mask = new Uint8Array(256);
+  for (const name of list) mask[Math.min(name, model.about.far)] = 1;
+  return { list, mask };
+}
+
+/** A place from a level of the pyramid. */
+function paintLevel(out, place, pixels, level, wanted) {
+  const bins = model.about.levels[level];
+  const { name, busy, alive } = model.heat[level];
+  const first = (view.begin / model.span) * bins, step = ((view.end - view.begin) / model.span) * (bins / pixels);
+  for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
+    const cell = place * bins + Math.min(bins - 1, Math.floor(first + (x + 0.5) * step));
+    const hit = name[cell] !== NOTHING && (!wanted || wanted.mask[name[cell]]);
+    out[to] = cellColour(hit ? name[cell] : NOTHING, busy[cell] / 255, alive[cell] / 255);
+  }
+}
+
+/** A place where some names are looked for: the one of them with the most warps, as strong as they are many. */
+function paintShares(out, place, pixels, wanted) {
+  const { levels, shares: names } = model.about;
+  const bins = levels[0];
+  const { shares, alive } = model.heat[0];
+  const first = (view.begin / model.span) * bins, step = ((view.end - view.begin) / model.span) * (bins / pixels);
+  for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
+    const bin = Math.min(bins - 1, Math.floor(first + (x + 0.5) * step));
+    let best = NOTHING, most = 0, sum = 0;
+    for (const name of wanted) {
+      const share = shares[(place * names + name) * bins + bin];
+      sum += share;
+      if (share > most) [most, best] = [share, name];
+    }
+    out[to] = cellColour(best, sum / 255, alive[place * bins + bin] / 255);
+  }
+}
+
+function cellColour(name, busy, alive) {
+  if (view.shade === "alive") {
+    if (!alive) return 0;
+    const [r, g, b] = colours.dark ? [118, 165, 255] : [47, 107, 222];
+    return ((Math.round(40 + 215 * alive) << 24) | (b << 16) | (g << 8) | r) >>> 0;
+  }
+  if (name === NOTHING) return alive ? ((colours.dark ? 0x16ffffff : 0x0e000000) >>> 0) : 0;
+  return ((Math.round(60 + 195 * Math.sqrt(Math.min(1, busy))) << 24) | colours.packed[Math.min(name, colours.packed.length - 1)]) >>> 0;
+}
+
+/** A place from its records: for each pixel the innermost regions of its warps, and of these the most frequent. */
+function paintExact(out, place, pixels, wanted) {
+  const found = ready.get(place);
+  const { lanes } = model;
+  const names = Math.min(model.about.names.length, model.about.far + 1);
+  const votes = (overview.votes = overview.votes?.length === pixels * names ? overview.votes.fill(0) : new Uint8Array(pixels * names));
+  const alive = new Uint8Array(pixels);
+  const top = new Int16Array(pixels);
+  const perNs = pixels / (view.end - view.begin);
+  const pixel = (ns) => Math.min(Math.max(Math.round((ns - view.begin) * perNs), 0), pixels);
+  for (const row of found.rows) {
+    for (let at = laneAfter(row, view.begin); at < row.lanes.length; at++) {
+      const { lane, lines } = row.lanes[at];
+      if (lanes.start[lane] > view.end) break;
+      const [a, b] = [pixel(lanes.start[lane]), Math.max(pixel(lanes.end[lane]), pixel(lanes.start[lane]) + 1)];
+      top.fill(-1, a, b);
+      for (const line of lines) paintTop(line, top, pixel);
+      for (let x = a; x < b && x < pixels; x++) {
+        if (alive[x] < 255) alive[x]++;
+        if (top[x] >= 0 && votes[x * names + top[x]] < 255) votes[x * names + top[x]]++;
+      }
+    }
+  }
+  const { rows } = model.about;
+  for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
+    let best = -1, most = 0, sum = 0;
+    for (let name = 0; name < names; name++) {
+      if (wanted && !wanted.mask[name]) continue;
+      const count = votes[x * names + name];
+      sum += count;
+      if (count > most) [most, best] = [count, name];
+    }
+    out[to] = cellColour(best < 0 ? NOTHING : best, sum / rows, alive[x] / rows);
+  }
+}
+
+function paintTop(line, top, pixel) {
+  const { start, pace } = model.lanes;
+  const [at, rate] = [start[line.lane], pace[line.lane]];
+  const last = (view.end - at) / rate;
+  for (let i = firstAfter(line.end, line.from, line.to, (view.begin - at) / rate); i < line.to; i++) {
+    const begin = line.end[i] - line.dur[i];
+    if (begin > last) break;
+    if (kindOf(line.code[i]) !== SPAN) continue;
+    const a = pixel(at + begin * rate);
+    top.fill(Math.min(nameOf(line.code[i]), model.about.far), a, Math.max(pixel(at + line.end[i] * rate), a + 1));
+  }
+}

@@ -1,0 +1,59 @@
+// Where a record is drawn, and which one is under the pointer.
+
+/** Where a record is drawn: {a, b, y, high}; null where its row is of another SM. */
+function boxOf({ line, index }, width) {
+  const place = lanesView.layout[model.lanes.row[line.lane]];
+  if (!place || model.lanes.place[line.lane] !== view.place) return null;
+  const [begin, end] = timesOf(line, index);
+  return { a: xOf(begin, width), b: xOf(end, width), y: place.top + line.number * place.high, high: place.high };
+}
+
+function drawSelection(context, width) {
+  const box = view.selection && boxOf(view.selection, width);
+  if (!box || box.b < GUTTER || box.a > width) return;
+  const left = Math.max(box.a, GUTTER);
+  context.strokeStyle = themed("--panel");
+  context.lineWidth = 4;
+  context.strokeRect(left - 1, box.y - 1, Math.max(box.b - left, 2) + 1, box.high + 1);
+  context.strokeStyle = themed("--ink");
+  context.lineWidth = 2;
+  context.strokeRect(left - 1, box.y - 1, Math.max(box.b - left, 2) + 1, box.high + 1);
+  context.lineWidth = 1;
+}
+
+/** The record at a point of the canvas, within three pixels: {line, index}, or {lane} where only a warp lives. */
+function lanesAt(x, y) {
+  const { layout, scroll, surface } = lanesView;
+  const inside = y + scroll.scrollTop;
+  const place = layout.find(({ top, height }) => inside >= top - 1 && inside < top + height + 1);
+  if (!place || x < GUTTER) return null;
+  const ns = nsOf(x, surface.width), near = 3 / scaleOf(surface.width);
+  const one = place.row.lanes[laneAfter(place.row, ns - near)];
+  if (!one || model.lanes.start[one.lane] > ns + near) return null;
+  const number = Math.min(Math.floor((inside - place.top) / place.high), place.row.lines - 1);
+  const line = one.lines.find((found) => found.number === number);
+  const hit = line && nearest(line, ns, near);
+  return hit === null || hit === undefined ? { lane: one.lane } : { lane: one.lane, line, index: hit };
+}
+
+function nearest(line, ns, near) {
+  const tick = (ns - model.lanes.start[line.lane]) / model.lanes.pace[line.lane];
+  const after = firstAfter(line.end, line.from, line.to, tick);
+  let best = null, least = near;
+  for (const index of [after, after - 1]) {
+    if (index < line.from || index >= line.to) continue;
+    const [begin, end] = timesOf(line, index);
+    const away = Math.max(begin - ns, ns - end, 0);
+    if (away <= least && (best === null || away < least)) [best, least] = [index, away];
+  }
+  return best;
+}
+
+/** Scroll so that the selection is in sight. */
+function showSelectedRow() {
+  const box = view.selection && boxOf(view.selection, lanesView.surface.width);
+  if (!box) return;
+  const { scroll } = lanesView;
+  if (box.y < scroll.scrollTop + RULER) scroll.scrollTop = box.y - RULER - 6;
+  else if (box.y + box.high > scroll.scrollTop + scroll.clientHeight) scroll.scrollTop = box.y + box.high + 6 - scroll.clientHeight;
+}

@@ -3,7 +3,7 @@
 // A place has rows; a row has lanes that follow one another in time; a lane has lines, one per depth, in which records
 // neither overlap nor stand out of order. A line that has more records than the screen has pixels is thinned out into
 // levels: each item of a level stands for four of the level below.
-
+//
 // A row knows `who` its lanes are, warp * 32 + lane, where that is the `same` for all of them.
 
 const THIN = 4, THIN_FROM = 1024;

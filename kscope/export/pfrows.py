@@ -6,14 +6,16 @@
           3  type 50 n n    a begin: its name. An end has none, its type takes the four bytes
           4  58 u u u       its track
     then, each where the file has it at all:
-      3 words  cycles of a begin. Of an end, words 3 to 7 are type, track and the exact begin in ns
+      3 words  cycles of a begin: 22 0a 08 NAME | 18 c c c | c c c c. Of an end, words 3 to 7 are its exact
+               begin in ns, then the track: 02 22 0b 08 | NAME 29 d d | d d d d | d d 48 02 | 58 u u u
       4 words  the value of a begin or an instant, the number of a counter
       3 words  name and track again, five bytes each, where there are too many for the places above
 
 Padding is plain protobuf: a varint may be longer than it must, and of a field that stands twice the
 last one counts, so that places without use repeat the type. Few events are longer than their row
 (lifetimes, which have more arguments; ends of arrows): these are made one by one. What lives here: the
-bytes of an event. What does not: which events, in which order.
+bytes of an event. What does not: which events, in which order (pftrace.py); words that are made once per
+item (pfslots.py).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import numpy.typing as npt
 
 from . import pfslots
 from .pflong import Longer, padded
-from .pfslots import BEGIN, COUNTER, END, INSTANT, filler, padded_words
+from .pfslots import BEGIN, COUNTER, END, filler, padded_words
 from .pftracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, Names, varint
 from .timeline import Timeline
 
@@ -42,8 +44,9 @@ FEW_NAMES, FEW_TRACKS = 1 << 14, 1 << 21
 _SMALL = 1 << 28
 """Times between events below this fit a row."""
 _EVENT = 11  # bytes before the event itself
-_NAMELESS_END, _NAMELESS_COUNTER = 0x00808080 | END, 0x00808080 | COUNTER
-_EXACT = 0x29 << 24 | START_NS << 16 | 0x080B
+_NAMELESS_END = 0x00808080 | END
+_EXACT_3, _EXACT_4 = 0x080B2200 | END, 0x2900 | START_NS
+_CYCLES, _TIMER = CYCLES << 24 | 0x080A22, TIMER_NS << 24 | 0x080A22
 
 
 def advance(delta: int) -> bytes:
@@ -55,31 +58,27 @@ def advance(delta: int) -> bytes:
 class Look:
     """What each item looks like: tables that rows() indexes.
 
-    times, values: words of pfslots.py, or None where the file has none. longer: see pflong.py.
+    heads, times, values: words of pfslots.py, or None where the file has none. longer: see pflong.py.
     """
 
     def __init__(self, timeline: Timeline, names: Names) -> None:
         self.name, self.track, self.kinds = names.name, names.track, names.kinds
         self.records, self.items = len(timeline.trace), len(timeline.begin)
-        self.times = pfslots.times(timeline) if timeline.view.args else None
-        self.values = None if names.values is None else pfslots.values(timeline, names)
-        self.longer = Longer(timeline)
         self.name_ids = np.arange(len(names.text), dtype=np.uint32) + np.uint32(1)
         self.track_ids = np.arange(names.tracks, dtype=np.uint32) + np.uint32(FIRST_TRACK)
         self.many = len(names.text) >= FEW_NAMES or names.tracks >= FEW_TRACKS
         name, track = self.name_ids & np.uint32(FEW_NAMES - 1), self.track_ids & np.uint32(FEW_TRACKS - 1)
-        self.begins = np.uint32(BEGIN | 0x50 << 8) | padded_words(name, 2) << np.uint32(16)
-        self.tracks = np.uint32(0x58) | padded_words(track, 3) << np.uint32(8)
-        low = padded_words(track, 3) | np.uint32(0x800000)
-        high = padded_words(self.track_ids >> np.uint32(21), 2)
-        self.end_3 = np.uint32(END | 0x58 << 8) | low << np.uint32(16)
-        self.end_4 = low >> np.uint32(16) | high << np.uint32(8) | np.uint32(0x22 << 24)
+        begins = np.uint32(BEGIN | 0x50 << 8) | padded_words(name, 2) << np.uint32(16)
+        self.heads = pfslots.heads(names, begins, np.uint32(0x58) | padded_words(track, 3) << np.uint32(8))
+        self.times = pfslots.times(timeline) if timeline.view.args else None
+        self.values = None if names.values is None else pfslots.values(timeline, names)
+        self.longer = Longer(timeline)
         timer = timeline.trace.warps.timer
-        rows = np.array([track.row for track in timeline.tracks], np.int64)
-        rows = np.concatenate([rows, np.zeros(names.tracks - len(rows), np.int64)])  # counters have no cycles
-        clock = np.where(timer, np.uint32(TIMER_NS), np.uint32(CYCLES))[rows] if len(timer) else rows.astype(np.uint32)
-        self.clock = clock << np.uint32(24) | np.uint32(0x080A22)
-        self.mixed = bool(timer.any())
+        self.clocks: U32 | None = None  # of tracks, where not all are SM cycles
+        if timer.any():
+            rows = np.array([track.row for track in timeline.tracks], np.int64)
+            rows = np.concatenate([rows, np.zeros(names.tracks - len(rows), np.int64)])  # of counters: not looked at
+            self.clocks = np.where(timer[rows], np.uint32(_TIMER), np.uint32(_CYCLES))
         self.words = 5 + 3 * (self.times is not None) + 4 * (self.values is not None) + 3 * self.many
 
 
@@ -115,8 +114,6 @@ _length = lru_cache(varint)
 def _rows(look: Look, delta: Unsigned, end: Bools, items: npt.NDArray[np.int32]) -> Bytes:
     out = np.empty((len(delta), look.words * 4), np.uint8)
     words = out.view("<u4")
-    name, track = look.name.take(items), look.track.take(items)
-    kind = None if look.kinds is None else look.kinds.take(items)
     time = delta.astype(np.uint32, copy=False)
     if int(delta.max(initial=0)) >= _SMALL:
         time = np.where(delta < _SMALL, time, np.uint32(0))
@@ -125,28 +122,23 @@ def _rows(look: Look, delta: Unsigned, end: Bools, items: npt.NDArray[np.int32])
     words[:, 0] = time << np.uint32(24) | np.uint32(0x0A | packet << 8 | 0x40 << 16)
     words[:, 1] = time >> np.uint32(8) | np.uint32(0x50 << 24)
     words[:, 2] = np.uint32(SEQUENCE | 0x5A << 8 | (packet - 9) << 16 | 0x48 << 24)
-    first = look.begins.take(name)
-    if kind is not None and (kind > Names.SPAN_VALUE).any():
-        point = (kind == Names.POINT) | (kind == Names.POINT_VALUE)
-        first[point] += np.uint32(INSTANT - BEGIN)
-        first[kind == Names.COUNTER] = _NAMELESS_COUNTER
-    place = look.tracks.take(track)
+    index = items.astype(np.intp)
+    head = look.heads.take(index)
+    first, place = head.astype(np.uint32), (head >> np.uint64(32)).astype(np.uint32)
     if look.times is None:
         words[:, 3], words[:, 4] = np.where(end, np.uint32(_NAMELESS_END), first), place
         at = 5
     else:
-        words[:, 3] = np.where(end, look.end_3.take(track), first)
-        words[:, 4] = np.where(end, look.end_4.take(track), place)
-        _times(look, look.times, out, end, items, track)
+        _times(look, look.times, words, end, index, first, place)
         at = 8
     if look.values is not None:
-        row = np.where(end, look.records + 1, np.minimum(items, look.records))
-        pairs = look.values.take(row, axis=0)
+        pairs = look.values.take(np.where(end, look.records + 1, np.minimum(index, look.records)), axis=0)
         _put(out, at, pairs[:, 0])
         _put(out, at + 2, pairs[:, 1])
         at += 4
     if look.many:
-        _again(look, out[:, at * 4 :], kind, end, name, track)
+        kind = None if look.kinds is None else look.kinds.take(index)
+        _again(look, out[:, at * 4 :], kind, end, look.name.take(index), look.track.take(index))
     return out
 
 
@@ -159,15 +151,16 @@ def _put(out: Bytes, at: int, pairs: U64) -> None:
         out.view("<u4")[:, at + 1] = (pairs >> np.uint64(32)).astype(np.uint32)
 
 
-def _times(
-    look: Look, times: U64, out: Bytes, end: Bools, items: npt.NDArray[np.int32], track: npt.NDArray[np.int32]
-) -> None:
-    """Words 5 to 7: of begins 22 0a 08 NAME | 18 c c c | c c c c, of ends 0b 08 NAME 29 | a double."""
-    words = out.view("<u4")
-    clock = look.clock.take(track) if look.mixed else look.clock[0]
-    words[:, 5] = np.where(end, np.uint32(_EXACT), clock)
-    found = times.take(items + end * np.int64(look.items))
-    _put(out, 6, found)
+def _times(look: Look, times: U64, words: U32, end: Bools, index: npt.NDArray[np.intp], first: U32, place: U32) -> None:
+    """Words 3 to 7."""
+    found = times.take(index + end * np.intp(look.items))
+    low, high = found.astype(np.uint32), (found >> np.uint64(32)).astype(np.uint32)
+    words[:, 3] = np.where(end, np.uint32(_EXACT_3), first)
+    words[:, 4] = np.where(end, low << np.uint32(16) | np.uint32(_EXACT_4), place)
+    clock = np.uint32(_CYCLES) if look.clocks is None else look.clocks.take(look.track.take(index))
+    words[:, 5] = np.where(end, low >> np.uint32(16) | high << np.uint32(16), clock)
+    words[:, 6] = np.where(end, high >> np.uint32(16) | np.uint32((END << 8 | 0x48) << 16), low)
+    words[:, 7] = np.where(end, place, high)
     without = np.flatnonzero((found == 0) & ~end)
     if len(without):  # instants, counters, lifetimes
         words[without, 5:8] = filler(words[without, 3] & np.uint32(0x7F))[:, None]

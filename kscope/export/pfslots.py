@@ -1,7 +1,7 @@
-"""What events have beside time, name and track, as words: once for every item, before events are sorted.
+"""What events have beside their time, as words: once for every item, before events are sorted.
 
-What lives here: cycles, exact ns, values and counters. What does not: rows, into which these words are
-taken (pfrows.py). Fields: debug_annotation.proto and track_event.proto of Perfetto v52.
+What lives here: names and tracks, cycles, exact ns, values and counters. What does not: rows, which these words
+are taken into (pfrows.py). Fields: debug_annotation.proto and track_event.proto of Perfetto v52.
 """
 
 from __future__ import annotations
@@ -24,6 +24,22 @@ MOST_CYCLES = 1 << 49
 """Longer durations (3 days) are shown without their cycles; only damaged data has them."""
 _VALUED = 0x08008D22
 _FRACTION = 0x29 << 24 | VALUE << 16 | 0x08 << 8 | VALUE
+
+
+def heads(names: Names, begins: U32, tracks: U32) -> U64:
+    """(n + w,) words 3 and 4 of begins, instants and counters, from those of each name and each track."""
+    out = np.empty(len(names.name), np.uint64)
+
+    def work(part: slice) -> None:
+        first = begins.take(names.name[part])
+        if names.kinds is not None:
+            kind = names.kinds[part]
+            first[(kind == Names.POINT) | (kind == Names.POINT_VALUE)] += np.uint32(INSTANT - BEGIN)
+            first[kind == Names.COUNTER] = 0x00808080 | COUNTER
+        out[part] = tracks.take(names.track[part]).astype(np.uint64) << np.uint64(32) | first
+
+    each(work, chunks(len(out)))
+    return out
 
 
 def times(timeline: Timeline) -> U64:

@@ -1,0 +1,155 @@
+"""Plain is plain: an annotated kernel compiles to what it was without annotations, and nothing of kscope stays in Numba."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.numba_offline import built
+from numba.cuda import codegen, dispatcher
+from numba.cuda.core import bytecode
+from numba.cuda.cudadrv import nvrtc
+
+from kscope.recording import Recording
+
+from .reading import normal, ptx, regions
+
+Written = Callable[..., dict[str, Any]]
+SIGNATURE = "void(float32[::1], int64)"
+ANNOTATED = """
+    LOAD = kscope.scope("load")
+
+    @cuda.jit
+    def helper(x, i):
+        with kscope.region("helper", value=i):
+            if x[i] > 0:
+                return x[i] * 2
+            return x[i]
+
+    @cuda.jit
+    def kernel(x, n):
+        i = cuda.grid(1)
+        with kscope.region("outer") as outer:
+            for k in range(n):
+                with LOAD:
+                    if x[k] > 3:
+                        break
+                x[i] += helper(x, k)
+                outer.pin(x[i])
+        LOAD.enter()
+        x[i] += 1
+        LOAD.exit()
+        kscope.instant("tick", x[i])
+        kscope.counter("depth", i)
+"""
+BARE = """
+
+
+    @cuda.jit
+    def helper(x, i):
+
+        if x[i] > 0:
+            return x[i] * 2
+        return x[i]
+
+    @cuda.jit
+    def kernel(x, n):
+        i = cuda.grid(1)
+
+        for k in range(n):
+
+            if x[k] > 3:
+                break
+            x[i] += helper(x, k)
+
+
+        x[i] += 1
+
+
+
+"""
+"""The same lines, without what is kscope's."""
+SIZE = 2000
+POINTS = [
+    (codegen.CUDACodeLibrary, name)
+    for name in ("finalize", "llvm_strs", "get_asm_strs", "get_lto_ptx", "get_cubin", "get_cufunc", "_link_all")
+] + [
+    (nvrtc, "compile"), (dispatcher.CUDACache, "_index_key"), (bytecode.FunctionIdentity, "from_function"),
+]  # fmt: skip
+
+SCRIPT = """
+import sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from contract.numba_offline import built
+import kscope_numba
+kscope_numba.teach()
+space = {{"__name__": "kernels"}}
+exec(compile(Path(sys.argv[1]).read_text(), "kernels.py", "exec", dont_inherit=True), space)
+library = built(space["kernel"], {signature!r}, lto=sys.argv[2] == "lto", lineinfo=sys.argv[3] == "lines")
+Path(sys.argv[4] + ".cubin").write_bytes(library.get_cubin(cc=(9, 0)).code)
+Path(sys.argv[4] + ".ptx").write_text(library.get_lto_ptx(cc=(9, 0)) if sys.argv[2] == "lto" else library.get_asm_str(cc=(9, 0)))
+"""
+
+
+@pytest.mark.parametrize("lines", ["none", "lines"])
+@pytest.mark.parametrize("lto", ["apart", "lto"])
+def test_an_annotated_kernel_is_the_bare_one_while_recording_is_off(tmp_path: Path, root: Path, lto: str, lines: str) -> None:
+    made = {}
+    places = [str(root / part) for part in (".", "frontends", "runtime", "tests")]
+    script = SCRIPT.format(paths=places, signature=SIGNATURE)
+    for name, text in (("annotated", ANNOTATED), ("bare", BARE)):  # in one folder: line information names it
+        source = tmp_path / "kernels.py"
+        source.write_text(("import kscope\nfrom numba import cuda\n" + textwrap.dedent(text)).ljust(SIZE, "\n"))
+        os.utime(source, (0, 0))  # line tables have a file's size and time
+        command = [sys.executable, "-c", script, str(source), lto, lines, name]
+        subprocess.run(command, check=True, cwd=tmp_path)
+        made[name] = [(tmp_path / f"{name}.{kind}").read_bytes() for kind in ("ptx", "cubin")]
+    assert made["annotated"][0].decode() == made["bare"][0].decode()
+    assert made["annotated"][1] == made["bare"][1]
+
+
+def test_every_hook_is_gone_after_disable(frontend: Any) -> None:
+    before = [vars(owner).get(name) for owner, name in POINTS]
+    frontend.enable(Recording())
+    assert all(vars(owner).get(name) is not was for (owner, name), was in zip(POINTS, before, strict=True))
+    frontend.enable(Recording(records=8))
+    frontend.disable()
+    assert [vars(owner).get(name) for owner, name in POINTS] == before
+
+
+def test_importing_and_making_the_frontend_patches_nothing() -> None:
+    script = (
+        "from numba import cuda; from numba.cuda import codegen, dispatcher; from numba.cuda.core import bytecode\n"
+        "spaces = [vars(codegen.CUDACodeLibrary), vars(dispatcher.CUDACache), vars(dispatcher.CUDADispatcher), vars(bytecode.FunctionIdentity)]\n"
+        "before = [dict(space) for space in spaces]\n"
+        "import kscope_numba; from kscope import frontends; frontends.frontend('numba')\n"
+        "assert [dict(space) for space in spaces] == before"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))})
+
+
+def test_taught_numba_compiles_regions_away_and_enabled_it_records_them(taught: Any, written: Written) -> None:
+    kernel = written(ANNOTATED)["kernel"]
+    assert "kscope" not in ptx(built(kernel, SIGNATURE))
+    taught.enable(Recording())
+    assert regions(ptx(built(kernel, SIGNATURE))).keys() == {"depth", "helper", "load", "outer", "tick"}
+    taught.disable()
+    assert "kscope" not in ptx(built(kernel, SIGNATURE))
+
+
+def test_a_kernel_without_regions_is_the_same_in_every_state(frontend: Any, written: Written) -> None:
+    kernel = written(BARE)["kernel"]
+
+    def texts() -> list[str]:
+        return [normal(ptx(built(kernel, SIGNATURE, lto=lto))) for lto in (False, True)]
+
+    plain = texts()
+    frontend.enable(Recording())
+    assert texts() == plain

@@ -49,9 +49,8 @@ MARKED = r"""
 
 STORED = r"""
 #define KSCOPE_NOTE_(sort, text, ...) { \
-  static __device__ constexpr kscope::note_<sizeof(text), sizeof(__FILE__)> kscope_note_( \
-    kscope::sort, __LINE__, text, __FILE__, __VA_ARGS__); \
-  asm volatile("" :: "l"(&kscope_note_)); }
+  static __device__ __attribute__((used)) constexpr kscope::note_<sizeof(text), sizeof(__FILE__)> kscope_note_( \
+    kscope::sort, __LINE__, text, __FILE__, __VA_ARGS__); }
 #define KSCOPE_KERNEL(...) \
   KSCOPE_CHECK_BUILD_(); \
   static constexpr kscope::b64_ kscope_id_ = kscope::kernel_id_( \

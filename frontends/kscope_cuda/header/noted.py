@@ -1,5 +1,6 @@
 """Notes in C++: constants of the device code that carry names into every object that holds it.
 
+No instruction may name one: ptxas forgets a loop's `#pragma unroll 1` with the first instruction that it deletes.
 What lives here: the C++ that writes them. What does not: their form, and reading them (../notes.py).
 """
 

@@ -193,3 +193,12 @@ def _token(literals: int, length: int) -> bytes:
 
 def _more(count: int) -> bytes:
     return b"" if count < 15 else b"\xff" * ((count - 15) // 255) + bytes([(count - 15) % 255])
+
+
+@needs_nvcc
+def test_no_instruction_speaks_of_a_note() -> None:
+    """ptxas deletes such an instruction, and forgets with it that a loop is not to be unrolled."""
+    body = '  #pragma unroll 1\n  for (int k = 0; k < n; k++) {\n    KSCOPE_REGION("r");\n    out[k] = k;\n  }'
+    text = compiled(kernel(body), IN_PLACE).decode()
+    assert '.pragma "nounroll"' in text
+    assert not [line for line in text.splitlines() if "kscope_note" in line and not line.startswith(".global")]

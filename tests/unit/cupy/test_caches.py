@@ -73,7 +73,8 @@ def test_name_expressions_come_back_from_the_disk(frontend, gpu):
         assert (b'["kernel<int>",' in cubin) == (state == "prepared")  # what the trace calls it
         module = cupy.RawModule(code=code, options=INCLUDE, name_expressions=names)
         assert module.module.mapping == {"kernel<int>": "_Z6kernelIiEvPT_", "kernel<float>": "_Z6kernelIfEvPT_"}
-    assert len(gpu.compiled) == 2
+    if hasattr(compiler, "_kernel_cache_backend"):  # before 14.1 CuPy compiles such modules in every process
+        assert len(gpu.compiled) == 2
 
 
 def test_a_changed_header_is_compiled_again(frontend, gpu, source, tmp_path, monkeypatch):

@@ -10,10 +10,11 @@ Its caches are keyed by the traced IR, which says for which recording the marks 
 
 from __future__ import annotations
 
+import re
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,7 +25,9 @@ from cutlass.base_dsl import compiler as cute_compiler
 from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope import fit
+from kscope.capture import Problem
 from kscope.errors import KscopeError, PairingError, UnsupportedError
+from kscope.marks import parse, unquote
 from kscope.recording import Recording
 from kscope.wording import installs
 
@@ -32,6 +35,9 @@ from . import assembling, cubin, places
 from .placing import TAG
 
 _STAGES = "; a region in a loop with prefetch_stages may not hold both its loads and their use: name the two apart"
+_STAGED = "cutlass.pipelining"
+"""The attribute of a loop with prefetch_stages."""
+_NAME = re.compile(r"//kscope (?:enter|instant|counter) (\S+) ")
 
 
 class Pipeline:
@@ -92,13 +98,14 @@ class Pipeline:
         names = [name for name, marked in _gpu_modules(module) if marked]
         if not names or self.recording is None:
             return self._compile(compiler, module, pipeline, *args, **kwargs)
+        traced = _Traced.of(str(module), names[0])
         try:
             with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
                 asking = assembling.dumping(pipeline, ptx=folder)
                 compiled = self._compile(compiler, module, asking, *args, **kwargs)
                 text, ending = assembling.dumped(folder)
             out = compiled if isinstance(compiled, ir.Module) else module
-            made = _lowered(text, names[0], self.recording, pipeline, compiler.passmanager)
+            made = _lowered(text, traced, self.recording, pipeline, compiler.passmanager)
             with out.context:
                 assembling.replace_binary(out, names[0], made.binary)
             _keep(made, pipeline, ending)
@@ -121,6 +128,36 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
+class _Traced:
+    """What the IR of a module says before it is compiled. module: the gpu.module's name. placed: names of its marks.
+    staged: whether the compiler may pipeline a loop of it."""
+
+    module: str
+    placed: frozenset[str]
+    staged: bool
+
+    @staticmethod
+    def of(text: str, module: str) -> _Traced:
+        return _Traced(module, frozenset(map(unquote, _NAME.findall(text))), _STAGED in text)
+
+    def lost(self, text: str) -> tuple[Problem, ...]:
+        """Names of which no mark is left in the PTX: their code can never run."""
+        found = {mark.name for mark in map(parse, text.splitlines()) if mark is not None}
+        removed = sorted(self.placed - found)
+        if not removed:
+            return ()
+        listed = ", ".join(map(repr, removed))
+        told = f"the CuTe DSL compiler removed every mark of {listed}: code that can never run has this effect"
+        return (Problem("removed", told, len(removed)),)
+
+    def check(self, problems: Iterable[Problem]) -> None:
+        """Raises PairingError where pipelining took a region apart."""
+        broken = [problem.text for problem in problems if problem.kind == "pairing"]
+        if broken and self.staged:
+            raise PairingError(f"{broken[0]}{_STAGES}")
+
+
+@dataclass(frozen=True)
 class _Made:
     """A module whose marks are lowered."""
 
@@ -129,21 +166,23 @@ class _Made:
     cubin: bytes
 
 
-def _lowered(text: str, name: str, recording: Recording, pipeline: str, manager: Any) -> _Made:
+def _lowered(text: str, traced: _Traced, recording: Recording, pipeline: str, manager: Any) -> _Made:
     """The module's PTX, lowered, and its binary. Raises as fit.lower_to_fit()."""
+    lost = traced.lost(text)
 
     @lru_cache(8)
     def assemble(lowered: str) -> assembling.Assembled:
-        return assembling.assemble(places.untold(lowered), pipeline, manager, name)
+        return assembling.assemble(places.untold(lowered), pipeline, manager, traced.module)
 
     def measure(lowered: str) -> fit.Usage:
         return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
 
     try:
-        lowered = fit.lower_to_fit(places.told(text), recording, frontend="cute", measure=measure)
+        lowered = fit.lower_to_fit(places.told(text), recording, frontend="cute", measure=measure, known=lost)
     except PairingError as error:
-        raise PairingError(f"{error}{_STAGES}") from None
-    for problem in lowered.problems:
+        raise PairingError(f"{error}{_STAGES if traced.staged else ''}") from None
+    traced.check(lowered.problems)
+    for problem in lowered.problems or lost:
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
     made = assemble(lowered.text)
     return _Made(places.untold(lowered.text), made.binary, made.cubin)

@@ -30,7 +30,7 @@ def comment() -> str:
 
 
 def told(text: str) -> str:
-    """The module's text with places as plan.lower() reads them. A text that has line information of its own keeps it."""
+    """The module's text with places as plan.lower() reads them. A text that has line information keeps its own."""
     if _LOC.search(text):
         return _AT.sub("", text)
     files: dict[str, int] = {}

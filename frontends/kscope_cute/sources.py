@@ -35,9 +35,9 @@ def _uses_kscope(function: FunctionType, visited: set[int]) -> bool:
         if _home(value).partition(".")[0] == "kscope":
             return True
         inner = getattr(value, "__wrapped__", value)
-        if type(inner) is FunctionType and not inner.__module__.startswith("cutlass"):
-            if _uses_kscope(inner, visited):
-                return True
+        ours = type(inner) is FunctionType and not inner.__module__.startswith("cutlass")
+        if ours and _uses_kscope(inner, visited):
+            return True
     return False
 
 

@@ -126,7 +126,7 @@ def summarise(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = 
     lanes = lane_stats(trace, groups, found)
     return Summary(
         _regions(trace, groups, found, lanes),
-        _points(trace),
+        _points(trace) if int(found.count.sum() + found.unknown.sum()) < len(trace) else (),
         trace.problems,
         notes(trace, found),
         lanes,

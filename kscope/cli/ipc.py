@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,7 @@ def _joined(options: argparse.Namespace) -> int:
         _write(options, cutracer.to_csv(join.COLUMNS, map(astuple, found.rows)))
         if options.output:
             print("\n".join(_regions(found)))
-    for one in found.mismatches:
-        print(f"kscope: {one}", file=sys.stderr)
+    _say(found.mismatches)
     return MISMATCH if found.mismatches or not found.rows else 0
 
 
@@ -134,8 +134,7 @@ def _from_code(options: argparse.Namespace) -> int:
         _write(options, selecting.json(asdict(found)) + "\n")
     elif found.regions:
         _write(options, "\n".join(_code(found)) + "\n")
-    for one in found.problems:
-        print(f"kscope: {one}", file=sys.stderr)
+    _say(found.problems)
     return MISMATCH if found.problems or not found.regions else 0
 
 
@@ -181,6 +180,12 @@ def _write(options: argparse.Namespace, text: str) -> None:
     if not options.output.parent.is_dir():
         raise UsageError(f"-o {options.output}: the folder does not exist; create it first")
     options.output.write_text(text, encoding="utf-8")
+
+
+def _say(lines: Iterable[str]) -> None:
+    """To stderr, each on one line: names in them are the user's."""
+    for one in lines:
+        print(f"kscope: {cut(one, 2000)}", file=sys.stderr)
 
 
 def _hash(text: str) -> int:

@@ -13,6 +13,8 @@ from ..analysis.summary import summarise
 from . import selecting
 from .reading import STRICT
 
+_MOST_JSON = 1000
+
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
     """Adds the command to the grammar."""
@@ -26,7 +28,9 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="all numbers as JSON")
     form.add_argument("--csv", action="store_true", help="one line per row, all numbers")
     form.add_argument("--markdown", action="store_true", help="a Markdown table")
-    parser.add_argument("--top", metavar="N", type=_count, help="the N longest rows (per kernel in the table: 50)")
+    parser.add_argument(
+        "--top", metavar="N", type=_count, help=f"the N longest rows (table: 50 per kernel, JSON: {_MOST_JSON:,})"
+    )
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} where records were lost or doubtful")
     parser.set_defaults(command=summary)
 
@@ -36,7 +40,7 @@ def summary(options: argparse.Namespace) -> int:
     trace = selecting.read(options)
     found = summarise(trace, options.by, selecting.roles(options.role))
     if options.json:
-        print(selecting.json(found.to_dict(options.top)))
+        print(selecting.json(found.to_dict(options.top or _MOST_JSON)))
     elif options.csv:
         print(found.csv(options.top), end="")
     elif options.markdown:

@@ -39,23 +39,27 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
     """Write the whole file. Memory: the columns, and a few windows of events."""
     names = Names(timeline)
     file.write(head(timeline, names))
-    clock = 0
+    spans, points = int(timeline.span.sum()), int((~timeline.span).sum())
+    events, all_events = 0, 2 * (spans + len(timeline.alive)) + points
+    clock = told = 0
     for window in _Events(timeline, names).windows():
         file.write(advance(window.first - clock))
         for piece in window.pieces:
             file.write(piece)
         clock = window.last
-        step(window.ends)
+        events += window.events
+        step(len(timeline.trace) * events // all_events - told)
+        told = len(timeline.trace) * events // all_events
 
 
 @dataclass(frozen=True)
 class _Window:
-    """Encoded events, in order; the first one stands at `first`. ends: how many of them end a record."""
+    """Encoded events, in order; the first one stands at `first`."""
 
     first: int
     last: int
     pieces: list[memoryview | bytes]
-    ends: int
+    events: int
 
 
 class _Events:
@@ -104,7 +108,7 @@ class _Events:
             is_end = index < ends if isinstance(ends, int) else ends[index]
             out += rows(self._look, np.diff(now, prepend=now.dtype.type(before)), is_end, items.take(index))
             before = int(now[-1])
-        return _Window(low + first, low + before, out, ends if isinstance(ends, int) else int(ends.sum()))
+        return _Window(low + first, low + before, out, len(order))
 
     def _arranged(
         self, low: int, high: int

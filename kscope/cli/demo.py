@@ -37,7 +37,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 def demo(options: argparse.Namespace) -> int:
     """Runs the command."""
     output = Path(options.output)
-    export.check(output)
+    form, _ = export.check(output)
     capture = output.with_name(output.name.partition(".")[0] + saving.SUFFIX)
     module, skipped = _choose(options.on)
     for line in skipped:
@@ -48,7 +48,8 @@ def demo(options: argparse.Namespace) -> int:
     print()
     print(prof.trace.summary())
     prof.trace.export(output)
-    print(f"\n{output}: the timeline; open it at https://ui.perfetto.dev, it stays on your machine")
+    where = "; open it at https://ui.perfetto.dev, it stays on your machine" if form.timeline else ""
+    print(f"\n{output}: {form.what}{where}")
     print(f"{capture}: the capture; kscope summary and kscope export read it")
     return 0
 

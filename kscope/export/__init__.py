@@ -44,7 +44,7 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    ".pftrace": Format("pftrace", "timeline for ui.perfetto.dev", timeline=True, packed=True),
+    ".pftrace": Format("pftrace", "timeline for Perfetto", timeline=True, packed=True),
     ".speedscope.json": Format("speedscope", "flame graph for speedscope.app", packed=True),
     ".json": Format("chrome", "timeline in Chrome's trace event format", timeline=True, packed=True),
     ".parquet": Format("parquet", "all columns, for pandas, Polars, DuckDB (needs pyarrow)"),

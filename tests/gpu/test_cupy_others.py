@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,11 +11,23 @@ import pytest
 
 import kscope
 
-from .checks import doubts, python
+from .checks import CLOCKS, doubts, python, run
 
 
 def missing(*modules: str) -> list[str]:
     return [name for name in modules if find_spec(name.split(".")[0]) is None or find_spec(name) is None]
+
+
+@pytest.mark.parametrize("language", ["cupy", "cuda.core"])
+def test_the_demo_records_on_the_gpu(tmp_path: Path, language: str) -> None:
+    if missing(language):
+        pytest.skip(f"needs {language}")
+    done = run([sys.executable, "-m", "kscope", "demo", "--on", language, "-o", "d.pftrace"], cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    trace = kscope.decode(kscope.load(tmp_path / "d.kscope"))
+    assert {problem.kind for problem in trace.problems} <= CLOCKS
+    # 32 warps of 256 blocks: the loop, the store, and two regions in each of 16 iterations
+    assert len(trace) == 256 * 32 * (2 + 2 * 16)
 
 
 @pytest.mark.skipif(missing("cuda.core") != [], reason="needs cuda.core")

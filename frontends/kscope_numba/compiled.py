@@ -1,4 +1,4 @@
-"""Kernels for a GPU: the three hooks together.
+"""Kernels for a GPU: the hooks together.
 
 What lives here: their order, and whether Numba was taught. What does not: any of them.
 """
@@ -12,6 +12,7 @@ from kscope.recording import Recording
 
 from .functions import Functions
 from .loading import Loader
+from .located import Located
 from .lowering import collect
 from .pipeline import Pipeline
 
@@ -21,18 +22,21 @@ class Compiled:
 
     def __init__(self) -> None:
         self._functions, self._pipeline, self._loader = Functions(), Pipeline(), Loader()
+        self._located = Located()
         self._taught = False
 
     def enable(self, recording: Recording) -> None:
         """Raises UnsupportedError naming a missing hook point; then nothing was changed."""
-        for part in (self._functions, self._pipeline, self._loader):
+        for part in (self._functions, self._pipeline, self._loader, self._located):
             part.check()
+        self._located.install()
         self._pipeline.install(recording)
         self._functions.install(placing=True)
         self._loader.install(recording.tag())
 
     def disable(self) -> None:
         """Inverse of enable()."""
+        self._located.remove()
         self._pipeline.remove()
         if self._taught:
             self._functions.install(placing=False)

@@ -13,7 +13,9 @@ import pytest
 pytest.importorskip("numba.cuda", reason="numba-cuda is not installed: make test-numba", exc_type=ImportError)
 
 from contract import numba_offline  # noqa: E402  # after the check that it is there
+from cuda.bindings import nvrtc as bindings  # noqa: E402
 from numba.cuda import dispatcher  # noqa: E402
+from numba.cuda.cudadrv import driver, nvrtc  # noqa: E402
 
 from kscope import frontends  # noqa: E402
 from kscope.recording import Recording  # noqa: E402
@@ -58,6 +60,28 @@ def taught(frontend: Any) -> Any:
     """The frontend, with regions left out while it is disabled."""
     frontend.teach()
     return frontend
+
+
+@pytest.fixture
+def nvrtc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA C++ becomes PTX without the driver, which cuda.core asks for its version."""
+    original = nvrtc.compile
+
+    def compile_cu(source: Any, name: str, cc: Any, ltoir: bool = False, **options: Any) -> Any:
+        if ltoir:
+            return original(source, name, cc, ltoir=True, **options)
+        include = nvrtc.config.CUDA_NVRTC_EXTRA_SEARCH_PATHS
+        flags = [f"-arch=compute_{cc[0]}{cc[1]}", "-rdc=true", *([f"-I{include}"] if include else [])]
+        text = source if isinstance(source, bytes) else source.encode()
+        _, program = bindings.nvrtcCreateProgram(text, name.encode(), 0, [], [])
+        (failed,) = bindings.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+        assert failed == bindings.nvrtcResult.NVRTC_SUCCESS
+        _, size = bindings.nvrtcGetPTXSize(program)
+        ptx = bytearray(size)
+        bindings.nvrtcGetPTX(program, ptx)
+        return driver.ObjectCode.from_ptx(bytes(ptx).rstrip(b"\0"), name=name), ""
+
+    monkeypatch.setattr(nvrtc, "compile", compile_cu)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from contract.numba_offline import built
-from numba.cuda import codegen, dispatcher
+from numba.cuda import codegen, compiler, dispatcher
 from numba.cuda.core import bytecode
 from numba.cuda.cudadrv import nvrtc
 
@@ -80,7 +80,7 @@ POINTS = [
     (codegen.CUDACodeLibrary, name)
     for name in ("finalize", "llvm_strs", "get_asm_strs", "get_lto_ptx", "get_cubin", "get_cufunc", "_link_all")
 ] + [
-    (nvrtc, "compile"), (dispatcher.CUDACache, "_index_key"), (bytecode.FunctionIdentity, "from_function"),
+    (nvrtc, "compile"), (compiler, "compile_cuda"), (dispatcher, "compile_cuda"), (dispatcher.CUDACache, "_index_key"), (bytecode.FunctionIdentity, "from_function"),
 ]  # fmt: skip
 
 SCRIPT = """

@@ -1,0 +1,68 @@
+"""Numba's own errors name the user's line, also where Numba forgets it.
+
+numba-cuda takes the errors of Numba's typing rules for somebody else's, and hands them on without the place that it
+was at. What lives here: finding that place, and adding it. What does not: errors of kscope (lowering.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .points import Patches, check, module
+
+_compiler: Any = module("compiler")
+_dispatcher: Any = module("dispatcher")
+_POINT, _ADD = "compile_cuda", "add_context"
+
+
+class Located:
+    """The hook around Numba's compiler, while recording is enabled."""
+
+    def __init__(self) -> None:
+        self._patches = Patches()
+
+    def check(self) -> None:
+        """Raises UnsupportedError naming the hook point that this numba-cuda lacks."""
+        check(_compiler, _POINT)
+        check(_dispatcher, _POINT)
+
+    def install(self) -> None:
+        """Idempotent."""
+        if self._patches:
+            return
+        original = getattr(_compiler, _POINT)
+
+        def compile_cuda(*args: Any, **options: Any) -> Any:
+            try:
+                return original(*args, **options)
+            except Exception as error:
+                _locate(error)
+                raise
+
+        for owner in (_compiler, _dispatcher):
+            self._patches.put(owner, _POINT, compile_cuda)
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        self._patches.restore()
+
+
+def _locate(error: Exception) -> None:
+    """Adds the place to one of Numba's errors that does not name it."""
+    place = _place(error.__traceback__)
+    if place is None or not hasattr(error, _ADD):
+        return
+    text = str(error)
+    if Path(place.filename).name not in text or f"line {place.line}" not in text:
+        getattr(error, _ADD)(f'typing at File "{place.filename}", line {place.line}')
+
+
+def _place(trace: TracebackType | None) -> Any:
+    """What Numba was typing, from the innermost of its frames that knows."""
+    found = None
+    while trace is not None:
+        found = getattr(trace.tb_frame.f_locals.get("constraint"), "loc", found)
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,169 @@
+"""What cannot be recorded is refused by name, with the user's file and line."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.numba_offline import built
+from numba.core.errors import TypingError as NumbaTypingError
+from numba.cuda.codegen import CUDACodeLibrary
+from numba.cuda.core.errors import TypingError
+
+from kscope.errors import PairingError, UnsupportedError, UsageError
+from kscope.recording import Recording
+from kscope_numba import points
+
+from .reading import ptx
+
+Written = Callable[..., dict[str, Any]]
+SIGNATURE = "void(float32[::1], int64)"
+
+
+def refused(written: Written, body: str, kind: type[Exception], **options: Any) -> str:
+    """What is said of a kernel whose body begins on line 9."""
+    lines = "".join(f"            {line}\n" for line in body.splitlines())
+    space = written(f"\n        @cuda.jit\n        def kernel(x, n):\n{lines}")
+    with pytest.raises(kind) as caught:
+        ptx(built(space["kernel"], SIGNATURE, **options))
+    assert Path(space["__file__"]).name in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("statement", "said"), [
+    ('with kscope.region(f"step {n}"): x[0] = 1', "n is a variable of the kernel"),
+    ("with kscope.region(): x[0] = 1", "missing 1 required positional argument: 'name'"),
+    ("with kscope.region: x[0] = 1", "a region needs a name"),
+    ('with kscope.region(""): x[0] = 1', "a name has 1 to 512 bytes"),
+    ("with kscope.region(7): x[0] = 1", "must be a string known when the kernel is compiled"),
+    ('with kscope.region("a", strategy=3): x[0] = 1', "expected Lane0Warp0(), Elected(), TargetWarp(n) or AllThreads()"),
+    ('with kscope.region("a", colour=3): x[0] = 1', "unexpected keyword argument 'colour'"),
+    ('with kscope.region(*("a",)): x[0] = 1', "write the arguments out"),
+    ('with kscope.region("a", value=True): x[0] = 1', "the bool True"),
+    ('with kscope.region("a", value=n > 3): x[0] = 1', "is a bool"),
+    ('with kscope.region("a", value=5_000_000_000): x[0] = 1', "needs more than 32 bits"),
+    ('with kscope.region("a", value=x): x[0] = 1', "array(float32, 1d, C)"),
+    ('with kscope.region("a", value=(n, n)): x[0] = 1', "UniTuple"),
+    ('kscope.instant("a", value=x)', "array(float32, 1d, C)"),
+    ("kscope.instant(n)", "n is a variable of the kernel"),
+    ('kscope.counter("a")', "missing 1 required positional argument: 'value'"),
+    ('kscope.region("a").pin(x)', "expected a number"),
+    ('with kscope.region("a") as (b, c): x[0] = 1', "a region has one name"),
+])  # fmt: skip
+def test_what_was_typed_is_told_with_its_place(enabled: Any, written: Written, statement: str, said: str) -> None:
+    message = refused(written, statement, UsageError)
+    assert said in message
+    assert ".py:9" in message
+
+
+def test_numbas_own_errors_in_a_region_have_the_users_line(enabled: Any, written: Written) -> None:
+    body = 'with kscope.region("outer"):\n    with kscope.region("inner", value=n):\n        x[0] = x.no_such_attribute\n    x[1] = 2'
+    message = refused(written, body, TypingError)
+    assert "no_such_attribute" in message
+    assert ", line 11:" in message
+    assert "x[0] = x.no_such_attribute" in message  # the line itself, as Numba shows it
+
+
+def test_numbas_own_errors_in_a_device_function_have_the_users_line(enabled: Any, written: Written) -> None:
+    space = written("""
+        @cuda.jit
+        def helper(x):
+            with kscope.region("helper"):
+                return x + "a"
+
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("outer"):
+                helper(n)
+    """)
+    with pytest.raises((TypingError, NumbaTypingError)) as caught:
+        built(space["kernel"], SIGNATURE)
+    assert f'{space["__file__"]}", line 10' in str(caught.value)
+    assert 'return x + "a"' in str(caught.value)
+
+
+@pytest.mark.parametrize("lto", [False, True])
+@pytest.mark.parametrize("body", [
+    'LOAD = kscope.scope("a")\nkscope.scope("a").enter()\nx[0] = 1',
+    'if n > 3:\n    kscope.scope("a").enter()\nx[0] = 1\nkscope.scope("a").exit()',
+])  # fmt: skip
+def test_calls_that_do_not_pair(enabled: Any, written: Written, body: str, lto: bool) -> None:
+    body = body.removeprefix('LOAD = kscope.scope("a")\n')
+    message = refused(written, body, PairingError, lto=lto)
+    assert "kernel kernel: region 'a'" in message
+    assert ".py:9" in message or ".py:10" in message
+
+
+def test_debug_builds_are_refused_by_name(enabled: Any, written: Written) -> None:
+    message = refused(written, 'with kscope.region("load"):\n    x[0] = 1', UnsupportedError, debug=True, opt=False)
+    assert "kernel is compiled with debug=True, and has region 'load'" in message
+    assert ".py:9" in message
+
+
+def test_a_debug_build_without_regions_is_none_of_our_business(enabled: Any, written: Written) -> None:
+    space = written("""
+        @cuda.jit
+        def kernel(x, n):
+            x[0] = n
+    """)
+    assert "kscope" not in built(space["kernel"], SIGNATURE, debug=True, opt=False).get_asm_str(cc=(9, 0))
+
+
+def test_with_needs_source_and_says_so(enabled: Any, tmp_path: Path) -> None:
+    import kscope
+    from numba import cuda
+
+    space: dict[str, Any] = {"kscope": kscope, "cuda": cuda}
+    text = '@cuda.jit\ndef kernel(x, n):\n    with kscope.region("a"):\n        x[0] = 1\n'
+    exec(compile(text, "<no file>", "exec", dont_inherit=True), space)
+    with pytest.raises(UnsupportedError, match=r"kernel \(<no file>:1\) has regions, and its source is not at hand.*LOAD.enter\(\)"):
+        built(space["kernel"], SIGNATURE)
+
+
+def test_a_file_that_was_edited_since_is_told(enabled: Any, written: Written) -> None:
+    space = written("""
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("a"):
+                x[0] = 1
+    """)
+    path = Path(space["__file__"])
+    path.write_text(path.read_text().replace("x[0] = 1", "x[0] = 2"))
+    linecache.clearcache()
+    with pytest.raises(UnsupportedError, match="the file was edited since it was imported"):
+        built(space["kernel"], SIGNATURE)
+
+
+def test_two_types_of_one_name_are_refused(enabled: Any, written: Written) -> None:
+    body = 'with kscope.region("a", value=n):\n    x[0] = 1\nwith kscope.region("a", value=x[0]):\n    x[0] = 1'
+    space = written("\n        @cuda.jit\n        def kernel(x, n):\n" + "".join(f"            {line}\n" for line in body.splitlines()))
+    with pytest.raises(UsageError, match="kernel kernel: 'a' has a value of type f32 at one place and i32 at another"):
+        ptx(built(space["kernel"], SIGNATURE))
+
+
+@pytest.mark.parametrize("point", ["get_cubin", "_link_all", "llvm_strs"])
+def test_a_missing_hook_point_is_named_and_nothing_is_changed(frontend: Any, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    monkeypatch.delattr(CUDACodeLibrary, point)
+    before = dict(vars(CUDACodeLibrary))
+    with pytest.raises(UnsupportedError, match=rf"numba-cuda [\d.]+ has no numba\.cuda\.codegen\.CUDACodeLibrary\.{point}"):
+        frontend.enable(Recording())
+    assert dict(vars(CUDACodeLibrary)) == before
+
+
+@pytest.mark.parametrize(("installed", "said"), [("0.23.0", "0.23.0 is installed; kscope needs 0.24 or later")])
+def test_an_old_version_is_refused(monkeypatch: pytest.MonkeyPatch, installed: str, said: str) -> None:
+    monkeypatch.setattr(points.metadata, "version", lambda name: installed)
+    with pytest.raises(UnsupportedError, match=said):
+        points.version()
+
+
+def test_numbas_old_target_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(name: str) -> str:
+        raise points.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(points.metadata, "version", gone)
+    with pytest.raises(UnsupportedError, match="needs the package numba-cuda"):
+        points.version()

@@ -11,7 +11,7 @@ from kscope import plan
 from kscope.recording import Recording
 from kscope_runtime import probe
 
-BODIES = [1, 64]
+BODIES = [0, 1, 64]
 
 
 def _text(fmas: int) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
-
-from cuda.bindings import driver, runtime
 
 from kscope.errors import DriverError
 from kscope.layout import CTL_SYMBOL
+
+driver: Any = import_module("cuda.bindings.driver")  # no types to check: what comes out of it is Any
+runtime: Any = import_module("cuda.bindings.runtime")
 
 
 def context() -> int:

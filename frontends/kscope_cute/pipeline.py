@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
 import cutlass
@@ -70,17 +70,18 @@ class Pipeline:
             return
         compiler: Any = cute_compiler.Compiler
         dsl: Any = cute_dsl.BaseDSL
-        self._compile, self._jit = compiler.compile, dsl.compile_and_jit
+        compile_before, jit_before = compiler.compile, dsl.compile_and_jit
+        self._compile, self._jit = compile_before, jit_before
         lower, unwrap = self._lower, self._unwrap
 
+        @wraps(compile_before)  # CuTe reads the signatures of both
         def compile(self: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
             return lower(self, module, pipeline, args, kwargs)
 
+        @wraps(jit_before)
         def compile_and_jit(self: Any, *args: Any, **kwargs: Any) -> Any:
             return unwrap(self, args, kwargs)
 
-        for hook, original in ((compile, self._compile), (compile_and_jit, self._jit)):
-            hook.__wrapped__ = original  # type: ignore[attr-defined]  # CuTe reads its signature
         compiler.compile, dsl.compile_and_jit = compile, compile_and_jit
 
     def remove(self) -> None:

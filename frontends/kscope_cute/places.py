@@ -10,8 +10,8 @@ What lives here: these three spellings. What does not: marks (kscope/marks.py).
 
 from __future__ import annotations
 
+import inspect
 import re
-import sys
 
 from kscope.marks import quote, unquote
 
@@ -23,9 +23,9 @@ _ADDRESS_SIZE = re.compile(r"^\s*\.address_size\s+64[^\n]*\n", re.M)
 
 def comment() -> str:
     """The line of the code outside of kscope that is running now, as the line to put above its mark."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0].startswith("kscope"):
-        frame = frame.f_back  # type: ignore[assignment]  # the loop ends there
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("kscope", __package__):
+        frame = frame.f_back
     return f"//at {frame.f_lineno} {quote(frame.f_code.co_filename)}" if frame is not None else "//"
 
 

@@ -16,6 +16,7 @@ OPTIONAL = {"pandas", "pyarrow"}
 OWN_WORDS = {
     "kscope_triton": {"triton", "torch"},
     "kscope_numba": {"llvmlite", "numba", "numpy"},
+    "kscope_cute": {"cuda", "cutlass"},
     "kscope_cuda": {"cuda", "cupy", "cupy_backends", "cupyx", "torch"},
     "triton_kscope": set[str](),
     "kscope_sim": set[str](),

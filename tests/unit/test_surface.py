@@ -95,7 +95,7 @@ def test_only_packages_of_kscope_are_installed() -> None:
     setuptools = pytest.importorskip("setuptools")
     for folder, names in {
         ".": {"kscope"},
-        "frontends": {"kscope_cuda", "kscope_sim", "kscope_triton"},
+        "frontends": {"kscope_cuda", "kscope_cute", "kscope_numba", "kscope_sim", "kscope_triton"},
         "runtime": {"kscope_runtime"},
     }.items():
         packages = setuptools.find_packages(str(ROOT / folder), include=["kscope*"])

@@ -62,6 +62,7 @@ _HEAD = r"""
 //       ...
 //
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
+//   KSCOPE_PIN(x); the computation of x stays before this line
 //   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
 //
 //   -DKSCOPE=1        the macros record; without it they are empty, and the code is the same as without them

@@ -15,6 +15,7 @@ _NAMES = (
     ("KSCOPE_INSTANT(...)", None),
     ("KSCOPE_INSTANT_V(name, ...)", "..."),
     ("KSCOPE_COUNTER(name, ...)", "..."),
+    ("KSCOPE_PIN(...)", "..."),
 )
 
 
@@ -82,6 +83,9 @@ MARKS = r"""
   KSCOPE_VALUE_NOTE_(sort, name, value); \
   kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(kscope::of_(value)); } while (0)
 
+#define KSCOPE_PIN(value) do { \
+  KSCOPE_CHECK_BUILD_(); \
+  kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
 #define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_V(name, ...) KSCOPE_REGION_V_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_ENTER(...) \

@@ -57,6 +57,9 @@ template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void
 template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void print_(value_<TYPE> v) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
 }
+template <int, int TYPE> __device__ __forceinline__ void pin_(value_<TYPE> v) {
+  put_<1>::mark<act_pin_, TYPE, call_, Session::code, KSCOPE_NAME_("pin")>(v.bits);
+}
 // the strategy of a kernel's marks that name none
 template <class... S> struct list_ {
   static __device__ __forceinline__ void mark() {

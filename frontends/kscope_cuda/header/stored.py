@@ -55,7 +55,7 @@ def _by(condition: str, yes: str, no: str) -> str:
 
 def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0) -> ptx.Kernel:
     ids = operand("n", "LOW"), operand("n", "HIGH")
-    return ptx.Kernel(Recording(clock=clock, fill=fill), (AllThreads().spec,), _LOG2, ids, arch)
+    return ptx.Kernel(Recording(clock=clock, fill=fill), (AllThreads().spec,), _LOG2, ids, arch, pins=True)
 
 
 def _options() -> str:
@@ -139,6 +139,9 @@ def _owner_and_end() -> str:
 }}
 __device__ __forceinline__ void end_() {{
 {assembly(ptx.finish())}
+}}
+template <int LINE, int TYPE> __device__ __forceinline__ void pin_(value_<TYPE> v) {{
+{assembly(inline.guard(GUARD + operand("n", "LINE")) + ptx.pin(operand("r", "v.bits")))}
 }}"""
 
 

@@ -9,6 +9,7 @@
 //       ...
 //
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
+//   KSCOPE_PIN(x); the computation of x stays before this line
 //   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
 //
 //   -DKSCOPE=1        the macros record; without it they are empty, and the code is the same as without them
@@ -95,6 +96,7 @@ int kscope_control(int unit, unsigned long long* address) {
 #define KSCOPE_INSTANT(...)
 #define KSCOPE_INSTANT_V(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_COUNTER(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
+#define KSCOPE_PIN(...) KSCOPE_UNUSED_(__VA_ARGS__)
 #else
 #define KSCOPE_CAT2_(a, b) a##b
 #define KSCOPE_CAT_(a, b) KSCOPE_CAT2_(a, b)
@@ -256,6 +258,9 @@ template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void
 template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void print_(value_<TYPE> v) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
 }
+template <int, int TYPE> __device__ __forceinline__ void pin_(value_<TYPE> v) {
+  put_<1>::mark<act_pin_, TYPE, call_, Session::code, KSCOPE_NAME_("pin")>(v.bits);
+}
 // the strategy of a kernel's marks that name none
 template <class... S> struct list_ {
   static __device__ __forceinline__ void mark() {
@@ -307,12 +312,13 @@ template <b64_ CODE> __device__ __forceinline__ b32_ records_() {
 template <b32_ LOW, b32_ HIGH, b32_ PLACE> __device__ __forceinline__ void begin_(b32_ who) {
     asm volatile(
       ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
-      ".reg .pred ks_on, ks_try, ks_room, ks_full; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
+      ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
       "\n"
       "mov.u64 ks_c, %%clock64;\n"
       "mov.u64 ks_g, %%globaltimer;\n"
       "{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %%clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c; sub.u32 ks_w, ks_a, ks_b; }\n"
       "mov.u64 ks_ctl, %0;\n"
+      "setp.eq.u64 ks_never, ks_ctl, 1;\n"
       "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
       "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
       "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
@@ -402,12 +408,13 @@ template <b32_ LOW, b32_ HIGH, b32_ PLACE> __device__ __forceinline__ void begin
 template <b32_ LOW, b32_ HIGH, b32_ PLACE> __device__ __forceinline__ void begin_(b32_ who) {
     asm volatile(
       ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
-      ".reg .pred ks_on, ks_try, ks_room, ks_full; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
+      ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
       "\n"
       "mov.u64 ks_c, %%clock64;\n"
       "mov.u64 ks_g, %%globaltimer;\n"
       "{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %%clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c; sub.u32 ks_w, ks_a, ks_b; }\n"
       "mov.u64 ks_ctl, %0;\n"
+      "setp.eq.u64 ks_never, ks_ctl, 1;\n"
       "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
       "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
       "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
@@ -583,6 +590,12 @@ __device__ __forceinline__ void end_() {
       "}\n"
       :  : "n"(0) : "memory");
 }
+template <int LINE, int TYPE> __device__ __forceinline__ void pin_(value_<TYPE> v) {
+    asm volatile(
+      "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+      "@ks_never st.global.b32 [ks_base], %1;\n"
+      :  : "n"(LINE), "r"(v.bits) : "memory");
+}
 
 template <class... S> struct each_ {
   enum : b32_ { lanes = 0 };
@@ -715,6 +728,9 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   KSCOPE_VALUE_NOTE_(sort, name, value); \
   kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(kscope::of_(value)); } while (0)
 
+#define KSCOPE_PIN(value) do { \
+  KSCOPE_CHECK_BUILD_(); \
+  kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
 #define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_V(name, ...) KSCOPE_REGION_V_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_ENTER(...) \

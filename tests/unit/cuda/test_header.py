@@ -31,6 +31,7 @@ ALL = kernel(
   KSCOPE_INSTANT("here", kscope::Lane0Warp0);
   KSCOPE_INSTANT_V("there", 1.5f);
   KSCOPE_COUNTER("depth", 3u);
+  KSCOPE_PIN(n);
 """,
     before=r"""
 template <class T> __device__ T helper(T x) {

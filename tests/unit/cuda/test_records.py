@@ -153,3 +153,12 @@ def test_every_thread_counts_for_itself() -> None:
 
 def test_a_kernel_without_regions_has_an_empty_slab() -> None:
     assert recorded(compiled(kernel("  out[0] = n;"), IN_PLACE)) == [[]]
+
+
+@pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
+def test_a_pinned_value_is_computed_before_the_region_ends(mode: str) -> None:
+    body = '  float x = n;\n  {\n    KSCOPE_REGION("r");\n    x = x * x + 1;\n    KSCOPE_PIN(x);\n  }\n  out[0] = x;'
+    text = compiled(kernel(body), mode).decode()
+    if mode == MARKS:
+        text = plan.lower(text, Recording(), frontend="test").text
+    assert text.index("fma.rn.f32") < text.index("@ks_never st.global.b32") < text.index("st.global.v4.b32")

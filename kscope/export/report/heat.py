@@ -49,11 +49,11 @@ PLANES = tuple(field.name for field in fields(Cells))
 
 
 def levels(scene: Scene) -> list[int]:
-    """Bins of each level, coarsest first."""
+    """Bins of each level, coarsest first; no more than a place has records: that close the page draws those."""
     names = min(len(scene.names), MOST_NAMES + 1)
     wanted = max(len(scene.trace) // max(1, len(scene.lanes.places)), 1)
     bins = [_COARSEST]
-    while bins[-1] < _FINEST and bins[-1] < wanted and bins[-1] * _STEP * max(names, 1) <= _CELLS:
+    while bins[-1] < _FINEST and bins[-1] * _STEP <= wanted and bins[-1] * _STEP * max(names, 1) <= _CELLS:
         bins.append(bins[-1] * _STEP)
     return bins
 

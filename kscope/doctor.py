@@ -73,6 +73,7 @@ def _frontend(name: str, entry: frontends.Entry) -> Finding:
 def _version(entry: frontends.Entry) -> str:
     """`triton 3.9.0, `, or nothing for a DSL that is part of kscope or has no version."""
     try:
-        return f"{entry.dsl} {metadata.version(entry.dsl)}, "
-    except metadata.PackageNotFoundError:
-        return ""
+        version = metadata.version(entry.dsl)
+    except metadata.PackageNotFoundError:  # cupy comes as cupy-cuda13x
+        version = getattr(sys.modules.get(entry.dsl), "__version__", "")
+    return f"{entry.dsl} {version}, " if version else ""

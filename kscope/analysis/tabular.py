@@ -88,5 +88,5 @@ def _line(cells: Iterable[str]) -> str:
 
 def _plain(text: str) -> str:
     """Text that stays in its cell and stays text: names are the user's."""
-    escaped = "".join(_ESCAPES.get(char, char) for char in text)
+    escaped = "".join(_ESCAPES.get(char, char) if char.isprintable() else " " for char in text)
     return " ".join(escaped.split())

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import synth
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from kscope.analysis import checks, gaps, histogram, imbalance, occupancy, overl
 from kscope.analysis.compare import compare
 from kscope.analysis.segments import flatten
 from kscope.analysis.summary import summarise
+from kscope.capture import Capture
 from kscope.errors import FormatError, UsageError
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -208,3 +210,50 @@ def test_files_that_are_cut_or_damaged_are_refused_or_read(
     path.write_bytes(data)
     with suppress(FormatError, UsageError):
         everything(kscope.decode(kscope.load(path)))
+
+
+HOSTILE = (
+    "</td><script>alert(1)</script>",
+    "a|b",
+    "q\"uo'te",
+    "new\nline\r",
+    "\x1b[31mred\x1b[0m\a",
+    "%s %(x)s {0}",
+    "wait " * 40,
+)
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> str:
+    """A capture whose names are meant to do harm, the kernel's too."""
+    records = [synth.Rec(name, 2000 + 200 * n, 2100 + 200 * n) for n, name in enumerate(HOSTILE)]
+    slabs = [synth.slab(records, log2=4, warp=warp, block=(0, 0, 0)) for warp in (0, 1)]
+    module = synth.module(HOSTILE, name="ker\x1b[2Jnel\n| x")
+    Capture(synth.EPOCH, (synth.device(slabs),), (module,)).save(tmp_path / "h.kscope")
+    return str(tmp_path / "h.kscope")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("summary",), ("summary", "--by", "role,sm"), ("summary", "--markdown"), ("gaps",), ("overlap",),
+        ("occupancy",), ("path", "--edge", "a|b:a|b"), ("overhead", "--cost", "28,2"), ("assert", '"a|b".p99 < 1us'),
+    ],
+)  # fmt: skip
+def test_names_that_are_meant_to_do_harm_are_only_text(
+    argv: tuple[str, ...], hostile: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    code, out, err = run(capsys, argv[0], hostile, *argv[1:])
+    assert (code, err) == (0, "")
+    assert all(char.isprintable() for line in out.split("\n") for char in line)
+    assert "--markdown" in argv or max(map(len, out.splitlines())) <= 120
+    assert "--markdown" not in argv or "<script" not in out
+
+
+def test_two_captures_with_such_names_compare(hostile: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "compare", hostile, hostile)
+    assert code == 0
+    assert all(char.isprintable() for line in out.split("\n") for char in line)
+    code, out, _ = run(capsys, "compare", hostile, hostile, "--json")
+    assert {row["region"] for row in json.loads(out)["regions"]} == set(HOSTILE)

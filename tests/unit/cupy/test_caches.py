@@ -6,7 +6,9 @@ import gc
 import itertools
 import shutil
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import cupy
 import pytest
@@ -180,6 +182,32 @@ def test_a_kernel_that_stays_plain_is_named(frontend, gpu, source, carried):
     assert "kernel stays was loaded before recording was enabled" in problem.text
     frontend.disable()
     assert frontend.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "static", "share", "asked"),
+    [
+        (49152, 0, -1, {}),
+        (48128, 1024, -1, {}),
+        (100_000, 1024, -1, {"max_dynamic_shared_size_bytes": 100_000}),
+        (49152, 0, 50, {"preferred_shared_memory_carveout": 50}),
+    ],
+)
+def test_what_was_asked_of_a_function_is_asked_of_its_successor(monkeypatch, dynamic, static, share, asked):
+    driver = SimpleNamespace(
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=dynamic,
+        CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES=static,
+        CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT=share,
+        funcGetAttribute=lambda value, function: value,
+    )
+    devices = []
+    device = SimpleNamespace(Device=lambda number: devices.append(number) or nullcontext())
+    monkeypatch.setattr(loading, "driver", driver)
+    monkeypatch.setattr(loading, "cupy", SimpleNamespace(cuda=device))
+    kernel = SimpleNamespace()
+    loading._carry(kernel, 3, SimpleNamespace(ptr=0))
+    assert vars(kernel) == asked
+    assert devices == [3]
 
 
 def test_an_elementwise_kernel_forgets_what_it_loaded_in_another_state(frontend, gpu):

@@ -29,6 +29,7 @@ from .utf8 import clean
 
 Event = dict[str, Any]
 Int64 = npt.NDArray[np.int64]
+Rows = slice | Int64
 _CHUNK = 1 << 14
 _PROBLEMS_PID = 1
 _FIRST_PID = 2
@@ -199,33 +200,34 @@ class _Records:
         found = []
         for long in (False, True):
             of_width = self._long[name] == long
-            found += [self._spans(part.start + at, name[at], long) for at in _each(span & of_width)]
-            found += [self._points(part.start + at, name[at], long) for at in _each(~span & ~counter & of_width)]
-        return found + [self._counters(part.start + at, name[at]) for at in _each(counter)]
+            found += [self._spans(at, name[local], long) for at, local in _each(part, span & of_width)]
+            found += [self._points(at, name[local], long) for at, local in _each(part, ~span & ~counter & of_width)]
+        return found + [self._counters(at, name[local]) for at, local in _each(part, counter)]
 
-    def _cells(self, at: Int64, name: Int64, long: bool, phase: bytes) -> list[bytes | Bytes]:
+    def _cells(self, at: Rows, name: Int64, long: bool, phase: bytes) -> list[bytes | Bytes]:
         """What spans and instants begin with: name, place, time."""
         names = self._long_names if long else self._short_names
         begin = text.thousandths(self._timeline.begin[at], SPACE)
-        return [phase, names[name], self._places[self._timeline.track[at]], b',"ts":', begin]
+        place = self._places.take(self._timeline.track[at], axis=0)
+        return [phase, names.take(name, axis=0), place, b',"ts":', begin]
 
-    def _spans(self, at: Int64, name: Int64, long: bool) -> Bytes:
+    def _spans(self, at: Rows, name: Int64, long: bool) -> Bytes:
         length = self._timeline.end[at] - self._timeline.begin[at]
         cells = self._cells(at, name, long, b',\n{"ph":"X","cat":"region","name":')
         cells += [b',"dur":', text.thousandths(length, SPACE)]
         exact = self._timeline.exact
         if exact is None:
-            return text.rows(len(at), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
+            return text.rows(len(name), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
         start = np.rint(np.clip(exact[at], -_FAR, _FAR) * 1000).astype(np.int64)
-        cells += [self._clock[self._timeline.track[at]], text.whole(self._trace.dur_cycles[at], SPACE)]
+        cells += [self._clock.take(self._timeline.track[at], axis=0), text.whole(self._trace.dur_cycles[at], SPACE)]
         cells += [b',"start_ns":', text.thousandths(start, SPACE), *self._value(at, b',"value":', b"")]
-        return text.rows(len(at), *cells, b"}}")
+        return text.rows(len(name), *cells, b"}}")
 
-    def _points(self, at: Int64, name: Int64, long: bool) -> Bytes:
+    def _points(self, at: Rows, name: Int64, long: bool) -> Bytes:
         cells = self._cells(at, name, long, b',\n{"ph":"i","s":"t","name":')
-        return text.rows(len(at), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
+        return text.rows(len(name), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
 
-    def _counters(self, at: Int64, name: Int64) -> Bytes:
+    def _counters(self, at: Rows, name: Int64) -> Bytes:
         """Viewers key a counter by process and name: the lane is part of the name."""
         track = self._timeline.track[at]
         pairs, which = np.unique(np.stack([track, name], axis=1), axis=0, return_inverse=True)
@@ -235,12 +237,12 @@ class _Records:
         ]
         numbers, values = np.unique(self._trace.value[at], return_inverse=True)
         return text.rows(
-            len(at), b',\n{"ph":"C","name":', text.table(titles, SPACE)[which.ravel()], self._places[track], b',"ts":',
-            text.thousandths(self._timeline.begin[at], SPACE), b',"args":{"value":',
+            len(name), b',\n{"ph":"C","name":', text.table(titles, SPACE)[which.ravel()], self._places[track],
+            b',"ts":', text.thousandths(self._timeline.begin[at], SPACE), b',"args":{"value":',
             text.table([_json(number) for number in numbers.tolist()], SPACE)[values], b"}}",
         )  # fmt: skip
 
-    def _value(self, at: Int64, before: bytes, after: bytes) -> list[bytes | Bytes]:
+    def _value(self, at: Rows, before: bytes, after: bytes) -> list[bytes | Bytes]:
         """A cell with the values of the records that have one."""
         if not self._valued[self._trace.region[at]].any():
             return []
@@ -249,11 +251,13 @@ class _Records:
         return [text.table(texts, SPACE)[which]]
 
 
-def _each(mask: npt.NDArray[np.bool_]) -> Iterator[Int64]:
-    """The indices that a mask chooses, where it chooses any."""
-    at = np.flatnonzero(mask)
-    if len(at):
-        yield at
+def _each(part: slice, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows]]:
+    """The records of a slice that a mask chooses, where it chooses any, and their indices within the slice."""
+    if mask.all():
+        yield part, slice(None)
+    elif mask.any():
+        at = np.flatnonzero(mask)
+        yield part.start + at, at
 
 
 def _json(number: float) -> bytes:

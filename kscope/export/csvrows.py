@@ -67,8 +67,11 @@ class _Rows:
         start = (ticks - warps.first_tick[track]) * pace + warps.start_ns[track]
         places = {name: getattr(warps, name)[track] for name in ("kernel", "launch", "block", "warp", "lane", "sm")}
         cells: dict[str, Bytes] = {name: _whole(places[name]) for name in ("launch", "block", "warp", "lane", "sm")}
-        cells["kernel"] = self._kernels[places["kernel"]]
-        cells["region"], cells["kind"] = self._regions[trace.region[part]], self._kinds[trace.kind[part]]
+        cells["kernel"] = self._kernels.take(places["kernel"], axis=0)
+        cells["region"], cells["kind"] = (
+            self._regions.take(trace.region[part], axis=0),
+            self._kinds.take(trace.kind[part], axis=0),
+        )
         cells["track"], cells["depth"] = _whole(track), _whole(self._depth[part])
         cells["start_ns"], cells["start_ticks"] = _thousandths(start), _whole(ticks)
         cells["dur_ns"], cells["dur_cycles"] = _thousandths(cycles * pace), _whole(cycles)

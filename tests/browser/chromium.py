@@ -25,7 +25,7 @@ BINARIES = ("chromium", "chromium-browser", "google-chrome")
 _READS, _WRITES = 3, 4  # the descriptors that Chromium looks for
 _FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
-    "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe", "--hide-scrollbars",
+    "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe",
 )  # fmt: skip
 
 

@@ -169,3 +169,27 @@ def test_any_address_opens(show: Show, hash_: str) -> None:
     page.until("window.report && report.ready")
     begin, end = window(page)
     assert 0 <= begin < end <= page.run("model.span") * 1.0001
+
+
+def test_both_timelines_have_the_same_axis_and_the_pointer_stays_where_it_is(show: Show) -> None:
+    page = show(bulk(8448, 9))
+    page.until("lanesView.scroll.scrollHeight > lanesView.scroll.clientHeight")
+    assert page.run("overview.surface.width") == page.run("lanesView.surface.width")
+    x, y = middle(page, "#lanes")
+    page.mouse("mouseMoved", x, y)
+    under = page.run("pointed()")
+    page.key("w")
+    window(page)
+    assert page.run("pointed()") == pytest.approx(under)
+    assert page.run("tip.hidden") is True
+
+
+def test_page_keys_and_dragging_scroll_through_the_warps(show: Show) -> None:
+    page = show(bulk(8448, 9))
+    page.key("PageDown")
+    page.until("lanesView.scroll.scrollTop > 50")
+    page.key("PageUp")
+    page.until("lanesView.scroll.scrollTop === 0")
+    x, y = middle(page, "#lanes")
+    page.drag((x, y), (x, y - 60))
+    page.until("lanesView.scroll.scrollTop === 60")

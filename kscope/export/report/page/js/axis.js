@@ -45,13 +45,12 @@ function drawMarks(context, width, top, bottom) {
     context.textAlign = "left";
   }
   if (view.pointer !== null) {
-    const x = Math.round(xOf(view.pointer, width)) + 0.5;
-    if (x < GUTTER || x > width) return;
+    const x = view.pointer + 0.5;
     context.fillStyle = themed("--soft");
     context.globalAlpha = 0.5;
     context.fillRect(x - 0.5, top, 1, bottom - top);
     context.globalAlpha = 1;
-    const text = momentText(view.pointer, 1 / scaleOf(width));
+    const text = momentText(nsOf(view.pointer, width), 1 / scaleOf(width));
     const wide = context.measureText(text).width + 10;
     const left = Math.min(Math.max(x - wide / 2, GUTTER), width - wide);
     context.fillStyle = themed("--ink");

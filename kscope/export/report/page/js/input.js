@@ -107,7 +107,7 @@ function listen(canvas, act) {
       measures: event.shiftKey, top: act.scroll?.scrollTop };
   };
   canvas.onpointermove = (event) => {
-    view.pointer = event.offsetX < GUTTER ? null : nsAt(event);
+    view.pointer = event.offsetX < GUTTER ? null : event.offsetX;
     if (!drag) {
       act.hover(event, nsAt(event));
       changed("window");
@@ -157,10 +157,11 @@ function pressed(event) {
   const deed = deeds[event.key];
   if (!deed || (event.key === "Enter" && event.target.tagName === "BUTTON")) return;
   event.preventDefault();
+  hideTip();
   deed();
 }
 
-const pointed = () => (view.pointer === null ? (view.begin + view.end) / 2 : view.pointer);
+const pointed = () => (view.pointer === null ? (view.begin + view.end) / 2 : nsOf(view.pointer, overview.surface.width));
 
 function scrollLanes(direction) {
   lanesView.scroll.scrollTop += direction * 0.8 * lanesView.scroll.clientHeight;

@@ -80,6 +80,18 @@ function drawLanes() {
   context.fillStyle = themed("--line");
   context.fillRect(0, RULER - 1, width, 1);
   drawMarks(context, width, RULER, height);
+  drawThumb(context, width, height);
+}
+
+/** Which of the rows are in sight. The browser's own bar would make this canvas narrower than the overview. */
+function drawThumb(context, width, height) {
+  const { scrollTop, scrollHeight, clientHeight } = lanesView.scroll;
+  if (scrollHeight <= clientHeight + 1) return;
+  const space = height - RULER;
+  context.fillStyle = themed("--faint");
+  context.globalAlpha = 0.7;
+  context.fillRect(width - 5, RULER + (scrollTop / scrollHeight) * space, 4, (clientHeight / scrollHeight) * space);
+  context.globalAlpha = 1;
 }
 
 function drawRow(context, place, width, matches) {

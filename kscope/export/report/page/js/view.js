@@ -7,7 +7,7 @@ const view = {
   query: null, // what search.js made of the text
   selection: null, // {line, index}
   range: null, // [begin, end], measured by dragging with shift
-  pointer: null, // ns under the pointer
+  pointer: null, // pixels from the left edge of either canvas
   shade: "region",
 };
 const listeners = { window: [], place: [], query: [], focus: [], selection: [], theme: [], size: [] };

@@ -51,6 +51,7 @@ class Compiled:
             self._taught = True
             if self._pipeline.recording is None:
                 self._functions.install(placing=False)
+                self._loader.remove(taught=True)
 
     def emit(self, mark: Mark, value: Any) -> bool:
         """True while a function is rewritten on this thread."""

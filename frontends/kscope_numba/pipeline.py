@@ -146,7 +146,7 @@ class Pipeline:
         for name in linking.with_regions(linker, own):
             raise UnsupportedError(
                 f"kernel {_called(library)} links {name}, which has regions and is compiled apart: a region's state "
-                "lives in its kernel's registers; link the source as .cu with @cuda.jit(lto=True), which inlines it, "
+                "lives in its kernel's registers; link it as source (.cu) with lto=True, which lets it be inlined, "
                 "or build it with -DKSCOPE=0"
             )
 

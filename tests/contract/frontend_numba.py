@@ -20,6 +20,8 @@ TURN = kscope.scope("turn")
 PAIR = kscope.scope("pair")
 PRODUCERS = 128
 """Threads from here on produce."""
+if not points.SIMULATED:
+    points.module("dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # of small grids
 
 
 @cuda.jit

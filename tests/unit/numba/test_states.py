@@ -1,0 +1,178 @@
+"""Kernels that dispatchers and the disk cache keep belong to one state, in every order of states and processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import cuda
+from numba.cuda import types
+
+from kscope.recording import Recording
+
+from .conftest import Backend
+from .reading import regions
+
+Written = Callable[..., dict[str, Any]]
+KERNELS = """
+    @cuda.jit
+    def helper(x, i):
+        with kscope.region("helper"):
+            return x[i] * 2
+
+    @cuda.jit
+    def kernel(x, n):
+        x[0] = helper(x, n)
+
+    @cuda.jit
+    def bare(x, n):
+        x[0] = n
+"""
+X = np.zeros(4, np.float32)
+
+
+class Array:
+    """What a launch is given; nothing is copied anywhere."""
+
+    _numba_type_ = types.Array(types.float32, 1, "C")
+
+
+def launch(kernel: Any, gpu: Backend) -> bytes:
+    """The cubin that a launch runs."""
+    kernel[128, 32](Array(), 3)
+    return gpu.loaded[-1]
+
+
+def is_marked(cubin: bytes) -> bool:
+    return b"kscope_ctl" in cubin
+
+
+def test_a_kernel_is_compiled_for_each_state_and_kept(taught: Any, gpu: Backend, written: Written) -> None:
+    kernel = written(KERNELS)["kernel"]
+    plain = launch(kernel, gpu)
+    assert not is_marked(plain)
+    taught.enable(Recording())
+    marked = launch(kernel, gpu)
+    assert is_marked(marked)
+    taught.enable(Recording(records=8))
+    other = launch(kernel, gpu)
+    assert is_marked(other) and other != marked
+    compiled = dict(kernel.overloads)
+    taught.disable()
+    assert launch(kernel, gpu) is plain or launch(kernel, gpu) == plain
+    taught.enable(Recording(records=8))
+    assert dict(kernel.overloads) == compiled
+    assert launch(kernel, gpu) == other
+
+
+def test_a_kernel_that_has_nothing_to_do_with_it_is_left_alone(taught: Any, gpu: Backend, written: Written) -> None:
+    bare = written(KERNELS)["bare"]
+    launch(bare, gpu)
+    before = dict(bare.overloads)
+    taught.enable(Recording())
+    assert bare.overloads == before
+    taught.disable()
+    assert bare.overloads == before
+
+
+def test_where_numba_was_not_taught_kernels_stay_prepared_and_rest(frontend: Any, gpu: Backend, written: Written) -> None:
+    kernel = written(KERNELS)["kernel"]
+    frontend.enable(Recording())
+    marked = launch(kernel, gpu)
+    frontend.disable()
+    assert launch(kernel, gpu) == marked
+    frontend.enable(Recording())
+    assert launch(kernel, gpu) == marked
+
+
+def test_kernels_with_fixed_signatures_are_compiled_again(taught: Any, gpu: Backend, written: Written) -> None:
+    space = written("""
+        @cuda.jit("void(float32[::1], int64)")
+        def fixed(x, n):
+            with kscope.region("fixed"):
+                x[0] = n
+
+        @cuda.jit
+        def free(x, n):
+            with kscope.region("free"):
+                x[0] = n
+    """)
+    special = space["free"].specialize(Array(), 3)
+    for state, marked in (("plain", False), ("on", True), ("plain", False), ("on", True)):
+        taught.enable(Recording()) if state == "on" else taught.disable()
+        for kernel in (space["fixed"], special, space["free"].specialize(Array(), 3)):
+            assert is_marked(launch(kernel, gpu)) is marked
+            assert kernel.specialized
+            (compiled,) = kernel.overloads.values()
+            assert ("kscope_ctl" in compiled.inspect_asm((9, 0))) is (marked and not compiled._codelibrary._lto)
+
+
+@pytest.mark.parametrize("lto", [False, True])
+def test_what_a_kernel_inspects_is_of_its_state(taught: Any, gpu: Backend, written: Written, lto: bool) -> None:
+    kernel = cuda.jit(written(KERNELS)["kernel"].py_func, lto=lto)
+    taught.enable(Recording())
+    launch(kernel, gpu)
+    (compiled,) = kernel.overloads.values()
+    text = compiled.inspect_lto_ptx((9, 0)) if lto else compiled.inspect_asm((9, 0))
+    assert list(regions(text)) == ["helper"]
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = {paths!r}
+from unit_numba_gpu import gpu, launch
+import kscope_numba
+from kscope import frontends
+from kscope.recording import Recording
+from kscope.strategies import AllThreads
+kscope_numba.teach()
+if sys.argv[1] != "plain":
+    frontends.frontend("numba").enable(Recording() if sys.argv[1] == "on" else Recording(strategy=AllThreads()))
+with gpu():
+    import kernels
+    code = launch(kernels.kernel)
+print(sum(kernels.kernel.stats.cache_hits.values()), int(b"kscope_ctl" in code), int(b'"strategy":"lanes"' in code), int(sum(kernels.bare.stats.cache_hits.values())) if launch.bare(kernels.bare) else 0)
+"""
+
+
+def test_the_disk_cache_serves_each_state_its_own(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "kernels.py").write_text(
+        "import kscope\nfrom numba import cuda\n\n\n@cuda.jit(cache=True)\ndef kernel(x, n):\n"
+        '    with kscope.region("work"):\n        x[0] = n\n\n\n@cuda.jit(cache=True)\ndef bare(x, n):\n    x[0] = n\n'
+    )
+    (tmp_path / "unit_numba_gpu.py").write_text(
+        "from contextlib import contextmanager\nfrom contract import numba_offline\n"
+        "from numba.cuda import dispatcher, types\nfrom numba.cuda.codegen import JITCUDACodegen\n\n\n"
+        "class Array:\n    _numba_type_ = types.Array(types.float32, 1, 'C')\n\n\n"
+        "@contextmanager\ndef gpu():\n"
+        "    JITCUDACodegen.magic_tuple = lambda codegen: ((13, 0), (9, 0))\n"
+        "    dispatcher._Kernel.bind = lambda kernel: kernel._codelibrary.get_cubin(cc=(9, 0))\n"
+        "    with numba_offline.device():\n        yield\n\n\n"
+        "def launch(kernel):\n    with gpu():\n"
+        "        return kernel.compile((types.Array(types.float32, 1, 'C'), types.int64))._codelibrary.get_cubin(cc=(9, 0)).code\n\n\n"
+        "launch.bare = launch\n"
+    )
+    places = [str(root / part) for part in (".", "frontends", "runtime", "tests")]
+    script = SCRIPT.format(paths=[str(tmp_path), *places])
+
+    def run(state: str) -> tuple[int, ...]:
+        """Hits, whether it is marked, whether every thread records, hits of the kernel without regions."""
+        done = subprocess.run(
+            [sys.executable, "-c", script, state], cwd=tmp_path, check=True, capture_output=True, text=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        )  # fmt: skip
+        return tuple(map(int, done.stdout.split()))
+
+    assert run("on") == (0, 1, 0, 0)
+    assert run("plain") == (0, 0, 0, 1)  # the bare kernel is the same in every state
+    assert run("on") == (1, 1, 0, 1)
+    assert run("lanes") == (0, 1, 1, 1)
+    assert run("plain") == (1, 0, 0, 1)
+    assert run("lanes") == (1, 1, 1, 1)
+    assert run("on") == (1, 1, 0, 1)

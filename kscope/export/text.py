@@ -82,7 +82,8 @@ def _column(cells: Bytes, at: int, width: int) -> npt.NDArray[np.void]:
     """Some columns as one of wider elements: these are copied faster than bytes."""
     if not width or not len(cells):
         return np.zeros(len(cells), "V1")
-    return np.ndarray((len(cells),), f"V{width}", cells.data, at, (cells.shape[1],))
+    wide: npt.NDArray[np.void] = np.ndarray((len(cells),), f"V{width}", cells.data, at, (cells.shape[1],))
+    return wide
 
 
 def squeezed(cells: Bytes) -> Bytes:

@@ -20,10 +20,18 @@ if TYPE_CHECKING:
     from .described import describe as describe
     from .libraries import CudaFrontend as CudaFrontend
     from .libraries import arm as arm
+    from .loadtime import compile_options as compile_options
+    from .loadtime import loaded as loaded
+    from .loadtime import lower as lower
 
-__all__ = ["CudaFrontend", "arm", "describe", "flags"]
+__all__ = ["CudaFrontend", "arm", "compile_options", "describe", "flags", "loaded", "lower"]
 
-_HOME = {"CudaFrontend": "libraries", "arm": "libraries", "describe": "described", "flags": "building"}
+_HOME = {
+    **dict.fromkeys(("CudaFrontend", "arm"), "libraries"),
+    **dict.fromkeys(("compile_options", "loaded", "lower"), "loadtime"),
+    "describe": "described",
+    "flags": "building",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +64,47 @@ def test_a_program_of_cuda_core_records() -> None:
     assert not doubts(prof.trace)
     assert len(prof.trace) == 2 * 2 * 4
     assert set(prof.trace.value.tolist()) == {7}
+
+
+OWN = r"""
+#include <kscope.cuh>
+extern "C" __global__ void own(int* out) {
+    KSCOPE_KERNEL();
+    KSCOPE_REGION("own");
+    out[blockIdx.x] = 7;
+}
+"""
+
+
+@pytest.mark.parametrize("assembled", [True, False], ids=["cubin", "PTX"])
+def test_a_program_with_its_own_nvrtc_records(assembled: bool) -> None:
+    import torch
+    from cuda.bindings import driver, nvrtc
+
+    import kscope_cuda
+
+    def of(call: tuple[Any, ...]) -> Any:
+        assert int(call[0]) == 0, call
+        return call[1] if len(call) == 2 else call[1:]
+
+    out = torch.zeros(5, device="cuda", dtype=torch.int32)
+    major, minor = torch.cuda.get_device_capability()
+    kscope.enable(records=8 if assembled else 16)
+    options = [*kscope_cuda.compile_options(), "-std=c++17", f"-arch=compute_{major}{minor}"]
+    program = of(nvrtc.nvrtcCreateProgram(OWN.encode(), b"own.cu", 0, [], []))
+    of(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]))
+    ptx = b" " * of(nvrtc.nvrtcGetPTXSize(program))
+    of(nvrtc.nvrtcGetPTX(program, ptx))
+    module = of(driver.cuModuleLoadData(kscope_cuda.lower(ptx, f"sm_{major}{minor}" if assembled else None) + b"\0"))
+    kscope_cuda.loaded(module)
+    kernel = of(driver.cuModuleGetFunction(module, b"own"))
+    with kscope.profile() as prof:
+        arguments = ((out.data_ptr(),), (ctypes.c_uint64,))
+        of(driver.cuLaunchKernel(kernel, 5, 1, 1, 64, 1, 1, 0, 0, arguments, 0))
+        torch.cuda.synchronize()
+    assert out.tolist() == [7] * 5
+    assert not doubts(prof.trace)
+    assert len(prof.trace) == 5 * 2
 
 
 INLINE = r"""

@@ -1,0 +1,53 @@
+"""A program that has NVRTC and the driver to itself: what the three calls give in each state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from contract.cuda_programs import SOURCE
+
+nvrtc: Any = pytest.importorskip("cuda.bindings.nvrtc")
+
+import kscope  # noqa: E402  # after the check that it is there
+import kscope_cuda  # noqa: E402
+from kscope import frontends  # noqa: E402
+
+
+def compile(source: str, *options: str) -> bytes:
+    """PTX, as a program gets it from NVRTC."""
+    given = [option.encode() for option in (*options, "-std=c++17", "-arch=compute_90")]
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"mine.cu", 0, [], [])
+    (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
+    assert int(result) == 0
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    text = b" " * size
+    nvrtc.nvrtcGetPTX(program, text)
+    return text
+
+
+def test_plain_they_change_nothing() -> None:
+    text = compile(SOURCE, *kscope_cuda.compile_options())
+    assert kscope_cuda.lower(text, "sm_90") == text.rstrip(b"\0")
+    assert b"kscope" not in text
+
+
+def test_prepared_ptx_becomes_a_cubin_or_ptx_for_the_driver(gpu: Any) -> None:
+    kscope.enable(records=16)
+    try:
+        text = compile(SOURCE, *kscope_cuda.compile_options())
+        cubin, lowered = kscope_cuda.lower(text, "sm_90"), kscope_cuda.lower(text)
+        assert cubin.startswith(b"\x7fELF") and b"kscope_ctl" in cubin
+        assert b"kscope_ctl" in lowered and b"//kscope" not in lowered
+        assert b'"mine.cu:' in cubin.replace(b"/", b'"')  # where a region stands
+    finally:
+        kscope.disable()
+    assert kscope_cuda.lower(text, "sm_90") == text.rstrip(b"\0")  # marks are comments
+
+
+def test_a_loaded_module_is_told_of(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    monkeypatch.setattr(gpu.backend, "module_loaded", told.append)
+    kscope_cuda.loaded(77)
+    assert told == [77]
+    assert "cuda" in frontends.imported()

@@ -22,8 +22,9 @@ function ofSelection() {
   const launch = lanes.launch[lane];
   const ticks = lanes.timer[lane] ? "ns, globaltimer" : "cycles";
   const what = element("p", { className: "what" }, swatch(colours.css[name]), nameText(about.names[name]));
-  const facts = [["begins", momentText(begin - model.launches.begin[launch], 0.1)], ["lane", laneText(lane)],
-    ["on", placeText(lanes.place[lane])], ["launch", launchText(launch)]];
+  const who = `${lanes.warp[lane]}${lanes.lane[lane] ? ` lane ${lanes.lane[lane]}` : ""}, on ${placeText(lanes.place[lane])}`;
+  const facts = [["begins", momentText(begin - model.launches.begin[launch], 0.1)], ["block", blockText(lane)], ["warp", who],
+    ["launch", launchText(launch)]];
   if (line.value && !Number.isNaN(line.value[index])) facts.unshift(["value", String(Number(line.value[index].toPrecision(9)))]);
   const where = about.where[name];
   if (where) facts.push(["marked at", element("span", { title: where }, where.split("/").at(-1))]);

@@ -59,7 +59,7 @@ function balanceRow(name) {
   return { values, median };
 }
 
-const balanceGutter = () => Math.min(110, balance.surface.width * 0.28);
+const balanceGutter = () => Math.min(110, balance.surface.width * 0.33);
 
 function drawBalance() {
   const { surface } = balance;

@@ -17,7 +17,7 @@ from kscope.marks import PREFIX
 from kscope.states import STATE
 
 from . import nvrtc
-from .libraries import FRONTEND  # importing it is what lets the CUDA backend take part in sessions
+from .libraries import CudaFrontend  # once it is imported, the CUDA backend takes part in sessions
 
 
 def compile_options() -> list[str]:
@@ -36,7 +36,7 @@ def lower(ptx: str | bytes, arch: str | None = None) -> bytes:
     text = text.rstrip("\0")
     if STATE.hooked is None or PREFIX not in text:
         return text.encode()
-    return nvrtc.lower(text, STATE.hooked, frontend=FRONTEND, arch=arch)
+    return nvrtc.lower(text, STATE.hooked, frontend=CudaFrontend.name, arch=arch)
 
 
 def loaded(module: Any) -> None:

@@ -130,23 +130,27 @@ def _who(kernel: Kernel) -> str:
     """Each strategy's predicate, and ks_on for their union; false everywhere in a module that is not armed."""
     owners = kernel.owners
     lines = ["\tsetp.ne.u64 ks_q, ks_ctl, 0;", f"\t{_thread_id('ks_t')}"]
-    for strategy, into in zip(map(parse_strategy, kernel.specs), owners or ["ks_on"], strict=True):
-        if isinstance(strategy, AllThreads):
-            lines.append(f"\tsetp.ne.u64 {into}, ks_ctl, 0;")
-        elif isinstance(strategy, Elected):
-            lines.append(f"\tmov.u32 ks_x, %laneid; setp.eq.and.u32 {into}, ks_x, 0, ks_q;")
-        elif isinstance(strategy, Lane0Warp0):
-            lines.append(f"\tsetp.eq.and.u32 {into}, ks_t, 0, ks_q;")
-        elif isinstance(strategy, TargetWarp):
-            # bit (warp) of the mask, at lane 0: thread id = 32 * warp
-            lines.append(
-                f"\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, {strategy.mask}, ks_x; and.b32 ks_x, ks_x, 1;"
-                f" and.b32 ks_y, ks_t, 31; sub.u32 ks_x, ks_x, ks_y; setp.eq.and.u32 {into}, ks_x, 1, ks_q;"
-            )
+    lines += [f"\t{one_of(*each)}" for each in zip(kernel.specs, owners or ["ks_on"], strict=True)]
     if owners:
         lines.append(f"\tor.pred ks_on, {owners[0]}, {owners[1]};")
         lines += [f"\tor.pred ks_on, ks_on, {more};" for more in owners[2:]]
     return "\n".join(lines) + "\n"
+
+
+def one_of(spec: str, into: str) -> str:
+    """Whether this lane is one of the strategy's. ks_q says whether the module is armed, ks_t is the thread's id."""
+    strategy = parse_strategy(spec)
+    if isinstance(strategy, Elected):
+        return f"mov.u32 ks_x, %laneid; setp.eq.and.u32 {into}, ks_x, 0, ks_q;"
+    if isinstance(strategy, Lane0Warp0):
+        return f"setp.eq.and.u32 {into}, ks_t, 0, ks_q;"
+    if isinstance(strategy, TargetWarp):
+        # bit (warp) of the mask, at lane 0: thread id = 32 * warp
+        return (
+            f"shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, {strategy.mask}, ks_x; and.b32 ks_x, ks_x, 1;"
+            f" and.b32 ks_y, ks_t, 31; sub.u32 ks_x, ks_x, ks_y; setp.eq.and.u32 {into}, ks_x, 1, ks_q;"
+        )
+    return f"setp.ne.u64 {into}, ks_ctl, 0;"
 
 
 def _sampled() -> str:

@@ -8,16 +8,17 @@ What lives here: those texts. What does not: the texts that the pass over a modu
 from __future__ import annotations
 
 from .. import layout
-from .claim import again, attempt, claim
+from .claim import again, attempt, claim, one_of
 from .entry import entry
 from .kernel import Kernel
 from .record import clock
 
 
 def begin(kernel: Kernel, control: str, records: str, declared: str) -> str:
-    """The whole prologue in one piece, for lanes where the 32-bit `records` is not 0. The kernel's strategy must
-    be AllThreads: who records is known already. control: a register or operand that holds the constant's value."""
-    own = "setp.ne.u64 ks_on, ks_ctl, 0;"
+    """The whole prologue in one piece, for lanes where the 32-bit `records` is not 0: the kernel's one strategy says
+    no more than whether that may be any lane (AllThreads), or lane 0 alone (Elected). control: a register or
+    operand that holds the constant's value."""
+    own = one_of(kernel.specs[0], "ks_on")
     return (
         f"{declared}\n"
         + _once(entry(kernel, ()), f"ld.const.u64 ks_ctl, [{layout.CTL_SYMBOL}];", f"mov.u64 ks_ctl, {control};")

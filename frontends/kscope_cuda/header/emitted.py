@@ -60,6 +60,7 @@ class Unknown(int):
     __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
+_MACRO = re.compile(r"[A-Z_]+")
 _OPERAND = re.compile(r"<(=?[a-z]):([^<>]+(?:<<[^<>]+)*)>")
 
 
@@ -70,20 +71,30 @@ def operand(constraint: str, expression: str) -> str:
 
 def assembly(text: str, indent: str = "    ") -> str:
     """The text as one C++ statement. Equal operands stand once; results first, as C++ wants them. There is always
-    one: in a text without any, nvcc takes %% for two signs."""
+    one: in a text without any, nvcc takes %% for two signs. A line that is a macro's name stays one."""
     found = list(dict.fromkeys(_OPERAND.findall(text))) or [("n", "0")]
     ordered = sorted(found, key=lambda one: not one[0].startswith("="))
     numbers = {one: f"%{number}" for number, one in enumerate(ordered)}
-    lines = []
-    for line in text.strip().splitlines():
-        pieces = [part.replace("%", "%%") for part in _OPERAND.sub("\0", line.strip()).split("\0")]
-        inner = [numbers[one] for one in _OPERAND.findall(line)]
-        lines.append("".join(a + b for a, b in zip(pieces, [*inner, ""], strict=True)))
     results, inputs = (
         ", ".join(
             f'"{constraint}"({expression})' for constraint, expression in ordered if first == (constraint[0] == "=")
         )
         for first in (True, False)
     )
-    body = "\n".join(f'{indent}  "{line}\\n"' for line in lines)
+    lines = (_line(line.strip(), numbers) for line in text.strip().splitlines())
+    body = "\n".join(f"{indent}  {line}" for line in lines if line)
     return f'{indent}asm volatile(\n{body}\n{indent}  : {results} : {inputs} : "memory");'
+
+
+def quoted(line: str) -> str:
+    """A line without operands as a C++ string literal."""
+    return _line(line.strip(), {})
+
+
+def _line(line: str, numbers: dict[tuple[str, str], str]) -> str:
+    if not line or _MACRO.fullmatch(line):
+        return line
+    pieces = [part.replace("%", "%%") for part in _OPERAND.sub("\0", line).split("\0")]
+    inner = [numbers[one] for one in _OPERAND.findall(line)]
+    text = "".join(a + b for a, b in zip(pieces, [*inner, ""], strict=True))
+    return f'"{text}\\n"'

@@ -17,10 +17,10 @@ from kscope import layout, ptx
 from kscope.layout import Kind
 from kscope.ptx import inline
 from kscope.recording import Clock, Fill, Recording
-from kscope.strategies import AllThreads
+from kscope.strategies import AllThreads, Elected
 
 from ..notes import SLOTS
-from .emitted import Unknown, assembly, operand
+from .emitted import Unknown, assembly, operand, quoted
 
 GUARD = "kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_"
 OWNER = "ks_strategy_that_KSCOPE_KERNEL_does_not_list_"
@@ -28,6 +28,7 @@ OWNER = "ks_strategy_that_KSCOPE_KERNEL_does_not_list_"
 LINES = 1 << 16
 
 _LOG2 = Unknown("log2_")
+_LANES, _WARP = AllThreads().spec, Elected().spec
 _NAME = "name"
 """Any name: its record id is replaced by an operand."""
 
@@ -38,7 +39,7 @@ def text() -> str:
         [
             _options(),
             _WHO,
-            _by("__CUDA_ARCH__ >= 900", _begin(90), _begin(75)),
+            _begin(),
             _by("KSCOPE_CLOCK_ == 1", _clock("cycles"), _clock("globaltimer")),
             _by("KSCOPE_FILL_ == 1", _store("ring"), _store("stop")),
             _owner_and_end(),
@@ -53,9 +54,9 @@ def _by(condition: str, yes: str, no: str) -> str:
     return f"#if {condition}\n{yes}\n#else\n{no}\n#endif"
 
 
-def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0) -> ptx.Kernel:
+def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0, spec: str = _WARP) -> ptx.Kernel:
     ids = operand("n", "LOW"), operand("n", "HIGH")
-    return ptx.Kernel(Recording(clock=clock, fill=fill), (AllThreads().spec,), _LOG2, ids, arch, pins=True)
+    return ptx.Kernel(Recording(clock=clock, fill=fill), (spec,), _LOG2, ids, arch, pins=True)
 
 
 def _options() -> str:
@@ -83,15 +84,33 @@ template <b64_ CODE> __device__ __forceinline__ b32_ records_() {
 """
 
 
-def _begin(arch: int) -> str:
-    """The prologue: everything up to the slab's header."""
-    declared = f".reg .b32 {GUARD}<{LINES}>; {inline.remembered(SLOTS)}"
-    text = inline.begin(_kernel(arch=arch), operand("l", "kscope_ctl"), operand("r", "who"), declared)
-    place = f"{(_LOG2 << layout.LOG2_SHIFT) | layout.FLAG_LANES << layout.FLAG_SHIFT}"
-    assert text.count(place) == 1, "the header's word `place` is not where it was"
-    return f"""template <b32_ LOW, b32_ HIGH, b32_ PLACE> __device__ __forceinline__ void begin_(b32_ who) {{
-{assembly(text.replace(place, operand("n", "PLACE")))}
+def _begin() -> str:
+    """The prologue: everything up to the slab's header. For the lanes of AllThreads, and for lane 0 alone; what
+    depends on the architecture is a line behind a macro, empty here and there."""
+    texts = {spec: [_prologue(spec, arch).splitlines() for arch in (90, 75)] for spec in (_LANES, _WARP)}
+    differing = {pair for late, early in texts.values() for pair in zip(late, early, strict=True) if pair[0] != pair[1]}
+    ((late, early),) = differing
+    bodies = "\n".join(
+        f"""template <b32_ LOW, b32_ HIGH, b32_ PLACE>
+__device__ __forceinline__ void begin_(b32_ who, lanes_<{flag}>) {{
+{assembly(chr(10).join("KSCOPE_CLUSTER_" if line == late else line for line in texts[spec][0]))}
 }}"""
+        for spec, flag in ((_LANES, "true"), (_WARP, "false"))
+    )
+    return f"""#if __CUDA_ARCH__ >= 900  // clusters of blocks
+#define KSCOPE_CLUSTER_ {quoted(late)}
+#else
+#define KSCOPE_CLUSTER_ {quoted(early)}
+#endif
+template <bool> struct lanes_ {{}};
+{bodies}"""
+
+
+def _prologue(spec: str, arch: int) -> str:
+    declared = f".reg .b32 {GUARD}<{LINES}>; {inline.remembered(SLOTS)}"
+    text = inline.begin(_kernel(arch=arch, spec=spec), operand("l", "kscope_ctl"), operand("r", "who"), declared)
+    flags = layout.FLAG_LANES if spec == _LANES else 0
+    return _replaced(text, {f"{(_LOG2 << layout.LOG2_SHIFT) | flags << layout.FLAG_SHIFT}": operand("n", "PLACE")})
 
 
 def _clock(clock: Clock) -> str:
@@ -169,8 +188,8 @@ template <> struct list_<> : list_<KSCOPE_STRATEGY> {{}};
 
 template <class LIST, b64_ ID> struct kernel_ {{
   __device__ __forceinline__ kernel_() {{
-    begin_<static_cast<b32_>(ID), static_cast<b32_>(ID >> 32),
-           log2_ << {layout.LOG2_SHIFT} | (flags_ | LIST::lanes) << {layout.FLAG_SHIFT}>(LIST::any());
+    constexpr b32_ place = log2_ << {layout.LOG2_SHIFT} | (flags_ | LIST::lanes) << {layout.FLAG_SHIFT};
+    begin_<static_cast<b32_>(ID), static_cast<b32_>(ID >> 32), place>(LIST::any(), lanes_<LIST::lanes != 0>());
     owner_<Session::code>(records_<LIST::code>());
     LIST::declare();
   }}

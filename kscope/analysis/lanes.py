@@ -6,6 +6,7 @@ What lives here: numbers per kernel and group, and the summary's notes. What doe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,49 +56,58 @@ def lane_ends(trace: Trace) -> Float:
 def lane_stats(trace: Trace, groups: Groups, found: Cells) -> tuple[LaneStats, ...]:
     """One row per group, in the order of `groups`; in a filtered trace of the lanes that still have records."""
     warps = trace.warps
+    kept = np.bincount(trace.track, minlength=len(warps)) if trace.filtered else warps.records
+    rows = np.flatnonzero(kept > 0) if trace.filtered else np.arange(len(warps))
     ends = lane_ends(trace)
     life = ends - warps.start_ns
-    kept = np.bincount(trace.track, minlength=len(warps)) if trace.filtered else warps.records
-    alive = kept > 0 if trace.filtered else np.ones(len(warps), bool)
     idle = np.maximum(life - found.covered * warps.tick_ns, 0)
     tail = ends - (warps.start_ns + (found.last_end - warps.first_tick) * warps.tick_ns)
     quiet = np.maximum(found.quiet * warps.tick_ns, tail)
-    lanes = np.flatnonzero(alive)
-    order = lanes[np.argsort(groups.code[lanes], kind="stable")]
-    cuts = np.searchsorted(groups.code[order], np.arange(len(groups) + 1))
-    rows = []
-    for number, (key, kernel) in enumerate(zip(groups.keys, groups.kernel.tolist(), strict=True)):
-        mine = order[cuts[number] : cuts[number + 1]]
-        times = _times(warps.launch[mine], warps.start_ns[mine], ends[mine])
-        worst = int(mine[quiet[mine].argmax()]) if len(mine) else -1
-        rows.append(
-            LaneStats(
-                trace.kernels[kernel], key, len(times),
-                blocks=_distinct(warps.launch[mine], warps.block[mine]), lanes=len(mine),
-                records=int(kept[mine].sum()),
-                dropped=int(np.maximum(warps.written[mine] - warps.records[mine], 0).sum()),
-                unfinished=int(np.count_nonzero(~warps.finished[mine])),
-                time_ns=float(times.mean()) if len(times) else 0.0,
-                max_time_ns=float(times.max(initial=0.0)),
-                alive_ns=float(life[mine].sum()), idle_ns=float(idle[mine].sum()),
-                longest_idle_ns=float(quiet[worst]) if worst >= 0 else 0.0,
-                longest_idle_in=warps.label(worst) if worst >= 0 else "",
-            )
-        )  # fmt: skip
-    return tuple(rows)
+    code = groups.code[rows]
+
+    def add(column: Float | Int64 | npt.NDArray[np.bool_]) -> list[Any]:
+        return list(np.bincount(code, weights=column[rows], minlength=len(groups)).tolist())
+
+    launches, mean, most = _times(code, len(groups), warps.launch[rows], warps.start_ns[rows], ends[rows])
+    blocks = _distinct(code, len(groups), warps.launch[rows], warps.block[rows]).tolist()
+    records, dropped, unfinished = add(kept), add(np.maximum(warps.written - warps.records, 0)), add(~warps.finished)
+    lanes, alive, without = add(np.ones(len(warps))), add(life), add(idle)
+    order, worst = np.lexsort((quiet[rows], code)), np.full(len(groups), -1)
+    worst[code[order]] = rows[order]  # of several the last one stays: the one that was longest in no region
+    named = np.flatnonzero(worst >= 0)
+    labels = dict(zip(named.tolist(), warps.labels(worst[named]), strict=True))
+    return tuple(
+        LaneStats(
+            trace.kernels[kernel], key, launches=launches[at], blocks=blocks[at], lanes=int(lanes[at]),
+            records=int(records[at]), dropped=int(dropped[at]), unfinished=int(unfinished[at]), time_ns=mean[at],
+            max_time_ns=most[at], alive_ns=alive[at], idle_ns=without[at],
+            longest_idle_ns=float(quiet[worst[at]]) if at in labels else 0.0, longest_idle_in=labels.get(at, ""),
+        )
+        for at, (key, kernel) in enumerate(zip(groups.keys, groups.kernel.tolist(), strict=True))
+    )  # fmt: skip
 
 
-def _times(launch: Int64, start: Float, end: Float) -> Float:
-    """From first start to last end, of each launch."""
-    if not len(launch):
-        return np.zeros(0)
-    order = np.argsort(launch, kind="stable")
-    edges = np.flatnonzero(np.concatenate([[True], np.diff(launch[order]) != 0]))
-    return np.asarray(np.maximum.reduceat(end[order], edges) - np.minimum.reduceat(start[order], edges))
+def _times(
+    code: Int64, groups: int, launch: Int64, start: Float, end: Float
+) -> tuple[list[int], list[float], list[float]]:
+    """(launches, mean and longest time from a launch's first start to its last end) of every group."""
+    width = int(launch.max(initial=0)) + 1
+    pairs, index = np.unique(code * width + launch, return_inverse=True)
+    first, last = np.full(len(pairs), np.inf), np.full(len(pairs), -np.inf)
+    np.minimum.at(first, index.ravel(), start)
+    np.maximum.at(last, index.ravel(), end)
+    of = pairs // width
+    count, longest = np.bincount(of, minlength=groups), np.zeros(groups)
+    np.maximum.at(longest, of, last - first)
+    total = np.bincount(of, weights=last - first, minlength=groups)
+    return count.tolist(), (total / np.maximum(count, 1)).tolist(), longest.tolist()
 
 
-def _distinct(launch: Int64, block: Int64) -> int:
-    return len(np.unique(launch * (int(block.max(initial=0)) + 1) + block)) if len(block) else 0
+def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
+    """Blocks of launches in every group."""
+    _, place = np.unique(launch * (int(block.max(initial=0)) + 1) + block, return_inverse=True)
+    width = int(place.max(initial=0)) + 1
+    return np.bincount(np.unique(code * width + place.ravel()) // width, minlength=groups)
 
 
 def notes(trace: Trace, found: Cells) -> tuple[str, ...]:

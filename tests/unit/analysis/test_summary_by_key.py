@@ -97,6 +97,35 @@ def test_groups_share_out_everything(rng: random.Random, by: str) -> None:
         assert sum(one.self_ns for one in regions) + row.idle_ns == pytest.approx(row.alive_ns)
 
 
+@given(st.randoms(use_true_random=False), st.sampled_from(BY))
+def test_lanes_blocks_launches_and_times_of_a_group_are_counted(rng: random.Random, by: str) -> None:
+    made = traces.lanes(rng, launches=2)
+    trace = traces.trace(made)
+    keys = [key for key in by.split(",") if key]
+    for row in summarise(trace, by).lanes:
+        wanted = dict(zip(keys, row.key, strict=True))
+        places = [{"launch": one.grid_id - 1, "sm": one.sm, "block": one.block, "warp": one.warp} for one in made]
+        mine = [one for one, place in zip(made, places, strict=True) if wanted.items() <= place.items()]
+        launches = {one.grid_id for one in mine}
+        assert (row.lanes, row.launches) == (len(mine), len(launches))
+        assert row.blocks == len({(one.grid_id, one.block) for one in mine})
+        assert row.records == sum(len(one.spans) for one in mine)
+        times = [
+            max(one.end for one in mine if one.grid_id == launch)
+            - min(one.start for one in mine if one.grid_id == launch)
+            for launch in launches
+        ]
+        assert (row.time_ns, row.max_time_ns) == (pytest.approx(sum(times) / len(times)), max(times))
+        quiet = [max(_quiet(one)) for one in mine]
+        assert row.longest_idle_ns == max(quiet)
+
+
+def _quiet(lane: traces.Lane) -> list[int]:
+    """Lengths of the stretches in which a lane is in no region."""
+    marks = "".join("." if lane.innermost(time) is None else "x" for time in range(lane.start, lane.end))
+    return [len(stretch) for stretch in marks.split("x")]
+
+
 def busy(lengths: dict[tuple[int, int, int], int]) -> Trace:
     """One `load` of that length in each (block, warp, SM)."""
     made = []

@@ -117,6 +117,11 @@ def test_the_script_makes_no_markup_of_text_and_asks_nobody(path: Path) -> None:
     assert code.startswith("//"), "says what lives in it"
 
 
+@pytest.mark.parametrize("path", sorted(path for path in PAGE.rglob("*") if path.is_file()), ids=lambda path: path.name)
+def test_no_line_of_the_page_is_longer_than_120(path: Path) -> None:
+    assert [line for line in path.read_text().splitlines() if len(line) > 120] == []
+
+
 def test_every_file_of_the_page_is_part_of_it() -> None:
     there = {path.relative_to(PAGE).as_posix() for path in PAGE.rglob("*") if path.is_file()}
     used = {"report.html", *(f"css/{name}" for name in page.STYLES), *(f"js/{name}" for name in page.SCRIPTS)}

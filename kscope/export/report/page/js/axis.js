@@ -1,6 +1,7 @@
 // The time axis that overview and lanes share: a gutter for labels, then pixels for nanoseconds.
 
-const GUTTER = 68, RULER = 20;
+const GUTTER = 68,
+  RULER = 20;
 
 const scaleOf = (width) => (width - GUTTER) / (view.end - view.begin);
 const xOf = (ns, width) => GUTTER + (ns - view.begin) * scaleOf(width);

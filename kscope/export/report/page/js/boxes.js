@@ -1,7 +1,8 @@
 // The records of a line. What is narrower than two pixels goes into a picture, one row of pixels per line, which is
 // stretched to the line's height; what is wider is drawn as a box with its name.
 
-const BOX_FROM = 2, TEXT_FROM = 26; // pixels
+const BOX_FROM = 2,
+  TEXT_FROM = 26; // pixels
 const overlays = []; // drawn over the pictures of a row
 
 function drawLine(context, line, place, width, matches, pictures) {
@@ -14,7 +15,7 @@ function drawLine(context, line, place, width, matches, pictures) {
   const pixels = Math.max(1, Math.round(width - GUTTER));
   const perTick = (rate * pixels) / (view.end - view.begin);
   const level = matches.exact ? line : levelFor(line, from, to, pixels);
-  const origin = (at - view.begin) / (view.end - view.begin) * pixels;
+  const origin = ((at - view.begin) / (view.end - view.begin)) * pixels;
   const { end, dur, code, busy } = level;
   const thin = level !== line;
   const { ratio } = lanesView.surface;
@@ -22,7 +23,8 @@ function drawLine(context, line, place, width, matches, pictures) {
   for (let i = firstAfter(end, level.from, level.to, from - 2 / perTick); i < level.to; i++) {
     const begin = end[i] - dur[i];
     if (begin > to) break;
-    const a = origin + begin * perTick, b = origin + end[i] * perTick;
+    const a = origin + begin * perTick,
+      b = origin + end[i] * perTick;
     const one = code[i];
     if (!thin && kindOf(one) !== SPAN) {
       if (b > drawn + 2) overlays.push(() => drawPoint(context, line, i, GUTTER + b, y, place.high, matches));
@@ -57,7 +59,8 @@ function levelFor(line, from, to, pixels) {
 
 function drawBox(context, code, a, b, y, high, width, wanted) {
   const name = nameOf(code);
-  const left = Math.max(a, GUTTER - 2), right = Math.min(b, width + 2);
+  const left = Math.max(a, GUTTER - 2),
+    right = Math.min(b, width + 2);
   const gap = right - left > 4 ? 0.5 : 0;
   context.fillStyle = wanted ? colours.css[name] : colours.fadedCss[name];
   context.fillRect(left, y, right - left - gap, high - 1);

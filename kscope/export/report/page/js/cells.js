@@ -1,7 +1,8 @@
-// The picture of every SM over time, a row of pixels for each. Far away it is painted from the levels that were computed
-// at export; closer than their bins, from the records themselves, SM by SM as they are unpacked.
+// The picture of every SM over time, a row of pixels for each. Far away it is painted from the levels that were
+// computed at export; closer than their bins, from the records themselves, SM by SM as they are unpacked.
 
-const NOTHING = 255, EXACT_FROM = 2.5; // pixels per bin of the finest level
+const NOTHING = 255,
+  EXACT_FROM = 2.5; // pixels per bin of the finest level
 
 /** Fill the picture, a row of pixels per place. */
 function paintCells(out, pixels, count) {
@@ -36,7 +37,8 @@ function wantedNames() {
 function paintLevel(out, place, pixels, level, wanted) {
   const bins = model.about.levels[level];
   const { name, busy, alive } = model.heat[level];
-  const first = (view.begin / model.span) * bins, step = ((view.end - view.begin) / model.span) * (bins / pixels);
+  const first = (view.begin / model.span) * bins,
+    step = ((view.end - view.begin) / model.span) * (bins / pixels);
   for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
     const cell = place * bins + Math.min(bins - 1, Math.floor(first + (x + 0.5) * step));
     const hit = name[cell] !== NOTHING && (!wanted || wanted.mask[name[cell]]);
@@ -49,10 +51,13 @@ function paintShares(out, place, pixels, wanted) {
   const { levels, shares: names } = model.about;
   const bins = levels[0];
   const { shares, alive } = model.heat[0];
-  const first = (view.begin / model.span) * bins, step = ((view.end - view.begin) / model.span) * (bins / pixels);
+  const first = (view.begin / model.span) * bins,
+    step = ((view.end - view.begin) / model.span) * (bins / pixels);
   for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
     const bin = Math.min(bins - 1, Math.floor(first + (x + 0.5) * step));
-    let best = NOTHING, most = 0, sum = 0;
+    let best = NOTHING,
+      most = 0,
+      sum = 0;
     for (const name of wanted) {
       const share = shares[(place * names + name) * bins + bin];
       sum += share;
@@ -68,8 +73,12 @@ function cellColour(name, busy, alive) {
     const [r, g, b] = colours.dark ? [118, 165, 255] : [47, 107, 222];
     return ((Math.round(40 + 215 * alive) << 24) | (b << 16) | (g << 8) | r) >>> 0;
   }
-  if (name === NOTHING) return alive ? ((colours.dark ? 0x16ffffff : 0x0e000000) >>> 0) : 0;
-  return ((Math.round(60 + 195 * Math.sqrt(Math.min(1, busy))) << 24) | colours.packed[Math.min(name, colours.packed.length - 1)]) >>> 0;
+  if (name === NOTHING) return alive ? (colours.dark ? 0x16ffffff : 0x0e000000) >>> 0 : 0;
+  return (
+    ((Math.round(60 + 195 * Math.sqrt(Math.min(1, busy))) << 24) |
+      colours.packed[Math.min(name, colours.packed.length - 1)]) >>>
+    0
+  );
 }
 
 /** A place from its records: for each pixel the innermost regions of its warps, and of these the most frequent. */
@@ -77,7 +86,8 @@ function paintExact(out, place, pixels, wanted) {
   const found = ready.get(place);
   const { lanes } = model;
   const names = Math.min(model.about.names.length, model.about.far + 1);
-  const votes = (overview.votes = overview.votes?.length === pixels * names ? overview.votes.fill(0) : new Uint8Array(pixels * names));
+  const votes = (overview.votes =
+    overview.votes?.length === pixels * names ? overview.votes.fill(0) : new Uint8Array(pixels * names));
   const alive = new Uint8Array(pixels);
   const top = new Int16Array(pixels);
   const perNs = pixels / (view.end - view.begin);
@@ -97,7 +107,9 @@ function paintExact(out, place, pixels, wanted) {
   }
   const { rows } = model.about;
   for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
-    let best = -1, most = 0, sum = 0;
+    let best = -1,
+      most = 0,
+      sum = 0;
     for (let name = 0; name < names; name++) {
       if (wanted && !wanted.mask[name]) continue;
       const count = votes[x * names + name];

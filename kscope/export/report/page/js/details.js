@@ -4,7 +4,8 @@ function setUpDetails() {
   on(drawDetails, "selection", "place", "theme");
 }
 
-const pairs = (entries) => element("dl", {}, ...entries.flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)]));
+const pairs = (entries) =>
+  element("dl", {}, ...entries.flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)]));
 
 function drawDetails() {
   const body = document.querySelector("#details .body");
@@ -16,19 +17,33 @@ function drawDetails() {
 function ofSelection() {
   const { line, index } = view.selection;
   const { about, lanes } = model;
-  const code = line.code[index], name = nameOf(code), kind = kindOf(code);
+  const code = line.code[index],
+    name = nameOf(code),
+    kind = kindOf(code);
   const { lane } = line;
   const [begin, end] = timesOf(line, index);
   const launch = lanes.launch[lane];
   const ticks = lanes.timer[lane] ? "ns, globaltimer" : "cycles";
   const what = element("p", { className: "what" }, swatch(colours.css[name]), nameText(about.names[name]));
-  const who = `${lanes.warp[lane]}${lanes.lane[lane] ? ` lane ${lanes.lane[lane]}` : ""}, on ${placeText(lanes.place[lane])}`;
-  const facts = [["begins", momentText(begin - model.launches.begin[launch], 0.1)], ["block", blockText(lane)], ["warp", who],
-    ["launch", launchText(launch)]];
-  if (line.value && !Number.isNaN(line.value[index])) facts.unshift(["value", String(Number(line.value[index].toPrecision(9)))]);
+  const thread = lanes.lane[lane] ? ` lane ${lanes.lane[lane]}` : "";
+  const who = `${lanes.warp[lane]}${thread}, on ${placeText(lanes.place[lane])}`;
+  const facts = [
+    ["begins", momentText(begin - model.launches.begin[launch], 0.1)],
+    ["block", blockText(lane)],
+    ["warp", who],
+    ["launch", launchText(launch)],
+  ];
+  if (line.value && !Number.isNaN(line.value[index]))
+    facts.unshift(["value", String(Number(line.value[index].toPrecision(9)))]);
   const where = about.where[name];
   if (where) facts.push(["marked at", element("span", { title: where }, where.split("/").at(-1))]);
-  if (kind === UNKNOWN) return ["Selected", what, element("p", { className: "note" }, "a span whose duration 32-bit clocks cannot tell; it ended here"), pairs(facts)];
+  if (kind === UNKNOWN)
+    return [
+      "Selected",
+      what,
+      element("p", { className: "note" }, "a span whose duration 32-bit clocks cannot tell; it ended here"),
+      pairs(facts),
+    ];
   if (kind !== SPAN) return ["Selected", what, pairs(facts)];
   facts.unshift(["cycles", lanes.timer[lane] ? "-" : countText(line.dur[index])]);
   if (lanes.timer[lane]) facts[0] = ["clock", ticks];
@@ -49,7 +64,10 @@ function rankText(rank, name) {
 /** The time of each name on this SM within the measured range: parts of spans that reach over its edges count. */
 function ofRange() {
   const [a, b] = view.range;
-  const facts = [["from", momentText(a, 0.1)], ["to", momentText(b, 0.1)]];
+  const facts = [
+    ["from", momentText(a, 0.1)],
+    ["to", momentText(b, 0.1)],
+  ];
   const content = [element("p", { className: "long" }, timeText(b - a)), pairs(facts)];
   if (lanesView.found?.place === view.place) {
     const totals = new Map();
@@ -61,17 +79,36 @@ function ofRange() {
       const sum = totals.get(name) ?? { count: 0, time: 0 };
       totals.set(name, { count: sum.count + 1, time: sum.time + inside });
     });
-    const rows = [...totals].sort((x, y) => y[1].time - x[1].time).slice(0, 40).map(([name, { count, time }]) =>
-      element("tr", {}, element("td", {}, element("span", { className: "region" }, swatch(colours.css[name]), nameText(model.about.names[name]))),
-        element("td", { className: "num" }, countText(count)), element("td", { className: "num" }, timeText(time))));
-    content.push(element("p", { className: "note" }, `on ${placeText(view.place)}, in all its warps:`), element("table", {}, element("tbody", {}, ...rows)));
+    const rows = [...totals]
+      .sort((x, y) => y[1].time - x[1].time)
+      .slice(0, 40)
+      .map(([name, { count, time }]) =>
+        element(
+          "tr",
+          {},
+          element(
+            "td",
+            {},
+            element("span", { className: "region" }, swatch(colours.css[name]), nameText(model.about.names[name])),
+          ),
+          element("td", { className: "num" }, countText(count)),
+          element("td", { className: "num" }, timeText(time)),
+        ),
+      );
+    content.push(
+      element("p", { className: "note" }, `on ${placeText(view.place)}, in all its warps:`),
+      element("table", {}, element("tbody", {}, ...rows)),
+    );
   }
   return ["Measured", ...content];
 }
 
 function ofRecording() {
   const { about } = model;
-  const facts = [["in no region", shareText(about.idle)], ["SMs aligned", `± ${timeText(about.error)}`]];
+  const facts = [
+    ["in no region", shareText(about.idle)],
+    ["SMs aligned", `± ${timeText(about.error)}`],
+  ];
   if (about.tick) facts.push(["timer tick", timeText(about.tick)]);
   const notes = about.filtered ? ["A filtered trace: times and counts are of what was kept."] : [];
   const rows = uneven();
@@ -82,11 +119,19 @@ function ofRecording() {
 /** What is least balanced, where it matters: the rows that would gain most if nobody did more than the median. */
 function uneven() {
   const weight = (row) => (row.imbalance - 1) * (row.share ?? 0);
-  const rows = model.about.table.filter((row) => row.imbalance > 1.1 && row.share > 0.005).sort((a, b) => weight(b) - weight(a));
+  const rows = model.about.table
+    .filter((row) => row.imbalance > 1.1 && row.share > 0.005)
+    .sort((a, b) => weight(b) - weight(a));
   if (!rows.length) return [];
   const items = rows.slice(0, 4).map((row) => {
     const name = model.numbers.get(row.region);
-    const button = element("button", { type: "button" }, swatch(colours.css[name]), nameText(row.region), ` ${row.worst}`);
+    const button = element(
+      "button",
+      { type: "button" },
+      swatch(colours.css[name]),
+      nameText(row.region),
+      ` ${row.worst}`,
+    );
     button.onclick = () => chooseFocus(name);
     return element("li", {}, button);
   });

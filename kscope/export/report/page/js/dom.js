@@ -36,7 +36,8 @@ class Surface {
     this.width = clientWidth;
     this.height = clientHeight;
     const [wide, high] = [Math.round(clientWidth * this.ratio), Math.round(clientHeight * this.ratio)];
-    if (this.canvas.width !== wide || this.canvas.height !== high) Object.assign(this.canvas, { width: wide, height: high });
+    if (this.canvas.width !== wide || this.canvas.height !== high)
+      Object.assign(this.canvas, { width: wide, height: high });
     this.context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     this.context.clearRect(0, 0, clientWidth, clientHeight);
     return this.context;
@@ -57,8 +58,11 @@ function showTip(event, heading, colour, ...lines) {
   tip.style.top = `${Math.max(4, top)}px`;
 }
 
-const hideTip = () => { tip.hidden = true; };
+const hideTip = () => {
+  tip.hidden = true;
+};
 
 /** A value of the theme, such as --ink. */
 let themeValues = {};
-const themed = (name) => (themeValues[name] ??= getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+const themed = (name) =>
+  (themeValues[name] ??= getComputedStyle(document.documentElement).getPropertyValue(name).trim());

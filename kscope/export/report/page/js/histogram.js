@@ -1,4 +1,5 @@
-// How long the spans of a name are. A bin is the upper bits of the duration as a float32; bars join bins to their width.
+// How long the spans of a name are. A bin is the upper bits of the duration as a float32; bars join bins that are
+// narrower than they.
 
 const histogram = { surface: null, bars: [], hover: null };
 const BAR = 4; // pixels that a bar has at least
@@ -24,7 +25,8 @@ function binsOf(name) {
 function rankOf(name, ns) {
   const found = binsOf(name);
   if (!found) return null;
-  let below = 0, total = 0;
+  let below = 0,
+    total = 0;
   for (let bin = found.first; bin <= found.last; bin++) {
     const [a, b] = binEdges(bin);
     total += found.counts[bin];
@@ -42,7 +44,14 @@ function setUpHistogram() {
     histogram.hover = histogram.bars.find((bar) => event.offsetX >= bar.x && event.offsetX < bar.x + bar.wide) ?? null;
     drawHistogram();
     const { hover } = histogram;
-    if (hover) showTip(event, `${timeText(hover.from)} to ${timeText(hover.to)}`, null, counted(hover.count, "span"), "click to look for them");
+    if (hover)
+      showTip(
+        event,
+        `${timeText(hover.from)} to ${timeText(hover.to)}`,
+        null,
+        counted(hover.count, "span"),
+        "click to look for them",
+      );
     else hideTip();
   };
   canvas.onpointerleave = () => {
@@ -51,7 +60,9 @@ function setUpHistogram() {
     drawHistogram();
   };
   canvas.onclick = () => {
-    if (histogram.hover) search(`${model.about.names[shownName()]} >=${Number(histogram.hover.from.toPrecision(4))}ns <${Number(histogram.hover.to.toPrecision(4))}ns`);
+    if (!histogram.hover) return;
+    const [from, to] = [histogram.hover.from, histogram.hover.to].map((ns) => Number(ns.toPrecision(4)));
+    search(`${model.about.names[shownName()]} >=${from}ns <${to}ns`);
   };
 }
 
@@ -72,7 +83,8 @@ function drawHistogram() {
   histogram.bars = [];
   if (!found) return;
   const [left, right, bottom, top] = [10, width - 10, height - 18, 6];
-  const low = Math.log2(Math.max(binEdges(found.first)[0], 1e-3)), high = Math.log2(binEdges(found.last)[1]);
+  const low = Math.log2(Math.max(binEdges(found.first)[0], 1e-3)),
+    high = Math.log2(binEdges(found.last)[1]);
   const x = (ns) => left + ((Math.log2(Math.max(ns, 1e-3)) - low) / Math.max(high - low, 1e-9)) * (right - left);
   let bar = null;
   for (let bin = found.first; bin <= found.last; bin++) {
@@ -107,11 +119,16 @@ function drawDurationAxis(context, x, left, right, bottom, [low, high]) {
   context.fillStyle = themed("--line");
   context.fillRect(left, bottom, right - left, 1);
   let free = -Infinity;
-  const powers = Array.from({ length: 40 }, (_, at) => 10 ** (at - 4)).flatMap((power) => [power, 2 * power, 5 * power]);
+  const powers = Array.from({ length: 40 }, (_, at) => 10 ** (at - 4)).flatMap((power) => [
+    power,
+    2 * power,
+    5 * power,
+  ]);
   const step = roundStep((high - low) / 4);
   const even = Array.from({ length: 6 }, (_, at) => (Math.ceil(low / step) + at) * step);
   for (const ns of high > 6 * low ? powers : even) {
-    const at = x(ns), half = context.measureText(timeText(ns)).width / 2;
+    const at = x(ns),
+      half = context.measureText(timeText(ns)).width / 2;
     if (ns < low || ns > high || at - half < Math.max(free, 0) || at + half > right + 10) continue;
     context.fillStyle = themed("--line");
     context.fillRect(at, bottom, 1, 4);
@@ -131,7 +148,8 @@ function drawSpark(canvas, name) {
   context.scale(ratio, ratio);
   const { first, bins } = sharedBins();
   const columns = new Float64Array(SPARK.width / 2);
-  for (let bin = found.first; bin <= found.last; bin++) columns[Math.floor(((bin - first) / bins) * columns.length)] += found.counts[bin];
+  for (let bin = found.first; bin <= found.last; bin++)
+    columns[Math.floor(((bin - first) / bins) * columns.length)] += found.counts[bin];
   const most = Math.max(...columns);
   context.fillStyle = colours.css[name];
   columns.forEach((count, at) => {
@@ -144,7 +162,8 @@ function drawSpark(canvas, name) {
 function sharedBins() {
   if (!histogram.shared) {
     const found = model.about.names.map((_, name) => binsOf(name)).filter(Boolean);
-    const first = Math.min(...found.map((one) => one.first)), last = Math.max(...found.map((one) => one.last));
+    const first = Math.min(...found.map((one) => one.first)),
+      last = Math.max(...found.map((one) => one.last));
     histogram.shared = { first, bins: last - first + 1 };
   }
   return histogram.shared;
@@ -157,8 +176,12 @@ function listLongest() {
   for (let at = 0; at < long_name.length; at++) {
     if (long_name[at] !== name) continue;
     const lane = long_lane[at];
-    const button = element("button", { type: "button" }, element("span", { className: "num" }, timeText(long_ns[at])),
-      element("span", { className: "at" }, `${placeText(model.lanes.place[lane])} ${laneText(lane)}`));
+    const button = element(
+      "button",
+      { type: "button" },
+      element("span", { className: "num" }, timeText(long_ns[at])),
+      element("span", { className: "at" }, `${placeText(model.lanes.place[lane])} ${laneText(lane)}`),
+    );
     button.onclick = () => reveal(lane, name, long_begin[at]);
     items.push(element("li", {}, button));
   }

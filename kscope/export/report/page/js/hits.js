@@ -27,7 +27,8 @@ function lanesAt(x, y) {
   const inside = y + scroll.scrollTop;
   const place = layout.find(({ top, height }) => inside >= top - 1 && inside < top + height + 1);
   if (!place || x < GUTTER) return null;
-  const ns = nsOf(x, surface.width), near = 3 / scaleOf(surface.width);
+  const ns = nsOf(x, surface.width),
+    near = 3 / scaleOf(surface.width);
   const one = place.row.lanes[laneAfter(place.row, ns - near)];
   if (!one || model.lanes.start[one.lane] > ns + near) return null;
   const number = Math.min(Math.floor((inside - place.top) / place.high), place.row.lines - 1);
@@ -39,7 +40,8 @@ function lanesAt(x, y) {
 function nearest(line, ns, near) {
   const tick = (ns - model.lanes.start[line.lane]) / model.lanes.pace[line.lane];
   const after = firstAfter(line.end, line.from, line.to, tick);
-  let best = null, least = near;
+  let best = null,
+    least = near;
   for (const index of [after, after - 1]) {
     if (index < line.from || index >= line.to) continue;
     const [begin, end] = timesOf(line, index);
@@ -55,5 +57,6 @@ function showSelectedRow() {
   if (!box) return;
   const { scroll } = lanesView;
   if (box.y < scroll.scrollTop + RULER) scroll.scrollTop = box.y - RULER - 6;
-  else if (box.y + box.high > scroll.scrollTop + scroll.clientHeight) scroll.scrollTop = box.y + box.high + 6 - scroll.clientHeight;
+  else if (box.y + box.high > scroll.scrollTop + scroll.clientHeight)
+    scroll.scrollTop = box.y + box.high + 6 - scroll.clientHeight;
 }

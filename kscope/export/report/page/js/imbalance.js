@@ -19,7 +19,13 @@ function setUpBalance() {
     const hit = balanceAt(event);
     if (!hit) return hideTip();
     const text = hit.median ? `${(hit.value / hit.median).toFixed(2)}× the median of ${timeText(hit.median)}` : "";
-    showTip(event, model.about.names[hit.name], colours.css[hit.name], `${columnText(hit.column)}: ${timeText(hit.value)}`, text);
+    showTip(
+      event,
+      model.about.names[hit.name],
+      colours.css[hit.name],
+      `${columnText(hit.column)}: ${timeText(hit.value)}`,
+      text,
+    );
   };
   canvas.onpointerleave = hideTip;
   canvas.onclick = (event) => {
@@ -48,7 +54,9 @@ function columnText(column) {
 function balanceRows() {
   const matches = matcher();
   const count = model.about.figures.names;
-  return Array.from({ length: count }, (_, name) => name).filter((name) => binsOf(name) && matches.name(name, true)).slice(0, 200);
+  return Array.from({ length: count }, (_, name) => name)
+    .filter((name) => binsOf(name) && matches.name(name, true))
+    .slice(0, 200);
 }
 
 function balanceRow(name) {
@@ -68,7 +76,8 @@ function drawBalance() {
   balance.row = Math.min(30, Math.max(14, Math.floor(space / Math.max(1, names.length))));
   surface.canvas.style.height = `${Math.max(1, names.length * balance.row)}px`;
   const context = surface.fresh();
-  const columns = balanceColumns(), gutter = balanceGutter();
+  const columns = balanceColumns(),
+    gutter = balanceGutter();
   const wide = (surface.width - gutter - 10) / columns;
   let worst = null;
   context.font = CANVAS_FONT;
@@ -89,8 +98,9 @@ function drawBalance() {
     context.strokeStyle = themed("--ink");
     context.strokeRect(gutter + view.place * wide - 0.5, 0.5, Math.max(wide, 2), names.length * balance.row - 1);
   }
-  const text = worst && `farthest from the others: ${columnText(worst.column)}, ${worst.times.toFixed(2)}× the median of ${model.about.names[worst.name]}`;
-  document.querySelector("#balance .scale").textContent = worst && worst.far > 0.01 ? text : "";
+  const times = worst && `${worst.times.toFixed(2)}× the median of ${model.about.names[worst.name]}`;
+  const who = worst && `${columnText(worst.column)}, ${times}`;
+  document.querySelector("#balance .scale").textContent = worst?.far > 0.01 ? `farthest from the others: ${who}` : "";
 }
 
 function shortened(context, text, width) {
@@ -110,7 +120,8 @@ function deviation(part) {
 
 function balanceAt(event) {
   const names = balanceRows();
-  const columns = balanceColumns(), gutter = balanceGutter();
+  const columns = balanceColumns(),
+    gutter = balanceGutter();
   const column = Math.floor(((event.offsetX - gutter) / (balance.surface.width - gutter - 10)) * columns);
   const name = names[Math.floor(event.offsetY / balance.row)];
   if (name === undefined || column < 0 || column >= columns) return null;

@@ -17,12 +17,18 @@ const KEYS = [
 ];
 
 function setUpInput() {
-  for (const [canvas, act] of [[overview.surface.canvas, overviewPointer], [lanesView.surface.canvas, lanesPointer]]) listen(canvas, act);
+  for (const [canvas, act] of [
+    [overview.surface.canvas, overviewPointer],
+    [lanesView.surface.canvas, lanesPointer],
+  ])
+    listen(canvas, act);
   document.addEventListener("keydown", pressed);
   byId("help").onclick = showKeys;
   byId("theme").onclick = turnTheme;
   for (const dialog of document.querySelectorAll("dialog")) {
-    dialog.onclick = (event) => { if (event.target === dialog) dialog.close(); };
+    dialog.onclick = (event) => {
+      if (event.target === dialog) dialog.close();
+    };
   }
 }
 
@@ -33,10 +39,22 @@ const overviewPointer = {
       const { begin, end } = model.launches;
       const launch = begin.findIndex((at, one) => at <= ns && end[one] >= ns);
       if (launch < 0) return hideTip();
-      return showTip(event, launchText(launch), null, `lasted ${timeText(end[launch] - begin[launch])}`, "double click shows it");
+      return showTip(
+        event,
+        launchText(launch),
+        null,
+        `lasted ${timeText(end[launch] - begin[launch])}`,
+        "double click shows it",
+      );
     }
     const place = placeAt(event.offsetY);
-    return showTip(event, placeText(place), null, momentText(ns, 1 / scaleOf(overview.surface.width)), cellText(place, ns));
+    return showTip(
+      event,
+      placeText(place),
+      null,
+      momentText(ns, 1 / scaleOf(overview.surface.width)),
+      cellText(place, ns),
+    );
   },
   click(event) {
     if (event.offsetY > RULER + STRIP) choosePlace(placeAt(event.offsetY));
@@ -55,11 +73,20 @@ const lanesPointer = {
     const hit = lanesAt(event.offsetX, event.offsetY);
     lanesView.surface.canvas.style.cursor = hit?.line ? "pointer" : "default";
     if (!hit) return hideTip();
-    if (!hit.line) return showTip(event, laneText(hit.lane), null, model.lanes.done[hit.lane] ? "outside of all regions" : "did not finish");
+    if (!hit.line)
+      return showTip(
+        event,
+        laneText(hit.lane),
+        null,
+        model.lanes.done[hit.lane] ? "outside of all regions" : "did not finish",
+      );
     const { line, index } = hit;
-    const code = line.code[index], [begin, end] = timesOf(line, index);
-    const lines = kindOf(code) === SPAN ? [`${timeText(end - begin)}${model.lanes.timer[line.lane] ? "" : `, ${counted(line.dur[index], "cycle")}`}`]
-      : [kindOf(code) === UNKNOWN ? "duration unknown" : momentText(begin, 0.1)];
+    const code = line.code[index],
+      [begin, end] = timesOf(line, index);
+    const lines =
+      kindOf(code) === SPAN
+        ? [`${timeText(end - begin)}${model.lanes.timer[line.lane] ? "" : `, ${counted(line.dur[index], "cycle")}`}`]
+        : [kindOf(code) === UNKNOWN ? "duration unknown" : momentText(begin, 0.1)];
     if (line.value && !Number.isNaN(line.value[index])) lines.push(`value ${Number(line.value[index].toPrecision(9))}`);
     return showTip(event, model.about.names[nameOf(code)], colours.css[nameOf(code)], ...lines, laneText(line.lane));
   },
@@ -73,13 +100,16 @@ const lanesPointer = {
     if (hit?.line) frame(...timesOf(hit.line, hit.index));
     else zoom(0.25, ns, 220);
   },
-  get scroll() { return lanesView.scroll; },
+  get scroll() {
+    return lanesView.scroll;
+  },
 };
 
 /** What a cell of the overview says in words. */
 function cellText(place, ns) {
   const { levels, rows, names, far } = model.about;
-  const level = levels.length - 1, bins = levels[level];
+  const level = levels.length - 1,
+    bins = levels[level];
   const cell = place * bins + Math.min(bins - 1, Math.max(0, Math.floor((ns / model.span) * bins)));
   const { name, alive, busy } = model.heat[level];
   const warps = (share) => Number(((share[cell] / 255) * rows).toFixed(1));
@@ -93,18 +123,31 @@ function cellText(place, ns) {
 function listen(canvas, act) {
   let drag = null;
   const nsAt = (event) => nsOf(event.offsetX, canvas.clientWidth);
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    hideTip();
-    const unit = event.deltaMode === 1 ? 33 : 1;
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) pan(((event.deltaX || event.deltaY) * unit) / canvas.clientWidth);
-    else zoom(Math.exp(event.deltaY * unit * 0.0018), nsAt(event));
-  }, { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      hideTip();
+      const unit = event.deltaMode === 1 ? 33 : 1;
+      if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY))
+        pan(((event.deltaX || event.deltaY) * unit) / canvas.clientWidth);
+      else zoom(Math.exp(event.deltaY * unit * 0.0018), nsAt(event));
+    },
+    { passive: false },
+  );
   canvas.onpointerdown = (event) => {
     if (event.button !== 0) return;
     canvas.setPointerCapture(event.pointerId);
-    drag = { x: event.offsetX, y: event.clientY, begin: view.begin, end: view.end, at: nsAt(event), moved: false,
-      measures: event.shiftKey, top: act.scroll?.scrollTop };
+    drag = {
+      x: event.offsetX,
+      y: event.clientY,
+      begin: view.begin,
+      end: view.end,
+      at: nsAt(event),
+      moved: false,
+      measures: event.shiftKey,
+      top: act.scroll?.scrollTop,
+    };
   };
   canvas.onpointermove = (event) => {
     view.pointer = event.offsetX < GUTTER ? null : event.offsetX;
@@ -117,7 +160,9 @@ function listen(canvas, act) {
     if (!drag.moved) return;
     hideTip();
     if (drag.measures) {
-      view.range = [Math.min(drag.at, nsAt(event)), Math.max(drag.at, nsAt(event))].map((ns) => Math.min(Math.max(ns, 0), model.span));
+      view.range = [Math.min(drag.at, nsAt(event)), Math.max(drag.at, nsAt(event))].map((ns) =>
+        Math.min(Math.max(ns, 0), model.span),
+      );
       changed("window");
       changed("selection");
       return;
@@ -132,7 +177,9 @@ function listen(canvas, act) {
     if (drag && !drag.moved) act.click(event);
     drag = null;
   };
-  canvas.onpointercancel = () => { drag = null; };
+  canvas.onpointercancel = () => {
+    drag = null;
+  };
   canvas.ondblclick = (event) => act.twice(event, nsAt(event));
   canvas.onpointerleave = () => {
     view.pointer = null;
@@ -145,14 +192,35 @@ function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
   const deeds = {
-    w: () => zoom(0.5, pointed(), 140), "+": () => zoom(0.5, pointed(), 140), "=": () => zoom(0.5, pointed(), 140),
-    s: () => zoom(2, pointed(), 140), "-": () => zoom(2, pointed(), 140),
-    a: () => pan(-0.25, 120), ArrowLeft: () => pan(-0.25, 120), d: () => pan(0.25, 120), ArrowRight: () => pan(0.25, 120),
-    ArrowUp: () => choosePlace(view.place - 1), ArrowDown: () => choosePlace(view.place + 1),
-    "[": () => stepLaunch(-1), "]": () => stepLaunch(1), f: fitChosen, 0: () => glide(0, model.span, 260),
-    "/": () => { byId("query").focus(); byId("query").select(); }, n: () => nextMatch(1), N: () => nextMatch(-1),
+    w: () => zoom(0.5, pointed(), 140),
+    "+": () => zoom(0.5, pointed(), 140),
+    "=": () => zoom(0.5, pointed(), 140),
+    s: () => zoom(2, pointed(), 140),
+    "-": () => zoom(2, pointed(), 140),
+    a: () => pan(-0.25, 120),
+    ArrowLeft: () => pan(-0.25, 120),
+    d: () => pan(0.25, 120),
+    ArrowRight: () => pan(0.25, 120),
+    ArrowUp: () => choosePlace(view.place - 1),
+    ArrowDown: () => choosePlace(view.place + 1),
+    "[": () => stepLaunch(-1),
+    "]": () => stepLaunch(1),
+    f: fitChosen,
+    0: () => glide(0, model.span, 260),
+    "/": () => {
+      byId("query").focus();
+      byId("query").select();
+    },
+    n: () => nextMatch(1),
+    N: () => nextMatch(-1),
     Enter: () => (event.target.tagName === "BUTTON" ? null : nextMatch(event.shiftKey ? -1 : 1)),
-    PageUp: () => scrollLanes(-1), PageDown: () => scrollLanes(1), ".": () => stepRecord(1), ",": () => stepRecord(-1), t: turnTheme, "?": showKeys, Escape: letGo,
+    PageUp: () => scrollLanes(-1),
+    PageDown: () => scrollLanes(1),
+    ".": () => stepRecord(1),
+    ",": () => stepRecord(-1),
+    t: turnTheme,
+    "?": showKeys,
+    Escape: letGo,
   };
   const deed = deeds[event.key];
   if (!deed || (event.key === "Enter" && event.target.tagName === "BUTTON")) return;
@@ -161,7 +229,8 @@ function pressed(event) {
   deed();
 }
 
-const pointed = () => (view.pointer === null ? (view.begin + view.end) / 2 : nsOf(view.pointer, overview.surface.width));
+const pointed = () =>
+  view.pointer === null ? (view.begin + view.end) / 2 : nsOf(view.pointer, overview.surface.width);
 
 function scrollLanes(direction) {
   lanesView.scroll.scrollTop += direction * 0.8 * lanesView.scroll.clientHeight;
@@ -185,7 +254,8 @@ function letGo() {
 function stepLaunch(direction) {
   const { begin, end } = model.launches;
   const middle = (view.begin + view.end) / 2;
-  let near = -1, least = Infinity;
+  let near = -1,
+    least = Infinity;
   begin.forEach((at, launch) => {
     const away = Math.abs((at + end[launch]) / 2 - middle);
     if (end[launch] >= at && away < least) [near, least] = [launch, away];
@@ -199,14 +269,17 @@ function stepRecord(direction) {
   if (!view.selection) return nextMatch(direction);
   const { line, index } = view.selection;
   const next = index + direction;
-  if (next < line.from || next >= line.to) return say(direction > 0 ? "the last record of this line" : "the first record of this line");
+  if (next < line.from || next >= line.to)
+    return say(direction > 0 ? "the last record of this line" : "the first record of this line");
   select(line, next);
   return showSlice({ line, index: next });
 }
 
 function showKeys() {
   const rows = KEYS.flatMap(([keys, what]) => [
-    element("dt", {}, ...keys.split("  ").flatMap((key) => [element("kbd", {}, key), " "])), element("dd", {}, what)]);
+    element("dt", {}, ...keys.split("  ").flatMap((key) => [element("kbd", {}, key), " "])),
+    element("dd", {}, what),
+  ]);
   const made = element("p", { className: "note" }, `made by kscope ${model.about.version}`);
   byId("keys").replaceChildren(element("h2", {}, "Keys"), element("dl", {}, ...rows), made);
   byId("keys").showModal();

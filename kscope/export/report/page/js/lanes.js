@@ -2,7 +2,9 @@
 // boxes.js, and found under the pointer by hits.js.
 
 const lanesView = { surface: null, scroll: null, tall: null, found: null, layout: [], height: 0 };
-const ROW_GAP = 4, SLOT_GAP = 7, LABEL = 17;
+const ROW_GAP = 4,
+  SLOT_GAP = 7,
+  LABEL = 17;
 
 function setUpLanes() {
   lanesView.scroll = document.querySelector("#lanes .scroll");
@@ -30,19 +32,24 @@ function describeLanes() {
   const { found } = lanesView;
   const [first, last] = [model.placeLanes[view.place], model.placeLanes[view.place + 1]];
   const blocks = new Set();
-  let unfinished = 0, lost = 0;
+  let unfinished = 0,
+    lost = 0;
   for (let lane = first; lane < last; lane++) {
     blocks.add(`${model.lanes.launch[lane]} ${model.lanes.block[lane]}`);
     unfinished += 1 - model.lanes.done[lane];
     lost += model.lanes.lost[lane];
   }
-  const parts = [counted(found.count, "record"), counted(blocks.size, "block"), counted(found.rows.length, "warp slot")];
+  const parts = [
+    counted(found.count, "record"),
+    counted(blocks.size, "block"),
+    counted(found.rows.length, "warp slot"),
+  ];
   if (lost) parts.push(`${countText(lost)} records dropped`);
   if (unfinished) parts.push(`${counted(unfinished, "warp")} unfinished`);
   byId("lanes-about").textContent = parts.join(" · ");
 }
 
-/** Heights: all rows in sight where lines of 7 pixels allow it, never higher than 22. Blocks side by side have a gap. */
+/** Heights: all rows in sight where lines of 7 pixels allow it, never more than 22; a gap between blocks. */
 function layoutLanes() {
   const { found, scroll, tall } = lanesView;
   if (!found) return;
@@ -66,7 +73,9 @@ function drawLanes() {
   if (!found) return;
   const context = surface.fresh();
   const { width, height } = surface;
-  const shown = lanesView.layout.filter(({ top, height: high }) => top + high > scroll.scrollTop && top < scroll.scrollTop + height);
+  const shown = lanesView.layout.filter(
+    ({ top, height: high }) => top + high > scroll.scrollTop && top < scroll.scrollTop + height,
+  );
   const matches = matcher();
   context.save();
   context.beginPath();

@@ -9,7 +9,9 @@ let saying = 0;
 function say(text) {
   byId("status").textContent = text;
   clearTimeout(saying);
-  saying = setTimeout(() => { byId("status").textContent = ""; }, 2000);
+  saying = setTimeout(() => {
+    byId("status").textContent = "";
+  }, 2000);
 }
 
 function applyTheme(dark) {
@@ -26,8 +28,13 @@ function drawHeader() {
   const title = about.kernels.length === 1 ? about.kernels[0] : counted(about.kernels.length, "kernel");
   document.title = `${title} - kscope`;
   byId("title").replaceChildren(nameText(title));
-  const facts = [`${roughly(about.records)} records`, counted(lanes.place.length, "warp"), counted(launches.begin.length, "launch"),
-    counted(about.places.length, "SM"), timeText(model.span)];
+  const facts = [
+    `${roughly(about.records)} records`,
+    counted(lanes.place.length, "warp"),
+    counted(launches.begin.length, "launch"),
+    counted(about.places.length, "SM"),
+    timeText(model.span),
+  ];
   byId("facts").replaceChildren(...facts.map((text) => element("li", {}, text)));
   const button = byId("problems");
   button.hidden = !about.problems.length;
@@ -43,10 +50,13 @@ function drawHeader() {
 function chooseBeginning() {
   const { launches, lanes, about } = model;
   const counts = new Float64Array(about.places.length);
-  lanes.count.forEach((count, lane) => { counts[lanes.place[lane]] += count; });
+  lanes.count.forEach((count, lane) => {
+    counts[lanes.place[lane]] += count;
+  });
   view.place = Math.max(0, counts.indexOf(Math.max(...counts)));
   setWindow(0, model.span);
-  let covered = 0, longest = 0;
+  let covered = 0,
+    longest = 0;
   launches.begin.forEach((begin, launch) => {
     covered += Math.max(0, launches.end[launch] - begin);
     if (launches.end[launch] - begin > launches.end[longest] - launches.begin[longest]) longest = launch;
@@ -84,7 +94,17 @@ async function start() {
   const liked = matchMedia("(prefers-color-scheme: dark)");
   applyTheme(liked.matches);
   liked.onchange = () => applyTheme(liked.matches);
-  for (const setUp of [setUpOverview, setUpLanes, setUpDetails, setUpTable, setUpHistogram, setUpBalance, setUpSearch, setUpInput]) setUp();
+  for (const setUp of [
+    setUpOverview,
+    setUpLanes,
+    setUpDetails,
+    setUpTable,
+    setUpHistogram,
+    setUpBalance,
+    setUpSearch,
+    setUpInput,
+  ])
+    setUp();
   drawHeader();
   chooseBeginning();
   if (model.about.places.length) await placeSlices(view.place);

@@ -1,6 +1,9 @@
 // What the page knows of the trace: names, kernels, launches, lanes. Records are in slices.js.
 
-const SPAN = 0, INSTANT = 1, COUNTER = 2, UNKNOWN = 3;
+const SPAN = 0,
+  INSTANT = 1,
+  COUNTER = 2,
+  UNKNOWN = 3;
 
 const model = { about: null, lanes: null, launches: null, figures: null, heat: [] };
 

@@ -1,7 +1,8 @@
 // Every SM over time: its ruler, launches, labels and legend. The picture itself is painted by cells.js.
 
 const overview = { surface: null, image: null, legend: [] };
-const STRIP = 14, MOST_HIGH = 26; // pixels of the launches, and of an SM at most
+const STRIP = 14,
+  MOST_HIGH = 26; // pixels of the launches, and of an SM at most
 
 function setUpOverview() {
   overview.surface = new Surface(document.querySelector("#overview canvas"));
@@ -29,7 +30,8 @@ function overviewRows() {
   return { top, height: each * count, each };
 }
 
-const placeAt = (y) => Math.min(Math.max(Math.floor((y - overviewRows().top) / overviewRows().each), 0), model.about.places.length - 1);
+const placeAt = (y) =>
+  Math.min(Math.max(Math.floor((y - overviewRows().top) / overviewRows().each), 0), model.about.places.length - 1);
 
 function drawOverview() {
   const { surface } = overview;

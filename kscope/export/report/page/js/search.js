@@ -11,7 +11,18 @@ const PLACE_WORDS = new Set(["sm", "launch", "block", "warp"]);
 
 /** What a text asks for. */
 function parseQuery(text) {
-  const query = { text, names: new Set(), words: "", least: 0, most: Infinity, kernels: null, block: null, warp: null, sm: null, launch: null };
+  const query = {
+    text,
+    names: new Set(),
+    words: "",
+    least: 0,
+    most: Infinity,
+    kernels: null,
+    block: null,
+    warp: null,
+    sm: null,
+    launch: null,
+  };
   const rest = [];
   const spread = text.replace(/([<>]=?)\s+/g, "$1").trim();
   const tokens = spread ? spread.split(/\s+/) : [];
@@ -32,7 +43,9 @@ function parseQuery(text) {
   model.about.names.forEach((name, index) => {
     if (name.toLowerCase().replace(/\s+/g, " ").includes(query.words)) query.names.add(index);
   });
-  const kernels = model.about.kernels.map((name, kernel) => (name.toLowerCase().includes(query.words) ? kernel : -1)).filter((kernel) => kernel >= 0);
+  const kernels = model.about.kernels
+    .map((name, kernel) => (name.toLowerCase().includes(query.words) ? kernel : -1))
+    .filter((kernel) => kernel >= 0);
   if (query.words && !query.names.size && kernels.length) {
     query.kernels = new Set(kernels);
     model.about.names.forEach((_, index) => query.names.add(index));
@@ -47,7 +60,8 @@ function matcher() {
   const { query, focus } = view;
   const asked = query && !query.empty ? query : null;
   // In a list of names the chosen one is marked, not alone.
-  const name = (index, listed = false) => (!asked || asked.names.has(index)) && (listed || focus === null || focus === index);
+  const name = (index, listed = false) =>
+    (!asked || asked.names.has(index)) && (listed || focus === null || focus === index);
   const slice = (line, index, code) => {
     if (!name(nameOf(code))) return false;
     if (!asked) return true;
@@ -103,7 +117,9 @@ async function countMatches() {
   if (query !== view.query || place !== view.place) return;
   const matches = matcher();
   let count = 0;
-  eachSlice(found, (line, index) => { if (matches.slice(line, index, line.code[index])) count++; });
+  eachSlice(found, (line, index) => {
+    if (matches.slice(line, index, line.code[index])) count++;
+  });
   out.textContent = `${roughly(count)} on ${placeText(place)}`;
 }
 
@@ -140,7 +156,8 @@ function matchAfter(found, matches, direction, from) {
   const rank = (line, index) => [timesOf(line, index)[0], line.lane, line.number, index];
   const order = (a, b) => a.reduce((sum, value, at) => sum || value - b[at], 0) * direction;
   const start = from && model.lanes.place[from.line.lane] === found.place ? rank(from.line, from.index) : null;
-  let best = null, bestRank = null;
+  let best = null,
+    bestRank = null;
   eachSlice(found, (line, index) => {
     if (!matches.slice(line, index, line.code[index])) return;
     const mine = rank(line, index);
@@ -153,7 +170,8 @@ function matchAfter(found, matches, direction, from) {
 /** Bring a record into sight; zoom only where it would be too small or too large. */
 function showSlice({ line, index }) {
   const [begin, end] = timesOf(line, index);
-  const span = view.end - view.begin, part = (end - begin) / span;
+  const span = view.end - view.begin,
+    part = (end - begin) / span;
   if (part < 0.004 || part > 0.9) frame(begin, end, 4);
   else if (begin < view.begin || end > view.end) glide((begin + end - span) / 2, (begin + end + span) / 2, 200);
   showSelectedRow();
@@ -161,7 +179,8 @@ function showSlice({ line, index }) {
 
 function showLaunch(launch) {
   const { begin, end } = model.launches;
-  if (!(launch >= 0 && launch < begin.length) || begin[launch] > end[launch]) return say(`no launch ${launch} in this recording`);
+  if (!(launch >= 0 && launch < begin.length) || begin[launch] > end[launch])
+    return say(`no launch ${launch} in this recording`);
   frame(begin[launch], end[launch], 0.03);
   return say(launchText(launch));
 }

@@ -6,7 +6,8 @@
 //
 // A row knows `who` its lanes are, warp * 32 + lane, where that is the `same` for all of them.
 
-const THIN = 4, THIN_FROM = 1024;
+const THIN = 4,
+  THIN_FROM = 1024;
 const places = new Map();
 
 /** The rows of a place, as a promise. */
@@ -32,7 +33,11 @@ async function readPlace(place) {
     }
   }
   for (let row = 0; row < rows.length; row++) rows[row] ??= { lanes: [], lines: 1, who: 0, same: false };
-  const found = { place, rows, count: rows.reduce((sum, row) => sum + row.lanes.reduce((n, lane) => n + lane.count, 0), 0) };
+  const found = {
+    place,
+    rows,
+    count: rows.reduce((sum, row) => sum + row.lanes.reduce((n, lane) => n + lane.count, 0), 0),
+  };
   ready.set(place, found);
   return found;
 }
@@ -49,7 +54,8 @@ function readLanes(columns, chunk) {
   const value = columns.value?.length ? new Float64Array(total).fill(NaN) : null;
   const counts = new Uint32Array(129);
   const found = [];
-  let from = 0, taken = 0;
+  let from = 0,
+    taken = 0;
   for (let lane = chunk.first; lane < chunk.last; lane++) {
     const to = from + lanes.count[lane];
     counts.fill(0);
@@ -105,12 +111,17 @@ function levelsOf(line) {
   while (below.to - below.from > THIN_FROM) {
     const size = Math.ceil((below.to - below.from) / THIN);
     const level = {
-      end: new Float64Array(size), dur: new Float64Array(size), busy: new Float64Array(size),
-      code: new Uint16Array(size), from: 0, to: size,
+      end: new Float64Array(size),
+      dur: new Float64Array(size),
+      busy: new Float64Array(size),
+      code: new Uint16Array(size),
+      from: 0,
+      to: size,
     };
     for (let at = 0, i = below.from; at < size; at++, i += THIN) {
       const last = Math.min(i + THIN, below.to) - 1;
-      let longest = i, busy = 0;
+      let longest = i,
+        busy = 0;
       for (let j = i; j <= last; j++) {
         busy += below.busy[j];
         if (below.busy[j] > below.busy[longest]) longest = j;
@@ -146,7 +157,8 @@ function eachSlice(found, visit) {
 
 /** First lane of a row that has not ended before a time. */
 function laneAfter(row, ns) {
-  let from = 0, to = row.lanes.length;
+  let from = 0,
+    to = row.lanes.length;
   while (from < to) {
     const middle = (from + to) >>> 1;
     if (model.lanes.end[row.lanes[middle].lane] < ns) from = middle + 1;

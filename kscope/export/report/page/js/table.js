@@ -24,23 +24,39 @@ function setUpTable() {
 function drawTable() {
   const { about } = model;
   const columns = shownColumns();
-  const head = element("tr", {}, ...columns.map(([name, key]) => {
-    const cell = element("th", { scope: "col", title: HEADS[name] ?? "" });
-    if (name === table.sort) cell.ariaSort = table.down ? "descending" : "ascending";
-    cell.append(key ? sorter(name) : name);
-    return cell;
-  }));
+  const head = element(
+    "tr",
+    {},
+    ...columns.map(([name, key]) => {
+      const cell = element("th", { scope: "col", title: HEADS[name] ?? "" });
+      if (name === table.sort) cell.ariaSort = table.down ? "descending" : "ascending";
+      cell.append(key ? sorter(name) : name);
+      return cell;
+    }),
+  );
   const rows = [];
   const matches = matcher();
   for (const kernel of new Set(about.table.map((row) => row.kernel))) {
     if (view.query?.kernels && !view.query.kernels.has(about.kernels.indexOf(kernel))) continue;
-    if (about.kernels.length > 1) rows.push(element("tr", { className: "kernel" }, element("td", { colSpan: columns.length }, nameText(kernel))));
-    const of = sorted(about.table.filter((row) => row.kernel === kernel && matches.name(model.numbers.get(row.region), true)));
+    if (about.kernels.length > 1)
+      rows.push(element("tr", { className: "kernel" }, element("td", { colSpan: columns.length }, nameText(kernel))));
+    const of = sorted(
+      about.table.filter((row) => row.kernel === kernel && matches.name(model.numbers.get(row.region), true)),
+    );
     rows.push(...of.slice(0, MOST_ROWS - rows.length).map(tableRow));
   }
   const made = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
   const points = about.points.map((row) => element("p", { className: "note" }, pointText(row)));
-  const few = about.table.length > MOST_ROWS ? [element("p", { className: "note" }, `the first ${MOST_ROWS} of ${countText(about.table.length)}; search narrows them`)] : [];
+  const few =
+    about.table.length > MOST_ROWS
+      ? [
+          element(
+            "p",
+            { className: "note" },
+            `the first ${MOST_ROWS} of ${countText(about.table.length)}; search narrows them`,
+          ),
+        ]
+      : [];
   document.querySelector("#table .body").replaceChildren(made, ...few, ...points);
   sparks.disconnect();
   for (const canvas of made.querySelectorAll("canvas")) sparks.observe(canvas);
@@ -62,7 +78,8 @@ function shownColumns() {
 }
 
 const HEADS = {
-  share: "of the lifetimes of the recording warps", self: "total without the time in regions inside of it",
+  share: "of the lifetimes of the recording warps",
+  self: "total without the time in regions inside of it",
   imbalance: "the largest total of an SM, block or warp over the median one",
   durations: "how many spans last how long, on a logarithmic axis",
 };
@@ -90,7 +107,8 @@ function tableRow(row) {
   const made = element("tr", { className: view.focus === name ? "chosen" : "" });
   for (const [column, key, text] of shownColumns()) {
     const cell = element("td", { className: column === "region" ? "" : "num" });
-    if (column === "region") cell.append(element("span", { className: "region" }, swatch(colours.css[name]), nameText(row.region)));
+    if (column === "region")
+      cell.append(element("span", { className: "region" }, swatch(colours.css[name]), nameText(row.region)));
     else if (column === "durations") cell.append(element("canvas", { "data-name": name }));
     else cell.append(text(row));
     if (column === "share") {

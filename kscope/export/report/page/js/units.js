@@ -1,6 +1,11 @@
 // Numbers as people read them, and back.
 
-const SCALES = [["ns", 1], ["µs", 1e3], ["ms", 1e6], ["s", 1e9]];
+const SCALES = [
+  ["ns", 1],
+  ["µs", 1e3],
+  ["ms", 1e6],
+  ["s", 1e9],
+];
 
 /** Nanoseconds with a unit and four digits: 5.05 ns, 123.4 µs; - where it is not known. */
 function timeText(ns) {
@@ -18,7 +23,8 @@ function momentText(ns, step) {
 }
 
 const countText = (count) => count.toLocaleString("en-US");
-const counted = (count, noun) => `${countText(count)} ${count === 1 ? noun : noun + (/(s|ch)$/.test(noun) ? "es" : "s")}`;
+const counted = (count, noun) =>
+  `${countText(count)} ${count === 1 ? noun : noun + (/(s|ch)$/.test(noun) ? "es" : "s")}`;
 const shareText = (share) => (share === null || Number.isNaN(share) ? "-" : `${(share * 100).toFixed(1)} %`);
 
 /** 1.2 M, 45 k: for facts where the exact number does not matter. */

@@ -1,6 +1,13 @@
 // Columns out of text: base64, deflate, planes of bytes. The other half of pack.py.
 
-const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, u8: BigUint64Array, f4: Float32Array, f8: Float64Array };
+const ARRAYS = {
+  u1: Uint8Array,
+  u2: Uint16Array,
+  u4: Uint32Array,
+  u8: BigUint64Array,
+  f4: Float32Array,
+  f8: Float64Array,
+};
 
 function bytesOf(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
@@ -10,9 +17,11 @@ function bytesOf(text) {
   return bytes;
 }
 
-/** The columns of a payload: {name: typed array}. spec: [name, type, length] of each, as they stand one after another. */
+/** The columns of a payload: {name: typed array}. spec: [name, type, length] of each, in the order of the bytes. */
 async function unpack(id, spec) {
-  const stream = new Blob([bytesOf(byId(`data-${id}`).textContent)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const stream = new Blob([bytesOf(byId(`data-${id}`).textContent)])
+    .stream()
+    .pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const columns = {};
   let at = 0;

@@ -1,7 +1,8 @@
 // What is looked at now, and who is told when it changes.
 
 const view = {
-  begin: 0, end: 1, // ns after the first warp's start
+  begin: 0,
+  end: 1, // ns after the first warp's start
   place: 0,
   focus: null, // index of the name that table and histogram speak of
   query: null, // what search.js made of the text
@@ -101,7 +102,8 @@ async function reveal(lane, name, begin) {
   const place = model.lanes.place[lane];
   choosePlace(place);
   const found = await placeSlices(place);
-  let best = null, least = Infinity;
+  let best = null,
+    least = Infinity;
   for (const row of found.rows) {
     for (const one of row.lanes) {
       if (one.lane !== lane) continue;

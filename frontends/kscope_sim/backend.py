@@ -18,6 +18,7 @@ from kscope.frontends import Backend
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 
+from .crowd import Crowd
 from .guest import Guest
 from .machine import POWER_ON_NS, Machine
 from .memory import U32, Memory
@@ -114,19 +115,30 @@ class SimBackend(Backend):
         """The kernel as prepared for the recording that is on, None where it is off."""
         if self.recording is None:
             return None
-        key = kernel, self.recording.tag()
-        if key not in self._modules:
-            self._modules[key] = Module(name, kernel, self.recording)
-        return self._modules[key]
+        return self._prepared(name, kernel, self.recording)
 
     def guest(
         self, name: str, kernel: Callable[..., object], grid: tuple[int, int, int], recording: Recording
     ) -> Guest:
         """A launch that the caller runs, block after block."""
+        return Guest(self, name, self._prepared(name, kernel, recording), grid)
+
+    def crowd(
+        self,
+        name: str,
+        kernel: Callable[..., object],
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        recording: Recording,
+    ) -> Crowd:
+        """A launch that the caller runs, thread by thread."""
+        return Crowd(self, name, self._prepared(name, kernel, recording), grid, block)
+
+    def _prepared(self, name: str, kernel: Callable[..., object], recording: Recording) -> Module:
         key = kernel, recording.tag()
         if key not in self._modules:
             self._modules[key] = Module(name, kernel, recording)
-        return Guest(self, name, self._modules[key], grid)
+        return self._modules[key]
 
     def drain_if_half_full(self) -> None:
         """What the host's thread does during a launch: it frees memory before a stripe is out of it."""

@@ -115,8 +115,11 @@ def _is_ours(code: CodeType) -> bool:
 
 
 def _caller() -> str | None:
-    """file:line of the user's code that placed the mark."""
-    frame = inspect.currentframe()
+    """file:line of the user's code that placed the mark, with one of kscope's words or through the simulator itself."""
+    frame = words = inspect.currentframe()
+    while words is not None and words.f_code.co_filename != regions.__file__:
+        words = words.f_back
+    frame = words or frame
     while frame is not None and _is_ours(frame.f_code):
         frame = frame.f_back
     if frame is None:

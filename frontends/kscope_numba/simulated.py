@@ -1,0 +1,104 @@
+"""Numba's simulator (NUMBA_ENABLE_CUDASIM=1): kernels that run in Python, a thread of the host for each of the grid's.
+
+What lives here: the hooks that tell where a launch and its threads begin and end, while recording is enabled, and
+values as numbers of 32 bits. What does not: recording (the backend of kscope's own simulator does that).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from kscope import frontends
+from kscope.errors import UsageError
+from kscope.marks import Mark
+from kscope.recording import Recording
+
+from .points import Patches, check, module
+
+_RANGES = {np.int32: (-(1 << 31), (1 << 31) - 1), np.uint32: (0, (1 << 32) - 1)}
+
+
+class Simulated:
+    """numba.cuda as it simulates."""
+
+    def __init__(self) -> None:
+        self._recording: Recording | None = None
+        self._patches = Patches()
+        self._launch: Any = None
+
+    def enable(self, recording: Recording) -> None:
+        """Raises UnsupportedError naming the missing hook point."""
+        kernel = module("simulator.kernel")
+        check(kernel, "FakeCUDAKernel", "BlockThread", "_get_kernel_context")
+        check(kernel.FakeCUDAKernel, "__call__")
+        check(kernel.BlockThread, "run")
+        self._recording = recording
+        if self._patches:
+            return
+        call, run = kernel.FakeCUDAKernel.__call__, kernel.BlockThread.run
+        context = kernel._get_kernel_context
+        self._patches.put(
+            kernel.FakeCUDAKernel,
+            "__call__",
+            lambda fake, *args: call(fake, *args) if fake._device or context() else self._launched(call, fake, args),
+        )
+        self._patches.put(kernel.BlockThread, "run", lambda thread: self._run(run, thread))
+
+    def disable(self) -> None:
+        """Inverse of enable()."""
+        self._patches.restore()
+        self._recording = None
+
+    def teach(self) -> None:
+        """Python knows `with` already."""
+
+    def emit(self, mark: Mark, value: Any) -> bool:
+        """Record a mark of the thread that runs; False where none does."""
+        if self._launch is None:
+            return False
+        given = None if value is None or mark.act == "pin" else _word(mark, value)
+        return bool(self._launch.mark(threading.current_thread(), mark, given))
+
+    def _launched(self, call: Any, fake: Any, args: tuple[Any, ...]) -> Any:
+        host: Any = frontends.backend("sim")
+        grid, block = (_three(dims) for dims in (fake.grid_dim or (), fake.block_dim or ()))
+        name = str(getattr(fake.fn, "__name__", "?"))
+        outer, self._launch = self._launch, host.crowd(name, fake.fn, grid, block, self._recording)
+        try:
+            return call(fake, *args)
+        finally:
+            self._launch.end()
+            self._launch = outer
+
+    def _run(self, run: Any, thread: Any) -> None:
+        launch = self._launch
+        if launch is None:
+            run(thread)
+            return
+        launch.begin(thread, *((int(at.x), int(at.y), int(at.z)) for at in (thread.blockIdx, thread.threadIdx)))
+        run(thread)
+        if thread.exception is None:
+            launch.leave(thread)
+
+
+def _three(dims: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*map(int, dims), 1, 1, 1)[:3]
+    return x, y, z
+
+
+def _word(mark: Mark, value: Any) -> Any:
+    """A value as what a compiled kernel would record of it. Raises UsageError."""
+    if isinstance(value, (float, np.floating)):
+        return np.float32(value)
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise UsageError(
+            f"value= of kscope {mark.act} {mark.name!r} is {value!r}: a record holds 32 bits, "
+            "an int32, uint32 or float32; pass one number, as np.int32(x) or np.float32(x)"
+        )
+    unsigned = isinstance(value, np.unsignedinteger) or (type(value) is int and 1 << 31 <= value < 1 << 32)
+    kind = np.uint32 if unsigned else np.int32
+    least, most = _RANGES[kind]
+    return kind(min(max(int(value), least), most))

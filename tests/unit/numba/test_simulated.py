@@ -1,0 +1,119 @@
+"""NUMBA_ENABLE_CUDASIM=1: the same kernels run on the CPU, and record what they record on a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from contract.programs import PROGRAMS
+
+SCRIPT = """
+import sys
+from contract import frontend_numba, frontend_sim
+from contract.judge import judge
+from contract.programs import PROGRAMS
+from contract.reader import read
+for program in PROGRAMS:
+    if program.name in sys.argv[1:]:
+        found = judge(read(frontend_sim.run(program)), read(frontend_numba.run(program)))
+        print(program.name, found or "agrees")
+"""
+LEFT_OUT = {
+    "replayed": "Numba's simulator has no graphs",
+    "roles": "256 threads of Python that poll for each other need longer than 32 bits of clock cover",
+}
+
+
+def simulated(script: str, *arguments: str) -> str:
+    """What the script prints where Numba simulates."""
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_simulated_kernel_records_what_a_compiled_one_records() -> None:
+    names = [program.name for program in PROGRAMS if program.name not in LEFT_OUT]
+    assert simulated(SCRIPT, *names).splitlines() == [f"{name} agrees" for name in names]
+
+
+@pytest.mark.parametrize("value", ["True", "'text'", "x"])
+def test_values_are_refused_as_for_compiled_kernels(value: str) -> None:
+    script = f"""
+import numpy as np
+import kscope
+from numba import cuda
+@cuda.jit
+def kernel(x):
+    with kscope.region("work", value={value}):
+        x[0] = 1
+kscope.enable()
+try:
+    kernel[1, 1](np.zeros(2))
+except kscope.UsageError as error:
+    print(error)
+"""
+    assert "value= of kscope enter 'work'" in simulated(script)
+
+
+def test_values_out_of_range_are_the_nearest_number() -> None:
+    script = """
+import numpy as np
+import kscope
+from numba import cuda
+@cuda.jit
+def kernel(x):
+    kscope.instant("big", np.int64(1) << 40)
+    kscope.instant("small", -(1 << 40))
+    kscope.instant("unsigned", np.uint64(1 << 40))
+    kscope.instant("float", np.float64(0.1))
+with kscope.profile() as prof:
+    kernel[1, 1](np.zeros(2))
+trace = prof.trace
+print({trace.region_names()[region]: value for region, value in zip(trace.region.tolist(), trace.value.tolist())})
+"""
+    assert eval(simulated(script)) == {
+        "big": 2**31 - 1, "small": -(2**31), "unsigned": 2**32 - 1, "float": 0.10000000149011612,
+    }  # fmt: skip
+
+
+def test_a_kernel_that_raises_leaves_a_lane_unfinished() -> None:
+    script = """
+import numpy as np
+import kscope
+from numba import cuda
+@cuda.jit
+def kernel(x):
+    with kscope.region("before"):
+        x[0] = 1
+    with kscope.region("raises"):
+        raise ValueError("so be it")
+with kscope.profile() as prof:
+    try:
+        kernel[1, 1](np.zeros(2))
+    except ValueError:
+        pass
+print(prof.trace.region_names(), [problem.kind for problem in prof.trace.problems])
+"""
+    printed = simulated(script)
+    assert "before" in printed and "unfinished" in printed
+
+
+def test_nothing_of_kscope_stays_in_the_simulator() -> None:
+    script = """
+from numba import cuda
+from numba.cuda.simulator import kernel
+import kscope
+spaces = [vars(kernel.FakeCUDAKernel), vars(kernel.BlockThread)]
+before = [dict(space) for space in spaces]
+kscope.enable()
+assert [dict(space) for space in spaces] != before
+kscope.disable()
+print([dict(space) for space in spaces] == before)
+"""
+    assert simulated(script) == "True\n"

@@ -20,11 +20,11 @@ def text() -> str:
     """The whole header."""
     parts = (
         _HEAD,
-        "#if KSCOPE && !KSCOPE_MARKS",
+        "#if KSCOPE && !KSCOPE_MARKS && defined(__CUDACC__)",
         _OPTIONS,
         hosted.text(),
         "#endif",
-        "#if !KSCOPE || !defined(__CUDA_ARCH__)  // plain, or nvcc's pass for the host",
+        "#if !KSCOPE || !defined(__CUDA_ARCH__)  // plain, or code for the host",
         macros.empty(),
         "#else",
         macros.SHARED,

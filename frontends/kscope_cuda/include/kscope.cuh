@@ -22,7 +22,7 @@
 #ifndef KSCOPE
 #define KSCOPE KSCOPE_MARKS
 #endif
-#if KSCOPE && !KSCOPE_MARKS
+#if KSCOPE && !KSCOPE_MARKS && defined(__CUDACC__)
 #if __CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 2)
 #error "kscope: -DKSCOPE=1 needs CUDA 12.2 or later"
 #endif
@@ -84,7 +84,7 @@ int kscope_control(int unit, unsigned long long* address) {
 }
 #endif
 #endif
-#if !KSCOPE || !defined(__CUDA_ARCH__)  // plain, or nvcc's pass for the host
+#if !KSCOPE || !defined(__CUDA_ARCH__)  // plain, or code for the host
 #define KSCOPE_FIRST_(first, ...) first
 #define KSCOPE_UNUSED_(...) static_cast<void>(sizeof((static_cast<void>(KSCOPE_FIRST_(__VA_ARGS__, 0)), 0)))
 #define KSCOPE_KERNEL(...)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,38 @@ def test_it_assembles_with_other_options(options: list[str]) -> None:
 def test_switched_off_the_code_is_the_same_as_without_macros(to: str, defines: list[str]) -> None:
     """Without anything said as well: plain is where nobody asked."""
     assert compiled(ALL, *defines, to=to) == compiled(without_macros(ALL), to=to)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_it_is_nothing_to_a_compiler_for_the_host(tmp_path: Path) -> None:
+    unit = tmp_path / "unit.cpp"
+    unit.write_text(f'{HEADER}int main() {{\n  KSCOPE_REGION("r");\n  KSCOPE_REGION_V("v", 1);\n}}\n')
+    for define in (PLAIN, IN_PLACE, MARKS):
+        command = ["g++", "-std=c++14", "-Wall", "-Werror", "-fsyntax-only", define, f"-I{kscope.cuda_include()}"]
+        subprocess.run([*command, str(unit)], check=True)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
+def test_lambdas_for_host_and_device_and_functions_for_both_may_have_regions(mode: str) -> None:
+    source = (
+        HEADER
+        + r"""
+template <class F> __global__ void apply(int n, F f) {
+  KSCOPE_KERNEL();
+  for (int i = threadIdx.x; i < n; i += blockDim.x) f(i);
+}
+__host__ __device__ inline int both(int x) {
+  KSCOPE_REGION_V("both", x);
+  return x + 1;
+}
+void run(int* out, int n) {
+  apply<<<1, 32>>>(n, [=] __device__ (int i) { KSCOPE_REGION("device"); out[i] = both(i); });
+  apply<<<1, 32>>>(n, [=] __host__ __device__ (int i) { KSCOPE_INSTANT("both too"); out[i] = both(i); });
+}
+"""
+    )
+    compiled(source, mode, "--extended-lambda", to="so")
 
 
 @needs_nvcc

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nvcc import IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, without_macros
+from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, without_macros
 
 import kscope
 from kscope import layout

@@ -58,6 +58,8 @@ def text(found: Comparison, width: int | None = None) -> str:
     """The comparison for a terminal."""
     width = terminal(width)
     rows = [*found.kernels, *found.regions]
+    if not rows:
+        return "no records in either"
     several = len({row.kernel for row in rows}) > 1
     names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
     columns: dict[str, list[str]] = {

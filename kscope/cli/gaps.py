@@ -72,6 +72,9 @@ def gaps(options: argparse.Namespace) -> int:
         }))  # fmt: skip
         return 0
     width = terminal()
+    if not between:
+        print("no records")
+        return 0
     lines = _waits(waits, width)
     inside = f"in {options.of} and nothing inside of it" if options.of else "in no region"
     lines += ["", cut(f"time {inside}, by what stands around it", width)]

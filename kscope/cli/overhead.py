@@ -57,6 +57,9 @@ def overhead(options: argparse.Namespace) -> int:
         found: dict[str, Any] = {"cost": asdict(cost), "regions": [asdict(row) for row in rows]}
         print(selecting.json(found if corrected is None else {**found, "compensated": corrected.to_dict()}))
         return 0
+    if not rows:
+        print("no spans")
+        return 0
     several = len({row.kernel for row in rows}) > 1
     columns = {
         "count": [f"{row.count:,}" for row in rows],

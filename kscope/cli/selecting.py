@@ -7,11 +7,13 @@ What lives here: these flags, and how a capture becomes a trace on the command l
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from ..analysis.table import cut
 from ..capture import load
 from ..errors import UsageError
 from ..trace import Trace, decode
@@ -33,10 +35,13 @@ def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     flag("--time", metavar="FROM:TO", help="that overlap this time after the capture's first record: 2us:1ms")
 
 
-def read(options: argparse.Namespace) -> Trace:
-    """The trace of the capture that was named, with the records that were asked for. Raises UsageError for what
-    matches nothing, FormatError for a file that is no capture."""
+def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
+    """The trace of the capture that was named, with the records that were asked for. What is wrong with it goes to
+    stderr, but for a command that shows it itself. Raises UsageError for what matches nothing, FormatError for a file
+    that is no capture."""
     trace = decode(load(options.capture))
+    for problem in () if shows_problems else trace.problems:
+        print(f"kscope: {cut(problem.text, 2000)}", file=sys.stderr)
     given: dict[str, Any] = {name: getattr(options, name) for name in ("kernel", "region") if getattr(options, name)}
     for name in _NUMBERS:
         if getattr(options, name) is not None:

@@ -37,7 +37,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def summary(options: argparse.Namespace) -> int:
     """Runs the command."""
-    trace = selecting.read(options)
+    trace = selecting.read(options, shows_problems=True)
     found = summarise(trace, options.by, selecting.roles(options.role))
     if options.json:
         print(selecting.json(found.to_dict(options.top or _MOST_JSON)))

@@ -251,6 +251,28 @@ def test_names_that_are_meant_to_do_harm_are_only_text(
     assert "--markdown" not in argv or "<script" not in out
 
 
+@pytest.mark.parametrize(
+    "argv", [("gaps",), ("overlap",), ("occupancy",), ("overhead", "--cost", "3"), ("assert", "lanes == 16")]
+)
+def test_what_is_wrong_with_a_capture_is_said_by_every_command(
+    argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, argv[0], RING, *argv[1:])
+    assert code == 0
+    assert out
+    assert err == "kscope: 400 records overwritten by newer ones: to keep all, records=41\n"
+
+
+@pytest.mark.parametrize("argv", [("summary",), ("gaps",), ("overlap",), ("occupancy",), ("overhead", "--cost", "3")])
+def test_of_nothing_every_command_says_that_it_is_nothing(
+    argv: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    synth.capture().save(tmp_path / "empty.kscope")
+    code, out, _ = run(capsys, argv[0], str(tmp_path / "empty.kscope"), *argv[1:])
+    assert code == 0
+    assert out.startswith("no ")
+
+
 def test_two_captures_with_such_names_compare(hostile: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "compare", hostile, hostile)
     assert code == 0

@@ -58,7 +58,7 @@ class _Window:
 
     first: int
     last: int
-    pieces: list[bytes]
+    pieces: list[memoryview | bytes]
     events: int
 
 
@@ -100,14 +100,14 @@ class _Events:
             return None
         items, ends, time = found
         order = _order(time)
-        out: list[bytes] = []
+        out: list[memoryview | bytes] = []
         first = before = int(time[order[0]])
         for part in chunks(len(order)):
             index = order[part]
             now = time.take(index)
             is_end = index < ends if isinstance(ends, int) else ends[index]
-            pieces = rows(self._look, np.diff(now, prepend=now.dtype.type(before)), is_end, items.take(index))
-            out.append(b"".join(pieces))  # one write for thousands of pieces
+            pieces = [*rows(self._look, np.diff(now, prepend=now.dtype.type(before)), is_end, items.take(index))]
+            out.append(b"".join(pieces) if len(pieces) > 1 else pieces[0])  # one write for thousands of pieces
             before = int(now[-1])
         return _Window(low + first, low + before, out, len(order))
 

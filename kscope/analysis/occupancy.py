@@ -58,12 +58,13 @@ class SmUse:
 
 @dataclass(frozen=True)
 class Waves:
-    """One launch: its time; blocks and SMs that were recorded; resident, the most blocks at once on an SM; waves, how
-    many such rounds the fullest SM ran. ramp_ns: until the last SM had its first block; tail_ns: from when the first
-    SM ran dry to the end. tail_idle: the part of all SMs' time that is lost in the tail."""
+    """One launch: the hash of its kernel; its time; blocks and SMs that were recorded; resident, the most blocks at
+    once on an SM; waves, how many such rounds the fullest SM ran. ramp_ns: until the last SM had its first block;
+    tail_ns: from when the first SM ran dry to the end. tail_idle: the part of all SMs' time that is lost in the tail."""
 
     launch: int
     kernel: str
+    hash: str
     start_ns: float
     time_ns: float
     blocks: int
@@ -147,7 +148,8 @@ def waves(trace: Trace) -> tuple[Waves, ...]:
         lost = float((most - last).sum())
         found.append(
             Waves(
-                launch, trace.launches[launch].kernel, least, time, len(start), len(numbers),
+                launch, trace.launches[launch].kernel, trace.launches[launch].hash, least, time,
+                len(start), len(numbers),
                 int(resident.max()), int(np.ceil(per_sm / resident).max()),
                 float(first.max() - least), float(most - last.min()),
                 lost / (time * len(numbers)) if time > 0 else 0.0,

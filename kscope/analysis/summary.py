@@ -40,7 +40,8 @@ _NAN = float("nan")
 class RegionStats:
     """Times in ns; share from 0 to 1; NaN where there is nothing to tell. key: values of Summary.by. unknown:
     spans whose duration 32-bit clocks cannot tell. under_tick: spans shorter than the clock's tick
-    (clock="globaltimer" only)."""
+    (clock="globaltimer" only). imbalance: the greatest of the three below, `worst` names whom it is of; each is the
+    largest total over the median one, 1 where there is one member, NaN where rows are of one member by their key."""
 
     kernel: str
     region: str
@@ -62,6 +63,9 @@ class RegionStats:
     idle_ns: float
     unknown: int = 0
     under_tick: int = 0
+    sm_imbalance: float = _NAN
+    block_imbalance: float = _NAN
+    warp_imbalance: float = _NAN
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ def _regions(trace: Trace, groups: Groups, found: Cells, lanes: tuple[LaneStats,
         key = groups.keys[number]
         known = int(count[index])
         least, p50, p90, p99, greatest = spread[index].tolist()
-        score, who = imbalances[index]
+        scores, who = imbalances[index]
         life = alive[number]
         rows_found.append(
             RegionStats(
@@ -167,9 +171,10 @@ def _regions(trace: Trace, groups: Groups, found: Cells, lanes: tuple[LaneStats,
                 share=float(total[index] / life) if life > 0 else _NAN,
                 self_ns=float(own[index]), mean_ns=float(total[index] / known) if known else _NAN,
                 p50_ns=p50, p90_ns=p90, p99_ns=p99, min_ns=least, max_ns=greatest,
-                imbalance=score if known else _NAN, worst=who,
+                imbalance=max([1.0, *(one for one in scores.values() if one == one)]) if known else _NAN, worst=who,
                 first_ns=float(first[index]) if known else _NAN, last_ns=float(last[index]) if known else _NAN,
                 idle_ns=float(idle[index]), unknown=int(unknown[index]), under_tick=int(under[index]),
+                **{f"{across}_imbalance": one for across, one in scores.items() if known},
             )
         )  # fmt: skip
     order = {group_: place for place, group_ in enumerate(groups.keys)} if groups.by else {}
@@ -194,20 +199,21 @@ def _starts(trace: Trace, found: Cells, row: Int64, rows: int) -> tuple[Float, F
 
 def _imbalances(
     trace: Trace, groups: Groups, found: Cells, row: Int64, rows: int, pace: Float
-) -> list[tuple[float, str]]:
-    """(score, sentence) of each row: the worst of SMs, blocks and warps that the rows do not tell apart already."""
+) -> list[tuple[dict[str, float], str]]:
+    """(scores by what they are across, sentence about the worst) of each row; without what the rows tell apart."""
     used = np.flatnonzero(found.count > 0)
     ns = (found.total * pace)[used]
-    best: list[tuple[float, str]] = [(1.0, "")] * rows
+    scores, worst_of = [dict[str, float]() for _ in range(rows)], [(1.0, "")] * rows
     for across in ACROSS:
         if across in groups.by:
             continue
         who = members(trace, across)
         scored = worst(row[used], rows, who.code[found.track[used]], ns)
         for index, score in enumerate(scored.score.tolist()):
-            if score > best[index][0]:
-                best[index] = score, told(who.label(int(scored.code[index])), score)
-    return best
+            scores[index][across] = score
+            if score > worst_of[index][0]:
+                worst_of[index] = score, told(who.label(int(scored.code[index])), score)
+    return [(by_member, sentence) for by_member, (_, sentence) in zip(scores, worst_of, strict=True)]
 
 
 def _points(trace: Trace) -> tuple[PointStats, ...]:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.analysis.groups import group, role, spelled
+from kscope.analysis.imbalance import imbalance
 from kscope.analysis.summary import RegionStats, summarise
 from kscope.errors import UsageError
 from kscope.trace import Trace
@@ -156,6 +157,29 @@ def test_the_worst_warp_is_scored_and_named() -> None:
 def test_where_the_rows_are_sms_no_sm_is_blamed() -> None:
     rows = summarise(busy({(block, 0, block): 100 * (block + 1) for block in range(4)}), "sm").regions
     assert {row.worst for row in rows} == {""}
+    assert all(np.isnan(row.sm_imbalance) and row.block_imbalance == row.warp_imbalance == 1 for row in rows)
+
+
+def test_scores_across_sms_blocks_and_warps_stand_beside_each_other() -> None:
+    row = load(busy({(block, warp, block % 2): 100 + 100 * warp for block in range(4) for warp in range(3)}))
+    assert (row.sm_imbalance, row.block_imbalance, row.warp_imbalance) == (1.0, 1.0, 1.5)
+    assert (row.imbalance, row.worst) == (1.5, "warp 2 takes 1.5x the median")
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(["sm", "block", "warp"]))
+def test_the_scores_of_the_summary_are_those_of_the_totals(rng: random.Random, across: str) -> None:
+    trace = traces.trace(traces.lanes(rng, launches=2))
+    totals = {one.region: one for one in imbalance(trace, across)}
+    frame = (
+        trace.to_pandas()
+        .groupby(["region", *(["launch", "block"] if across == "block" else [across])], observed=True)["dur_ns"]
+        .sum()
+    )
+    for row in summarise(trace).regions:
+        found = totals[row.region]
+        assert getattr(row, f"{across}_imbalance") == pytest.approx(found.score, nan_ok=True)
+        assert sorted(found.totals_ns.tolist()) == sorted(frame[row.region].tolist())
+        assert found.worst in found.text
 
 
 def test_a_balanced_region_has_a_score_of_one() -> None:

@@ -72,8 +72,8 @@ def lane_stats(trace: Trace, groups: Groups, found: Cells) -> tuple[LaneStats, .
     blocks = _distinct(code, len(groups), warps.launch[rows], warps.block[rows]).tolist()
     records, dropped, unfinished = add(kept), add(np.maximum(warps.written - warps.records, 0)), add(~warps.finished)
     lanes, alive, without = add(np.ones(len(warps))), add(life), add(idle)
-    order, worst = np.lexsort((quiet[rows], code)), np.full(len(groups), -1)
-    worst[code[order]] = rows[order]  # of several the last one stays: the one that was longest in no region
+    order, worst = np.lexsort((-rows, quiet[rows], code)), np.full(len(groups), -1)
+    worst[code[order]] = rows[order]  # of several the last one stays: the first lane of those longest in no region
     named = np.flatnonzero(worst >= 0)
     labels = dict(zip(named.tolist(), warps.labels(worst[named]), strict=True))
     return tuple(

@@ -60,7 +60,7 @@ class SmUse:
 class Waves:
     """One launch: the hash of its kernel; its time; blocks and SMs that were recorded; resident, the most blocks at
     once on an SM; waves, how many such rounds the fullest SM ran. ramp_ns: until the last SM had its first block;
-    tail_ns: from when the first SM ran dry to the end. tail_idle: the part of all SMs' time that is lost in the tail."""
+    tail_ns: from when the first SM ran dry to the end. tail_idle: the part of all SMs' time lost in it."""
 
     launch: int
     kernel: str

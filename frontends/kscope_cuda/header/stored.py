@@ -66,9 +66,10 @@ __device__ constexpr int ceil_(b64_ records, int log2) {{
   return (1ull << log2) >= records ? log2 : ceil_(records, log2 + 1);
 }}
 static_assert(KSCOPE_RECORDS >= 1 && KSCOPE_RECORDS <= {1 << most}, "kscope: KSCOPE_RECORDS is 1 to {1 << most}");
-constexpr int log2_ = ceil_(KSCOPE_RECORDS, {least});
-constexpr b32_ flags_ =
-  (KSCOPE_CLOCK_ == 2 ? {layout.FLAG_GLOBALTIMER} : 0) | (KSCOPE_FILL_ == 2 ? {layout.FLAG_STOP} : 0);
+enum {{ log2_ = ceil_(KSCOPE_RECORDS, {least}) }};
+enum : b32_ {{
+  flags_ = (KSCOPE_CLOCK_ == 2 ? {layout.FLAG_GLOBALTIMER} : 0) | (KSCOPE_FILL_ == 2 ? {layout.FLAG_STOP} : 0)
+}};
 """
 
 
@@ -188,7 +189,7 @@ template <> struct list_<> : list_<KSCOPE_STRATEGY> {{}};
 
 template <class LIST, b64_ ID> struct kernel_ {{
   __device__ __forceinline__ kernel_() {{
-    constexpr b32_ place = log2_ << {layout.LOG2_SHIFT} | (flags_ | LIST::lanes) << {layout.FLAG_SHIFT};
+    constexpr b32_ place = log2_ << {layout.LOG2_SHIFT} | (b32_(flags_) | b32_(LIST::lanes)) << {layout.FLAG_SHIFT};
     begin_<static_cast<b32_>(ID), static_cast<b32_>(ID >> 32), place>(LIST::any(), lanes_<LIST::lanes != 0>());
     owner_<Session::code>(records_<LIST::code>());
     LIST::declare();

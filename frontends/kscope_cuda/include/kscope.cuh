@@ -294,9 +294,10 @@ __device__ constexpr int ceil_(b64_ records, int log2) {
   return (1ull << log2) >= records ? log2 : ceil_(records, log2 + 1);
 }
 static_assert(KSCOPE_RECORDS >= 1 && KSCOPE_RECORDS <= 1048576, "kscope: KSCOPE_RECORDS is 1 to 1048576");
-constexpr int log2_ = ceil_(KSCOPE_RECORDS, 2);
-constexpr b32_ flags_ =
-  (KSCOPE_CLOCK_ == 2 ? 1 : 0) | (KSCOPE_FILL_ == 2 ? 2 : 0);
+enum { log2_ = ceil_(KSCOPE_RECORDS, 2) };
+enum : b32_ {
+  flags_ = (KSCOPE_CLOCK_ == 2 ? 1 : 0) | (KSCOPE_FILL_ == 2 ? 2 : 0)
+};
 
 
 // whether this thread records
@@ -623,7 +624,7 @@ template <> struct list_<> : list_<KSCOPE_STRATEGY> {};
 
 template <class LIST, b64_ ID> struct kernel_ {
   __device__ __forceinline__ kernel_() {
-    constexpr b32_ place = log2_ << 10 | (flags_ | LIST::lanes) << 15;
+    constexpr b32_ place = log2_ << 10 | (b32_(flags_) | b32_(LIST::lanes)) << 15;
     begin_<static_cast<b32_>(ID), static_cast<b32_>(ID >> 32), place>(LIST::any(), lanes_<LIST::lanes != 0>());
     owner_<Session::code>(records_<LIST::code>());
     LIST::declare();

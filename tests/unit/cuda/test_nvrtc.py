@@ -1,0 +1,100 @@
+"""The header under NVRTC: no include is needed, nothing is recorded unless asked, and both modes compile."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, kernel, recorded, without_macros
+
+import kscope
+from kscope import plan
+from kscope.recording import Recording
+
+nvrtc = pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+try:
+    VERSION = nvrtc.nvrtcVersion()[1:]
+except RuntimeError:
+    pytest.skip("needs NVRTC: pip install nvidia-cuda-nvrtc", allow_module_level=True)
+
+SOURCE = kernel(
+    r"""
+  KSCOPE_REGION("outer");
+  for (int k = 0; k < n; k++) {
+    KSCOPE_REGION_V("step", k);
+    out[k] = k;
+  }
+  KSCOPE_INSTANT_V("there", 1.5f);
+  KSCOPE_COUNTER("depth", n);
+  helper(out);
+""",
+    before=r"""
+template <class T> __device__ void helper(T* x) {
+  KSCOPE_REGION("helper");
+  x[9] = 1;
+}
+""",
+)
+
+
+def compile_with(source: str, *options: str) -> tuple[bytes | None, str]:
+    """PTX or None, and what NVRTC says."""
+    program = nvrtc.nvrtcCreateProgram(source.encode(), b"unit.cu", 0, [], [])[1]
+    arguments = [f"-I{kscope.cuda_include()}", *options]
+    if not any("arch" in option for option in options):
+        arguments.append("-arch=compute_90")
+    (result,) = nvrtc.nvrtcCompileProgram(program, len(arguments), [argument.encode() for argument in arguments])
+    log = b" " * nvrtc.nvrtcGetProgramLogSize(program)[1]
+    nvrtc.nvrtcGetProgramLog(program, log)
+    if int(result):
+        return None, log.decode()
+    ptx = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
+    nvrtc.nvrtcGetPTX(program, ptx)
+    return ptx.rstrip(b"\0"), log.decode().strip("\0 ")
+
+
+@pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
+@pytest.mark.parametrize("arch", [75, 80, 90, 100, 120])
+@pytest.mark.parametrize("standard", [14, 17, 20])
+def test_it_compiles_without_a_word(standard: int, arch: int, mode: str) -> None:
+    if arch not in nvrtc.nvrtcGetSupportedArchs()[1:][-1]:
+        pytest.skip(f"this NVRTC knows no sm_{arch}")
+    ptx, said = compile_with(SOURCE, mode, f"-std=c++{standard}", f"-arch=compute_{arch}")
+    assert ptx is not None, said
+    assert said == ""
+
+
+@pytest.mark.parametrize("defines", [[], [PLAIN], [PLAIN, MARKS]])
+def test_nothing_is_recorded_unless_asked(defines: list[str]) -> None:
+    assert compile_with(SOURCE, *defines)[0] == compile_with(without_macros(SOURCE))[0]
+
+
+@pytest.mark.parametrize("standard", [14, 17])
+def test_a_module_gets_no_variable_but_the_constant_and_its_notes(standard: int) -> None:
+    ptx, _ = compile_with(SOURCE, IN_PLACE, f"-std=c++{standard}")
+    assert ptx is not None
+    variables = re.findall(rb"^(?:\.\w+ )*\.(?:global|const) .*?(\w+)(?:\[\d+\])?(?: =.*)?;", ptx, re.M)
+    assert {name for name in variables if b"kscope_note_" not in name} == {b"kscope_ctl"}
+
+
+def test_it_records_what_nvccs_code_records() -> None:
+    here, marks = compile_with(SOURCE, IN_PLACE)[0], compile_with(SOURCE, MARKS)[0]
+    assert here is not None
+    assert marks is not None
+    lowered = plan.lower(marks.decode(), Recording(records=256), frontend="test")
+    expected = ["step", "step", "there", "depth", "helper", "outer"]
+    for lanes in (recorded(here, 2), recorded(lowered.text.encode(), 2, metas=(lowered.meta,))):
+        assert [[name for name, _, _ in lane] for lane in lanes] == [expected]
+
+
+def test_two_regions_of_one_line_are_refused_in_words() -> None:
+    ptx, said = compile_with(kernel('  KSCOPE_REGION("a"); KSCOPE_REGION("b");'), MARKS)
+    assert ptx is None
+    assert "kscope_one_region_per_line_5" in said
+
+
+def test_debugging_is_refused() -> None:
+    ptx, said = compile_with(f'{HEADER}__global__ void k() {{\n  KSCOPE_REGION("a");\n}}\n', MARKS, "-G")
+    assert ptx is None
+    assert "unit.cu(3)" in said
+    assert "compiled with -G" in said

@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 from contract.programs import Program
-from numba import cuda
 
 import kscope
 from kscope import frontends
 from kscope.capture import Capture
+
+try:
+    from numba import cuda
+except AttributeError as error:  # a numpy that Numba does not know yet
+    raise ImportError(f"numba.cuda cannot be imported: {error}") from error
+
 from kscope_numba import points
 
 NEEDS_GPU = True

@@ -23,8 +23,8 @@ class CuteFrontend(Frontend):
     name = "cute"
 
     def __init__(self) -> None:
-        self._pipeline = Pipeline()
         self._loading = Loading()
+        self._pipeline = Pipeline(self._loading.compiled)
 
     def enable(self, recording: Recording) -> None:
         """Kernels compiled from now on carry marks; CuTe's caches know them by their IR."""

@@ -19,6 +19,7 @@ from kscope.errors import UnsupportedError
 from kscope.wording import installs
 
 from . import libraries, sources
+from .ffi import Calls
 
 _SEEN = "_kscope_contexts"
 """Attribute of CuTe's own object for a loaded library: the contexts in which the runtime knows it."""
@@ -30,6 +31,7 @@ class Loading:
     def __init__(self) -> None:
         self._run: Callable[..., Any] | None = None
         self._plain: set[str] = set()  # kernels launched though compiled without marks
+        self._calls = Calls(self.launched)
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuTe DSL lacks."""
@@ -43,6 +45,7 @@ class Loading:
     def install(self) -> None:
         """Take the hook point. Idempotent."""
         self._plain.clear()
+        self.compiled()
         if self._run is not None:
             return
         executor: Any = jit_executor.JitExecutor
@@ -55,15 +58,22 @@ class Loading:
 
         executor.run_compiled_program = run_compiled_program
 
+    def compiled(self) -> None:
+        """A module was compiled: CuTe may have imported TVM-FFI for it."""
+        self._calls.install()
+
     def remove(self) -> None:
         """Inverse of install()."""
+        self._calls.remove()
         if self._run is not None:
             executor: Any = jit_executor.JitExecutor
             executor.run_compiled_program = self._run
             self._run = None
 
     def launched(self, loaded: Any) -> None:
-        """A function is about to run. loaded: CuTe's object for its libraries; any that holds them as cuda_library."""
+        """A function is about to run. loaded: CuTe's object for its libraries, or one that holds them as cuda_library
+        and says the kernels of those that cannot be armed."""
+        self._plain.update(getattr(loaded, "kernels", ()))
         found = getattr(loaded, "cuda_library", None)
         if not found:  # it launches nothing
             return

@@ -31,7 +31,7 @@ from kscope.marks import parse, unquote
 from kscope.recording import Recording
 from kscope.wording import installs
 
-from . import assembling, cubin, places
+from . import assembling, cubin, ffi, places
 from .placing import TAG
 
 _STAGES = "; a region in a loop with prefetch_stages may not hold both its loads and their use: name the two apart"
@@ -43,12 +43,14 @@ _NAME = re.compile(r"//kscope (?:enter|instant|counter) (\S+) ")
 class Pipeline:
     """The hooks in CuTe's compiler, while recording is enabled."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiled: Callable[[], None]) -> None:
+        """compiled: told after each compilation."""
         self.recording: Recording | None = None
         self.tag = ""
         self._compile: Callable[..., Any] | None = None
         self._jit: Callable[..., Any] | None = None
         self._raised = threading.local()
+        self._compiled = compiled
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuTe DSL lacks."""
@@ -109,6 +111,7 @@ class Pipeline:
             made = _lowered(text, traced, self.recording, pipeline, compiler.passmanager)
             with out.context:
                 assembling.replace_binary(out, names[0], made.binary)
+                ffi.tell(out)
             _keep(made, pipeline, ending)
         except KscopeError as error:
             self._raised.error = error
@@ -120,7 +123,9 @@ class Pipeline:
         assert self._jit is not None
         self._raised.error = None
         try:
-            return self._jit(dsl, *args, **kwargs)
+            made = self._jit(dsl, *args, **kwargs)
+            self._compiled()
+            return made
         except Exception:
             if (error := self._raised.error) is not None:
                 self._raised.error = None

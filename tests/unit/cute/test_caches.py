@@ -1,0 +1,139 @@
+"""CuTe's caches, in memory and on disk, keep the states apart; hooks come and go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cutlass
+import numpy as np
+import pytest
+from cutlass.base_dsl import compiler, dsl, jit_executor
+from cutlass.base_dsl.common import DSLCudaRuntimeError
+from cutlass.base_dsl.export import external_binary_module
+from cutlass.cute.runtime import from_dlpack
+
+from kscope.errors import UnsupportedError
+from kscope.recording import Recording
+
+from .conftest import Made, arguments, compile, source
+
+Make = Callable[..., Made]
+BODY = 'with region("one"):\n    x[thread] = 1.0'
+
+
+def test_plain_is_what_it_would_be_without_kscope(make: Make) -> None:
+    off = make(BODY, recording=None)
+    bare = make("x[thread] = 1.0", recording=None)
+    assert (off.ptx, off.cubin) == (bare.ptx, bare.cubin)
+
+
+def test_a_kernel_without_marks_is_the_same_while_recording_is_enabled(make: Make) -> None:
+    on, off = make("x[thread] = 1.0"), make("x[thread] = 1.0", recording=None)
+    assert (on.ptx, on.cubin) == (off.ptx, off.cubin)
+
+
+def test_one_kernel_goes_through_the_states(frontend: Any) -> None:
+    module, texts = source(BODY), []
+    for recording in (None, Recording(), None, Recording(clock="globaltimer"), Recording()):
+        enter(frontend, recording)
+        texts.append(compile(module.host, *arguments()).ptx)
+    assert texts[0] == texts[2]
+    assert texts[1] == texts[4]
+    assert len(set(texts)) == 3
+
+
+def enter(frontend: Any, recording: Recording | None) -> None:
+    """The state in which kernels are compiled for `recording`; None is plain."""
+    if recording is None:
+        frontend.disable()
+    else:
+        frontend.enable(recording)
+
+
+@pytest.fixture
+def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys under which CuTe keeps modules, in order of use."""
+    found: list[str] = []
+    original = dsl.BaseDSL.get_module_hash
+
+    def get_module_hash(self: Any, module: Any, name: str) -> str:
+        found.append(original(self, module, name))
+        return found[-1]
+
+    monkeypatch.setattr(dsl.BaseDSL, "get_module_hash", get_module_hash)
+    return found
+
+
+def test_the_key_of_a_module_tells_recordings_apart(frontend: Any, hashes: list[str]) -> None:
+    module = source(BODY)
+    for recording in (None, Recording(), Recording(records=1024), None, Recording()):
+        enter(frontend, recording)
+        call(module)
+    plain, prepared, larger = hashes[:3]
+    assert len({plain, prepared, larger}) == 3
+    assert hashes[3:] == [plain, prepared]
+
+
+def call(module: Any) -> None:
+    """What a direct call does up to its launch: trace, ask the caches, compile. Then there is no driver."""
+    with pytest.raises(DSLCudaRuntimeError):
+        module.host(from_dlpack(np.zeros(1024, np.float32)), cutlass.Int32(4))
+
+
+def test_caches_keep_the_lowered_binary(frontend: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    frontend.enable(Recording())
+    module = source(BODY)
+    compiled: list[str] = []
+    original = compiler.Compiler.compile
+
+    def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled.append("once")
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(compiler.Compiler, "compile", counting)
+    call(module)
+    (kept,) = (tmp_path / "cache").glob("*.mlir")
+    assert b"kscope_meta" in kept.read_bytes()
+    call(module)  # from memory
+    jit_cache().clear()
+    call(module)  # from the disk
+    assert compiled == ["once"]
+
+
+def jit_cache() -> Any:
+    """What CuTe keeps in memory."""
+    from cutlass.cutlass_dsl import CuTeDSL
+
+    return CuTeDSL._get_dsl().jit_cache
+
+
+POINTS = (
+    (compiler.Compiler, "compile"),
+    (dsl.BaseDSL, "compile_and_jit"),
+    (jit_executor.JitExecutor, "run_compiled_program"),
+    (external_binary_module.ExternalBinaryModule, "__getattr__"),
+)
+
+
+def test_hooks_are_gone_after_disable(frontend: Any) -> None:
+    before = [getattr(owner, name) for owner, name in POINTS]
+    frontend.enable(Recording())
+    frontend.enable(Recording(records=64))
+    assert all(getattr(owner, name) is not hook for (owner, name), hook in zip(POINTS, before, strict=True))
+    frontend.disable()
+    frontend.disable()
+    assert [getattr(owner, name) for owner, name in POINTS] == before
+
+
+@pytest.mark.parametrize(("owner", "name"), POINTS[:3])
+def test_a_missing_hook_point_is_named(frontend: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    monkeypatch.delattr(owner, name)
+    with pytest.raises(UnsupportedError, match=rf"nvidia-cutlass-dsl .* has no .*{name}.*pip install"):
+        frontend.enable(Recording())
+
+
+def test_an_error_of_the_users_stays_cutes_own(make: Make) -> None:
+    with pytest.raises(Exception, match="undefined_name"):
+        make('with region("one"):\n    x[thread] = undefined_name')

@@ -1,0 +1,273 @@
+"""What marks of every kind become in CuTe kernels, and what is refused and how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kscope import layout, meta
+from kscope.capture import ModuleMeta
+from kscope.errors import PairingError, UnsupportedError, UsageError
+from kscope.recording import Recording
+from kscope.strategies import AllThreads, Lane0Warp0, TargetWarp
+
+from .conftest import VERSION, Made
+
+Make = Callable[..., Made]
+
+
+def told(made: Made) -> ModuleMeta:
+    """What the module says of itself."""
+    found = re.search(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}", made.ptx)
+    assert found is not None
+    return meta.from_json(bytes(map(int, found[1].split(","))))
+
+
+def names(made: Made) -> list[str]:
+    return sorted(region.name for region in told(made).regions)
+
+
+BODIES = {
+    "outer variables are visible and assignable": """
+        total = Float32(0.0)
+        with region("outer"):
+            loaded = x[thread]
+            total = total + loaded
+            with region("inner"):
+                total = total * 2.0
+        x[thread] = total + loaded
+        """,
+    "a dynamic if, for and while, in and around": """
+        total = Float32(0.0)
+        turn = Int32(0)
+        with region("outer"):
+            if n > 3:
+                with region("then"):
+                    total = total + x[0]
+            else:
+                with region("else"):
+                    total = total - x[0]
+            for k in cutlass.range(n):
+                with region("for", value=k):
+                    total = total + x[k]
+                    if total > 10.0:
+                        with region("big"):
+                            total = total - 1.0
+        while turn < n:
+            with region("while", value=turn):
+                total = total + x[turn]
+                turn = turn + 1
+        x[thread] = total
+        """,
+    "unrolled, fully unrolled and constexpr ranges": """
+        total = Float32(0.0)
+        for k in cutlass.range(n, unroll=4):
+            with region("unroll"):
+                total = total + x[thread + k]
+        for k in cutlass.range(4, unroll_full=True):
+            with region("full"):
+                total = total + x[thread + k]
+        for k in cutlass.range_constexpr(2):
+            with region(f"constexpr {k}"):
+                total = total + x[thread + k]
+        x[thread] = total
+        """,
+    "branches of warps, and elect_one": """
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        if warp == 0:
+            with region("producer"):
+                for k in cutlass.range(n):
+                    with region("ask"):
+                        x[k] = 1.0
+        else:
+            with region("consumer"):
+                with cute.arch.elect_one():
+                    with region("elected"):
+                        x[thread] = 2.0
+        """,
+    "several items of one with": """
+        with region("first"), region("second"):
+            x[thread] = 1.0
+        with cute.arch.elect_one(), region("third"):
+            x[thread] = 2.0
+        """,
+    "a scope of the kernel's own": """
+        mine = kscope.region("mine")
+        for k in cutlass.range(n):
+            with mine:
+                x[thread] = x[thread] + 1.0
+        """,
+}
+EXPECTED = {
+    "outer variables are visible and assignable": ["inner", "outer"],
+    "a dynamic if, for and while, in and around": ["big", "else", "for", "outer", "then", "while"],
+    "unrolled, fully unrolled and constexpr ranges": ["constexpr 0", "constexpr 1", "full", "unroll"],
+    "branches of warps, and elect_one": ["ask", "consumer", "elected", "producer"],
+    "several items of one with": ["first", "second", "third"],
+    "a scope of the kernel's own": ["mine"],
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_regions_fit_what_kernels_are_written_with(make: Make, body: str) -> None:
+    made = make(BODIES[body])
+    assert names(made) == EXPECTED[body]
+    assert told(made).problems == ()
+    assert "//kscope" not in made.ptx
+
+
+def test_a_region_in_a_helper_is_one_at_every_call(make: Make) -> None:
+    made = make(
+        """
+        with region("caller"):
+            helper(x, 0)
+        for k in cutlass.range(n):
+            helper(x, k)
+        """,
+        before="""
+        @cute.jit
+        def helper(x: cute.Tensor, k: Int32):
+            with region("helper", value=k):
+                x[k] = x[k] + 1.0
+        """,
+    )
+    assert {region.name: region.type for region in told(made).regions} == {"caller": None, "helper": "i32"}
+
+
+def test_values_keep_their_types(make: Make) -> None:
+    made = make(
+        """
+        with region("i32", value=n):
+            kscope.instant("u32", value=cutlass.Uint32(n))
+        kscope.counter("f32", value=x[thread])
+        kscope.instant("constant", value=4_000_000_000)
+        kscope.instant("none")
+        """
+    )
+    types = {region.name: region.type for region in told(made).regions}
+    assert types == {"i32": "i32", "u32": "u32", "f32": "f32", "constant": "u32", "none": None}
+
+
+def test_explicit_calls_may_pair_across_iterations(make: Make) -> None:
+    made = make(
+        """
+        TURN.enter()
+        for k in cutlass.range(n):
+            TURN.exit()
+            x[k] = 1.0
+            TURN.enter(k)
+        TURN.exit()
+        """.replace("TURN.enter()\n        for", "TURN.enter(0)\n        for"),
+        before='TURN = kscope.scope("turn")',
+    )
+    assert names(made) == ["turn"]
+
+
+def test_a_region_says_where_it_stands(make: Make) -> None:
+    (region,) = told(make('with region("here"):\n    x[thread] = 1.0')).regions
+    assert region.where is not None
+    file, line = region.where.rsplit(":", 1)
+    assert 'region("here")' in Path(file).read_text().splitlines()[int(line) - 1]
+
+
+def test_line_information_is_the_users_own(make: Make) -> None:
+    body = 'with region("here"):\n    x[thread] = 1.0'
+    made, plain = (make(body, recording=r, options="--generate-line-info") for r in (Recording(), None))
+    (region,) = told(made).regions
+    assert region.where is not None and region.where.endswith(".py:15")
+    files = [len(re.findall(r"^\s*\.file", one.ptx, re.M)) for one in (made, plain)]
+    assert files == [1, 1]
+    assert b".debug_line" in made.cubin
+
+
+@pytest.mark.parametrize("strategy", [Lane0Warp0(), TargetWarp(1, 3), AllThreads()])
+@pytest.mark.parametrize("clock", ["cycles", "globaltimer"])
+@pytest.mark.parametrize("fill", ["ring", "stop"])
+def test_every_option_compiles(make: Make, strategy: Any, clock: Any, fill: Any) -> None:
+    recording = Recording(strategy=strategy, clock=clock, fill=fill)
+    made = make('with region("one"):\n    x[thread] = 1.0', recording=recording)
+    said = told(made)
+    assert (said.strategy, said.clock, said.fill) == (strategy.spec, clock, fill)
+
+
+def test_the_store_waits_for_the_end_of_its_block(make: Make) -> None:
+    made = make('with region("one"):\n    x[thread] = 1.0\nx[thread + 1] = 2.0')
+    at = [made.ptx.index("mov.u64 ks_e0"), made.ptx.rindex("st.global.b32"), made.ptx.index("st.global.v4.b32 [ks_a]")]
+    assert at == sorted(at)  # the user's later store first
+
+
+def test_regions_of_code_that_never_runs_are_named(make: Make) -> None:
+    with pytest.warns(UserWarning, match="removed every mark of 'never'"):
+        made = make('with region("one"):\n    if n != n:\n        with region("never"):\n            x[thread] = 1.0')
+    (problem,) = told(made).problems
+    assert problem.kind == "removed"
+
+
+def test_a_name_that_is_not_static_is_refused(make: Make) -> None:
+    with pytest.raises(UsageError, match="the name must be a string known when the kernel is compiled"):
+        make("with region(n):\n    x[thread] = 1.0")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("cutlass.Int64(n)", r"a Int64: .* pass value=cutlass.Int32\(x\)"),
+        ("cutlass.Float16(1.0)", r"a Float16: .* pass value=cutlass.Float32\(x\)"),
+        ("n > 3", "a Boolean"),
+        ("True", "the bool True"),
+        ("1 << 40", "needs more than 32 bits"),
+        ("x", "Tensor"),
+    ],
+)
+def test_a_value_that_is_no_32_bit_scalar_is_refused(make: Make, value: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        make(f'with region("one", value={value}):\n    x[thread] = 1.0')
+
+
+def test_a_region_left_open_on_one_path_is_refused_with_its_line(make: Make) -> None:
+    with pytest.raises(PairingError, match=r"region 'half' is .* on one path .*kernel_\d+\.py:\d+") as caught:
+        make(
+            """
+            for k in cutlass.range(n):
+                HALF.enter()
+                if x[k] > 2.0:
+                    HALF.exit()
+            """,
+            before='HALF = kscope.scope("half")',
+        )
+    assert "prefetch_stages" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # CuTe's, of names that 4.4 still needs
+def test_a_region_that_spans_prefetch_stages_is_refused(frontend: Any) -> None:
+    if VERSION < (4, 5):
+        pytest.skip("the pipelining of 4.4 is another one")
+    from . import kernels
+    from .conftest import compile
+
+    frontend.enable(Recording())
+    with pytest.raises(PairingError, match=r"'across' .* may not hold both its loads and their use"):
+        compile(kernels.pipelined_host, *kernels.fakes(), True)
+
+
+def test_a_function_that_was_not_inlined_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
+    """CuTe inlines every helper; a .func can only come from what is linked in."""
+    from kscope_cute import pipeline
+
+    original = pipeline.assembling.dumped
+
+    def dumped(folder: str) -> tuple[str, str]:
+        text, ending = original(folder)
+        return text.replace(".visible .entry kernel", ".visible .func helper").replace(".reqntid 128, 1, 1", ""), ending
+
+    monkeypatch.setattr(pipeline.assembling, "dumped", dumped)
+    with pytest.raises(UnsupportedError, match=r"regions in helper.*compiled apart"):
+        make('with region("one"):\n    x[thread] = 1.0')
+
+
+def test_around_a_launch_a_region_is_nothing(make: Make) -> None:
+    assert "ks_" not in make("x[thread] = 1.0", around='with region("host"):').ptx

@@ -58,19 +58,21 @@ def advance(delta: int) -> bytes:
 class Look:
     """What each item looks like: tables that rows() indexes.
 
-    heads, times, values: words of pfslots.py, or None where the file has none. longer: see pflong.py.
+    heads, cycles, values: words of pfslots.py, or None where the file has none. exact: bits of begins in ns.
+    longer: see pflong.py.
     """
 
     def __init__(self, timeline: Timeline, names: Names) -> None:
         self.name, self.track, self.kinds = names.name, names.track, names.kinds
-        self.records, self.items = len(timeline.trace), len(timeline.begin)
+        self.records = len(timeline.trace)
         self.name_ids = np.arange(len(names.text), dtype=np.uint32) + np.uint32(1)
         self.track_ids = np.arange(names.tracks, dtype=np.uint32) + np.uint32(FIRST_TRACK)
         self.many = len(names.text) >= FEW_NAMES or names.tracks >= FEW_TRACKS
         name, track = self.name_ids & np.uint32(FEW_NAMES - 1), self.track_ids & np.uint32(FEW_TRACKS - 1)
         begins = np.uint32(BEGIN | 0x50 << 8) | padded_words(name, 2) << np.uint32(16)
         self.heads = pfslots.heads(names, begins, np.uint32(0x58) | padded_words(track, 3) << np.uint32(8))
-        self.times = pfslots.times(timeline) if timeline.view.args else None
+        self.cycles = pfslots.cycles(timeline) if timeline.view.args else None
+        self.exact = None if timeline.exact is None else timeline.exact.view(np.uint64)
         self.values = None if names.values is None else pfslots.values(timeline, names)
         self.longer = Longer(timeline)
         timer = timeline.trace.warps.timer
@@ -79,7 +81,7 @@ class Look:
             rows = np.array([track.row for track in timeline.tracks], np.int64)
             rows = np.concatenate([rows, np.zeros(names.tracks - len(rows), np.int64)])  # of counters: not looked at
             self.clocks = np.where(timer[rows], np.uint32(_TIMER), np.uint32(_CYCLES))
-        self.words = 5 + 3 * (self.times is not None) + 4 * (self.values is not None) + 3 * self.many
+        self.words = 5 + 3 * (self.cycles is not None) + 4 * (self.values is not None) + 3 * self.many
 
 
 def rows(look: Look, delta: Unsigned, end: Bools, items: npt.NDArray[np.int32]) -> Iterator[memoryview | bytes]:
@@ -125,11 +127,12 @@ def _rows(look: Look, delta: Unsigned, end: Bools, items: npt.NDArray[np.int32])
     index = items.astype(np.intp)
     head = look.heads.take(index)
     first, place = head.astype(np.uint32), (head >> np.uint64(32)).astype(np.uint32)
-    if look.times is None:
+    if look.cycles is None or look.exact is None:
         words[:, 3], words[:, 4] = np.where(end, np.uint32(_NAMELESS_END), first), place
         at = 5
     else:
-        _times(look, look.times, words, end, index, first, place)
+        found = np.where(end, look.exact.take(index), look.cycles.take(index))
+        _times(look, found, words, end, index, first, place)
         at = 8
     if look.values is not None:
         pairs = look.values.take(np.where(end, look.records + 1, np.minimum(index, look.records)), axis=0)
@@ -151,9 +154,8 @@ def _put(out: Bytes, at: int, pairs: U64) -> None:
         out.view("<u4")[:, at + 1] = (pairs >> np.uint64(32)).astype(np.uint32)
 
 
-def _times(look: Look, times: U64, words: U32, end: Bools, index: npt.NDArray[np.intp], first: U32, place: U32) -> None:
-    """Words 3 to 7."""
-    found = times.take(index + end * np.intp(look.items))
+def _times(look: Look, found: U64, words: U32, end: Bools, index: npt.NDArray[np.intp], first: U32, place: U32) -> None:
+    """Words 3 to 7; found: what the last of them hold."""
     low, high = found.astype(np.uint32), (found >> np.uint64(32)).astype(np.uint32)
     words[:, 3] = np.where(end, np.uint32(_EXACT_3), first)
     words[:, 4] = np.where(end, low << np.uint32(16) | np.uint32(_EXACT_4), place)

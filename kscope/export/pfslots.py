@@ -1,6 +1,6 @@
 """What events have beside their time, as words: once for every item, before events are sorted.
 
-What lives here: names and tracks, cycles, exact ns, values and counters. What does not: rows, which these words
+What lives here: names and tracks, cycles, values and counters. What does not: rows, which these words
 are taken into (pfrows.py). Fields: debug_annotation.proto and track_event.proto of Perfetto v52.
 """
 
@@ -42,25 +42,21 @@ def heads(names: Names, begins: U32, tracks: U32) -> U64:
     return out
 
 
-def times(timeline: Timeline) -> U64:
-    """(2 * (n + w),) pairs of words: of begins, 18 c c c | c c c c, or 0 without cycles; then of ends, the exact
-    begin in ns as a double."""
-    trace, items = timeline.trace, len(timeline.begin)
-    out = np.zeros(2 * items, np.uint64)
-    assert timeline.exact is not None
-    exact = timeline.exact.view(np.uint64)
+def cycles(timeline: Timeline) -> U64:
+    """(n + w,) two words each, of begins: 18 c c c | c c c c, or 0 without cycles."""
+    trace = timeline.trace
+    out = np.zeros(len(timeline.begin), np.uint64)
     spans = np.array([region.kind in (Kind.SPAN, Kind.SPAN_VALUE) for region in trace.regions])
 
     def work(part: slice) -> None:
-        cycles = trace.dur_cycles[part]
-        low, high = (cycles & (1 << 21) - 1).astype(np.uint32), (cycles >> 21).astype(np.uint32)
+        ticks = trace.dur_cycles[part]
+        low, high = (ticks & (1 << 21) - 1).astype(np.uint32), (ticks >> 21).astype(np.uint32)
         low = (padded_words(low, 3) | np.uint32(0x800000)) << np.uint32(8) | np.uint32(0x18)
         high = padded_words(high & np.uint32((1 << 28) - 1), 4)
-        known = spans[trace.region[part]] & (cycles >= 0) & (cycles < MOST_CYCLES)
+        known = spans[trace.region[part]] & (ticks >= 0) & (ticks < MOST_CYCLES)
         out[part] = np.where(known, high.astype(np.uint64) << np.uint64(32) | low, np.uint64(0))
 
     each(work, chunks(len(trace)))
-    each(lambda part: out[items:].__setitem__(part, exact[part]), chunks(items))
     return out
 
 

@@ -69,7 +69,7 @@ def operand(constraint: str, expression: str) -> str:
     return f"<{constraint}:{expression}>"
 
 
-def assembly(text: str, indent: str = "    ") -> str:
+def assembly(text: str, indent: str = "  ") -> str:
     """The text as one C++ statement. Equal operands stand once; results first, as C++ wants them. There is always
     one: in a text without any, nvcc takes %% for two signs. A line that is a macro's name stays one."""
     found = list(dict.fromkeys(_OPERAND.findall(text))) or [("n", "0")]

@@ -69,8 +69,7 @@ static_assert(KSCOPE_RECORDS >= 1 && KSCOPE_RECORDS <= {1 << most}, "kscope: KSC
 enum {{ log2_ = ceil_(KSCOPE_RECORDS, {least}) }};
 enum : b32_ {{
   flags_ = (KSCOPE_CLOCK_ == 2 ? {layout.FLAG_GLOBALTIMER} : 0) | (KSCOPE_FILL_ == 2 ? {layout.FLAG_STOP} : 0)
-}};
-"""
+}};"""
 
 
 _WHO = r"""

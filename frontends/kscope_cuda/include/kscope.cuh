@@ -299,7 +299,6 @@ enum : b32_ {
   flags_ = (KSCOPE_CLOCK_ == 2 ? 1 : 0) | (KSCOPE_FILL_ == 2 ? 2 : 0)
 };
 
-
 // whether this thread records
 template <b64_ CODE> __device__ __forceinline__ b32_ records_() {
   const b32_ thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
@@ -317,288 +316,288 @@ template <b64_ CODE> __device__ __forceinline__ b32_ records_() {
 template <bool> struct lanes_ {};
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
 __device__ __forceinline__ void begin_(b32_ who, lanes_<true>) {
-    asm volatile(
-      ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
-      ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
-      "mov.u64 ks_c, %%clock64;\n"
-      "mov.u64 ks_g, %%globaltimer;\n"
-      "{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %%clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c; sub.u32 ks_w, ks_a, ks_b; }\n"
-      "mov.u64 ks_ctl, %0;\n"
-      "setp.eq.u64 ks_never, ks_ctl, 1;\n"
-      "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
-      "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
-      "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
-      "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n"
-      "@ks_q bra.uni KS_OFF;\n"
-      "setp.ne.u64 ks_q, ks_ctl, 0;\n"
-      "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n"
-      "setp.ne.u32 ks_on, %1, 0;\n"
-      "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n"
-      "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
-      "setp.eq.u32 ks_q, ks_sampled, 0;\n"
-      "@ks_q bra.uni KS_CHOSEN;\n"
-      "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
-      "ld.global.u32 ks_y, [ks_a+64];\n"
-      "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
-      "mov.u32 ks_x, %%nctaid.y; mov.u32 ks_y, %%ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y; mov.u32 ks_x, %%ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
-      "mov.u32 ks_x, %%nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b; mov.u32 ks_x, %%ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
-      "ld.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n"
-      "ld.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
-      "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+16];\n"
-      "mul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
-      "KS_CHOSEN:\n"
-      "min.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_on;\n"
-      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-      "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
-      "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
-      "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
-      "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
-      "KS_OFF:\n"
-      "}\n"
-      "setp.eq.u32 ks_full, ks_epoch, 0;\n"
-      "@ks_full bra.uni KS_DONE;\n"
-      "KS_LOOK:\n"
-      "{ .reg .pred ks_q; .reg .b32 ks_x;\n"
-      "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-      "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %3; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-      "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
-      "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
-      "@ks_full bra.uni KS_AGAIN;\n"
-      "{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
-      "shr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
-      "mad.wide.u32 ks_base, ks_at, 64, ks_ring;\n"
-      "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %4; mov.u32 ks_y, %5; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
-      "mov.u32 ks_z, 1263730944;\n"
-      "@ks_on st.global.v4.u32 [ks_base+0], {ks_z, ks_epoch, ks_x, ks_y};\n"
-      "mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %%ctaid.x;\n"
-      "mov.u32 ks_t, %%ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %%ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
-      "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
-      "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
-      "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-      "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-      "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %6;\n"
-      "@ks_on st.global.v4.u32 [ks_base+32], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
-      "mov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
-      "@ks_on st.global.v4.u32 [ks_base+64], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
-      "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_w;\n"
-      "@ks_on st.global.v4.u32 [ks_base+80], {ks_w, ks_x, ks_x, ks_x};\n"
-      KSCOPE_CLUSTER_
-      "@ks_on st.global.v4.u32 [ks_base+48], {ks_x, ks_p, ks_stripe, ks_check};\n"
-      "add.u64 ks_base, ks_base, 128;\n"
-      "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
-      "KS_DONE:\n"
-      "bra.uni KS_BODY;\n"
-      "KS_AGAIN:\n"
-      "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
-      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-      "@ks_try red.global.add.u32 [ks_line+136], %2;\n"
-      "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
-      "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
-      "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
-      "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+128];\n"
-      "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
-      "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
-      "@ks_r red.global.add.u32 [ks_line+140], 1;\n"
-      "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
-      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-      "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
-      "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
-      "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
-      "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
-      "}\n"
-      "bra.uni KS_LOOK;\n"
-      "KS_BODY:\n"
-      :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+  asm volatile(
+    ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
+    ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
+    "mov.u64 ks_c, %%clock64;\n"
+    "mov.u64 ks_g, %%globaltimer;\n"
+    "{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %%clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c; sub.u32 ks_w, ks_a, ks_b; }\n"
+    "mov.u64 ks_ctl, %0;\n"
+    "setp.eq.u64 ks_never, ks_ctl, 1;\n"
+    "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
+    "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
+    "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
+    "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n"
+    "@ks_q bra.uni KS_OFF;\n"
+    "setp.ne.u64 ks_q, ks_ctl, 0;\n"
+    "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n"
+    "setp.ne.u32 ks_on, %1, 0;\n"
+    "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n"
+    "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
+    "setp.eq.u32 ks_q, ks_sampled, 0;\n"
+    "@ks_q bra.uni KS_CHOSEN;\n"
+    "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
+    "ld.global.u32 ks_y, [ks_a+64];\n"
+    "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
+    "mov.u32 ks_x, %%nctaid.y; mov.u32 ks_y, %%ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y; mov.u32 ks_x, %%ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
+    "mov.u32 ks_x, %%nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b; mov.u32 ks_x, %%ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
+    "ld.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n"
+    "ld.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+    "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+16];\n"
+    "mul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+    "KS_CHOSEN:\n"
+    "min.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_on;\n"
+    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+    "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
+    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
+    "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
+    "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
+    "KS_OFF:\n"
+    "}\n"
+    "setp.eq.u32 ks_full, ks_epoch, 0;\n"
+    "@ks_full bra.uni KS_DONE;\n"
+    "KS_LOOK:\n"
+    "{ .reg .pred ks_q; .reg .b32 ks_x;\n"
+    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
+    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %3; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
+    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
+    "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
+    "@ks_full bra.uni KS_AGAIN;\n"
+    "{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
+    "shr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
+    "mad.wide.u32 ks_base, ks_at, 64, ks_ring;\n"
+    "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %4; mov.u32 ks_y, %5; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
+    "mov.u32 ks_z, 1263730944;\n"
+    "@ks_on st.global.v4.u32 [ks_base+0], {ks_z, ks_epoch, ks_x, ks_y};\n"
+    "mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %%ctaid.x;\n"
+    "mov.u32 ks_t, %%ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %%ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
+    "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+    "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
+    "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+    "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+    "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %6;\n"
+    "@ks_on st.global.v4.u32 [ks_base+32], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+    "mov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
+    "@ks_on st.global.v4.u32 [ks_base+64], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+    "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_w;\n"
+    "@ks_on st.global.v4.u32 [ks_base+80], {ks_w, ks_x, ks_x, ks_x};\n"
+    KSCOPE_CLUSTER_
+    "@ks_on st.global.v4.u32 [ks_base+48], {ks_x, ks_p, ks_stripe, ks_check};\n"
+    "add.u64 ks_base, ks_base, 128;\n"
+    "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
+    "KS_DONE:\n"
+    "bra.uni KS_BODY;\n"
+    "KS_AGAIN:\n"
+    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
+    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+    "@ks_try red.global.add.u32 [ks_line+136], %2;\n"
+    "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
+    "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
+    "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
+    "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+128];\n"
+    "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
+    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
+    "@ks_r red.global.add.u32 [ks_line+140], 1;\n"
+    "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
+    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+    "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
+    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
+    "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
+    "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
+    "}\n"
+    "bra.uni KS_LOOK;\n"
+    "KS_BODY:\n"
+    :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
 __device__ __forceinline__ void begin_(b32_ who, lanes_<false>) {
-    asm volatile(
-      ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
-      ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
-      "mov.u64 ks_c, %%clock64;\n"
-      "mov.u64 ks_g, %%globaltimer;\n"
-      "{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %%clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c; sub.u32 ks_w, ks_a, ks_b; }\n"
-      "mov.u64 ks_ctl, %0;\n"
-      "setp.eq.u64 ks_never, ks_ctl, 1;\n"
-      "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
-      "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
-      "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
-      "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n"
-      "@ks_q bra.uni KS_OFF;\n"
-      "setp.ne.u64 ks_q, ks_ctl, 0;\n"
-      "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n"
-      "setp.ne.u32 ks_on, %1, 0;\n"
-      "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n"
-      "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
-      "setp.eq.u32 ks_q, ks_sampled, 0;\n"
-      "@ks_q bra.uni KS_CHOSEN;\n"
-      "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
-      "ld.global.u32 ks_y, [ks_a+64];\n"
-      "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
-      "mov.u32 ks_x, %%nctaid.y; mov.u32 ks_y, %%ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y; mov.u32 ks_x, %%ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
-      "mov.u32 ks_x, %%nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b; mov.u32 ks_x, %%ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
-      "ld.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n"
-      "ld.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
-      "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+16];\n"
-      "mul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
-      "KS_CHOSEN:\n"
-      "and.b32 ks_x, ks_thread, 31; add.u32 ks_x, ks_x, ks_sm; min.u32 ks_stripe, ks_x, ks_stripes; mov.pred ks_try, ks_on;\n"
-      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-      "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
-      "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
-      "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
-      "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
-      "KS_OFF:\n"
-      "}\n"
-      "setp.eq.u32 ks_full, ks_epoch, 0;\n"
-      "@ks_full bra.uni KS_DONE;\n"
-      "KS_LOOK:\n"
-      "{ .reg .pred ks_q; .reg .b32 ks_x;\n"
-      "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-      "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %3; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-      "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
-      "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
-      "@ks_full bra.uni KS_AGAIN;\n"
-      "{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
-      "shr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
-      "mad.wide.u32 ks_base, ks_at, 64, ks_ring;\n"
-      "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %4; mov.u32 ks_y, %5; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
-      "mov.u32 ks_z, 1263730944;\n"
-      "@ks_on st.global.v4.u32 [ks_base+0], {ks_z, ks_epoch, ks_x, ks_y};\n"
-      "mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %%ctaid.x;\n"
-      "mov.u32 ks_t, %%ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %%ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
-      "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
-      "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
-      "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-      "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-      "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %6;\n"
-      "@ks_on st.global.v4.u32 [ks_base+32], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
-      "mov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
-      "@ks_on st.global.v4.u32 [ks_base+64], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
-      "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_w;\n"
-      "@ks_on st.global.v4.u32 [ks_base+80], {ks_w, ks_x, ks_x, ks_x};\n"
-      KSCOPE_CLUSTER_
-      "@ks_on st.global.v4.u32 [ks_base+48], {ks_x, ks_p, ks_stripe, ks_check};\n"
-      "add.u64 ks_base, ks_base, 128;\n"
-      "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
-      "KS_DONE:\n"
-      "bra.uni KS_BODY;\n"
-      "KS_AGAIN:\n"
-      "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
-      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-      "@ks_try red.global.add.u32 [ks_line+136], %2;\n"
-      "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
-      "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
-      "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
-      "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+128];\n"
-      "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
-      "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
-      "@ks_r red.global.add.u32 [ks_line+140], 1;\n"
-      "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
-      "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
-      "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
-      "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
-      "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
-      "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
-      "}\n"
-      "bra.uni KS_LOOK;\n"
-      "KS_BODY:\n"
-      :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+  asm volatile(
+    ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
+    ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
+    "mov.u64 ks_c, %%clock64;\n"
+    "mov.u64 ks_g, %%globaltimer;\n"
+    "{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %%clock64; cvt.u32.u64 ks_a, ks_d; cvt.u32.u64 ks_b, ks_c; sub.u32 ks_w, ks_a, ks_b; }\n"
+    "mov.u64 ks_ctl, %0;\n"
+    "setp.eq.u64 ks_never, ks_ctl, 1;\n"
+    "mov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0; setp.ne.u64 ks_try, ks_ctl, 0;\n"
+    "@ks_try ld.global.v4.u32 {ks_epoch, ks_stripes, ks_warps, ks_sampled}, [ks_ctl+0];\n"
+    "{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
+    "mov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl; setp.eq.u32 ks_q, ks_epoch, 0;\n"
+    "@ks_q bra.uni KS_OFF;\n"
+    "setp.ne.u64 ks_q, ks_ctl, 0;\n"
+    "mov.u32 ks_t, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 ks_t, ks_t, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 ks_t, ks_t, ks_y, ks_z;\n"
+    "setp.ne.u32 ks_on, %1, 0;\n"
+    "mov.u32 ks_thread, ks_t; mov.u32 ks_sm, %%smid;\n"
+    "shr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1; setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
+    "setp.eq.u32 ks_q, ks_sampled, 0;\n"
+    "@ks_q bra.uni KS_CHOSEN;\n"
+    "min.u32 ks_x, ks_sm, 511; shr.u32 ks_x, ks_x, 5; mad.wide.u32 ks_a, ks_x, 4, ks_ctl;\n"
+    "ld.global.u32 ks_y, [ks_a+64];\n"
+    "and.b32 ks_x, ks_sm, 31; shr.u32 ks_y, ks_y, ks_x; and.b32 ks_y, ks_y, 1; setp.ne.and.u32 ks_on, ks_y, 0, ks_on;\n"
+    "mov.u32 ks_x, %%nctaid.y; mov.u32 ks_y, %%ctaid.z; mul.wide.u32 ks_a, ks_x, ks_y; mov.u32 ks_x, %%ctaid.y; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
+    "mov.u32 ks_x, %%nctaid.x; cvt.u64.u32 ks_b, ks_x; mul.lo.u64 ks_a, ks_a, ks_b; mov.u32 ks_x, %%ctaid.x; cvt.u64.u32 ks_b, ks_x; add.u64 ks_a, ks_a, ks_b;\n"
+    "ld.global.u64 ks_b, [ks_ctl+24]; sub.u64 ks_a, ks_a, ks_b;\n"
+    "ld.global.u64 ks_b, [ks_ctl+32]; setp.lt.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+    "cvt.u32.u64 ks_x, ks_a; cvt.u64.u32 ks_a, ks_x; ld.global.u64 ks_b, [ks_ctl+16];\n"
+    "mul.lo.u64 ks_a, ks_a, ks_b; sub.u64 ks_b, ks_b, 1; setp.le.and.u64 ks_on, ks_a, ks_b, ks_on;\n"
+    "KS_CHOSEN:\n"
+    "and.b32 ks_x, ks_thread, 31; add.u32 ks_x, ks_x, ks_sm; min.u32 ks_stripe, ks_x, ks_stripes; mov.pred ks_try, ks_on;\n"
+    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+    "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
+    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
+    "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
+    "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
+    "KS_OFF:\n"
+    "}\n"
+    "setp.eq.u32 ks_full, ks_epoch, 0;\n"
+    "@ks_full bra.uni KS_DONE;\n"
+    "KS_LOOK:\n"
+    "{ .reg .pred ks_q; .reg .b32 ks_x;\n"
+    "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
+    "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %3; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
+    "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
+    "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
+    "@ks_full bra.uni KS_AGAIN;\n"
+    "{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
+    "shr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
+    "mad.wide.u32 ks_base, ks_at, 64, ks_ring;\n"
+    "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %4; mov.u32 ks_y, %5; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
+    "mov.u32 ks_z, 1263730944;\n"
+    "@ks_on st.global.v4.u32 [ks_base+0], {ks_z, ks_epoch, ks_x, ks_y};\n"
+    "mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %%ctaid.x;\n"
+    "mov.u32 ks_t, %%ctaid.z; shl.b32 ks_t, ks_t, 16; mov.u32 ks_u, %%ctaid.y; or.b32 ks_t, ks_t, ks_u;\n"
+    "@ks_on st.global.v4.u32 [ks_base+16], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+    "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
+    "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+    "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
+    "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %6;\n"
+    "@ks_on st.global.v4.u32 [ks_base+32], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+    "mov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
+    "@ks_on st.global.v4.u32 [ks_base+64], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
+    "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_w;\n"
+    "@ks_on st.global.v4.u32 [ks_base+80], {ks_w, ks_x, ks_x, ks_x};\n"
+    KSCOPE_CLUSTER_
+    "@ks_on st.global.v4.u32 [ks_base+48], {ks_x, ks_p, ks_stripe, ks_check};\n"
+    "add.u64 ks_base, ks_base, 128;\n"
+    "selp.b64 ks_base, ks_base, 0, ks_on; }\n"
+    "KS_DONE:\n"
+    "bra.uni KS_BODY;\n"
+    "KS_AGAIN:\n"
+    "{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
+    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+    "@ks_try red.global.add.u32 [ks_line+136], %2;\n"
+    "not.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
+    "setp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
+    "mad.wide.u32 ks_line, ks_stripes, 128, ks_ctl;\n"
+    "@ks_q ld.volatile.global.v2.u32 {ks_x, ks_y}, [ks_line+128];\n"
+    "@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, %2, ks_r;\n"
+    "min.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, 128, ks_ctl;\n"
+    "@ks_r red.global.add.u32 [ks_line+140], 1;\n"
+    "not.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
+    "mad.wide.u32 ks_line, ks_stripe, 128, ks_ctl;\n"
+    "@ks_try atom.global.add.u32 ks_p, [ks_line+128], %2;\n"
+    "@ks_try ld.volatile.global.u32 ks_limit, [ks_line+132];\n"
+    "@ks_try ld.global.v4.u32 {ks_x, ks_y, ks_mask, ks_z}, [ks_line+144];\n"
+    "@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
+    "}\n"
+    "bra.uni KS_LOOK;\n"
+    "KS_BODY:\n"
+    :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
 #if KSCOPE_CLOCK_ == 1
 __device__ __forceinline__ b64_ clock_() {
   b64_ t;
-    asm volatile(
-      "mov.u64 %0, %%clock64;\n"
-      : "=l"(t) :  : "memory");
+  asm volatile(
+    "mov.u64 %0, %%clock64;\n"
+    : "=l"(t) :  : "memory");
   return t;
 }
 template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_ value) {
-    asm volatile(
-      "mov.u64 ks_t%0, %%clock64; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
-      :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
+  asm volatile(
+    "mov.u64 ks_t%0, %%clock64; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
+    :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
 }
 #else
 __device__ __forceinline__ b64_ clock_() {
   b64_ t;
-    asm volatile(
-      "mov.u64 %0, %%globaltimer;\n"
-      : "=l"(t) :  : "memory");
+  asm volatile(
+    "mov.u64 %0, %%globaltimer;\n"
+    : "=l"(t) :  : "memory");
   return t;
 }
 template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_ value) {
-    asm volatile(
-      "mov.u64 ks_t%0, %%globaltimer; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
-      :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
+  asm volatile(
+    "mov.u64 ks_t%0, %%globaltimer; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
+    :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
 }
 #endif
 #if KSCOPE_FILL_ == 1
 template <b64_ CODE, b32_ RECORD, int LINE>
 __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
-    asm volatile(
-      "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-      "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
-      "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-      "cvt.u32.u64 ks_sl, %2; cvt.u32.u64 ks_el, %3;\n"
-      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, %5, ks_el, %6};\n"
-      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
-      :  : "n"(LINE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(CODE), "n"(RECORD), "r"(value) : "memory");
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "cvt.u32.u64 ks_sl, %2; cvt.u32.u64 ks_el, %3;\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, %5, ks_el, %6};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
+    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(CODE), "n"(RECORD), "r"(value) : "memory");
 }
 template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {
-    asm volatile(
-      "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-      "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
-      "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-      "cvt.u32.u64 ks_sl, ks_t%2; cvt.u32.u64 ks_el, %3;\n"
-      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, ks_i%2, ks_el, ks_v%2};\n"
-      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
-      :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end), "n"(CODE) : "memory");
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "cvt.u32.u64 ks_sl, ks_t%2; cvt.u32.u64 ks_el, %3;\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, ks_i%2, ks_el, ks_v%2};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
+    :  : "n"(LINE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end), "n"(CODE) : "memory");
 }
 #else
 template <b64_ CODE, b32_ RECORD, int LINE>
 __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
-    asm volatile(
-      "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-      "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-      "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-      "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
-      "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
-      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
-      :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
+    "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
+    :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
 }
 template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {
-    asm volatile(
-      "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-      "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-      "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
-      "cvt.u32.u64 ks_sl, ks_t%4; cvt.u32.u64 ks_el, %5;\n"
-      "@ks_q st.global.v4.b32 [ks_a], {ks_sl, ks_i%4, ks_el, ks_v%4};\n"
-      "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
-      :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end) : "memory");
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
+    "cvt.u32.u64 ks_sl, ks_t%4; cvt.u32.u64 ks_el, %5;\n"
+    "@ks_q st.global.v4.b32 [ks_a], {ks_sl, ks_i%4, ks_el, ks_v%4};\n"
+    "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
+    :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end) : "memory");
 }
 #endif
 template <b64_ CODE> __device__ __forceinline__ void owner_(b32_ who) {
-    asm volatile(
-      ".reg .pred ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0; setp.ne.and.u32 ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0, %1, 0, ks_on;\n"
-      :  : "n"(CODE), "r"(who) : "memory");
+  asm volatile(
+    ".reg .pred ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0; setp.ne.and.u32 ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0, %1, 0, ks_on;\n"
+    :  : "n"(CODE), "r"(who) : "memory");
 }
 __device__ __forceinline__ void end_() {
-    asm volatile(
-      "{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u;\n"
-      "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
-      "mov.b64 {ks_x, ks_y}, ks_a; mov.b64 {ks_z, ks_t}, ks_b;\n"
-      "@ks_on st.global.v4.u32 [ks_base+-32], {ks_x, ks_y, ks_z, ks_t};\n"
-      "cvt.u32.u64 ks_u, ks_d; sub.u32 ks_u, ks_u, ks_x; mov.u32 ks_y, 0;\n"
-      "xor.b32 ks_x, ks_x, ks_n; xor.b32 ks_x, ks_x, 1146048069;\n"
-      "@ks_on st.global.v4.u32 [ks_base+-16], {ks_u, ks_n, ks_y, ks_x};\n"
-      "}\n"
-      :  : "n"(0) : "memory");
+  asm volatile(
+    "{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u;\n"
+    "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
+    "mov.b64 {ks_x, ks_y}, ks_a; mov.b64 {ks_z, ks_t}, ks_b;\n"
+    "@ks_on st.global.v4.u32 [ks_base+-32], {ks_x, ks_y, ks_z, ks_t};\n"
+    "cvt.u32.u64 ks_u, ks_d; sub.u32 ks_u, ks_u, ks_x; mov.u32 ks_y, 0;\n"
+    "xor.b32 ks_x, ks_x, ks_n; xor.b32 ks_x, ks_x, 1146048069;\n"
+    "@ks_on st.global.v4.u32 [ks_base+-16], {ks_u, ks_n, ks_y, ks_x};\n"
+    "}\n"
+    :  : "n"(0) : "memory");
 }
 template <int LINE, int TYPE> __device__ __forceinline__ void pin_(value_<TYPE> v) {
-    asm volatile(
-      "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-      "@ks_never st.global.b32 [ks_base], %1;\n"
-      :  : "n"(LINE), "r"(v.bits) : "memory");
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "@ks_never st.global.b32 [ks_base], %1;\n"
+    :  : "n"(LINE), "r"(v.bits) : "memory");
 }
 
 template <class... S> struct each_ {

@@ -1,0 +1,240 @@
+"""Launches: the runtime is told of each library once per context, and what records nothing is named."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from cutlass.base_dsl import jit_executor
+
+from kscope import frontends
+from kscope.recording import Recording
+from kscope_cute import ffi, libraries
+
+from .conftest import arguments, compile, source
+
+BODY = 'with region("one"):\n    x[thread] = 1.0'
+
+
+class Gpu:
+    """Stands for the driver and the runtime: libraries are numbers, odd ones are prepared."""
+
+    def __init__(self) -> None:
+        self.current = 1
+        self.loaded: list[int] = []
+        self.paces = 0
+        self.names = ["kernel_cutlass_kernel_tensorptrf32_0"]
+
+    def context(self) -> int:
+        return self.current
+
+    def prepared(self, library: int) -> bool:
+        return library % 2 == 1
+
+    def module(self, library: int) -> int:
+        return library * 10 + self.current
+
+    def kernels(self, library: int) -> list[str]:
+        return self.names
+
+    def module_loaded(self, module: int) -> None:
+        self.loaded.append(module)
+
+    def pace(self) -> None:
+        self.paces += 1
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    made = Gpu()
+    monkeypatch.setitem(frontends._backends, "cuda", made)
+    for name in ("context", "prepared", "module", "kernels"):
+        monkeypatch.setattr(libraries, name, getattr(made, name))
+    return made
+
+
+@pytest.fixture
+def prepared(frontend: Any) -> Iterator[Any]:
+    frontend.enable(Recording())
+    yield frontend
+
+
+class Loaded:
+    """As CuTe's CudaDialectJitModule: what a JitExecutor launches from."""
+
+    def __init__(self, *handles: int) -> None:
+        self.cuda_library = list(handles)
+        self.execution_args = None
+        self.calls = 0
+
+        def capi_func(packed: Any) -> None:
+            self.calls += 1
+
+        capi_func.restype = ctypes.c_int32  # type: ignore[attr-defined]  # as of a ctypes function
+        self.capi_func = capi_func
+
+
+def launch(loaded: Loaded) -> None:
+    jit_executor.JitExecutor(loaded, None, False).run_compiled_program([])
+
+
+def test_a_library_is_told_of_before_its_first_launch_and_once(gpu: Gpu, prepared: Any) -> None:
+    loaded = Loaded(3)
+    launch(loaded)
+    launch(loaded)
+    assert (gpu.loaded, loaded.calls, gpu.paces) == ([31], 2, 2)
+
+
+def test_a_device_that_is_used_later_is_told_of_then(gpu: Gpu, prepared: Any) -> None:
+    loaded = Loaded(3)
+    for gpu.current in (1, 2, 1):
+        launch(loaded)
+    assert gpu.loaded == [31, 32]
+
+
+def test_an_executor_from_before_is_armed_when_it_launches_while_enabled(gpu: Gpu, frontend: Any) -> None:
+    loaded = Loaded(5)
+    executor = jit_executor.JitExecutor(loaded, None, False)
+    executor.run_compiled_program([])
+    assert gpu.loaded == []
+    frontend.enable(Recording())
+    executor.run_compiled_program([])
+    assert gpu.loaded == [51]
+    frontend.disable()
+    executor.run_compiled_program([])
+    assert gpu.paces == 1
+
+
+def test_a_host_function_without_kernels_is_left_alone(gpu: Gpu, prepared: Any) -> None:
+    launch(Loaded())
+    assert (gpu.loaded, gpu.paces) == ([], 0)
+
+
+def test_a_kernel_compiled_before_is_named_when_it_is_launched(gpu: Gpu, frontend: Any) -> None:
+    module = source(BODY)
+    compile(module.host, *arguments())
+    frontend.enable(Recording())
+    assert frontend.problems() == ()
+    launch(Loaded(2))
+    (problem,) = frontend.problems()
+    assert problem.kind == "plain"
+    assert "kernel kernel_cutlass_kernel_tensorptrf32_0 was compiled before recording was enabled" in problem.text
+
+
+def test_a_kernel_without_marks_is_not_named(gpu: Gpu, prepared: Any) -> None:
+    gpu.names = ["kernel_cutlass_quiet_tensorptrf32_0"]
+    quiet = source(before="def quiet(x):\n    return x", body="x[thread] = 1.0")
+    assert quiet.quiet(1) == 1
+    launch(Loaded(2))
+    assert prepared.problems() == ()
+
+
+def test_a_mark_in_a_helper_or_a_method_counts(gpu: Gpu, prepared: Any) -> None:
+    gpu.names = ["kernel_cutlass_method_Gemm_object_at_0x1_0"]
+    kept = source(
+        body="x[thread] = 1.0",
+        before="""
+        class Gemm:
+            def method(self, x):
+                self.helper(x)
+
+            def helper(self, x):
+                with region("here"):
+                    pass
+        """,
+    )
+    assert kept.Gemm
+    launch(Loaded(2))
+    assert [problem.kind for problem in prepared.problems()] == ["plain"]
+
+
+def test_a_kernel_whose_source_is_not_here_is_named(gpu: Gpu, prepared: Any) -> None:
+    gpu.names = ["kernel_cutlass_from_an_object_file_0"]
+    launch(Loaded(2))
+    assert [problem.kind for problem in prepared.problems()] == ["plain"]
+
+
+# TVM-FFI: the function loads its library by itself
+
+FFI = "--enable-tvm-ffi"
+
+
+@pytest.fixture
+def tvm_ffi() -> Any:
+    return pytest.importorskip("tvm_ffi", reason="needs apache-tvm-ffi")
+
+
+def test_a_function_of_tvm_ffi_can_say_its_library(gpu: Gpu, prepared: Any, tvm_ffi: Any) -> None:
+    module = source(BODY)
+    compiled = compile(module.host, *arguments(), options=FFI).compiled
+    assert compiled.engine.lookup(ffi.LIBRARY)
+    prepared.disable()
+    plain = compile(module.host, *arguments(), options=FFI).compiled
+    with pytest.raises(RuntimeError):
+        plain.engine.lookup(ffi.LIBRARY)
+
+
+def test_calls_through_tvm_ffi_are_told_of(
+    gpu: Gpu, prepared: Any, tvm_ffi: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = source(BODY)
+    compiled = compile(module.host, *arguments(), options=FFI).compiled
+    says = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 7)
+    monkeypatch.setattr(compiled, "engine", _Engine({ffi.LIBRARY: ctypes.cast(says, ctypes.c_void_p).value}))
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"(?i)device"):  # memory of the host is refused, after our hook
+            compiled(np.zeros(1024, np.float32), 4)
+    assert (gpu.loaded, gpu.paces) == ([71], 2)
+
+
+def test_a_plain_function_of_tvm_ffi_is_named(gpu: Gpu, frontend: Any, tvm_ffi: Any) -> None:
+    module = source(BODY)
+    compiled = compile(module.host, *arguments(), options=FFI).compiled
+    frontend.enable(Recording())
+    with pytest.raises(Exception, match=r"(?i)device"):
+        compiled(np.zeros(1024, np.float32), 4)
+    assert [problem.kind for problem in frontend.problems()] == ["plain"]
+
+
+def test_an_exported_object_brings_the_function_along(
+    gpu: Gpu, prepared: Any, tvm_ffi: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cutlass.cute.runtime import load_module
+
+    module = source(BODY)
+    compiled = compile(module.host, *arguments(), options=FFI).compiled
+    compiled.export_to_c(str(tmp_path / "made.o"), function_name="made")
+    asked: list[str] = []
+    held = ffi._held
+
+    def holding(engine: Any, symbol: str, kernels: list[str]) -> Any:
+        asked.append(symbol)
+        assert engine.lookup(symbol)
+        return SimpleNamespace(cuda_library=[9], kernels=[])
+
+    monkeypatch.setattr(ffi, "_held", holding)
+    assert held is not holding
+    load_module(str(tmp_path / "made.o"), enable_tvm_ffi=True).made  # noqa: B018  # looking it up loads it
+    assert (asked, gpu.loaded) == (["__cute_internal_made_kscope_library"], [91])
+
+
+class _Engine:
+    def __init__(self, symbols: dict[str, int | None]) -> None:
+        self._symbols = symbols
+
+    def lookup(self, name: str) -> int | None:
+        return self._symbols[name]
+
+
+def test_an_exported_object_file_keeps_the_lowered_binary(prepared: Any, tmp_path: Path) -> None:
+    module = source(BODY)
+    compiled = compile(module.host, *arguments()).compiled
+    compiled.export_to_c(str(tmp_path), "made", function_prefix="made")
+    assert b"kscope_ctl" in (tmp_path / "made.o").read_bytes()
+    assert sys.modules["cutlass"]

@@ -4,7 +4,7 @@ PYTHON ?= python3
 ON_PATH := PYTHONPATH=.:frontends:runtime:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 CACHE := $(CURDIR)/.cache
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy gpu lint types bench clean
+.PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy test-numba gpu lint types bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 20
@@ -25,6 +25,11 @@ help:  ## this list
 
 .venv/.cupy: .venv/.test .ci/cupy.txt
 	.venv/bin/pip install -q -r .ci/cupy.txt
+	@touch $@
+
+.venv-numba/.test: pyproject.toml .ci/numba.txt
+	@.ci/venv .venv-numba $(PYTHON)
+	.venv-numba/bin/pip install -q -e . -r .ci/numba.txt
 	@touch $@
 
 .venv36/.test: pyproject.toml .ci/test.txt
@@ -53,7 +58,7 @@ demo: .venv/.demo  ## record and show a kernel: on the GPU where there is one, e
 test: .venv/.test  ## the fast set, no GPU needed
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -n 2 -m "not slow and not gpu" tests
 
-test-all: .venv/.test test-inductor test-3.6 test-cupy  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
+test-all: .venv/.test test-inductor test-3.6 test-cupy test-numba  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest -n 2 -m "not gpu" tests
 
 test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
@@ -70,6 +75,10 @@ test-cupy: .venv/.cupy  ## what speaks to CuPy, NVRTC and cuda.core
 	.venv/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cupy tests/unit/test_doctor.py
 	.venv/bin/python -m pytest -n 2 -m "not gpu" -k cupy tests/contract/test_contract.py tests/unit/test_examples.py
 
+test-numba: .venv-numba/.test  ## what speaks to Numba
+	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" tests/unit/numba tests/unit/test_doctor.py
+	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" -k numba tests/contract/test_contract.py tests/unit/test_examples.py
+
 gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses
 	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract tests/unit/test_readme.py tests/unit/test_examples.py
 
@@ -85,4 +94,4 @@ bench: .venv/.test  ## how fast the host part is: decode and export
 	$(ON_PATH) .venv/bin/python bench/host.py
 
 clean:  ## venvs, caches and builds
-	rm -rf .venv .venv36 .venv-viewers .cache build dist *.egg-info
+	rm -rf .venv .venv36 .venv-numba .venv-viewers .cache build dist *.egg-info

@@ -6,6 +6,7 @@ was at. What lives here: finding that place, and adding it. What does not: error
 
 from __future__ import annotations
 
+import linecache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -56,7 +57,8 @@ def _locate(error: Exception) -> None:
         return
     text = str(error)
     if Path(place.filename).name not in text or f"line {place.line}" not in text:
-        getattr(error, _ADD)(f'typing at File "{place.filename}", line {place.line}')
+        line = linecache.getline(place.filename, place.line).strip()
+        getattr(error, _ADD)(f'typing at File "{place.filename}", line {place.line}:\n    {line}')
 
 
 def _place(trace: TracebackType | None) -> Any:

@@ -15,6 +15,7 @@ pytest.importorskip("numba.cuda", reason="numba-cuda is not installed: make test
 from contract import numba_offline  # noqa: E402  # after the check that it is there
 from cuda.bindings import nvrtc as bindings  # noqa: E402
 from numba.cuda import dispatcher  # noqa: E402
+from numba.cuda.core import entrypoints  # noqa: E402
 from numba.cuda.cudadrv import driver, nvrtc  # noqa: E402
 
 from kscope import frontends  # noqa: E402
@@ -40,10 +41,18 @@ class Backend:
 
 @pytest.fixture
 def frontend() -> Iterator[Any]:
-    """The frontend, disabled and untaught afterwards."""
+    """The frontend, disabled and untaught before and afterwards."""
+    entrypoints.init_all()  # where kscope is installed, Numba would do it in the midst of a test
     found = frontends.frontend("numba")
     assert isinstance(found, NumbaFrontend)
+    _reset(found)
     yield found
+    _reset(found)
+
+
+def _reset(found: Any) -> None:
+    found._parts._taught = True  # so that compiled kernels are plain again
+    found.disable()
     found._parts._taught = False
     found.disable()
 

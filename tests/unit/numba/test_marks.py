@@ -64,18 +64,21 @@ def test_device_functions_have_regions_however_they_are_inlined(enabled: Any, wr
 
 
 def test_a_big_device_function_called_often_is_inlined_for_its_region(enabled: Any, written: Written) -> None:
-    work = "\n".join(f"            x[{i}] = x[{i + 1}] ** 2 + x[i] / x[{i}]" for i in range(60))
+    lines = "\n".join(f"                x[{i}] = x[{i + 1}] * 2 + x[{i}]" for i in range(40))
     space = written(f"""
         @cuda.jit
         def big(x, i):
             with kscope.region("big"):
                 x[i] = 0
-{work}
+{lines}
 
         @cuda.jit
         def kernel(x, n):
-            big(x, 1); big(x, 2); big(x, 3); big(x, 4)
-    """.replace("            x[", "                x[", 0))
+            for i in range(n):
+                big(x, i)
+            big(x, n)
+            big(x, n + 1)
+    """)
     text = ptx(built(space["kernel"], SIGNATURE))
     assert list(regions(text)) == ["big"]
 

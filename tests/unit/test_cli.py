@@ -12,7 +12,7 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope import cli
+from kscope import cli, frontends
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
@@ -175,7 +175,7 @@ def test_the_demo_checks_its_output_first(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_demo_knows_its_frontends(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "known ones are triton, cupy, cuda, cuda.core, numba, sim" in _refused(capsys, "demo", "--on", "fortran")
+    assert f"known ones are {', '.join(frontends.TABLE)}" in _refused(capsys, "demo", "--on", "fortran")
 
 
 def test_the_doctor_names_what_is_there_and_what_is_not(tmp_path: Path) -> None:

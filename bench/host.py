@@ -45,11 +45,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument(
+        "--quiet", type=float, default=0, metavar="S", help="wait that long for an idle moment, each run"
+    )
     parser.add_argument("--peers", metavar="PYTHON", default=sys.executable)
     parser.add_argument("--reading", action="store_true")
     parser.add_argument("--memory", metavar="CAPTURE", help=argparse.SUPPRESS)
     parser.add_argument("--beside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    global PATIENCE
+    PATIENCE = options.quiet
     if options.memory:
         print(memory(Path(options.memory)))
         return
@@ -82,10 +87,32 @@ def recorded(records: int) -> Capture:
     return Capture(synth.EPOCH, (synth.device(lines, tick_ns=32),), (synth.module(NAMES),))
 
 
+PATIENCE = 0.0
+"""Seconds that settle() waits at most."""
+
+
+def settle() -> None:
+    """On a machine that others use, too: wait until nobody did for a quarter of a second."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        before = _ticks()
+        time.sleep(0.25)
+        idle, all_of_them = (after - earlier for after, earlier in zip(_ticks(), before, strict=True))
+        if idle > 0.9 * all_of_them:
+            return
+
+
+def _ticks() -> tuple[int, int]:
+    """Ticks of all cores since boot: idle ones, and all (proc(5), /proc/stat)."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return ticks[3], sum(ticks)
+
+
 def best(repeat: int, work: Callable[[], object]) -> float:
     """Seconds of the fastest run."""
     found = []
     for _ in range(repeat):
+        settle()
         start = time.perf_counter()
         work()
         found.append(time.perf_counter() - start)
@@ -162,6 +189,7 @@ def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
         found = []
         for _ in range(times):
             path.unlink(missing_ok=True)
+            settle()
             start = time.perf_counter()
             whole.export(path, limit=None, **options)
             found.append(time.perf_counter() - start)

@@ -21,6 +21,8 @@ from typing import Any
 from cutlass._mlir import ir
 from cutlass.base_dsl.export import external_binary_module
 
+from .hooks import Hook
+
 LIBRARY = "kscope_library"
 _PROVIDER = "cutlass.cutlass_dsl.tvm_ffi_provider"
 _CLASSES = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
@@ -63,53 +65,34 @@ class Calls:
 
     def __init__(self, launched: Callable[[Any], None]) -> None:
         self._launched = launched
-        self._before: dict[type, Callable[..., Any]] = {}
-        self._attribute: Callable[..., Any] | None = None
+        self._hooks = {"": Hook(external_binary_module.ExternalBinaryModule, "__getattr__", self._found)}
 
     def install(self) -> None:
         """Hook what CuTe has imported of TVM-FFI so far. Idempotent; called again when a module was compiled."""
         provider = sys.modules.get(_PROVIDER)
-        for owner in (getattr(provider, name, None) for name in _CLASSES):
-            if isinstance(owner, type) and owner not in self._before:
-                self._hook_call(owner)
-        if self._attribute is None:
-            self._hook_exported()
+        for name in _CLASSES:
+            if hasattr(provider, name):
+                self._hooks.setdefault(name, Hook(getattr(provider, name), "__call__", self._called))
+        for hook in self._hooks.values():
+            hook.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
-        for owner, call in self._before.items():
-            setattr(owner, "__call__", call)  # noqa: B010  # a method of a class that is only known at run time
-        self._before.clear()
-        if self._attribute is not None:
-            exported: Any = external_binary_module.ExternalBinaryModule
-            exported.__getattr__ = self._attribute
-            self._attribute = None
+        for hook in self._hooks.values():
+            hook.remove()
 
-    def _hook_call(self, owner: Any) -> None:
-        self._before[owner] = call = owner.__call__
-        launched = self._launched
+    def _called(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+        held = vars(function).get(_HELD)
+        if held is None:
+            held = vars(function)[_HELD] = _held(function.engine, LIBRARY, list(function.kernel_info or ()))
+        self._launched(held)
+        return original(function, *args, **kwargs)
 
-        def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-            held = vars(self).get(_HELD)
-            if held is None:
-                held = vars(self)[_HELD] = _held(self.engine, LIBRARY, list(self.kernel_info or ()))
-            launched(held)
-            return call(self, *args, **kwargs)
-
-        owner.__call__ = called
-
-    def _hook_exported(self) -> None:
-        exported: Any = external_binary_module.ExternalBinaryModule
-        self._attribute = attribute = exported.__getattr__
-        launched = self._launched
-
-        def found(self: Any, name: str) -> Any:
-            function = attribute(self, name)
-            if self.enable_tvm_ffi:
-                launched(_held(self.engine, f"{_PREFIX}{name}_{LIBRARY}", []))
-            return function
-
-        exported.__getattr__ = found
+    def _found(self, original: Callable[..., Any], module: Any, name: str) -> Any:
+        function = original(module, name)
+        if module.enable_tvm_ffi:
+            self._launched(_held(module.engine, f"{_PREFIX}{name}_{LIBRARY}", []))
+        return function
 
 
 def _held(engine: Any, symbol: str, kernels: list[str]) -> Any:

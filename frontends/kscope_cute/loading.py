@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cutlass
 from cutlass.base_dsl import jit_executor
 
 from kscope import frontends
 from kscope.capture import Problem
-from kscope.errors import UnsupportedError
-from kscope.wording import installs
 
 from . import libraries, sources
 from .ffi import Calls
+from .hooks import Hook
 
 _SEEN = "_kscope_contexts"
 """Attribute of CuTe's own object for a loaded library: the contexts in which the runtime knows it."""
@@ -29,34 +27,19 @@ class Loading:
     """The hook on launches, while recording is enabled."""
 
     def __init__(self) -> None:
-        self._run: Callable[..., Any] | None = None
         self._plain: set[str] = set()  # kernels launched though compiled without marks
         self._calls = Calls(self.launched)
+        self._run = Hook(jit_executor.JitExecutor, "run_compiled_program", self._running)
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuTe DSL lacks."""
-        if not callable(getattr(getattr(jit_executor, "JitExecutor", None), "run_compiled_program", None)):
-            raise UnsupportedError(
-                f"nvidia-cutlass-dsl {cutlass.__version__} has no base_dsl.jit_executor.JitExecutor."
-                "run_compiled_program, which kscope needs to find loaded kernels: "
-                f"{installs('cute')} brings a version that works"
-            )
+        self._run.check("base_dsl.jit_executor.JitExecutor")
 
     def install(self) -> None:
-        """Take the hook point. Idempotent."""
+        """Take the hook points. Idempotent."""
         self._plain.clear()
-        self.compiled()
-        if self._run is not None:
-            return
-        executor: Any = jit_executor.JitExecutor
-        self._run = run = executor.run_compiled_program
-        launched = self.launched
-
-        def run_compiled_program(self: Any, *args: Any, **kwargs: Any) -> Any:
-            launched(self.jit_module)
-            return run(self, *args, **kwargs)
-
-        executor.run_compiled_program = run_compiled_program
+        self._run.install()
+        self._calls.install()
 
     def compiled(self) -> None:
         """A module was compiled: CuTe may have imported TVM-FFI for it."""
@@ -65,10 +48,11 @@ class Loading:
     def remove(self) -> None:
         """Inverse of install()."""
         self._calls.remove()
-        if self._run is not None:
-            executor: Any = jit_executor.JitExecutor
-            executor.run_compiled_program = self._run
-            self._run = None
+        self._run.remove()
+
+    def _running(self, original: Callable[..., Any], executor: Any, *args: Any, **kwargs: Any) -> Any:
+        self.launched(executor.jit_module)
+        return original(executor, *args, **kwargs)
 
     def launched(self, loaded: Any) -> None:
         """A function is about to run. loaded: CuTe's object for its libraries, or one that holds them as cuda_library

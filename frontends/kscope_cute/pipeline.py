@@ -16,22 +16,21 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, wraps
+from functools import lru_cache
 from typing import Any
 
-import cutlass
 from cutlass._mlir import ir
 from cutlass.base_dsl import compiler as cute_compiler
 from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope import fit
 from kscope.capture import Problem
-from kscope.errors import KscopeError, PairingError, UnsupportedError
+from kscope.errors import KscopeError, PairingError
 from kscope.marks import parse, unquote
 from kscope.recording import Recording
-from kscope.wording import installs
 
 from . import assembling, cubin, ffi, places
+from .hooks import Hook
 from .placing import TAG
 
 _STAGES = "; a region in a loop with prefetch_stages may not hold both its loads and their use: name the two apart"
@@ -47,65 +46,40 @@ class Pipeline:
         """compiled: told after each compilation."""
         self.recording: Recording | None = None
         self.tag = ""
-        self._compile: Callable[..., Any] | None = None
-        self._jit: Callable[..., Any] | None = None
+        self._compile = Hook(cute_compiler.Compiler, "compile", self._lower)
+        self._jit = Hook(cute_dsl.BaseDSL, "compile_and_jit", self._unwrap)
         self._raised = threading.local()
         self._compiled = compiled
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuTe DSL lacks."""
-        points: list[tuple[Any, str]] = [
-            (cute_compiler.Compiler, "base_dsl.compiler.Compiler.compile"),
-            (cute_dsl.BaseDSL, "base_dsl.dsl.BaseDSL.compile_and_jit"),
-        ]
-        for owner, point in points:
-            if not callable(getattr(owner, point.rpartition(".")[2], None)):
-                raise UnsupportedError(
-                    f"nvidia-cutlass-dsl {cutlass.__version__} has no {point}, which kscope needs to prepare kernels: "
-                    f"{installs('cute')} brings a version that works"
-                )
+        self._compile.check("base_dsl.compiler.Compiler")
+        self._jit.check("base_dsl.dsl.BaseDSL")
 
     def install(self, recording: Recording) -> None:
         """Take the hook points, or change the options of the hooks that have them."""
         self.recording, self.tag = recording, recording.tag()
-        if self._compile is not None:
-            return
-        compiler: Any = cute_compiler.Compiler
-        dsl: Any = cute_dsl.BaseDSL
-        compile_before, jit_before = compiler.compile, dsl.compile_and_jit
-        self._compile, self._jit = compile_before, jit_before
-        lower, unwrap = self._lower, self._unwrap
-
-        @wraps(compile_before)  # CuTe reads the signatures of both
-        def compile(self: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
-            return lower(self, module, pipeline, args, kwargs)
-
-        @wraps(jit_before)
-        def compile_and_jit(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return unwrap(self, args, kwargs)
-
-        compiler.compile, dsl.compile_and_jit = compile, compile_and_jit
+        self._compile.install()
+        self._jit.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
-        if self._compile is None:
-            return
-        compiler: Any = cute_compiler.Compiler
-        dsl: Any = cute_dsl.BaseDSL
-        compiler.compile, dsl.compile_and_jit = self._compile, self._jit
-        self.recording, self.tag, self._compile, self._jit = None, "", None, None
+        self.recording, self.tag = None, ""
+        self._compile.remove()
+        self._jit.remove()
 
-    def _lower(self, compiler: Any, module: Any, pipeline: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _lower(
+        self, original: Callable[..., Any], compiler: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any
+    ) -> Any:
         """CuTe's Compiler.compile: a module without marks as it is, else with its marks lowered."""
-        assert self._compile is not None
         names = [name for name, marked in _gpu_modules(module) if marked]
         if not names or self.recording is None:
-            return self._compile(compiler, module, pipeline, *args, **kwargs)
+            return original(compiler, module, pipeline, *args, **kwargs)
         traced = _Traced.of(str(module), names[0])
         try:
             with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
                 asking = assembling.dumping(pipeline, ptx=folder)
-                compiled = self._compile(compiler, module, asking, *args, **kwargs)
+                compiled = original(compiler, module, asking, *args, **kwargs)
                 text, ending = assembling.dumped(folder)
             out = compiled if isinstance(compiled, ir.Module) else module
             made = _lowered(text, traced, self.recording, pipeline, compiler.passmanager)
@@ -118,19 +92,18 @@ class Pipeline:
             raise
         return compiled
 
-    def _unwrap(self, dsl: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _unwrap(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """CuTe's compile_and_jit, which calls every error of a compiler an internal one: ours are for the user."""
-        assert self._jit is not None
         self._raised.error = None
         try:
-            made = self._jit(dsl, *args, **kwargs)
+            made = original(*args, **kwargs)
             self._compiled()
-            return made
         except Exception:
             if (error := self._raised.error) is not None:
                 self._raised.error = None
                 raise error from None
             raise
+        return made
 
 
 @dataclass(frozen=True)

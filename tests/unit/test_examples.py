@@ -15,7 +15,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
 
 
-NEEDS = {"triton": "triton", "gluon": "triton", "cupy": "cupy", "numba": "numba_cuda"}
+NEEDS = {"cute": "cutlass", "triton": "triton", "gluon": "triton", "cupy": "cupy", "numba": "numba_cuda"}
 """The package without which an example cannot start, by the first word of its name."""
 
 

@@ -83,7 +83,6 @@ def call(module: Any) -> None:
 
 
 def test_caches_keep_the_lowered_binary(frontend: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    frontend.enable(Recording())
     module = source(BODY)
     compiled: list[str] = []
     original = compiler.Compiler.compile
@@ -93,6 +92,7 @@ def test_caches_keep_the_lowered_binary(frontend: Any, monkeypatch: pytest.Monke
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(compiler.Compiler, "compile", counting)
+    frontend.enable(Recording())
     call(module)
     (kept,) = (tmp_path / "cache").glob("*.mlir")
     assert b"kscope_meta" in kept.read_bytes()
@@ -137,3 +137,24 @@ def test_a_missing_hook_point_is_named(frontend: Any, monkeypatch: pytest.Monkey
 def test_an_error_of_the_users_stays_cutes_own(make: Make) -> None:
     with pytest.raises(Exception, match="undefined_name"):
         make('with region("one"):\n    x[thread] = undefined_name')
+
+
+def test_a_hook_that_another_tool_has_wrapped_stays_and_does_nothing(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler.Compiler, "compile", compiler.Compiler.compile)  # put back at the end
+    frontend.enable(Recording())
+    ours = compiler.Compiler.compile
+
+    def theirs(*args: Any, **kwargs: Any) -> Any:
+        return ours(*args, **kwargs)
+
+    monkeypatch.setattr(compiler.Compiler, "compile", theirs)
+    frontend.disable()
+    module = source(BODY)
+    assert "ks_" not in compile(module.host, *arguments()).ptx
+    frontend.enable(Recording())
+    assert "ks_" in compile(module.host, *arguments()).ptx
+    frontend.disable()
+    monkeypatch.setattr(compiler.Compiler, "compile", ours)
+    frontend.disable()

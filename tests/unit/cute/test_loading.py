@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,9 +59,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 
 @pytest.fixture
-def prepared(frontend: Any) -> Iterator[Any]:
+def prepared(frontend: Any) -> Any:
     frontend.enable(Recording())
-    yield frontend
+    return frontend
 
 
 class Loaded:

@@ -37,13 +37,3 @@ def test_a_cubin_tells_registers_stack_and_setmaxnreg(make: Callable[..., Made])
     assert 0 < usage.registers < 32
     assert (usage.spill_bytes, usage.setmaxnreg_ignored) == (0, False)
     assert cubin.usage(small.cubin, asks=True).setmaxnreg_ignored
-
-
-def test_an_array_that_needs_memory_is_stack(make: Callable[..., Made]) -> None:
-    body = """
-    local = cute.make_rmem_tensor((48,), Float32)
-    for k in cutlass.range_constexpr(48):
-        local[k] = x[k]
-    x[thread] = local[n]
-    """
-    assert cubin.usage(make(body, recording=None).cubin, asks=False).spill_bytes == 192

@@ -1,0 +1,197 @@
+"""CuTe DSL on a device: each way to launch a kernel, each state, caches, graphs; and what its GEMM shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+cutlass = pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl: docs/cute.md says how it is carried here")
+
+import torch  # noqa: E402  # after the check that CuTe is there
+from cuda.bindings import driver  # noqa: E402
+from cutlass import cute  # noqa: E402
+from cutlass.cute.runtime import from_dlpack, load_module  # noqa: E402
+
+import kscope  # noqa: E402
+from kscope.trace import Trace  # noqa: E402
+
+from .cute_kernels import BLOCKS, THREADS, launch  # noqa: E402
+
+STEPS = 5
+RECORDS = BLOCKS * (THREADS // 32) * (STEPS + 1)
+
+
+class Job:
+    """A tensor, and the ways to count it up."""
+
+    def __init__(self) -> None:
+        self.x = torch.zeros(BLOCKS * THREADS, device="cuda")
+        self.tensor, self.n = from_dlpack(self.x), cutlass.Int32(STEPS)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return self.tensor, self.n, driver.CUstream(torch.cuda.current_stream().cuda_stream)
+
+    def compile(self, options: str = "") -> Any:
+        return cute.compile(launch, *self.arguments, options=options)
+
+    def check(self, launches: int) -> None:
+        torch.cuda.synchronize()
+        assert (self.x == launches * STEPS).all()
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job()
+
+
+def full(trace: Trace, launches: int = 1) -> None:
+    """All of it is there and pairs, and nothing is to be said about it."""
+    assert [problem.text for problem in trace.problems] == []
+    assert len(trace) == launches * RECORDS
+    counts = {row.region: row.count for row in trace.summary().rows}
+    assert counts == {"all": launches * RECORDS // (STEPS + 1), "step": launches * RECORDS * STEPS // (STEPS + 1)}
+
+
+def test_a_direct_call_records(job: Job) -> None:
+    with kscope.profile() as prof:
+        launch(*job.arguments)
+        launch(*job.arguments)
+        job.check(2)
+    full(prof.trace, 2)
+
+
+def test_a_compiled_object_records_in_every_session(job: Job) -> None:
+    kscope.enable()
+    compiled = job.compile()
+    compiled(*job.arguments)
+    for _ in range(2):
+        with kscope.profile() as prof:
+            compiled(*job.arguments)
+        full(prof.trace)
+    job.check(3)
+
+
+def test_states_change_in_one_process(job: Job) -> None:
+    launch(*job.arguments)
+    with kscope.profile() as prof:
+        launch(*job.arguments)
+    full(prof.trace)
+    launch(*job.arguments)
+    with kscope.profile(clock="globaltimer", strategy=kscope.AllThreads()) as other:
+        launch(*job.arguments)
+    assert len(other.trace) == 32 * RECORDS
+    job.check(4)
+
+
+def test_an_object_compiled_before_is_named(job: Job) -> None:
+    compiled = job.compile()
+    with kscope.profile() as prof:
+        compiled(*job.arguments)
+    job.check(1)
+    assert any("count_up" in problem.text and problem.kind == "plain" for problem in prof.trace.problems)
+
+
+def test_a_graph_replays(job: Job) -> None:
+    kscope.enable()
+    compiled = job.compile()
+    compiled(*job.arguments)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        compiled(*job.arguments)
+    with kscope.profile() as prof:
+        for _ in range(3):
+            graph.replay()
+        torch.cuda.synchronize()
+    full(prof.trace, 3)
+
+
+def test_an_exported_object_records(job: Job, tmp_path: Path) -> None:
+    kscope.enable()
+    job.compile().export_to_c(str(tmp_path), "made", function_prefix="made")
+    loaded = load_module(str(tmp_path / "made.o"))
+    with kscope.profile() as prof:
+        loaded.made(*job.arguments)
+        job.check(1)
+    full(prof.trace)
+
+
+def test_a_function_of_tvm_ffi_records(job: Job) -> None:
+    pytest.importorskip("tvm_ffi")
+    kscope.enable()
+    compiled = job.compile("--enable-tvm-ffi")
+    with kscope.profile() as prof:
+        compiled(job.x, STEPS, torch.cuda.current_stream().cuda_stream)
+        job.check(1)
+    full(prof.trace)
+
+
+PROCESS = """
+import sys, torch, kscope, cutlass
+from cuda.bindings import driver
+from cutlass.cute.runtime import from_dlpack
+from gpu.cute_kernels import BLOCKS, THREADS, launch
+x = torch.zeros(BLOCKS * THREADS, device="cuda")
+if sys.argv[1] == "on":
+    kscope.enable()
+    with kscope.profile() as prof:
+        launch(from_dlpack(x), cutlass.Int32(5), driver.CUstream(torch.cuda.current_stream().cuda_stream))
+    print(len(prof.trace), [problem.text for problem in prof.trace.problems])
+else:
+    launch(from_dlpack(x), cutlass.Int32(5), driver.CUstream(torch.cuda.current_stream().cuda_stream))
+    torch.cuda.synchronize()
+    print(int(x.sum()))
+"""
+
+
+def test_the_disk_cache_keeps_the_states_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path))
+
+    def process(state: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", PROCESS, state],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(__file__).parents[2],
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip().splitlines()[-1]
+
+    plain, recorded = str(BLOCKS * THREADS * STEPS), f"{RECORDS} []"
+    assert [process(state) for state in ("off", "on", "off", "on")] == [plain, recorded, plain, recorded]
+
+
+def test_producer_and_consumers_of_the_gemm_are_roles(table: Callable[[str, str], None], tmp_path: Path) -> None:
+    import importlib.util
+
+    path = Path(__file__).parents[2] / "examples" / "cute_gemm.py"
+    spec = importlib.util.spec_from_file_location("cute_gemm", path)
+    assert spec is not None and spec.loader is not None
+    gemm = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(gemm)
+    size = 2048
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
+    c = torch.empty_like(a)
+    blocks = torch.cuda.get_device_properties(0).multi_processor_count
+    arguments = [from_dlpack(tensor, assumed_align=16) for tensor in (a, b, c)]
+    with kscope.profile(records=1024) as prof:
+        gemm.matmul(*arguments, blocks, driver.CUstream(torch.cuda.current_stream().cuda_stream))
+    torch.testing.assert_close(c, a @ b.T, rtol=1e-2, atol=1e-1)
+    trace = prof.trace
+    assert [problem.text for problem in trace.problems] == []
+    names = trace.region_names()
+    roles: dict[str, set[int]] = {}
+    for region, track in zip(trace.region.tolist(), trace.track.tolist(), strict=True):
+        roles.setdefault(names[region], set()).add(int(trace.warps.warp[track]))
+    assert roles["producer"] == roles["ask"] == {0}
+    assert roles["consumer"] == roles["multiply"] == set(range(4, 12))
+    for region in ("wait_empty", "ask", "wait_ready", "multiply"):
+        row = next(row for row in trace.summary().rows if row.region == region)
+        table(f"CuTe GEMM {size}: {region}", f"mean {row.mean_ns:.0f} ns")

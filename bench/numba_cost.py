@@ -94,7 +94,9 @@ def function(folder: Path, marked: bool, place: int) -> FunctionType:
 def numba_row(folder: Path, lto: bool) -> dict[str, Any]:
     """Cycles added, by configuration."""
     kernels = {
-        (marked, place): cuda.jit(function(folder, marked, place), lto=lto) for marked in (False, True) for place in range(PLACES)
+        (marked, place): cuda.jit(function(folder, marked, place), lto=lto)
+        for marked in (False, True)
+        for place in range(PLACES)
     }
     out, cycles = cuda.device_array(264 * 256, np.float32), cuda.device_array(264, np.int64)
 
@@ -106,7 +108,9 @@ def numba_row(folder: Path, lto: bool) -> dict[str, Any]:
         return statistics.median(seen) / config.iterations
 
     with kscope.profile(records=RECORDING.records):
-        return _added(lambda config, place: median(kernels[True, place], config) - median(kernels[False, place], config))
+        return _added(
+            lambda config, place: median(kernels[True, place], config) - median(kernels[False, place], config)
+        )
 
 
 def cpp_row(folder: Path, arch: str) -> dict[str, Any]:
@@ -118,8 +122,10 @@ def cpp_row(folder: Path, arch: str) -> dict[str, Any]:
     with kscope.profile(records=RECORDING.records):
         backend.module_loaded(int(module))  # type: ignore[call-overload]  # a handle
         return _added(
-            lambda config, place: device.median_cycles(module, f"marked{WORK}_{place}", config)
-            - device.median_cycles(module, f"plain{WORK}_{place}", config)
+            lambda config, place: (
+                device.median_cycles(module, f"marked{WORK}_{place}", config)
+                - device.median_cycles(module, f"plain{WORK}_{place}", config)
+            )
         )
 
 

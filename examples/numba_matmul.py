@@ -3,7 +3,7 @@
     python examples/numba_matmul.py
 
 On a GPU: multiplies two 1024 x 1024 matrices, checks the product against numpy, writes matmul.kscope, and prints one
-line per region. With NUMBA_ENABLE_CUDASIM=1 the same kernel runs on the CPU, on small matrices. Without either: says so.
+line per region. With NUMBA_ENABLE_CUDASIM=1 the same kernel runs on the CPU, on small ones. Without either: says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numba's LLVM IR before it is compiled: regions that an exception leaves open are closed, and what leads to a mark is inlined.
+"""Numba's LLVM IR before it is compiled: regions that an exception leaves are closed, what leads to a mark is inlined.
 
 A function that raises (an assert, a step of zero in range(), a callee that raised) returns an error code at
 once. A device function is a function of its own until LLVM inlines it, and a mark's state lives in its
@@ -11,11 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from llvmlite import ir
-
 from kscope.marks import PREFIX, Mark, parse
 
-from .placing import assembly
+from .placing import assembly, ir
 
 _DONE = (0, -2)
 """What Numba's device functions return where they did not fail: a value, or None."""

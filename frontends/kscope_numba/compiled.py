@@ -13,8 +13,8 @@ from kscope.recording import Recording
 from .functions import Functions
 from .loading import Loader
 from .located import Located
-from .lowering import collect
 from .pipeline import Pipeline
+from .words import collect
 
 
 class Compiled:

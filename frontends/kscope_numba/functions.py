@@ -13,9 +13,10 @@ from typing import Any
 from kscope.marks import Mark
 
 from . import placing, source, untyped
-from .lowering import RunTime, has_with, lower, refuse
+from .lowering import has_with, lower, refuse
 from .meaning import direct
 from .points import Patches, check, module
+from .words import RunTime
 
 _bytecode: Any = module("core.bytecode")
 _descriptor: Any = module("descriptor")

@@ -31,7 +31,7 @@ def check_points() -> None:
     check(_nvrtc.config, _PATHS)
 
 
-class Optimized(_driver._Linker):  # type: ignore[misc]  # Numba's class is Any
+class Optimized(_driver._Linker):
     """Numba's linker, for the first step: what cannot be optimized while linking is put aside in `others`."""
 
     def __init__(self, **options: Any) -> None:

@@ -100,8 +100,8 @@ class Loader:
             _compile_again(dispatcher, kernels, specialized)
 
     def _swap(self, dispatcher: Any, state: str, before: str) -> tuple[list[Any], bool]:
-        """Puts the other state's kernels in place. Returns what must be compiled now, as the dispatcher compiles nothing
-        by itself: kernels of the state before; and whether it is specialized."""
+        """Puts the other state's kernels in place. Returns those of the state before that must be compiled now, as
+        the dispatcher compiles nothing by itself; and whether it is specialized."""
         kept = self._kept.setdefault(dispatcher, _Kept(before))
         if kept.state == state:
             return [], False

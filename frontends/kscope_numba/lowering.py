@@ -19,55 +19,24 @@ from __future__ import annotations
 
 import ast
 import dis
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from types import FunctionType
 from typing import Any
-
-import numpy as np
 
 from kscope.errors import KscopeError, UnsupportedError, UsageError
 from kscope.marks import Mark
 from kscope.regions import scope
 
-from .meaning import CALLS, codes, environment, is_ours
+from .meaning import codes
 from .source import Definition, where
+from .words import RunTime, Words, collected
 
 Place = Callable[[Mark, Any, int], str]
 """Mark, value (None, a number known now, or a RunTime), line -> the name of the global to call."""
-_METHODS = ("enter", "exit", "pin")
 _ENDS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
-_CHAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.UnaryOp)
 _LOOP, _FINALLY = "loop", "finally"
-_collecting = threading.local()
-
-
-@dataclass(frozen=True)
-class RunTime:
-    """A value that only the running kernel knows."""
-
-    expression: ast.expr
-
-
-def collect(mark: Mark, value: Any) -> bool:
-    """A mark that kscope's own words place on this thread; False where no function is lowered."""
-    marks = getattr(_collecting, "marks", None)
-    if marks is None:
-        return False
-    marks.append((mark, value))
-    return True
-
-
-def collected(act: Callable[[], Any]) -> list[tuple[Mark, Any]]:
-    """The marks that one of kscope's words places, each with its value."""
-    _collecting.marks = marks = []  # type: list[tuple[Mark, Any]]
-    try:
-        act()
-    finally:
-        _collecting.marks = None
-    return marks
 
 
 def lower(definition: Definition, function: FunctionType, place: Place | None) -> Definition:
@@ -87,9 +56,7 @@ class _Lowering(ast.NodeTransformer):
 
     def __init__(self, function: FunctionType, place: Place | None) -> None:
         self._function, self._place = function, place
-        self._environment = environment(function)
-        self._locals = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
-        self._named: dict[str, scope] = {}  # with ... as name
+        self._words = Words(function, self.visit)
         self._open: list[Any] = []
         self._results = 0
 
@@ -122,7 +89,7 @@ class _Lowering(ast.NodeTransformer):
         if not items:
             return self.body(node.body)
         item, rest = items[0], items[1:]
-        entered = self._scope(item.context_expr)
+        entered = self._words.scope(item.context_expr)
         if entered is None:
             inner = ast.With(items=[self.visit(item)], body=self._items(node, rest))
             return [ast.copy_location(inner, node)]
@@ -140,11 +107,13 @@ class _Lowering(ast.NodeTransformer):
         if target is None:
             return
         if not isinstance(target, ast.Name):
-            raise self._error(target, f"`as {ast.unparse(target)}`: a region has one name")
-        others = [code for code in (self._named.get(target.id),) if code is not None and code.name != entered.name]
+            raise self._words.error(target, f"`as {ast.unparse(target)}`: a region has one name")
+        others = [
+            code for code in (self._words.named.get(target.id),) if code is not None and code.name != entered.name
+        ]
         if others:
-            raise self._error(target, f"`as {target.id}` names another region in this function: use another name")
-        self._named[target.id] = entered
+            raise self._words.error(target, f"`as {target.id}` names another region in this function: use another name")
+        self._words.named[target.id] = entered
 
     def visit_For(self, node: ast.For) -> Any:
         node.iter, node.target = self.visit(node.iter), self.visit(node.target)
@@ -190,7 +159,7 @@ class _Lowering(ast.NodeTransformer):
         return [kept, *exits, last]
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        if isinstance(node.value, ast.Call) and (act := self._act(node.value)) is not None:
+        if isinstance(node.value, ast.Call) and (act := self._words.act(node.value)) is not None:
             return self._marks(act, node.lineno)
         return self.generic_visit(node)
 
@@ -207,7 +176,7 @@ class _Lowering(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> Any:
-        act = self._act(node)
+        act = self._words.act(node)
         if act is None:
             return self.generic_visit(node)
         calls = [statement.value for statement in self._marks(act, node.lineno) if isinstance(statement, ast.Expr)]
@@ -215,19 +184,21 @@ class _Lowering(ast.NodeTransformer):
 
     def visit_Yield(self, node: ast.Yield) -> Any:
         if any(isinstance(found, scope) for found in self._open):
-            raise self._error(node, "yield inside of a region: a region begins and ends in one call")
+            raise self._words.error(node, "yield inside of a region: a region begins and ends in one call")
         return self.generic_visit(node)
 
     @contextmanager
-    def _inside(self, node: ast.FunctionDef | ast.Lambda) -> Iterator[None]:
+    def _inside(self, node: ast.FunctionDef | ast.Lambda) -> Generator[None, None, None]:
         """A function within the function: its own variables, and nothing open."""
-        before = self._locals, self._open
+        before = self._words.locals, self._open
         arguments = node.args
         names = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-        stored = [found.id for found in ast.walk(node) if isinstance(found, ast.Name) and isinstance(found.ctx, ast.Store)]
-        self._locals, self._open = {*self._locals, *(name.arg for name in names if name), *stored}, []
+        stored = [
+            found.id for found in ast.walk(node) if isinstance(found, ast.Name) and isinstance(found.ctx, ast.Store)
+        ]
+        self._words.locals, self._open = {*before[0], *(name.arg for name in names if name), *stored}, []
         yield
-        self._locals, self._open = before
+        self._words.locals, self._open = before
 
     # marks
 
@@ -235,13 +206,13 @@ class _Lowering(ast.NodeTransformer):
         """The exits of the scopes that a jump leaves."""
         scopes = [found for found in opened if isinstance(found, scope)]
         if scopes and _FINALLY in opened:
-            raise self._error(node, "a jump out of a region, through a finally: end the region before")
+            raise self._words.error(node, "a jump out of a region, through a finally: end the region before")
         return self._exits(scopes, node.lineno)
 
     def _exits(self, scopes: list[scope], line: int) -> list[ast.stmt]:
         out = []
         for left in reversed(scopes):
-            out += self._marks(lambda left=left: left.__exit__(None, None, None), line)  # type: ignore[misc]  # a default binds it now
+            out += self._marks(partial(left.__exit__, None, None, None), line)
         return out
 
     def _marks(self, act: Callable[[], Any], line: int) -> list[ast.stmt]:
@@ -261,113 +232,13 @@ class _Lowering(ast.NodeTransformer):
             out.append(_at(ast.Expr(call), line))
         return out
 
-    def _act(self, call: ast.Call) -> Callable[[], Any] | None:
-        """What a call of instant, counter, or of a scope's method does when kscope runs it; None for other calls."""
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS:
-            owner = self._scope(call.func.value)
-            if owner is not None:
-                return lambda: getattr(owner, call.func.attr)(*self._values(call), **self._keywords(call, ()))  # type: ignore[attr-defined]  # narrowed above
-        function = self._thing(call.func)
-        if any(function is known for known in CALLS):
-            return lambda: function(*self._named_first(call), **self._keywords(call, ("name", "strategy")))  # type: ignore[misc]  # one of CALLS
-        bound = getattr(function, "__self__", None)
-        if isinstance(bound, scope) and function is not None:
-            return lambda: function(*self._values(call), **self._keywords(call, ()))
-        return None
-
-    def _scope(self, expression: ast.expr) -> scope | None:
-        """The scope that an expression stands for; None where it is something else."""
-        if not isinstance(expression, ast.Call):
-            thing = self._thing(expression)
-            if isinstance(thing, type) and is_ours(thing):
-                raise self._error(expression, 'a region needs a name: with kscope.region("load"):')
-            return thing if isinstance(thing, scope) else None
-        made = self._thing(expression.func)
-        if not isinstance(made, scope) and not (isinstance(made, type) and is_ours(made)):
-            return None
-        try:
-            if isinstance(made, scope):
-                found = made(*self._values(expression), **self._keywords(expression, ()))
-            else:
-                found = made(*self._named_first(expression), **self._keywords(expression, ("name", "strategy")))
-        except TypeError as error:
-            raise self._error(expression, str(error)) from None
-        except UsageError as error:
-            raise UsageError(f"{where(self._function, expression.lineno)}: {error}") from None
-        assert isinstance(found, scope)
-        return found
-
-    # arguments
-
-    def _named_first(self, call: ast.Call) -> list[Any]:
-        return [self._known(one) if not i else self._value(one) for i, one in enumerate(self._plain(call))]
-
-    def _values(self, call: ast.Call) -> list[Any]:
-        return [self._value(one) for one in self._plain(call)]
-
-    def _plain(self, call: ast.Call) -> list[ast.expr]:
-        for one in call.args:
-            if isinstance(one, ast.Starred):
-                raise self._error(one, f"{ast.unparse(call)}: write the arguments out")
-        return call.args
-
-    def _keywords(self, call: ast.Call, known: tuple[str, ...]) -> dict[str, Any]:
-        found = {}
-        for keyword in call.keywords:
-            if keyword.arg is None:
-                raise self._error(keyword.value, f"{ast.unparse(call)}: write the arguments out")
-            read = self._known if keyword.arg in known else self._value
-            found[keyword.arg] = read(keyword.value)
-        return found
-
-    def _known(self, expression: ast.expr) -> Any:
-        """What is known when the kernel is compiled. Raises UsageError for what is not."""
-        late = sorted(name for name in _names(expression) if self._is_late(name))
-        if late:
-            raise self._error(
-                expression,
-                f"{ast.unparse(expression)} is not known when the kernel is compiled ({late[0]} is a variable of the "
-                "kernel): a region's name and strategy are constants; pass what changes at run time as value=",
-            )
-        try:
-            return self._evaluate(expression)
-        except Exception as error:
-            raise self._error(expression, f"{ast.unparse(expression)}: {type(error).__name__}: {error}") from error
-
-    def _value(self, expression: ast.expr) -> Any:
-        """A number known now, else the expression."""
-        known = self._thing(expression)
-        if isinstance(known, (bool, int, float, np.number, np.bool_)) or known is None and _is_none(expression):
-            return known
-        return RunTime(self.visit(expression))
-
-    def _thing(self, expression: ast.expr) -> Any:
-        """What a name, or an attribute of one, stands for; None where only the running kernel knows."""
-        simple = all(isinstance(node, (*_CHAIN, ast.expr_context, ast.unaryop)) for node in ast.walk(expression))
-        if not simple or any(map(self._is_late, _names(expression))):
-            return None
-        try:
-            return self._evaluate(expression)
-        except (AttributeError, LookupError, TypeError):
-            return None
-
-    def _evaluate(self, expression: ast.expr) -> Any:
-        code = compile(ast.Expression(expression), self._function.__code__.co_filename, "eval", dont_inherit=True)
-        return eval(code, {**self._environment, **self._named})
-
-    def _is_late(self, name: str) -> bool:
-        return name not in self._named and (name in self._locals or name not in self._environment)
-
-    def _error(self, node: ast.expr | ast.stmt, text: str) -> UsageError:
-        return UsageError(f"{where(self._function, node.lineno)}: {text}")
-
 
 def refuse(function: FunctionType, reason: str) -> UnsupportedError:
     """The error for a function with a `with` whose source cannot be lowered."""
     return UnsupportedError(
-        f"{function.__qualname__} ({where(function)}) has regions, and {reason}; Numba cannot compile `with`, and kscope "
-        "rewrites it in the source. Declare LOAD = kscope.scope(\"load\") outside of the kernel and call LOAD.enter() and "
-        "LOAD.exit() in it, which needs no source"
+        f"{function.__qualname__} ({where(function)}) has regions, and {reason}; Numba cannot compile `with`, and "
+        'kscope rewrites it in the source. Declare LOAD = kscope.scope("load") outside of the kernel and call '
+        "LOAD.enter() and LOAD.exit() in it, which needs no source"
     )
 
 
@@ -375,14 +246,6 @@ def has_with(function: FunctionType) -> bool:
     """Whether there is a `with` in the function's bytecode."""
     opens = ("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL")
     return any(one.opname in opens for code in codes(function.__code__) for one in dis.get_instructions(code))
-
-
-def _names(expression: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
-
-
-def _is_none(expression: ast.expr) -> bool:
-    return isinstance(expression, ast.Constant) and expression.value is None
 
 
 def _at(statement: ast.stmt, line: int) -> ast.stmt:

@@ -66,7 +66,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _named(function: FunctionType) -> Iterator[Any]:
-    """What the names in the code stand for, and their attributes of modules and classes. Nothing is imported by looking."""
+    """What the names in the code stand for, and their attributes of modules and classes. Looking imports nothing."""
     names = {name for code in codes(function.__code__) for name in code.co_names}
     found: dict[int, Any] = {}
     for thing in (*_known(function.__globals__, names), *_cells(function).values()):
@@ -75,7 +75,9 @@ def _named(function: FunctionType) -> Iterator[Any]:
         for thing in list(found.values()):
             if isinstance(thing, (ModuleType, type)) and not is_ours(thing):
                 found.update((id(attribute), attribute) for attribute in _known(vars(thing), names))
-    return iter([getattr(thing, "__func__", thing) if isinstance(thing, staticmethod) else thing for thing in found.values()])
+    return iter(
+        [getattr(thing, "__func__", thing) if isinstance(thing, staticmethod) else thing for thing in found.values()]
+    )
 
 
 def _known(space: Mapping[str, Any], names: Iterable[str]) -> list[Any]:

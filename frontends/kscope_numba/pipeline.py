@@ -56,7 +56,11 @@ class Pipeline:
         put(_library, "get_asm_strs", lambda library, cc=None: self._assembly(library, cc))
         put(_library, "get_lto_ptx", lambda library, cc=None: self._optimized(library, cc))
         put(_library, "get_cubin", lambda library, cc=None: self._cubin(library, cc))
-        put(_library, "_link_all", lambda library, linker, cc, ignore_nonlto=False: self._link(library, linker, cc, ignore_nonlto))
+        put(
+            _library,
+            "_link_all",
+            lambda library, linker, cc, ignore_nonlto=False: self._link(library, linker, cc, ignore_nonlto),
+        )
         compile_cu = _nvrtc.compile
         put(_nvrtc, "compile", lambda *args, **options: linking.marked(compile_cu, *args, **options))
 
@@ -175,4 +179,3 @@ def _places(library: Any) -> dict[str, str]:
 def _called(library: Any) -> str:
     """The kernel's or function's name as its author knows it."""
     return str(library.name).rpartition(_LOCAL)[2]
-

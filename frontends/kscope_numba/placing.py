@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
-
-from llvmlite import ir
 
 from kscope.errors import UsageError
 from kscope.marks import Mark
 
 from .points import module
-from .values import immediate, refusal, scalar
+from .values import immediate, scalar
 
+ir: Any = import_module("llvmlite.ir")
 _types: Any = module("types")
 _extending: Any = module("extending")
 _typing: Any = module("typing")
@@ -49,7 +49,8 @@ def call(mark: Mark, known: Any, late: bool, where: str) -> Any:
 
 
 def typed(mark: Mark, value: Any, where: str = "") -> Any:
-    """Numba's signature of a mark's call with a value of that type (None: without), and what emits it. Raises UsageError."""
+    """Numba's signature of a mark's call with a value of that type (None: without), and what emits it.
+    Raises UsageError."""
     if value is None:
         return _typing.signature(_types.void), _noted(lambda context, builder, *_: _emit(builder, mark), mark, where)
     plain = _types.unliteral(value)
@@ -127,7 +128,7 @@ def _emit(builder: Any, mark: Mark, value: Any = None) -> None:
     builder.call(assembly(replace(mark, operand="$0"), value.type, constraint), [value])
 
 
-def assembly(mark: Mark, kind: Any = None, constraint: str = "") -> ir.InlineAsm:
+def assembly(mark: Mark, kind: Any = None, constraint: str = "") -> Any:
     """The mark as LLVM's inline assembly. Its quoted name has no character that means something there."""
     shape = ir.FunctionType(ir.VoidType(), [] if kind is None else [kind])
     clobbers = f"{constraint},~{{memory}}" if constraint else "~{memory}"

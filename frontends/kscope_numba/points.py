@@ -19,7 +19,7 @@ _MISSING = object()
 
 
 def version() -> str:
-    """The installed numba-cuda. Raises UnsupportedError where Numba's own CUDA target is in its place, or it is too old."""
+    """The installed numba-cuda. Raises UnsupportedError where Numba's own target is in its place, or it is too old."""
     try:
         found = metadata.version("numba-cuda")
     except metadata.PackageNotFoundError:
@@ -28,7 +28,9 @@ def version() -> str:
             "pip install 'kscope[numba]'"
         ) from None
     if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
-        raise UnsupportedError(f"numba-cuda {found} is installed; kscope needs 0.24 or later: pip install -U numba-cuda")
+        raise UnsupportedError(
+            f"numba-cuda {found} is installed; kscope needs 0.24 or later: pip install -U numba-cuda"
+        )
     return found
 
 
@@ -50,7 +52,8 @@ def check(owner: Any, *names: str) -> None:
 def lacks(point: str) -> UnsupportedError:
     """The error that names a hook point that is not there."""
     return UnsupportedError(
-        f"numba-cuda {version()} has no {point}, which kscope needs to prepare kernels; 0.24 to 0.30.4 are known to have it"
+        f"numba-cuda {version()} has no {point}, which kscope needs to prepare kernels; "
+        "versions 0.24.0 to 0.30.4 are known to have it"
     )
 
 

@@ -6,8 +6,8 @@ mean what they meant. What does not: what is changed (lowering.py).
 """
 
 from __future__ import annotations
-
 import __future__
+
 import ast
 import linecache
 from collections.abc import Callable, Iterator
@@ -86,16 +86,15 @@ def _check(function: FunctionType, text: str) -> None:
 
 @lru_cache(16)
 def _compiled(text: str, filename: str, flags: int) -> CodeType:
-    return compile(text, filename, "exec", flags, dont_inherit=True)
+    code: CodeType = compile(text, filename, "exec", flags, dont_inherit=True)
+    return code
 
 
 def _same(module: CodeType, function: FunctionType) -> CodeType | None:
     """The code of the function of that name and line in a module's code."""
     wanted = function.__code__
     found = [
-        code
-        for code in _all(module)
-        if (code.co_name, code.co_firstlineno) == (wanted.co_name, wanted.co_firstlineno)
+        code for code in _all(module) if (code.co_name, code.co_firstlineno) == (wanted.co_name, wanted.co_firstlineno)
     ]
     return found[0] if len(found) == 1 else next((code for code in found if code == wanted), None)
 

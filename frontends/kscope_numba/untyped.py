@@ -14,10 +14,10 @@ from typing import Any
 from kscope.errors import UsageError
 from kscope.regions import counter, instant, scope
 
-from .lowering import collected
 from .placing import typed
 from .points import module
 from .values import immediate
+from .words import collected
 
 _types: Any = module("types")
 _extending: Any = module("extending")
@@ -27,7 +27,7 @@ _METHODS = ("enter", "exit")
 _made = False
 
 
-class ScopeType(_types.Dummy):  # type: ignore[misc]  # Numba's class is Any
+class ScopeType(_types.Dummy):
     """The type of one scope, declared outside of the kernel."""
 
     def __init__(self, declared: scope) -> None:
@@ -47,7 +47,7 @@ def register(active: Callable[[], bool]) -> None:
         _function(function, active)
     methods = {name: _method(name, active) for name in _METHODS}
 
-    class Methods(_templates.AttributeTemplate):  # type: ignore[misc]  # Numba's class is Any
+    class Methods(_templates.AttributeTemplate):
         key = ScopeType
 
         def generic_resolve(self, kind: ScopeType, name: str) -> Any:
@@ -62,7 +62,9 @@ def _function(function: Any, active: Callable[[], bool]) -> None:
     def act(arguments: tuple[Any, ...]) -> tuple[Callable[[], Any], Any]:
         name = getattr(arguments[0], "literal_value", None)
         if not isinstance(name, str):
-            raise UsageError(f"kscope.{function.__name__}(): the name must be a string literal where there is no source")
+            raise UsageError(
+                f"kscope.{function.__name__}(): the name must be a string literal where there is no source"
+            )
         value = arguments[1] if len(arguments) > 1 else None
         return lambda: function(name, value), value
 
@@ -90,14 +92,16 @@ def _template(key: Any, act: Any, shape: inspect.Signature, active: Callable[[],
         ((mark, known),) = collected(does)
         return typed(mark if value is not None or known is None else immediate(mark, known), value)
 
-    class Word(_templates.AbstractTemplate):  # type: ignore[misc]  # Numba's class is Any
+    class Word(_templates.AbstractTemplate):
         prefer_literal = True
 
         def generic(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
             given = shape.bind(*arguments, **keywords).arguments
             receiver = getattr(self, "this", None)  # the scope of a method
             emitted((*(() if receiver is None else (receiver,)), *given.values()))
-            as_given = inspect.Signature([shape.parameters[name].replace(default=inspect.Parameter.empty) for name in given])
+            as_given = inspect.Signature(
+                [shape.parameters[name].replace(default=inspect.Parameter.empty) for name in given]
+            )
             return _templates.signature(_types.void, *given.values()).replace(pysig=as_given, recvr=receiver)
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -108,4 +112,3 @@ def _template(key: Any, act: Any, shape: inspect.Signature, active: Callable[[],
     Word.key = key
     _extending.lower_builtin(key, _types.VarArg(_types.Any))(lower)
     return Word
-

@@ -26,7 +26,8 @@ _types: Any = module("types")
 
 
 def immediate(mark: Mark, value: Any) -> Mark:
-    """A mark whose value is known now: its type is the narrowest that holds it, its spelling the bits. Raises UsageError."""
+    """A mark whose value is known now: its type is the narrowest that holds it, its spelling the bits.
+    Raises UsageError."""
     if isinstance(value, (bool, np.bool_)):
         raise UsageError(refusal(mark, f"the bool {value}", f"value={int(value)}"))
     if isinstance(value, (float, np.floating)):

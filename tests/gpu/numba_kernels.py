@@ -58,11 +58,10 @@ def four(out):
 @cuda.jit
 def leaves(out, limit):
     """Blocks from `limit` on return from inside of two regions."""
-    with kscope.region("outer"):
-        with kscope.region("inner"):
-            if cuda.blockIdx.x >= limit:
-                return
-            add_one(out, cuda.blockIdx.x)
+    with kscope.region("outer"), kscope.region("inner"):
+        if cuda.blockIdx.x >= limit:
+            return
+        add_one(out, cuda.blockIdx.x)
     with kscope.region("rest"):
         out[cuda.blockIdx.x] += 0
 

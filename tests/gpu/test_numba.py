@@ -125,7 +125,9 @@ def test_barriers(n: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("lto", [False, True])
-@pytest.mark.parametrize("options", [{}, {"lineinfo": True}, {"opt": False}, {"max_registers": 32}, {"fastmath": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"lineinfo": True}, {"opt": False}, {"max_registers": 32}, {"fastmath": True}], ids=str
+)
 def test_every_way_to_build_it(n: ModuleType, lto: bool, options: dict[str, Any]) -> None:
     kernel, out = numba_cuda.jit(n.four.py_func, lto=lto, **options), n.ints(50)
     with kscope.profile() as prof:

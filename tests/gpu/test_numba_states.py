@@ -14,7 +14,7 @@ import kscope
 from .checks import doubts, python
 
 numba_cuda = pytest.importorskip("contract.frontend_numba", exc_type=ImportError).cuda
-CACHED = '''
+CACHED = """
 import kscope
 from numba import cuda
 
@@ -30,7 +30,7 @@ def kernel(out):
     with kscope.region("kernel"):
         if cuda.threadIdx.x == 0:
             helper(out, cuda.blockIdx.x)
-'''
+"""
 RUN = """
 sys.path.insert(0, sys.argv[2])
 from gpu import numba_kernels as n

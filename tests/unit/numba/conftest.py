@@ -12,15 +12,15 @@ import pytest
 
 pytest.importorskip("numba.cuda", reason="numba-cuda is not installed: make test-numba", exc_type=ImportError)
 
-from contract import numba_offline  # noqa: E402  # after the check that it is there
-from cuda.bindings import nvrtc as bindings  # noqa: E402
-from numba.cuda import dispatcher  # noqa: E402
-from numba.cuda.core import entrypoints  # noqa: E402
-from numba.cuda.cudadrv import driver, nvrtc  # noqa: E402
+from contract import numba_offline  # after the check that it is there
+from cuda.bindings import nvrtc as bindings
+from numba.cuda import dispatcher
+from numba.cuda.core import entrypoints
+from numba.cuda.cudadrv import driver, nvrtc
 
-from kscope import frontends  # noqa: E402
-from kscope.recording import Recording  # noqa: E402
-from kscope_numba import NumbaFrontend, loading  # noqa: E402
+from kscope import frontends
+from kscope.recording import Recording
+from kscope_numba import NumbaFrontend, loading
 
 _files = count()
 
@@ -113,7 +113,11 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     backend = Backend()
     monkeypatch.setitem(frontends._backends, "cuda", backend)
     monkeypatch.setattr(dispatcher._Kernel, "bind", lambda kernel: kernel._codelibrary.get_cubin(cc=numba_offline.CC))
-    monkeypatch.setattr(dispatcher._Kernel, "launch", lambda kernel, *args: backend.loaded.append(kernel._codelibrary.get_cubin(cc=numba_offline.CC).code))
+    monkeypatch.setattr(
+        dispatcher._Kernel,
+        "launch",
+        lambda kernel, *args: backend.loaded.append(kernel._codelibrary.get_cubin(cc=numba_offline.CC).code),
+    )
     monkeypatch.setattr(loading, "_known", type(loading._known)())
     from numba.cuda.codegen import JITCUDACodegen
 

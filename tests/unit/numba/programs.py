@@ -10,7 +10,7 @@ from random import Random
 
 _NAMES = ('"a"', '"b"', 'f"c{DEEP}"', "NAME", 'PREFIX + "x"', '"é ü"')
 _VALUES = ("", "", ", value=nxt()", ", value=3", ", value=DEEP", ", value=-1.5", ", strategy=kscope.AllThreads()")
-HEAD = '''import kscope
+HEAD = """import kscope
 
 NAME, PREFIX = "name", "pre "
 LOAD = kscope.scope("load")
@@ -18,7 +18,7 @@ STORE = kscope.scope("store", value=4)
 
 
 def make(DEEP):
-'''
+"""
 
 
 def program(seed: int) -> str:
@@ -34,9 +34,8 @@ def _block(random: Random, depth: int, indent: int, loop: bool, budget: list[int
         budget[0] -= 1
         made = list(_statement(random, depth, indent, loop, budget))
         lines += made
-        if made[-1].strip() in ("break", "continue") or made[-1].strip().startswith("return"):
-            if len(made) == 1:
-                break
+        if len(made) == 1 and made[0].strip().startswith(("break", "continue", "return")):
+            break
     return lines
 
 
@@ -50,7 +49,21 @@ def _statement(random: Random, depth: int, indent: int, loop: bool, budget: list
         return _block(random, depth - 1, indent + 1, looped, budget)
 
     kind = random.choices(
-        ["plain", "with", "as", "if", "for", "while", "jump", "return", "point", "explicit", "nested", "match", "raise"],
+        [
+            "plain",
+            "with",
+            "as",
+            "if",
+            "for",
+            "while",
+            "jump",
+            "return",
+            "point",
+            "explicit",
+            "nested",
+            "match",
+            "raise",
+        ],
         [4, 10, 2, 4, 4, 2, 4, 2, 2, 1, 1, 1, 0.5],
     )[0]
     if kind == "with":
@@ -90,12 +103,19 @@ def _statement(random: Random, depth: int, indent: int, loop: bool, budget: list
         yield f"{pad}{word}" if random.random() < 0.2 else f"{pad}if nxt() < {random.randint(1, 9)}: {word}"
     elif kind == "return":
         value = random.choice(["", " nxt()", " log.append(7) or 3", " 5", " nxt"])
-        yield f"{pad}return{value}" if random.random() < 0.2 else f"{pad}if nxt() < {random.randint(1, 5)}: return{value}"
+        yield (
+            f"{pad}return{value}" if random.random() < 0.2 else f"{pad}if nxt() < {random.randint(1, 5)}: return{value}"
+        )
     elif kind == "raise":
         yield f"{pad}if nxt() < 1: raise ValueError(nxt())"
     elif kind == "point":
         yield pad + random.choice(
-            ['kscope.instant("i")', 'kscope.instant("v", nxt())', 'kscope.counter("n", value=nxt())', "(lambda: kscope.instant(NAME))()"]
+            [
+                'kscope.instant("i")',
+                'kscope.instant("v", nxt())',
+                'kscope.counter("n", value=nxt())',
+                "(lambda: kscope.instant(NAME))()",
+            ]
         )
     elif kind == "explicit":
         yield f"{pad}LOAD.enter(nxt())"

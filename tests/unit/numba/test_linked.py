@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from contract.numba_offline import built
+from numba.cuda.cudadrv import nvrtc
 
 import kscope
 from kscope.errors import UnsupportedError
-from numba.cuda.cudadrv import nvrtc
 
 from .reading import ptx, regions
 
@@ -37,7 +37,9 @@ KERNEL = """
 """
 
 
-def linked(written: Written, tmp_path: Path, *, lto: bool, body: str = "", region: bool = True, name: str = "scaled.cu") -> Any:
+def linked(
+    written: Written, tmp_path: Path, *, lto: bool, body: str = "", region: bool = True, name: str = "scaled.cu"
+) -> Any:
     path = tmp_path / name
     path.write_text(SOURCE.format(body=body))
     space = written(KERNEL.format(before='kscope.instant("before")' if region else ""))
@@ -45,7 +47,9 @@ def linked(written: Written, tmp_path: Path, *, lto: bool, body: str = "", regio
 
 
 @pytest.mark.parametrize("region", [True, False])
-def test_regions_in_linked_source_are_recorded_when_linking_inlines_it(enabled: Any, written: Written, tmp_path: Path, region: bool) -> None:
+def test_regions_in_linked_source_are_recorded_when_linking_inlines_it(
+    enabled: Any, written: Written, tmp_path: Path, region: bool
+) -> None:
     library = linked(written, tmp_path, lto=True, region=region)
     assert library.get_cubin(cc=(9, 0)).code
     assert regions(ptx(library)).keys() == {"in c++", *(["before"] if region else [])}
@@ -54,7 +58,9 @@ def test_regions_in_linked_source_are_recorded_when_linking_inlines_it(enabled: 
 
 def test_without_lto_they_are_refused_by_the_files_name(enabled: Any, written: Written, tmp_path: Path) -> None:
     library = linked(written, tmp_path, lto=False)
-    with pytest.raises(UnsupportedError, match=r"kernel kernel links scaled.cu, which has regions and is compiled apart.*lto=True"):
+    with pytest.raises(
+        UnsupportedError, match=r"kernel kernel links scaled.cu, which has regions and is compiled apart.*lto=True"
+    ):
         library.get_cubin(cc=(9, 0))
 
 
@@ -67,7 +73,9 @@ def test_what_lto_does_not_inline_is_refused_by_name(enabled: Any, written: Writ
 
 
 @pytest.mark.parametrize("lto", [False, True])
-def test_linked_code_without_regions_is_linked_as_ever(enabled: Any, written: Written, tmp_path: Path, lto: bool) -> None:
+def test_linked_code_without_regions_is_linked_as_ever(
+    enabled: Any, written: Written, tmp_path: Path, lto: bool
+) -> None:
     path = tmp_path / "scaled.cu"
     path.write_text(SOURCE.format(body="").replace('KSCOPE_REGION("in c++");', "").replace("#include <kscope.cuh>", ""))
     space = written(KERNEL.format(before='kscope.instant("before")'))
@@ -76,18 +84,22 @@ def test_linked_code_without_regions_is_linked_as_ever(enabled: Any, written: Wr
     assert list(regions(ptx(library))) == ["before"]
 
 
-def test_code_that_lto_cannot_optimize_is_linked_in_the_second_step(enabled: Any, written: Written, tmp_path: Path) -> None:
+def test_code_that_lto_cannot_optimize_is_linked_in_the_second_step(
+    enabled: Any, written: Written, tmp_path: Path
+) -> None:
     (tmp_path / "scaled.ptx").write_bytes(_compiled(tmp_path, regions=False))
     space = written(KERNEL.format(before='kscope.instant("before")'))
     library = built(space["kernel"], SIGNATURE, lto=True, link=[str(tmp_path / "scaled.ptx")])
     assert b"kscope_ctl" in library.get_cubin(cc=(9, 0)).code
 
 
-def test_regions_in_code_that_lto_cannot_optimize_are_refused_by_name(enabled: Any, written: Written, tmp_path: Path) -> None:
+def test_regions_in_code_that_lto_cannot_optimize_are_refused_by_name(
+    enabled: Any, written: Written, tmp_path: Path
+) -> None:
     (tmp_path / "scaled.ptx").write_bytes(_compiled(tmp_path, regions=True))
     space = written(KERNEL.format(before='kscope.instant("before")'))
     library = built(space["kernel"], SIGNATURE, lto=True, link=[str(tmp_path / "scaled.ptx")])
-    with pytest.raises(UnsupportedError, match="kernel kernel links scaled.ptx, which has regions"):
+    with pytest.raises(UnsupportedError, match=r"kernel kernel links scaled\.ptx, which has regions"):
         library.get_cubin(cc=(9, 0))
 
 
@@ -101,7 +113,9 @@ def _compiled(tmp_path: Path, *, regions: bool) -> bytes:
 
 
 @pytest.mark.parametrize("lto", [False, True])
-def test_plain_they_cost_nothing(taught: Any, written: Written, tmp_path: Path, lto: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_they_cost_nothing(
+    taught: Any, written: Written, tmp_path: Path, lto: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(nvrtc.config, "CUDA_NVRTC_EXTRA_SEARCH_PATHS", kscope.cuda_include())
     code = linked(written, tmp_path, lto=lto).get_cubin(cc=(9, 0)).code
     assert b"kscope" not in code.replace(b"kscope.cuh", b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+from functools import partial
 from random import Random
 from types import FunctionType
 from typing import Any
@@ -14,7 +15,7 @@ from kscope import frontends
 from kscope.frontends import Frontend
 from kscope.marks import Mark
 from kscope.recording import Recording
-from kscope_numba import lowering, source
+from kscope_numba import lowering, source, words
 
 from .programs import program
 
@@ -23,7 +24,7 @@ STEPS = 300
 """Numbers that a run may ask for before it is given up as endless."""
 
 
-class Endless(Exception):
+class EndlessError(Exception):
     """The function asked for too many numbers."""
 
 
@@ -68,7 +69,7 @@ def run(function: FunctionType, log: list[Any], seed: int) -> Any:
         nonlocal asked
         asked += 1
         if asked > STEPS:
-            raise Endless
+            raise EndlessError
         number = random.randint(0, 9)
         log.append(("asked", number))
         return number
@@ -86,15 +87,19 @@ def both(function: FunctionType, rewritten: FunctionType, listener: Listener, se
         listener.log = log = []
         try:
             outcomes.append((run(one, log, seed), log))
-        except Endless:
+        except EndlessError:
             outcomes.append(("endless", log[:STEPS]))
     return outcomes[0], outcomes[1]
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_a_rewritten_function_does_what_python_does(part: int, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rewritten_function_does_what_python_does(
+    part: int, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hear = listener.emit
-    monkeypatch.setattr(listener, "emit", lambda mark, context, value=None: lowering.collect(mark, value) or hear(mark, context, value))
+    monkeypatch.setattr(
+        listener, "emit", lambda mark, context, value=None: words.collect(mark, value) or hear(mark, context, value)
+    )
     marked = 0
     for seed in range(part * COUNT // 10, (part + 1) * COUNT // 10):
         function = compiled(seed)
@@ -102,11 +107,11 @@ def test_a_rewritten_function_does_what_python_does(part: int, listener: Listene
 
         def place(mark: Mark, value: Any, line: int, names: dict[str, Any] = names) -> str:
             name = f"mark_{len(names)}"
-            late = isinstance(value, lowering.RunTime)
+            late = isinstance(value, words.RunTime)
             names[name] = lambda *given: listener.log.append((mark, given[0] if late else value))
             return name
 
-        rewritten = source.rebuilt(function, lambda definition: lowering.lower(definition, function, place), names)
+        rewritten = source.rebuilt(function, partial(lowering.lower, function=function, place=place), names)
         marked += bool(names)
         for draw in range(4):
             native, ours = both(function, rewritten, listener, seed * 4 + draw)
@@ -115,9 +120,11 @@ def test_a_rewritten_function_does_what_python_does(part: int, listener: Listene
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_a_function_without_its_marks_does_what_it_did_without_annotations(part: int, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "emit", lambda mark, context, value=None: lowering.collect(mark, value))
+def test_a_function_without_its_marks_does_what_it_did_without_annotations(
+    part: int, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "emit", lambda mark, context, value=None: words.collect(mark, value))
     for seed in range(part * COUNT // 10, (part + 1) * COUNT // 10):
         function = compiled(seed)
-        plain = source.rebuilt(function, lambda definition: lowering.lower(definition, function, None), {})
+        plain = source.rebuilt(function, partial(lowering.lower, function=function, place=None), {})
         assert not set(plain.__code__.co_names) & {"kscope", "LOAD", "STORE", "region"}

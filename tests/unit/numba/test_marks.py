@@ -38,9 +38,13 @@ def test_regions_nest_and_carry_their_place(enabled: Any, written: Written, lto:
     assert told(text).problems == ()
 
 
-@pytest.mark.parametrize("options", [{}, {"lto": True}, {"lineinfo": True}, {"lineinfo": True, "lto": True}, {"opt": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"lto": True}, {"lineinfo": True}, {"lineinfo": True, "lto": True}, {"opt": False}], ids=str
+)
 @pytest.mark.parametrize("how", ["", "device=True", "device=True, inline='always'", "device=True, forceinline=True"])
-def test_device_functions_have_regions_however_they_are_inlined(enabled: Any, written: Written, how: str, options: dict[str, Any]) -> None:
+def test_device_functions_have_regions_however_they_are_inlined(
+    enabled: Any, written: Written, how: str, options: dict[str, Any]
+) -> None:
     space = written(f"""
         @cuda.jit({how})
         def leaf(x, i):
@@ -163,7 +167,8 @@ def test_what_may_raise_leaves_no_region_open(enabled: Any, written: Written, bo
 @pytest.mark.parametrize(("value", "kind"), [
     ("n", "i32"), ("np.int8(n)", "i32"), ("np.int16(n)", "i32"), ("np.int32(n)", "i32"), ("np.uint8(n)", "u32"),
     ("np.uint32(n)", "u32"), ("np.uint64(n)", "u32"), ("x[0]", "f32"), ("np.float64(n)", "f32"), ("7", "i32"),
-    ("-7", "i32"), ("4_000_000_000", "u32"), ("1.5", "f32"), ("SEVEN", "i32"), ("np.uint32(7)", "u32"), ("n + 1", "i32"),
+    ("-7", "i32"), ("4_000_000_000", "u32"), ("1.5", "f32"), ("SEVEN", "i32"), ("np.uint32(7)", "u32"),
+    ("n + 1", "i32"),
 ])  # fmt: skip
 def test_values_have_the_type_of_what_is_given(enabled: Any, written: Written, value: str, kind: str) -> None:
     space = written(f"""
@@ -176,7 +181,9 @@ def test_values_have_the_type_of_what_is_given(enabled: Any, written: Written, v
             kscope.instant("i", {value})
             kscope.counter("c", value={value})
     """)
-    assert {name: kind for name, (kind, _) in regions(ptx(built(space["kernel"], SIGNATURE))).items()} == dict.fromkeys("ric", kind)
+    assert {name: kind for name, (kind, _) in regions(ptx(built(space["kernel"], SIGNATURE))).items()} == dict.fromkeys(
+        "ric", kind
+    )
 
 
 def test_scopes_are_found_wherever_they_are_declared(enabled: Any, written: Written) -> None:
@@ -213,10 +220,16 @@ def test_scopes_are_found_wherever_they_are_declared(enabled: Any, written: Writ
 
 
 def test_calls_need_no_source(enabled: Any) -> None:
-    import kscope
     from numba import cuda
 
-    space = {"kscope": kscope, "cuda": cuda, "LOAD": kscope.scope("load", value=4), "ALL": kscope.scope("all", strategy=AllThreads())}
+    import kscope
+
+    space = {
+        "kscope": kscope,
+        "cuda": cuda,
+        "LOAD": kscope.scope("load", value=4),
+        "ALL": kscope.scope("all", strategy=AllThreads()),
+    }
     exec(
         compile(
             "@cuda.jit\ndef kernel(x, n):\n"

@@ -1,4 +1,4 @@
-"""Plain is plain: an annotated kernel compiles to what it was without annotations, and nothing of kscope stays in Numba."""
+"""Plain is plain: an annotated kernel compiles to what it was without annotations, and no hook stays in Numba."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ POINTS = [
     (codegen.CUDACodeLibrary, name)
     for name in ("finalize", "llvm_strs", "get_asm_strs", "get_lto_ptx", "get_cubin", "get_cufunc", "_link_all")
 ] + [
-    (nvrtc, "compile"), (compiler, "compile_cuda"), (dispatcher, "compile_cuda"), (dispatcher.CUDACache, "_index_key"), (bytecode.FunctionIdentity, "from_function"),
+    (nvrtc, "compile"), (compiler, "compile_cuda"), (dispatcher, "compile_cuda"),
+    (dispatcher.CUDACache, "_index_key"), (bytecode.FunctionIdentity, "from_function"),
 ]  # fmt: skip
 
 SCRIPT = """
@@ -129,12 +130,15 @@ def test_every_hook_is_gone_after_disable(frontend: Any) -> None:
 def test_importing_and_making_the_frontend_patches_nothing() -> None:
     script = (
         "from numba import cuda; from numba.cuda import codegen, dispatcher; from numba.cuda.core import bytecode\n"
-        "spaces = [vars(codegen.CUDACodeLibrary), vars(dispatcher.CUDACache), vars(dispatcher.CUDADispatcher), vars(bytecode.FunctionIdentity)]\n"
+        "owners = codegen.CUDACodeLibrary, dispatcher.CUDACache, dispatcher.CUDADispatcher, bytecode.FunctionIdentity\n"
+        "spaces = [vars(owner) for owner in owners]\n"
         "before = [dict(space) for space in spaces]\n"
         "import kscope_numba; from kscope import frontends; frontends.frontend('numba')\n"
         "assert [dict(space) for space in spaces] == before"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))})
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}
+    )
 
 
 def test_taught_numba_compiles_regions_away_and_enabled_it_records_them(taught: Any, written: Written) -> None:
@@ -168,5 +172,5 @@ def test_where_kscope_is_installed_numba_is_taught_by_itself(tmp_path: Path, roo
         "kernels.kernel._compilation_chain_init_hook()\n"  # what a launch calls first
         f"assert 'kscope' not in built(kernels.kernel, {SIGNATURE!r}, lto=False).get_asm_str(cc=(9, 0))"
     )
-    places = os.pathsep.join([str(tmp_path), str(root / "tests")])
+    places = os.pathsep.join(map(str, (tmp_path, root, *(root / part for part in ("frontends", "runtime", "tests")))))
     subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": places})

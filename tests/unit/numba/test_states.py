@@ -81,7 +81,9 @@ def test_a_kernel_that_has_nothing_to_do_with_it_is_left_alone(taught: Any, gpu:
     assert bare.overloads == before
 
 
-def test_where_numba_was_not_taught_kernels_stay_prepared_and_rest(frontend: Any, gpu: Backend, written: Written) -> None:
+def test_where_numba_was_not_taught_kernels_stay_prepared_and_rest(
+    frontend: Any, gpu: Backend, written: Written
+) -> None:
     kernel = written(KERNELS)["kernel"]
     frontend.enable(Recording())
     marked = launch(kernel, gpu)
@@ -123,6 +125,36 @@ def test_what_a_kernel_inspects_is_of_its_state(taught: Any, gpu: Backend, writt
     assert list(regions(text)) == ["helper"]
 
 
+CACHED = """
+import kscope
+from numba import cuda
+
+@cuda.jit(cache=True)
+def kernel(x, n):
+    with kscope.region("work"):
+        x[0] = n
+
+@cuda.jit(cache=True)
+def bare(x, n):
+    x[0] = n
+"""
+FAKE = """
+from contextlib import contextmanager
+from contract import numba_offline
+from numba.cuda import dispatcher, types
+from numba.cuda.codegen import JITCUDACodegen
+
+@contextmanager
+def gpu():
+    JITCUDACodegen.magic_tuple = lambda codegen: ((13, 0), (9, 0))
+    dispatcher._Kernel.bind = lambda kernel: kernel._codelibrary.get_cubin(cc=(9, 0))
+    with numba_offline.device():
+        yield
+
+def launch(kernel):
+    compiled = kernel.compile((types.Array(types.float32, 1, 'C'), types.int64))
+    return compiled._codelibrary.get_cubin(cc=(9, 0)).code
+"""
 SCRIPT = """
 import sys
 sys.path[:0] = {paths!r}
@@ -137,27 +169,15 @@ if sys.argv[1] != "plain":
 with gpu():
     import kernels
     code = launch(kernels.kernel)
-print(sum(kernels.kernel.stats.cache_hits.values()), int(b"kscope_ctl" in code), int(b'"strategy":"lanes"' in code), int(sum(kernels.bare.stats.cache_hits.values())) if launch.bare(kernels.bare) else 0)
+    launch(kernels.bare)
+hits = [sum(kernel.stats.cache_hits.values()) for kernel in (kernels.kernel, kernels.bare)]
+print(hits[0], int(b"kscope_ctl" in code), int(b'"strategy":"lanes"' in code), hits[1])
 """
 
 
 def test_the_disk_cache_serves_each_state_its_own(tmp_path: Path, root: Path) -> None:
-    (tmp_path / "kernels.py").write_text(
-        "import kscope\nfrom numba import cuda\n\n\n@cuda.jit(cache=True)\ndef kernel(x, n):\n"
-        '    with kscope.region("work"):\n        x[0] = n\n\n\n@cuda.jit(cache=True)\ndef bare(x, n):\n    x[0] = n\n'
-    )
-    (tmp_path / "unit_numba_gpu.py").write_text(
-        "from contextlib import contextmanager\nfrom contract import numba_offline\n"
-        "from numba.cuda import dispatcher, types\nfrom numba.cuda.codegen import JITCUDACodegen\n\n\n"
-        "class Array:\n    _numba_type_ = types.Array(types.float32, 1, 'C')\n\n\n"
-        "@contextmanager\ndef gpu():\n"
-        "    JITCUDACodegen.magic_tuple = lambda codegen: ((13, 0), (9, 0))\n"
-        "    dispatcher._Kernel.bind = lambda kernel: kernel._codelibrary.get_cubin(cc=(9, 0))\n"
-        "    with numba_offline.device():\n        yield\n\n\n"
-        "def launch(kernel):\n    with gpu():\n"
-        "        return kernel.compile((types.Array(types.float32, 1, 'C'), types.int64))._codelibrary.get_cubin(cc=(9, 0)).code\n\n\n"
-        "launch.bare = launch\n"
-    )
+    (tmp_path / "kernels.py").write_text(CACHED)
+    (tmp_path / "unit_numba_gpu.py").write_text(FAKE)
     places = [str(root / part) for part in (".", "frontends", "runtime", "tests")]
     script = SCRIPT.format(paths=[str(tmp_path), *places])
 

@@ -25,7 +25,7 @@ def version() -> str:
     except metadata.PackageNotFoundError:
         raise UnsupportedError(
             "numba.cuda is the target that was part of Numba; kscope needs the package numba-cuda: "
-            "pip install 'kscope[numba]'"
+            "pip install 'numba-cuda[cu13]'"
         ) from None
     if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
         raise UnsupportedError(

@@ -10,6 +10,7 @@ Its caches are keyed by the traced IR, which says for which recording the marks 
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import threading
@@ -25,7 +26,7 @@ from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope import fit
 from kscope.capture import Problem
-from kscope.errors import KscopeError, PairingError
+from kscope.errors import KscopeError, PairingError, UnsupportedError
 from kscope.marks import parse, unquote
 from kscope.recording import Recording
 
@@ -34,6 +35,7 @@ from .hooks import Hook
 from .placing import TAG
 
 _STAGES = "; a region in a loop with prefetch_stages may not hold both its loads and their use: name the two apart"
+_BACKEND = "CUTE_DSL_COMPILER_BACKEND"
 _STAGED = "cutlass.pipelining"
 """The attribute of a loop with prefetch_stages."""
 _NAME = re.compile(r"//kscope (?:enter|instant|counter) (\S+) ")
@@ -52,7 +54,11 @@ class Pipeline:
         self._compiled = compiled
 
     def check(self) -> None:
-        """Raises UnsupportedError naming the hook point that this CuTe DSL lacks."""
+        """Raises UnsupportedError naming the hook point that this CuTe DSL lacks, or the compiler that has none."""
+        if os.environ.get(_BACKEND, "legacy") != "legacy":
+            raise UnsupportedError(
+                f"{_BACKEND}={os.environ[_BACKEND]} is a compiler of CuTe DSL that kscope does not know: unset it to record"
+            )
         self._compile.check("base_dsl.compiler.Compiler")
         self._jit.check("base_dsl.dsl.BaseDSL")
 

@@ -158,3 +158,9 @@ def test_a_hook_that_another_tool_has_wrapped_stays_and_does_nothing(
     frontend.disable()
     monkeypatch.setattr(compiler.Compiler, "compile", ours)
     frontend.disable()
+
+
+def test_the_other_compiler_is_refused(frontend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_COMPILER_BACKEND", "cutlass")
+    with pytest.raises(UnsupportedError, match="CUTE_DSL_COMPILER_BACKEND=cutlass"):
+        frontend.enable(Recording())

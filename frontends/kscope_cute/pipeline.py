@@ -57,7 +57,7 @@ class Pipeline:
         """Raises UnsupportedError naming the hook point that this CuTe DSL lacks, or the compiler that has none."""
         if os.environ.get(_BACKEND, "legacy") != "legacy":
             raise UnsupportedError(
-                f"{_BACKEND}={os.environ[_BACKEND]} is a compiler of CuTe DSL that kscope does not know: unset it to record"
+                f"{_BACKEND}={os.environ[_BACKEND]} is a compiler of CuTe DSL that kscope does not know: unset it"
             )
         self._compile.check("base_dsl.compiler.Compiler")
         self._jit.check("base_dsl.dsl.BaseDSL")

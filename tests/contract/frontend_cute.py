@@ -253,7 +253,7 @@ def ptx(launch: Any, n: int, arch: int) -> str:
         tensor = make_fake_compact_tensor(cutlass.Int32, (64,))
         with mock.patch.object(compiler.Compiler, "_check_cuda_dependencies_once", create=True):
             made = cute.compile(launch, tensor, cutlass.Int32(n), driver.CUstream(0), options=options)
-    return str(made.__ptx__)
+    return str(made.__ptx__).rstrip("\0")
 
 
 def named(capture: Capture) -> Capture:

@@ -17,7 +17,7 @@ from cutlass.cute.runtime import from_dlpack
 from kscope.errors import UnsupportedError
 from kscope.recording import Recording
 
-from .conftest import Made, arguments, compile, source
+from .conftest import VERSION, Made, arguments, compile, source
 
 Make = Callable[..., Made]
 BODY = 'with region("one"):\n    x[thread] = 1.0'
@@ -83,6 +83,8 @@ def call(module: Any) -> None:
 
 
 def test_caches_keep_the_lowered_binary(frontend: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if VERSION < (4, 8):
+        pytest.skip("4.4 chooses the folder of its cache when it is imported")
     module = source(BODY)
     compiled: list[str] = []
     original = compiler.Compiler.compile
@@ -94,8 +96,8 @@ def test_caches_keep_the_lowered_binary(frontend: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(compiler.Compiler, "compile", counting)
     frontend.enable(Recording())
     call(module)
-    (kept,) = (tmp_path / "cache").glob("*.mlir")
-    assert b"kscope_meta" in kept.read_bytes()
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and b"kscope_meta" in path.read_bytes()]
+    assert len(kept) == 1
     call(module)  # from memory
     jit_cache().clear()
     call(module)  # from the disk

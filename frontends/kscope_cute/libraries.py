@@ -18,6 +18,14 @@ driver: Any = import_module("cuda.bindings.driver")  # no types to check: what c
 runtime: Any = import_module("cuda.bindings.runtime")
 
 
+def present() -> bool:
+    """Whether there is a driver and a GPU."""
+    try:
+        return int(driver.cuInit(0)[0]) == 0 and int(driver.cuDeviceGetCount()[1]) > 0
+    except RuntimeError:  # as the bindings say that there is no driver's library
+        return False
+
+
 def context() -> int:
     """The current context's handle; the runtime's device gets its own where a thread has none yet."""
     found = int(_checked("cuCtxGetCurrent", driver.cuCtxGetCurrent()))

@@ -157,20 +157,22 @@ def _lowered(text: str, traced: _Traced, recording: Recording, pipeline: str, ma
 
     @lru_cache(8)
     def assemble(lowered: str) -> assembling.Assembled:
-        return assembling.assemble(places.untold(lowered), pipeline, manager, traced.module)
+        return assembling.assemble(lowered, pipeline, manager, traced.module)
 
     def measure(lowered: str) -> fit.Usage:
         return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
 
     try:
-        lowered = fit.lower_to_fit(places.told(text), recording, frontend="cute", measure=measure, known=lost)
+        lowered = fit.lower_to_fit(
+            places.untold(text), recording, frontend="cute", measure=measure, known=lost, told=places.told(text)
+        )
     except PairingError as error:
         raise PairingError(f"{error}{_STAGES if traced.staged else ''}") from None
     traced.check(lowered.problems)
     for problem in lowered.problems or lost:
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
     made = assemble(lowered.text)
-    return _Made(places.untold(lowered.text), made.binary, made.cubin)
+    return _Made(lowered.text, made.binary, made.cubin)
 
 
 def _keep(made: _Made, pipeline: str, ending: str) -> None:

@@ -1,11 +1,9 @@
-"""Where a mark stands in the source: a comment line before it, which becomes a `.loc` while marks are lowered.
+"""What the tracer knows of a mark and CuTe's PTX does not say: a comment line above it.
 
-CuTe's PTX names no source lines unless a user asks for them, and lowering says with each region where it stands.
+    //at 37 /home/me/gemm.py gemm        line, file, and what the user called the kernel
 
-    //at 37 /home/me/gemm.py        as it travels through the compiler, one line above the mark
-    .loc 1 37 0                     for kscope.plan, and gone again afterwards
-
-What lives here: these three spellings. What does not: marks (kscope/marks.py).
+CuTe names no source lines in PTX unless a user asks for them, and calls a kernel by its arguments too, over hundreds
+of letters. What lives here: this line, and reading it back. What does not: marks (kscope/marks.py).
 """
 
 from __future__ import annotations
@@ -13,38 +11,51 @@ from __future__ import annotations
 import inspect
 import re
 
-from kscope.marks import quote, unquote
+from kscope.marks import parse, quote, unquote
+from kscope.plan import Told
 
-_AT = re.compile(r"^[ \t]*//at (\d+) (\S+)[ \t]*\n", re.M)
-_LOC = re.compile(r"^[ \t]*\.loc\b", re.M)
-_OURS = re.compile(r'^\.file \d+ "[^"\n]*" // kscope\n|^\.loc \d+ \d+ 0 // kscope\n', re.M)
-_ADDRESS_SIZE = re.compile(r"^\s*\.address_size\s+64[^\n]*\n", re.M)
+_AT = re.compile(r"^[ \t]*//at (\d+) (\S+) (\S+)[ \t]*\n", re.M)
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
+_TRACER = "kernel_wrapper"
+"""CuTe's function that calls a kernel's to trace it."""
 
 
 def comment() -> str:
-    """The line of the code outside of kscope that is running now, as the line to put above its mark."""
+    """The line for the mark that is placed now by the code outside of kscope."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("kscope", __package__):
         frame = frame.f_back
-    return f"//at {frame.f_lineno} {quote(frame.f_code.co_filename)}" if frame is not None else "//"
+    if frame is None:
+        return "//"
+    line, file, kernel = frame.f_lineno, frame.f_code.co_filename, "-"
+    while frame.f_back is not None:
+        if frame.f_back.f_code.co_name == _TRACER:
+            kernel = frame.f_code.co_name
+            break
+        frame = frame.f_back
+    return f"//at {line} {quote(file)} {quote(kernel)}"
 
 
-def told(text: str) -> str:
-    """The module's text with places as plan.lower() reads them. A text that has line information keeps its own."""
-    if _LOC.search(text):
-        return _AT.sub("", text)
-    files: dict[str, int] = {}
-    lines = _AT.sub(lambda at: f".loc {files.setdefault(at[2], len(files) + 1)} {at[1]} 0 // kscope\n", text)
-    head = _ADDRESS_SIZE.search(lines)
-    at = head.end() if head else 0
-    named = "".join(f'.file {number} "{_path(token)}" // kscope\n' for token, number in files.items())
-    return lines[:at] + named + lines[at:]
+def told(text: str) -> Told:
+    """What the lines of a module's text say."""
+    kernels: dict[str, str] = {}
+    places: dict[str, str] = {}
+    entry, at = "", None
+    for line in text.splitlines():
+        if (found := _ENTRY.search(line)) is not None:
+            entry, at = found[1], None
+        elif (found := _AT.match(f"{line}\n")) is not None:
+            at = found
+        elif at is not None:
+            mark = parse(line)
+            if mark is not None:
+                places.setdefault(mark.name, f"{unquote(at[2])}:{at[1]}")
+                if at[3] != "-":
+                    kernels.setdefault(entry, unquote(at[3]))
+            at = None
+    return Told(kernels, places)
 
 
 def untold(text: str) -> str:
-    """Inverse of told(), of a lowered text."""
-    return _OURS.sub("", text)
-
-
-def _path(token: str) -> str:
-    return unquote(token).replace('"', "'").replace("\n", " ")
+    """The text without these lines."""
+    return _AT.sub("", text)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cutlass
-from contract import interpreted
 from contract.programs import Program
 from cuda.bindings import driver
 from cutlass import cute
@@ -232,7 +230,7 @@ def run(program: Program) -> Capture:
             torch.cuda.synchronize()
     finally:
         kscope.disable()
-    return named(prof.capture)
+    return prof.capture
 
 
 def compile(program: Program, arch: int) -> list[str]:
@@ -254,13 +252,3 @@ def ptx(launch: Any, n: int, arch: int) -> str:
         with mock.patch.object(compiler.Compiler, "_check_cuda_dependencies_once", create=True):
             made = cute.compile(launch, tensor, cutlass.Int32(n), driver.CUstream(0), options=options)
     return str(made.__ptx__).rstrip("\0")
-
-
-def named(capture: Capture) -> Capture:
-    """The capture with the kernels called as in the contract, not by CuTe's long names."""
-    names = {
-        kernel.name: next(ours for ours in KERNELS if kernel.name.startswith(f"kernel_cutlass_{ours}_"))
-        for module in capture.modules
-        for kernel in module.kernels
-    }
-    return replace(capture, modules=tuple(interpreted.renamed(module, names) for module in capture.modules))

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.marks import quote
+from kscope import meta
+from kscope.layout import META_SYMBOL
+from kscope.marks import Mark, quote
 from kscope_cute import cubin, places
 
 from .conftest import Made
 
-PTX = ".version 8.8\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{{\n\t{}\n\tret;\n}}\n"
+PTX = ".visible .entry kernel_cutlass_mine_0()\n{{\n\t{}\n\tret;\n}}\n"
+WORD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
-@given(st.lists(st.tuples(st.integers(1, 9999), st.text(min_size=1)), min_size=1))
-def test_places_come_and_go_without_a_trace(marks: list[tuple[int, str]]) -> None:
-    lines = "\n\t".join(f"//at {line} {quote(name)}\n\t//kscope enter a - - with" for line, name in marks)
-    text = PTX.format(lines)
+@given(st.lists(st.tuples(st.integers(1, 9999), WORD, WORD), min_size=1))
+def test_places_are_read_back_and_leave_nothing(marks: list[tuple[int, str, str]]) -> None:
+    lines = [f"//at {line} {quote(file)} mine\n\t{Mark('enter', name).comment()}" for line, file, name in marks]
+    text = PTX.format("\n\t".join(lines))
     told = places.told(text)
-    assert "//at " not in told
-    assert places.untold(told) == "\n".join(line for line in text.split("\n") if "//at " not in line)
-    assert told.count(".file") == len({quote(name) for _, name in marks})
+    assert told.kernels == {"kernel_cutlass_mine_0": "mine"}
+    assert told.places == {name: f"{file}:{line}" for line, file, name in reversed(marks)}
+    assert places.untold(text) == "\n".join(line for line in text.split("\n") if "//at " not in line)
 
 
-def test_a_text_with_line_information_keeps_its_own() -> None:
-    text = PTX.format('//at 3 a.py\n\t//kscope enter a - - with\n\t.loc 1 7 0\n.file 1 "b.py"')
-    assert ".loc 1 7 0" in places.told(text)
-    assert "a.py" not in places.told(text)
+def test_a_kernel_is_called_as_its_function(make: Callable[..., Made]) -> None:
+    made = make(
+        "helper(x)", before="@cute.jit\ndef helper(x: cute.Tensor):\n    with region('one'):\n        x[0] = 1.0"
+    )
+    found = re.search(rf"{META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}", made.ptx)
+    assert found is not None
+    assert [one.name for one in meta.from_json(bytes(map(int, found[1].split(",")))).kernels] == ["kernel"]
 
 
 def test_a_cubin_tells_registers_stack_and_setmaxnreg(make: Callable[..., Made]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Mapping
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
 import kscope
@@ -66,18 +66,23 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _named(function: FunctionType) -> Iterator[Any]:
-    """What the names in the code stand for, and their attributes of modules and classes. Looking imports nothing."""
+    """What the names in the code stand for, their attributes (a.b.c), what containers hold. Looking imports nothing."""
     names = {name for code in codes(function.__code__) for name in code.co_names}
-    found: dict[int, Any] = {}
-    for thing in (*_known(function.__globals__, names), *_cells(function).values()):
-        found[id(thing)] = thing
-    for _ in range(2):  # a.b.c
+    found = {id(thing): thing for thing in (*_known(function.__globals__, names), *_cells(function).values())}
+    for _ in range(2):
         for thing in list(found.values()):
-            if isinstance(thing, (ModuleType, type)) and not is_ours(thing):
-                found.update((id(attribute), attribute) for attribute in _known(vars(thing), names))
-    return iter(
-        [getattr(thing, "__func__", thing) if isinstance(thing, staticmethod) else thing for thing in found.values()]
-    )
+            found.update((id(part), part) for part in _parts(thing, names))
+    return (getattr(thing, "__func__", thing) if isinstance(thing, staticmethod) else thing for thing in found.values())
+
+
+def _parts(thing: Any, names: Iterable[str]) -> list[Any]:
+    """Attributes of those names, or what is in it."""
+    if is_ours(thing) or isinstance(thing, FunctionType) or hasattr(thing, "py_func"):
+        return []
+    if isinstance(thing, (list, tuple, dict)):
+        return [part for part in (thing.values() if isinstance(thing, dict) else thing) if is_ours(part)]
+    space = getattr(thing, "__dict__", {})
+    return _known(space, names) if isinstance(space, Mapping) else []
 
 
 def _known(space: Mapping[str, Any], names: Iterable[str]) -> list[Any]:

@@ -110,7 +110,7 @@ class Pipeline:
         if self.recording is None or PREFIX not in text or library._entry_name is None:
             return text
         lowered = fit.lower_to_fit(
-            text,
+            text.rstrip("\0"),
             self.recording,
             frontend=NAME,
             measure=lambda candidate: linking.usage(candidate, cc, library._max_registers),

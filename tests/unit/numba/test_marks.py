@@ -196,6 +196,8 @@ def test_scopes_are_found_wherever_they_are_declared(enabled: Any, written: Writ
             LOAD = kscope.scope("load", strategy=kscope.AllThreads(), value=3)
             names = ("zero", "one")
 
+        steps = [kscope.scope("step 0"), kscope.scope("step 1")]
+        options = types.SimpleNamespace(WAIT=kscope.scope("wait"))
         library = types.ModuleType("library")
         library.STORE = kscope.scope("store")
 
@@ -206,6 +208,8 @@ def test_scopes_are_found_wherever_they_are_declared(enabled: Any, written: Writ
             with library.STORE(n), region("alone"), ks.scope(name=Phases.names[1]):
                 x[1] = 2
             point("here")
+            with steps[1], options.WAIT:
+                x[1] = 3
             with kscope.region("pinned") as pinned:
                 y = x[n] * np.float32(3)
                 pinned.pin(y)
@@ -215,6 +219,7 @@ def test_scopes_are_found_wherever_they_are_declared(enabled: Any, written: Writ
     text = ptx(built(space["kernel"], SIGNATURE))
     assert {name: kind for name, (kind, _) in regions(text).items()} == {
         "load": "i32", "store": "i32", "alone": None, "one": None, "here": None, "pinned": None,
+        "step 1": None, "wait": None,
     }  # fmt: skip
     assert text.count("@ks_never st") == 3  # 32 bits of y, 64 of n
 
@@ -263,3 +268,20 @@ def test_the_demos_kernel_has_its_regions(enabled: Any) -> None:
     matrix = "float32[:, ::1]"
     text = ptx(built(demo.product, f"void({matrix}, {matrix}, {matrix})"))
     assert list(regions(text)) == ["load", "mainloop", "multiply", "store"]
+
+
+@pytest.mark.parametrize(("declared", "entered"), [
+    ("STEPS = [kscope.scope('a')]", "STEPS[0]"),
+    ("STEPS = {'first': kscope.scope('a')}", "STEPS['first']"),
+    ("import types; SPACE = types.SimpleNamespace(inner=types.SimpleNamespace(A=kscope.scope('a')))", "SPACE.inner.A"),
+])  # fmt: skip
+def test_scopes_in_containers_are_found(enabled: Any, written: Written, declared: str, entered: str) -> None:
+    space = written(f"""
+        {declared}
+
+        @cuda.jit
+        def kernel(x, n):
+            with {entered}:
+                x[0] = 1
+    """)
+    assert list(regions(ptx(built(space["kernel"], SIGNATURE)))) == ["a"]

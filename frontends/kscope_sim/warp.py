@@ -192,7 +192,7 @@ class Warp:
 
     def _anchor(self) -> Anchor:
         clock, time = self._clock(), self._globaltimer()
-        return Anchor(clock, time, self._clock() - clock & U32)
+        return Anchor(clock, time, min(self._clock() - clock, U32))
 
     # marks
 

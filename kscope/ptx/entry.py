@@ -38,9 +38,9 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
         " ks_p, ks_at, ks_limit, ks_mask;\n"
         f"\t{starts}{values}\n"
         "\tmov.u64 ks_c, %clock64;\n\tmov.u64 ks_g, %globaltimer;\n"
-        "\t{ .reg .b64 ks_d; .reg .b32 ks_a, ks_b; mov.u64 ks_d, %clock64; cvt.u32.u64 ks_a, ks_d;"
-        " cvt.u32.u64 ks_b, ks_c;"
-        " sub.u32 ks_w, ks_a, ks_b; }\n"
+        # 64 bits until the last: for the low word alone, ptxas 13.0 would read the clock by the slow S2UR
+        "\t{ .reg .b64 ks_d; mov.u64 ks_d, %clock64; sub.u64 ks_d, ks_d, ks_c; min.u64 ks_d, ks_d, 0xFFFFFFFF;"
+        " cvt.u32.u64 ks_w, ks_d; }\n"
         f"\tld.const.u64 ks_ctl, [{layout.CTL_SYMBOL}];\n"
         f"{never}"
         "\tmov.u32 ks_epoch, 0; mov.u32 ks_warps, 0; mov.u32 ks_stripes, 0; mov.u32 ks_sampled, 0;"

@@ -61,7 +61,7 @@ def finish() -> str:
         "\tmov.u64 ks_a, %clock64; mov.u64 ks_b, %globaltimer; mov.u64 ks_d, %clock64;\n"
         "\tmov.b64 {ks_x, ks_y}, ks_a; mov.b64 {ks_z, ks_t}, ks_b;\n"
         f"\t@ks_on st.global.v4.u32 [ks_base+-{end}], {{ks_x, ks_y, ks_z, ks_t}};\n"
-        "\tcvt.u32.u64 ks_u, ks_d; sub.u32 ks_u, ks_u, ks_x; mov.u32 ks_y, 0;\n"
+        "\tsub.u64 ks_d, ks_d, ks_a; min.u64 ks_d, ks_d, 0xFFFFFFFF; cvt.u32.u64 ks_u, ks_d; mov.u32 ks_y, 0;\n"
         f"\txor.b32 ks_x, ks_x, ks_n; xor.b32 ks_x, ks_x, {layout.DONE_WORD};\n"
         f"\t@ks_on st.global.v4.u32 [ks_base+-{tail}], {{ks_u, ks_n, ks_y, ks_x}};\n"
         "\t}\n"

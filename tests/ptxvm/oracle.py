@@ -19,7 +19,7 @@ from kscope.strategies import Strategy, parse_strategy
 
 from .machine import Grid, Launch, Thread, run
 
-M32 = 0xFFFFFFFF
+M32, M64 = 0xFFFFFFFF, (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def ideal(
 
     def anchor(thread: Thread) -> tuple[int, int, int]:
         before, time, after = thread.clock(), thread.globaltimer(), thread.clock()
-        return before, time, (after - before) & M32
+        return before, time, min((after - before) & M64, M32)
 
     def on_mark(thread: Thread, mark: Any, value: int | None) -> None:
         one = found[thread.key]

@@ -4,7 +4,7 @@ PYTHON ?= python3
 ON_PATH := PYTHONPATH=.:frontends:runtime:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 CACHE := $(CURDIR)/.cache
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy test-numba gpu lint types bench clean
+.PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute gpu lint types bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 20
@@ -37,6 +37,12 @@ help:  ## this list
 	.venv36/bin/pip install -q -e . -r .ci/test.txt "triton==3.6.0"
 	@touch $@
 
+.venv-cute/.test: pyproject.toml
+	@.ci/venv .venv-cute $(PYTHON)
+	.venv-cute/bin/pip install -q -e . pytest pytest-xdist hypothesis "nvidia-cutlass-dsl==4.8.1" \
+	    "apache-tvm-ffi==0.1.15.post2" "nvidia-cuda-nvdisasm==13.5.37"
+	@touch $@
+
 # What opens the exported files: llnl-hatchet wants an older pandas than the tests do.
 .venv-viewers/.test:
 	@.ci/venv .venv-viewers $(PYTHON)
@@ -58,7 +64,7 @@ demo: .venv/.demo  ## record and show a kernel: on the GPU where there is one, e
 test: .venv/.test  ## the fast set, no GPU needed
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -n 2 -m "not slow and not gpu" tests
 
-test-all: .venv/.test test-inductor test-3.6 test-cupy test-numba  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
+test-all: .venv/.test test-inductor test-3.6 test-cupy test-numba test-cute  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest -n 2 -m "not gpu" tests
 
 test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
@@ -79,6 +85,10 @@ test-numba: .venv-numba/.test  ## what speaks to Numba
 	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" tests/unit/numba tests/unit/test_doctor.py
 	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" -k numba tests/contract/test_contract.py tests/unit/test_examples.py
 
+test-cute: .venv-cute/.test  ## what speaks to CuTe DSL
+	.venv-cute/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cute tests/contract/test_contract.py \
+	    tests/unit/test_examples.py -k cute
+
 gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses
 	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract tests/unit/test_readme.py tests/unit/test_examples.py
 
@@ -94,4 +104,4 @@ bench: .venv/.test  ## how fast the host part is: decode and export
 	$(ON_PATH) .venv/bin/python bench/host.py
 
 clean:  ## venvs, caches and builds
-	rm -rf .venv .venv36 .venv-numba .venv-viewers .cache build dist *.egg-info
+	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .cache build dist *.egg-info

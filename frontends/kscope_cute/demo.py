@@ -21,7 +21,7 @@ BLOCKS, THREADS, PIECES = 132, 128, 64
 
 
 @cute.kernel
-def add(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor) -> None:
+def add(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor) -> Any:
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     with kscope.region("block"):

@@ -44,7 +44,9 @@ class Functions:
         untyped.register(lambda: self.placing)
         if not self._patches:
             self._original = _identity.from_function.__func__
-            self._patches.put(_identity, _POINT, classmethod(self._from_function))
+            # a function, as Python 3.10 takes a bound method for one that needs no class
+            hook = classmethod(lambda kind, function: self._from_function(kind, function))
+            self._patches.put(_identity, _POINT, hook)
             _refresh()
 
     def remove(self) -> None:

@@ -80,8 +80,9 @@ class Loading:
         return tuple(
             Problem(
                 "plain",
-                f"kernel {name} was compiled before recording was enabled, and launched as it was: its regions are "
-                "not recorded; compile it after kscope.enable(), or within kscope.profile()",
+                f"kernel {name} has regions in its source and none in its binary, most likely because it was compiled "
+                "before recording was enabled: they are not recorded; compile it after kscope.enable(), or within "
+                "kscope.profile()",
             )
             for name in sorted(self._plain)
             if sources.has_marks(name)

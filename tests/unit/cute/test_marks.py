@@ -7,15 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cutlass
 import pytest
+from cutlass import cute
+from cutlass.base_dsl import compiler
 
-from kscope import layout, meta
+from kscope import frontends, layout, meta
 from kscope.capture import ModuleMeta
 from kscope.errors import PairingError, UnsupportedError, UsageError
 from kscope.recording import Recording
 from kscope.strategies import AllThreads, Lane0Warp0, TargetWarp
 
-from .conftest import VERSION, Made
+from .conftest import VERSION, Made, arguments, source
 
 Make = Callable[..., Made]
 
@@ -255,19 +258,36 @@ def test_a_region_that_spans_prefetch_stages_is_refused(frontend: Any) -> None:
         compile(kernels.pipelined_host, *kernels.fakes(), True)
 
 
-def test_a_function_that_was_not_inlined_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
-    """CuTe inlines every helper; a .func can only come from what is linked in."""
-    from kscope_cute import pipeline
+def option(name: str) -> Any:
+    """A compile option of CuTe's; skips the test where it has none of that name."""
+    if not hasattr(compiler, name):
+        pytest.skip(f"this CuTe DSL has no {name}")
+    return getattr(compiler, name)
 
-    original = pipeline.assembling.dumped
 
-    def dumped(folder: str) -> tuple[str, str]:
-        text, ending = original(folder)
-        return text.replace(".visible .entry kernel", ".visible .func helper").replace(".reqntid 128, 1, 1", ""), ending
+def test_a_device_function_that_is_compiled_apart_is_refused_by_name(make: Make) -> None:
+    device_target = option("DeviceTarget")
+    module = source(
+        "x[thread] = 1.0",
+        before="""
+        @cute.jit
+        def twice(a: Float32) -> Float32:
+            with region("one"):
+                b = a * 2.0
+            return b
+        """,
+    )
+    frontends.frontend("cute").enable(Recording())
+    with pytest.raises(UnsupportedError, match=r"regions in .*twice.*compiled apart.*move the region to its caller"):
+        cute.compile[device_target](module.twice, cutlass.Float32)
 
-    monkeypatch.setattr(pipeline.assembling, "dumped", dumped)
-    with pytest.raises(UnsupportedError, match=r"regions in helper.*compiled apart"):
-        make('with region("one"):\n    x[thread] = 1.0')
+
+def test_the_other_tracer_of_cute_carries_marks_as_well(make: Make, tmp_path: Path) -> None:
+    options = option("FrontendNext"), compiler.KeepPTX, compiler.DumpDir(str(tmp_path))
+    module = source('for k in cutlass.range(n):\n    with region("one", value=k):\n        x[thread] = 1.0')
+    frontends.frontend("cute").enable(Recording())
+    made = cute.compile[options](module.host, *arguments())
+    assert "ks_s0" in made.__ptx__
 
 
 def test_around_a_launch_a_region_is_nothing(make: Make) -> None:

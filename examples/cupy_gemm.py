@@ -35,6 +35,8 @@ extern "C" __global__ void gemm(const float* a, const float* b, float* c, int si
             __syncthreads();
         }
         KSCOPE_REGION("multiply");
+        // said, not left to the assembler: it unrolls less where a kernel has grown, as kernels with regions have
+        #pragma unroll
         for (int i = 0; i < DEPTH; ++i)
             for (int y = 0; y < EACH; ++y)
                 for (int x = 0; x < EACH; ++x)

@@ -47,7 +47,8 @@ class Functions:
             # a function, as Python 3.10 takes a bound method for one that needs no class
             hook = classmethod(lambda kind, function: self._from_function(kind, function))
             self._patches.put(_identity, _POINT, hook)
-            _refresh()
+            if getattr(_descriptor.cuda_target.typing_context, "_registries", True):
+                _refresh()  # else it looks around when it first compiles: it may be imported and never used, or unusable
 
     def remove(self) -> None:
         """Inverse of install()."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kscope import frontends
+from kscope.capture import Problem
 from kscope.frontends import Frontend
 from kscope.marks import Mark
 from kscope.recording import Recording
@@ -54,6 +55,11 @@ class NumbaFrontend(Frontend):
     def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
         """Place a mark in the function that is rewritten now, or in the simulated thread that runs."""
         return context is None and bool(self._parts.emit(mark, value))
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Kernels that are not recorded since enable()."""
+        found: tuple[Problem, ...] = self._parts.problems()
+        return found
 
 
 def teach() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kscope.capture import Problem
 from kscope.marks import Mark
 from kscope.recording import Recording
 
@@ -52,6 +53,10 @@ class Compiled:
             if self._pipeline.recording is None:
                 self._functions.install(placing=False)
                 self._loader.remove(taught=True)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Kernels that are not recorded."""
+        return tuple(self._loader.problems)
 
     def emit(self, mark: Mark, value: Any) -> bool:
         """True while a function is rewritten on this thread."""

@@ -48,7 +48,7 @@ class Functions:
             hook = classmethod(lambda kind, function: self._from_function(kind, function))
             self._patches.put(_identity, _POINT, hook)
             if getattr(_descriptor.cuda_target.typing_context, "_registries", True):
-                _refresh()  # else it looks around when it first compiles: it may be imported and never used, or unusable
+                _refresh()  # else it looks around when it first compiles: it may be imported and unusable
 
     def remove(self) -> None:
         """Inverse of install()."""

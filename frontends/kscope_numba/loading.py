@@ -18,6 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kscope import frontends
+from kscope.capture import Problem
 
 from .meaning import concerns
 from .points import Patches, check, module
@@ -45,6 +46,8 @@ class Loader:
         self._patches = Patches()
         self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
         self._alive: list[Any] = []  # Numba knows compiled device functions by their address
+        self.problems: list[Problem] = []
+        """Kernels that stay as they were since the last switch."""
         self._told: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
 
     def check(self) -> None:
@@ -95,9 +98,17 @@ class Loader:
         before, self._state = self._state, state
         if before == state:
             return
+        self.problems = []
         again = [(one, *self._swap(one, state, before)) for one in _dispatchers() if _concerns(one.py_func)]
         for dispatcher, kernels, specialized in again:
-            _compile_again(dispatcher, kernels, specialized)
+            try:
+                _compile_again(dispatcher, kernels, specialized)
+            except Exception as error:  # of the compiler, or of kscope: others may record
+                self._swap(dispatcher, before, state)
+                text = (
+                    f"kernel {dispatcher.__name__} has fixed signatures, and cannot be compiled for recording: {error}"
+                )
+                self.problems.append(Problem("plain", f"{text}; it stays as it was"))
 
     def _swap(self, dispatcher: Any, state: str, before: str) -> tuple[list[Any], bool]:
         """Puts the other state's kernels in place. Returns those of the state before that must be compiled now, as
@@ -136,7 +147,7 @@ def _compile_again(dispatcher: Any, kernels: Iterable[Any], specialized: bool) -
             else:
                 dispatcher.compile_device(tuple(kernel.signature.args), kernel.signature.return_type)
     finally:
-        dispatcher.disable_compile()
+        dispatcher._can_compile = False  # disable_compile() wants one that was compiled
         dispatcher._specialized = specialized
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kscope import frontends
+from kscope.capture import Problem
 from kscope.errors import UsageError
 from kscope.marks import Mark
 from kscope.recording import Recording
@@ -54,6 +55,10 @@ class Simulated:
 
     def teach(self) -> None:
         """Python knows `with` already."""
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Every simulated kernel records."""
+        return ()
 
     def emit(self, mark: Mark, value: Any) -> bool:
         """Record a mark of the thread that runs; False where none does."""

@@ -285,3 +285,17 @@ def test_scopes_in_containers_are_found(enabled: Any, written: Written, declared
                 x[0] = 1
     """)
     assert list(regions(ptx(built(space["kernel"], SIGNATURE)))) == ["a"]
+
+
+@pytest.mark.parametrize("lto", [False, True])
+def test_line_information_stays(enabled: Any, written: Written, lto: bool) -> None:
+    space = written("""
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("a"):
+                x[n] += 1
+    """)
+    library = built(space["kernel"], SIGNATURE, lto=lto, lineinfo=True)
+    assert ".loc" in ptx(library)
+    assert b".nv_debug_line_sass" in library.get_cubin(cc=(9, 0)).code
+    assert regions(ptx(library)) == {"a": (None, f"{space['__file__']}:9")}

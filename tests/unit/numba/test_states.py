@@ -7,14 +7,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from numba import cuda
 from numba.cuda import types
+from numba.cuda.codegen import CUDACodeLibrary
 
 from kscope.recording import Recording
+from kscope_numba import loading
 
 from .conftest import Backend
 from .reading import regions
@@ -115,6 +118,22 @@ def test_kernels_with_fixed_signatures_are_compiled_again(taught: Any, gpu: Back
             assert ("kscope_ctl" in compiled.inspect_asm((9, 0))) is (marked and not compiled._codelibrary._lto)
 
 
+def test_a_fixed_kernel_that_cannot_record_stays_and_is_named(taught: Any, gpu: Backend, written: Written) -> None:
+    space = written("""
+        @cuda.jit("void(float32[::1], int64)", debug=True, opt=False)
+        def fixed(x, n):
+            with kscope.region("fixed"):
+                x[0] = n
+    """)
+    before = dict(space["fixed"].overloads)
+    taught.enable(Recording())
+    (problem,) = [one for one in taught.problems() if "kernel fixed" in one.text]
+    assert problem.kind == "plain" and "debug=True" in problem.text
+    assert space["fixed"].overloads == before and space["fixed"].specialized
+    taught.disable()
+    assert space["fixed"].overloads == before
+
+
 @pytest.mark.parametrize("lto", [False, True])
 def test_what_a_kernel_inspects_is_of_its_state(taught: Any, gpu: Backend, written: Written, lto: bool) -> None:
     kernel = cuda.jit(written(KERNELS)["kernel"].py_func, lto=lto)
@@ -123,6 +142,23 @@ def test_what_a_kernel_inspects_is_of_its_state(taught: Any, gpu: Backend, writt
     (compiled,) = kernel.overloads.values()
     text = compiled.inspect_lto_ptx((9, 0)) if lto else compiled.inspect_asm((9, 0))
     assert list(regions(text)) == ["helper"]
+
+
+def test_the_runtime_is_told_of_a_module_once_and_asked_before_each_launch(
+    frontend: Any, gpu: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = SimpleNamespace(module=SimpleNamespace(handle=5))
+    monkeypatch.setattr(CUDACodeLibrary, "get_cufunc", lambda library: function)
+    driver = SimpleNamespace(cuLibraryGetModule=lambda library: int(library) + 70)
+    monkeypatch.setattr(loading, "_driver", SimpleNamespace(driver=driver))
+    frontend.enable(Recording())
+    library = CUDACodeLibrary(None, "library", entry_name="kernel")
+    for _ in range(3):
+        assert library.get_cufunc() is function
+    assert (gpu.modules, gpu.paced) == ([75], 3)
+    frontend.disable()
+    library.get_cufunc()
+    assert (gpu.modules, gpu.paced) == ([75], 3)
 
 
 CACHED = """
@@ -162,6 +198,7 @@ from unit_numba_gpu import gpu, launch
 import kscope_numba
 from kscope import frontends
 from kscope.recording import Recording
+from kscope_numba import loading
 from kscope.strategies import AllThreads
 kscope_numba.teach()
 if sys.argv[1] != "plain":

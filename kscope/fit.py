@@ -2,8 +2,8 @@
 
 A record that waits to be stored holds two registers or three. Where that makes the kernel spill, or lose a
 setmaxnreg, a store in place is cheaper; and so it is where a store that stands elsewhere makes the assembler
-unroll a loop that it leaves alone otherwise. So the assembler is asked. What lives here: the question, and the choice. What does not: lowering (plan.py), which assembler and flags
-(frontends).
+unroll a loop that it leaves alone otherwise. So the assembler is asked. What lives here: the question, and the
+choice. What does not: lowering (plan.py), which assembler and flags (frontends).
 """
 
 from __future__ import annotations

@@ -77,6 +77,10 @@ class Backend(ABC):
     def pace(self) -> None:  # noqa: B027  # a backend that cannot fall behind has nothing to do
         """Called before a launch: may wait a moment while there is little room left to record into."""
 
+    def wait(self) -> None:
+        """Return when everything that was launched so far has run: at once where launches are calls."""
+        return
+
     @abstractmethod
     def disarm(self) -> None:
         """Stop recording; warps that already claimed keep their slabs."""

@@ -200,12 +200,18 @@ class Session:
     ) -> None:
         if STATE.pid != os.getpid():
             refuse_nested("leaving kscope.profile()")
+        # whoever interrupts does not want to wait for kernels that may never end
+        wait = not isinstance(error, KeyboardInterrupt)
         with STATE.lock:
             try:
+                for backend in self._backends.values() if wait else ():
+                    try:
+                        backend.wait()  # launches return before their kernels run: their last blocks still begin
+                    except KeyboardInterrupt:
+                        wait = False
                 for backend in self._backends.values():
                     backend.disarm()
-                # whoever interrupts does not want to wait for kernels that may never end
-                self._capture = self._collect(wait=not isinstance(error, KeyboardInterrupt))
+                self._capture = self._collect(wait=wait)
             finally:
                 self._close()
         if self.path is not None:

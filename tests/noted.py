@@ -56,6 +56,7 @@ class NotedBackend(Backend):
 
     fails: ClassVar[Exception | None] = None
     interrupted: ClassVar[bool] = False
+    impatient: ClassVar[bool] = False
     broken: ClassVar[tuple[Problem, ...]] = ()
 
     def module_loaded(self, module: int) -> None: ...
@@ -64,6 +65,11 @@ class NotedBackend(Backend):
         if self.fails is not None:
             raise self.fails
         Noted.log.append(f"arm pool={pool_bytes}")
+
+    def wait(self) -> None:
+        Noted.log.append("wait")
+        if self.impatient:
+            raise KeyboardInterrupt
 
     def disarm(self) -> None:
         Noted.log.append("disarm")

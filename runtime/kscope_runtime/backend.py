@@ -82,6 +82,13 @@ class CudaBackend(Backend):
             if drain is not None:
                 drain.wait_for_room()
 
+    def wait(self) -> None:
+        """For all work of all devices. Not under the lock: what runs may wait for a thread that loads a module."""
+        with self._mine():
+            devices = [drain.device for drain in self._drains.values()]
+        for device in devices:
+            self._idle(device)
+
     def disarm(self) -> None:
         """Close the gates. Lanes that have claimed go on; what they record is still drained."""
         with self._mine():
@@ -105,10 +112,7 @@ class CudaBackend(Backend):
         """What was recorded under the last epoch. wait=True waits for all work of all devices, and ends their
         drains; a device that fails gives what the host already has, and a problem."""
         if wait:
-            with self._mine():
-                devices = [drain.device for drain in self._drains.values()]
-            for device in devices:  # not under the lock: what runs may wait for a thread that loads a module
-                self._idle(device)
+            self.wait()
         with self._mine():
             return [self._collect(drain, wait) for drain in self._drains.values()]
 

@@ -29,8 +29,8 @@ def record(
     arguments: Callable[[int, int], list[int]] | None = None,
 ) -> Capture:
     """The recording of a program whose n-th kernel has the n-th text; launches follow each other, threads of one run
-    in a drawn order. names: what kernels are called in the texts, where not as in the contract. arguments: what a kernel
-    takes for the address of `out`, and n; else these two."""
+    in a drawn order. names: what kernels are called in the texts, where not as in the contract. arguments: what a
+    kernel takes for the address of `out`, and n; else these two."""
     names = names or {}
     host = Host(Pool((Ring(14),) * (STRIPES + 1)), program.sampling, epoch=1)
     modules: list[ModuleMeta] = []

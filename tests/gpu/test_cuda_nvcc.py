@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 import kscope
 import kscope_cuda
 from kscope.errors import UsageError
+
+torch = pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")

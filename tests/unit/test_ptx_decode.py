@@ -41,6 +41,11 @@ def expected(outcome: Outcome) -> dict[tuple[int, ...], tuple[list[Event], int]]
     return found
 
 
+def inside(one: Event, other: Event) -> bool:
+    """Whether one event ended within the other, of the same name."""
+    return one is not other and one.id >> 4 == other.id >> 4 and other.ticks[0] <= one.ticks[1] <= other.ticks[1]
+
+
 def compare(outcome: Outcome) -> None:
     """Every record of the trace is the event that it should be; a duration is right or unknown."""
     trace = kscope.decode(captured(outcome))
@@ -53,6 +58,8 @@ def compare(outcome: Outcome) -> None:
     names = trace.region_names()
     for key, (events, span) in wanted.items():
         for row, event in zip(rows[key], events, strict=True):
+            if span >= 1 << 32 and any(inside(other, event) for other in events):
+                continue  # a name within itself for 2^32 ticks: its start is told wrong (docs/outputs.md, `wrap`)
             region = trace.regions[trace.region[row]]
             assert layout.record_id(names[trace.region[row]], region.kind) == event.id
             assert int(trace.bits[row]) == event.value

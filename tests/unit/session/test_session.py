@@ -108,7 +108,22 @@ def test_kernels_that_were_compiled_plain_are_named(log: list[str]) -> None:
 def test_plain_armed_plain(log: list[str]) -> None:
     with kscope.profile(records=64, pool=1000):
         log.append("body")
-    assert log == ["enable 64", "arm pool=1000", "body", "disarm", "collect True", "disarm", "disable"]
+    assert log == ["enable 64", "arm pool=1000", "body", "wait", "disarm", "collect True", "disarm", "disable"]
+
+
+def test_who_will_not_wait_for_launches_at_the_end_gets_what_is_there(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NotedBackend, "impatient", True)
+    with kscope.profile():
+        log.append("body")
+    assert log[log.index("body") :] == ["body", "wait", "disarm", "collect False", "disarm", "disable"]
+
+
+def test_who_interrupts_the_body_waits_for_nothing(log: list[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), kscope.profile():
+        raise KeyboardInterrupt
+    assert "wait" not in log and "collect False" in log
 
 
 def test_a_prepared_process_is_armed_without_compiling_again(log: list[str]) -> None:
@@ -116,7 +131,7 @@ def test_a_prepared_process_is_armed_without_compiling_again(log: list[str]) -> 
     log.clear()
     with kscope.profile():
         log.append("body")
-    assert log == ["arm pool=None", "body", "disarm", "collect True", "disarm"]
+    assert log == ["arm pool=None", "body", "wait", "disarm", "collect True", "disarm"]
 
 
 def test_a_session_with_other_options_goes_back_to_what_was_prepared(log: list[str]) -> None:

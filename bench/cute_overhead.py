@@ -74,8 +74,8 @@ def within(tool: str, options: argparse.Namespace, folder: Path) -> dict[str, An
     command = [sys.executable, *command, "--rounds", str(options.rounds)]
     if tool == "iket":
         run = "from iket.cli.main import entrypoint; entrypoint()"
-        quiet = ["--postprocess", "none", "--no-keep", "--clobber", "--output-dir", str(folder / "iket")]
-        command = [sys.executable, "-c", run, "profile", *quiet, "--", *command]
+        where, quiet = ["--clobber", "--output-dir", str(folder / "iket")], ["--postprocess", "none", "--no-keep"]
+        command = [sys.executable, "-c", run, *where, "profile", *quiet, "--", *command]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not result.exists():
         return {"failed": (done.stderr or done.stdout).strip().splitlines()[-3:]}

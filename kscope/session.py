@@ -209,6 +209,7 @@ class Session:
                         backend.wait()  # launches return before their kernels run: their last blocks still begin
                     except KeyboardInterrupt:
                         wait = False
+                        break
                 for backend in self._backends.values():
                     backend.disarm()
                 self._capture = self._collect(wait=wait)

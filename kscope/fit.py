@@ -1,8 +1,7 @@
 """Lowering that fits: as many pending records as the kernel has registers for.
 
 A record that waits to be stored holds two registers or three. Where that makes the kernel spill, or lose a
-setmaxnreg, a store in place is cheaper; and so it is where a store that stands elsewhere makes the assembler
-unroll a loop that it leaves alone otherwise. So the assembler is asked. What lives here: the question, and the
+setmaxnreg, a store in place is cheaper: so the assembler is asked. What lives here: the question, and the
 choice. What does not: lowering (plan.py), which assembler and flags (frontends).
 """
 
@@ -12,7 +11,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,10 +21,6 @@ from .recording import Recording
 
 FEWER = (2, 0)
 """Pending records to try after the recording's own number; 0 stores in place."""
-GROWN = 1.05
-"""A binary larger than that, in units of the one with stores in place, has other loops: a tiled product in CUDA C++
-whose sunk stores made ptxas 13.0 peel its inner loop grew by 1.13 and took 29 % longer on an H200, instead of 9 %.
-Where nothing was peeled the two were within 1 % of each other."""
 
 _SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -39,8 +34,6 @@ class Usage:
     setmaxnreg_ignored: bool
     spill_bytes: int
     registers: int
-    size: int = field(default=0, compare=False)
-    """Bytes of the binary; 0 where that is not known."""
 
     @property
     def pressed(self) -> bool:
@@ -63,16 +56,14 @@ def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Usage | None:
         source.write_text(text)
         command: Sequence[str] = [ptxas, "-v", *flags, str(source), "-o", str(source.with_suffix(".cubin"))]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            return None
-        return usage(done.stderr + done.stdout, source.with_suffix(".cubin").stat().st_size)
+    return None if done.returncode else usage(done.stderr + done.stdout)
 
 
-def usage(log: str, size: int = 0) -> Usage:
+def usage(log: str) -> Usage:
     """What an assembler's verbose log says: ptxas -v, or nvJitLink's -verbose."""
     spilled = sum(int(stores) + int(loads) for stores, loads in _SPILL.findall(log))
     registers = max(map(int, _REGISTERS.findall(log)), default=0)
-    return Usage(_IGNORED.search(log) is not None, spilled, registers, size)
+    return Usage(_IGNORED.search(log) is not None, spilled, registers)
 
 
 def lower_to_fit(
@@ -84,9 +75,9 @@ def lower_to_fit(
     known: Iterable[Problem] = (),
     told: Told | None = None,
 ) -> Lowered:
-    """plan.lower() with the largest `pending` that adds neither a spill, nor an ignored setmaxnreg, nor loops.
+    """plan.lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
-    `measure` is called twice where the first try fits, up to four times where it does not, and never for
+    `measure` is called once where the first try fits, up to four times where it does not, and never for
     text without marks. What the kernel loses all the same is a problem of the result. Raises as lower().
     """
     known = tuple(known)
@@ -94,15 +85,8 @@ def lower_to_fit(
     if best.text is text:
         return best
     least = measure(best.text)
-    if least is None:
+    if least is None or not least.pressed:
         return best
-    if not least.pressed:
-        if recording.live or not recording.pending:
-            return best
-        in_place = lower(text, replace(recording, pending=0), frontend=frontend, known=known, told=told)
-        usage = measure(in_place.text)
-        grown = usage is not None and 0 < usage.size * GROWN < least.size
-        return in_place if grown and usage is not None and not usage.pressed else best
     plain = measure(without_marks(text))
     if plain is None or least.no_worse(plain):
         return best

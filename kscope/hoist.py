@@ -3,7 +3,7 @@
 A pipelined loop waits for its tensor cores, meets at a barrier, and asks for the next tiles. The assembler
 computes their addresses above the wait, in its shadow. A clock read behind the wait keeps it from that: the
 arithmetic then stands between the wait and the barrier, on the one chain that bounds the loop (4 % of a
-matmul, 8 % of a persistent one: docs/performance.md). What lives here: which statements stand above the wait
+matmul, 6 % of a persistent one: docs/performance.md). What lives here: which statements stand above the wait
 instead, as edits. What does not: any mark's code (plan.py, ptx/), and finding statements (cfg.py).
 """
 

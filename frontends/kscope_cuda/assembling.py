@@ -53,7 +53,7 @@ def assemble(text: str, arch: str, flags: tuple[str, ...] = ()) -> Assembled | N
         return None
     finally:
         linker.destroy(handle)
-    return Assembled(bytes(cubin), fit.usage(log.decode(errors="replace"), len(cubin)))
+    return Assembled(bytes(cubin), fit.usage(log.decode(errors="replace")))
 
 
 @lru_cache

@@ -24,7 +24,7 @@ def usage(cubin: bytes, asks: bool) -> Usage:
             registers = max(registers, value)
         elif attribute == _FRAME_SIZE:
             stack += value
-    return Usage(asks and not any(map(_sets, _code(cubin))), stack, registers, len(cubin))
+    return Usage(asks and not any(map(_sets, _code(cubin))), stack, registers)
 
 
 def sections(elf: bytes) -> Iterator[tuple[str, bytes]]:

@@ -95,7 +95,7 @@ def claim(kernel: Kernel) -> str:
 # skipped += units; where only the ring's edge was in the way: attempt once more; else from the reserve; else lost
 def again(kernel: Kernel) -> str:
     """What lanes that were refused do. Stands behind the function's last return; the assembler may all the same
-    move it into line, where it costs a 28 us matmul 3 % on an H200 though it never runs (docs/performance.md)."""
+    move it into line."""
     units = layout.slab_units(kernel.log2_records)
     return (
         "\tret;\n"

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .capture import Capture, DeviceCapture, ModuleMeta, Problem
-from .clock import Axis, fit
+from .axis import Axis, fit
 from .decode import Records, decode_slabs, id_sample
 from .ids import IdTable, Names, Region
 from .launches import Launches, block_index, number

@@ -2,7 +2,7 @@
 
 What lives here: the record loop, on all cores (numpy releases the GIL; chunks stay in cache), and what
 the counts say was dropped. What does not: headers (slabs.py), names (ids.py), clocks that turned over
-(unwrap.py), launches (launches.py), nanoseconds (clock.py). Nothing here raises on data.
+(unwrap.py), launches (launches.py), nanoseconds (axis.py). Nothing here raises on data.
 
 Three kinds of chunk, in this order of output:
 

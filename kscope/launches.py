@@ -3,7 +3,7 @@
 A captured graph's replays share one %gridid. Replays of one grid do not overlap, so where the warps
 of a grid fall into as many separate spells of time as some lane claimed slabs, a spell is a replay;
 else the n-th claim of a lane is replay n. What lives here: this numbering. What does not: names and
-times in nanoseconds (trace.py, clock.py).
+times in nanoseconds (trace.py, axis.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A trace: the columns of a capture in nanoseconds, ready for tables, files and code of the user's.
 
 What lives here: the columns, filters, and the way from a Capture. What does not: reading words
-(decode.py), clocks (clock.py), tables (analysis/), files (export/).
+(decode.py), clocks (axis.py), tables (analysis/), files (export/).
 """
 
 from __future__ import annotations

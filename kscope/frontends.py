@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .errors import MissingError, UnsupportedError, UsageError
 from .wording import installs
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .sampling import Sampling
 
 GROUP = "kscope.frontends"
+COMPILER = "triton"
+"""The frontend whose compiler hands builtins a `_semantic`; the others know by themselves that they trace."""
 
 
 class Frontend(ABC):
@@ -33,6 +35,8 @@ class Frontend(ABC):
 
     name: ClassVar[str]
     backend: ClassVar[str] = "cuda"
+    selects: ClassVar[frozenset[Literal["kinds", "lines"]]] = frozenset()
+    """What it can mark without being annotated: kinds of operation, lines of source (Recording.selection)."""
 
     @abstractmethod
     def enable(self, recording: Recording) -> None:
@@ -47,6 +51,11 @@ class Frontend(ABC):
         """Place a mark where the DSL is tracing now; False when it is not tracing. `context` is what
         the DSL hands to builtins (Triton's _semantic), `value` the DSL's own run-time value."""
         return False
+
+    def read(self, name: str, context: Any) -> Any:
+        """One of ptx.READINGS in the kernel that the DSL traces or runs now, as the DSL's own value; None where it
+        does not. Works in every state, also before enable()."""
+        return None
 
     def spelling(self, *parts: object) -> list[Any]:
         """What the DSL's cache keys must know of a scope declared outside of a kernel (Triton)."""
@@ -185,3 +194,8 @@ def imported() -> Iterator[str]:
 def loaded() -> Iterator[Frontend]:
     """The frontends that are in use."""
     return iter(_frontends.values())
+
+
+def others() -> list[str]:
+    """Names of frontends that are not in use, though this process has imported their DSL."""
+    return [name for name in imported() if name not in _frontends]

@@ -13,6 +13,7 @@ from json import dumps
 from pathlib import Path
 from typing import Literal
 
+from .auto import Selection
 from .errors import UsageError
 from .layout import MAJOR, MAX_LOG2_RECORDS, MIN_LOG2_RECORDS, MINOR
 from .strategies import Elected, Strategy
@@ -35,6 +36,7 @@ class Recording:
         for kernels that hang.
     pending: how many finished records may wait in registers for the next wait for an asynchronous unit,
         or the end of their basic block.
+    selection: what is marked in kernels without having been annotated.
     """
 
     strategy: Strategy = field(default_factory=Elected)
@@ -43,6 +45,7 @@ class Recording:
     clock: Clock = "cycles"
     live: bool = False
     pending: int = 8
+    selection: Selection = field(default_factory=Selection)
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, Strategy):

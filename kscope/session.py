@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import frontends, saving
-from .capture import Capture, DeviceCapture, Problem
+from .auto import Selection, unmatched
+from .capture import Capture, DeviceCapture, ModuleMeta, Problem
 from .chosen import Patterns, only
 from .errors import MissingError, UsageError
 from .frontends import Backend
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 FATAL = "driver"
 """Kind of the problem of a backend whose device broke during the session."""
+COMPILED = ("strategy", "records", "fill", "clock", "live", "selection")
+"""Options that kernels are compiled for."""
 _epochs = count(1)
 
 
@@ -49,6 +52,8 @@ def profile(
     sms: int | Iterable[int] | None = None,
     pool: int | None = None,
     kernels: str | Sequence[str] | None = None,
+    auto: str | Sequence[str] | bool | None = None,
+    regions: str | Sequence[str] | Mapping[str, str] | None = None,
 ) -> Session:
     """Record the kernels that are launched in the body of ``with profile(...) as prof:``.
 
@@ -59,17 +64,22 @@ def profile(
     blocks, warps, sms: who records, see Sampling.of(); needs no compilation.
     pool: bytes of device memory to record into, per device; None = the smaller of 1 GiB and 1/32 of what
         is free. What is recorded is drained while kernels run: the pool bounds bursts, not the session.
-    kernels: names of kernels to keep, with * and ?. The others record as well and are left out at the end.
+    kernels: names of kernels to keep, with * and ?. The others record as well and are left out at the end; what
+        auto and regions ask for is not compiled into them at all.
+    auto, regions: what to mark in kernels that are not annotated, see auto.Selection.of(): kinds of operation
+        ("wait,wgmma,loops"; True = the usual ones), and lines of source ("load=attn.py:41-47"). None = as
+        enable() said; False = nothing.
 
     Raises UsageError for options that mean nothing, a path that cannot be written, or a session in a
     session; MissingError where no imported DSL has a GPU or driver to run on; DriverError.
     """
+    patterns = Patterns.of(kernels)
     return Session(
         None if path is None else saving.check(path),
-        (strategy, records, fill, clock, live),
+        (strategy, records, fill, clock, live, Selection.of(auto, regions, patterns.globs)),
         Sampling.of(blocks, warps, sms),
         _pool(pool),
-        Patterns.of(kernels),
+        patterns,
     )
 
 
@@ -86,7 +96,7 @@ class Session:
         self, path: Any, compiled: tuple[Any, ...], sampling: Sampling, pool: int | None, kernels: Patterns
     ) -> None:
         self.path = path
-        self._typed = dict(zip(("strategy", "records", "fill", "clock", "live"), compiled, strict=True))
+        self._typed = dict(zip(COMPILED, compiled, strict=True))
         self._recording = recording(**self._typed)
         self._sampling, self._pool, self._kernels = sampling, pool, kernels
         self._epoch = 0
@@ -251,15 +261,29 @@ class Session:
         if not self._backends:
             known = ", ".join(entry.dsl for entry in frontends.table().values())
             problems.append(Problem("nothing", f"no kernel language that kscope knows was imported ({known})"))
+        modules = tuple(meta for backend in self._backends.values() for meta in backend.modules())
+        problems += self._unselected(modules)
         capture = Capture(
             epoch=self._epoch,
             devices=tuple(devices),
-            modules=tuple(meta for backend in self._backends.values() for meta in backend.modules()),
+            modules=modules,
             options=self._options(),
             problems=tuple(dict.fromkeys(problems)),
             host=facts(self._started),
         )
         return only(capture, self._kernels)
+
+    def _unselected(self, modules: tuple[ModuleMeta, ...]) -> list[Problem]:
+        """What auto and regions asked for in vain."""
+        selection = self._recording.selection
+        found = list(unmatched(selection, modules)) if not self._paused else []
+        able = {what for name in STATE.names for what in frontends.frontend(name).selects}
+        asked = {"kinds": "auto= (kinds of operation)", "lines": "regions= (lines of source)"}
+        missing = [text for what, text in asked.items() if getattr(selection, what) and what not in able]
+        if missing and STATE.names:
+            names = ", ".join(STATE.names)
+            found.append(Problem("nothing", f"{' and '.join(missing)}: not possible with what was imported ({names})"))
+        return found
 
     def _options(self) -> dict[str, Any]:
         """The options in words, as they may stand in JSON."""
@@ -270,6 +294,8 @@ class Session:
             "fill": compiled.fill,
             "clock": compiled.clock,
             "live": compiled.live,
+            "auto": list(compiled.selection.kinds) or None,
+            "regions": [str(lines) for lines in compiled.selection.lines] or None,
             "blocks": sampling.blocks and [sampling.blocks.start, sampling.blocks.stop, sampling.blocks.step],
             "warps": sampling.warps and list(sampling.warps),
             "sms": sampling.sms and list(sampling.sms),

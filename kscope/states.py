@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from . import frontends
+from .auto import Selection
+from .chosen import Patterns
 from .errors import UsageError
 from .recording import Clock, Fill, Recording
 from .strategies import Strategy
@@ -105,17 +107,22 @@ def enable(
     fill: Fill | None = None,
     clock: Clock | None = None,
     live: bool | None = None,
+    auto: str | Sequence[str] | bool | None = None,
+    regions: str | Sequence[str] | Mapping[str, str] | None = None,
+    kernels: str | Sequence[str] | None = None,
 ) -> None:
     """Prepare: kernels compiled from now on carry their marks, at rest until profile() arms them. May be
-    called again with other options. Options are those of profile().
+    called again with other options. Options are those of profile(); kernels: those that auto and regions mark.
 
     Raises UsageError for an option that means nothing, or inside of a profile(); UnsupportedError where a
     DSL that is imported lacks what kscope needs of it.
     """
     with STATE.lock:
         refuse_nested("kscope.enable()")
+        selection = Selection.of(auto, regions, Patterns.of(kernels).globs)
         given = {"strategy": strategy, "records": records, "fill": fill, "clock": clock, "live": live}
-        wanted = Recording(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]  # checked by Recording
+        typed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        wanted = Recording(**typed, selection=selection or Selection())
         try:
             hook(wanted)
         except BaseException:

@@ -14,11 +14,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ..auto import DEFAULT, KINDS
 from ..errors import UsageError
 from ..strategies import parse_strategy
 
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.I)
+_SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.I)
 _POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+MOST_MEMBERS = 1 << 20
+"""Numbers that a list such as 0,4-7 may name: they are counted before they are made."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +42,17 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="GPU memory for records per device: 512MiB (default: 1/32 of what is free, at most 1GiB)",
     )
     flag("--kernels", metavar="GLOB", help="kernels to keep, by name: 'attn_*'; the others are left out at the end")
+    group = parser.add_argument_group("kernels that are not annotated")
+    flag = group.add_argument
+    flag("--auto", action="store_true", default=None, help=f"mark the usual operations: {', '.join(DEFAULT)}")
+    flag("--kinds", metavar="LIST", help=f"mark operations of these kinds: {', '.join(KINDS)}")
+    flag(
+        "--region",
+        metavar="NAME=FILE:FIRST-LAST",
+        action="append",
+        dest="regions",
+        help="mark these lines of source; may be given several times",
+    )
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
@@ -51,20 +65,27 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
         "sms": lambda text: members("--sms", text),
         "pool": _bytes,
     }
-    names = ("strategy", "records", "fill", "clock", "live", "blocks", "warps", "sms", "pool", "kernels")
+    names = ("strategy", "records", "fill", "clock", "live", "blocks", "warps", "sms", "pool", "kernels", "regions")
     typed = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.auto or options.kinds is not None:
+        typed["auto"] = True if options.kinds is None else options.kinds
     return {name: read[name](value) if name in read else value for name, value in typed.items()}
 
 
+def is_number(text: str) -> bool:
+    """Whether it is a whole number that fits 64 bits: digits, and no more than eighteen of them."""
+    return text.isdecimal() and text.isascii() and len(text) <= 18
+
+
 def _number(flag: str, text: str) -> int:
-    if not text.isdecimal():
+    if not is_number(text):
         raise UsageError(f"{flag} {text}: expected a number")
     return int(text)
 
 
 def _blocks(text: str) -> int | slice:
     parts = text.split(":")
-    if len(parts) > 3 or not all(part == "" or part.isdecimal() for part in parts) or text == "":
+    if len(parts) > 3 or not all(part == "" or is_number(part) for part in parts) or text == "":
         raise UsageError(f"--blocks {text}: expected a number (the first so many), or first:stop:step such as ::8")
     if len(parts) == 1:
         return int(text)
@@ -76,9 +97,12 @@ def members(flag: str, text: str) -> list[int]:
     members: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not is_number(first) or (dash and not is_number(last)):
             raise UsageError(f"{flag} {text}: expected numbers and ranges, such as 0,4-7")
-        members += range(int(first), int(last or first) + 1)
+        found = range(int(first), int(last or first) + 1)
+        if len(found) > MOST_MEMBERS - len(members):
+            raise UsageError(f"{flag} {text}: expected at most {MOST_MEMBERS:,} numbers")
+        members += found
     return members
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope import recording
+from kscope.auto import Selection
 from kscope.errors import UsageError
 from kscope.layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from kscope.recording import Recording, log2_records
@@ -22,6 +23,7 @@ OTHERS: dict[str, Any] = {
     "clock": "globaltimer",
     "live": True,
     "pending": 3,
+    "selection": Selection(("wait",)),
 }
 
 

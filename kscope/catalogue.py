@@ -1,0 +1,71 @@
+"""What a selection finds in the kernels of a program: sites, noted by frontends while somebody lists them.
+
+    with listing() as found:
+        ...compile kernels...
+    found[0].sites
+
+What lives here: the sites, and the list. What does not: what a site costs, and how it is shown (cli/sites.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place where a region is marked that nobody annotated.
+
+    what: the kind of operation, or "lines". where: file:line, or file:first-last, as found. loops: file:line of the
+    loops around it, the outermost first; each execution of the innermost one's body is one record per recording lane.
+    operations: how many lie between the marks.
+    """
+
+    region: str
+    what: str
+    where: str
+    loops: tuple[str, ...] = ()
+    operations: int = 1
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A kernel that was compiled for `target` (sm_90), with its sites in order of the code.
+
+    build: writes two cubins, without and with the marks, into a folder, and returns their paths; None where the
+    frontend has none. Files are the caller's.
+    """
+
+    frontend: str
+    kernel: str
+    target: str
+    sites: tuple[Site, ...]
+    build: Callable[[Path], tuple[Path, Path] | None] | None = None
+
+
+_lists: list[list[Listed]] = []
+
+
+@contextmanager
+def listing() -> Generator[list[Listed]]:
+    """The kernels that are compiled within, as they come. Frontends compile anew what their caches hold."""
+    found: list[Listed] = []
+    _lists.append(found)
+    try:
+        yield found
+    finally:
+        _lists.remove(found)
+
+
+def wanted() -> bool:
+    """Whether somebody lists: a frontend then takes nothing from caches."""
+    return bool(_lists)
+
+
+def note(kernel: Listed) -> None:
+    """A kernel was compiled. Does nothing where nobody lists."""
+    for found in _lists:
+        found.append(kernel)

@@ -1,0 +1,134 @@
+"""What a user may ask to be marked in kernels without annotations."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kscope
+from kscope.auto import DEFAULT, KINDS, Lines, Selection, name, unmatched
+from kscope.capture import ModuleMeta, RegionMeta
+from kscope.errors import UsageError
+from kscope.recording import Recording
+
+
+def test_a_range_of_lines_is_read_as_it_is_written() -> None:
+    assert Lines.of("load=attn.py:41-47") == Lines("load", "attn.py", 41, 47)
+    assert Lines.of("one=a/b.py:7") == Lines("one", "a/b.py", 7, 7)
+    assert Lines.of("q k=C:/x/a.cu:3-4") == Lines("q k", "C:/x/a.cu", 3, 4)
+    assert Lines.of("a=b=c.py:1") == Lines("a", "b=c.py", 1, 1)
+
+
+@given(
+    st.from_regex(r"[A-Za-z_.\-]{1,9}", fullmatch=True),
+    st.from_regex(r"([a-z]{1,5}/){0,2}[a-z]{1,5}\.(py|cu)", fullmatch=True),
+    st.integers(1, 9999),
+    st.integers(0, 99),
+)
+def test_what_lines_say_of_themselves_reads_back(region: str, file: str, first: int, more: int) -> None:
+    lines = Lines(region, file, first, first + more)
+    assert Lines.of(str(lines)) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "NAME=FILE:FIRST-LAST"),
+        ("load", "NAME=FILE:FIRST-LAST"),
+        ("attn.py:41-47", "NAME=FILE:FIRST-LAST"),
+        ("=attn.py:41", "NAME=FILE:FIRST-LAST"),
+        ("load=:41", "NAME=FILE:FIRST-LAST"),
+        ("load=attn.py", "NAME=FILE:FIRST-LAST"),
+        ("load=attn.py:", "'' are no lines"),
+        ("load=attn.py:x-y", "'x-y' are no lines"),
+        ("load=attn.py:4-", "'4-' are no lines"),
+        ("load=attn.py:-4", "'-4' are no lines"),
+        ("load=attn.py:4-5-6", "'4-5-6' are no lines"),
+        ("load=attn.py:٤", "are no lines"),
+        ("load=attn.py:9-5", "the first comes before the last"),
+        ("load=attn.py:0-5", "count from 1"),
+        ("x" * 600 + "=a.py:1", "1 to 512 bytes"),
+    ],
+)
+def test_a_range_that_means_nothing_is_refused_with_what_was_typed(text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match="region") as refused:
+        Lines.of(text)
+    assert reason in str(refused.value)
+
+
+def test_a_file_is_matched_by_whole_parts_of_its_path() -> None:
+    assert Lines.of("a=attn.py:4").covers("/home/me/models/attn.py", 4)
+    assert Lines.of("a=models/attn.py:4").covers("/home/me/models/attn.py", 4)
+    assert Lines.of("a=./attn.py:4").covers("/home/me/models/attn.py", 4)
+    assert Lines.of("a=/x/attn.py:4").covers("/x/attn.py", 4)
+    assert not Lines.of("a=attn.py:4").covers("/home/me/flash_attn.py", 4)
+    assert not Lines.of("a=other/attn.py:4").covers("/home/me/models/attn.py", 4)
+    assert not Lines.of("a=/x/attn.py:4").covers("/y/x/attn.py", 4)
+    assert not Lines.of("a=attn.py:4-6").covers("attn.py", 7)
+
+
+def test_kinds_are_words_in_any_order_and_number() -> None:
+    assert Selection.of("loops, WGMMA,wait,wait") == Selection(("wait", "wgmma", "loop"))
+    assert Selection.of(["barriers"]) == Selection(("barrier",))
+    assert Selection.of(True) == Selection(DEFAULT)
+    assert Selection.of(None, None, ("attn_*",)) is None
+    assert Selection.of(False, kernels=("attn_*",)) == Selection() == Recording().selection
+    assert set(DEFAULT) <= set(KINDS)
+
+
+def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
+    for auto in ("wiat", "", "load,", 7, [7]):
+        with pytest.raises(UsageError, match="is no kind of operation; known are wait"):
+            Selection.of(auto)  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(UsageError, match="expected NAME=FILE"):
+        Selection.of(regions=7)  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(UsageError, match="is no kind of operation"):
+        kscope.profile(auto="wiat")
+    with pytest.raises(UsageError, match="are no lines"):
+        kscope.enable(regions="load=a.py:x")
+
+
+def test_regions_come_as_one_several_or_by_name() -> None:
+    lines = (Lines("load", "a.py", 4, 5), Lines("dot", "a.py", 7, 7))
+    for regions in (["load=a.py:4-5", "dot=a.py:7"], {"load": "a.py:4-5", "dot": "a.py:7"}):
+        assert Selection.of(regions=regions) == Selection(lines=lines)
+    assert Selection.of(regions="dot=a.py:7") == Selection(lines=lines[1:])
+
+
+def test_kernels_are_chosen_by_pattern() -> None:
+    selection = Selection.of("wait", None, ("attn_*", "mm"))
+    assert selection is not None
+    assert selection.of_kernel("attn_fwd") is selection
+    assert not selection.of_kernel("softmax")
+    assert Selection(("wait",)).of_kernel("softmax")
+
+
+def test_an_operation_has_the_narrowest_kind_that_is_marked() -> None:
+    assert Selection(("wait", "async_wait")).kind(("async_wait", "wait")) == "async_wait"
+    assert Selection(("wait",)).kind(("async_wait", "wait")) == "wait"
+    assert Selection(("load",)).kind(("async_wait", "wait")) is None
+    assert name("wait", "/x/attn.py", 41) == "wait attn.py:41"
+
+
+def test_every_selection_has_a_cache_key_of_its_own() -> None:
+    selections = [
+        Selection(),
+        Selection(("wait",)),
+        Selection(("wait", "load")),
+        Selection(("wait",), kernels=("a",)),
+        Selection(lines=(Lines("load", "a.py", 4, 5),)),
+        Selection(lines=(Lines("load", "a.py", 4, 6),)),
+        Selection(lines=(Lines("lode", "a.py", 4, 5),)),
+    ]
+    tags = [Recording(selection=selection).tag() for selection in selections]
+    assert len(set(tags)) == len(tags)
+    assert Recording(selection=Selection(("wait",))).tag() == tags[1]
+
+
+def test_lines_at_which_no_kernel_has_anything_are_a_problem() -> None:
+    selection = Selection(lines=(Lines("load", "a.py", 4, 5), Lines("dot", "a.py", 7, 7)), kernels=("mm*",))
+    module = ModuleMeta("triton", (), (RegionMeta("load"),))
+    (problem,) = unmatched(selection, [module])
+    assert "region dot=a.py:7: no kernel whose name matches mm* that ran has an operation" in problem.text
+    assert not unmatched(Selection(("wait",)), [])

@@ -1,4 +1,5 @@
-"""A matrix product with tiles in shared memory, in CUDA C++ through CuPy: is it the loads, or the arithmetic?
+"""A matrix product with tiles in shared memory, in CUDA C++ through CuPy: is it the loads, or the arithmetic? The same
+kernel as *_gemm.py in other languages, with the same regions.
 
     python examples/cupy_gemm.py
 
@@ -55,20 +56,25 @@ OPTIONS = (f"-DTILE={TILE}", f"-DDEPTH={DEPTH}", f"-DEACH={EACH}", "-I" + kscope
 gemm = cupy.RawKernel(SOURCE, "gemm", options=OPTIONS)
 
 
-def main() -> None:
-    if not cupy.is_available():
-        print("no GPU here: CuPy compiles kernels when it launches them")
-        return
+def run() -> int:
+    """One launch, and its result checked; returns how many records it makes."""
     numbers = np.random.default_rng(0)
     left, right = (numbers.standard_normal((SIZE, SIZE), dtype=np.float32) for _ in range(2))
     a, b = cupy.asarray(left), cupy.asarray(right)
     c = cupy.empty_like(a)
     grid, block = (SIZE // TILE, SIZE // TILE), (TILE // EACH, TILE // EACH)
-    with kscope.profile("gemm.kscope") as prof:
-        gemm(grid, block, (a, b, c, np.int32(SIZE)))
+    gemm(grid, block, (a, b, c, np.int32(SIZE)))
     np.testing.assert_allclose(c.get(), left @ right, rtol=1e-3, atol=1e-3)
     # 8 warps of every block record the store, and two regions in each iteration
-    expected = grid[0] * grid[1] * 8 * (1 + 2 * SIZE // DEPTH)
+    return grid[0] * grid[1] * 8 * (1 + 2 * SIZE // DEPTH)
+
+
+def main() -> None:
+    if not cupy.is_available():
+        print("no GPU here: CuPy compiles kernels when it launches them")
+        return
+    with kscope.profile("gemm.kscope") as prof:
+        expected = run()
     assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
     print(prof.trace.summary())
     print("gemm.kscope: kscope export gemm.kscope -o gemm.pftrace, then open it in ui.perfetto.dev")

@@ -1,4 +1,5 @@
-"""A softmax in CUDA C++ through CuPy, seen from inside: three passes over a row, and what each costs.
+"""A softmax in CUDA C++ through CuPy, seen from inside: three passes over a row, and what each costs. The same kernel as
+*_softmax.py in other languages, with the same regions.
 
     python examples/cupy_softmax.py
 
@@ -53,19 +54,23 @@ extern "C" __global__ void softmax(const float* in, float* out, int columns) {
 softmax = cupy.RawKernel(SOURCE, "softmax", options=("-I" + kscope.cuda_include(),))
 
 
+def run() -> int:
+    """One launch, and its result checked; returns how many records it makes."""
+    values = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
+    x = cupy.asarray(values)
+    out = cupy.empty_like(x)
+    softmax((ROWS,), (THREADS,), (x, out, np.int32(COLUMNS)))
+    powers = np.exp(values - values.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(out.get(), powers / powers.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-7)
+    return ROWS * THREADS // 32 * 3  # every warp of every block records three regions
+
+
 def main() -> None:
     if not cupy.is_available():
         print("no GPU here: CuPy compiles kernels when it launches them")
         return
-    values = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
-    x = cupy.asarray(values)
-    out = cupy.empty_like(x)
     with kscope.profile("softmax.kscope") as prof:
-        softmax((ROWS,), (THREADS,), (x, out, np.int32(COLUMNS)))
-    powers = np.exp(values - values.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(out.get(), powers / powers.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-7)
-    # every warp of every block records three regions
-    expected = ROWS * THREADS // 32 * 3
+        expected = run()
     assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
     print(prof.trace.summary())
     print("softmax.kscope: kscope export softmax.kscope -o softmax.pftrace, then open it in ui.perfetto.dev")

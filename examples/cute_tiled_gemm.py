@@ -1,0 +1,112 @@
+"""A tiled matrix product in CuTe DSL. The same kernel as *_gemm.py in other languages, with the same regions.
+
+    python examples/cute_tiled_gemm.py
+
+It keeps to what all of them can say: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How CuTe
+multiplies fast is in cute_gemm.py. On a GPU: checks the product against torch, writes gemm.kscope, and prints one line
+per region. Without one: compiles the kernel for sm_90a and says so.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")  # read when CuTe is imported; there is no GPU to ask everywhere
+
+import cutlass
+from cuda.bindings import driver
+from cutlass import Float32, Int32, cute, utils
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+import kscope
+
+SIZE, TILE, DEPTH, EACH = 1024, 64, 16, 4
+"""A block computes TILE x TILE numbers, each of its threads EACH x EACH of them."""
+ACROSS = TILE // EACH
+THREADS = ACROSS * ACROSS
+
+
+@cute.kernel
+def gemm(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
+    thread, _, _ = cute.arch.thread_idx()
+    block_x, block_y, _ = cute.arch.block_idx()
+    x, y = thread % ACROSS, thread // ACROSS
+    memory = getattr(cutlass, "memory", utils).SmemAllocator()  # its place up to 4.7 is utils
+    left = memory.allocate_tensor(Float32, cute.make_layout((TILE, DEPTH), stride=(DEPTH + 1, 1)), byte_alignment=16)
+    right = memory.allocate_tensor(Float32, cute.make_layout((DEPTH, TILE), stride=(TILE, 1)), byte_alignment=16)
+    from_a = cute.local_tile(a, (TILE, DEPTH), (block_y, None))  # (TILE, DEPTH, steps)
+    from_b = cute.local_tile(b, (DEPTH, TILE), (None, block_x))  # (DEPTH, TILE, steps)
+    into_c = cute.local_tile(c, (TILE, TILE), (block_y, block_x))
+    total = cute.make_rmem_tensor((EACH, EACH), Float32)
+    total.fill(0.0)
+    for step in cutlass.range(SIZE // DEPTH, unroll=1):
+        with kscope.region("load", value=Int32(step * DEPTH)):
+            for part in cutlass.range_constexpr(TILE * DEPTH // THREADS):
+                i = thread + part * THREADS
+                left[i // DEPTH, i % DEPTH] = from_a[i // DEPTH, i % DEPTH, step]
+                right[i // TILE, i % TILE] = from_b[i // TILE, i % TILE, step]
+            cute.arch.sync_threads()
+        with kscope.region("multiply"):
+            for inner in cutlass.range_constexpr(DEPTH):
+                for i in cutlass.range_constexpr(EACH):
+                    for j in cutlass.range_constexpr(EACH):
+                        total[i, j] += left[y * EACH + i, inner] * right[inner, x * EACH + j]
+            cute.arch.sync_threads()
+    with kscope.region("store"):
+        for i in cutlass.range_constexpr(EACH):
+            for j in cutlass.range_constexpr(EACH):
+                into_c[y * EACH + i, x * EACH + j] = total[i, j]
+
+
+@cute.jit
+def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, stream: driver.CUstream):
+    gemm(a, b, c).launch(grid=[SIZE // TILE, SIZE // TILE, 1], block=[THREADS, 1, 1], stream=stream)
+
+
+def compile_only(arch: str = "90a", options: str = "") -> Any:
+    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
+    fakes = [make_fake_compact_tensor(Float32, (SIZE, SIZE), stride_order=(1, 0), assumed_align=16) for _ in range(3)]
+    kscope.enable()
+    compiled = cute.compile(launch, *fakes, driver.CUstream(0), options=f"--gpu-arch sm_{arch} {options}")
+    kscope.disable()
+    print(f"no GPU here: {', '.join(compiled.kernel_info)} compiled for sm_{arch} with its regions")
+    return compiled
+
+
+def on_gpu() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+def run() -> int:
+    """One launch, and its result checked; returns how many records it makes."""
+    import torch
+    from cutlass.cute.runtime import from_dlpack
+
+    numbers = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(SIZE, SIZE, generator=numbers) for _ in range(2))
+    c = torch.empty(SIZE, SIZE, device="cuda")
+    tensors = [from_dlpack(tensor, assumed_align=16) for tensor in (a.cuda(), b.cuda(), c)]
+    launch(*tensors, driver.CUstream(torch.cuda.current_stream().cuda_stream))
+    torch.testing.assert_close(c.cpu(), a @ b, rtol=1e-3, atol=1e-3)
+    # every warp of every block records the store, and two regions in each iteration
+    return (SIZE // TILE) ** 2 * THREADS // 32 * (1 + 2 * SIZE // DEPTH)
+
+
+def main() -> None:
+    if not on_gpu():
+        compile_only()
+        return
+    with kscope.profile("gemm.kscope") as prof:
+        expected = run()
+    assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
+    print(prof.trace.summary())
+    print("gemm.kscope: kscope export gemm.kscope -o gemm.pftrace, then open it in ui.perfetto.dev")
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,8 @@
                              zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0)
 
 No pickle, no code, no number believed: sizes add up to the file's size before anything is allocated,
-lines are allocated only as far as MOST_RATIO times the file's size or `max_bytes` go, every chunk is
+lines are allocated only as far as MOST_RATIO times the file's size, half of the memory that this process can have or
+`max_bytes` go (a file may be sparse: its size costs nothing), the head only up to a bound of its own, every chunk is
 unpacked to its own known size and no further. What lives here: writing and reading this. What does
 not: what the words mean (decode.py), and metadata's fields (meta.py).
 """
@@ -26,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from . import meta
+from . import bounded, meta
 from .capture import Capture, ClockSync, DeviceCapture
 from .errors import FormatError, UsageError
 from .layout import UNIT
@@ -39,6 +40,8 @@ CHUNK = 1 << 14
 """Lines of a chunk: 1 MiB."""
 MOST_RATIO, FREE_BYTES = 64, 256 << 20
 """A file may unpack to 64 times its size, or 256 MiB: a pool that is nearly empty packs better than that."""
+FREE_HEAD, HEAD_PART = 16 << 20, 64
+"""A head may have 16 MiB, or 1/64 of the memory that lines may take: as Python objects it may be 30 times as large."""
 
 _HEAD_BYTES = 12
 _LEVEL = 1
@@ -76,7 +79,7 @@ def save(capture: Capture, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Capture:
     """Read a capture. max_bytes: the most memory that its lines may take; the default is 64 times the
-    file's size, at least 256 MiB.
+    file's size or half of what this process can have, the smaller of them, and at least 256 MiB.
 
     Raises FormatError for a file that is no capture, is cut short or damaged, has another version, or
     unpacks to more than that; OSError where it cannot be read.
@@ -145,6 +148,12 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None) -> Capture:
     start = len(FIRST_LINE) + _HEAD_BYTES
     if len(numbers) < _HEAD_BYTES or length > size - start:
         raise FormatError("cut short within its head: copy it again, or record again")
+    budget = bounded.budget()
+    most = max(FREE_HEAD, budget // HEAD_PART, max_bytes or 0)
+    if length > most:
+        raise FormatError(
+            f"a head of {length:,} bytes, more than {most:,}: if you trust it, load it with max_bytes={length}"
+        )
     data = file.read(length)
     if zlib.crc32(data) != int.from_bytes(numbers[8:], "little"):
         raise FormatError("its head is damaged (wrong checksum): copy it again, or record again")
@@ -157,7 +166,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None) -> Capture:
         expected = f"{size:,} bytes, expected {start + length + stored:,}"
         raise FormatError(f"{state} ({expected}): copy it again, or record again")
     bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * UNIT
-    allowed = max(FREE_BYTES, MOST_RATIO * size) if max_bytes is None else max_bytes
+    allowed = max(FREE_BYTES, min(MOST_RATIO * size, budget)) if max_bytes is None else max_bytes
     if bytes_needed > allowed:
         raise FormatError(
             f"{size:,} bytes that unpack to {bytes_needed:,}, more than {allowed:,}: "
@@ -176,9 +185,11 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None) -> Capture:
 def _check_first_line(found: bytes) -> None:
     if found == FIRST_LINE:
         return
-    if found.startswith(MAGIC) and found[len(MAGIC) : -1].isdigit():
-        version = found[len(MAGIC) :].split(b"\n")[0].decode()
-        raise FormatError(f"a capture of version {version}; this kscope reads version {VERSION}: update kscope")
+    version = found.removeprefix(MAGIC).rstrip(b"\n")
+    if found.startswith(MAGIC) and version.isdigit():
+        raise FormatError(
+            f"a capture of version {version.decode()}; this kscope reads version {VERSION}: update kscope"
+        )
     if FIRST_LINE.startswith(found):
         raise FormatError("cut short or empty: copy it again, or record again")
     raise FormatError(f"not a kscope capture (begins with {found[:8]!r}); record one with kscope.profile('run.kscope')")

@@ -21,15 +21,20 @@ from typing import Any
 import numpy as np
 import orjson
 
+from .. import bounded
 from ..errors import FormatError
 from ..trace import Launch, Trace
 
 _PLACE, _WARP = re.compile(r"Core(\d+)\s+CTA(\d+)"), re.compile(r"warp (\d+)")
-_HASH = re.compile(r"kernel hash\s+(?:0x)?([0-9a-fA-F]+)")
-_GRID, _BLOCK = (re.compile(rf"{what} size\s+(\d+),\s*(\d+),\s*(\d+)") for what in ("grid", "block"))
+_HASH = re.compile(r"kernel hash\s+(?:0x)?([0-9a-fA-F]{1,16})(?![0-9a-fA-F])")
+_GRID, _BLOCK = (
+    re.compile(rf"{what} size\s+([0-9]{{1,10}}),\s*([0-9]{{1,10}}),\s*([0-9]{{1,10}})(?![0-9])")
+    for what in ("grid", "block")
+)
 _NAME = re.compile(r"Kernel name\s+(\S+)")
 _FILE_HASH = re.compile(r"kernel_([0-9a-fA-F]+)_")
-_MOST = 1 << 62
+_ROW_BYTES = 256
+"""Memory of a row of a histogram, at most."""
 HIST_COLUMNS = ("warp_id", "region_id", "instruction", "count")
 
 Counts = dict[tuple[int, int], int]
@@ -66,19 +71,22 @@ class Event:
 
 
 def read_histogram(path: Path) -> Counts:
-    """Instructions by warp and region, summed over opcodes. Raises FormatError that names the line."""
+    """Instructions by warp and region, summed over opcodes. Raises FormatError that names the line, and for more warps
+    and regions than this machine's memory holds."""
     counts: Counts = {}
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        reader = csv.DictReader(file)
+    most = bounded.budget() // _ROW_BYTES
+    reader = csv.DictReader(bounded.lines(path))
+    try:
         missing = [name for name in ("warp_id", "region_id", "count") if name not in (reader.fieldnames or ())]
         if missing:
             raise FormatError(f"{path}: no column {', '.join(missing)}; expected {','.join(HIST_COLUMNS)}")
-        try:
-            for row in reader:
-                key = _whole(path, reader.line_num, row, "warp_id"), _whole(path, reader.line_num, row, "region_id")
-                counts[key] = counts.get(key, 0) + _whole(path, reader.line_num, row, "count")
-        except csv.Error as error:
-            raise FormatError(f"{path}, line {reader.line_num}: {error}") from None
+        for row in reader:
+            key = _whole(path, reader.line_num, row, "warp_id"), _whole(path, reader.line_num, row, "region_id")
+            counts[key] = counts.get(key, 0) + _whole(path, reader.line_num, row, "count")
+            if len(counts) > most:
+                raise FormatError(f"{path}: more than {most:,} warps and regions: they do not fit into memory here")
+    except csv.Error as error:
+        raise FormatError(f"{path}, line {reader.line_num}: {error}") from None
     return counts
 
 
@@ -89,9 +97,10 @@ def histogram_hash(path: Path) -> int | None:
 
 
 def read_log(path: Path) -> tuple[LogLaunch, ...]:
-    """The launches in a log, in its order; lines of anything else are passed over."""
+    """The launches in a log, in its order; lines of anything else are passed over. Raises FormatError for what is no
+    text."""
     found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in bounded.lines(path):
         grid, block = _GRID.search(line), _BLOCK.search(line)
         if "LAUNCH" not in line or grid is None or block is None:
             continue
@@ -105,7 +114,7 @@ def read_log(path: Path) -> tuple[LogLaunch, ...]:
 def read_chrome(path: Path) -> tuple[Event, ...]:
     """The regions in a Chrome trace; events of another kind or place are passed over. Raises FormatError."""
     try:
-        data = orjson.loads(path.read_bytes())
+        data = orjson.loads(bounded.whole(path))
     except orjson.JSONDecodeError as error:
         raise FormatError(f"{path} is no JSON ({error})") from None
     events = data.get("traceEvents") if isinstance(data, dict) else data

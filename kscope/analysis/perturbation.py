@@ -17,8 +17,8 @@ from . import tools
 from .sass import Function, functions
 
 _USAGE = re.compile(r"Function\s+(?P<name>[^\s:]+):\s*(?P<rest>[^\n]*(?:\n[^\n]*REG:[^\n]*)?)")
-_NUMBER = re.compile(r"(REG|STACK|SHARED|LOCAL):(\d+)")
-_TARGET = re.compile(r"(?:\.target\s+sm_|\bEF_CUDA_SM)(\d+)")
+_NUMBER = re.compile(r"(REG|STACK|SHARED|LOCAL):([0-9]{1,12})")
+_TARGET = re.compile(r"(?:\.target\s+sm_|\bEF_CUDA_SM)([0-9]{1,4})")
 _REGISTER_UNIT, _REGISTERS, _SHARED_UNIT, _RESERVED = 256, 65536, 128, 1024
 _SPILLS = ("STL", "LDL")
 

@@ -26,7 +26,7 @@ _INSTRUCTION = re.compile(
     r"/\*(?P<at>[0-9a-f]{4,})\*/\s+(?P<guard>@!?U?P\w+\s+)?(?P<code>[A-Z][\w.]*)\s*(?P<rest>[^;]*);"
 )
 _TARGET = re.compile(r"`\(\s*(?P<label>[^)\s]+)\s*\)|(?P<at>0x[0-9a-f]+)")
-_REGISTER = re.compile(r"^U?R(\d+)(?:\.reuse)?$")
+_REGISTER = re.compile(r"^U?R([0-9]{1,5})(?:\.reuse)?$")
 _MOVES = ("MOV", "IMAD.MOV.U32", "IMAD.MOV", "UMOV", "IMAD.U32", "MOV.SPILL", "R2UR")
 _BRANCHES = ("BRA", "BRX", "JMP", "JMX", "CALL", "RET", "EXIT", "BRXU", "BREAK", "KILL", "BPT")
 _FAR = 4096
@@ -120,7 +120,9 @@ def sites(function: Function, regions: Mapping[int, str]) -> Sites:
     found, unresolved = list[Site](), list[str]()
     jumps = sorted(function.targets)
     for index, one in enumerate(code):
-        if one.name != "STG" or ".128" not in one.code or not (register := _REGISTER.match(one.operands[-1])):
+        if one.name != "STG" or ".128" not in one.code or not one.operands:
+            continue
+        if not (register := _REGISTER.match(one.operands[-1])):
             continue
         quad = int(register[1])
         number = _constant(code, index, f"R{quad + 1}")

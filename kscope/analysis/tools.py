@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import meta
+from .. import bounded, meta
 from ..errors import FormatError, MissingError
 
 _PACKAGES = {"triton": "backends/nvidia/bin", "nvidia": "cu13/bin"}
@@ -38,14 +38,14 @@ def find(tool: str) -> str:
 def disassembly(path: Path) -> str:
     """The machine code in a cubin as text; a file that is text already is read as it is."""
     if not binary(path):
-        return path.read_text(encoding="utf-8", errors="replace")
+        return bounded.whole(path).decode("utf-8", "replace")
     return _run([find("nvdisasm"), "-c", str(path)], path)
 
 
 def resources(path: Path) -> str:
     """What `cuobjdump -res-usage` says of a cubin; a file that is text already is read as it is."""
     if not binary(path):
-        return path.read_text(encoding="utf-8", errors="replace")
+        return bounded.whole(path).decode("utf-8", "replace")
     return _run([find("cuobjdump"), "-res-usage", str(path)], path)
 
 
@@ -53,7 +53,7 @@ def builds(path: Path) -> dict[str, int]:
     """Kernel ids by name that a cubin's own metadata tells; {} for text, or code without marks."""
     if not binary(path):
         return {}
-    data, found = path.read_bytes(), dict[str, int]()
+    data, found = bounded.whole(path), dict[str, int]()
     at = data.find(_META)
     while at >= 0:
         with suppress(FormatError):  # other text that begins so

@@ -57,6 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"kscope: {_line(error)}", file=sys.stderr)
         return REFUSED
+    except MemoryError as error:
+        if getattr(options, "debug", False):
+            raise
+        why = f" ({error})" if str(error) else ""
+        print(f"kscope: this needs more memory than there is{why}: choose fewer records", file=sys.stderr)
+        return REFUSED
     return code
 
 

@@ -16,6 +16,7 @@ from ..analysis.overlap import Overlap, Wait
 from ..analysis.table import cut, grid, part_text, terminal, time_text, wrapped
 from ..errors import UsageError
 from . import selecting
+from .options import is_number
 
 _BESIDE, _LEAST, _STEPS = 3, 0.005, 40
 
@@ -163,7 +164,7 @@ def _path(found: Path, width: int) -> list[str]:
 
 def _edge(text: str) -> Edge:
     parts = text.split(":")
-    if len(parts) not in (2, 3) or not parts[0] or not parts[1] or (len(parts) == 3 and not parts[2].isdecimal()):
+    if len(parts) not in (2, 3) or not parts[0] or not parts[1] or (len(parts) == 3 and not is_number(parts[2])):
         raise UsageError(
             f"--edge {text}: expected SIGNAL:WAIT or SIGNAL:WAIT:LAG, such as load:wait_full or mma:wait_empty:4"
         )
@@ -171,6 +172,6 @@ def _edge(text: str) -> Edge:
 
 
 def _one(flag: str, text: str | None) -> int:
-    if text is not None and not text.isdecimal():
+    if text is not None and not is_number(text):
         raise UsageError(f"{flag} {text}: expected one number; a path goes through one block")
     return int(text or 0)

@@ -27,6 +27,7 @@ from ..analysis.sass import functions
 from ..analysis.table import cut, grid, terminal
 from ..errors import UsageError
 from . import selecting
+from .options import is_number
 
 MISMATCH = 1
 """Exit code where something did not fit: what did is written all the same."""
@@ -198,6 +199,6 @@ def _hash(text: str) -> int:
 
 def _anchors(text: str) -> tuple[int, int]:
     parts = text.split(",")
-    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+    if len(parts) != 2 or not all(is_number(part) for part in parts):
         raise UsageError(f"--anchors {text}: expected two numbers, such as 1,1")
     return int(parts[0]), int(parts[1])

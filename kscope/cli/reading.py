@@ -15,6 +15,7 @@ from ..errors import UsageError
 from ..export import FORMATS, HUGE, LIMIT, check
 from ..export.view import GROUPS
 from . import selecting
+from .options import is_number
 
 STRICT = 3
 """Exit code of --strict where the data has problems."""
@@ -75,6 +76,6 @@ def _limit(text: str) -> int | str | None:
         return text
     if text == "all":
         return None
-    if not text.isdecimal():
+    if not is_number(text):
         raise argparse.ArgumentTypeError(f"{text}: expected a number of records, all, or auto")
     return int(text)

@@ -11,6 +11,7 @@ from typing import Any
 from ..analysis.groups import KEYS
 from ..analysis.summary import summarise
 from . import selecting
+from .options import is_number
 from .reading import STRICT
 
 _MOST_JSON = 1000
@@ -51,6 +52,6 @@ def summary(options: argparse.Namespace) -> int:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
+    if not is_number(text) or not int(text):
         raise argparse.ArgumentTypeError(f"{text}: expected a number of rows")
     return int(text)

@@ -22,6 +22,7 @@ from .. import saving
 from ..errors import MissingError, UsageError
 from ..export import LIMIT, progress
 from . import selecting
+from .options import is_number
 from .serving import Resource, Server, below
 
 REPORT_POLICY = (
@@ -82,7 +83,7 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
     if name.endswith(TIMELINES):
         return _perfetto(options, Resource(path.resolve(strict=True)), path.name)
     if name.endswith(".html"):
-        return Server({"": Resource(path.read_bytes())}, REPORT_POLICY, options.port), ""
+        return Server({"": Resource(path.resolve(strict=True))}, REPORT_POLICY, options.port), ""
     if path.suffix != saving.SUFFIX:
         raise UsageError(f"{path}: expected a capture ({saving.SUFFIX}), a report (.html) or a timeline (.pftrace)")
     trace = selecting.read(options)
@@ -141,6 +142,6 @@ def opened(url: str) -> None:
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
+    if not is_number(text) or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text}: expected a port, 0 to 65535")
     return int(text)

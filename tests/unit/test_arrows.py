@@ -27,8 +27,8 @@ OWN_WORDS = {
 WRITERS = {"ptx", "cfg", "pairing", "plan", "fit", "hoist"}
 """What turns marks into instructions."""
 READERS = {
-    "analysis", "assemble", "capturefile", "clock", "decode", "export", "ids",
-    "launches", "nesting", "parallel", "slabs", "trace", "unwrap", "warps",
+    "analysis", "assemble", "bounded", "capturefile", "clock", "decode", "export", "ids",
+    "launches", "nesting", "parallel", "readers", "slabs", "trace", "unwrap", "warps",
 }  # fmt: skip
 """What turns words into time."""
 TOP = {"cli", "doctor", "__main__"}

@@ -101,6 +101,7 @@ def test_a_missing_folder_and_a_folder_for_a_file_are_told(tmp_path: Path) -> No
         (b"", "cut short or empty"),
         (b"kscope cap", "cut short or empty"),
         (b"\x7fELF and so on and so forth", "not a kscope capture"),
+        (b"kscope capture 1\xa0" + bytes(40), "not a kscope capture"),
         (b"kscope capture 2\n" + bytes(40), "version 2; this kscope reads version 1: update kscope"),
         (capturefile.FIRST_LINE + b"\xff" * 12, "cut short within its head"),
         (capturefile.FIRST_LINE + bytes(12) + b"{}", "no JSON"),
@@ -120,30 +121,11 @@ def test_a_device_file_or_pipe_is_not_read(tmp_path: Path) -> None:
         load("/dev/null")
 
 
-def test_every_truncation_is_a_format_error(tmp_path: Path) -> None:
-    data = written(tmp_path).read_bytes()
-    path = tmp_path / "cut.kscope"
-    for length in {*range(0, len(data), max(1, len(data) // 150)), len(data) - 1}:
-        path.write_bytes(data[:length])
-        with pytest.raises(FormatError):
-            load(path)
-
-
 def test_something_after_the_end_is_a_format_error(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(FormatError, match="longer than its head says"):
         load(path)
-
-
-@given(st.data())
-def test_every_flipped_bit_is_a_format_error(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    folder = tmp_path_factory.mktemp("flip")
-    raw = bytearray(written(folder).read_bytes())
-    raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    (folder / "run.kscope").write_bytes(raw)
-    with pytest.raises(FormatError):
-        load(folder / "run.kscope")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,240 @@
+"""The doors of kscope: every place where bytes of a stranger come in, each as `door(data, folder)`.
+
+A door reads the bytes as kscope would and uses what it read. It returns where kscope took them or refused them by
+name (KscopeError); anything else that it raises is a defect. What lives here: the doors, for everything that knocks:
+hypothesis (test_doors.py), the fuzzer (fuzz.py), the corpus (test_corpus.py). What does not: what a reader makes of
+good bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import synth
+
+from kscope import cli, meta
+from kscope.analysis import expressions, perturbation, sass
+from kscope.capture import Capture, load
+from kscope.capturefile import FIRST_LINE
+from kscope.cli import options as flags
+from kscope.errors import KscopeError, UsageError
+from kscope.layout import header_check
+from kscope.recording import Recording
+from kscope.sampling import Sampling
+from kscope.trace import Trace, decode
+
+Door = Callable[[bytes, Path], None]
+
+EXPORTS = (".json", ".pftrace", ".csv", ".folded", ".hatchet", ".speedscope.json", ".html")
+READING = (
+    "summary",
+    "gaps",
+    "overlap",
+    "path",
+    "occupancy",
+    "compare",
+    "assert",
+    "overhead",
+    "perturb",
+    "ipc",
+    "export",
+)
+"""Commands that read files and write none but their -o."""
+NAMES = ("load", ("dot", "f32"), "tile")
+FILES = ("a.kscope", "b.kscope", "hist.csv", "log.txt", "trace.json", "code.sass")
+"""What a command line of arguments() finds in its folder."""
+
+
+def capture(data: bytes, folder: Path) -> None:
+    """A .kscope file, whatever its bytes are."""
+    path = folder / "x.kscope"
+    path.write_bytes(data)
+    with suppress(KscopeError):
+        use(decode(load(path)), folder)
+
+
+def head(data: bytes, folder: Path) -> None:
+    """A head (JSON, up to the first NUL) and what follows it, in a file whose own checksum is right."""
+    text, _, rest = data.partition(b"\0")
+    capture(with_head(text) + rest, folder)
+
+
+def words(data: bytes, folder: Path) -> None:
+    """Words as a device left them. The first byte says whether headers get the check word that they should have."""
+    repair, data = bool(data[:1]) and data[0] & 1, data[1:]
+    lines = np.frombuffer(data[: len(data) // 64 * 64], "<u4").reshape(-1, 16).astype(np.uint32)
+    if repair:
+        for at in np.flatnonzero(lines[:-1, 0] >> 16 == synth.layout.MAGIC).tolist():
+            lines[at, 15] = header_check(lines[at : at + 2].reshape(1, 32))[0]
+    use(decode(Capture(synth.EPOCH, (synth.device(lines),), (synth.module(NAMES),))), folder)
+
+
+def metadata(data: bytes, folder: Path) -> None:
+    """What a module says of itself, as it comes out of a GPU's memory or a cubin."""
+    with suppress(KscopeError):
+        found = meta.from_json(data)
+        assert meta.from_json(meta.to_json(found)) == found
+
+
+def histogram(data: bytes, folder: Path) -> None:
+    """CUTracer's histogram beside a capture of ours, all the way through the join."""
+    _ipc(folder, "hist.csv", data, ["a.kscope", "--cutracer-trace", "hist.csv"])
+
+
+def log(data: bytes, folder: Path) -> None:
+    """CUTracer's log."""
+    _ipc(
+        folder,
+        "log.txt",
+        data,
+        ["--chrome-trace", "trace.json", "--cutracer-trace", "hist.csv", "--cutracer-log", "log.txt"],
+    )
+
+
+def chrome(data: bytes, folder: Path) -> None:
+    """A Chrome trace of somebody's."""
+    _ipc(
+        folder,
+        "trace.json",
+        data,
+        ["--chrome-trace", "trace.json", "--cutracer-trace", "hist.csv", "--cutracer-log", "log.txt"],
+    )
+    _ipc(folder, "trace.json", data, ["--chrome-trace", "trace.json"])
+
+
+def code(data: bytes, folder: Path) -> None:
+    """A disassembly, and what cuobjdump says of a kernel."""
+    text = data.decode("utf-8", "replace")
+    ids = {synth.layout.record_id(name, kind): name for name in ("load", "dot") for kind in (1, 2)}
+    for function in sass.functions(text):
+        sass.sites(function, ids)
+        perturbation.build(text, text, function.name, 128, 1024)
+    _ipc(folder, "code.sass", data, ["a.kscope", "--code", "code.sass"])
+
+
+def condition(data: bytes, folder: Path) -> None:
+    """A condition of `kscope assert`."""
+
+    def known(name: tuple[str, ...]) -> expressions.Quantity:
+        if name[0] == "load":
+            return expressions.Quantity(2.5, time=True)
+        if name[0] == "count":
+            return expressions.Quantity(3.0)
+        raise UsageError(f"{name}: not known")
+
+    with suppress(KscopeError):
+        expressions.evaluate(data.decode("utf-8", "replace"), known)
+
+
+def arguments(data: bytes, folder: Path) -> None:
+    """A command line: words that a NUL ends, of a command that reads. It leaves with a code and never a traceback."""
+    with inside(folder):
+        words = [os.fsdecode(word).replace("/", "_") for word in data.split(b"\0")[:40]]
+        if words[0] not in READING:
+            words.insert(0, READING[len(data) % len(READING)])
+        _command([word for word in words if not word.startswith("--measure")])
+
+
+def recording(data: bytes, folder: Path) -> None:
+    """The options of `kscope run`, all the way to what a session makes of them; the script is not run."""
+    typed = [os.fsdecode(word) for word in data.split(b"\0")[:40]]
+    try:
+        with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+            given = flags.given(cli.parser().parse_args(["run", *typed, "script.py"]))
+    except (SystemExit, KscopeError):
+        return
+    with suppress(KscopeError):
+        Sampling.of(**{name: given[name] for name in ("blocks", "warps", "sms") if name in given}).gate(1, 132)
+        Recording(**{name: given[name] for name in ("strategy", "records", "fill", "clock", "live") if name in given})
+
+
+DOORS: dict[str, Door] = {
+    door.__name__: door
+    for door in (
+        capture, head, words, metadata, histogram, log, chrome, code, condition, arguments, recording
+    )
+}  # fmt: skip
+
+
+def use(trace: Trace, folder: Path) -> None:
+    """What people do with a trace: print it, and write it as one of the formats, which one the trace itself decides."""
+    str(trace.summary())
+    suffix = EXPORTS[(len(trace) + len(trace.warps)) % len(EXPORTS)]
+    path = folder / f"x{suffix}"
+    with suppress(KscopeError):
+        trace.export(path)
+    path.unlink(missing_ok=True)
+
+
+def with_head(text: bytes) -> bytes:
+    """The beginning of a capture with this head."""
+    return FIRST_LINE + len(text).to_bytes(8, "little") + zlib.crc32(text).to_bytes(4, "little") + text
+
+
+@contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """In a folder that has FILES; those that are there are kept."""
+    for name, content in _files().items():
+        if not (folder / name).exists():
+            (folder / name).write_bytes(content)
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _files() -> dict[str, bytes]:
+    if not _MADE:
+        small = synth.capture(synth.slab([synth.Rec("load", 2000, 2100), synth.Rec("dot", 2200, 2400)]))
+        event = {"name": "load", "ph": "X", "pid": "k Core0 CTA0", "tid": "warp 0", "ts": 1.0, "dur": 0.1}
+        _MADE.update({
+            "a.kscope": saved(small),
+            "hist.csv": b"warp_id,region_id,instruction,count\n0,0,MOV,3\n0,1,FFMA,7\n0,2,FADD,9\n0,3,EXIT,1\n",
+            "log.txt": b"LAUNCH - Kernel name k - kernel hash 0x1f - grid size 1,1,1 - block size 128,1,1\n",
+            "trace.json": json.dumps({"traceEvents": [event]}).encode(),
+            "code.sass": b"\t.section .text.matmul,\n /*0000*/ CS2R.32 R4, SR_CLOCKLO ;\n /*0010*/ EXIT ;\n",
+        })  # fmt: skip
+        _MADE["b.kscope"] = _MADE["a.kscope"]
+    return _MADE
+
+
+_MADE: dict[str, bytes] = {}
+
+
+def saved(what: Capture) -> bytes:
+    """The bytes of its file."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        what.save(Path(folder, "x.kscope"))
+        return Path(folder, "x.kscope").read_bytes()
+
+
+def _ipc(folder: Path, name: str, data: bytes, words: list[str]) -> None:
+    with inside(folder):
+        Path(name).write_bytes(data)
+        _command(["ipc", *words])
+        Path(name).write_bytes(_files()[name])
+
+
+def _command(words: list[str]) -> int:
+    """Runs it with the streams of a terminal: UTF-8, strict on stdout. Fails where it leaves without a code."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=how) for how in ("strict", "backslashreplace"))
+    with redirect_stdout(out), redirect_stderr(err), patch.dict(os.environ, {"COLUMNS": "100"}):
+        try:
+            left = cli.main(words)
+        except SystemExit as exit:
+            left = exit.code if isinstance(exit.code, int) else 2
+    out.flush()
+    assert left in (0, 1, 2, 3), left
+    return left

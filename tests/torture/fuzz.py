@@ -1,0 +1,52 @@
+"""Knocks at one door for as long as it is told, with what coverage teaches it: `make fuzz DOOR=capture SECONDS=60`.
+
+Needs atheris (a venv of its own). What it found stands in .cache/fuzz/<door>; a defect leaves its bytes there as
+crash-..., and `python tests/torture/fuzz.py DOOR FILE` runs them again. What lives here: the way into atheris. What
+does not: the doors (doors.py), what CI replays (test_corpus.py).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["kscope"]):
+    from torture import doors
+
+CORPUS = Path(__file__).with_name("corpus")
+
+
+def main() -> None:
+    name, rest = sys.argv[1], sys.argv[2:]
+    door = doors.DOORS[name]
+    warnings.simplefilter("error")  # as in the tests: numpy's overflows are defects
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+
+        def knock(data: bytes) -> None:
+            door(data, work)
+
+        spelled = work / "dictionary"
+        spelled.write_text("".join(f'"{escaped(word)}"\n' for word in sorted(vocabulary(name))))
+        atheris.Setup([sys.argv[0], f"-dict={spelled}", *rest], knock)
+        atheris.Fuzz()
+
+
+def vocabulary(name: str) -> set[bytes]:
+    """The words of the door's corpus: what is worth putting together in another order."""
+    files = (CORPUS / name).iterdir()
+    return {word for file in files for word in re.findall(rb"[\w.:=,<>*%+-]{2,40}", file.read_bytes())}
+
+
+def escaped(word: bytes) -> str:
+    """As libFuzzer's dictionaries have it."""
+    return "".join(f"\\x{byte:02x}" for byte in word)
+
+
+if __name__ == "__main__":
+    main()

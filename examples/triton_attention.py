@@ -24,7 +24,10 @@ OPTIONS = {"num_warps": 8, "num_stages": 2}
 
 
 @triton.jit
-def attention(q, k, v, out, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr):
+def attention(
+    q, k, v, out, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr, lse=None
+):
+    """lse: where to keep the logarithm (base 2) of each row's sum, for triton_attention_backward.py."""
     block = tl.program_id(0)
     rows = block * BM + tl.arange(0, BM)
     columns, width = tl.arange(0, BN), tl.arange(0, D)
@@ -55,15 +58,17 @@ def attention(q, k, v, out, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.
             total = tl.dot(weights.to(tl.float16), values, total)
     with kscope.region("store"):
         tl.store(out + head + rows[:, None] * D + width[None, :], (total / norm[:, None]).to(tl.float16))
+        if lse is not None:
+            tl.store(lse + tl.program_id(1) * S + rows, largest + tl.log2(norm))
 
 
 def compile_only(causal: bool) -> None:
     """No GPU: the kernel still compiles, with its regions, for a target that is named."""
     types = dict.fromkeys(("q", "k", "v", "out"), "*fp16") | {"S": "i32", "scale": "fp32"}
-    types |= dict.fromkeys([*TILE, "CAUSAL"], "constexpr")
+    types |= dict.fromkeys([*TILE, "CAUSAL", "lse"], "constexpr")
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(5)}
     kscope.enable()
-    source = ASTSource(attention, types, {**TILE, "CAUSAL": causal}, aligned)
+    source = ASTSource(attention, types, {**TILE, "CAUSAL": causal, "lse": None}, aligned)
     kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=OPTIONS)
     kscope.disable()
     print(f"no GPU here: {kernel.name} compiled for sm_90 with its regions, {len(kernel.asm['cubin'])} bytes")

@@ -20,11 +20,21 @@ import kscope
 import kscope_cuda
 
 COUNT, TILE, BLOCKS, WARPS = 1 << 24, 1024, 264, 8
+SOURCE = Path(__file__).with_suffix(".cu")
 
 
-def build(folder: str, arch: str) -> Path:
-    """The library, with its regions compiled in."""
-    source, built = Path(__file__).with_name("cuda_library.cu"), Path(folder, "sum.so")
+def obstacle() -> str:
+    """Why no library can be built here, or nothing."""
+    return "" if shutil.which("nvcc") else "no nvcc here: it comes with the CUDA toolkit"
+
+
+def on_gpu() -> bool:
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def build(source: Path, folder: str, arch: str) -> Path:
+    """The library of a source, with its regions compiled in."""
+    built = Path(folder, source.stem + ".so")
     command = ["nvcc", "-O3", f"-arch={arch}", *kscope_cuda.flags(), "-shared", "-Xcompiler", "-fPIC"]
     subprocess.run([*command, str(source), "-o", str(built)], check=True)
     return built
@@ -53,13 +63,12 @@ def record(path: Path) -> None:
 
 
 def main() -> None:
-    if shutil.which("nvcc") is None:
-        print("no nvcc here: it comes with the CUDA toolkit")
+    if why := obstacle():
+        print(why)
         return
-    on_gpu = any(Path("/dev").glob("nvidia[0-9]*"))
     with tempfile.TemporaryDirectory() as folder:
-        path = build(folder, "native" if on_gpu else "sm_90")
-        record(path) if on_gpu else describe(path)
+        path = build(SOURCE, folder, "native" if on_gpu() else "sm_90")
+        record(path) if on_gpu() else describe(path)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Any
 from .trace import decode as decode
 
 if TYPE_CHECKING:
+    from . import readers as readers
     from .capture import Capture as Capture
     from .capture import load as load
+    from .device import block_id as block_id
+    from .device import clock as clock
+    from .device import clock64 as clock64
+    from .device import globaltimer as globaltimer
+    from .device import lane_id as lane_id
+    from .device import smid as smid
+    from .device import warp_id as warp_id
     from .errors import DriverError as DriverError
     from .errors import FormatError as FormatError
     from .errors import KscopeError as KscopeError
@@ -55,25 +63,35 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "block_id",
+    "clock",
+    "clock64",
     "counter",
     "cuda_include",
     "decode",
     "disable",
     "enable",
+    "globaltimer",
     "instant",
+    "lane_id",
     "load",
     "profile",
+    "readers",
     "region",
     "scope",
+    "smid",
+    "warp_id",
 ]
 
 _HOME = {
     **dict.fromkeys(("Capture", "load"), "capture"),
+    **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "device"),
     **dict.fromkeys(("counter", "instant", "region", "scope"), "regions"),
     **dict.fromkeys(("cuda_include",), "including"),
     **dict.fromkeys(("disable", "enable", "profile"), "session"),
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "strategies"),
     **dict.fromkeys(("Trace",), "trace"),
+    **dict.fromkeys(("readers",), "readers"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
 }
 
@@ -82,7 +100,8 @@ def __getattr__(name: str) -> Any:
     """Loads a public name on first use (PEP 562); afterwards it is a plain attribute of the module."""
     if name not in _HOME:
         raise AttributeError(f"module 'kscope' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    module = import_module(f".{_HOME[name]}", __name__)
+    value = module if name == _HOME[name] else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .capture import Capture, DeviceCapture, ModuleMeta, Problem
 from .axis import Axis, fit
+from .capture import Capture, DeviceCapture, ModuleMeta, Problem
 from .decode import Records, decode_slabs, id_sample
 from .ids import IdTable, Names, Region
 from .launches import Launches, block_index, number

@@ -16,9 +16,6 @@ from .errors import UsageError
 from .marks import Act, How, Mark, check_name
 from .strategies import Strategy
 
-COMPILER = "triton"
-"""The frontend whose compiler hands builtins a `_semantic`; the others know by themselves that they trace."""
-
 
 def _spec(strategy: Any) -> str | None:
     strategy = getattr(strategy, "value", strategy)
@@ -32,7 +29,7 @@ def _spec(strategy: Any) -> str | None:
 def _place(act: Act, name: str, spec: str | None, how: How, value: Any, context: Any) -> None:
     mark = Mark(act, name, None, spec, how)
     if context is not None:
-        frontends.frontend(COMPILER).emit(mark, context, value)
+        frontends.frontend(frontends.COMPILER).emit(mark, context, value)
         return
     for frontend in frontends.loaded():
         if frontend.emit(mark, None, value):
@@ -65,7 +62,7 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
     @property
     def hash_attrs(self) -> list[Any]:
         """What Triton hashes of a scope that was declared outside of the kernel."""
-        return frontends.frontend(COMPILER).spelling(self.name, self._spec, self._value)
+        return frontends.frontend(frontends.COMPILER).spelling(self.name, self._spec, self._value)
 
     def __call__(self, value: Any = None, *, _semantic: Any = None) -> scope:
         """The scope, entered in place: ``with LOAD():`` or ``with LOAD(value=k):``."""

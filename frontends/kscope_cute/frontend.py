@@ -14,7 +14,7 @@ from kscope.recording import Recording
 
 from .loading import Loading
 from .pipeline import Pipeline
-from .placing import place, tracing
+from .placing import place, read, tracing
 
 
 class CuteFrontend(Frontend):
@@ -46,6 +46,10 @@ class CuteFrontend(Frontend):
         if self._pipeline.recording is not None:
             place(mark, value, self._pipeline.tag)
         return True
+
+    def read(self, name: str, context: Any) -> Any:
+        """A device helper's value in the kernel that is traced; None where CuTe traces none."""
+        return read(name) if context is None and tracing() else None
 
     def problems(self) -> tuple[Problem, ...]:
         """What was launched since enable() and records nothing, as it was compiled before."""

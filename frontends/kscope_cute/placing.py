@@ -2,8 +2,9 @@
 
     llvm.inline_asm has_side_effects "//at 37 a.py\n\t//kscope enter load i32 - with $0", "r,~{memory}" %k : (i32) -> ()
 
-What lives here: the operation, which values may stand in it, and the word by which caches tell recordings apart. What
-does not: what becomes of the comments in the PTX (kscope/plan.py).
+What lives here: the operation, which values may stand in it, the word by which caches tell recordings apart, and the
+device helpers, which are such an operation with a result. What does not: what becomes of the comments in the PTX
+(kscope/plan.py).
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from typing import Any
 
 from cutlass._mlir import ir
 from cutlass._mlir.dialects import llvm
-from cutlass.cutlass_dsl import Float32, Int32, Uint32
+from cutlass.cutlass_dsl import Float32, Int32, Int64, Uint32
 
 from kscope.errors import UsageError
 from kscope.marks import Mark, ValueType
+from kscope.ptx import READINGS
 
 from . import places
 
 TAG = "kscope_tag"
 """Attribute of a gpu.module with marks: the recording's tag. CuTe's caches are keyed by the traced IR."""
 _SCALARS: dict[Any, tuple[ValueType, str]] = {Int32: ("i32", "r"), Uint32: ("u32", "r"), Float32: ("f32", "f")}
+
+_KINDS: dict[str, Any] = {"i32": Int32, "u32": Uint32, "i64": Int64}
 
 
 def tracing() -> bool:
@@ -60,6 +64,24 @@ def place(mark: Mark, value: Any, tag: str) -> Mark | None:
         asm_dialect=llvm.AsmDialect.AD_ATT,
     )
     return mark
+
+
+def read(name: str) -> Any:
+    """A device helper's value. Raises UsageError on the host's side of a @cute.jit function."""
+    if _gpu_module() is None:
+        raise UsageError(f"kscope.{name}() is a word of kernels: this is the host's side of a @cute.jit function")
+    reading = READINGS[name]
+    kind = _KINDS[reading.type]
+    result = llvm.inline_asm(
+        kind.mlir_type,
+        [],
+        reading.text("$0"),
+        ("=l" if reading.type == "i64" else "=r") + (",~{memory}" if reading.volatile else ""),
+        has_side_effects=reading.volatile,
+        is_align_stack=False,
+        asm_dialect=llvm.AsmDialect.AD_ATT,
+    )
+    return kind(result)
 
 
 def _gpu_module() -> Any:

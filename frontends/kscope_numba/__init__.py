@@ -56,6 +56,10 @@ class NumbaFrontend(Frontend):
         """Place a mark in the function that is rewritten now, or in the simulated thread that runs."""
         return context is None and bool(self._parts.emit(mark, value))
 
+    def read(self, name: str, context: Any) -> Any:
+        """A device helper's value in the simulated thread that runs. Numba compiles the words by rules of their own."""
+        return self._parts.read(name) if context is None else None
+
     def problems(self) -> tuple[Problem, ...]:
         """Kernels that are not recorded since enable()."""
         found: tuple[Problem, ...] = self._parts.problems()

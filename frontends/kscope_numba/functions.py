@@ -12,7 +12,7 @@ from typing import Any
 
 from kscope.marks import Mark
 
-from . import placing, source, untyped
+from . import helpers, placing, source, untyped
 from .lowering import has_with, lower, refuse
 from .meaning import direct
 from .points import Patches, check, module
@@ -42,6 +42,7 @@ class Functions:
         """Idempotent; later calls change whether marks are placed."""
         self.placing = placing
         untyped.register(lambda: self.placing)
+        helpers.register()
         if not self._patches:
             self._original = _identity.from_function.__func__
             # a function, as Python 3.10 takes a bound method for one that needs no class

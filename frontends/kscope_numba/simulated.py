@@ -1,12 +1,13 @@
 """Numba's simulator (NUMBA_ENABLE_CUDASIM=1): kernels that run in Python, a thread of the host for each of the grid's.
 
-What lives here: the hooks that tell where a launch and its threads begin and end, while recording is enabled, and
-values as numbers of 32 bits. What does not: recording (the backend of kscope's own simulator does that).
+What lives here: the hooks that tell where a launch and its threads begin and end, while recording is enabled, device
+helpers, and values as numbers of 32 bits. What does not: recording (the backend of kscope's own simulator does that).
 """
 
 from __future__ import annotations
 
 import threading
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,23 @@ class Simulated:
         given = None if value is None or mark.act == "pin" else _word(mark, value)
         return bool(self._launch.mark(threading.current_thread(), mark, given))
 
+    def read(self, name: str) -> Any:
+        """A device helper's value in the simulated thread that runs, None where none does: there is one SM, and clocks
+        count the host's nanoseconds."""
+        thread: Any = threading.current_thread()
+        if not isinstance(thread, module("simulator.kernel").BlockThread):
+            return None
+        if name in ("clock64", "globaltimer"):
+            return np.int64(perf_counter_ns())
+        if name == "clock":
+            return np.uint32(perf_counter_ns() & 0xFFFFFFFF)
+        context = module("simulator.kernel")._get_kernel_context()
+        (x, y, z), (nx, ny, _) = _axes(thread.threadIdx), _axes(context.blockDim)
+        linear = x + nx * (y + ny * z)
+        (x, y, z), (nx, ny, _) = _axes(thread.blockIdx), _axes(context.gridDim)
+        block = x + nx * (y + ny * z)
+        return np.int32({"smid": 0, "warp_id": linear // 32, "lane_id": linear % 32, "block_id": block}[name])
+
     def _launched(self, call: Any, fake: Any, args: tuple[Any, ...]) -> Any:
         host: Any = frontends.backend("sim")
         grid, block = (_three(dims) for dims in (fake.grid_dim or (), fake.block_dim or ()))
@@ -83,10 +101,14 @@ class Simulated:
         if launch is None:
             run(thread)
             return
-        launch.begin(thread, *((int(at.x), int(at.y), int(at.z)) for at in (thread.blockIdx, thread.threadIdx)))
+        launch.begin(thread, _axes(thread.blockIdx), _axes(thread.threadIdx))
         run(thread)
         if thread.exception is None:
             launch.leave(thread)
+
+
+def _axes(at: Any) -> tuple[int, int, int]:
+    return int(at.x), int(at.y), int(at.z)
 
 
 def _three(dims: tuple[int, ...]) -> tuple[int, int, int]:

@@ -43,3 +43,8 @@ class SimFrontend(Frontend):
             return False
         warp.mark(mark, value)
         return True
+
+    def read(self, name: str, context: Any) -> Any:
+        """A device helper's value in the warp that runs; None outside of a simulated kernel."""
+        warp = current()
+        return None if warp is None or context is not None else warp.read(name)

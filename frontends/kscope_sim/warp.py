@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from kscope.errors import UsageError
 from kscope.layout import FLAG_LANES, Kind
 from kscope.marks import Mark
@@ -193,6 +195,17 @@ class Warp:
     def _anchor(self) -> Anchor:
         clock, time = self._clock(), self._globaltimer()
         return Anchor(clock, time, min(self._clock() - clock, U32))
+
+    def read(self, name: str) -> Any:
+        """What one of kscope's device helpers gives: a number, for lane_id 32 of them, one per lane."""
+        if name == "lane_id":
+            return np.arange(32, dtype=np.int32)
+        if name == "globaltimer":
+            return np.int64(self._globaltimer())
+        if name in ("clock", "clock64"):
+            return np.int64(self._clock()) if name == "clock64" else np.uint32(self._clock() & U32)
+        (x, y, z), (nx, ny, _) = self.block, self.grid
+        return np.int32({"smid": self.smid, "warp_id": self.index, "block_id": x + nx * (y + ny * z)}[name])
 
     # marks
 

@@ -17,7 +17,7 @@ from .inductor import Inductor
 from .interpreted import INTERPRETED, Interpreted
 from .loading import Loading
 from .pipeline import Pipeline
-from .placing import for_nvidia, place
+from .placing import for_nvidia, place, read
 
 
 class TritonFrontend(Frontend):
@@ -56,6 +56,10 @@ class TritonFrontend(Frontend):
         if self._pipeline.recording is not None and for_nvidia(context):
             self._pipeline.placed(place(mark, context, value))
         return True
+
+    def read(self, name: str, context: Any) -> Any:
+        """A device helper's value: in the kernel that is traced, or in the one that Triton's interpreter runs."""
+        return self._interpreted.read(name) if context is None else read(name, context)
 
     def spelling(self, *parts: object) -> list[Any]:
         """What Triton's cache keys must know of a scope that was declared outside of the kernel."""

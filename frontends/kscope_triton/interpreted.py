@@ -7,6 +7,7 @@ and values as numbers. What does not: recording (the simulator's backend does th
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from triton.language import core as tl
 from kscope import frontends
 from kscope.errors import UnsupportedError
 from kscope.marks import Mark
+from kscope.ptx import READINGS
 from kscope.recording import Recording
 
-from .placing import immediate, scalar
+from .placing import KINDS, immediate, scalar
 
 INTERPRETED: bool = bool(knobs.runtime.interpret)
 """Whether jit functions of this process are interpreted; Triton asks when they are defined."""
@@ -71,6 +73,27 @@ class Interpreted:
         if mark.act != "pin":  # nothing moves in plain Python
             self._launch.mark(mark, _number(mark, value))
         return True
+
+    def read(self, name: str) -> Any:
+        """A device helper's value in the block that is interpreted now, None where none is: a program is one thread
+        on one SM, and clocks count the host's nanoseconds."""
+        if not INTERPRETED:
+            return None
+        from triton.runtime.interpreter import TensorHandle
+        from triton.runtime.interpreter import interpreter_builder as builder
+
+        place: Any = builder.grid_idx
+        if place is None:
+            return None
+        kind = KINDS[READINGS[name].type]
+        value = 0
+        if name == "block_id":
+            (x, y, z), (nx, ny, _) = place, builder.grid_dim
+            value = x + nx * (y + ny * z)
+        elif READINGS[name].volatile and name != "smid":
+            value = perf_counter_ns() & (1 << kind.primitive_bitwidth) - 1
+        number = np.array([value], np.dtype(kind.name))
+        return tl.tensor(TensorHandle(number, kind), kind)
 
     def _launched(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A launch: its blocks follow through _block()."""

@@ -2,8 +2,8 @@
 
     tt.elementwise_inline_asm "//kscope enter load i32 - with $1" %k : i32 -> i32     (result unused)
 
-What lives here: the operation's three shapes, and which values may stand in it. What does not: what
-becomes of the comment in the PTX (kscope/plan.py).
+What lives here: the operation's three shapes, which values may stand in it, and the device helpers, which are such
+an operation with a result. What does not: what becomes of the comment in the PTX (kscope/plan.py).
 
 The result is a dummy: Triton cannot lower an asm without one. Gluon 3.9 has an operation without.
 Before 3.9 the software pipeliner for Blackwell cannot predicate inline asm, but it can an `scf.if`; the
@@ -20,11 +20,16 @@ from typing import Any
 import triton
 from triton.language import core as tl
 
-from kscope.errors import UsageError
+from kscope.errors import UnsupportedError, UsageError
 from kscope.marks import Mark, ValueType
+from kscope.ptx import READINGS
 
 _NEEDS_IF = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 9)
 _SCALARS: dict[str, tuple[ValueType, str]] = {"int32": ("i32", "r"), "uint32": ("u32", "r"), "fp32": ("f32", "f")}
+
+
+KINDS = {"i32": tl.int32, "u32": tl.uint32, "i64": tl.int64}
+"""What a device helper gives."""
 
 
 def for_nvidia(semantic: Any) -> bool:
@@ -48,11 +53,33 @@ def place(mark: Mark, semantic: Any, value: Any) -> Mark:
     if hasattr(builder, "create_threadwise_inline_asm"):
         text = mark.comment().replace("$1", "$0")
         builder.create_threadwise_inline_asm(text, constraint, operands, [], False)
-    elif _NEEDS_IF and _arch(builder) >= 100 and not type(builder).__name__.startswith("Gluon"):
+    elif _needs_if(builder):
         _inside_if(builder, lambda: _asm(builder, mark, constraint, operands))
     else:
         _asm(builder, mark, constraint, operands)
     return mark
+
+
+def read(name: str, semantic: Any) -> Any:
+    """A device helper's value, a scalar. Raises UnsupportedError where the kernel is not for an NVIDIA GPU."""
+    if not for_nvidia(semantic):
+        raise UnsupportedError(f"kscope.{name}(): this kernel is compiled for a GPU that is not NVIDIA's")
+    reading, builder = READINGS[name], semantic.builder
+    kind = KINDS[reading.type]
+    word = kind.to_ir(builder)
+
+    def emit() -> Any:
+        text, constraint = reading.text("$0"), "=l" if reading.type == "i64" else "=r"
+        return builder.create_inline_asm(text, constraint, [], [word], not reading.volatile, 1).get_result(0)
+
+    if not reading.volatile or not _needs_if(builder):
+        return tl.tensor(emit(), kind)
+    none = builder.get_int64(0) if reading.type == "i64" else builder.get_int32(0)
+    return tl.tensor(_inside_if(builder, emit, word, none), kind)
+
+
+def _needs_if(builder: Any) -> bool:
+    return _NEEDS_IF and _arch(builder) >= 100 and not type(builder).__name__.startswith("Gluon")
 
 
 def _asm(builder: Any, mark: Mark, constraint: str, operands: list[Any]) -> None:
@@ -60,13 +87,19 @@ def _asm(builder: Any, mark: Mark, constraint: str, operands: list[Any]) -> None
     builder.create_inline_asm(mark.comment(), constraints, operands, [builder.get_int32_ty()], False, 1)
 
 
-def _inside_if(builder: Any, emit: Any) -> None:
+def _inside_if(builder: Any, emit: Any, result: Any = None, otherwise: Any = None) -> Any:
+    """What emit() gives, of the type `result` where that is not None; `otherwise` is never used."""
     always = builder.create_icmpSGE(builder.create_get_program_id(0), builder.get_int32(0))
-    chosen = builder.create_if_op([], always, False)
+    chosen = builder.create_if_op([] if result is None else [result], always, result is not None)
     after = builder.get_insertion_point()
     builder.set_insertion_point_to_start(chosen.get_then_block())
-    emit()
+    found = emit()
+    if result is not None:
+        builder.create_yield_op([found])
+        builder.set_insertion_point_to_start(chosen.get_else_block())
+        builder.create_yield_op([otherwise])
     builder.restore_insertion_point(after)
+    return None if result is None else chosen.get_result(0)
 
 
 def _arch(builder: Any) -> int:

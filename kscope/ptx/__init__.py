@@ -3,7 +3,7 @@
 What lives here: the text of each device step, from values: entry(), attempt(), claim(), then enter(),
 leave(), point(), store() and pin() at the marks, finish() and again() at the end. What does not: where the text goes
 (plan.py), and the meaning of the words stored (layout.py). inline.py has what only inline assembly needs, where
-a header of CUDA C++ takes the place of the pass.
+a header of CUDA C++ takes the place of the pass, and reading.py what kernels may ask without any recording.
 
 State of a recording lane, in registers declared once at the entry's function scope and shared by name
 with every later block of text:
@@ -21,10 +21,13 @@ from __future__ import annotations
 from .claim import again, attempt, claim
 from .entry import control_symbol, entry, metadata_symbol
 from .kernel import Kernel, Slot
+from .reading import READINGS, Reading
 from .record import clock, enter, finish, guarded, leave, pin, point, store
 
 __all__ = [
+    "READINGS",
     "Kernel",
+    "Reading",
     "Slot",
     "again",
     "attempt",

@@ -118,7 +118,7 @@ def again(kernel: Kernel) -> str:
     )
 
 
-def _thread_id(into: str) -> str:
+def thread_id(into: str) -> str:
     """Linear thread id: the only warp number that is fixed and dense (%warpid may change)."""
     return (
         f"mov.u32 {into}, %tid.z; mov.u32 ks_y, %ntid.y; mov.u32 ks_z, %tid.y; mad.lo.u32 {into}, {into}, ks_y, ks_z;"
@@ -129,7 +129,7 @@ def _thread_id(into: str) -> str:
 def _who(kernel: Kernel) -> str:
     """Each strategy's predicate, and ks_on for their union; false everywhere in a module that is not armed."""
     owners = kernel.owners
-    lines = ["\tsetp.ne.u64 ks_q, ks_ctl, 0;", f"\t{_thread_id('ks_t')}"]
+    lines = ["\tsetp.ne.u64 ks_q, ks_ctl, 0;", f"\t{thread_id('ks_t')}"]
     lines += [f"\t{one_of(*each)}" for each in zip(kernel.specs, owners or ["ks_on"], strict=True)]
     if owners:
         lines.append(f"\tor.pred ks_on, {owners[0]}, {owners[1]};")

@@ -27,7 +27,7 @@ OWN_WORDS = {
 WRITERS = {"ptx", "cfg", "pairing", "plan", "fit", "hoist"}
 """What turns marks into instructions."""
 READERS = {
-    "analysis", "assemble", "bounded", "capturefile", "clock", "decode", "export", "ids",
+    "analysis", "assemble", "axis", "bounded", "capturefile", "decode", "export", "ids",
     "launches", "nesting", "parallel", "readers", "slabs", "trace", "unwrap", "warps",
 }  # fmt: skip
 """What turns words into time."""
@@ -153,6 +153,7 @@ def test_every_room_is_one_that_these_tests_know() -> None:
         "auto",
         "capture",
         "catalogue",
+        "device",
         "errors",
         "frontends",
         "including",

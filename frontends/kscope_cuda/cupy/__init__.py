@@ -15,6 +15,7 @@ from kscope.frontends import Frontend
 from kscope.marks import Mark
 from kscope.recording import Recording
 
+from . import helpers
 from .compiling import NAME, Compiling
 from .jit import Jit
 from .loading import Loader
@@ -40,7 +41,7 @@ class CupyFrontend(Frontend):
         self._check()
         self._compiling.install(recording)
         self._jit.install()
-        self._loader.install(recording.tag())
+        self._loader.install(recording)
 
     def disable(self) -> None:
         """Kernels are plain from now on; every hook is removed, but those that teach() put in."""
@@ -64,6 +65,11 @@ class CupyFrontend(Frontend):
         """Place a mark in the cupyx.jit kernel that is translated now. Raises UsageError for a value that is no
         32-bit number."""
         return context is None and self._jit.emit(mark, value)
+
+    def read(self, name: str, context: Any) -> Any:
+        """None: cupyx.jit translates device helpers where it is hooked. Raises UsageError where it is not, and asks."""
+        if context is None:
+            helpers.refuse(name)
 
     def problems(self) -> tuple[Problem, ...]:
         """Kernels that stay plain since enable()."""

@@ -25,7 +25,7 @@ from kscope.errors import UsageError
 from kscope.marks import Mark, ValueType
 from kscope.regions import counter, instant, scope
 
-from . import points
+from . import helpers, points
 from .points import expressions, translator
 
 _MACRO = "KSCOPE_JIT"
@@ -60,17 +60,20 @@ class Jit:
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuPy lacks."""
         points.check(translator, _STATEMENT, _STATEMENTS, _EXPRESSION, _WRAPPER)
+        helpers.check()
 
     def install(self) -> None:
         """Idempotent."""
         if self._original is None:
             self._original = points.fetch(translator, _STATEMENT)
             setattr(translator, _STATEMENT, points.fetch(translator, _WRAPPER)(self._statement))
+            helpers.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
         if self._original is not None:
             setattr(translator, _STATEMENT, self._original)
+            helpers.remove()
             self._original = None
 
     def emit(self, mark: Mark, value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 CuPy ships next to no types: what comes out of it is Any, and the adapter narrows it. What lives here: importing
 CuPy, fetching a name, and the error that tells which one is missing. What does not: what is done with them
-(compiling.py, loading.py, jit.py).
+(compiling.py, loading.py, jit.py, helpers.py).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ cub_reduction: Any = import_module("cupy._core._cub_reduction")
 translator: Any = import_module("cupyx.jit._compile")
 expressions: Any = import_module("cupyx.jit._internal_types")
 interface: Any = import_module("cupyx.jit._interface")
+builtins: Any = import_module("cupyx.jit._builtin_funcs")
+types: Any = import_module("cupyx.jit._cuda_types")
 
 
 def fetch(owner: Any, name: str) -> Any:

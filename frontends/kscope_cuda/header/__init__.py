@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kscope.recording import AUTO_RECORDS
 
-from . import common, hosted, macros, marked, noted, stored
+from . import common, helpers, hosted, macros, marked, noted, stored
 
 PATH = Path(__file__).resolve().parents[1] / "include" / "kscope.cuh"
 
@@ -20,6 +20,7 @@ def text() -> str:
     """The whole header."""
     parts = (
         _HEAD,
+        helpers.text(),
         "#if KSCOPE && !KSCOPE_MARKS && defined(__CUDACC__)",
         _OPTIONS,
         hosted.text(),
@@ -64,6 +65,7 @@ _HEAD = r"""
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
 //   KSCOPE_PIN(x); the computation of x stays before this line
 //   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
+//   kscope::clock() clock64() globaltimer() smid() warp_id() lane_id() block_id(): in every state, also without records
 //
 //   -DKSCOPE=1        the macros record; without it they are empty, and the code is the same as without them
 //   -DKSCOPE_MARKS=1  the macros are comments in the PTX, for kscope's own lowering (CuPy, cuda.core, NVRTC)

@@ -11,6 +11,7 @@
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
 //   KSCOPE_PIN(x); the computation of x stays before this line
 //   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
+//   kscope::clock() clock64() globaltimer() smid() warp_id() lane_id() block_id(): in every state, also without records
 //
 //   -DKSCOPE=1        the macros record; without it they are empty, and the code is the same as without them
 //   -DKSCOPE_MARKS=1  the macros are comments in the PTX, for kscope's own lowering (CuPy, cuda.core, NVRTC)
@@ -21,6 +22,59 @@
 #endif
 #ifndef KSCOPE
 #define KSCOPE KSCOPE_MARKS
+#endif
+#ifdef __CUDACC__  // device helpers: they work also where nothing records
+namespace kscope {
+__device__ __forceinline__ unsigned int clock() {
+  unsigned int t;
+  asm volatile(
+    "mov.u32 %0, %%clock;\n"
+    : "=r"(t) :  : "memory");
+  return t;
+}
+__device__ __forceinline__ long long clock64() {
+  long long t;
+  asm volatile(
+    "mov.u64 %0, %%clock64;\n"
+    : "=l"(t) :  : "memory");
+  return t;
+}
+__device__ __forceinline__ long long globaltimer() {
+  long long t;
+  asm volatile(
+    "mov.u64 %0, %%globaltimer;\n"
+    : "=l"(t) :  : "memory");
+  return t;
+}
+__device__ __forceinline__ int smid() {
+  int t;
+  asm volatile(
+    "mov.u32 %0, %%smid;\n"
+    : "=r"(t) :  : "memory");
+  return t;
+}
+__device__ __forceinline__ int warp_id() {
+  int t;
+  asm(
+    "{ .reg .b32 ks_y, ks_z; mov.u32 %0, %%tid.z; mov.u32 ks_y, %%ntid.y; mov.u32 ks_z, %%tid.y; mad.lo.u32 %0, %0, ks_y, ks_z; mov.u32 ks_y, %%ntid.x; mov.u32 ks_z, %%tid.x; mad.lo.u32 %0, %0, ks_y, ks_z; shr.u32 %0, %0, 5; }\n"
+    : "=r"(t) : );
+  return t;
+}
+__device__ __forceinline__ int lane_id() {
+  int t;
+  asm(
+    "mov.u32 %0, %%laneid;\n"
+    : "=r"(t) : );
+  return t;
+}
+__device__ __forceinline__ int block_id() {
+  int t;
+  asm(
+    "{ .reg .b32 ks_y, ks_z; mov.u32 %0, %%ctaid.z; mov.u32 ks_y, %%nctaid.y; mov.u32 ks_z, %%ctaid.y; mad.lo.u32 %0, %0, ks_y, ks_z; mov.u32 ks_y, %%nctaid.x; mov.u32 ks_z, %%ctaid.x; mad.lo.u32 %0, %0, ks_y, ks_z; }\n"
+    : "=r"(t) : );
+  return t;
+}
+}  // namespace kscope
 #endif
 #if KSCOPE && !KSCOPE_MARKS && defined(__CUDACC__)
 #if __CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 2)

@@ -1,0 +1,65 @@
+"""kscope.clock() and its like in cupyx.jit kernels; in CUDA C++ they are functions of the header."""
+
+from __future__ import annotations
+
+import pytest
+
+import kscope
+from kscope import layout
+from kscope.errors import UsageError
+from kscope.recording import Recording
+from kscope_cuda.cupy import teach
+
+from .test_jit import INT, OUT, compile, translate
+
+
+def asks(out, n):
+    began = kscope.clock64()
+    for i in range(n):
+        out[i] = i
+    out[0] = kscope.clock64() - began
+    out[1] = kscope.clock()
+    out[2] = kscope.globaltimer()
+    out[3] = kscope.smid() + kscope.warp_id() + kscope.lane_id() + kscope.block_id()
+
+
+def test_a_plain_kernel_has_the_helpers_once_cupy_was_taught(gpu, frontend):
+    teach()
+    cubin = compile(gpu, asks, OUT, INT)
+    assert layout.META_SYMBOL.encode() not in cubin
+    assert all(f"%%{name}" in gpu.compiled[-1] for name in ("clock64;", "clock;", "globaltimer;", "smid;", "laneid;"))
+
+
+def test_a_plain_kernel_without_that_is_refused_with_the_cure(gpu, frontend):
+    with pytest.raises(UsageError, match=r"kscope.clock64\(\) in a cupyx.jit kernel.*teach\(\)"):
+        translate(asks, OUT, INT)
+
+
+def measures(out, n):
+    began = kscope.clock()
+    with kscope.region("step", value=kscope.block_id()):
+        out[0] = n
+    kscope.counter("cycles", kscope.clock() - began)
+
+
+@pytest.mark.parametrize("arch", ["80", "90", "100"])
+def test_a_helper_is_a_value_of_a_mark(gpu, frontend, arch):
+    gpu.arch = arch
+    frontend.enable(Recording())
+    assert layout.META_SYMBOL.encode() in compile(gpu, measures, OUT, INT)
+
+
+SOURCE = r"""
+#include <kscope.cuh>
+extern "C" __global__ void scale(long long* out, int n) {
+    long long began = kscope::clock64();
+    out[n] = kscope::clock64() - began + kscope::warp_id();
+}
+"""
+
+
+@pytest.mark.parametrize("recording", [None, Recording()])
+def test_nvrtc_has_the_functions_of_the_header(gpu, frontend, recording):
+    if recording is not None:
+        frontend.enable(recording)
+    assert gpu.compile(SOURCE, ("-I" + kscope.cuda_include(),))

@@ -20,8 +20,8 @@ _STEP = 1 << 20
 
 
 def budget() -> int:
-    """Bytes that a reader may take without being asked: half of what this process can have, by the machine's memory,
-    its container's limit and its own (ulimit -v)."""
+    """Bytes that a reader may take without being asked: a quarter of what this process can have, by the machine's
+    memory, its container's limit and its own (ulimit -v)."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     own, _ = resource.getrlimit(resource.RLIMIT_AS)
     if own != resource.RLIM_INFINITY:
@@ -30,7 +30,7 @@ def budget() -> int:
         text = path.read_text().strip() if path.is_file() else ""
         if text.isdecimal():  # else "max"
             limits.append(int(text))
-    return min(limits) // 2
+    return min(limits) // 4
 
 
 def whole(path: Path, most: int = MOST_WHOLE) -> bytes:

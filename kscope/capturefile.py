@@ -7,10 +7,10 @@
                              zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0)
 
 No pickle, no code, no number believed: sizes add up to the file's size before anything is allocated,
-lines are allocated only as far as MOST_RATIO times the file's size, half of the memory that this process can have or
-`max_bytes` go (a file may be sparse: its size costs nothing), the head only up to a bound of its own, every chunk is
-unpacked to its own known size and no further. What lives here: writing and reading this. What does
-not: what the words mean (decode.py), and metadata's fields (meta.py).
+lines are allocated only as far as MOST_RATIO times the file's size, a quarter of the memory that this process
+can have or `max_bytes` go (a file may be sparse: its size costs nothing), the head only up to a bound of its
+own, every chunk is unpacked to its own known size and no further. What lives here: writing and reading this.
+What does not: what the words mean (decode.py), and metadata's fields (meta.py).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def save(capture: Capture, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Capture:
     """Read a capture. max_bytes: the most memory that its lines may take; the default is 64 times the
-    file's size or half of what this process can have, the smaller of them, and at least 256 MiB.
+    file's size or a quarter of what this process can have, the smaller of them, and at least 256 MiB.
 
     Raises FormatError for a file that is no capture, is cut short or damaged, has another version, or
     unpacks to more than that; OSError where it cannot be read.

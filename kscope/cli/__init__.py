@@ -17,12 +17,15 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
+from ..analysis.table import cut
 from ..errors import KscopeError
 from . import asserting, comparing, demo, doctor, gaps, include, ipc, occupancy, overhead, reading, run, summary, view
 
 __all__ = ["main", "parser"]
 
 REFUSED, NOBODY_READS = 2, 141
+_LONGEST = 4000
+"""Characters of an error: names in it may be a stranger's. What is cut out stands in its middle."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,6 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _line(error: Exception) -> str:
+    text = str(error)
     if isinstance(error, OSError) and not isinstance(error, KscopeError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    return cut(text, len(text))

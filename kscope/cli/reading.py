@@ -66,8 +66,6 @@ def export(options: argparse.Namespace) -> int:
         print(f"kscope: {warning.message}", file=sys.stderr)
     of = f" of {len(trace):,}" if written < len(trace) else ""
     print(f"{options.output}: {written:,}{of} records, {options.output.stat().st_size:,} bytes")
-    for problem in trace.problems:
-        print(f"kscope: {problem.text}", file=sys.stderr)
     return 0
 
 

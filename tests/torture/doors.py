@@ -164,6 +164,11 @@ DOORS: dict[str, Door] = {
 }  # fmt: skip
 
 
+def corpus() -> list[Path]:
+    """The files that knock: corpus/<door>/<what it is>."""
+    return sorted(Path(__file__).with_name("corpus").glob("*/*"))
+
+
 def use(trace: Trace, folder: Path) -> None:
     """What people do with a trace: print it, and write it as one of the formats, which one the trace itself decides."""
     str(trace.summary())

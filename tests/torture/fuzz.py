@@ -18,8 +18,6 @@ import atheris
 with atheris.instrument_imports(include=["kscope"]):
     from torture import doors
 
-CORPUS = Path(__file__).with_name("corpus")
-
 
 def main() -> None:
     name, rest = sys.argv[1], sys.argv[2:]
@@ -39,7 +37,7 @@ def main() -> None:
 
 def vocabulary(name: str) -> set[bytes]:
     """The words of the door's corpus: what is worth putting together in another order."""
-    files = (CORPUS / name).iterdir()
+    files = (path for path in doors.corpus() if path.parent.name == name)
     return {word for file in files for word in re.findall(rb"[\w.:=,<>*%+-]{2,40}", file.read_bytes())}
 
 

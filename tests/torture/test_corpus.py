@@ -8,17 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from torture.doors import DOORS
-
-CORPUS = Path(__file__).with_name("corpus")
-FILES = sorted(path for path in CORPUS.glob("*/*"))
+from torture.doors import DOORS, corpus
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
+@pytest.mark.parametrize("path", corpus(), ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_a_file_of_the_corpus_is_read_or_refused_by_name(path: Path, tmp_path: Path) -> None:
     DOORS[path.parent.name](path.read_bytes(), tmp_path)
 
 
 def test_every_door_has_a_corpus() -> None:
-    assert {path.parent.name for path in FILES} == DOORS.keys()
+    assert {path.parent.name for path in corpus()} == DOORS.keys()

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import synth
+from torture.doors import saved, use
 
 from kscope.capture import Capture, load
 from kscope.errors import FormatError
 from kscope.trace import decode
-
-from torture.doors import saved, use
 
 TINY = synth.capture(synth.slab([synth.Rec("load", 2000, 2100)], log2=2), names=("load",))
 

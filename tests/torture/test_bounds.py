@@ -1,0 +1,193 @@
+"""Files that promise much and hold nothing: read in a process that cannot have much memory, and refused by name.
+
+A sparse file of ten gigabytes costs its maker nothing. What lives here: sizes, counts and lines that are no promise.
+What does not: bytes that are wrong in other ways (test_doors.py).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import orjson
+import pytest
+from torture.doors import with_head
+
+from kscope import cli
+from kscope.bounded import MOST_LINE, budget, lines, whole
+from kscope.capture import load
+from kscope.capturefile import CHUNK, FIRST_LINE
+from kscope.errors import FormatError
+from kscope.layout import UNIT
+
+HUGE = 10 << 30
+LIMIT = 1 << 30
+"""Bytes of address space that a reading process gets, numpy's own threads and libraries among them."""
+EMPTY = {"epoch": 0, "options": {}, "host": {}, "problems": [], "modules": [], "devices": []}
+
+
+def sparse(path: Path, begin: bytes, size: int = HUGE) -> Path:
+    """A file that begins so, and then has zeros that no disk holds."""
+    with path.open("wb") as file:
+        file.write(begin)
+        file.truncate(size)
+    if os.stat(path).st_blocks * 512 > 1 << 20:
+        pytest.skip("this file system has no sparse files")
+    return path
+
+
+def command(*words: str | Path) -> tuple[int, str]:
+    """Exit code and stderr of kscope with little memory; a traceback is a failure of the test."""
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT})); from kscope.cli import main; "
+    code += "import sys; sys.exit(main(sys.argv[1:]))"
+    few = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, **few, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]
+    return done.returncode, done.stderr
+
+
+def chunked(lines_: int, chunk: bytes, *, packed: int) -> bytes:
+    """A head that tells the truth: one device of chunks that are all alike, and full."""
+    row = [len(chunk), zlib.crc32(chunk), packed]
+    device = {"ordinal": 0, "name": "x", "sms": 1, "lost": 0, "tick_ns": 0, "syncs": []}
+    return with_head(
+        orjson.dumps({**EMPTY, "devices": [{**device, "lines": lines_, "chunks": [row] * (lines_ // CHUNK)}]})
+    )
+
+
+def test_ten_gigabytes_of_zeros_are_no_capture(tmp_path: Path) -> None:
+    assert command("summary", sparse(tmp_path / "x.kscope", b"")) == (2, _about(tmp_path, "not a kscope capture"))
+
+
+def test_an_empty_file_is_no_capture(tmp_path: Path) -> None:
+    (tmp_path / "x.kscope").touch()
+    code, said = command("summary", tmp_path / "x.kscope")
+    assert code == 2 and "cut short or empty" in said
+
+
+def test_a_head_of_ten_gigabytes_is_not_read(tmp_path: Path) -> None:
+    begin = FIRST_LINE + (HUGE - 29).to_bytes(8, "little") + bytes(4)
+    code, said = command("summary", sparse(tmp_path / "x.kscope", begin))
+    assert code == 2 and "a head of 10,737,418,211 bytes, more than" in said
+
+
+def test_a_true_capture_of_ten_gigabytes_is_refused_where_it_does_not_fit(tmp_path: Path) -> None:
+    head = chunked(HUGE // UNIT // CHUNK * CHUNK, bytes(CHUNK * UNIT), packed=0)
+    path = sparse(tmp_path / "x.kscope", head, len(head) + HUGE)
+    code, said = command("summary", path)
+    assert code == 2 and f"load it with max_bytes={HUGE}" in said
+
+
+def test_a_true_capture_of_zeros_is_read_where_it_fits(tmp_path: Path) -> None:
+    head = chunked(64 * CHUNK, bytes(CHUNK * UNIT), packed=0)
+    path = sparse(tmp_path / "x.kscope", head, len(head) + 64 * CHUNK * UNIT)
+    assert command("summary", path) == (0, "")
+
+
+def test_memory_that_runs_out_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: object) -> None:
+        raise MemoryError("Unable to allocate 80 GiB")
+
+    monkeypatch.setattr(cli.summary, "summarise", lambda *_: full(None))
+    (tmp_path / "x.kscope").write_bytes(with_head(orjson.dumps(EMPTY)))
+    assert cli.main(["summary", str(tmp_path / "x.kscope")]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "kscope: this needs more memory than there is (Unable to allocate 80 GiB): choose fewer records"
+    ]
+    with pytest.raises(MemoryError):
+        cli.main(["--debug", "summary", str(tmp_path / "x.kscope")])
+
+
+def test_packed_zeros_are_read_within_little_memory(tmp_path: Path) -> None:
+    head = chunked(8 * CHUNK, zlib.compress(bytes(CHUNK * UNIT)), packed=1)
+    (tmp_path / "x.kscope").write_bytes(head + zlib.compress(bytes(CHUNK * UNIT)) * 8)
+    assert command("summary", tmp_path / "x.kscope") == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("flag", "begin", "says"),
+    [
+        ("--chrome-trace", b"", "expected at most"),
+        ("--cutracer-trace", b"", "expected a text file"),
+        ("--cutracer-trace", b"warp_id,region_id,count\n0,0,", "expected a text file"),
+    ],
+)
+def test_ten_gigabytes_are_no_file_of_a_tracer(flag: str, begin: bytes, says: str, tmp_path: Path) -> None:
+    code, said = command("ipc", flag, sparse(tmp_path / "x", begin))
+    assert code == 2 and says in said
+
+
+def test_ten_gigabytes_are_no_log_and_no_disassembly(tmp_path: Path) -> None:
+    huge = sparse(tmp_path / "x", b"")
+    (tmp_path / "trace.json").write_text("[]")
+    (tmp_path / "hist.csv").write_text("warp_id,region_id,count\n")
+    joined = ("--chrome-trace", tmp_path / "trace.json", "--cutracer-trace", tmp_path / "hist.csv")
+    code, said = command("ipc", *joined, "--cutracer-log", huge)
+    assert code == 2 and "expected a text file" in said
+    code, said = command("perturb", huge, huge)
+    assert code == 2 and "expected at most" in said
+
+
+def test_a_log_of_any_size_is_read_line_by_line(tmp_path: Path) -> None:
+    line = b"an instruction of somebody's\n" * (1 << 15)
+    with (tmp_path / "log").open("wb") as file:
+        for _ in range(40):
+            file.write(line)
+    assert sum(1 for _ in lines(tmp_path / "log")) == 40 << 15
+
+
+def test_a_line_is_as_long_as_it_may_be_and_no_longer(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"a" * (MOST_LINE - 1) + b"\n" + b"b" * MOST_LINE)
+    assert [len(line) for line in lines(tmp_path / "x")] == [MOST_LINE, MOST_LINE]
+    (tmp_path / "x").write_bytes(b"a\n" + b"b" * (MOST_LINE + 1))
+    with pytest.raises(FormatError, match="line 2: more than"):
+        list(lines(tmp_path / "x"))
+
+
+def test_a_whole_file_has_a_bound_that_a_growing_one_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"12345")
+    assert whole(tmp_path / "x", 5) == b"12345"
+    with pytest.raises(FormatError, match="5 bytes, expected at most 4"):
+        whole(tmp_path / "x", 4)
+    with pytest.raises(FormatError, match="expected at most 1,000,000"):
+        whole(Path("/dev/zero"), 1_000_000)  # says that it has 0 bytes
+
+
+def test_the_budget_is_a_quarter_of_what_the_process_may_have() -> None:
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}));"
+    code += "from kscope.bounded import budget; print(budget())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert int(done.stdout) == min(LIMIT // 4, budget())
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["--warp", "0-99999999999"], ["--block", "0-999999999999999999"], ["--launch", "9" * 5000],
+        ["--sm", ",".join(["0-1000000"] * 3)], ["--top", "9" * 5000], ["--role", "a=0-99999999999"],
+    ],
+)  # fmt: skip
+def test_a_range_is_counted_before_it_is_made(typed: list[str], tmp_path: Path) -> None:
+    (tmp_path / "x.kscope").write_bytes(with_head(orjson.dumps(EMPTY)))
+    assert load(tmp_path / "x.kscope").devices == ()
+    try:
+        code, said = command("summary", tmp_path / "x.kscope", *typed)
+    except AssertionError as error:
+        raise AssertionError(f"{typed[0]}: {error}") from None
+    assert (code == 2 and "expected" in said) or "invalid" in said
+
+
+def _about(folder: Path, what: str) -> str:
+    begins = f"(begins with {bytes(8)!r}); record one with kscope.profile('run.kscope')"
+    return f"kscope: {folder / 'x.kscope'}: {what} {begins}\n"

@@ -17,6 +17,7 @@ from ..analysis.table import cut
 from ..capture import load
 from ..errors import UsageError
 from ..trace import Trace, decode
+from . import foreign
 from .options import members
 
 _NUMBERS = ("launch", "block", "warp", "sm", "device")
@@ -33,13 +34,14 @@ def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     for name in _NUMBERS:
         flag(f"--{name}", metavar="LIST", help=f"numbers of the {name}, such as 0,4-7")
     flag("--time", metavar="FROM:TO", help="that overlap this time after the capture's first record: 2us:1ms")
+    foreign.add(parser)
 
 
 def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
     """The trace of the capture that was named, with the records that were asked for. What is wrong with it goes to
     stderr, but for a command that shows it itself. Raises UsageError for what matches nothing, FormatError for a file
     that is no capture."""
-    trace = decode(load(options.capture))
+    trace = decode(load(options.capture)) if options.reader is None else foreign.read(options.capture, options)
     for problem in () if shows_problems else trace.problems:
         print(f"kscope: {cut(problem.text, 2000)}", file=sys.stderr)
     given: dict[str, Any] = {name: getattr(options, name) for name in ("kernel", "region") if getattr(options, name)}

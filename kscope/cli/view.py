@@ -80,11 +80,11 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
     """The server of what was asked for, bound and not yet running, and what follows its url."""
     path: Path = options.capture
     name = path.name.lower()
-    if name.endswith(TIMELINES):
+    if name.endswith(TIMELINES) and options.reader is None:
         return _perfetto(options, Resource(path.resolve(strict=True)), path.name)
     if name.endswith(".html"):
         return Server({"": Resource(path.resolve(strict=True))}, REPORT_POLICY, options.port), ""
-    if path.suffix != saving.SUFFIX:
+    if path.suffix != saving.SUFFIX and options.reader is None:
         raise UsageError(f"{path}: expected a capture ({saving.SUFFIX}), a report (.html) or a timeline (.pftrace)")
     trace = selecting.read(options)
     watched = progress.bar(len(trace), path.name) if sys.stderr.isatty() else nullcontext(progress.silent)

@@ -1,0 +1,36 @@
+"""Other profilers' buffers and files as a Trace: kernels that are instrumented already get our analysis and exports.
+
+    flashinfer           FlashInfer, Apache TVM's CudaProfiler, warpscope
+    mirage               Mirage's persistent kernels: the same family, other bits
+    triton_distributed   Triton-distributed
+    nuggets              transformer_nuggets, both of its layouts
+    sm_profiler          sm-profiler, CUDA and Triton
+    proton               Proton's Chrome trace of an instrumented kernel
+
+Each takes the data (an array, a tensor, bytes, or a file's path) and names of the ids in it. What is wrong with the
+data is in the trace's problems; only an argument that means nothing, and a file that cannot be read at all, raise.
+What lives here: the table. What does not: any layout (the files beside this one), our own captures (capture.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..trace import Trace
+from .nuggets import nuggets
+from .proton import proton
+from .sm_profiler import sm_profiler
+from .tagged import flashinfer, mirage
+from .triton_distributed import triton_distributed
+
+__all__ = ["READERS", "flashinfer", "mirage", "nuggets", "proton", "sm_profiler", "triton_distributed"]
+
+READERS: dict[str, Callable[..., Trace]] = {
+    "flashinfer": flashinfer,
+    "mirage": mirage,
+    "triton-distributed": triton_distributed,
+    "nuggets": nuggets,
+    "sm-profiler": sm_profiler,
+    "proton": proton,
+}
+"""What --from takes on the command line."""

@@ -1,0 +1,187 @@
+"""What a reader found, as a Trace: lanes numbered, records in order of end, regions named.
+
+What lives here: this last step, the same for every layout, and the sentences about what is wrong. What does not: words
+and files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..capture import Problem
+from ..decode import UNKNOWN
+from ..ids import MOST_REGIONS, Region
+from ..layout import Kind
+from ..trace import Launch, Trace
+from ..warps import Warps
+from ..wording import counted
+
+Int64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LAST_TIME = 1 << 61
+"""Times from here on are damage: 73 years of ns."""
+MOST_GROUPS = 1024
+"""Groups of a block that have a place: 32 warps of 32 lanes."""
+MOST_BLOCKS = 1 << 48
+
+
+@dataclass(eq=False)
+class Notes:
+    """Problems as they are found; those that did not happen are not told."""
+
+    found: list[Problem] = field(default_factory=list)
+
+    def tell(self, kind: str, count: int | np.integer[Any], noun: str, why: str) -> None:
+        """`3 records: why`, where there are any."""
+        if count:
+            self.found.append(Problem(kind, f"{counted(int(count), noun)}: {why}", int(count)))
+
+    def cut(self, count: int, why: str) -> None:
+        """Data that ends too early."""
+        self.tell("cut", count, "byte", why)
+
+    def say(self, kind: str, text: str) -> None:
+        """A sentence without a number."""
+        self.found.append(Problem(kind, text))
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """lane: (n,) index into Lanes. start, duration: (n,) int64 ticks; UNKNOWN where there was no end. event: (n,) the
+    other profiler's id. kind: (n,) layout.Kind. bits: (n,) uint32, a value of the user's."""
+
+    lane: Int64
+    start: Int64
+    duration: Int64
+    event: Int64
+    kind: npt.NDArray[np.uint8]
+    bits: npt.NDArray[np.uint32] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """Who recorded: block, group, sm, launch (l,) int64. last: (l,) the tick of the lane's end, UNKNOWN without one.
+    start_ns, end_ns: (l,) float64 after the trace's origin, NaN where they are not known. A lane of which nothing is
+    known lives from its first record to its last. tick_ns: (l,) ns per tick."""
+
+    block: Int64
+    group: Int64
+    sm: Int64
+    launch: Int64
+    last: Int64 | None = None
+    start_ns: npt.NDArray[np.float64] | None = None
+    end_ns: npt.NDArray[np.float64] | None = None
+    tick_ns: npt.NDArray[np.float64] | None = None
+
+
+def trace(
+    records: Records, lanes: Lanes, names: Mapping[int, str], notes: Notes, launches: Sequence[Launch], *,
+    cycles: bool = False, noun: str = "event", origin: int | None = None,
+) -> Trace:  # fmt: skip
+    """The trace. cycles: ticks are SM cycles, else ns of %globaltimer. noun: what the other profiler calls an id.
+    origin: ns that the trace's times follow; None: the first tick."""
+    fits = (lanes.group >= 0) & (lanes.group < MOST_GROUPS) & (lanes.block >= 0) & (lanes.block < MOST_BLOCKS)
+    placed = fits[records.lane]
+    notes.tell("garbled", np.count_nonzero(~placed), "record", "of a block or group that no launch has, left out")
+    seen = np.zeros(len(fits), bool)
+    seen[records.lane[placed]] = True
+    ran = np.full(len(fits), UNKNOWN) if lanes.last is None else lanes.last
+    seen |= fits & (ran != UNKNOWN)
+    row = np.cumsum(seen) - 1
+    end = records.start + np.maximum(records.duration, 0)
+    at = np.flatnonzero(placed)
+    at = at[np.lexsort((-records.start[at], end[at], row[records.lane[at]]))]
+    track = row[records.lane[at]].astype(np.int32)
+    region, regions = _regions(records, at, names, notes, noun)
+    start, duration = records.start[at], records.duration[at]
+    chosen = np.flatnonzero(seen)
+    unpaired = duration == UNKNOWN
+    first_tick, last_tick = _extent(track, start, end[at], ran[chosen])
+    base = int(first_tick.min(initial=LAST_TIME)) if origin is None and len(chosen) else 0
+    tick = np.ones(len(chosen)) if lanes.tick_ns is None else lanes.tick_ns[chosen]
+    begins = (first_tick - base).astype(np.float64)
+    if lanes.start_ns is not None:
+        begins = np.where(np.isfinite(lanes.start_ns[chosen]), lanes.start_ns[chosen], begins)
+    ends = begins + (last_tick - first_tick) * tick
+    if lanes.end_ns is not None:
+        known = lanes.end_ns[chosen]
+        ends = np.where(np.isfinite(known) & (known >= ends), known, ends)
+    counts = np.bincount(track, minlength=len(chosen)).astype(np.int64)
+    open_lane = np.zeros(len(chosen), bool)
+    open_lane[track[unpaired]] = True
+    blocks = _blocks(launches, lanes, chosen)
+    zeros = np.zeros(len(chosen), np.int64)
+    kernels = tuple(dict.fromkeys(launch.kernel for launch in launches))
+    kernel_of = np.array([kernels.index(launch.kernel) for launch in launches], np.int64)
+    groups = int(lanes.group[chosen].max(initial=0)) + 1
+    tick_seen = 0 if cycles else _tick(start, end[at])
+    return Trace(
+        region=region,
+        track=track,
+        start_ticks=start,
+        dur_cycles=duration,
+        bits=np.zeros(len(at), np.uint32) if records.bits is None else records.bits[at],
+        warps=Warps(
+            device=zeros, kernel=kernel_of[lanes.launch[chosen]], launch=lanes.launch[chosen],
+            block=lanes.block[chosen], block_xyz=np.stack([lanes.block[chosen], zeros, zeros], axis=1),
+            grid=blocks, threads=np.stack([zeros + min(1024, 32 * groups), zeros + 1, zeros + 1], axis=1),
+            warp=(lanes.group[chosen] % 32).astype(np.uint8), lane=(lanes.group[chosen] // 32).astype(np.uint8),
+            sm=np.clip(lanes.sm[chosen], 0, 0xFFFF).astype(np.uint16), cluster_rank=zeros.astype(np.uint8),
+            start_ns=begins, end_ns=np.where(open_lane, np.nan, ends), finished=~open_lane, first_tick=first_tick,
+            tick_ns=tick, error_ns=np.full(len(chosen), float(tick_seen)), timer=np.full(len(chosen), not cycles),
+            records=counts, written=counts.copy(), start_width=zeros, end_width=zeros,
+        ),
+        regions=regions,
+        types=np.ones((max(1, len(kernels)), len(regions)), np.uint8),
+        kernels=kernels,
+        launches=tuple(launches),
+        devices=(launches[0].device if launches else 0,),
+        origin=base if origin is None else origin,
+        tick_ns=tick_seen,
+        problems=tuple(notes.found),
+    )  # fmt: skip
+
+
+def _regions(
+    records: Records, at: Int64, names: Mapping[int, str], notes: Notes, noun: str
+) -> tuple[npt.NDArray[np.uint16], tuple[Region, ...]]:
+    """The region of each record, by id and kind; region 0 takes what is too much."""
+    pairs, region = np.unique(
+        np.stack([records.event[at], records.kind[at].astype(np.int64)], axis=1), axis=0, return_inverse=True
+    )
+    region = region.ravel() + 1
+    noise = region >= MOST_REGIONS
+    notes.tell("garbled", np.count_nonzero(noise), "record", f"of more {noun}s than there can be, shown as ?")
+    regions = [Region("?", Kind.INSTANT, known=False)]
+    strange = np.zeros(len(pairs) + 1, bool)
+    for index, (event, kind) in enumerate(pairs[: MOST_REGIONS - 1].tolist(), 1):
+        strange[index] = bool(names) and event not in names
+        regions.append(Region(names.get(event, f"{noun} {event}"), Kind(kind), known=not strange[index]))
+    notes.tell("unknown", np.count_nonzero(strange[region] & ~noise), "record", f"of {noun}s that names= does not name")
+    return np.where(noise, 0, region).astype(np.uint16), tuple(regions)
+
+
+def _extent(track: npt.NDArray[np.int32], start: Int64, end: Int64, ran: Int64) -> tuple[Int64, Int64]:
+    """First start and last end of each lane, which is known to have been there at `ran`."""
+    first, last = np.where(ran == UNKNOWN, LAST_TIME, ran), ran.copy()
+    np.minimum.at(first, track, start)
+    np.maximum.at(last, track, end)
+    return first, np.maximum(last, first)
+
+
+def _blocks(launches: Sequence[Launch], lanes: Lanes, chosen: Int64) -> Int64:
+    if not len(chosen):
+        return np.zeros((0, 3), np.int64)
+    return np.array([launch.grid for launch in launches], np.int64).reshape(-1, 3)[lanes.launch[chosen]]
+
+
+def _tick(start: Int64, end: Int64) -> int:
+    """The timer's step as the times show it."""
+    times = np.unique(np.concatenate([start, end]))
+    return int(np.clip(np.gcd.reduce(np.diff(times)), 1, 1 << 20)) if len(times) >= 16 else 1

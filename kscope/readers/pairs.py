@@ -1,0 +1,82 @@
+"""Begins and ends that stand apart, as spans: which end belongs to which begin, for whole columns.
+
+Within one lane and event an end belongs to the latest begin that is still open, as brackets do. So at one depth begins
+and ends alternate, and neighbours there are pairs. What lives here: this matching, and 32-bit times that turn over.
+What does not: layouts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+BEGIN, END = 1, -1
+
+
+def pair(key: Int64, step: Int64) -> tuple[Int64, Int64, Int64]:
+    """(begins, their ends, ends without a begin) of marks (n,) in the order in which each lane made them.
+
+    key: numbers that are equal for marks of one lane and event. step: BEGIN or END. The results are indices; the end
+    of a begin that has none is -1. Begins are in ascending order.
+    """
+    order = np.argsort(key, kind="stable")
+    key, step = key[order], step[order]
+    stray = _stray(key, step)
+    kept = np.flatnonzero(~stray)
+    strays = np.sort(order[stray])
+    order, key, step = order[kept], key[kept], step[kept]
+    after = _level(key, step)
+    depth = np.where(step == BEGIN, after, after + 1)
+    by_depth = np.lexsort((depth, key))  # stable: at one depth still in order of time
+    order, key, step, depth = order[by_depth], key[by_depth], step[by_depth], depth[by_depth]
+    begin = np.flatnonzero(step == BEGIN)
+    behind = np.minimum(begin + 1, max(0, len(order) - 1))
+    met = (begin + 1 < len(order)) & (step[behind] == END) & (key[behind] == key[begin])
+    met &= depth[behind] == depth[begin]
+    begins, ends = order[begin], np.where(met, order[behind], -1)
+    ascending = np.argsort(begins)
+    return begins[ascending], ends[ascending], strays
+
+
+def _level(key: Int64, step: Int64) -> Int64:
+    """How many are open after each mark, of its own key."""
+    total = np.cumsum(step)
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.zeros(0, np.int64)
+    before = total[first] - step[first]
+    return np.asarray(total - np.repeat(before, np.diff(np.append(first, len(key)))))
+
+
+def _stray(key: Int64, step: Int64) -> Bools:
+    """Ends that find nothing open: where a key's level falls below all that it was."""
+    if not len(key):
+        return np.zeros(0, bool)
+    after = _level(key, step)
+    group = np.cumsum(np.append(False, key[1:] != key[:-1]))
+    # Each key's levels are pushed below those of the keys before it: one running minimum serves all.
+    lowered = (after - step) - group * (len(key) + 2)
+    least = np.minimum.accumulate(lowered) + group * (len(key) + 2)
+    return np.asarray((step == END) & (after < least))
+
+
+def unwrapped(low: Int64, lane: Int64) -> tuple[Int64, Bools]:
+    """(times that do not turn over, which go back) of 32-bit times (n,), whose lanes stand one after another.
+
+    Each step within a lane is taken as the shorter way round; the lanes' first times are within 2^31 of the first one.
+    Times begin in the same turn as `low`'s first, or at 2^32 where some lie before it.
+    """
+    if not len(low):
+        return low, np.zeros(0, bool)
+    fresh = np.append(True, lane[1:] != lane[:-1])
+    step = np.diff(low, prepend=low[:1])
+    step[fresh] = low[fresh] - low[0]
+    step = (step + (1 << 31)) % (1 << 32) - (1 << 31)
+    sums = np.cumsum(step)
+    first = np.flatnonzero(fresh)
+    before = sums[first] - step[first]
+    time = low[0] + sums - np.repeat(before, np.diff(np.append(first, len(low))))
+    if int(time.min()) < 0:
+        time = time + (1 << 32) * (1 + -int(time.min()) // (1 << 32))
+    return np.asarray(time), np.asarray((step < 0) & ~fresh)

@@ -1,0 +1,184 @@
+"""Proton's Chrome trace of a kernel with its marks: one event per scope, warp and time.
+
+    pid    "<kernel> Core<SM> CTA<block>"        tid   "warp <w> (line <l>)", lines being spans that overlap
+    ts     us: the block's start on %globaltimer, and from there cycles, as if 1000 cycles were 1 us
+    dur    us: cycles / 1000 (or / the MHz that its args name)
+    args   "Init Time (ns)" and "Post Final Time (ns)" of the block, "Finalization Time (ns)" the part after its kernel
+
+So durations are exact cycles, and ns only where the clock's rate is known: give mhz=. What lives here: this file. What
+does not: the Trace (columns.py), CUTracer's use of the same file (analysis/cutracer.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from ..errors import FormatError, UsageError
+from ..layout import Kind
+from ..trace import Launch, Trace
+from .columns import Int64, Lanes, Notes, Records, trace
+
+Float = npt.NDArray[np.float64]
+_PLACE = re.compile(r"(?s)(.*?)\s*Core(\d{1,9})\s+CTA(\d{1,14})")
+_WARP = re.compile(r"warp (\d{1,6})")
+_INIT, _FINAL, _AFTER, _RATE = "Init Time (ns)", "Post Final Time (ns)", "Finalization Time (ns)", "Frequency (MHz)"
+_MHZ = 1000.0
+_ENDINGS = 8
+_FAR = 1e15
+
+
+def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, device: int = 0) -> Trace:
+    """The trace of a Chrome trace that Proton wrote for an instrumented kernel.
+
+    path: the file, or its bytes. mhz: the SM clock's rate; None: as the file says, else 1000 MHz, which a problem
+    tells. A block that ran several times (other "Init Time") is several launches.
+    Raises FormatError for what is no JSON with events, UsageError for a rate that is none.
+    """
+    if mhz is not None and not (isinstance(mhz, (int, float)) and 1 <= mhz <= 100_000):
+        raise UsageError(f"proton(mhz={mhz!r}): expected the SM clock's rate in MHz, such as 1980")
+    notes = Notes()
+    events = _events(path, notes)
+    found = [one for one in events if isinstance(one, dict) and one.get("ph", "X") == "X" and _placed(one)]
+    notes.tell("foreign", len(events) - len(found), "event", "not a scope of a warp (another phase or place), left out")
+    args = [one["args"] if isinstance(one.get("args"), dict) else {} for one in found]
+    ts, dur = _numbers(found, "ts"), _numbers(found, "dur")
+    init, final, after, rate = (_numbers(args, name) for name in (_INIT, _FINAL, _AFTER, _RATE))
+    rate = np.where((rate >= 1) & (rate <= 1e5), rate, _MHZ)
+    sane = (np.abs(ts) < _FAR) & (dur < _FAR) & (dur >= 0)
+    notes.tell("garbled", np.count_nonzero(~sane), "event", "without a time, or of years, left out")
+    kept = np.flatnonzero(sane)
+    found = [found[index] for index in kept.tolist()]
+    ts, dur, init, final, after, rate = (column[kept] for column in (ts, dur, init, final, after, rate))
+    if mhz is None and len(rate) and bool((rate == _MHZ).all()):
+        notes.say("assumed", "the file does not tell the SM clock: ns are told as if it ran at 1000 MHz; give mhz=")
+    kernel, kernels, sm, block = _places(found)
+    warp = _per_text([str(one.get("tid", "")) for one in found], lambda text: _first(_WARP, text))
+    known = np.isfinite(init) & (np.abs(init) < 2.0**62)
+    launch, shown = _launches(kernel, kernels, block, np.where(known, init, -1.0), device)
+    # A block's cycles count from its first scope: what stands before is ns.
+    _, chunk = np.unique(np.stack([launch, block], axis=1), axis=0, return_inverse=True)
+    chunk = chunk.ravel()
+    earliest = np.full(int(chunk.max(initial=0)) + 1, np.inf)
+    np.minimum.at(earliest, chunk, ts)
+    start = np.rint((ts - earliest[chunk]) * rate).astype(np.int64)
+    _, first, lane = np.unique(np.stack([chunk, warp], axis=1), axis=0, return_index=True, return_inverse=True)
+    lane = lane.ravel()
+    origin = int(init[known].min()) if known.any() else 0
+    chunk_ns = np.where(known, init - origin, ts * 1000) if known.all() else earliest[chunk] * 1000
+    tick = 1000.0 / (rate if mhz is None else np.full(len(rate), float(mhz)))
+    names = list(dict.fromkeys(str(one.get("name", "")) for one in found))
+    number = {name: index for index, name in enumerate(names)}
+    event = np.array([number[str(one.get("name", ""))] for one in found], np.int64)
+    begins = np.full(len(first), np.inf)
+    np.minimum.at(begins, lane, start.astype(np.float64))
+    rows = Lanes(
+        block[first], warp[first], sm[first], launch[first],
+        start_ns=chunk_ns[first] + begins * tick[first],
+        end_ns=np.where(np.isfinite(final - after) & known, final - after - origin, np.nan)[first],
+        tick_ns=tick[first],
+    )  # fmt: skip
+    records = Records(
+        lane, start, np.rint(dur * rate).astype(np.int64), event, np.full(len(found), Kind.SPAN, np.uint8)
+    )
+    if not found:
+        notes.say("nothing", "no scope of a warp in this file: was it written by Proton's instrumentation, as a trace?")
+    return trace(records, rows, dict(enumerate(names)), notes, shown, cycles=True, origin=origin)
+
+
+def _events(path: str | PathLike[str] | bytes, notes: Notes) -> list[Any]:
+    text = path if isinstance(path, bytes) else Path(path).read_bytes()
+    called = "the trace" if isinstance(path, bytes) else str(path)
+    data: Any = None
+    try:
+        data = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        data = _cut(text)
+        if data is None:
+            raise FormatError(f"{called} is no JSON ({error})") from None
+        notes.say("cut", "the file ends in the middle of an event: what stands before is shown")
+    events = data.get("traceEvents") if isinstance(data, dict) else data
+    if not isinstance(events, list):
+        raise FormatError(f"{called}: expected an object with traceEvents, or a list of events")
+    return events
+
+
+def _cut(text: bytes) -> Any:
+    """A file without its end, up to the last event that is whole."""
+    end = len(text)
+    for _ in range(_ENDINGS):
+        end = text.rfind(b"}", 0, end)
+        if end < 0:
+            return None
+        for ending in (b"]}", b"]"):
+            try:
+                return orjson.loads(text[: end + 1] + ending)
+            except orjson.JSONDecodeError:
+                continue
+    return None
+
+
+def _placed(one: dict[str, Any]) -> bool:
+    pid = one.get("pid")
+    return isinstance(pid, str) and _PLACE.search(pid) is not None
+
+
+def _numbers(rows: Sequence[dict[str, Any]], name: str) -> Float:
+    """A field of every row as float64; NaN where it is no number."""
+    values = [row.get(name) for row in rows]
+    return np.array(
+        [value if isinstance(value, (int, float)) and not isinstance(value, bool) else np.nan for value in values],
+        np.float64,
+    )
+
+
+def _per_text(texts: Sequence[str], read: Any) -> Int64:
+    """A number of every text, each different one read once."""
+    numbers = {text: read(text) for text in dict.fromkeys(texts)}
+    return np.array([numbers[text] for text in texts], np.int64)
+
+
+def _first(pattern: re.Pattern[str], text: str) -> int:
+    found = pattern.search(text)
+    return int(found[1]) if found else 0
+
+
+def _places(found: Sequence[dict[str, Any]]) -> tuple[Int64, list[str], Int64, Int64]:
+    """(kernel, names of kernels, SM, block) of every event."""
+    pids = [str(one["pid"]) for one in found]
+    parts = {pid: (str(match[1]), match[2], match[3]) for pid in dict.fromkeys(pids) if (match := _PLACE.search(pid))}
+    kernels = list(dict.fromkeys(part[0] for part in parts.values()))
+    number = {name: index for index, name in enumerate(kernels)}
+    columns = ([number[parts[pid][0]] for pid in pids], *([int(parts[pid][i]) for pid in pids] for i in (1, 2)))
+    kernel, sm, block = (np.array(column, np.int64) for column in columns)
+    return kernel, [name or "kernel" for name in kernels], sm, block
+
+
+def _launches(
+    kernel: Int64, kernels: Sequence[str], block: Int64, init: Float, device: int
+) -> tuple[Int64, list[Launch]]:
+    """(launch of every event, the launches): the n-th start of a block belongs to its kernel's n-th launch."""
+    order = np.lexsort((init, block, kernel))
+    k, b, i = kernel[order], block[order], init[order]
+    same = np.append(False, (k[1:] == k[:-1]) & (b[1:] == b[:-1])) if len(order) else np.zeros(0, bool)
+    later = same & np.append(False, i[1:] != i[:-1]) if len(order) else same
+    count = np.cumsum(later)
+    first = np.flatnonzero(~same)
+    turn = count - np.repeat(count[first], np.diff(np.append(first, len(order))))
+    pairs, launch = np.unique(np.stack([k, turn], axis=1), axis=0, return_inverse=True)
+    of = np.empty(len(order), np.int64)
+    of[order] = launch.ravel()
+    most = np.zeros(len(pairs), np.int64)
+    np.maximum.at(most, of, block)
+    rows = zip(pairs.tolist(), most.tolist(), strict=True)
+    return of, [
+        Launch(kernels[int(number)], device, turn + 1, 0, (min(largest + 1, 1 << 31), 1, 1))
+        for (number, turn), largest in rows
+    ]

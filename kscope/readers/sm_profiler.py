@@ -1,0 +1,85 @@
+"""sm-profiler's buffer, of its CUDA library and its Triton one.
+
+    word 0, 1     blocks << 32 | groups, events per group << 32 | enabled
+    counters      u32 per group, filled up to whole words
+    active        32 u32 per group, filled up to whole words
+    events        40 bytes each, as in EVENT, a fixed number per group
+
+An event that did not start has start 0, a range that did not end has end 0. What lives here: this layout. What does
+not: the Trace (columns.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..decode import UNKNOWN
+from ..layout import Kind
+from ..trace import Launch, Trace
+from .columns import LAST_TIME, Lanes, Notes, Records, trace
+from .words import Names, named, words
+
+EVENT = np.dtype(
+    [
+        ("id", "<u4"), ("event", "<u4"), ("block", "<u4"), ("group", "<u4"), ("sm", "<u4"), ("type", "<u4"),
+        ("start", "<u8"), ("end", "<u8"),
+    ]
+)  # fmt: skip
+TYPES = 32
+"""Events that it tells apart."""
+_INSTANT = 1
+
+
+def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
+    """The trace of an sm-profiler buffer.
+
+    buffer: what the kernel wrote. names: of events, by event_no, in order or as a dict.
+    A group is shown as a warp of its block. Raises UsageError for names that are none.
+    """
+    notes = Notes()
+    data, rest = words(buffer)
+    notes.cut(rest, "the buffer does not end with a whole word")
+    head = [int(word) for word in data[:2]] + [0] * (2 - min(2, len(data)))
+    blocks, groups, most = head[0] >> 32, head[0] & 0xFFFFFFFF, head[1] >> 32
+    if not head[1] & 0xFFFFFFFF:
+        notes.say("nothing", "the buffer's profiler was not enabled: nothing is recorded")
+    lanes = blocks * groups
+    begin = 2 + (lanes + 1) // 2 + lanes * TYPES // 2
+    if begin + 5 * lanes * most > len(data):
+        size = f"{blocks:,} blocks of {groups:,} groups with {most:,} events"
+        notes.say("cut", f"the header says {size}, and the buffer has {len(data):,} words")
+    space = data[min(begin, len(data)) : min(begin + 5 * lanes * most, len(data))]
+    events = np.frombuffer(space[: len(space) // 5 * 5].tobytes(), EVENT)
+    _full(data, lanes, most, notes)
+    at = np.flatnonzero(events["start"])
+    lane = at // max(1, most)
+    block, group = lane // max(1, groups), lane % max(1, groups)
+    row = events[at]
+    sane = (row["block"] == block) & (row["group"] == group) & (row["event"] < TYPES) & (row["type"] <= _INSTANT)
+    sane &= (row["start"] < LAST_TIME) & (row["end"] < LAST_TIME) & (row["sm"] < 1 << 16)
+    notes.tell("garbled", np.count_nonzero(~sane), "event", "of another place than its own, or senseless, left out")
+    row, lane, block, group = row[sane], lane[sane], block[sane], group[sane]
+    start, end = row["start"].astype(np.int64), row["end"].astype(np.int64)
+    instant = row["type"] == _INSTANT
+    open_ = ~instant & (end == 0)
+    back = ~instant & ~open_ & (end < start)
+    notes.tell("unpaired", np.count_nonzero(open_), "event", "it begins what did not end: its duration is unknown")
+    notes.tell("order", np.count_nonzero(back), "event", "it ends before it begins: its duration is unknown")
+    duration = np.where(instant, 0, np.where(open_ | back, UNKNOWN, end - start))
+    _, first, number = np.unique(lane, return_index=True, return_inverse=True)
+    kind = np.where(instant, Kind.INSTANT, Kind.SPAN).astype(np.uint8)
+    records = Records(number.ravel(), start, duration, row["event"].astype(np.int64), kind)
+    if not len(start) and head[1] & 0xFFFFFFFF:
+        notes.say("nothing", "no event in this buffer: the kernel did not run, or recorded nothing")
+    rows = Lanes(block[first], group[first], row["sm"][first].astype(np.int64), np.zeros(len(first), np.int64))
+    launch = Launch(kernel, device, 1, 0, (min(max(1, blocks), 1 << 31), 1, 1))
+    return trace(records, rows, named(names, "event"), notes, [launch])
+
+
+def _full(data: np.ndarray, lanes: int, most: int, notes: Notes) -> None:
+    """Events that found no room: a group's counter runs on."""
+    counters = data[2 : 2 + (min(lanes, 2 * len(data)) + 1) // 2].view("<u4")[:lanes].astype(np.int64)
+    more = counters[counters > most] - most
+    notes.tell("refused", int(more.sum()), "event", f"came after their group was full: allocate more than {most:,}")

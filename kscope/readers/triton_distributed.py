@@ -1,0 +1,55 @@
+"""Triton-distributed's profiler buffer.
+
+    word 0                  blocks | groups << 32
+    word 1 + b              block | SM << 32, of every block that ran
+    word 1 + blocks + k...  tag | low half of %globaltimer << 32, the lanes' records one after another
+
+    tag: lane = block * groups + group << 12 | task << 1 | it begins
+
+A word of 64 ones, or of 63, was not written: the buffer is filled so. What lives here: this layout. What does not: what
+becomes of the marks (tagged.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..trace import Trace
+from .columns import Notes
+from .tagged import Marks, read
+from .words import Names, named, words
+
+_EMPTY = ((1 << 63) - 1, (1 << 64) - 1)
+
+
+def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
+    """The trace of a Triton-distributed profiler buffer.
+
+    buffer: what the kernel wrote, 64-bit words. names: of tasks (its task_names), in order of task_type, or a dict.
+    A group is shown as a warp of its block. Raises UsageError for names that are none.
+    """
+    notes = Notes()
+    data, rest = words(buffer)
+    notes.cut(rest, "the buffer does not end with a whole record")
+    first = int(data[0]) if len(data) and int(data[0]) not in _EMPTY else 0
+    blocks, groups = first & 0xFFFFFFFF, max(1, first >> 32)
+    if blocks > max(0, len(data) - 1):
+        notes.say("cut", f"the header says {blocks:,} blocks, and the buffer has {len(data):,} words")
+    table, rest_of = data[1 : 1 + blocks], data[1 + blocks :]
+    at = np.flatnonzero(~np.isin(rest_of, np.array(_EMPTY, np.uint64)))
+    tag = (rest_of[at] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    time = (rest_of[at] >> np.uint64(32)).astype(np.int64)
+    lane = tag >> 12
+    inside = lane < blocks * groups
+    notes.tell("garbled", np.count_nonzero(~inside), "record", "of a lane that the header does not have, left out")
+    block = lane // groups
+    sm = np.zeros(max(1, len(table)), np.int64)
+    ran = np.flatnonzero(~np.isin(table, np.array(_EMPTY, np.uint64)))
+    said, where = table[ran] & np.uint64(0xFFFFFFFF), (table[ran] >> np.uint64(32)).astype(np.int64)
+    right = (said == ran.astype(np.uint64)) & (where < 1 << 16)
+    notes.tell("garbled", np.count_nonzero(~right), "block", "its entry names another block, or no SM: shown on SM 0")
+    sm[ran[right]] = where[right]
+    marks = Marks(lane, 1 - (tag & 1), tag >> 1 & 0x7FF, time, block, lane % groups, sm[np.clip(block, 0, len(sm) - 1)])
+    return read(marks.take(inside), named(names, "task"), notes, kernel, device, blocks, "task")

@@ -1,0 +1,72 @@
+"""Bytes of a buffer, wherever they are: an array, a tensor, bytes, or a file.
+
+What lives here: getting at them without copying more than is there. What does not: what they mean.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import FormatError, UsageError
+
+Names = Sequence[str] | Mapping[int, str] | None
+Bytes = npt.NDArray[np.uint8]
+
+
+def words(buffer: Any) -> tuple[npt.NDArray[np.uint64], int]:
+    """(the 64-bit words (n,), how many bytes at the end are no whole word).
+
+    buffer: numpy array, torch or CuPy array, bytes, or the path of a .npy file or of one with plain bytes.
+    Raises UsageError for anything else, FormatError for a .npy file that is none, OSError for one that is not there.
+    """
+    data = _bytes(buffer)
+    whole = len(data) // 8 * 8
+    return np.frombuffer(data[:whole].tobytes() if not data.flags.aligned else data[:whole], "<u8"), len(data) - whole
+
+
+def _bytes(buffer: Any) -> Bytes:
+    if isinstance(buffer, (str, os.PathLike)):
+        return _file(Path(buffer))
+    if isinstance(buffer, (bytes, bytearray, memoryview)):
+        return np.frombuffer(buffer, np.uint8)
+    for leave in ("detach", "cpu", "get"):  # torch, then CuPy
+        if not isinstance(buffer, np.ndarray) and callable(getattr(buffer, leave, None)):
+            buffer = getattr(buffer, leave)()
+    try:
+        array = np.asarray(buffer)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"a buffer of {type(buffer).__name__} cannot be read ({error}): expected an array") from None
+    if array.dtype.kind not in "iufV" or array.dtype.hasobject:
+        raise UsageError(f"a buffer of {array.dtype}: expected integers, such as the int64 that the kernel wrote to")
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _file(path: Path) -> Bytes:
+    if path.suffix != ".npy":
+        return np.fromfile(path, np.uint8)
+    try:
+        # Mapped, not loaded: a header may promise more than the file has.
+        return _bytes(np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)))
+    except (ValueError, EOFError, SyntaxError) as error:
+        raise FormatError(f"{path} is no array of numpy's ({error}): save it with numpy.save(path, buffer)") from None
+
+
+def named(names: Names, noun: str) -> dict[int, str]:
+    """Names by id. Raises UsageError for names that are no texts."""
+    if names is None:
+        return {}
+    if isinstance(names, (str, bytes)) or not isinstance(names, (Sequence, Mapping)):
+        raise UsageError(f"names={names!r}: expected names in order of their {noun}s, or a dict from {noun} to name")
+    found = dict(names.items()) if isinstance(names, Mapping) else dict(enumerate(names))
+    wrong = [key for key, name in found.items() if not isinstance(key, int) or not isinstance(name, str)]
+    if wrong:
+        raise UsageError(f"names[{wrong[0]!r}] = {found[wrong[0]]!r}: expected the name of that {noun}, a text")
+    return found

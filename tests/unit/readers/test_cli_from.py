@@ -1,0 +1,84 @@
+"""`--from` on the command line: every command that reads a capture reads other profilers' data as well."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import foreign
+import numpy as np
+import pytest
+from foreign import Group
+
+from kscope import cli, readers
+
+SPANS = [(0, 1000, 1400), (1, 1500, 1700), (1, 1800, 1900)]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    groups = [Group.of(SPANS, block=block, group=group) for block in range(3) for group in range(2)]
+    np.save("buffer.npy", foreign.flashinfer(groups, 3, 2))
+    np.save("nuggets.npy", foreign.nuggets([[(1000, 50, 1, 0)]] * 3, 4))
+    Path("proton.json").write_bytes(foreign.proton([("k", 1, 0, 10, 900, [(0, "a", 5, 100)])]))
+    return tmp_path
+
+
+FROM = ("--from", "flashinfer", "--names", "load,dot")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("summary", "buffer.npy", *FROM), ("gaps", "buffer.npy", *FROM), ("overlap", "buffer.npy", *FROM),
+        ("occupancy", "buffer.npy", *FROM), ("compare", "buffer.npy", "buffer.npy", *FROM),
+        ("assert", "buffer.npy", "load.p50 == 400ns", *FROM), ("export", "buffer.npy", *FROM, "-o", "x.pftrace"),
+        ("export", "proton.json", "--from", "proton:mhz=2000", "-o", "x.html"),
+        ("summary", "nuggets.npy", "--from", "nuggets:units=3,tid=block"),
+    ],
+    ids=lambda argv: argv[0] if isinstance(argv, tuple) else None,
+)  # fmt: skip
+def test_commands_read_them(argv: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*argv]) == 0, capsys.readouterr().err
+
+
+def test_names_and_filters_hold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["summary", "buffer.npy", *FROM, "--region", "dot", "--block", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (row,) = found["regions"]
+    assert (row["region"], row["count"], row["total_ns"]) == ("dot", 4, 600)
+
+
+def test_every_reader_is_offered(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["summary", "buffer.npy", "--from", "perf"]) == 2
+    said = capsys.readouterr().err
+    assert all(name in said for name in readers.READERS)
+    with pytest.raises(SystemExit):
+        cli.main(["summary", "--help"])
+    said = capsys.readouterr().out
+    assert all(name in said.replace("\n", "") for name in readers.READERS)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("nuggets:unit=3", "units, compact, tid"), ("nuggets:units=x", "not a number"), ("proton:mhz=fast", "MHz"),
+        ("nuggets:compact=3", "true or false"), ("nuggets:tid=lane", "'block' or 'warp'"),
+    ],
+)  # fmt: skip
+def test_options_that_mean_nothing_are_refused(
+    given: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["summary", "proton.json", "--from", given]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_proton_has_names_of_its_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["summary", "proton.json", "--from", "proton", "--names", "a"]) == 2
+    assert "names of its own" in capsys.readouterr().err
+
+
+def test_a_buffer_is_no_capture(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["summary", "buffer.npy"]) == 2
+    assert "not a kscope capture" in capsys.readouterr().err

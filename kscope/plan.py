@@ -42,7 +42,7 @@ class Lowered:
 @dataclass(frozen=True)
 class Told:
     """What a frontend knows and the text may not say. kernels: what they are called, by their names in the text.
-    places: file:line of regions by name, where there is no line information."""
+    places: file:line of regions by name, where there is no line information or it does not mean the mark."""
 
     kernels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class _Body:
         first: dict[str, str | None] = {}
         for _, statement, mark in kept:
             if mark.act != "pin":
-                first.setdefault(mark.name, _where(statement.source, files) or places.get(mark.name))
+                first.setdefault(mark.name, places.get(mark.name) or _where(statement.source, files))
         return _Body(
             function,
             recording,
@@ -338,5 +338,5 @@ def _where(source: tuple[int, int], files: dict[int, str]) -> str | None:
 
 
 def _at(fault: pairing.Fault, files: dict[int, str], places: Mapping[str, str]) -> str:
-    where = _where(fault.source, files) or places.get(fault.name)
+    where = places.get(fault.name) or _where(fault.source, files)
     return f" ({where})" if where else ""

@@ -25,6 +25,7 @@ class TritonFrontend(Frontend):
 
     name = "triton"
     backend = "sim" if INTERPRETED else "cuda"
+    selects = frozenset[Any]() if INTERPRETED else frozenset({"kinds", "lines"})
 
     def __init__(self) -> None:
         self._interpreted = Interpreted()

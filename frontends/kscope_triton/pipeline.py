@@ -12,10 +12,13 @@ does not know, carries the tag into the key of the launch, and CUDABackend.hash 
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import warnings
 from collections.abc import Callable, MutableMapping
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import triton
@@ -23,12 +26,16 @@ from triton import knobs
 from triton.backends.nvidia import compiler as nvidia
 from triton.backends.nvidia.compiler import CUDABackend
 
-from kscope import fit, meta
+from kscope import catalogue, fit, meta
 from kscope.capture import Problem
+from kscope.catalogue import Listed
 from kscope.errors import UnsupportedError, UsageError
 from kscope.marks import Mark, parse
+from kscope.plan import without_marks
 from kscope.recording import Recording
 from kscope.wording import installs
+
+from .marking import Marking
 
 _HOOK_HAS_KEY = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7)
 META, LOST = "kscope", "kscope_lost"
@@ -122,38 +129,35 @@ class Pipeline:
             return None
         names: set[str] = set()
         self._compiling.names = names
+        marking = Marking(recording.selection, names, capability or 0)
         inner = stages["ptx"]
 
         def ptx(source: Any, metadata: dict[str, Any]) -> str:
             text = inner(source, metadata)
-            lost = _removed(metadata["name"], text, names)
+            kernel = metadata["name"]
+            lost = _removed(kernel, text, names)
+            known = lost + [replace(one, text=f"kernel {kernel}: {one.text}") for one in marking.problems]
             measure = partial(_assemble, backend=backend, options=options)
-            lowered = fit.lower_to_fit(text, recording, frontend="triton", measure=measure, known=lost)
+            lowered = fit.lower_to_fit(
+                text, recording, frontend="triton", measure=measure, known=known, told=marking.told
+            )
             if lowered.text is not text:
                 metadata[META] = meta.to_json(lowered.meta).decode()
             elif lost:  # the module carries nothing that could tell
                 metadata[LOST] = lost[0].text
-            for problem in lowered.problems or lost:
+            for problem in lowered.problems or known:
                 warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+            if catalogue.wanted():
+                sites = tuple(span.site() for span in marking.spans)
+                build = partial(_built, without_marks(text), lowered.text, backend, options)
+                target = nvidia.sm_arch_from_capability(backend.target.arch)
+                catalogue.note(Listed("triton", kernel, target, sites, build))
             return lowered.text
 
         stages["ptx"] = ptx
-        if not _HOOK_HAS_KEY and (capability or 0) >= 100 and "ttgir" in stages:
-            stages["ttgir"] = partial(_explained, stages["ttgir"], names)
+        for stage in stages.keys() & {"ttgir", "llir"}:
+            stages[stage] = getattr(marking, stage)(stages[stage])
         return None
-
-
-def _explained(stage: Callable[..., Any], placed: set[str], module: Any, metadata: dict[str, Any]) -> Any:
-    """Triton 3.6's stage for Blackwell, whose automatic warp specialisation fails on marks without saying why."""
-    try:
-        return stage(module, metadata)
-    except RuntimeError as error:
-        if placed and "tt.warp_specialize" in str(module):
-            raise UnsupportedError(
-                f"regions {', '.join(map(repr, sorted(placed)))}: Triton {triton.__version__} cannot compile them in a "
-                "kernel with tl.range(..., warp_specialize=True) for sm_100; Triton 3.7 and later can"
-            ) from error
-        raise
 
 
 def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:
@@ -168,9 +172,26 @@ def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:
 
 
 def _assemble(text: str, backend: Any, options: Any) -> fit.Usage | None:
-    """What Triton's own assembler makes of the text, with the flags that decide registers."""
+    """What Triton's own assembler makes of the text."""
+    return fit.assemble(text, nvidia.get_ptxas(backend.target.arch).path, _flags(backend, options))
+
+
+def _flags(backend: Any, options: Any) -> tuple[str, ...]:
+    """Triton's flags for its assembler that decide registers."""
     flags = [f"--gpu-name={nvidia.sm_arch_from_capability(backend.target.arch)}"]
     flags += [] if options.enable_fp_fusion else ["--fmad=false"]
     flags += ["--regAllocOptLevel=2"] if _HOOK_HAS_KEY else []
     flags += (options.ptx_options or "").split()
-    return fit.assemble(text, nvidia.get_ptxas(backend.target.arch).path, tuple(flags))
+    return tuple(flags)
+
+
+def _built(plain: str, marked: str, backend: Any, options: Any, folder: Path) -> tuple[Path, Path] | None:
+    """Two cubins in a folder, without and with the marks; None where Triton's assembler refuses one."""
+    paths = folder / "plain.cubin", folder / "marked.cubin"
+    for text, path in zip((plain, marked), paths, strict=True):
+        source = path.with_suffix(".ptx")
+        source.write_text(text)
+        command = [nvidia.get_ptxas(backend.target.arch).path, *_flags(backend, options), str(source), "-o", str(path)]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            return None
+    return paths

@@ -1,0 +1,258 @@
+"""Which operations of a kernel a selection is about: spans of operations in one block, each one region.
+
+A span begins and ends in one block, so it is entered and left on every path, and what the compiler does to the block it
+does to both ends. What lives here: spans by kind of operation, by lines, and of regions that the compiler dropped. What
+does not: reading the IR (irtext.py), new text (inserting.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kscope import auto
+from kscope.auto import Selection
+from kscope.catalogue import Site
+from kscope.marks import Mark
+
+from .irtext import Block, Operation, Place, Places, walk
+from .operations import LOOPS, kinds, marks_of, own, quiet, unplaced
+
+Belongs = Callable[[Places], "Place | None"]
+"""The one of these places that lies in a region; None where none does."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Operations first to last of a block, as one region. before and after: lines of the text that the marks stand in
+    front of; place: the line of source that they have; loops: around it, the outermost first."""
+
+    mark: Mark
+    what: str
+    where: str
+    before: int
+    after: int
+    place: Place | None
+    loops: tuple[Place, ...]
+    operations: int
+
+    def site(self) -> Site:
+        """The span as a reader sees it."""
+        loops = tuple(f"{place.file}:{place.line}" for place in self.loops)
+        return Site(self.mark.name, self.what, self.where, loops, self.operations)
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """A block, and what it stands in."""
+
+    block: Block
+    around: tuple[Places, ...]
+    loops: tuple[Place, ...]
+    loop: Operation | None = None
+    places: list[Place | None] = field(default_factory=list)
+
+    @staticmethod
+    def of(operation: Operation, around: tuple[Places, ...] = (), loops: tuple[Place, ...] = ()) -> Iterator[_Scope]:
+        """The blocks of an operation, and those within them, that are code of the kernel."""
+        if operation.leaf:
+            return
+        around = (*around, operation.places)
+        loop = operation if operation.name in LOOPS else None
+        if loop is not None and (place := own(operation.places)) is not None:
+            loops = (*loops, place)
+        for block in operation.blocks:
+            yield _Scope(block, around, loops, loop, list(_lines(block, around)))
+            for inner in block.operations:
+                yield from _Scope.of(inner, around, loops)
+
+    def span(self, mark: Mark, what: str, places: Sequence[Place], first: int, last: int) -> Span:
+        """Operations first to last of the block, counted from 0, as a span of what comes from these places."""
+        begin, end = self.block.operations[first], self.block.operations[last]
+        count = sum(not quiet(one) for one in self.block.operations[first : last + 1])
+        place = places[0] if places else None
+        return Span(mark, what, _where(places), begin.first, end.last + 1, place, self.loops, count)
+
+
+def _lines(block: Block, around: Sequence[Places]) -> Iterator[Place | None]:
+    """The place of each operation. One that has none has that of the operation before it, which it was made for."""
+    before: Place | None = None
+    for operation in block.operations:
+        if not unplaced(operation.places, around):
+            before = own(operation.places)
+        yield before
+
+
+def of_kinds(function: Operation, selection: Selection) -> list[Span]:
+    """A span for each operation of a kind that is marked. Those of one kind and line that follow on each other, with
+    nothing but indices and addresses between them, are one."""
+    found = []
+    for scope in _Scope.of(function):
+        if "iteration" in selection.kinds and scope.loop is not None and len(scope.block.operations) > 1:
+            place = own(scope.loop.places)
+            mark = _named("iteration", place)
+            found.append(scope.span(mark, "iteration", _some(place), 0, len(scope.block.operations) - 2))
+        runs: list[tuple[str | None, Mark, Place | None, int, int]] = []
+        for at, operation in enumerate(scope.block.operations[:-1]):
+            kind = selection.kind(kinds(operation))
+            if kind is None:
+                if runs and not quiet(operation):
+                    runs.append((None, runs[-1][1], None, at, at))
+                continue
+            place = own(operation.places) if kind == "loop" else scope.places[at]
+            mark = _named(kind, place)
+            if runs and runs[-1][:2] == (kind, mark) and kind != "loop":
+                runs[-1] = kind, mark, place, runs[-1][3], at
+            else:
+                runs.append((kind, mark, place, at, at))
+        found += [scope.span(mark, kind, _some(place), *ends) for kind, mark, place, *ends in runs if kind]
+    return found
+
+
+def _named(kind: str, place: Place | None) -> Mark:
+    return Mark("enter", auto.name(kind, place.file, place.line) if place else kind)
+
+
+def _some(place: Place | None) -> Sequence[Place]:
+    return [place] if place else []
+
+
+def _where(places: Sequence[Place]) -> str:
+    """file:first-last of the places, of those in the first one's file."""
+    if not places:
+        return "?"
+    lines = sorted(place.line for place in places if place.file == places[0].file)
+    return f"{places[0].file}:{lines[0]}" + (f"-{lines[-1]}" if lines[-1] > lines[0] else "")
+
+
+def of_lines(function: Operation, selection: Selection) -> list[Span]:
+    """Spans of each range of lines."""
+    found = []
+    for lines in selection.lines:
+
+        def belongs(places: Places, lines: auto.Lines = lines) -> Place | None:
+            return next((place for place in places if lines.covers(place.file, place.line)), None)
+
+        found += runs(function, Mark("enter", lines.name), "lines", belongs)
+    return found
+
+
+def runs(function: Operation, mark: Mark, what: str, belongs: Belongs) -> list[Span]:
+    """A region's operations as spans: in each block those that follow on each other. Addresses and indices neither
+    make a span nor end one, unless the region has nothing else."""
+    scopes = [(scope, list(_members(scope, belongs))) for scope in _Scope.of(function)]
+    whole = {
+        id(inner)
+        for scope, members in scopes
+        for operation, member in zip(scope.block.operations, members, strict=True)
+        if member
+        for inner in _blocks(operation)
+    }
+    scopes = [(scope, members) for scope, members in scopes if id(scope.block) not in whole]
+    found: list[tuple[_Scope, list[Place], int, int, bool]] = []
+    for scope, members in scopes:
+        run: list[int] = []
+        for at, (operation, member) in enumerate(zip(scope.block.operations, members, strict=True)):
+            last = at == len(scope.block.operations) - 1
+            if member and not last:
+                run.append(at)
+            elif run and (last or not quiet(operation)):
+                working = [one for one in run if not quiet(scope.block.operations[one])]
+                run = working or run  # without the addresses and indices at its ends
+                places = [place for one in run for place in _inside(scope.block.operations[one], members[one], belongs)]
+                found.append((scope, places, run[0], run[-1], bool(working)))
+                run = []
+    busy = any(works for *_, works in found)
+    return [
+        scope.span(mark, what, places, first, last) for scope, places, first, last, works in found if works or not busy
+    ]
+
+
+def _members(scope: _Scope, belongs: Belongs) -> Iterator[Place | None]:
+    """For each operation of a block the place by which it is part of the region."""
+    for operation, place in zip(scope.block.operations, scope.places, strict=True):
+        if marks_of(operation) or not (operation.leaf or _whole(operation, belongs, scope.around)):
+            yield None
+        elif unplaced(operation.places, scope.around):
+            yield belongs((place,)) if place is not None else None
+        else:
+            yield belongs(operation.places)
+
+
+def _whole(operation: Operation, belongs: Belongs, around: tuple[Places, ...]) -> bool:
+    """Whether all work within the operation belongs to the region as well."""
+    return all(
+        place is None or (belongs((place,)) or belongs(inner.places)) is not None or quiet(inner)
+        for scope in _Scope.of(operation, around)
+        for inner, place in zip(scope.block.operations[:-1], scope.places, strict=False)
+        if inner.leaf
+    )
+
+
+def _inside(operation: Operation, place: Place | None, belongs: Belongs) -> Iterator[Place]:
+    """The places of an operation of a region, and of what it holds."""
+    inner = (belongs(one.places) for block in operation.blocks for one in walk(block))
+    yield from (one for one in (place, *(inner if not operation.leaf else ())) if one is not None)
+
+
+def _blocks(operation: Operation) -> Iterator[Block]:
+    for block in operation.blocks:
+        yield block
+        for inner in walk(block):
+            yield from inner.blocks
+
+
+@dataclass
+class Region:
+    """A region of the source as the compiler's first IR has it: its mark, whether it ends where it begins, and what
+    lies in it."""
+
+    mark: Mark
+    closed: bool = True
+    places: set[Places] = field(default_factory=set)
+    lines: set[tuple[str, int]] = field(default_factory=set)
+
+    def belongs(self, places: Places) -> Place | None:
+        """The innermost of these places, if what comes from them lay in the region."""
+        place = own(places)
+        inside = places in self.places or (place is not None and (place.file, place.line) in self.lines)
+        return place if inside else None
+
+
+def regions(functions: Iterable[Operation]) -> dict[str, Region]:
+    """The regions that begin and end in one block, by name. lines: those that nothing outside of the region is at."""
+    found: dict[str, Region] = {}
+    seen: dict[tuple[str, int], list[set[str]]] = {}
+    for function in functions:
+        _collect(function, (), found, seen)
+    for name, region in found.items():
+        region.lines = {line for line, inside in seen.items() if all(name in names for names in inside)}
+    return {name: region for name, region in found.items() if region.places and region.closed}
+
+
+def _collect(
+    operation: Operation,
+    outside: tuple[str, ...],
+    found: dict[str, Region],
+    seen: dict[tuple[str, int], list[set[str]]],
+) -> None:
+    for block in operation.blocks:
+        opened = list(outside)
+        for inner in block.operations:
+            marks = marks_of(inner)
+            for mark in marks:
+                if mark.act == "enter":
+                    found.setdefault(mark.name, Region(mark))
+                    opened.append(mark.name)
+                elif mark.act == "exit" and mark.name in opened:
+                    opened.reverse()
+                    opened.remove(mark.name)
+                    opened.reverse()
+            if not marks:
+                for name in opened:
+                    found[name].places.add(inner.places)
+                if (place := own(inner.places)) is not None:
+                    seen.setdefault((place.file, place.line), []).append(set(opened))
+                _collect(inner, tuple(opened), found, seen)
+        for name in opened[len(outside) :]:
+            found[name].closed = False

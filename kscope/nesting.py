@@ -39,6 +39,18 @@ def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.ND
     return depth, crossing
 
 
+def cross(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> bool:
+    """Whether any spans of a track cross: nest() without depths. Order as there; all cores."""
+    found: list[slice] = []
+
+    def work(part: slice) -> None:
+        if not found and _cross(start[part], end[part], _counts(track[part])):
+            found.append(part)
+
+    each(work, lane_aligned(track))
+    return bool(found)
+
+
 def parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
     """For each span (n,) the index of the innermost span of its track that holds it, -1 without one. Order as in
     nest(). One thread: callers work on slices that end where a track does."""
@@ -94,8 +106,10 @@ def _counts(track: npt.NDArray[np.int32]) -> Int64:
 def lanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
     """A lane (n,) for each span, 0 for nearly all, so that the spans of one track and lane nest."""
     lane = np.zeros(len(start), np.uint8)
+    if not cross(start, end, track):
+        return lane
     crossing = nest(start, end, track)[1]
-    rest = np.arange(len(start)) if crossing.any() else np.zeros(0, np.int64)
+    rest = np.arange(len(start))
     for number in range(1, _LANES + 1):
         moved = [np.zeros(0, np.int64)]
         while crossing.any():
@@ -108,6 +122,29 @@ def lanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray
         lane[rest] = number
         crossing = nest(start[rest], end[rest], track[rest])[1]
     return lane
+
+
+def _cross(start: Int64, end: Int64, counts: Int64) -> bool:
+    """As cross(), of tracks that stand one after another with `counts` spans each."""
+    least = int(start.min())
+    width = int(end.max()) - least + 1
+    if width * len(counts) >= _MOST_KEY or bool((end <= start).any()):
+        return bool(_nest(start, end, counts)[1].any())
+    # As in _nest(), where spans have lengths; in half as many bytes where these are enough.
+    lift = np.repeat(np.arange(len(counts)) * width - least, counts)
+    kind = np.int32 if width * len(counts) < 1 << 31 else np.int64
+    begin, stop = (start + lift).astype(kind), (end + lift).astype(kind)
+    for _ in range(MOST_LEVELS):
+        later = np.minimum.accumulate(begin[::-1])[::-1]
+        held = np.zeros(len(begin), bool)
+        np.less_equal(later[1:], begin[:-1], out=held[:-1])
+        roots, rest = np.flatnonzero(~held), np.flatnonzero(held)
+        if (begin[roots[1:]] < stop[roots[:-1]]).any():
+            return True
+        if not len(rest):
+            break
+        begin, stop = begin[rest], stop[rest]
+    return False
 
 
 def _nest(start: Int64, end: Int64, counts: Int64, parent: Int64 | None = None) -> tuple[npt.NDArray[np.uint8], Bools]:

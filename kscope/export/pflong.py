@@ -34,7 +34,7 @@ class Longer:
         flows = timeline.flows
         self._arrows = _Arrows(flows) if len(flows) else None
 
-    def found(self, items: npt.NDArray[np.int32], end: Bools) -> dict[int, bytes]:
+    def found(self, items: Int64, end: Bools) -> dict[int, bytes]:
         """Which of the events (m,) have further fields: row -> bytes."""
         fields: dict[int, bytes] = {}
         if self._lives is not None:
@@ -70,7 +70,7 @@ class _Arrows:
             chosen = chosen[np.argsort(flows.target[chosen], kind="stable")]
             self._targets.append((flows.target[chosen], _ids(_LAST_OF_FLOW, number[chosen])))
 
-    def add(self, fields: dict[int, bytes], items: npt.NDArray[np.int32], end: Bools) -> None:
+    def add(self, fields: dict[int, bytes], items: Int64, end: Bools) -> None:
         (target, ids), (late, late_ids) = self._targets
         for table, data, where in ((self._source, self._begins, ~end), (target, ids, ~end), (late, late_ids, end)):
             first, after = (np.searchsorted(table, items, side) for side in ("left", "right"))

@@ -6,46 +6,44 @@
           3  type 50 n n    a begin: its name. An end has none, its type takes the four bytes
           4  58 u u u       its track
     then, each where the file has it at all:
-      3 words  cycles of a begin: 22 0a 08 NAME | 18 c c c | c c c c. Of an end, words 3 to 7 are its exact
-               begin in ns, then the track: 02 22 0b 08 | NAME 29 d d | d d d d | d d 48 02 | 58 u u u
+      3 words  cycles of a begin: 22 0a 08 NAME | 18 c c c | c c c c. Of an end, words 3 to 7 are its track, then its
+               exact begin in ns: 02 48 02 58 | u u u 22 | 0b 08 NAME 29 | double
       4 words  the value of a begin or an instant, the number of a counter
       3 words  name and track again, five bytes each, where there are too many for the places above
 
 Padding is plain protobuf: a varint may be longer than it must, and of a field that stands twice the
 last one counts, so that places without use repeat the type. Few events are longer than their row
 (lifetimes, which have more arguments; ends of arrows): these are made one by one. What lives here: the
-bytes of an event. What does not: which events, in which order (pftrace.py); words that are made once per
-item (pfslots.py).
+bytes of an event. What does not: which events, in which order (pftrace.py); the bits of numbers (pfslots.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from . import pfslots
-from .pflong import Longer, padded
-from .pfslots import BEGIN, COUNTER, END, filler, padded_words
+from .pflong import padded
+from .pfslots import BEGIN, COUNTER, END, INSTANT, MOST_CYCLES, SORTS, cycles, filler, times, values
 from .pftracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, Names, varint
 from .timeline import Timeline
 
+Int64 = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
+U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
 
 FEW_NAMES, FEW_TRACKS = 1 << 14, 1 << 21
 """What two bytes of a varint can number, and three."""
 _SMALL = 1 << 28
 """Times between events below this fit a row."""
 _EVENT = 11  # bytes before the event itself
-_NAMELESS_END = 0x00808080 | END
-_EXACT_3, _EXACT_4 = 0x080B2200 | END, 0x2900 | START_NS
+_NAMELESS, _NAMELESS_END = 0x00808080 | COUNTER, 0x00808080 | END
+_PLACED_END, _EXACT = 0x58 << 24 | (END << 8 | 0x48) << 8 | END, 0x29 << 24 | START_NS << 16 | 0x080B
 _CYCLES, _TIMER = CYCLES << 24 | 0x080A22, TIMER_NS << 24 | 0x080A22
 
 
@@ -56,42 +54,115 @@ def advance(delta: int) -> bytes:
 
 
 class Look:
-    """What each item looks like: tables that rows() indexes.
-
-    heads, cycles, values: words of pfslots.py, or None where the file has none. exact: bits of begins in ns.
-    longer: see pflong.py.
-    """
+    """What events look like, but for their times (set_times). words: of a row."""
 
     def __init__(self, timeline: Timeline, names: Names) -> None:
-        self.name, self.track, self.kinds = names.name, names.track, names.kinds
-        self.records = len(timeline.trace)
-        self.name_ids = np.arange(len(names.text), dtype=np.uint32) + np.uint32(1)
-        self.track_ids = np.arange(names.tracks, dtype=np.uint32) + np.uint32(FIRST_TRACK)
-        self.many = len(names.text) >= FEW_NAMES or names.tracks >= FEW_TRACKS
-        name, track = self.name_ids & np.uint32(FEW_NAMES - 1), self.track_ids & np.uint32(FEW_TRACKS - 1)
-        begins = np.uint32(BEGIN | 0x50 << 8) | padded_words(name, 2) << np.uint32(16)
-        self.heads = pfslots.heads(names, begins, np.uint32(0x58) | padded_words(track, 3) << np.uint32(8))
-        self.cycles = pfslots.cycles(timeline) if timeline.view.args else None
-        self.exact = None if timeline.exact is None else timeline.exact.view(np.uint64)
-        self.values = None if names.values is None else pfslots.values(timeline, names)
-        self.longer = Longer(timeline)
-        timer = timeline.trace.warps.timer
-        self.clocks: U32 | None = None  # of tracks, where not all are SM cycles
-        if timer.any():
-            rows = np.array([track.row for track in timeline.tracks], np.int64)
-            rows = np.concatenate([rows, np.zeros(names.tracks - len(rows), np.int64)])  # of counters: not looked at
-            self.clocks = np.where(timer[rows], np.uint32(_TIMER), np.uint32(_CYCLES))
-        self.words = 5 + 3 * (self.cycles is not None) + 4 * (self.values is not None) + 3 * self.many
+        self._names, self._records = names, len(timeline.trace)
+        self._ticks = timeline.trace.dur_cycles
+        self._exact = None if timeline.exact is None else timeline.exact.view(np.uint64)
+        args = self._exact is not None
+        self._name_ids = np.arange(len(names.text), dtype=np.uint32) + np.uint32(1)
+        self._track_ids = np.arange(names.tracks, dtype=np.uint32) + np.uint32(FIRST_TRACK)
+        self._many = len(names.text) >= FEW_NAMES or names.tracks >= FEW_TRACKS
+        self.words = 5 + 3 * args + 4 * (names.values is not None) + 3 * self._many
+        name, track = self._name_ids & np.uint32(FEW_NAMES - 1), self._track_ids & np.uint32(FEW_TRACKS - 1)
+        name, track = times(name) & np.uint32(0x7FFF), times(track) & np.uint32(0x7FFFFF)
+        self._packet = self.words * 4 - 2
+        lead = np.uint32(SEQUENCE | 0x5A << 8 | (self._packet - 9) << 16 | 0x48 << 24)
+        self._named = _pair(lead, np.uint32(BEGIN | 0x50 << 8) | name << np.uint32(16))
+        self._ended = _pair(lead, np.uint32(_PLACED_END if args else _NAMELESS_END))
+        place = np.uint32(0x58) | track << np.uint32(8)
+        self._placed = _pair(place, _clocks(timeline, names))
+        self._placed_end = _pair(track | np.uint32(0x22 << 24), np.uint32(_EXACT)) if args else self._placed
+
+    def begins(self, items: Int64, out: U32) -> None:
+        """Fill rows (m, words) with the begins of items (m,), and with what has no length."""
+        names, at = self._names, 5
+        name, track = names.name.take(items), names.track.take(items)
+        kind = None if names.kinds is None else names.kinds.take(items)
+        _put(out, 2, self._named.take(name))
+        if kind is not None:
+            points = np.flatnonzero((kind == Names.POINT) | (kind == Names.POINT_VALUE))
+            out[points, 3] += np.uint32(INSTANT - BEGIN)
+            out[np.flatnonzero(kind == Names.COUNTER), 3] = _NAMELESS
+        if self._exact is None:
+            out[:, 4] = self._placed.take(track).astype(np.uint32)
+        else:
+            _put(out, 4, self._placed.take(track))
+            self._cycles(items, kind, out)
+            at = 8
+        if names.values is not None and kind is not None:
+            record = items < self._records
+            number = np.zeros(len(items))
+            number[record] = names.values[items[record]]
+            pairs = values(kind, number)
+            _put(out, at, pairs[:, 0])
+            _put(out, at + 2, pairs[:, 1])
+            at += 4
+        if self._many:
+            nameless = None if kind is None else np.flatnonzero(kind == Names.COUNTER)
+            self._again(out[:, at:], name, track, nameless, COUNTER)
+
+    def ends(self, items: Int64, out: U32) -> None:
+        """Fill rows (m, words) with the ends of items (m,)."""
+        at, track = 5, self._names.track.take(items)
+        _put(out, 2, self._ended)
+        if self._exact is None:
+            out[:, 4] = self._placed.take(track).astype(np.uint32)
+        else:
+            _put(out, 4, self._placed_end.take(track))
+            _put(out, 6, self._exact.take(items))
+            at = 8
+        if self._names.values is not None:
+            out[:, at : at + 4] = filler(np.array(END, np.uint32))
+            at += 4
+        if self._many:
+            self._again(out[:, at:], None, track, np.arange(len(items)), END)
+
+    def set_times(self, out: U32, delta: Unsigned) -> None:
+        """Words 0 and 1 of rows (m, words), each `delta` (m,) ns after the one before; 0 where that is too long."""
+        if int(delta.max(initial=0)) >= _SMALL:
+            delta = np.where(delta < _SMALL, delta, 0)
+        words = times(delta.astype(np.uint32, copy=False))
+        out[:, 0] = words << np.uint32(24) | np.uint32(0x0A | self._packet << 8 | 0x40 << 16)
+        out[:, 1] = words >> np.uint32(8) | np.uint32(0x50 << 24)
+
+    def _cycles(self, items: Int64, kind: U8 | None, out: U32) -> None:
+        """Words 6 and 7, or fillers from 5 on."""
+        record = items < self._records
+        ticks = np.full(len(items), -1) if not record.all() else self._ticks.take(items)
+        if len(ticks) and not record.all():
+            ticks[record] = self._ticks.take(items[record])
+        if kind is not None:
+            ticks[kind >= Names.POINT] = -1
+        _put(out, 6, cycles(ticks))
+        if int(ticks.view(np.uint64).max(initial=0)) >= MOST_CYCLES:
+            without = np.flatnonzero(ticks.view(np.uint64) >= MOST_CYCLES)
+            sort = np.uint32(BEGIN) if kind is None else SORTS[kind[without]]
+            out[without, 5:8] = np.reshape(filler(np.asarray(sort)), (-1, 1))
+
+    def _again(
+        self, out: U32, name: Unsigned | None, track: npt.NDArray[np.int32], nameless: Int64 | None, sort: int
+    ) -> None:
+        """Twelve bytes: 50 n n n n n 58 u u u u u, or 58 u u u u u and the type where there is no name."""
+        where = np.empty((len(out), 12), np.uint8)
+        where[:, 0], where[:, 6] = 0x50, 0x58
+        if name is not None:
+            padded(where[:, 1:6], self._name_ids[name])
+        padded(where[:, 7:], self._track_ids[track])
+        if nameless is not None:
+            where[nameless, 0:6] = where[nameless, 6:]
+            where[nameless, 6:] = (0x48, sort) * 3
+        out[...] = where.view("<u4")
 
 
-def rows(look: Look, delta: Unsigned, end: Bools, items: npt.NDArray[np.int32]) -> Iterator[memoryview | bytes]:
-    """Events of items (m,) as bytes: `delta` ns after the one before, begins or ends. Pieces in order."""
-    out = _rows(look, delta, end, items)
-    flat = out.reshape(-1).data
-    width, done = out.shape[1], 0
-    far = np.flatnonzero(delta >= _SMALL) if int(delta.max()) >= _SMALL else ()
+def packets(look: Look, rows: U32, delta: Unsigned, more: Mapping[int, bytes]) -> Iterator[memoryview | bytes]:
+    """Rows as bytes, in pieces: `more` has further fields by row; what is far away comes after a packet of its own."""
+    look.set_times(rows, delta)
+    flat = rows.reshape(-1).view(np.uint8).data
+    width, done = rows.shape[1] * 4, 0
+    far = np.flatnonzero(delta >= _SMALL) if int(delta.max(initial=0)) >= _SMALL else ()
     before = {int(row): advance(int(delta[row])) for row in far}
-    more = look.longer.found(items, end)
     for row in sorted({*before, *more}):
         yield flat[done * width : row * width]
         yield before.get(row, b"")
@@ -113,72 +184,24 @@ _length = lru_cache(varint)
 """Most of the longer events are as long as the one before."""
 
 
-def _rows(look: Look, delta: Unsigned, end: Bools, items: npt.NDArray[np.int32]) -> Bytes:
-    out = np.empty((len(delta), look.words * 4), np.uint8)
-    words = out.view("<u4")
-    time = delta.astype(np.uint32, copy=False)
-    if int(delta.max(initial=0)) >= _SMALL:
-        time = np.where(delta < _SMALL, time, np.uint32(0))
-    time = padded_words(time, 4)
-    packet = look.words * 4 - 2
-    words[:, 0] = time << np.uint32(24) | np.uint32(0x0A | packet << 8 | 0x40 << 16)
-    words[:, 1] = time >> np.uint32(8) | np.uint32(0x50 << 24)
-    words[:, 2] = np.uint32(SEQUENCE | 0x5A << 8 | (packet - 9) << 16 | 0x48 << 24)
-    index = items.astype(np.intp)
-    head = look.heads.take(index)
-    first, place = head.astype(np.uint32), (head >> np.uint64(32)).astype(np.uint32)
-    if look.cycles is None or look.exact is None:
-        words[:, 3], words[:, 4] = np.where(end, np.uint32(_NAMELESS_END), first), place
-        at = 5
-    else:
-        found = np.where(end, look.exact.take(index), look.cycles.take(index))
-        _times(look, found, words, end, index, first, place)
-        at = 8
-    if look.values is not None:
-        pairs = look.values.take(np.where(end, look.records + 1, np.minimum(index, look.records)), axis=0)
-        _put(out, at, pairs[:, 0])
-        _put(out, at + 2, pairs[:, 1])
-        at += 4
-    if look.many:
-        kind = None if look.kinds is None else look.kinds.take(index)
-        _again(look, out[:, at * 4 :], kind, end, look.name.take(index), look.track.take(index))
-    return out
+def _clocks(timeline: Timeline, names: Names) -> U32:
+    """Word 5 by track: what a duration in ticks is called."""
+    timer = timeline.trace.warps.timer
+    rows = np.array([track.row for track in timeline.tracks], np.int64)
+    named = np.full(names.tracks, _CYCLES, np.uint32)  # those of counters are not looked at
+    named[: len(rows)][timer[rows]] = _TIMER
+    return named
 
 
-def _put(out: Bytes, at: int, pairs: U64) -> None:
+def _pair(first: Any, second: Any) -> U64:
+    """Two words as one."""
+    return np.asarray(np.asarray(second).astype(np.uint64) << np.uint64(32) | first, np.uint64)
+
+
+def _put(out: U32, at: int, pairs: U64) -> None:
     """Two words of each row, from word `at` on; one assignment where they are aligned."""
-    if at % 2 == 0 and out.shape[1] % 8 == 0:
+    if at % 2 == 0 and out.shape[1] % 2 == 0:
         out.view("<u8")[:, at // 2] = pairs
     else:
-        out.view("<u4")[:, at] = pairs.astype(np.uint32)
-        out.view("<u4")[:, at + 1] = (pairs >> np.uint64(32)).astype(np.uint32)
-
-
-def _times(look: Look, found: U64, words: U32, end: Bools, index: npt.NDArray[np.intp], first: U32, place: U32) -> None:
-    """Words 3 to 7; found: what the last of them hold."""
-    low, high = found.astype(np.uint32), (found >> np.uint64(32)).astype(np.uint32)
-    words[:, 3] = np.where(end, np.uint32(_EXACT_3), first)
-    words[:, 4] = np.where(end, low << np.uint32(16) | np.uint32(_EXACT_4), place)
-    clock = np.uint32(_CYCLES) if look.clocks is None else look.clocks.take(look.track.take(index))
-    words[:, 5] = np.where(end, low >> np.uint32(16) | high << np.uint32(16), clock)
-    words[:, 6] = np.where(end, high >> np.uint32(16) | np.uint32((END << 8 | 0x48) << 16), low)
-    words[:, 7] = np.where(end, place, high)
-    without = np.flatnonzero((found == 0) & ~end)
-    if len(without):  # instants, counters, lifetimes
-        words[without, 5:8] = filler(words[without, 3] & np.uint32(0x7F))[:, None]
-
-
-def _again(
-    look: Look, out: Bytes, kind: npt.NDArray[np.uint8] | None, end: Bools, name: Unsigned, track: npt.NDArray[np.int32]
-) -> None:
-    """Twelve bytes: 50 n n n n n 58 u u u u u, or 58 u u u u u and the type where there is no name."""
-    nameless = end if kind is None else end | (kind == Names.COUNTER)
-    tracks = look.track_ids[track]
-    out[:, 0], out[:, 6] = 0x50, 0x58
-    padded(out[:, 1:6], look.name_ids[name])
-    padded(out[:, 7:], tracks)
-    at = np.flatnonzero(nameless)
-    sort = np.where(end[at], END, COUNTER).astype(np.uint8)
-    out[at, 0:6] = out[at, 6:]
-    for byte in (6, 8, 10):
-        out[at, byte], out[at, byte + 1] = 0x48, sort
+        out[:, at] = pairs.astype(np.uint32)
+        out[:, at + 1] = (pairs >> np.uint64(32)).astype(np.uint32)

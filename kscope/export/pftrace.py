@@ -12,16 +12,17 @@ so this is the order of their numbers, reversed for begins; a stable sort by tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from ..parallel import ahead, chunks, each
-from .pfrows import Look, advance, rows
+from ..parallel import CHUNK, ahead, chunks, each
+from .pflong import Longer
+from .pfrows import Look, advance, packets
 from .pftracks import Names, head
 from .progress import Step
 from .timeline import Timeline
@@ -31,18 +32,21 @@ Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
 WINDOW = 1 << 19
 """Events that are sorted together: their keys and numbers stay in a core's cache."""
-_BLOCK = 16
+_LOG2_BLOCK = 4
+_BLOCK = 1 << _LOG2_BLOCK
 _SAMPLE = 1 << 16
 
 
 def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
     """Write the whole file. Memory: the columns, and a few windows of events."""
     names = Names(timeline)
-    file.write(head(timeline, names))
     spans, points = int(timeline.span.sum()), int((~timeline.span).sum())
     events, all_events = 0, 2 * (spans + len(timeline.alive)) + points
     clock = told = 0
-    for window in _Events(timeline, names).windows():
+    windows = _Events(timeline, names).windows()
+    begun = list(islice(windows, 1))  # others are being made while this thread writes the head
+    file.write(head(timeline, names))
+    for window in chain(begun, windows):
         file.write(advance(window.first - clock))
         for piece in window.pieces:
             file.write(piece)
@@ -50,6 +54,17 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
         events += window.events
         step(len(timeline.trace) * events // all_events - told)
         told = len(timeline.trace) * events // all_events
+
+
+@dataclass(frozen=True, eq=False)
+class _Arranged:
+    """Events: items (m,), whether each is an end (m,), ns after the window's begin (m,). Ends stand first, `ending` of
+    them, but for those of items without length, which follow their begins at the end."""
+
+    items: Int64
+    ends: npt.NDArray[np.bool_]
+    time: Unsigned
+    ending: int
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,7 @@ class _Events:
         width = np.uint32 if int(timeline.end.max(initial=0)) < (1 << 32) - 1 else np.uint64
         self._begin, self._end = _as(timeline.begin, width), _as(timeline.end, width)
         self._flat = bool((self._begin == self._end).any())
-        self._look = Look(timeline, names)
+        self._look, self._longer = Look(timeline, names), Longer(timeline)
         self._names = names
         # Items stand lane after lane, so a block of neighbours spans little time: most windows skip most blocks.
         cuts = np.arange(0, len(self._begin), _BLOCK)
@@ -96,26 +111,43 @@ class _Events:
         """The events of low <= ns < high, encoded."""
         low, high = edges
         found = self._arranged(low, high)
-        if found is None:
+        if not len(found.time):
             return None
-        items, ends, time = found
-        order = _order(time)
+        more = self._longer.found(found.items, found.ends)
+        table, order = self._rows(found, more), _order(found.time)
         out: list[memoryview | bytes] = []
-        first = before = int(time[order[0]])
+        first = before = int(found.time[order[0]])
+        space = np.empty((min(len(order), CHUNK), self._look.words), np.uint32)
         for part in chunks(len(order)):
             index = order[part]
-            now = time.take(index)
-            is_end = index < ends if isinstance(ends, int) else ends[index]
-            pieces = [*rows(self._look, np.diff(now, prepend=now.dtype.type(before)), is_end, items.take(index))]
-            out.append(b"".join(pieces) if len(pieces) > 1 else pieces[0])  # one write for thousands of pieces
+            rows = table.take(index, axis=0, out=space[: len(index)], mode="clip")
+            now = rows[:, 0].copy() if found.time.dtype == np.uint32 else found.time.take(index)
+            longer = np.flatnonzero(rows[:, 1]).tolist() if more else ()
+            extra = {row: more[int(index[row])] for row in longer}
+            delta = np.diff(now, prepend=now.dtype.type(before))
+            out.append(b"".join(packets(self._look, rows, delta, extra)))
             before = int(now[-1])
         return _Window(low + first, low + before, out, len(order))
 
-    def _arranged(
-        self, low: int, high: int
-    ) -> tuple[npt.NDArray[np.int32], int | npt.NDArray[np.bool_], Unsigned] | None:
-        """(items, ends, ns after `low`) of a window's events in the order that ties keep. `ends` is the
-        number of ends, which stand first, or a mask where there are events without length."""
+    def _rows(self, found: _Arranged, more: Collection[int]) -> npt.NDArray[np.uint32]:
+        """(m, words) rows of events, in the order that ties keep. In place of words 0 and 1, which say how long after
+        the event before one is: its time, as far as 32 bits hold it, and whether it is one of `more`."""
+        rows = np.empty((len(found.items), self._look.words), np.uint32)
+        for first, last, fill in ((0, found.ending, self._look.ends), (found.ending, len(rows), self._look.begins)):
+            for part in chunks(last - first):
+                part = slice(part.start + first, part.stop + first)
+                fill(found.items[part], rows[part])
+                rows[part, 0], rows[part, 1] = found.time[part], 0
+        rows[list(more), 1] = 1
+        at = np.flatnonzero(found.ends[found.ending :]) + found.ending
+        if len(at):
+            late = np.empty((len(at), self._look.words), np.uint32)
+            self._look.ends(found.items[at], late)
+            rows[at, 2:] = late[:, 2:]
+        return rows
+
+    def _arranged(self, low: int, high: int) -> _Arranged:
+        """A window's events in the order that ties keep."""
         number = self._begin.dtype.type
         blocks = np.flatnonzero((self._earliest <= number(high - 1)) & (self._latest >= number(low)))
         begin, end = self._near(self._begin, blocks), self._near(self._end, blocks)
@@ -128,26 +160,33 @@ class _Events:
             ending[flat] = starting[flat] = False
         at_end, at_begin = np.flatnonzero(ending), np.flatnonzero(starting)[::-1]
         index, time = np.concatenate([at_end, at_begin]), np.concatenate([end[at_end], begin[at_begin]])
-        ends: int | npt.NDArray[np.bool_] = len(at_end)
-        near = (blocks.astype(np.int32)[:, None] * _BLOCK + np.arange(_BLOCK, dtype=np.int32)).ravel()
+        ends = np.zeros(len(index), bool)
+        ends[: len(at_end)] = True
         if len(flat):
             kinds = self._names.kinds
-            twice = flat if kinds is None else flat[kinds[near[flat]] <= Names.SPAN_VALUE]
+            twice = flat if kinds is None else flat[kinds[_items(blocks, flat)] <= Names.SPAN_VALUE]
             pair = np.sort(np.concatenate([flat, twice]))  # each begin before its end
             second = np.zeros(len(pair), bool)
             second[1:] = pair[1:] == pair[:-1]
-            ends = np.concatenate([np.arange(len(index)) < len(at_end), second])
+            ends = np.concatenate([ends, second])
             index, time = np.concatenate([index, pair]), np.concatenate([time, begin[pair]])
-        if not len(index):
-            return None
-        return near[index], ends, time.astype(np.uint32, copy=False) if span < 1 << 32 else time
+        time = time.astype(np.uint32, copy=False) if span < 1 << 32 else time
+        return _Arranged(_items(blocks, index), ends, time, len(at_end))
 
     def _near(self, column: Unsigned, blocks: Int64) -> Unsigned:
         """The items of the blocks, one block after the other; the last block may be short."""
         whole = len(column) // _BLOCK
-        inside = blocks[blocks < whole]
-        found = column[: whole * _BLOCK].reshape(-1, _BLOCK)[inside].ravel()
+        inside = blocks[: np.searchsorted(blocks, whole)]
+        found = column[: whole * _BLOCK].reshape(-1, _BLOCK).take(inside, axis=0).ravel()
         return found if len(inside) == len(blocks) else np.concatenate([found, column[whole * _BLOCK :]])
+
+
+def _items(blocks: Int64, index: Int64) -> Int64:
+    """The items (m,) at places (m,) of what _near() gave for the blocks."""
+    items = blocks.take(index >> _LOG2_BLOCK)
+    items <<= _LOG2_BLOCK
+    items |= index & _BLOCK - 1
+    return items
 
 
 def _as(column: Int64, width: type[np.unsignedinteger[Any]]) -> Unsigned:

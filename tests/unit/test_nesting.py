@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.nesting import MOST_LEVELS, lanes, nest
+from kscope.nesting import MOST_LEVELS, cross, lanes, nest
 
 Spans = list[tuple[int, int]]
 
@@ -66,6 +66,15 @@ def test_lanes_hold_only_spans_that_nest(tracks: list[list[tuple[int, int]]]) ->
         for j in range(i + 1, len(start)):
             if track[i] == track[j] and lane[i] == lane[j]:
                 assert not start[i] < start[j] < end[i] < end[j]
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=6), min_size=1, max_size=3))
+def test_that_any_spans_cross_is_seen_without_depths(tracks: list[list[tuple[int, int]]]) -> None:
+    spans = [sorted(((s, s + took) for s, took in spans), key=lambda s: s[1]) for spans in tracks]
+    start, end, track = columns(spans)
+    if len(start):
+        assert cross(start, end, track) == nest(start, end, track)[1].any()
+        assert cross(start << 40, end << 40, track) == nest(start, end, track)[1].any()
 
 
 def test_columns_longer_than_a_chunk_are_the_same_as_short_ones() -> None:

@@ -2,9 +2,9 @@
 
     python examples/cuda_tma.py
 
-On a GPU (sm_90 or later): builds cuda_tma.cu with nvcc, multiplies two vectors of 16 M numbers with it, checks the result
-against numpy, writes tma.kscope, and prints one line per region: "room" is what the asking thread waits, "wait" what the
-others do. Without one: builds it for sm_90 and says what is in it.
+On a GPU (sm_90 or later): builds cuda_tma.cu with nvcc, multiplies two vectors of 16 M numbers with it, checks the
+result against numpy, writes tma.kscope, and prints one line per region: "room" is what the asking thread waits, "wait"
+what the others do. Without one: builds it for sm_90 and says what is in it.
 """
 
 from __future__ import annotations

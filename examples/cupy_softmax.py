@@ -1,5 +1,5 @@
-"""A softmax in CUDA C++ through CuPy, seen from inside: three passes over a row, and what each costs. The same kernel as
-*_softmax.py in other languages, with the same regions.
+"""A softmax in CUDA C++ through CuPy, seen from inside: three passes over a row, and what each costs. The same kernel
+as *_softmax.py in other languages, with the same regions.
 
     python examples/cupy_softmax.py
 

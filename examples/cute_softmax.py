@@ -69,7 +69,7 @@ def compile_only(arch: str = "90a", options: str = "") -> Any:
     kscope.enable()
     compiled = cute.compile(launch, *rows, driver.CUstream(0), options=f"--gpu-arch sm_{arch} {options}")
     kscope.disable()
-    print(f"no GPU here: {', '.join(compiled.kernel_info)} compiled for sm_{arch} with its regions")
+    print(f"no GPU here: softmax compiled for sm_{arch} with its regions")
     return compiled
 
 

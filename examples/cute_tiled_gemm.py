@@ -2,9 +2,9 @@
 
     python examples/cute_tiled_gemm.py
 
-It keeps to what all of them can say: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How CuTe
-multiplies fast is in cute_gemm.py. On a GPU: checks the product against torch, writes gemm.kscope, and prints one line
-per region. Without one: compiles the kernel for sm_90a and says so.
+It keeps to what all of them can say: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How
+CuTe multiplies fast is in cute_gemm.py. On a GPU: checks the product against torch, writes gemm.kscope, and prints one
+line per region. Without one: compiles the kernel for sm_90a and says so.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def compile_only(arch: str = "90a", options: str = "") -> Any:
     kscope.enable()
     compiled = cute.compile(launch, *fakes, driver.CUstream(0), options=f"--gpu-arch sm_{arch} {options}")
     kscope.disable()
-    print(f"no GPU here: {', '.join(compiled.kernel_info)} compiled for sm_{arch} with its regions")
+    print(f"no GPU here: gemm compiled for sm_{arch} with its regions")
     return compiled
 
 

@@ -1,4 +1,4 @@
-"""A softmax in Gluon: three passes over a row. The same kernel as *_softmax.py in other languages, with the same regions.
+"""A softmax in Gluon: three passes over a row. The same kernel as *_softmax.py in other languages, same regions.
 
     python examples/gluon_softmax.py
 

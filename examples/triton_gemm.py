@@ -2,9 +2,9 @@
 
     python examples/triton_gemm.py
 
-It keeps to what all of them can say: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How Triton
-multiplies fast is in triton_matmul.py. On a GPU: checks the product against torch, writes gemm.kscope, and prints one
-line per region. Without one: compiles the kernel for sm_90 and says so.
+It keeps to what all of them can say: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How
+Triton multiplies fast is in triton_matmul.py. On a GPU: checks the product against torch, writes gemm.kscope, and
+prints one line per region. Without one: compiles the kernel for sm_90 and says so.
 """
 
 from __future__ import annotations

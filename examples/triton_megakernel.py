@@ -85,7 +85,10 @@ def task_list(rows: int) -> list[tuple[int, int, int]]:
 def compile_only(arch: int = 90) -> str:
     """No GPU: the kernel still compiles, with its regions, for a target that is named. Returns its PTX."""
     types = dict.fromkeys(("tasks", "count", "queue", "done"), "*i32") | {"count": "i32"}
-    types |= dict.fromkeys(("x", "w", "normal", "product", "out"), "*fp16") | {"WIDTH": "constexpr", "TILE": "constexpr"}
+    types |= dict.fromkeys(("x", "w", "normal", "product", "out"), "*fp16") | {
+        "WIDTH": "constexpr",
+        "TILE": "constexpr",
+    }
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(9)}
     kscope.enable()
     source = ASTSource(megakernel, types, {"WIDTH": WIDTH, "TILE": TILE}, aligned)

@@ -1,7 +1,7 @@
 """nvcc on the contract's kernels, with kscope.cuh in place.
 
 What lives here: the command line that a program's recording becomes. What does not: kernels (cuda_programs.py),
-running what comes out (frontend_cuda.py, frontend_cuda_ptx.py).
+running what comes out (frontend_cuda.py).
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from contract import interpreted
-from contract.cuda_programs import FUNCTIONS
+from contract.programs import State
 
-from kscope.capture import ModuleMeta
+from kscope import cuda_include
 from kscope.recording import Recording
 from kscope_cuda.building import flags
-from kscope_cuda.described import describe
 
 if not shutil.which("nvcc"):
     raise ImportError("needs nvcc on PATH")
 
 
-def options(recording: Recording) -> tuple[str, ...]:
+def options(recording: Recording, state: State) -> tuple[str, ...]:
     """What nvcc is told for this recording; every record of nvcc's is stored in place."""
+    if state == "plain":
+        return (f"-I{cuda_include()}",)
     return tuple(
         flags(strategy=recording.strategy, records=recording.records, fill=recording.fill, clock=recording.clock)
     )
@@ -41,9 +41,3 @@ def compiled(source: str, arguments: tuple[str, ...], suffix: str) -> bytes:
         done = subprocess.run([*command, str(unit), "-o", str(out)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
         return out.read_bytes()
-
-
-def described(data: bytes) -> tuple[ModuleMeta, ...]:
-    """What a file says of itself, with the kernels called as in the contract."""
-    names = {theirs: ours for ours, theirs in FUNCTIONS.items()}
-    return tuple(interpreted.renamed(module, names) for module in describe(data))

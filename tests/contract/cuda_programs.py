@@ -2,7 +2,7 @@
 
 Each kernel is ``extern "C" __global__ void NAME(int* out, int n)`` and writes to the first 64 ints of `out`, which
 are zero before the first launch.
-What lives here: text. What does not: compilers (frontend_cupy.py, frontend_cuda.py).
+What lives here: text. What does not: compilers (frontend_cupy.py, frontend_core.py, frontend_cuda.py).
 """
 
 from __future__ import annotations
@@ -71,6 +71,37 @@ extern "C" __global__ void helper(int* out, int n) {
     item(out);
 }
 
+extern "C" __global__ void itself(int* out, int n) {
+    KSCOPE_KERNEL();
+    KSCOPE_REGION("item");
+    item(out);
+    out[1] = 2;
+}
+
+extern "C" __global__ void names(int* out, int n) {
+    KSCOPE_KERNEL();
+    {
+        KSCOPE_REGION("two words");
+        out[0] = 1;
+    }
+    {
+        KSCOPE_REGION("it's \"quoted\" \\ twice");
+        out[1] = 2;
+    }
+    {
+        KSCOPE_REGION("100% {braces} $1 @p; // /* %r1");
+        out[2] = 3;
+    }
+    {
+        KSCOPE_REGION("größe 尺寸 🔬");
+        out[3] = 4;
+    }
+    {
+        KSCOPE_REGION("long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_name");
+        out[4] = 5;
+    }
+}
+
 extern "C" __global__ void explicit_(int* out, int n) {
     KSCOPE_KERNEL();
     KSCOPE_ENTER("turn");
@@ -135,6 +166,20 @@ extern "C" __global__ void strategies(int* out, int n) {
     }
 }
 
+extern "C" __global__ void divergent(int* out, int n) {
+    KSCOPE_KERNEL();
+    {
+        KSCOPE_REGION("all");
+        out[0] = 1;
+    }
+    if ((int)threadIdx.x % 32 >= n) {
+        KSCOPE_REGION_V("half", n);
+        out[1] = 2;
+    }
+    KSCOPE_REGION("rest");
+    out[2] = 3;
+}
+
 extern "C" __global__ void values(int* out, int n) {
     KSCOPE_KERNEL();
     {
@@ -157,6 +202,27 @@ extern "C" __global__ void values(int* out, int n) {
     KSCOPE_COUNTER("depth", 3);
     KSCOPE_COUNTER("depth", -1);
     KSCOPE_COUNTER("rate", 0.25f);
+}
+
+extern "C" __global__ void points(int* out, int n) {
+    KSCOPE_KERNEL(kscope::Elected, kscope::Lane0Warp0, kscope::TargetWarp<1>);
+    for (int k = 0; k < n; ++k) {
+        KSCOPE_INSTANT_V("each", k);
+        KSCOPE_INSTANT("once", kscope::Lane0Warp0);
+        KSCOPE_COUNTER("left", n - k, kscope::TargetWarp<1>);
+        out[0] = k;
+    }
+}
+
+extern "C" __global__ void pinned(int* out, int n) {
+    KSCOPE_KERNEL();
+    int product;
+    {
+        KSCOPE_REGION("product");
+        product = n * 3;
+        KSCOPE_PIN(product);
+    }
+    out[0] = product;
 }
 
 extern "C" __global__ void roles(int* out, int n) {

@@ -1,24 +1,26 @@
-"""The contract's kernels in a library that nvcc built, with kscope.cuh in place; the library launches them itself."""
+"""The contract's kernels in libraries that nvcc builds, with kscope.cuh in place; a library launches them itself.
+
+What lives here: building, launching. What does not: kernels (cuda_programs.py), nvcc's command line (cuda_nvcc.py).
+"""
 
 from __future__ import annotations
 
 import ctypes
 import tempfile
-from dataclasses import replace
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from contract import interpreted
 from contract.cuda_nvcc import compiled, options
-from contract.cuda_programs import FUNCTIONS, SOURCE
-from contract.programs import Program
+from contract.cuda_programs import FUNCTIONS, SOURCE, source_of
+from contract.programs import Program, State
 
-import kscope
 import kscope_cuda
-from kscope.capture import Capture
+from kscope.capture import ModuleMeta
 from kscope.recording import Recording
 
 NEEDS_GPU = True
+FRONTEND = "cuda"
 ABSENT: dict[str, str] = {}
 KERNELS = FUNCTIONS
 
@@ -57,25 +59,35 @@ def available() -> str | None:
         return "needs an NVIDIA GPU"
 
 
-def run(program: Program) -> Capture:
-    """Armed and launched once before the session."""
-    library, sampling = built(program.recording), program.sampling
+def ready(program: Program) -> Callable[[], None]:
+    library = built(program.recording, program.state)
     kernels = [list(FUNCTIONS).index(name) for name in program.kernels]
     launched = (ctypes.c_int * len(kernels))(*kernels), len(kernels), (ctypes.c_int * 6)(*program.grid, *program.block)
-    assert library.run(*launched, program.n, 1) == 0
-    with kscope.profile(blocks=sampling.blocks, warps=sampling.warps) as prof:
-        assert library.run(*launched, program.n, program.replays) == 0
-    names = {theirs: ours for ours, theirs in FUNCTIONS.items()}
-    modules = tuple(interpreted.renamed(module, names) for module in prof.capture.modules)
-    return replace(prof.capture, modules=modules)
+
+    def launch(times: int) -> None:
+        assert library.run(*launched, program.n, times) == 0
+
+    launch(1)
+    return lambda: launch(program.replays)
 
 
 @lru_cache
-def built(recording: Recording) -> ctypes.CDLL:
+def built(recording: Recording, state: State) -> ctypes.CDLL:
     """The library for this recording, loaded and armed. Its file stays: its names are read from there."""
-    arguments = (*options(recording), "-arch=native", "-shared", "-Xcompiler", "-fPIC")
+    arguments = (*options(recording, state), "-arch=native", "-shared", "-Xcompiler", "-fPIC")
     path = Path(tempfile.mkdtemp(prefix="kscope-"), "contract.so")
     path.write_bytes(compiled(SOURCE + LAUNCHER, arguments, ".so"))
     library = ctypes.CDLL(str(path))
-    kscope_cuda.arm(library)
+    if state != "plain":
+        kscope_cuda.arm(library)
     return library
+
+
+def compile(program: Program, arch: int) -> list[str]:
+    arguments = (*options(program.recording, program.state), "-ptx", f"-arch=sm_{arch}")
+    return [compiled(source_of(name), arguments, ".ptx").decode() for name in program.kernels]
+
+
+def described(text: str) -> tuple[ModuleMeta, ...]:
+    """The header tells names by notes of its own in the file."""
+    return kscope_cuda.describe(text.encode())

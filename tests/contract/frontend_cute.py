@@ -11,6 +11,7 @@ from unittest import mock
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cutlass
+from contract.device import with_torch
 from contract.programs import Program
 from cuda.bindings import driver
 from cutlass import cute
@@ -18,10 +19,9 @@ from cutlass.base_dsl import compiler
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 import kscope
-from kscope import frontends
-from kscope.capture import Capture
 
 NEEDS_GPU = True
+FRONTEND = "cute"
 ABSENT: dict[str, str] = {}
 TURN = kscope.scope("turn")
 PAIR = kscope.scope("pair")
@@ -75,6 +75,27 @@ def helper(out: cute.Tensor, n: cutlass.Int32):
 def item(out: cute.Tensor):
     with kscope.region("item"):
         out[0] = 1
+
+
+@cute.kernel
+def itself(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("item"):
+        item(out)
+        out[1] = 2
+
+
+@cute.kernel
+def names(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("two words"):
+        out[0] = 1
+    with kscope.region('it\'s "quoted" \\ twice'):
+        out[1] = 2
+    with kscope.region("100% {braces} $1 @p; // /* %r1"):
+        out[2] = 3
+    with kscope.region("größe 尺寸 🔬"):
+        out[3] = 4
+    with kscope.region("long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_name"):
+        out[4] = 5
 
 
 @cute.kernel
@@ -132,6 +153,18 @@ def strategies(out: cute.Tensor, n: cutlass.Int32):
 
 
 @cute.kernel
+def divergent(out: cute.Tensor, n: cutlass.Int32):
+    thread, _, _ = cute.arch.thread_idx()
+    with kscope.region("all"):
+        out[0] = 1
+    if thread % 32 >= n:
+        with kscope.region("half", value=n):
+            out[1] = 2
+    with kscope.region("rest"):
+        out[2] = 3
+
+
+@cute.kernel
 def values(out: cute.Tensor, n: cutlass.Int32):
     x, _, _ = cute.arch.block_idx()
     with kscope.region("i32", value=-7):
@@ -146,6 +179,23 @@ def values(out: cute.Tensor, n: cutlass.Int32):
     kscope.counter("depth", 3)
     kscope.counter("depth", -1)
     kscope.counter("rate", 0.25)
+
+
+@cute.kernel
+def points(out: cute.Tensor, n: cutlass.Int32):
+    for k in range(n):
+        kscope.instant("each", value=k)
+        kscope.instant("once", strategy=kscope.Lane0Warp0())
+        kscope.counter("left", n - k, strategy=kscope.TargetWarp(1))
+        out[0] = k
+
+
+@cute.kernel
+def pinned(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("product") as region:
+        product = n * 3
+        region.pin(product)
+    out[0] = product
 
 
 @cute.kernel
@@ -169,9 +219,10 @@ def unmarked(out: cute.Tensor, n: cutlass.Int32):
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
-    "straight": straight, "nested": nested, "loop": loop, "early_exit": early_exit, "helper": helper,
-    "explicit": explicit, "produce": produce, "consume": consume, "coordinates": coordinates, "partial": partial,
-    "strategies": strategies, "values": values, "roles": roles, "unmarked": unmarked,
+    "straight": straight, "nested": nested, "loop": loop, "early_exit": early_exit, "helper": helper, "itself": itself,
+    "names": names, "explicit": explicit, "produce": produce, "consume": consume, "coordinates": coordinates,
+    "partial": partial, "strategies": strategies, "divergent": divergent, "values": values, "points": points,
+    "pinned": pinned, "roles": roles, "unmarked": unmarked,
 }  # fmt: skip
 
 
@@ -194,53 +245,26 @@ def available() -> str | None:
     return None if found else "needs an NVIDIA GPU"
 
 
-def run(program: Program) -> Capture:
-    """Prepared and launched once before the session, so that a graph can be captured."""
+def ready(program: Program) -> Callable[[], None]:
     import torch
     from cutlass.cute.runtime import from_dlpack
 
-    out = torch.zeros(64, device="cuda", dtype=torch.int32)
-    recording, sampling = program.recording, program.sampling
-    compiled = {name: getattr(recording, name) for name in ("strategy", "records", "fill", "clock", "live")}
+    tensor, n = from_dlpack(torch.zeros(64, device="cuda", dtype=torch.int32)), cutlass.Int32(program.n)
 
     def stream() -> Any:
         return driver.CUstream(torch.cuda.current_stream().cuda_stream)
 
-    kscope.enable(**compiled)
-    try:
-        tensor, n = from_dlpack(out), cutlass.Int32(program.n)
-        made = {name: cute.compile(launcher(program, name), tensor, n, stream()) for name in program.kernels}
+    made = {name: cute.compile(launcher(program, name), tensor, n, stream()) for name in program.kernels}
 
-        def launch() -> None:
-            for name in program.kernels:
-                made[name](tensor, n, stream())
+    def launch() -> None:
+        for name in program.kernels:
+            made[name](tensor, n, stream())
 
-        launch()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph() if program.replays > 1 else None
-        if graph is not None:
-            with torch.cuda.graph(graph):
-                launch()
-        with kscope.profile(**compiled, blocks=sampling.blocks, warps=sampling.warps) as prof:
-            for _ in range(program.replays):
-                if graph is None:
-                    launch()
-                else:
-                    graph.replay()
-            torch.cuda.synchronize()
-    finally:
-        kscope.disable()
-    return prof.capture
+    return with_torch(launch, program.replays)
 
 
 def compile(program: Program, arch: int) -> list[str]:
-    """The program's kernels as PTX with every mark lowered, without a GPU."""
-    frontend = frontends.frontend("cute")
-    frontend.enable(program.recording)
-    try:
-        return [ptx(launcher(program, name), program.n, arch) for name in program.kernels]
-    finally:
-        frontend.disable()
+    return [ptx(launcher(program, name), program.n, arch) for name in program.kernels]
 
 
 def ptx(launch: Any, n: int, arch: int) -> str:

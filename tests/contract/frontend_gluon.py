@@ -2,136 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import triton
-from contract import frontend_triton
+from contract import frontend_triton, triton_programs
+from contract.frontend_triton import block as block
 from contract.programs import Program
-from triton.backends import backends
-from triton.backends.compiler import GPUTarget
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier
 
 import kscope
-from kscope import frontends
-from kscope.capture import Capture
 
 NEEDS_GPU = True
-ABSENT = {"partial": frontend_triton.ABSENT["partial"]}
+FRONTEND = "triton"
+OWN_ASSEMBLER = True
+ABSENT = triton_programs.ABSENT
 ARCHITECTURES = (90, 100)
-TURN = kscope.scope("turn")
-PAIR = kscope.scope("pair")
-
-
-@gluon.jit
-def straight(out, n):
-    with kscope.region("first"):
-        gl.store(out, 1)
-    with kscope.region("second"):
-        gl.store(out, 2)
-
-
-@gluon.jit
-def nested(out, n):
-    with kscope.region("outer"):
-        with kscope.region("middle"):
-            gl.store(out, 1)
-            with kscope.region("inner"):
-                gl.store(out, 2)
-        with kscope.region("inner"):
-            gl.store(out, 3)
-
-
-@gluon.jit
-def loop(out, n):
-    with kscope.region("loop"):
-        for k in range(n):
-            with kscope.region("step", value=k):
-                gl.store(out, k)
-
-
-@gluon.jit
-def early_exit(out, n):
-    with kscope.region("before"):
-        gl.store(out, 1)
-    if gl.program_id(0) >= n:
-        return
-    with kscope.region("after"):
-        gl.store(out, 2)
-
-
-@gluon.jit
-def helper(out, n):
-    with kscope.region("caller"):
-        item(out)
-    item(out)
-
-
-@gluon.jit
-def item(out):
-    with kscope.region("item"):
-        gl.store(out, 1)
-
-
-@gluon.jit
-def explicit(out, n):
-    TURN.enter()
-    for k in range(n):
-        PAIR.enter(k)
-        gl.store(out, k)
-        PAIR.exit()
-    TURN.exit()
-
-
-@gluon.jit
-def produce(out, n):
-    for k in range(n):
-        with kscope.region("write"):
-            gl.store(out, k)
-
-
-@gluon.jit
-def consume(out, n):
-    with kscope.region("read", value=n):
-        gl.store(out, n)
-
-
-@gluon.jit
-def coordinates(out, n):
-    x, y, z = gl.program_id(0), gl.program_id(1), gl.program_id(2)
-    with kscope.region("block", value=x + gl.num_programs(0) * (y + gl.num_programs(1) * z)):
-        gl.store(out, x)
-
-
-@gluon.jit
-def strategies(out, n):
-    with kscope.region("session"):
-        with kscope.region("block", strategy=kscope.Lane0Warp0()):
-            gl.store(out, 1)
-        with kscope.region("warp", strategy=kscope.Elected()):
-            gl.store(out, 2)
-        with kscope.region("named", strategy=kscope.TargetWarp(0, 2)):
-            gl.store(out, 3)
-        with kscope.region("lanes", strategy=kscope.AllThreads()):
-            gl.store(out, 4)
-
-
-@gluon.jit
-def values(out, n):
-    with kscope.region("i32", value=-7):
-        gl.store(out, 1)
-    with kscope.region("u32", value=4_000_000_000):
-        gl.store(out, 2)
-    with kscope.region("f32", value=1.5):
-        gl.store(out, 3)
-    with kscope.region("run time", value=gl.program_id(0) - 1):
-        kscope.instant("here")
-        kscope.instant("here too", value=gl.program_id(0))
-    kscope.counter("depth", 3)
-    kscope.counter("depth", -1)
-    kscope.counter("rate", 0.25)
+NOT_INTERPRETED = {"roles": "tests/ptxvm knows no mbarriers"}
 
 
 @gluon.jit
@@ -159,48 +48,25 @@ def produce_tiles(full, n):
             mbarrier.arrive(full.index(k), count=1)
 
 
-@gluon.jit
-def unmarked(out, n):
-    gl.store(out, n)
-
-
-KERNELS: dict[str, Any] = {
-    kernel.__name__: kernel
-    for kernel in (
-        *(straight, nested, loop, early_exit, helper, explicit, produce, consume, coordinates),
-        *(strategies, values, roles, unmarked),
-    )
-}
+KERNELS: dict[str, Any] = triton_programs.kernels(gluon.jit, gl) | {"roles": roles}
 
 
 def available() -> str | None:
-    if not backends["nvidia"].driver.is_active():
-        return "needs an NVIDIA GPU"
+    missing = frontend_triton.available()
+    if missing:
+        return missing
     import torch
 
-    capability = torch.cuda.get_device_capability()
-    return None if capability >= (9, 0) else f"needs sm_90 or later, this is sm_{capability[0]}{capability[1]}"
+    major, minor = torch.cuda.get_device_capability()
+    return None if major >= 9 else f"needs sm_90 or later, this is sm_{major}{minor}"
 
 
-def run(program: Program) -> Capture:
-    """As in Triton, with these kernels."""
-    return frontend_triton.record(program, KERNELS, _options(program))
+def ready(program: Program) -> Callable[[], None]:
+    return frontend_triton.launcher(program, KERNELS, _options(program))
 
 
 def compile(program: Program, arch: int) -> list[str]:
-    """The program's kernels as PTX with every mark lowered, without a GPU."""
-    frontend = frontends.frontend("triton")
-    frontend.enable(program.recording)
-    try:
-        return [_ptx(KERNELS[name], program, arch) for name in program.kernels]
-    finally:
-        frontend.disable()
-
-
-def _ptx(kernel: Any, program: Program, arch: int) -> str:
-    source = GluonASTSource(kernel, {"out": "*i32", "n": "i32"}, {})
-    compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=_options(program))
-    return str(compiled.asm["ptx"])
+    return [frontend_triton.ptx(GluonASTSource, KERNELS[name], arch, _options(program)) for name in program.kernels]
 
 
 def _options(program: Program) -> dict[str, Any]:

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from contract.programs import Program
 
 import kscope
-from kscope import frontends
-from kscope.capture import Capture
 
 try:
     from numba import cuda
 except AttributeError as error:  # a numpy that Numba does not know yet
     raise ImportError(f"numba.cuda cannot be imported: {error}") from error
 
-from kscope_numba import points
+import kscope_numba
+from kscope_numba import points as points_of
 
 NEEDS_GPU = True
+FRONTEND = "numba"
 ABSENT: dict[str, str] = {}
 TURN = kscope.scope("turn")
 PAIR = kscope.scope("pair")
+LENGTH = 64
 PRODUCERS = 128
 """Threads from here on produce."""
-if not points.SIMULATED:
-    points.module("dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # of small grids
+if not points_of.SIMULATED:
+    points_of.module("dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # of small grids
 
 
 @cuda.jit
@@ -77,6 +78,27 @@ def helper(out, n):
 def item(out):
     with kscope.region("item"):
         out[0] = 1
+
+
+@cuda.jit
+def itself(out, n):
+    with kscope.region("item"):
+        item(out)
+        out[1] = 2
+
+
+@cuda.jit
+def names(out, n):
+    with kscope.region("two words"):
+        out[0] = 1
+    with kscope.region('it\'s "quoted" \\ twice'):
+        out[1] = 2
+    with kscope.region("100% {braces} $1 @p; // /* %r1"):
+        out[2] = 3
+    with kscope.region("größe 尺寸 🔬"):
+        out[3] = 4
+    with kscope.region("long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_name"):
+        out[4] = 5
 
 
 @cuda.jit
@@ -133,6 +155,17 @@ def strategies(out, n):
 
 
 @cuda.jit
+def divergent(out, n):
+    with kscope.region("all"):
+        out[0] = 1
+    if cuda.threadIdx.x % 32 >= n:
+        with kscope.region("half", value=n):
+            out[1] = 2
+    with kscope.region("rest"):
+        out[2] = 3
+
+
+@cuda.jit
 def values(out, n):
     with kscope.region("i32", value=-7):
         out[0] = 1
@@ -146,6 +179,23 @@ def values(out, n):
     kscope.counter("depth", 3)
     kscope.counter("depth", -1)
     kscope.counter("rate", 0.25)
+
+
+@cuda.jit
+def points(out, n):
+    for k in range(n):
+        kscope.instant("each", value=k)
+        kscope.instant("once", strategy=kscope.Lane0Warp0())
+        kscope.counter("left", n - k, strategy=kscope.TargetWarp(1))
+        out[0] = k
+
+
+@cuda.jit
+def pinned(out, n):
+    with kscope.region("product") as region:
+        product = n * 3
+        region.pin(product)
+    out[0] = product
 
 
 @cuda.jit
@@ -174,71 +224,71 @@ def unmarked(out, n):
 KERNELS: dict[str, Any] = {
     kernel.__name__: kernel
     for kernel in (
-        *(straight, nested, loop, early_exit, helper, explicit, produce, consume, coordinates, partial),
-        *(strategies, values, roles, unmarked),
+        *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
+        *(strategies, divergent, values, points, pinned, roles, unmarked),
     )
 }
+
+
+def taught(program: Program) -> None:
+    """Numba must know what a mark is for a kernel that is compiled before it is ever prepared."""
+    if program.state == "plain" and not points_of.SIMULATED:
+        kscope_numba.teach()
 
 
 def available() -> str | None:
     return None if cuda.is_available() else "needs an NVIDIA GPU"
 
 
-def run(program: Program, kernels: dict[str, Any] = KERNELS) -> Capture:
-    """Prepared and launched once before the session, so that a graph can be captured."""
-    recording, sampling = program.recording, program.sampling
-    compiled = {name: getattr(recording, name) for name in ("strategy", "records", "fill", "clock", "live")}
+def ready(program: Program) -> Callable[[], None]:
+    taught(program)
     stream = cuda.stream()
 
     def launch(out: Any) -> None:
         for name in program.kernels:
-            kernels[name][program.grid, program.block, stream](out, np.int32(program.n))
+            KERNELS[name][program.grid, program.block, stream](out, np.int32(program.n))
 
-    kscope.enable(**compiled)
-    try:
-        launch(cuda.to_device(np.zeros(64, np.int32), stream=stream))
-        out = cuda.to_device(np.zeros(64, np.int32), stream=stream)
+    launch(cuda.to_device(np.zeros(64, np.int32), stream=stream))
+    out = cuda.to_device(np.zeros(64, np.int32), stream=stream)
+    stream.synchronize()
+    graph = _captured(lambda: launch(out), stream) if program.replays > 1 else None
+
+    def go() -> None:
+        for _ in range(program.replays):
+            if graph is None:
+                launch(out)
+            else:
+                _driver().cuGraphLaunch(graph, stream.handle)
         stream.synchronize()
-        graph = _captured(lambda: launch(out), stream) if program.replays > 1 else None
-        with kscope.profile(**compiled, blocks=sampling.blocks, warps=sampling.warps) as prof:
-            for _ in range(program.replays):
-                if graph is None:
-                    launch(out)
-                else:
-                    _driver().cuGraphLaunch(graph, stream.handle)
-            stream.synchronize()
-    finally:
-        kscope.disable()
-    return prof.capture
+
+    return go
 
 
 def _driver() -> Any:
-    return points.module("cudadrv.driver").driver
+    return points_of.module("cudadrv.driver").driver
 
 
 def _captured(launch: Any, stream: Any) -> Any:
     """A graph of the launches, by the driver: Numba has no word for it."""
-    mode = points.module("cudadrv.driver").binding.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+    mode = points_of.module("cudadrv.driver").binding.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
     _driver().cuStreamBeginCapture(stream.handle, mode)
     launch()
     return _driver().cuGraphInstantiate(_driver().cuStreamEndCapture(stream.handle), 0)
 
 
-def compile(program: Program, arch: int) -> list[str]:
-    """The program's kernels as PTX with every mark lowered, without a GPU."""
-    frontend = frontends.frontend("numba")
-    frontend.enable(program.recording)
-    try:
-        made = {name: ptx(KERNELS[name], name, (arch // 10, arch % 10)) for name in program.kernels}
-        return [made[name] for name in program.kernels]
-    finally:
-        frontend.disable()
-
-
-def ptx(kernel: Any, name: str, cc: tuple[int, int], lto: bool = False) -> str:
-    """A kernel's PTX, with a readable name; after link-time optimization where that is on."""
+def compile(program: Program, arch: int, lto: bool = False) -> list[str]:
+    """lto: as after link-time optimization."""
     from contract.numba_offline import built  # needs NVVM, and no GPU
 
-    library = built(kernel, "void(int32[::1], int32)", cc, lto=lto)
-    text = library.get_lto_ptx(cc=cc) if lto else library.get_asm_str(cc=cc)
-    return re.sub(re.escape(library._entry_name), name, text)
+    taught(program)
+    cc = arch // 10, arch % 10
+    libraries = {name: built(KERNELS[name], "void(int32[::1], int32)", cc, lto=lto) for name in program.kernels}
+    texts = {
+        name: library.get_lto_ptx(cc=cc) if lto else library.get_asm_str(cc=cc) for name, library in libraries.items()
+    }
+    return [texts[name] for name in program.kernels]
+
+
+def parameters(out: int, n: int) -> list[int]:
+    """An array is seven: owner, parent, items, bytes of one, address, shape, stride."""
+    return [0, 0, LENGTH, 4, out, LENGTH, 4, n]

@@ -62,6 +62,25 @@ def item(warp: Warp) -> None:
         warp.work(25)
 
 
+def itself(warp: Warp, n: int) -> None:
+    with kscope.region("item"):
+        item(warp)
+        warp.work(5)
+
+
+def names(warp: Warp, n: int) -> None:
+    with kscope.region("two words"):
+        warp.work(1)
+    with kscope.region('it\'s "quoted" \\ twice'):
+        warp.work(2)
+    with kscope.region("100% {braces} $1 @p; // /* %r1"):
+        warp.work(3)
+    with kscope.region("größe 尺寸 🔬"):
+        warp.work(4)
+    with kscope.region("long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_name"):
+        warp.work(5)
+
+
 def explicit(warp: Warp, n: int) -> None:
     TURN.enter()
     for k in range(n):
@@ -108,6 +127,15 @@ def strategies(warp: Warp, n: int) -> None:
             warp.work(10)
 
 
+def divergent(warp: Warp, n: int) -> None:
+    with kscope.region("all"):
+        warp.work(10)
+    with warp.where(range(n, 32)), kscope.region("half", value=n):
+        warp.work(10)
+    with kscope.region("rest"):
+        warp.work(10)
+
+
 def values(warp: Warp, n: int) -> None:
     with kscope.region("i32", value=-7):
         warp.work(10)
@@ -121,6 +149,19 @@ def values(warp: Warp, n: int) -> None:
     kscope.counter("depth", 3)
     kscope.counter("depth", -1)
     kscope.counter("rate", 0.25)
+
+
+def points(warp: Warp, n: int) -> None:
+    for k in range(n):
+        kscope.instant("each", value=k)
+        kscope.instant("once", strategy=kscope.Lane0Warp0())
+        kscope.counter("left", n - k, strategy=kscope.TargetWarp(1))
+
+
+def pinned(warp: Warp, n: int) -> None:
+    with kscope.region("product") as region:
+        warp.work(10)
+        region.pin(n * 3)
 
 
 def roles(warp: Warp, n: int) -> None:
@@ -144,27 +185,31 @@ def unmarked(warp: Warp, n: int) -> None:
 KERNELS: dict[str, Callable[[Warp, int], None]] = {
     kernel.__name__: kernel
     for kernel in (
-        *(straight, nested, loop, early_exit, helper, explicit, produce, consume, coordinates, partial),
-        *(strategies, values, roles, unmarked),
+        *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
+        *(strategies, divergent, values, points, pinned, roles, unmarked),
     )
 }
-
-
-def available() -> str | None:
-    return None
 
 
 def run(program: Program) -> Capture:
     """The program's recording, through the frontend and the backend alone: no session, no decoder."""
     frontend, backend = frontends.frontend("sim"), frontends.backend("sim")
-    frontend.enable(program.recording)
-    backend.arm(1, program.sampling, None)
+    if program.state != "plain":
+        frontend.enable(program.recording)
+    backend.arm(1, program.sampling, program.pool)
     try:
+        if program.state == "prepared":
+            backend.disarm()
         launch(program)
     finally:
         backend.disarm()
         frontend.disable()
     return Capture(1, tuple(backend.collect(wait=True)), backend.modules())
+
+
+def ready(program: Program) -> Callable[[], None]:
+    """What launches the program; nothing is to be compiled."""
+    return lambda: launch(program)
 
 
 def launch(program: Program) -> None:

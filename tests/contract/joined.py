@@ -1,26 +1,60 @@
 """The frontends that joined the contract: every ``frontend_<name>.py`` of this folder.
 
-What lives here: finding them. What does not: any of them.
+What lives here: finding them, and what they compile. What does not: any of them.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+
+import pytest
+from contract.programs import Program
+
+from kscope import frontends
 
 _TEXTS = {
     path.stem.removeprefix("frontend_"): path.read_text()
     for path in sorted(Path(__file__).parent.glob("frontend_*.py"))
 }
-NAMES = list(_TEXTS)
 COMPILERS = [name for name, text in _TEXTS.items() if "def compile(" in text]
 ON_GPU = [name for name, text in _TEXTS.items() if "NEEDS_GPU = True" in text]
 """Known from the text alone: to import a frontend is to import its DSL."""
+ARCHITECTURES = (80, 90, 100)
 
 
-def absent(module: ModuleType, kernels: tuple[str, ...]) -> str | None:
-    """Why a frontend does not have one of these kernels, or None."""
-    reasons = [f"{kernel}: {module.ABSENT[kernel]}" for kernel in kernels if kernel in module.ABSENT]
-    missing = [kernel for kernel in kernels if kernel not in module.KERNELS and kernel not in module.ABSENT]
+def load(name: str) -> ModuleType:
+    """The dialect; the test is skipped where its DSL is not installed."""
+    module = pytest.importorskip(f"contract.frontend_{name}", exc_type=ImportError)
+    assert isinstance(module, ModuleType)
+    return module
+
+
+def absent(module: ModuleType, program: Program) -> str | None:
+    """Why a frontend does not have one of the program's kernels, or None."""
+    reasons = [f"{kernel}: {module.ABSENT[kernel]}" for kernel in program.kernels if kernel in module.ABSENT]
+    missing = [kernel for kernel in program.kernels if kernel not in {**module.KERNELS, **module.ABSENT}]
     assert not missing, f"{module.__name__} has no kernel {missing}: write it, or say in ABSENT why the DSL cannot"
     return "; ".join(reasons) or None
+
+
+def architectures(module: ModuleType) -> tuple[int, ...]:
+    """Those that the DSL compiles for."""
+    found: tuple[int, ...] = getattr(module, "ARCHITECTURES", ARCHITECTURES)
+    return found
+
+
+@lru_cache(256)
+def compiled(name: str, program: Program, arch: int) -> tuple[str, ...]:
+    """The program's kernels as PTX, compiled as the program says, without a GPU."""
+    module = import_module(f"contract.frontend_{name}")
+    if program.state == "plain":
+        return tuple(module.compile(program, arch))
+    frontend = frontends.frontend(module.FRONTEND)
+    frontend.enable(program.recording)
+    try:
+        return tuple(module.compile(program, arch))
+    finally:
+        frontend.disable()

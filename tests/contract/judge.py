@@ -26,6 +26,7 @@ def judge(expected: list[Lane], got: list[Lane]) -> list[str]:
 def compare(expected: list[Lane], got: list[Lane]) -> Iterator[str]:
     """Differences that are not of time: lanes, geometry, sequences of records with their nesting, counts."""
     want, have = _by_key(expected), _by_key(got)
+    every = {key[:-1] for key, lane in want.items() if lane.every}
     yield from (f"{_name(want[key])}: not recorded" for key in want.keys() - have.keys())
     yield from (f"{_name(have[key])}: recorded, but should not be" for key in have.keys() - want.keys())
     for key in sorted(want.keys() & have.keys()):
@@ -33,13 +34,19 @@ def compare(expected: list[Lane], got: list[Lane]) -> Iterator[str]:
         for what, a, b in (
             ("grid", one.grid, other.grid),
             ("threads of a block", prod(one.threads), prod(other.threads)),
+            ("cluster", one.cluster, other.cluster),
             ("clock", one.clock, other.clock),
+            ("fill", one.fill, other.fill),
+            ("places for records", one.capacity, other.capacity),
             ("records written", one.count, other.count),
             ("records kept", len(one.records), len(other.records)),
             ("warp finished", one.life is not None, other.life is not None),
         ):
             if a != b:
                 yield f"{_name(one)}: {what}: expected {a}, got {b}"
+        # a simulator knows it of lanes that such a mark made claim, a compiled kernel of the whole warp
+        if other.every not in (one.every, key[:-1] in every):
+            yield f"{_name(one)}: says of the warp that every lane has a slab: expected {one.every}, got {other.every}"
         for number, (a, b) in enumerate(zip(_told(one), _told(other), strict=False)):
             if a != b:
                 yield f"{_name(one)}: record {number}: expected {a}, got {b}"

@@ -1,50 +1,86 @@
 """The contract's programs: what each launches and how it is recorded, told once for every frontend.
 
-The simulator's kernels (frontend_sim.py) say what each kernel does; a frontend joins by giving kernels
-of the same names that place the same marks, in a module of this folder called ``frontend_<name>.py``:
+The simulator's kernels (frontend_sim.py) say what each kernel does. A frontend joins by giving kernels of the same
+names that place the same marks, each of them taking the address of 64 ints that are 0 and the program's n, in a module
+of this folder called ``frontend_<name>.py``. The suite finds it; there is no test to write.
 
-    KERNELS: dict[str, Callable]            its kernels, by the names used here; take n where the program has one
+    KERNELS: dict[str, Any]                 its kernels, by the names used here; they are called so, or name_
     ABSENT: dict[str, str]                  kernels that the DSL cannot express, and why
-    NEEDS_GPU = True                        where it does
-    available() -> str | None               why it cannot run here; None = it can
-    run(program) -> Capture                 launch the program's kernels, recorded as the program says
-    ARCHITECTURES: tuple[int, ...]          optional, with compile(): which there are; else 80, 90, 100
-    compile(program, arch) -> list[str]     optional: the kernels' lowered PTX for sm_<arch>, without a GPU
 
-What lives here: data. What does not: kernels, expectations (judge.py), reading words (reader.py).
+with a device (else leave these three out):
+
+    NEEDS_GPU = True
+    available() -> str | None               why it cannot run here; None = it can
+    ready(program) -> Callable[[], None]    compile and launch the program's kernels once; what launches all of the
+                                            program and waits for it. The suite says what is recorded meanwhile
+                                            (device.py)
+
+without a device (else leave these out): the suite assembles what comes out and runs it in tests/ptxvm
+
+    FRONTEND: str                           whose enable() makes compile() place marks
+    compile(program, arch) -> list[str]     each kernel's PTX for sm_<arch>, as it would be loaded
+    ARCHITECTURES: tuple[int, ...]          optional: which of 80, 90 and 100 there are
+    OWN_ASSEMBLER = True                    optional: compile() makes SASS as well, and fails where that fails
+    NOT_INTERPRETED: dict[str, str]         optional: kernels that tests/ptxvm cannot run, and why
+    block(program) -> Dim                   optional: the shape of a block, where that is not the program's
+    parameters(out, n) -> list[int]         optional: what a kernel takes, where that is more than these two
+    described(text) -> tuple[ModuleMeta]    optional: what a text says of itself, where kscope_meta does not
+
+What lives here: data. What does not: kernels, expectations (verdict.py, judge.py), reading words (reader.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
+from kscope import layout
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 from kscope.strategies import AllThreads, Lane0Warp0, TargetWarp
+
+Dim = tuple[int, int, int]
+State = Literal["armed", "prepared", "plain"]
 
 
 @dataclass(frozen=True)
 class Program:
     """kernels: launched in this order, each on `grid` blocks of `block` threads, `replays` times under one
-    grid id. n: the number that every kernel gets."""
+    grid id. n: the number that every kernel gets. pool: bytes to record into, None = enough. state: "prepared" kernels
+    carry marks and run in no session, "plain" ones carry none. some: how many lanes record depends on the machine, and
+    those that do record the same."""
 
     name: str
     about: str
     kernels: tuple[str, ...]
-    grid: tuple[int, int, int] = (3, 1, 1)
-    block: tuple[int, int, int] = (128, 1, 1)
+    grid: Dim = (3, 1, 1)
+    block: Dim = (128, 1, 1)
     n: int = 0
     recording: Recording = field(default_factory=lambda: Recording(records=16))
     sampling: Sampling = field(default_factory=Sampling)
     replays: int = 1
+    pool: int | None = None
+    state: State = "armed"
+    some: bool = False
 
+    @property
+    def whole(self) -> Program:
+        """The same where nothing keeps a lane from recording that the machine decides."""
+        return replace(self, pool=None, sampling=replace(self.sampling, sms=None), some=False)
+
+
+SMALL_POOL = 2 << 20
+"""Bytes: enough for a device of 250 SMs to be armed with, and no more than half of them in one ring."""
 
 PROGRAMS = (
     Program("straight_line", "two regions, one after the other", ("straight",)),
     Program("nested", "regions in regions, one name at two depths of the tree", ("nested",)),
     Program("loop", "a region in a loop, with the iteration as its value", ("loop",), n=5),
+    Program("loop_never", "a loop that is not entered", ("loop",), n=0),
     Program("early_exit", "blocks from n on return between two regions", ("early_exit",), grid=(5, 1, 1), n=2),
     Program("helper", "a region in a function that is called inside of a region and outside", ("helper",)),
+    Program("itself", "a region inside of another one of its name", ("itself",)),
+    Program("names", "names that compilers, assemblers and JSON might mind", ("names",)),
     Program("explicit", "enter() and exit() calls around a loop and in it", ("explicit",), n=3),
     Program("two_kernels", "two kernels of one session, one of them twice", ("produce", "consume", "produce"), n=2),
     Program(
@@ -64,6 +100,14 @@ PROGRAMS = (
     ),
     Program("partial_elected", "the same, and one lane per warp records", ("partial",), block=(80, 1, 1), n=70),
     Program("strategies", "every region has a strategy of its own", ("strategies",)),
+    Program("divergent", "lanes from n on in a branch that lane 0 does not take", ("divergent",), n=16),
+    Program(
+        "divergent_lanes",
+        "the same, and every lane records what it does",
+        ("divergent",),
+        n=16,
+        recording=Recording(records=16, strategy=AllThreads()),
+    ),
     Program("lane0_warp0", "one thread per block", ("nested",), recording=Recording(records=16, strategy=Lane0Warp0())),
     Program(
         "target_warp",
@@ -82,7 +126,10 @@ PROGRAMS = (
         n=11,
         recording=Recording(records=4, fill="stop"),
     ),
+    Program("auto_records", "slabs as large as the kernel seems to need", ("nested",), recording=Recording()),
     Program("values", "every type of value; instants and counters", ("values",), recording=Recording(records=32)),
+    Program("points", "instants and counters in a loop, with strategies of their own", ("points",), n=3),
+    Program("pinned", "a value that is kept inside of its region", ("pinned",), n=7),
     Program("globaltimer", "clocks in nanoseconds", ("nested",), recording=Recording(records=16, clock="globaltimer")),
     Program(
         "live", "records stored where their region ends", ("loop",), n=5, recording=Recording(records=16, live=True)
@@ -96,6 +143,39 @@ PROGRAMS = (
         block=(8, 4, 2),
         sampling=Sampling.of(blocks=range(2, 20, 5), warps=1),
     ),
+    Program(
+        "sampled_sms",
+        "blocks on SMs of even number",
+        ("coordinates",),
+        grid=(4, 3, 2),
+        sampling=Sampling.of(sms=range(0, layout.MAX_SMS, 2)),
+        some=True,
+    ),
+    Program(
+        "sampled_nowhere",
+        "blocks on an SM that no machine has",
+        ("coordinates",),
+        sampling=Sampling.of(sms=layout.MAX_SMS - 1),
+    ),
+    Program(
+        "scarce_pool",
+        "more lanes than there is room for: each records all, or is counted as lost",
+        ("nested",),
+        recording=Recording(records=1024, strategy=AllThreads()),
+        pool=SMALL_POOL,
+        some=True,
+    ),
+    Program(
+        "empty_pool",
+        "slabs that no ring can hold: every lane is counted as lost",
+        ("straight",),
+        recording=Recording(records=1 << 16),
+        pool=SMALL_POOL,
+    ),
+    Program("prepared", "marks, and no session", ("straight", "nested"), state="prepared"),
+    Program("off", "no marks, and no session", ("straight", "nested"), state="plain"),
     Program("replayed", "one launch, three times under one grid id", ("straight",), replays=3),
     Program("unmarked", "a kernel without marks between two that have some", ("straight", "unmarked", "straight")),
 )
+
+BY_NAME = {program.name: program for program in PROGRAMS}

@@ -33,7 +33,8 @@ class Record:
 @dataclass(frozen=True)
 class Lane:
     """One slab: what one lane recorded of one launch. launch: number of the launch in the session, replays of
-    one grid id told apart by `replay`. life: ticks between the anchors, None = the warp never finished."""
+    one grid id told apart by `replay`. life: ticks between the anchors, None = the warp never finished. cluster: the
+    word as it stands in the header. every: all lanes of the warp have slabs."""
 
     launch: int
     replay: int
@@ -44,7 +45,11 @@ class Lane:
     warp: int
     lane: int
     smid: int
+    cluster: int
     clock: str
+    fill: str
+    every: bool
+    capacity: int
     life: int | None
     count: int
     records: tuple[Record, ...]
@@ -58,7 +63,7 @@ def read(capture: Capture) -> list[Lane]:
     """Every lane of a capture, ordered by key."""
     kernels = {kernel.id: (kernel.name, module) for module in capture.modules for kernel in module.kernels}
     slabs = sorted(
-        (slab for device in capture.devices for slab in _slabs(device.lines)),
+        (slab for device in capture.devices for slab in _slabs(device.lines, capture.epoch)),
         key=lambda slab: int(slab[0]["start_time"]),
     )
     launches: dict[int, int] = {}
@@ -70,7 +75,8 @@ def read(capture: Capture) -> list[Lane]:
         place = int(header["place"])
         who = _triple(header["ctaid_x"], header["ctaid_yz"]), place >> 5 & 31, place & 31
         names = {layout.name_hash(region.name): region for region in module.regions}
-        timer = bool(place >> layout.FLAG_SHIFT & layout.FLAG_GLOBALTIMER)
+        flags = place >> layout.FLAG_SHIFT
+        timer = bool(flags & layout.FLAG_GLOBALTIMER)
         zero = int(header["start_time" if timer else "start_clock"])
         end = int(header["end_time" if timer else "end_clock"])
         finished = int(header["done"]) == layout.DONE_WORD ^ int(header["count"]) ^ int(header["end_clock"]) & U32
@@ -86,7 +92,11 @@ def read(capture: Capture) -> list[Lane]:
                 warp=who[1],
                 lane=who[2],
                 smid=place >> layout.SMID_SHIFT,
+                cluster=int(header["cluster"]),
                 clock="globaltimer" if timer else "cycles",
+                fill="stop" if flags & layout.FLAG_STOP else "ring",
+                every=bool(flags & layout.FLAG_LANES),
+                capacity=len(records),
                 life=end - zero if finished else None,
                 count=count,
                 records=tuple(_record(r, names, zero) for r in _kept(records, count, place)),
@@ -96,8 +106,8 @@ def read(capture: Capture) -> list[Lane]:
     return sorted(lanes, key=lambda lane: lane.key)
 
 
-def _slabs(lines: np.ndarray) -> list[tuple[Any, np.ndarray]]:
-    """Headers and rings of records, wherever a header's check word is right."""
+def _slabs(lines: np.ndarray, epoch: int) -> list[tuple[Any, np.ndarray]]:
+    """Headers and rings of records of the session, wherever a header's check word is right."""
     found, at = [], 0
     while at + layout.HEADER_UNITS <= len(lines):
         words = np.ascontiguousarray(lines[at : at + layout.HEADER_UNITS]).reshape(-1)
@@ -106,7 +116,8 @@ def _slabs(lines: np.ndarray) -> list[tuple[Any, np.ndarray]]:
         if int(header["magic"]) == layout.HEADER_WORD and int(header["check"]) == check:
             units = layout.slab_units(int(header["place"]) >> layout.LOG2_SHIFT & 31)
             body = np.ascontiguousarray(lines[at + layout.HEADER_UNITS : at + units]).reshape(-1)
-            found.append((header, body.view(layout.RECORD)))
+            if int(header["epoch"]) == epoch:
+                found.append((header, body.view(layout.RECORD)))
             at += units
         else:
             at += 1

@@ -1,44 +1,66 @@
-"""Every frontend, every program, one judge. Frontends that need a GPU are skipped where there is none."""
+"""Every frontend, every program, one verdict: on a GPU where there is one, and compiled and interpreted where not."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from contract import frontend_sim, joined
-from contract.judge import judge
+from contract import frontend_sim, interpreted, joined
+from contract.device import record
 from contract.programs import PROGRAMS, Program
-from contract.reader import read
+from contract.verdict import verdict
+from ptxvm import assemble
 
-ARCHITECTURES = (80, 90, 100)
-RUNNING = [pytest.param(name, marks=[pytest.mark.gpu] * (name in joined.ON_GPU)) for name in joined.NAMES]
+from kscope.layout import CTL_SYMBOL
+
+INTERPRETED = 90
+each_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-@pytest.mark.parametrize("name", RUNNING)
+@pytest.mark.gpu
+@each_program
+@pytest.mark.parametrize("name", joined.ON_GPU)
 def test_a_frontend_records_what_the_simulator_records(name: str, program: Program) -> None:
-    frontend = pytest.importorskip(f"contract.frontend_{name}", exc_type=ImportError)
-    reason = frontend.available() or joined.absent(frontend, program.kernels)
+    frontend = joined.load(name)
+    reason = frontend.available() or joined.absent(frontend, program)
     if reason:
         pytest.skip(reason)
-    expected, got = read(frontend_sim.run(program)), frontend.run(program)
-    assert judge(expected, read(got)) == []
-    assert [device.lost for device in got.devices if device.lost] == []
+    assert verdict(program, record(program, frontend.ready)) == []
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+@each_program
 @pytest.mark.parametrize("name", joined.COMPILERS)
-def test_a_frontend_compiles_every_program_without_a_gpu(name: str, program: Program, arch: int) -> None:
-    frontend = pytest.importorskip(f"contract.frontend_{name}", exc_type=ImportError)
-    reason = joined.absent(frontend, program.kernels)
-    if arch not in getattr(frontend, "ARCHITECTURES", ARCHITECTURES):
-        reason = f"sm_{arch} is not one of its architectures"
+def test_emitted_ptx_records_what_the_simulator_records(name: str, program: Program) -> None:
+    frontend = joined.load(name)
+    unknown = getattr(frontend, "NOT_INTERPRETED", {})
+    reason = joined.absent(frontend, program) or "; ".join(unknown[k] for k in program.kernels if k in unknown)
     if reason:
         pytest.skip(reason)
-    for ptx in frontend.compile(program, arch):
-        assert "//kscope " not in ptx
+    texts = joined.compiled(name, program, INTERPRETED)
+    assert verdict(program, interpreted.record(program, texts, frontend)) == []
 
 
-def test_the_definition_is_the_same_every_time() -> None:
-    for program in PROGRAMS:
-        first, second = frontend_sim.run(program), frontend_sim.run(program)
-        assert (first.devices[0].lines == second.devices[0].lines).all()
+@pytest.mark.parametrize("arch", joined.ARCHITECTURES)
+@each_program
+@pytest.mark.parametrize("name", joined.COMPILERS)
+def test_a_program_becomes_ptx_and_sass_for(name: str, program: Program, arch: int) -> None:
+    frontend = joined.load(name)
+    reason = joined.absent(frontend, program)
+    if arch not in joined.architectures(frontend):
+        reason = f"{name} does not compile for sm_{arch}"
+    if reason:
+        pytest.skip(reason)
+    for kernel, ptx in zip(program.kernels, joined.compiled(name, program, arch), strict=True):
+        marked = program.state != "plain" and kernel != "unmarked"
+        assert ("%clock64" in ptx, "//kscope " in ptx) == (marked, False)
+        assert program.state != "plain" or CTL_SYMBOL not in ptx
+        target = re.search(r"^\.target\s+sm_(\w+)", ptx, re.M)
+        assert target is not None and target[1].rstrip("af") == str(arch)
+        if assemble.ptxas() is not None and not getattr(frontend, "OWN_ASSEMBLER", False):
+            assert assemble.complaint(ptx, target[1]) == ""
+
+
+@each_program
+def test_the_definition_is_the_same_every_time(program: Program) -> None:
+    first, second = frontend_sim.run(program), frontend_sim.run(program)
+    assert (first.devices[0].lines == second.devices[0].lines).all()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from contract import frontend_sim
 from contract.judge import judge
-from contract.programs import PROGRAMS
+from contract.programs import BY_NAME, PROGRAMS
 from contract.reader import Lane, read
-
-BY_NAME = {program.name: program for program in PROGRAMS}
+from contract.verdict import definition
 
 
 def recorded(name: str) -> list[Lane]:
@@ -40,6 +39,16 @@ def values(lane: Lane) -> list[int | float | None]:
         ("replayed", 3 * 3 * 4),
         ("two_kernels", 3 * 3 * 4),
         ("unmarked", 2 * 3 * 4),
+        ("divergent", 3 * 4),
+        ("divergent_lanes", 3 * 128),
+        ("points", 3 * 4),
+        ("auto_records", 3 * 4),
+        ("loop_never", 3 * 4),
+        ("sampled_sms", 2 * 24 // 4 * 4),
+        ("sampled_nowhere", 0),
+        ("empty_pool", 0),
+        ("prepared", 0),
+        ("off", 0),
     ],
 )
 def test_the_lanes_that_record_are_those_of_strategy_sampling_and_launches(name: str, lanes: int) -> None:
@@ -106,6 +115,59 @@ def test_roles_leave_different_records_in_one_block() -> None:
 def test_sampled_blocks_are_those_of_the_range() -> None:
     assert {lane.records[0].value for lane in recorded("sampled")} == {2, 7, 12, 17}
     assert {lane.warp for lane in recorded("sampled")} == {1}
+
+
+def test_blocks_on_other_sms_than_the_chosen_ones_record_nothing() -> None:
+    assert {lane.smid for lane in recorded("sampled_sms")} == {0, 2}
+    assert {lane.smid for lane in recorded("grid_3d")} == {0, 1, 2, 3}
+
+
+def test_a_loop_that_is_not_entered_leaves_no_steps() -> None:
+    assert {tuple(regions(lane)) for lane in recorded("loop_never")} == {("loop",)}
+
+
+def test_a_region_in_one_of_its_name_ends_first() -> None:
+    inner, outer = recorded("itself")[0].records
+    assert (inner.region, outer.region) == ("item", "item")
+    assert outer.start < inner.start <= inner.end <= outer.end
+
+
+def test_names_are_kept_as_they_were_written() -> None:
+    two, quoted, signs, foreign, long = regions(recorded("names")[0])
+    assert (two, quoted, foreign) == ("two words", 'it\'s "quoted" \\ twice', "größe 尺寸 🔬")
+    assert signs == "100% {braces} $1 @p; // /* %r1"
+    assert 64 < len(long) < 128
+
+
+def test_a_branch_is_recorded_by_the_lanes_that_take_it() -> None:
+    assert {tuple(regions(lane)) for lane in recorded("divergent")} == {("all", "rest")}
+    lanes = {lane.lane: regions(lane) for lane in recorded("divergent_lanes")}
+    assert lanes[15] == ["all", "rest"]
+    assert lanes[16] == ["all", "half", "rest"]
+
+
+def test_points_have_strategies_of_their_own() -> None:
+    first, second, third, _ = [lane for lane in recorded("points") if lane.block == (0, 0, 0)]
+    assert regions(first) == ["each", "once"] * 3
+    assert regions(second) == ["each", "left"] * 3
+    assert regions(third) == ["each"] * 3
+    assert values(second) == [0, 3, 1, 2, 2, 1]
+
+
+def test_a_pinned_region_is_one_like_any_other() -> None:
+    assert {tuple(regions(lane)) for lane in recorded("pinned")} == {("product",)}
+
+
+def test_a_pool_that_is_too_small_loses_lanes_and_counts_them() -> None:
+    lanes, lost = definition(BY_NAME["scarce_pool"])
+    assert 0 < len(lanes) < 3 * 128
+    assert len(lanes) + lost == 3 * 128
+    assert definition(BY_NAME["empty_pool"]) == ([], 3 * 4)
+
+
+def test_nothing_is_left_by_what_is_launched_outside_of_a_session() -> None:
+    assert [definition(BY_NAME[name]) for name in ("prepared", "off")] == [([], 0)] * 2
+    assert [len(frontend_sim.run(BY_NAME[name]).modules) for name in ("prepared", "off")] == [2, 0]
 
 
 def test_the_same_grid_id_again_is_a_replay_of_one_launch() -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from contract import frontend_sim
 from contract.judge import judge
-from contract.programs import PROGRAMS
+from contract.programs import BY_NAME
 from contract.reader import Lane, Record, read
 
 from kscope.layout import Kind
 
-NESTED = next(program for program in PROGRAMS if program.name == "nested")
+NESTED = BY_NAME["nested"]
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,10 @@ DAMAGE: dict[str, Callable[[Lane], Lane]] = {
     "another kernel": lambda lane: replace(lane, kernel="other"),
     "another launch": lambda lane: replace(lane, launch=lane.launch + 1),
     "another clock": lambda lane: replace(lane, clock="globaltimer"),
+    "another fill": lambda lane: replace(lane, fill="stop"),
+    "another cluster": lambda lane: replace(lane, cluster=1),
+    "a slab for every lane": lambda lane: replace(lane, every=True),
+    "a smaller slab": lambda lane: replace(lane, capacity=8),
     "never finished": lambda lane: replace(lane, life=None),
     "ends before its start": change(0, start=10**9),
     "ends after the kernel": change(3, end=10**9),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import tempfile
@@ -14,14 +15,22 @@ STORE = Path(__file__).resolve().parents[2] / ".cache" / "ptxas"
 
 
 @cache
-def ptxas() -> str | None:
-    """Triton's own ptxas, else the one on PATH, else None."""
+def ptxas(version: str = "") -> str | None:
+    """Triton's own ptxas, else the one on PATH, else None; of several the first that knows this version of PTX."""
     spec = importlib.util.find_spec("triton")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        found = Path(place) / "backends" / "nvidia" / "bin" / "ptxas"
-        if found.exists():
-            return str(found)
-    return shutil.which("ptxas")
+    places = [Path(place) / "backends" / "nvidia" / "bin" for place in (spec and spec.submodule_search_locations) or ()]
+    tools = [str(place / name) for place in places for name in ("ptxas", "ptxas-blackwell") if (place / name).exists()]
+    tools += filter(None, [shutil.which("ptxas")])
+    return next((tool for tool in tools if not version or _knows(tool, version)), None)
+
+
+def _knows(tool: str, version: str) -> bool:
+    """Whether it takes a module that is empty but for its version."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "empty.ptx"
+        source.write_text(f".version {version}\n.target sm_80\n.address_size 64\n")
+        command = [tool, "-arch=sm_80", str(source), "-o", str(Path(folder) / "k.cubin")]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @cache
@@ -30,9 +39,10 @@ def _version(tool: str) -> str:
 
 
 def complaint(text: str, arch: str) -> str:
-    """What ptxas says against `text` for sm_<arch>, "" where it takes it without a warning."""
-    tool = ptxas()
-    assert tool is not None, "ask ptxas() first"
+    """What ptxas says against `text` for sm_<arch>, "" where it takes it without a warning. Ask ptxas() first."""
+    version = re.search(r"^\s*\.version\s+(\S+)", text, re.M)
+    tool = ptxas(version[1]) if version else ptxas()
+    assert tool is not None, f"no ptxas knows {version and version[0]}"
     key = sha256("\0".join([text, arch, _version(tool)]).encode()).hexdigest()
     kept = STORE / key
     if kept.exists():

@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from contract import frontend_numba, frontend_numba_ptx, frontend_sim, interpreted
-from contract.judge import judge
-from contract.programs import PROGRAMS, Program
-from contract.reader import read
+from contract import frontend_numba, interpreted
+from contract.programs import BY_NAME, Program
+from contract.verdict import verdict
 
 NAMES = ("nested", "loop", "early_exit", "helper", "partial_warps", "strategies", "values", "roles", "live")
 
 
-@pytest.mark.parametrize(
-    "program", [program for program in PROGRAMS if program.name in NAMES], ids=lambda one: one.name
-)
+@pytest.mark.parametrize("program", [BY_NAME[name] for name in NAMES], ids=NAMES)
 def test_optimized_kernels_record_what_the_simulator_records(frontend: Any, program: Program) -> None:
     frontend.enable(program.recording)
-    texts = [frontend_numba.ptx(frontend_numba.KERNELS[name], name, (9, 0), lto=True) for name in program.kernels]
-    got = interpreted.record(program, texts, program.block, arguments=frontend_numba_ptx.arguments)
-    assert judge(read(frontend_sim.run(program)), read(got)) == []
+    texts = frontend_numba.compile(program, 90, lto=True)
+    assert verdict(program, interpreted.record(program, texts, frontend_numba)) == []

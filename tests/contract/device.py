@@ -1,0 +1,92 @@
+"""A program in a session on a device: prepared and launched once before, so that graphs can be captured.
+
+What lives here: the session, the same for every frontend, and graphs: through PyTorch, or through the driver. What does
+not: launching (frontend_*.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from contract.programs import Program
+
+import kscope
+from kscope.capture import Capture
+
+Launch = Callable[[], None]
+
+
+def record(program: Program, ready: Callable[[Program], Launch]) -> Capture:
+    """The program's recording. One that is not armed is launched before the session, while it is paused, and after it;
+    a plain one before it is ever prepared, and not within."""
+    recording, sampling = program.recording, program.sampling
+    compiled = {name: getattr(recording, name) for name in ("strategy", "records", "fill", "clock", "live")}
+    chosen = {"blocks": sampling.blocks, "warps": sampling.warps, "sms": sampling.sms, "pool": program.pool}
+    if program.state != "plain":
+        kscope.enable(**compiled)
+    try:
+        go = ready(program)
+        if program.state != "armed":
+            go()
+        with kscope.profile(**compiled, **chosen) as prof:
+            if program.state == "armed":
+                go()
+            elif program.state == "prepared":
+                with prof.paused():
+                    go()
+        if program.state != "armed":
+            go()
+    finally:
+        kscope.disable()
+    return prof.capture
+
+
+def with_torch(launch: Launch, replays: int) -> Launch:
+    """Launches once now, and then each time as often as the program says: as replays of a graph where that is more."""
+    import torch
+
+    launch()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph() if replays > 1 else None
+    if graph is not None:
+        with torch.cuda.graph(graph):
+            launch()
+
+    def go() -> None:
+        for _ in range(replays):
+            if graph is None:
+                launch()
+            else:
+                graph.replay()
+        torch.cuda.synchronize()
+
+    return go
+
+
+def with_stream(launch: Launch, stream: int, replays: int) -> Launch:
+    """The same by the driver's own words, for what is launched in this stream of the current context."""
+    from cuda.bindings import driver
+
+    def call(name: str, *arguments: object) -> Any:
+        error, *found = getattr(driver, name)(*arguments)
+        assert error == driver.CUresult.CUDA_SUCCESS, f"{name}: {error}"
+        return found[0] if found else None
+
+    launch()
+    call("cuStreamSynchronize", stream)
+    graph = None
+    if replays > 1:
+        call("cuStreamBeginCapture", stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        launch()
+        graph = call("cuGraphInstantiate", call("cuStreamEndCapture", stream), 0)
+
+    def go() -> None:
+        for _ in range(replays):
+            if graph is None:
+                launch()
+            else:
+                call("cuGraphLaunch", graph, stream)
+        call("cuStreamSynchronize", stream)
+
+    return go

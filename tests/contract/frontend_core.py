@@ -1,0 +1,45 @@
+"""The contract's kernels through cuda.core: CUDA C++, compiled and armed by kscope_cuda.core.
+
+Without a GPU nothing is compiled here: cuda.core asks the driver for its version before it calls NVRTC. The text is the
+one that CuPy's NVRTC gets, and a made-up driver compiles some in tests/unit/cupy/test_core.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from contract import frontend_cuda
+from contract.cuda_programs import FUNCTIONS, SOURCE
+from contract.device import with_stream
+from contract.programs import Program
+from cuda import core as cuda_core
+
+from kscope_cuda import core
+
+NEEDS_GPU = True
+ABSENT: dict[str, str] = {}
+KERNELS = FUNCTIONS
+
+
+def available() -> str | None:
+    return frontend_cuda.available()
+
+
+def ready(program: Program) -> Callable[[], None]:
+    device: Any = cuda_core.Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    code = core.compile(SOURCE, cuda_core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}"))
+    core.arm(code)
+    out = device.allocate(256, stream=stream)
+    out.fill(0, stream=stream)
+    config = cuda_core.LaunchConfig(grid=program.grid, block=program.block)
+
+    def launch() -> None:
+        for name in program.kernels:
+            kernel = code.get_kernel(FUNCTIONS[name])
+            cuda_core.launch(stream, config, kernel, int(out.handle), np.int32(program.n))
+
+    return with_stream(launch, int(stream.handle), program.replays)

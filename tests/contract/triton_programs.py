@@ -1,0 +1,162 @@
+"""The contract's kernels in the language that Triton and Gluon share: one text, compiled by each.
+
+What lives here: that text. What does not: what the two say differently (roles), compiling, launching
+(frontend_triton.py, frontend_gluon.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kscope
+
+ABSENT = dict.fromkeys(("partial", "divergent"), "a block is made of whole warps, and its threads do not part")
+TURN = kscope.scope("turn")
+PAIR = kscope.scope("pair")
+
+
+def kernels(jit: Any, tl: Any) -> dict[str, Any]:
+    """jit: @triton.jit or @gluon.jit. tl: the language's module, by the name that the kernels use."""
+
+    @jit
+    def straight(out, n):
+        with kscope.region("first"):
+            tl.store(out, 1)
+        with kscope.region("second"):
+            tl.store(out, 2)
+
+    @jit
+    def nested(out, n):
+        with kscope.region("outer"):
+            with kscope.region("middle"):
+                tl.store(out, 1)
+                with kscope.region("inner"):
+                    tl.store(out, 2)
+            with kscope.region("inner"):
+                tl.store(out, 3)
+
+    @jit
+    def loop(out, n):
+        with kscope.region("loop"):
+            for k in range(n):
+                with kscope.region("step", value=k):
+                    tl.store(out, k)
+
+    @jit
+    def early_exit(out, n):
+        with kscope.region("before"):
+            tl.store(out, 1)
+        if tl.program_id(0) >= n:
+            return
+        with kscope.region("after"):
+            tl.store(out, 2)
+
+    @jit
+    def helper(out, n):
+        with kscope.region("caller"):
+            item(out)
+        item(out)
+
+    @jit
+    def item(out):
+        with kscope.region("item"):
+            tl.store(out, 1)
+
+    @jit
+    def itself(out, n):
+        with kscope.region("item"):
+            item(out)
+            tl.store(out, 2)
+
+    @jit
+    def names(out, n):
+        with kscope.region("two words"):
+            tl.store(out, 1)
+        with kscope.region('it\'s "quoted" \\ twice'):
+            tl.store(out, 2)
+        with kscope.region("100% {braces} $1 @p; // /* %r1"):
+            tl.store(out, 3)
+        with kscope.region("größe 尺寸 🔬"):
+            tl.store(out, 4)
+        with kscope.region("long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_long_name"):
+            tl.store(out, 5)
+
+    @jit
+    def explicit(out, n):
+        TURN.enter()
+        for k in range(n):
+            PAIR.enter(k)
+            tl.store(out, k)
+            PAIR.exit()
+        TURN.exit()
+
+    @jit
+    def produce(out, n):
+        for k in range(n):
+            with kscope.region("write"):
+                tl.store(out, k)
+
+    @jit
+    def consume(out, n):
+        with kscope.region("read", value=n):
+            tl.store(out, n)
+
+    @jit
+    def coordinates(out, n):
+        x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+        with kscope.region("block", value=x + tl.num_programs(0) * (y + tl.num_programs(1) * z)):
+            tl.store(out, x)
+
+    @jit
+    def strategies(out, n):
+        with kscope.region("session"):
+            with kscope.region("block", strategy=kscope.Lane0Warp0()):
+                tl.store(out, 1)
+            with kscope.region("warp", strategy=kscope.Elected()):
+                tl.store(out, 2)
+            with kscope.region("named", strategy=kscope.TargetWarp(0, 2)):
+                tl.store(out, 3)
+            with kscope.region("lanes", strategy=kscope.AllThreads()):
+                tl.store(out, 4)
+
+    @jit
+    def values(out, n):
+        with kscope.region("i32", value=-7):
+            tl.store(out, 1)
+        with kscope.region("u32", value=4_000_000_000):
+            tl.store(out, 2)
+        with kscope.region("f32", value=1.5):
+            tl.store(out, 3)
+        with kscope.region("run time", value=tl.program_id(0) - 1):
+            kscope.instant("here")
+            kscope.instant("here too", value=tl.program_id(0))
+        kscope.counter("depth", 3)
+        kscope.counter("depth", -1)
+        kscope.counter("rate", 0.25)
+
+    @jit
+    def points(out, n):
+        for k in range(n):
+            kscope.instant("each", value=k)
+            kscope.instant("once", strategy=kscope.Lane0Warp0())
+            kscope.counter("left", n - k, strategy=kscope.TargetWarp(1))
+            tl.store(out, k)
+
+    @jit
+    def pinned(out, n):
+        with kscope.region("product") as region:
+            product = n * 3
+            region.pin(product)
+        tl.store(out, product)
+
+    @jit
+    def unmarked(out, n):
+        tl.store(out, n)
+
+    return {
+        kernel.__name__: kernel
+        for kernel in (
+            *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates),
+            *(strategies, values, points, pinned, unmarked),
+        )
+    }

@@ -1,0 +1,59 @@
+"""What every frontend's recording of a program is held against: the simulator's, and what it lost.
+
+What lives here: which comparison a program asks for. What does not: comparing (judge.py), kernels (frontend_*.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from contract import frontend_sim
+from contract.judge import check_times, compare, judge
+from contract.programs import Program
+from contract.reader import Lane, read
+
+from kscope.capture import Capture
+
+
+def verdict(program: Program, got: Capture) -> list[str]:
+    """Everything in which a recording of the program breaks the contract: none means it is kept."""
+    have, lost = _read(program, got), sum(device.lost for device in got.devices)
+    if program.some:
+        return [*_some(program, have, lost)]
+    want, missing = definition(program)
+    return [*judge(want, have), *([f"{lost} lanes lost, expected {missing}"] if lost != missing else [])]
+
+
+@lru_cache
+def definition(program: Program) -> tuple[list[Lane], int]:
+    """What the simulator records of it: lanes, and how many were lost."""
+    capture = frontend_sim.run(program)
+    return _read(program, capture), sum(device.lost for device in capture.devices)
+
+
+def _read(program: Program, capture: Capture) -> list[Lane]:
+    """The lanes. Where the frontend chooses the size of a slab, it is no part of the contract; a kernel whose name is a
+    word of its language has an underscore behind it."""
+    lanes = [replace(lane, kernel=lane.kernel.rstrip("_")) for lane in read(capture)]
+    return lanes if program.recording.records != "auto" else [replace(lane, capacity=0) for lane in lanes]
+
+
+def _some(program: Program, have: list[Lane], lost: int) -> Iterator[str]:
+    """Any lanes of the whole program, each with all its records; the others were lost, or lie on other SMs."""
+    whole, _ = definition(program.whole)
+    keys = {lane.key for lane in have if lane.count}
+    yield from compare([lane for lane in whole if lane.key in keys], have)
+    yield from check_times(have)
+    sms = program.sampling.sms
+    if sms is not None:
+        yield from (
+            f"a lane of SM {lane.smid} recorded: expected one of {sms}" for lane in have if lane.smid not in sms
+        )
+        blocks = {lane.block for lane in have if lane.count}
+        missing = {lane.key for lane in whole if lane.block in blocks} - keys
+        yield from (f"{key} did not record, and others of its block did" for key in missing)
+    expected = 0 if program.pool is None else len(whole) - len(keys)
+    if lost != expected:
+        yield f"{lost} lanes lost, expected {expected}: {len(whole)} lanes run, {len(keys)} recorded"

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..export import FORMATS, HUGE, LIMIT, check
-from ..export.view import GROUPS
+from ..export.view import GROUPS, PROCESSES
 from . import selecting
 from .options import is_number
 
@@ -42,6 +42,10 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     flag = timelines.add_argument
     flag("--group", metavar="BY", choices=GROUPS, help=f"what holds the lanes of a launch: {', '.join(GROUPS)} (sm)")
     flag(
+        "--processes", metavar="WHAT", choices=PROCESSES,
+        help=f"what viewers fold first: {', '.join(PROCESSES)}; with groups an SM (or block, warp) holds its launches",
+    )  # fmt: skip
+    flag(
         "--no-args", dest="args", action="store_false", default=None, help="slices without cycles and exact ns: smaller"
     )
     flag(
@@ -57,7 +61,8 @@ def export(options: argparse.Namespace) -> int:
         raise UsageError(f"-o {options.output}: that is the capture itself; name another file")
     check(options.output)
     trace = selecting.read(options)
-    shown = {name: getattr(options, name) for name in ("group", "args", "flows") if getattr(options, name) is not None}
+    chosen = ("group", "processes", "args", "flows")
+    shown = {name: getattr(options, name) for name in chosen if getattr(options, name) is not None}
     progress = sys.stderr.isatty() if options.progress is None else options.progress
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

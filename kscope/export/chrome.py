@@ -1,8 +1,8 @@
 """Chrome's trace event JSON, for chrome://tracing, Perfetto and everything that reads it.
 
-A launch is a process, a recording lane a thread. A tid that equals its pid, or 0 or 1, makes viewers
-merge tracks and drop slices: tids begin after all pids, and after 1. They rise from group to group and
-lane to lane (groups.py): Perfetto sorts by them, and not by sort_index. Events that are few are made by
+A launch is a process (or an SM, see groups.py), a recording lane a thread. A tid that equals its pid, or
+0 or 1, makes viewers merge tracks and drop slices: tids begin after all pids, and after 1. They rise from
+group to group and lane to lane: Perfetto sorts by them, and not by sort_index. Events that are few are made by
 orjson, records as columns of text: spaces between JSON's words mean nothing, so that all rows are as
 wide. What lives here: the JSON. What does not: what is shown (timeline.py), digits (text.py). Format:
 "Trace Event Format", Google, 2016.
@@ -21,7 +21,7 @@ import orjson
 from ..layout import Kind
 from ..parallel import ahead, chunks
 from . import lives, text
-from .groups import launch_name, placed
+from .groups import placed
 from .progress import Step
 from .text import SPACE, Bytes
 from .timeline import LIFETIME, UNFINISHED, Timeline
@@ -62,28 +62,33 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
 
 @dataclass(frozen=True)
 class _Threads:
-    """pid, tid: (tracks,) int64, of each track. names: (pid, name) of those that are drawn, by tid."""
+    """pid, tid: (tracks,) int64, of each track. names: (pid, name) of those that are drawn, by tid. processes: names
+    by pid. free: a tid that nothing has."""
 
     pid: Int64
     tid: Int64
     names: dict[int, tuple[int, str]]
+    processes: list[str]
+    free: int
 
 
 def _threads(timeline: Timeline) -> _Threads:
     drawn = placed(timeline)
-    first = _FIRST_PID + len(timeline.trace.launches) + 1
+    first = _FIRST_PID + max(len(drawn.processes), len(timeline.trace.launches)) + 1
     pid, tid = np.zeros((2, len(timeline.tracks)), np.int64)
     tid[drawn.index] = np.arange(first, first + len(drawn.index))
-    pid[drawn.index] = _FIRST_PID + drawn.launch
+    pid[drawn.index] = _FIRST_PID + drawn.process
     columns = (tid[drawn.index].tolist(), pid[drawn.index].tolist(), drawn.groups, drawn.names)
-    names = {number: (launch, f"{group} {name}") for number, launch, group, name in zip(*columns, strict=True)}
-    return _Threads(pid, tid, names)
+    names = {
+        number: (process, f"{group} {name}".lstrip()) for number, process, group, name in zip(*columns, strict=True)
+    }
+    return _Threads(pid, tid, names, drawn.processes, first + len(timeline.tracks))
 
 
 def _few(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
     """Everything but the records."""
-    yield _problems(timeline, _FIRST_PID + len(timeline.trace.launches) + 1 + len(timeline.tracks))
-    yield from _names(timeline, threads)
+    yield _problems(timeline, threads.free)
+    yield from _names(threads)
     yield from _lifetimes(timeline, threads)
     yield from _arrows(timeline, threads)
 
@@ -109,12 +114,12 @@ def _meta(name: str, args: Event, *, pid: int, tid: int) -> Event:
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}
 
 
-def _names(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
+def _names(threads: _Threads) -> Iterator[list[Event]]:
     before = None
     for tid, (pid, name) in threads.names.items():
         place = {"pid": pid, "tid": tid}
-        if pid != before:  # launches come one after the other
-            yield [_meta("process_name", {"name": clean(launch_name(timeline, pid - _FIRST_PID))}, **place)]
+        if pid != before:  # processes come one after the other
+            yield [_meta("process_name", {"name": clean(threads.processes[pid - _FIRST_PID])}, **place)]
             before = pid
         yield [_meta("thread_name", {"name": name}, **place), _meta("thread_sort_index", {"sort_index": tid}, **place)]
 

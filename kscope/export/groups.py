@@ -5,6 +5,8 @@
     block      block 3 SM 12      warp 0
     warp       warp 0             block 3 SM 12
 
+With processes="groups" the two change places: SM 12 is the process, a launch what it holds where there are several.
+
 What lives here: this order, and these names. What does not: how a format writes them.
 """
 
@@ -24,16 +26,18 @@ Int64 = npt.NDArray[np.int64]
 class Placed:
     """The tracks that have items, in the order of drawing; all (t,).
 
-    index: into timeline.tracks. row: of trace.warps. launch. group: a number, different within a launch
-    for different groups. groups, names: what they are called.
+    index: into timeline.tracks. row: of trace.warps. process: from 0 in order of drawing. group: a number, different
+    within a process for different groups. groups, names: what they are called; a group without a name is not drawn.
+    processes: (p,) what those are called.
     """
 
     index: Int64
     row: Int64
-    launch: Int64
+    process: Int64
     group: Int64
     groups: list[str]
     names: list[str]
+    processes: list[str]
 
 
 def placed(timeline: Timeline, *, padded: bool = False) -> Placed:
@@ -48,12 +52,33 @@ def placed(timeline: Timeline, *, padded: bool = False) -> Placed:
     )
     launch, block, warp, sm = (getattr(warps, name)[row].astype(np.int64) for name in ("launch", "block", "warp", "sm"))
     by = {"sm": sm, "block": block, "warp": warp}[timeline.view.group]
-    order = np.lexsort((index, warps.lane[row], warp, block, by, launch))
-    index, row, by = index[order], row[order], by[order]
+    turned = timeline.view.processes == "groups"
+    device = warps.device[row] if turned and timeline.view.group == "sm" else np.zeros(len(row), np.int64)
+    outer, inner = ((by, launch) if turned else (launch, by))
+    order = np.lexsort((index, warps.lane[row], warp, block, inner, outer, device))
+    index, row, inner, outer, device = (column[order] for column in (index, row, inner, outer, device))
     groups, names = _names(timeline, row, padded)
+    fresh = np.append(True, (outer[1:] != outer[:-1]) | (device[1:] != device[:-1]))[: len(outer)]
+    first = np.flatnonzero(fresh).tolist()
+    if turned:
+        several = len(timeline.trace.launches) > 1
+        processes = [_process(timeline, groups[at], int(row[at])) for at in first]
+        groups = [launch_name(timeline, number) if several else "" for number in inner.tolist()]
+    else:
+        processes = [launch_name(timeline, int(outer[at])) for at in first]
     for at in np.flatnonzero(index >= len(warps)).tolist():  # further tracks of a lane, for spans that cross
         names[at] = f"{names[at]} ({timeline.tracks[index[at]].number + 1})"
-    return Placed(index, row, launch[order], by, groups, names)
+    return Placed(index, row, np.cumsum(fresh) - 1, inner, groups, names, processes)
+
+
+def _process(timeline: Timeline, group: str, row: int) -> str:
+    """What a group is called where it is the process: a block runs on another SM in another launch."""
+    trace, by = timeline.trace, timeline.view.group
+    if by == "block":
+        return f"block {trace.warps.blocks(np.array([row]))[0]}"
+    if by == "sm" and len(trace.devices) > 1:
+        return f"{group} on device {trace.devices[trace.warps.device[row]]}"
+    return group
 
 
 def _names(timeline: Timeline, row: Int64, padded: bool) -> tuple[list[str], list[str]]:

@@ -1,6 +1,6 @@
 """The head of a .pftrace: clocks, names, and the tree of tracks.
 
-    launch (a process) -> group, such as an SM (groups.py) -> lane -> counters
+    launch (a process) -> group, such as an SM (groups.py; or the other way round) -> lane -> counters
 
 Perfetto's UI sorts processes, and what is directly below one, by name, whatever ranks say: the numbers
 of launches and groups have leading zeros, so that this is their order.
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..layout import Kind
-from .groups import launch_name, placed
+from .groups import placed
 from .timeline import LIFETIME, UNFINISHED, Timeline
 
 INCREMENTAL, BOOTTIME, REALTIME = 64, 6, 1
@@ -157,18 +157,19 @@ def _tree(timeline: Timeline, names: Names) -> list[bytes]:
     uuid = FIRST_TRACK + names.tracks
     found: list[bytes] = []
     parents: dict[tuple[int, int], int] = {}
-    launches: dict[int, int] = {}
+    processes: dict[int, int] = {}
     ordered = number(11, _EXPLICIT)
-    columns = (drawn.index.tolist(), drawn.launch.tolist(), drawn.group.tolist(), drawn.groups, drawn.names)
-    for rank, (track, launch, group, title, name) in enumerate(zip(*columns, strict=True)):
-        parent = parents.get((launch, group))
+    columns = (drawn.index.tolist(), drawn.process.tolist(), drawn.group.tolist(), drawn.groups, drawn.names)
+    for rank, (track, process, group, title, name) in enumerate(zip(*columns, strict=True)):
+        parent = parents.get((process, group))
         if parent is None:
-            if launch not in launches:
-                launches[launch], uuid = uuid, uuid + 1
-                found.append(_launch(launches[launch], launch, launch_name(timeline, launch)))
-            parent = parents[launch, group] = uuid
-            uuid += 1
-            found.append(_descriptor(parent, launches[launch], title, group, ordered))
+            if process not in processes:
+                processes[process], uuid = uuid, uuid + 1
+                found.append(_process(processes[process], process, drawn.processes[process]))
+            parent = parents[process, group] = uuid if title else processes[process]
+            if title:
+                uuid += 1
+                found.append(_descriptor(parent, processes[process], title, group, ordered))
         found.append(_descriptor(FIRST_TRACK + track, parent, name, rank, ordered if names.counters else b""))
     for rank, (track, region) in enumerate(names.counters):
         place = FIRST_TRACK + len(timeline.tracks) + rank
@@ -177,7 +178,7 @@ def _tree(timeline: Timeline, names: Names) -> list[bytes]:
     return found
 
 
-def _launch(uuid: int, index: int, name: str) -> bytes:
-    """A launch is shown as a process: viewers fold processes."""
+def _process(uuid: int, index: int, name: str) -> bytes:
+    """A process: viewers fold them."""
     process = block(3, number(1, index + 1) + block(6, name))
     return packet(number(10, SEQUENCE) + block(60, number(1, uuid) + process + number(11, _EXPLICIT)))

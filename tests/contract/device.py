@@ -6,6 +6,7 @@ not: launching (frontend_*.py).
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,14 @@ import kscope
 from kscope.capture import Capture
 
 Launch = Callable[[], None]
+
+
+def no_gpu() -> str | None:
+    """Why nothing can run on a device here; None = it can."""
+    try:
+        return None if ctypes.CDLL("libcuda.so.1").cuInit(0) == 0 else "needs an NVIDIA GPU"
+    except OSError:
+        return "needs an NVIDIA GPU"
 
 
 def record(program: Program, ready: Callable[[Program], Launch]) -> Capture:

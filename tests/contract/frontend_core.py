@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from contract import frontend_cuda
 from contract.cuda_programs import FUNCTIONS, SOURCE
-from contract.device import with_stream
+from contract.device import no_gpu, with_stream
 from contract.programs import Program
 from cuda import core as cuda_core
+from cuda.bindings import driver
 
 from kscope_cuda import core
 
@@ -23,8 +23,7 @@ ABSENT: dict[str, str] = {}
 KERNELS = FUNCTIONS
 
 
-def available() -> str | None:
-    return frontend_cuda.available()
+available = no_gpu
 
 
 def ready(program: Program) -> Callable[[], None]:
@@ -34,7 +33,8 @@ def ready(program: Program) -> Callable[[], None]:
     code = core.compile(SOURCE, cuda_core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}"))
     core.arm(code)
     out = device.allocate(256, stream=stream)
-    out.fill(0, stream=stream)
+    stream.sync()
+    driver.cuMemsetD32(int(out.handle), 0, 64)
     config = cuda_core.LaunchConfig(grid=program.grid, block=program.block)
 
     def launch() -> None:

@@ -6,18 +6,20 @@ What lives here: building, launching. What does not: kernels (cuda_programs.py),
 from __future__ import annotations
 
 import ctypes
+import os
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
 from contract.cuda_nvcc import compiled, options
 from contract.cuda_programs import FUNCTIONS, SOURCE, source_of
-from contract.programs import Program, State
+from contract.device import no_gpu
+from contract.programs import PROGRAMS, Program
 
 import kscope_cuda
 from kscope.capture import ModuleMeta
-from kscope.recording import Recording
 
 NEEDS_GPU = True
 FRONTEND = "cuda"
@@ -52,15 +54,11 @@ extern "C" int run(const int* kernels, int count, const int* shape, int n, int t
 )
 
 
-def available() -> str | None:
-    try:
-        return None if ctypes.CDLL("libcuda.so.1").cuInit(0) == 0 else "needs an NVIDIA GPU"
-    except OSError:
-        return "needs an NVIDIA GPU"
+available = no_gpu
 
 
 def ready(program: Program) -> Callable[[], None]:
-    library = built(program.recording, program.state)
+    library = loaded(options(program.recording, program.state), program.state == "plain")
     kernels = [list(FUNCTIONS).index(name) for name in program.kernels]
     launched = (ctypes.c_int * len(kernels))(*kernels), len(kernels), (ctypes.c_int * 6)(*program.grid, *program.block)
 
@@ -72,15 +70,23 @@ def ready(program: Program) -> Callable[[], None]:
 
 
 @lru_cache
-def built(recording: Recording, state: State) -> ctypes.CDLL:
-    """The library for this recording, loaded and armed. Its file stays: its names are read from there."""
-    arguments = (*options(recording, state), "-arch=native", "-shared", "-Xcompiler", "-fPIC")
+def loaded(told: tuple[str, ...], plain: bool) -> ctypes.CDLL:
+    """The library that is built so, armed. Its file stays: its names are read from there."""
     path = Path(tempfile.mkdtemp(prefix="kscope-"), "contract.so")
-    path.write_bytes(compiled(SOURCE + LAUNCHER, arguments, ".so"))
+    path.write_bytes(_building()[told].result())
     library = ctypes.CDLL(str(path))
-    if state != "plain":
+    if not plain:
         kscope_cuda.arm(library)
     return library
+
+
+@lru_cache
+def _building() -> dict[tuple[str, ...], Future[bytes]]:
+    """All libraries that programs need, at once: a build is seconds of one core."""
+    pool = ThreadPoolExecutor(os.cpu_count())
+    building = ("-arch=native", "-shared", "-Xcompiler", "-fPIC")
+    wanted = dict.fromkeys(options(program.recording, program.state) for program in PROGRAMS)
+    return {told: pool.submit(compiled, SOURCE + LAUNCHER, (*told, *building), ".so") for told in wanted}
 
 
 def compile(program: Program, arch: int) -> list[str]:

@@ -11,7 +11,7 @@ from unittest import mock
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cutlass
-from contract.device import with_torch
+from contract.device import no_gpu, with_torch
 from contract.programs import Program
 from cuda.bindings import driver
 from cutlass import cute
@@ -237,12 +237,7 @@ def launcher(program: Program, name: str) -> Any:
     return launch
 
 
-def available() -> str | None:
-    try:
-        found = int(driver.cuInit(0)[0]) == 0
-    except RuntimeError:  # no library of the driver
-        found = False
-    return None if found else "needs an NVIDIA GPU"
+available = no_gpu
 
 
 def ready(program: Program) -> Callable[[], None]:

@@ -127,7 +127,7 @@ PROGRAMS = (
         recording=Recording(records=4, fill="stop"),
     ),
     Program("auto_records", "slabs as large as the kernel seems to need", ("nested",), recording=Recording()),
-    Program("values", "every type of value; instants and counters", ("values",), recording=Recording(records=32)),
+    Program("values", "every type of value; instants and counters", ("values",)),
     Program("points", "instants and counters in a loop, with strategies of their own", ("points",), n=3),
     Program("pinned", "a value that is kept inside of its region", ("pinned",), n=7),
     Program("globaltimer", "clocks in nanoseconds", ("nested",), recording=Recording(records=16, clock="globaltimer")),

@@ -21,13 +21,14 @@ class Site:
 
     what: the kind of operation, or "lines". where: file:line, or file:first-last, as found. loops: file:line of the
     loops around it, the outermost first; each execution of the innermost one's body is one record per recording lane.
-    operations: how many lie between the marks.
+    group: of warps that it is for, where warps are specialised. operations: how many lie between the marks.
     """
 
     region: str
     what: str
     where: str
     loops: tuple[str, ...] = ()
+    group: str = ""
     operations: int = 1
 
 

@@ -38,9 +38,9 @@ class TritonFrontend(Frontend):
         self._pipeline.check()
         self._loading.check()
         self._pipeline.install(recording)
-        self._loading.install()
+        self._loading.install(recording)
         self._interpreted.install(recording)
-        self._inductor.install()
+        self._inductor.install(recording)
 
     def disable(self) -> None:
         """Kernels compiled from now on are plain; every hook of kscope is removed."""

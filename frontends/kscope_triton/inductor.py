@@ -12,6 +12,8 @@ import os
 import sys
 from typing import Any
 
+from kscope.recording import Recording
+
 _CONFIG = "torch._inductor.config"
 _KEPT = {"torch._inductor.async_compile": "CompiledTritonKernels", "torch._inductor.codecache": "PyCodeCache"}
 """Inductor's in-process caches of kernels, by module."""
@@ -29,9 +31,13 @@ class Inductor:
     def __init__(self) -> None:
         self._environment: dict[str, str | None] | None = None
         self._config: dict[str, Any] = {}
+        self._recording: Recording | None = None
 
-    def install(self) -> None:
-        """Idempotent; also takes in an Inductor that was imported since."""
+    def install(self, recording: Recording) -> None:
+        """Idempotent; also takes in an Inductor that was imported since. For another recording its kernels go."""
+        if self._recording is not None and self._recording != recording:
+            _forget_kernels()
+        self._recording = recording
         if self._environment is None:
             self._environment = {variable: os.environ.get(variable) for variable, _, _ in _SETTINGS.values()}
             os.environ.update({variable: str(value) for variable, value, _ in _SETTINGS.values()})
@@ -51,7 +57,7 @@ class Inductor:
                 os.environ.pop(variable, None)
             else:
                 os.environ[variable] = word
-        self._environment = None
+        self._environment = self._recording = None
         config = sys.modules.get(_CONFIG)
         for name, (_, _, default) in _SETTINGS.items():
             if config is not None and hasattr(config, name):

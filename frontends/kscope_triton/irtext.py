@@ -56,8 +56,9 @@ class Operation:
 
 @dataclass
 class Block:
-    """Operations that run in order; the last one passes control on."""
+    """Operations that run in order; the last one passes control on. opened: the line that its region begins at."""
 
+    opened: str = ""
     operations: list[Operation] = field(default_factory=list)
 
 
@@ -106,7 +107,7 @@ def _parse(lines: list[str]) -> Block:
             if len(open_blocks) < 2:
                 raise _odd(line)
             if open_blocks[-1].operations:
-                open_blocks[-1] = Block()
+                open_blocks[-1] = Block(open_blocks[-1].opened)
                 open_operations[-1].blocks.append(open_blocks[-1])
             continue
         if line.startswith("}"):
@@ -121,7 +122,7 @@ def _parse(lines: list[str]) -> Block:
             open_blocks[-1].operations.append(operation)
             open_operations.append(operation)
         if line.endswith("{"):
-            open_blocks.append(Block())
+            open_blocks.append(Block(line))
             open_operations[-1].blocks.append(open_blocks[-1])
         elif located := _LOCATED.search(line):
             if not open_operations:

@@ -19,8 +19,10 @@ from triton import knobs
 from triton.compiler import CompiledKernel
 
 from kscope import frontends
+from kscope.auto import Selection
 from kscope.capture import Problem
 from kscope.errors import UnsupportedError
+from kscope.recording import Recording
 from kscope.wording import installs
 
 from .pipeline import LOST
@@ -32,6 +34,7 @@ class Loading:
     """The hooks on modules and launches, while recording is enabled."""
 
     def __init__(self) -> None:
+        self._selection = Selection()
         self._seen: set[Any] = set()  # handles of the functions loaded while enabled
         self._plain: dict[Any, str] = {}  # handle -> name of the kernels launched though loaded before
         self._lost: dict[Any, str] = {}  # handle -> why the kernel has no marks
@@ -41,7 +44,7 @@ class Loading:
     @property
     def problems(self) -> list[Problem]:
         """Kernels that use kscope and were launched as they had been compiled before, or without their marks."""
-        names = [name for handle, name in self._plain.items() if _uses_kscope(handle)]
+        names = [name for handle, name in self._plain.items() if self._wanted(name, handle)]
         return [Problem("removed", text) for text in sorted(self._launched_lost)] + [
             Problem(
                 "plain",
@@ -50,6 +53,9 @@ class Loading:
             )
             for name in sorted(set(names))
         ]
+
+    def _wanted(self, name: str, handle: Any) -> bool:
+        return bool(self._selection.of_kernel(name)) or _uses_kscope(handle)
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook that this Triton lacks (only unloading may be missing: 3.6)."""
@@ -60,8 +66,9 @@ class Loading:
                     f"loaded kernels: {installs('triton')} brings a version that works"
                 )
 
-    def install(self) -> None:
+    def install(self, recording: Recording) -> None:
         """Idempotent: Triton's hook chains hold a hook once."""
+        self._selection = recording.selection
         self._plain.clear()
         self._launched_lost.clear()
         for point, hook in self._hooks.items():

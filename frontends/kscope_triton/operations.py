@@ -39,6 +39,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 """Kinds of an operation, the narrowest first."""
 LOOPS = ("scf.for", "scf.while")
+SPECIALIZE = "ttg.warp_specialize"
 
 _QUIET = re.compile(
     r"arith\.|ub\.|ttg\.memdesc_|ttg\.async_commit_group|ttg\.global_scratch_alloc|ttg\.local_dealloc"

@@ -30,7 +30,7 @@ from kscope import catalogue, fit, meta
 from kscope.capture import Problem
 from kscope.catalogue import Listed
 from kscope.errors import UnsupportedError, UsageError
-from kscope.marks import Mark, parse
+from kscope.marks import Mark, parse, spoken
 from kscope.plan import without_marks
 from kscope.recording import Recording
 from kscope.wording import installs
@@ -52,6 +52,7 @@ class Pipeline:
         self._previous: Callable[..., Any] | None = None
         self._backend_hash: Callable[[Any], str] | None = None
         self._compiling = threading.local()
+        self._always: bool | None = None
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this Triton lacks."""
@@ -87,6 +88,8 @@ class Pipeline:
             setattr(CUDABackend, _HASH, lambda backend: original(backend) + self._tag)
         if not _HOOK_HAS_KEY:
             knobs.compilation.instrumentation_mode = self._tag
+        if catalogue.wanted() and self._always is None:  # what comes from a cache cannot be listed
+            self._always, knobs.compilation.always_compile = knobs.compilation.always_compile, True
 
     def remove(self) -> None:
         """Give the slot back. A hook that another tool has put over ours keeps working: ours turns inert."""
@@ -94,6 +97,8 @@ class Pipeline:
             return
         if not _HOOK_HAS_KEY and knobs.compilation.instrumentation_mode == self._tag:
             knobs.compilation.instrumentation_mode = ""
+        if self._always is not None:
+            knobs.compilation.always_compile, self._always = self._always, None
         self.recording, self._tag, self._keys = None, "", ("", "")
         if getattr(knobs.runtime, _HOOK) is self:
             setattr(knobs.runtime, _HOOK, self._previous)
@@ -165,7 +170,7 @@ def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:
     found = {mark.name for mark in map(parse, text.splitlines()) if mark is not None}
     if not (removed := sorted(placed - found)):
         return []
-    listed = ", ".join(map(repr, removed))
+    listed = ", ".join(map(spoken, removed))
     why = "automatic warp specialisation on sm_90 and code that can never run have this effect"
     text = f"kernel {kernel}: the Triton compiler removed every mark of {listed}; {why}"
     return [Problem("removed", text, len(removed))]

@@ -16,7 +16,7 @@ from kscope.catalogue import Site
 from kscope.marks import Mark
 
 from .irtext import Block, Operation, Place, Places, walk
-from .operations import LOOPS, kinds, marks_of, own, quiet, unplaced
+from .operations import LOOPS, SPECIALIZE, kinds, marks_of, own, quiet, unplaced
 
 Belongs = Callable[[Places], "Place | None"]
 """The one of these places that lies in a region; None where none does."""
@@ -25,7 +25,8 @@ Belongs = Callable[[Places], "Place | None"]
 @dataclass(frozen=True)
 class Span:
     """Operations first to last of a block, as one region. before and after: lines of the text that the marks stand in
-    front of; place: the line of source that they have; loops: around it, the outermost first."""
+    front of; place: the line of source that they have; loops: around it, the outermost first; group: of warps, where
+    they are specialised."""
 
     mark: Mark
     what: str
@@ -34,12 +35,13 @@ class Span:
     after: int
     place: Place | None
     loops: tuple[Place, ...]
+    group: str
     operations: int
 
     def site(self) -> Site:
         """The span as a reader sees it."""
         loops = tuple(f"{place.file}:{place.line}" for place in self.loops)
-        return Site(self.mark.name, self.what, self.where, loops, self.operations)
+        return Site(self.mark.name, self.what, self.where, loops, self.group, self.operations)
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,13 @@ class _Scope:
     around: tuple[Places, ...]
     loops: tuple[Place, ...]
     loop: Operation | None = None
+    group: str = ""
     places: list[Place | None] = field(default_factory=list)
 
     @staticmethod
-    def of(operation: Operation, around: tuple[Places, ...] = (), loops: tuple[Place, ...] = ()) -> Iterator[_Scope]:
+    def of(
+        operation: Operation, around: tuple[Places, ...] = (), loops: tuple[Place, ...] = (), group: str = ""
+    ) -> Iterator[_Scope]:
         """The blocks of an operation, and those within them, that are code of the kernel."""
         if operation.leaf:
             return
@@ -62,16 +67,17 @@ class _Scope:
         if loop is not None and (place := own(operation.places)) is not None:
             loops = (*loops, place)
         for block in operation.blocks:
-            yield _Scope(block, around, loops, loop, list(_lines(block, around)))
+            mine = block.opened.partition("(")[0].strip(" {") if operation.name == SPECIALIZE else group
+            yield _Scope(block, around, loops, loop, mine, list(_lines(block, around)))
             for inner in block.operations:
-                yield from _Scope.of(inner, around, loops)
+                yield from _Scope.of(inner, around, loops, mine)
 
     def span(self, mark: Mark, what: str, places: Sequence[Place], first: int, last: int) -> Span:
         """Operations first to last of the block, counted from 0, as a span of what comes from these places."""
         begin, end = self.block.operations[first], self.block.operations[last]
         count = sum(not quiet(one) for one in self.block.operations[first : last + 1])
         place = places[0] if places else None
-        return Span(mark, what, _where(places), begin.first, end.last + 1, place, self.loops, count)
+        return Span(mark, what, _where(places), begin.first, end.last + 1, place, self.loops, self.group, count)
 
 
 def _lines(block: Block, around: Sequence[Places]) -> Iterator[Place | None]:

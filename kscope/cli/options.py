@@ -53,6 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         dest="regions",
         help="mark these lines of source; may be given several times",
     )
+    flag("--dry-run", action="store_true", help="run the script without recording; list what would be marked")
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:

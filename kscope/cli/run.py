@@ -19,10 +19,18 @@ from types import TracebackType
 from typing import Any
 
 from .. import saving
+from ..auto import KINDS
+from ..catalogue import listing
 from ..errors import UsageError
 from ..session import FATAL, profile
+from ..states import disable, enable, recording
+from ..wording import counted
 from . import options as flags
+from . import sites
 from .reading import STRICT
+
+PREPARED = ("strategy", "records", "fill", "clock", "live", "kernels", "auto", "regions")
+"""Options of kscope.profile() that kernels are compiled for."""
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -50,6 +58,8 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs the command. Raises UsageError, before the script starts, for what cannot work."""
     execute = _module(options.script) if options.module else _script(options.script)
+    if options.dry_run:
+        return _dry(execute, options)
     path = _output(options)
     session = profile(path, **flags.given(options))
     raised: list[BaseException] = []
@@ -60,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         if error not in raised:  # ours: the session's
             raise
         if not (isinstance(error, SystemExit) and error.code in (None, 0)):
-            return _failed(error, path)
+            return _failed(error, f"what was recorded until then is in {saving.failed(path)}")
     trace = session.trace
     broke = any(problem.kind == FATAL for problem in trace.problems)
     if trace.problems or not options.quiet:
@@ -70,9 +80,33 @@ def run(options: argparse.Namespace) -> int:
     return STRICT if options.strict and trace.problems else 0
 
 
-def _failed(error: BaseException, path: Path) -> int:
+def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
+    """Runs the script with what was asked for compiled in, and nothing recorded; prints what that is."""
+    if options.output:
+        raise UsageError(f"-o {options.output}: a dry run records nothing, and writes nothing")
+    compiled = {name: value for name, value in flags.given(options).items() if name in PREPARED}
+    if not {"auto", "regions"} & compiled.keys():
+        compiled["auto"] = tuple(KINDS)
+    raised: list[BaseException] = []
+    with listing() as kernels:
+        enable(**compiled)
+        selection = recording().selection
+        try:
+            with _as_interpreter(options):
+                _watch(execute, raised)
+        except BaseException as error:
+            if error not in raised:
+                raise
+        finally:
+            disable()
+    print(sites.show(kernels, selection))
+    if not raised or (isinstance(raised[0], SystemExit) and raised[0].code in (None, 0)):
+        return 0
+    return _failed(raised[0], f"until then {counted(len(kernels), 'kernel')} had been compiled")
+
+
+def _failed(error: BaseException, kept: str) -> int:
     """What the interpreter does with an uncaught error, without the frames that are ours; its exit code."""
-    kept = f"what was recorded until then is in {saving.failed(path)}"
     if isinstance(error, SystemExit):
         _say(kept)
         raise error
@@ -89,7 +123,10 @@ def _say(text: str) -> None:
 
 def _told(path: Path, records: int, problems: int) -> str:
     if not records:
-        return f"{path}: no records; does the script launch a kernel with kscope.region(...) in it?"
+        return (
+            f"{path}: no records; does the script launch a kernel with kscope.region(...) in it? --auto marks those"
+            " that have none"
+        )
     more = f", {problems} problem{'s' * (problems > 1)}:" if problems else f"; kscope summary {path}"
     return f"{path}: {records:,} records{more}"
 

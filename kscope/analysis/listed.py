@@ -1,0 +1,105 @@
+"""What marking a kernel's sites costs, before anything is recorded: records, and machine code.
+
+What lives here: these numbers, from a kernel's sites and its two builds. What does not: finding sites (frontends),
+the table (cli/sites.py).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..catalogue import Listed, Site
+from ..errors import KscopeError
+from ..layout import record_id
+from . import tools
+from .cells import SPANS
+from .perturbation import Perturbation, perturbation
+from .sass import functions, sites
+
+
+@dataclass(frozen=True)
+class Row:
+    """The places of one region under the same loops, for the same group of warps.
+
+    places: so many; each time that control comes to one there is a record per recording lane. instructions: those of
+    the machine between the two clock readings of each place that the region has in the code, whatever its loops; ()
+    where they are not known. branches: whether branches are among them.
+    """
+
+    region: str
+    where: str
+    loops: tuple[str, ...]
+    group: str
+    places: int
+    instructions: tuple[int, ...] = ()
+    branches: bool = False
+
+    @property
+    def records(self) -> str:
+        """``2 per launch``, ``1 per turn of attn.py:43``, ``1 per turn of attn.py:43 in attn.py:40``"""
+        if not self.loops:
+            return f"{self.places} per launch"
+        return f"{self.places} per turn of {' in '.join(_short(loop) for loop in reversed(self.loops))}"
+
+    @property
+    def code(self) -> str:
+        """``37``, ``12 to 40``, ``120, which branch``, ``-``"""
+        if not self.instructions:
+            return "-"
+        low, high = min(self.instructions), max(self.instructions)
+        return (f"{low:,}" if low == high else f"{low:,} to {high:,}") + (", which branch" if self.branches else "")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A kernel's rows, in order of the code. build: without marks against with; None where it is not known, and why."""
+
+    kernel: Listed
+    rows: tuple[Row, ...]
+    build: Perturbation | None
+    unknown: str = ""
+
+
+def cost(kernel: Listed) -> Cost:
+    """The sites of a kernel, and what marking all of them does to its code."""
+    build, code, unknown = None, dict[str, tuple[tuple[int, ...], bool]](), ""
+    if kernel.sites and kernel.build is not None:
+        with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
+            try:
+                paths = kernel.build(Path(folder))
+                if paths is None:
+                    unknown = "the assembler refused it"
+                else:
+                    build, code = perturbation(*paths, kernel=kernel.kernel), _code(kernel, paths[1])
+            except KscopeError as error:  # no disassembler: the sites are known all the same
+                unknown = str(error)
+    groups: dict[tuple[str, tuple[str, ...], str], list[Site]] = {}
+    for site in kernel.sites:
+        groups.setdefault((site.region, site.loops, site.group), []).append(site)
+    rows = tuple(
+        Row(region, _all(found), loops, group, len(found), *code.get(region, ((), False)))
+        for (region, loops, group), found in groups.items()
+    )
+    return Cost(kernel, rows, build, unknown)
+
+
+def _code(kernel: Listed, path: Path) -> dict[str, tuple[tuple[int, ...], bool]]:
+    """Instructions of each region's places, and whether any branch."""
+    ids = {record_id(site.region, kind): site.region for site in kernel.sites for kind in SPANS}
+    found: dict[str, tuple[tuple[int, ...], bool]] = {}
+    for function in functions(tools.disassembly(path)):
+        if function.name == kernel.kernel:
+            for site in sites(function, ids).sites:
+                counts, branches = found.get(site.region, ((), False))
+                found[site.region] = (*counts, site.between), branches or not site.straight
+    return found
+
+
+def _all(group: list[Site]) -> str:
+    return ", ".join(dict.fromkeys(site.where for site in group))
+
+
+def _short(where: str) -> str:
+    return where.replace("\\", "/").rpartition("/")[2]

@@ -1,0 +1,71 @@
+"""`kscope run --dry-run SCRIPT`: what would be marked in its kernels, and what each would cost.
+
+    softmax (triton, sm_90a): 6 places, 5 regions
+      region           where            records                     instructions
+      load k.py:45     /home/me/k.py:45  1 per launch                          14
+      ...
+      with marks: 32 -> 40 registers, 610 -> 742 instructions
+
+What lives here: the table. What does not: running the script (run.py), the numbers (analysis/listed.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..analysis.listed import Cost, cost
+from ..analysis.table import cut, grid, terminal, wrapped
+from ..auto import Selection
+from ..catalogue import Listed
+from ..wording import counted
+
+
+def show(kernels: Sequence[Listed], selection: Selection) -> str:
+    """The kernels that were compiled, those with the same sites once, as text for a terminal."""
+    lines: list[str] = []
+    for kernel, times in _once(kernels):
+        lines += ["", *_kernel(cost(kernel), times)] if lines else _kernel(cost(kernel), times)
+    if not kernels:
+        return "no kernel was compiled whose language kscope can mark without annotations"
+    named = {site.region for kernel in kernels for site in kernel.sites}
+    for missing in (one for one in selection.lines if one.name not in named):
+        lines += ["", f"region {missing}: no kernel has an operation at these lines"]
+    return "\n".join(lines)
+
+
+def _once(kernels: Iterable[Listed]) -> list[tuple[Listed, int]]:
+    """Kernels that differ in what they are specialised for, but not in their sites, as one."""
+    found: dict[tuple[object, ...], tuple[Listed, int]] = {}
+    for kernel in kernels:
+        key = kernel.frontend, kernel.kernel, kernel.target, kernel.sites
+        first, times = found.get(key, (kernel, 0))
+        found[key] = first, times + 1
+    return list(found.values())
+
+
+def _kernel(found: Cost, times: int) -> list[str]:
+    width = terminal()
+    kernel = found.kernel
+    regions = counted(len({row.region for row in found.rows}), "region")
+    count = f"{counted(len(kernel.sites), 'place')}, {regions}" if kernel.sites else "nothing to mark"
+    several = f", compiled {times} times" if times > 1 else ""
+    lines = [cut(f"{kernel.kernel} ({kernel.frontend}, {kernel.target}): {count}{several}", width)]
+    if not found.rows:
+        return lines
+    columns = {
+        "where": [row.where for row in found.rows],
+        "records per lane": [row.records for row in found.rows],
+        "instructions": [row.code for row in found.rows],
+    }
+    names = [f"{row.region} [{row.group}]" if row.group else row.region for row in found.rows]
+    lines += grid("region", names, columns, width, ("where",))
+    if found.build is not None:
+        off, on = found.build.off, found.build.on
+        spills = f", {off.spill_instructions} -> {on.spill_instructions} spills" if on.spill_instructions else ""
+        lines.append(
+            f"  with all marks: {off.registers} -> {on.registers} registers,"
+            f" {off.instructions:,} -> {on.instructions:,} instructions{spills}"
+        )
+    if found.unknown:
+        lines += wrapped(f"its machine code is not known: {found.unknown}", width, "  ")
+    return lines

@@ -131,7 +131,7 @@ def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region,
     rows = {number: row for row, number in enumerate(ids)}
     columns: dict[str, list[int]] = {}
     for column, region in enumerate(regions):
-        columns.setdefault(region.name, []).append(column)
+        columns.setdefault(region.token, []).append(column)
     for module in modules:
         mine = [rows[kernel.id] for kernel in module.kernels if kernel.id in rows]
         for meta in module.regions if mine else ():

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from .capture import ModuleMeta, Problem
 from .layout import Kind, name_hash
+from .marks import TRACK, split, spoken
 
 MISSING = np.uint16(0xFFFF)
 """Region index of a record whose id word is 0: it was counted by the device and never arrived."""
@@ -31,12 +32,18 @@ _TRIES, _MAX_BITS = 64, 16
 
 @dataclass(frozen=True)
 class Region:
-    """A name with the kind of its records; `known` is False where no module explains the id."""
+    """A name with the kind of its records; `known` is False where no module explains the id. track: of the user's."""
 
     name: str
     kind: Kind
     known: bool = True
     where: str | None = None
+    track: str | None = None
+
+    @property
+    def token(self) -> str:
+        """The name with its track, as modules have it."""
+        return self.name if self.track is None else f"{self.name}{TRACK}{self.track}"
 
 
 class Names:
@@ -47,11 +54,15 @@ class Names:
         for module in modules:
             for region in module.regions:
                 found[name_hash(region.name)].setdefault(region.name, region.where)
-        self._names = {key: (" | ".join(sorted(names)), next(iter(names.values()))) for key, names in found.items()}
-        self.problems = tuple(
-            Problem(
-                "collision", f"the names {', '.join(sorted(names))} share one hash and are not told apart: rename one"
+        self._names = {
+            key: (
+                *(split(next(iter(names))) if len(names) == 1 else (_several(names), None)),
+                next(iter(names.values())),
             )
+            for key, names in found.items()
+        }
+        self.problems = tuple(
+            Problem("collision", f"the names {_several(names, ', ')} share one hash and are not told apart: rename one")
             for names in found.values()
             if len(names) > 1
         )
@@ -59,10 +70,15 @@ class Names:
     def region(self, word: int) -> Region:
         """The region of an id word; one that no module explains is named after its hash."""
         kind = word & 15
-        name, where = self._names.get(word >> 4, (None, None))
+        name, track, where = self._names.get(word >> 4, (None, None, None))
         if name is None or kind not in _KINDS:
             return Region(f"?{word >> 4:07x}", Kind(kind) if kind in _KINDS else Kind.INSTANT, known=False)
-        return Region(name, Kind(kind), True, where)
+        return Region(name, Kind(kind), True, where, track)
+
+
+def _several(names: Iterable[str], between: str = " | ") -> str:
+    """Names that share a hash, as one."""
+    return between.join(spoken(name) if split(name)[1] else name for name in sorted(names))
 
 
 class IdTable:
@@ -87,7 +103,7 @@ class IdTable:
 
     def _key(self, word: int) -> tuple[bool, str, int]:
         region = self._names.region(word)
-        return (not region.known, region.name, word)
+        return (not region.known, region.token, word)
 
     def _add(self, word: int) -> int:
         if len(self._regions) >= MOST_REGIONS:

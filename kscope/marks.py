@@ -34,6 +34,8 @@ _LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call)
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
 _PACKED = re.compile(r"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*)(?: (\S+))?\s*$")
 MAX_NAME_BYTES = 512
+TRACK = "\x1f"
+"""Stands in a name between what the user calls a region and the track that it is on."""
 
 ACTS: tuple[Act, ...] = get_args(Act)
 TYPES: tuple[ValueType | None, ...] = (None, *get_args(ValueType))
@@ -56,6 +58,11 @@ class Mark:
     strategy: str | None = None
     how: How = "with"
     operand: str | None = None
+
+    @property
+    def said(self) -> str:
+        """The name as sentences say it."""
+        return spoken(self.name)
 
     def comment(self) -> str:
         """The mark as one line of assembly text."""
@@ -105,16 +112,40 @@ def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: 
         ) from error
 
 
-def check_name(name: object) -> str:
-    """The name itself, or a UsageError: a region's name is a constant, non-empty string."""
-    name = getattr(name, "value", name)
+def check_name(name: object, track: object = None) -> str:
+    """The name, with its track where there is one, or a UsageError: both are constant, non-empty strings."""
+    name, track = getattr(name, "value", name), getattr(track, "value", track)
+    if track is not None:
+        if not isinstance(track, str) or not track or TRACK in f"{name}{track}":
+            raise UsageError(
+                f"kscope.region({name!r}, track={track!r}): a track is a non-empty string known when the kernel is compiled"
+            )
+        return _checked(f"{_checked(name)}{TRACK}{track}")
+    return _checked(name)
+
+
+def split(name: str) -> tuple[str, str | None]:
+    """What the user calls a region, and its track or None. Inverse of what check_name() joins."""
+    called, _, track = name.partition(TRACK)
+    return (called, track) if called and track else (name, None)
+
+
+def spoken(name: str) -> str:
+    """A name as sentences say it: ``'load'``, ``'load' (track 'loads')``."""
+    called, track = split(name)
+    return repr(called) if track is None else f"{called!r} (track {track!r})"
+
+
+def _checked(name: object) -> str:
     if not isinstance(name, str):
         raise UsageError(
             f"kscope.region({name!r}): the name must be a string known when the kernel is compiled; "
             "pass what changes at run time as value="
         )
     if not name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
-        raise UsageError(f"kscope.region({name[:40]!r}): a name has 1 to {MAX_NAME_BYTES} bytes of UTF-8")
+        raise UsageError(
+            f"kscope.region({name[:40]!r}): a name has 1 to {MAX_NAME_BYTES} bytes of UTF-8, with its track if it has one"
+        )
     try:
         name.encode()
     except UnicodeEncodeError as error:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from . import cfg, hoist, layout, meta, pairing, ptx
 from .capture import KernelMeta, ModuleMeta, Problem, RegionMeta
 from .errors import PairingError, UnsupportedError, UsageError
-from .marks import PREFIX, Mark, ValueType
+from .marks import PREFIX, Mark, ValueType, spoken
 from .recording import AUTO_RECORDS, Recording, log2_records
 from .strategies import parse_strategy
 
@@ -143,12 +143,12 @@ class _Body:
         for fault in faults.values():
             if fault.name in explicit:
                 raise PairingError(
-                    f"kernel {function.name}: region {fault.name!r} {fault.text}{_at(fault, files, places)}{_ADVICE}"
+                    f"kernel {function.name}: region {spoken(fault.name)} {fault.text}{_at(fault, files, places)}{_ADVICE}"
                 )
         problems = tuple(
             Problem(
                 "pairing",
-                f"kernel {function.name}: the compiler took apart region {fault.name!r}, which {fault.text}"
+                f"kernel {function.name}: the compiler took apart region {spoken(fault.name)}, which {fault.text}"
                 f"{_at(fault, files, places)}; it is not recorded",
             )
             for fault in faults.values()
@@ -296,7 +296,7 @@ def _types(kernel: str, marks: Sequence[Mark]) -> dict[tuple[str, str], ValueTyp
         name, sort, _ = _key(mark, 0)
         if types.setdefault((name, sort), mark.type) != mark.type:
             raise UsageError(
-                f"kernel {kernel}: {name!r} has a value of type {mark.type or 'none'} at one place and"
+                f"kernel {kernel}: {spoken(name)} has a value of type {mark.type or 'none'} at one place and"
                 f" {types[name, sort] or 'none'} at another; give it one type everywhere, or use two names"
             )
     return types
@@ -311,7 +311,9 @@ def _check_hashes(names: Iterable[str]) -> None:
     for name in names:
         other = seen.setdefault(layout.name_hash(name), name)
         if other != name:
-            raise UsageError(f"the names {other!r} and {name!r} have the same 28-bit hash: rename one of them")
+            raise UsageError(
+                f"the names {spoken(other)} and {spoken(name)} have the same 28-bit hash: rename one of them"
+            )
 
 
 def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:

@@ -41,6 +41,7 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
 
     name: a constant string. strategy: who records it, where not the session's strategy.
     value: 32 bits that go with each record: an i32, u32 or f32 known when the scope is entered.
+    track: a constant string; the scope is drawn on a row of that name, below its warp.
 
     Use as ``with LOAD:`` (in Triton, whose `with` takes calls only, ``with LOAD():``), or ``LOAD.enter()``
     and ``LOAD.exit()`` where a `with` does not fit.
@@ -52,9 +53,15 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
     __dsl_trace_time_ctxmgr__ = True
 
     def __init__(
-        self, name: Any, *, strategy: Strategy | None = None, value: Any = None, _semantic: Any = None
+        self,
+        name: Any,
+        *,
+        strategy: Strategy | None = None,
+        value: Any = None,
+        track: Any = None,
+        _semantic: Any = None,
     ) -> None:
-        self.name = check_name(name)
+        self.name = check_name(name, track)
         self._spec, self._value, self._context = _spec(strategy), value, _semantic
         # A global that a Triton kernel uses: as an aggregate it is hashed into the kernel's cache key.
         vars(self).update(__triton_aggregate__=True, __annotations__={})
@@ -101,14 +108,18 @@ class region(scope):  # noqa: N801  # as scope
     """A scope entered in place: ``with kscope.region("load", value=k):``."""
 
 
-def instant(name: Any, value: Any = None, *, strategy: Strategy | None = None, _semantic: Any = None) -> None:
+def instant(
+    name: Any, value: Any = None, *, strategy: Strategy | None = None, track: Any = None, _semantic: Any = None
+) -> None:
     """Mark a point in time, with 32 bits of the user's where `value` is given."""
-    _place("instant", check_name(name), _spec(strategy), "call", value, _semantic)
+    _place("instant", check_name(name, track), _spec(strategy), "call", value, _semantic)
 
 
-def counter(name: Any, value: Any, *, strategy: Strategy | None = None, _semantic: Any = None) -> None:
+def counter(
+    name: Any, value: Any, *, strategy: Strategy | None = None, track: Any = None, _semantic: Any = None
+) -> None:
     """Record a number over time: an i32, u32 or f32, drawn as a counter track."""
-    _place("counter", check_name(name), _spec(strategy), "call", value, _semantic)
+    _place("counter", check_name(name, track), _spec(strategy), "call", value, _semantic)
 
 
 for _builtin in (instant, counter, scope.enter, scope.exit, scope.pin):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import MissingError, UsageError
+from kscope.marks import spoken
 
 from .containers import device_code
 from .notes import EXPLICIT, KERNEL, SLOTS, Note, find
@@ -75,7 +76,7 @@ def _regions(notes: Iterable[Note], what: str) -> Iterator[RegionMeta]:
             other = types.setdefault(note.text, note)
             if other.type != note.type:
                 raise UsageError(
-                    f"{what}: {note.text!r} has a value of type {other.type} ({_at(other)}) and of type {note.type} "
+                    f"{what}: {spoken(note.text)} has a value of type {other.type} ({_at(other)}) and of type {note.type} "
                     f"({_at(note)}); give it one type everywhere, or use two names"
                 )
     for text, note in sorted(first.items()):
@@ -86,7 +87,7 @@ def _differ(seen: dict[int, Note], key: int, note: Note, what: str, fault: str) 
     other = seen.setdefault(key, note)
     if other.text != note.text:
         raise UsageError(
-            f"{what}: the names {other.text!r} ({_at(other)}) and {note.text!r} ({_at(note)}) {fault}: "
+            f"{what}: the names {spoken(other.text)} ({_at(other)}) and {spoken(note.text)} ({_at(note)}) {fault}: "
             "rename one of them"
         )
 

@@ -27,7 +27,7 @@ from cutlass.base_dsl import dsl as cute_dsl
 from kscope import fit
 from kscope.capture import Problem
 from kscope.errors import KscopeError, PairingError, UnsupportedError
-from kscope.marks import parse, unquote
+from kscope.marks import parse, spoken, unquote
 from kscope.recording import Recording
 
 from . import assembling, cubin, ffi, places
@@ -131,7 +131,7 @@ class _Traced:
         removed = sorted(self.placed - found)
         if not removed:
             return ()
-        listed = ", ".join(map(repr, removed))
+        listed = ", ".join(map(spoken, removed))
         told = f"the CuTe DSL compiler removed every mark of {listed}: code that can never run has this effect"
         return (Problem("removed", told, len(removed)),)
 

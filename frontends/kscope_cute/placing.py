@@ -100,7 +100,7 @@ def immediate(mark: Mark, value: bool | int | float) -> Mark:
     if isinstance(value, bool):
         raise UsageError(_refusal(mark, f"the bool {value}", f"value={int(value)}"))
     if mark.act == "pin":
-        raise UsageError(f"region({mark.name!r}).pin({value}): expected a value that is computed at run time")
+        raise UsageError(f"region({mark.said}).pin({value}): expected a value that is computed at run time")
     if isinstance(value, float):
         bits = struct.unpack("<I", struct.pack("<f", value))[0]
         return replace(mark, type="f32", operand=f"0x{bits:08X}")
@@ -120,6 +120,6 @@ def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
 
 def _refusal(mark: Mark, given: str, cure: str) -> str:
     return (
-        f"value= of kscope {mark.act} {mark.name!r} is {given}: a record holds 32 bits, "
+        f"value= of kscope {mark.act} {mark.said} is {given}: a record holds 32 bits, "
         f"an Int32, Uint32 or Float32; pass {cure}"
     )

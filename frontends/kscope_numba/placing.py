@@ -88,7 +88,7 @@ def _recorded(mark: Mark, kind: Any) -> Callable[..., None]:
 def _pin(mark: Mark, kind: Any) -> Callable[..., None]:
     """One mark per 32 bits."""
     if not isinstance(kind, (_types.Integer, _types.Float)) or kind.bitwidth not in (8, 16, 32, 64):
-        raise UsageError(f"region({mark.name!r}).pin() of a {kind}: expected a number of 8 to 64 bits")
+        raise UsageError(f"region({mark.said}).pin() of a {kind}: expected a number of 8 to 64 bits")
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> None:
         value = context.cast(builder, arguments[-1], signature.args[-1], kind)

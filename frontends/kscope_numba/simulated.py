@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from time import perf_counter_ns
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from kscope.errors import UsageError
 from kscope.marks import Mark
 from kscope.recording import Recording
 
+from . import selected
 from .points import Patches, check, module
 
 _RANGES = {np.int32: (-(1 << 31), (1 << 31) - 1), np.uint32: (0, (1 << 32) - 1)}
@@ -30,6 +32,8 @@ class Simulated:
         self._recording: Recording | None = None
         self._patches = Patches()
         self._launch: Any = None
+        self._own: dict[FunctionType, CodeType] = {}
+        self._marking = threading.Lock()
 
     def enable(self, recording: Recording) -> None:
         """Raises UnsupportedError naming the missing hook point."""
@@ -37,6 +41,7 @@ class Simulated:
         check(kernel, "FakeCUDAKernel", "BlockThread", "_get_kernel_context")
         check(kernel.FakeCUDAKernel, "__call__")
         check(kernel.BlockThread, "run")
+        self._restore()
         self._recording = recording
         if self._patches:
             return
@@ -45,13 +50,14 @@ class Simulated:
         self._patches.put(
             kernel.FakeCUDAKernel,
             "__call__",
-            lambda fake, *args: call(fake, *args) if fake._device or context() else self._launched(call, fake, args),
+            lambda fake, *args: self._called(call, fake, args, launched=not (fake._device or context())),
         )
         self._patches.put(kernel.BlockThread, "run", lambda thread: self._run(run, thread))
 
     def disable(self) -> None:
         """Inverse of enable()."""
         self._patches.restore()
+        self._restore()
         self._recording = None
 
     def teach(self) -> None:
@@ -84,6 +90,26 @@ class Simulated:
         (x, y, z), (nx, ny, _) = _axes(thread.blockIdx), _axes(context.gridDim)
         block = x + nx * (y + ny * z)
         return np.int32({"smid": 0, "warp_id": linear // 32, "lane_id": linear % 32, "block_id": block}[name])
+
+    def _called(self, call: Any, fake: Any, args: tuple[Any, ...], launched: bool) -> Any:
+        self._mark(fake.fn, launched)
+        return self._launched(call, fake, args) if launched else call(fake, *args)
+
+    def _mark(self, function: Any, kernel: bool) -> None:
+        """Give a function whose lines are selected the code with regions around them."""
+        if self._recording is None or not self._recording.selection.lines or not isinstance(function, FunctionType):
+            return
+        with self._marking:  # threads of a block call a device function at once
+            lines = selected.lines(function, self._recording.selection, lambda function: kernel)
+            if lines and function not in self._own:
+                code = selected.in_python(function, lines)
+                self._own[function], function.__code__ = function.__code__, code
+
+    def _restore(self) -> None:
+        """Give every function its own code again."""
+        for function, code in self._own.items():
+            function.__code__ = code
+        self._own.clear()
 
     def _launched(self, call: Any, fake: Any, args: tuple[Any, ...]) -> Any:
         host: Any = frontends.backend("sim")
@@ -122,7 +148,7 @@ def _word(mark: Mark, value: Any) -> Any:
         return np.float32(value)
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         raise UsageError(
-            f"value= of kscope {mark.act} {mark.name!r} is {value!r}: a record holds 32 bits, "
+            f"value= of kscope {mark.act} {mark.said} is {value!r}: a record holds 32 bits, "
             "an int32, uint32 or float32; pass one number, as np.int32(x) or np.float32(x)"
         )
     unsigned = isinstance(value, np.unsignedinteger) or (type(value) is int and 1 << 31 <= value < 1 << 32)

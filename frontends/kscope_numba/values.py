@@ -54,6 +54,6 @@ def scalar(mark: Mark, kind: Any) -> ValueType:
 def refusal(mark: Mark, given: str, cure: str) -> str:
     """Why a value cannot be recorded."""
     return (
-        f"value= of kscope {mark.act} {mark.name!r} is {given}: a record holds 32 bits, "
+        f"value= of kscope {mark.act} {mark.said} is {given}: a record holds 32 bits, "
         f"an int32, uint32 or float32; pass {cure}"
     )

@@ -25,7 +25,7 @@ from .source import where
 
 _METHODS = ("enter", "exit", "pin")
 _CHAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
-_CONSTANTS = ("name", "strategy")
+_CONSTANTS = ("name", "strategy", "track")
 """Arguments that must be known when the kernel is compiled."""
 _collecting = threading.local()
 

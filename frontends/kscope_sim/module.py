@@ -15,7 +15,7 @@ from typing import Any
 from kscope import layout, regions
 from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import UsageError
-from kscope.marks import Mark, ValueType
+from kscope.marks import Mark, ValueType, spoken
 from kscope.recording import AUTO_RECORDS, Recording, log2_records
 
 _OURS = {regions.__file__, *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend"))}
@@ -52,7 +52,9 @@ class Module:
         if mark.name not in self._where:
             twin = next((n for n in self._where if layout.name_hash(n) == layout.name_hash(mark.name)), None)
             if twin is not None:
-                raise UsageError(f"the names {twin!r} and {mark.name!r} have the same 28-bit hash: rename one of them")
+                raise UsageError(
+                    f"the names {spoken(twin)} and {mark.said} have the same 28-bit hash: rename one of them"
+                )
             self._where[mark.name] = _caller()
         if mark.act == "exit":
             return
@@ -60,7 +62,7 @@ class Module:
         known = self._types.setdefault((mark.name, sort), kind)
         if known != kind:
             raise UsageError(
-                f"kernel {self.name}: {mark.name!r} has a value of type {kind or 'none'} at one place and "
+                f"kernel {self.name}: {mark.said} has a value of type {kind or 'none'} at one place and "
                 f"{known or 'none'} at another; give it one type everywhere, or use two names"
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.marks import ValueType
+from kscope.marks import ValueType, spoken
 
 _TYPES: dict[str, ValueType] = {"int32": "i32", "uint32": "u32", "float32": "f32"}
 
@@ -23,14 +23,14 @@ def words(name: str, value: Any) -> tuple[ValueType, list[int]]:
     """
     if type(value) is int:
         if not -(1 << 31) <= value < 1 << 32:
-            raise UsageError(f"value={value} of {name!r} needs more than 32 bits: pass value & 0xFFFFFFFF")
+            raise UsageError(f"value={value} of {spoken(name)} needs more than 32 bits: pass value & 0xFFFFFFFF")
         value = np.int32(value) if value < 1 << 31 else np.uint32(value)
     elif type(value) is float:
         value = np.float32(value)
     shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
     if shape not in ((), (32,)) or dtype not in _TYPES:
         raise UsageError(
-            f"value={value!r} of {name!r}: a record holds 32 bits; pass an int, a float, np.int32, np.uint32 "
+            f"value={value!r} of {spoken(name)}: a record holds 32 bits; pass an int, a float, np.int32, np.uint32 "
             "or np.float32, or 32 of those in an array, one per lane"
         )
     bits = np.broadcast_to(np.asarray(value).view(np.uint32), 32)

@@ -235,7 +235,7 @@ class Warp:
             # exit: one clock read, then the whole record at once
             starts = lane.starts.get(mark.name)
             if not starts:
-                raise UsageError(f"region {mark.name!r} is left with a strategy that it was not entered with")
+                raise UsageError(f"region {mark.said} is left with a strategy that it was not entered with")
             start, value = starts.pop()
             if lane.slab is not None:
                 lane.slab.store(mark.name, Kind.SPAN if value is None else Kind.SPAN_VALUE, start, tick, value)

@@ -142,7 +142,7 @@ def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
 
 def _refusal(mark: Mark, given: str, cure: str) -> str:
     return (
-        f"value= of kscope {mark.act} {mark.name!r} is {given}: a record holds 32 bits, "
+        f"value= of kscope {mark.act} {mark.said} is {given}: a record holds 32 bits, "
         f"an int32, uint32 or float32 scalar; pass {cure}"
     )
 
@@ -151,7 +151,7 @@ def _pin(mark: Mark, builder: Any, value: Any) -> Mark:
     """One asm per 32 bits that a thread holds of the value."""
     if not _is_tensor(value) or value.dtype.is_ptr() or value.dtype.primitive_bitwidth not in (8, 16, 32):
         given = value.dtype if _is_tensor(value) else type(value).__name__
-        raise UsageError(f"region({mark.name!r}).pin({given}): expected a tensor or scalar of 8, 16 or 32-bit elements")
+        raise UsageError(f"region({mark.said}).pin({given}): expected a tensor or scalar of 8, 16 or 32-bit elements")
     width = value.dtype.primitive_bitwidth
     word = tl.dtype(f"int{width}")
     result = value.type.with_element_ty(word) if value.type.is_block() else word

@@ -1,4 +1,4 @@
-"""Which lanes belong together: by kernel, launch, role, SM, warp, block, device or lane.
+"""Which lanes belong together: by kernel, launch, role, SM, warp, block, device, lane or track of the user's.
 
 A *role* is what the warps of one number do in every block of a kernel: given by name (``{"producer": [4]}``), or
 found: warps that record the same regions share a role, named after the region that they spend most time in. What
@@ -19,8 +19,10 @@ from ..trace import Trace
 Int64 = npt.NDArray[np.int64]
 Roles = Mapping[str, Iterable[int]]
 Key = tuple[int | str, ...]
-KEYS = ("kernel", "device", "launch", "role", "sm", "block", "warp", "lane")
+KEYS = ("kernel", "device", "launch", "role", "sm", "block", "warp", "lane", "track")
 """What lanes can be grouped by, coarse to fine. A kernel's lanes are never added to those of another."""
+NO_TRACK = "-"
+"""The key of lanes that are no track of the user's."""
 _WORDS = {"sm": "SM"}
 
 
@@ -38,9 +40,9 @@ class Groups:
         return len(self.keys)
 
 
-def group(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = None) -> Groups:
-    """The groups of a trace's lanes, in order of kernel, then of the keys. Raises UsageError for an unknown key,
-    or a role that names no warp."""
+def group(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = None, track: Int64 | None = None) -> Groups:
+    """The groups of a trace's lanes, in order of kernel, then of the keys. track: that of each lane (w,), for a trace
+    whose tracks are lanes (tracks.spread()). Raises UsageError for an unknown key, or a role that names no warp."""
     wanted = _wanted(by, len(trace.devices) > 1)
     warps = trace.warps
     columns: list[Int64] = [warps.kernel]
@@ -49,6 +51,9 @@ def group(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = None
         if key == "role":
             code, labels[key] = role(trace, roles)
             columns.append(code)
+        elif key == "track":
+            labels[key] = (NO_TRACK, *trace.user_tracks)
+            columns.append(np.zeros(len(warps), np.int64) if track is None else track + 1)
         elif key == "device":
             columns.append(np.array(trace.devices, np.int64)[warps.device])
         else:
@@ -63,6 +68,11 @@ def group(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = None
         for row in found[:, 1:].tolist()
     ]
     return Groups(code.ravel().astype(np.int64), found[:, 0], wanted, tuple(keys))
+
+
+def asks(by: str | Iterable[str]) -> list[str]:
+    """The keys in what a user asks for: ``"launch,sm"``, or several."""
+    return [part for part in by.split(",") if part] if isinstance(by, str) else list(by)
 
 
 def label(by: Iterable[str], key: Key) -> str:
@@ -122,7 +132,7 @@ def _named(trace: Trace, named: Roles) -> tuple[Int64, tuple[str, ...]]:
 
 
 def _wanted(by: str | Iterable[str], devices: bool) -> tuple[str, ...]:
-    asked = [part for part in by.split(",") if part] if isinstance(by, str) else list(by)
+    asked = asks(by)
     for name in asked:
         if name not in KEYS:
             raise UsageError(f"by={name!r}: expected {', '.join(KEYS)}, or several of them")

@@ -59,7 +59,7 @@ def region_code(trace: Trace, functions: Iterable[Function], builds: Mapping[str
 
     builds: kernel ids that the code's own metadata names, where it has any (tools.builds()): a kernel of another
     build is left out, and named."""
-    ids = {record_id(region.name, kind): region.name for region in trace.regions for kind in SPANS}
+    ids = {record_id(region.token, kind): region.name for region in trace.regions for kind in SPANS}
     by_name = {function.name: function for function in functions}
     found: list[RegionCode] = []
     problems: list[str] = []

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from .. import tracks
 from ..errors import MissingError
 from ..layout import Kind
 from ..parallel import ahead
@@ -30,7 +31,7 @@ GROUP, MOST = 1 << 17, 1 << 20
 _LEVEL = 3
 _DELTA = ("start_ticks", "dur_cycles", "block", "track")
 _SPLIT = ("start_ns", "dur_ns")
-_TEXTS = ("kernel", "region", "kind")
+_TEXTS = ("kernel", "region", "kind", "user_track")
 
 
 def pyarrow() -> Any:
@@ -78,11 +79,13 @@ class _Columns:
 
     def __init__(self, trace: Trace, arrow: Any) -> None:
         self._trace, self._arrow = trace, arrow
+        self._of_region = tracks.codes(trace)
         kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
         names = {
             "kernel": [clean(name) for name in trace.kernels],
             "region": [clean(region.name) for region in trace.regions],
             "kind": kinds,
+            "user_track": [clean(name) for name in trace.user_tracks],
         }
         # two regions may share a name, as a span and an instant; entries of a dictionary may not
         self._texts: dict[str, tuple[Any, npt.NDArray[np.int32]]] = {}
@@ -105,12 +108,15 @@ class _Columns:
         columns |= {name: getattr(trace, name)[rows] for name in ("region", "kind", "depth", "value")}
         columns["start_ns"] = (ticks - warps.first_tick[track]) * pace + warps.start_ns[track]
         columns["dur_ns"] = np.where(cycles < 0, np.nan, cycles * pace)
-        columns |= {"track": track, "start_ticks": ticks, "dur_cycles": cycles}
+        user = self._of_region[trace.region[rows]]
+        columns |= {"user_track": np.maximum(user, 0), "track": track, "start_ticks": ticks, "dur_cycles": cycles}
         arrays = []
         for name in COLUMNS:
             if name in _TEXTS:
                 texts, codes = self._texts[name]
-                arrays.append(arrow.DictionaryArray.from_arrays(codes[columns[name]], texts))
+                gone = (user < 0) if name == "user_track" else None
+                index = codes[columns[name]] if len(codes) else np.zeros(len(track), np.int32)
+                arrays.append(arrow.DictionaryArray.from_arrays(arrow.array(index, mask=gone), texts))
             else:
                 # a value that is not there is null, not a number that is none
                 arrays.append(arrow.array(columns[name], from_pandas=name in ("value", "dur_ns")))

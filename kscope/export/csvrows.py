@@ -50,9 +50,13 @@ def field(name: str) -> bytes:
 class _Rows:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._kernels, self._regions = (
+        self._kernels, self._regions, self._tracks = (
             text.table([field(name) for name in names], NOTHING)
-            for names in (trace.kernels, [region.name for region in trace.regions])
+            for names in (
+                trace.kernels,
+                [region.name for region in trace.regions],
+                [region.track or "" for region in trace.regions],
+            )
         )
         kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
         self._kinds = text.table([kind.encode() for kind in kinds], NOTHING)
@@ -72,6 +76,7 @@ class _Rows:
             self._regions.take(trace.region[part], axis=0),
             self._kinds.take(trace.kind[part], axis=0),
         )
+        cells["user_track"] = self._tracks.take(trace.region[part], axis=0)
         cells["track"], cells["depth"] = _whole(track), _whole(self._depth[part])
         cells["start_ns"], cells["start_ticks"] = _thousandths(start), _whole(ticks)
         cells["dur_ns"], cells["dur_cycles"] = _thousandths(cycles * pace), _whole(cycles)

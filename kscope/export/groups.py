@@ -54,7 +54,7 @@ def placed(timeline: Timeline, *, padded: bool = False) -> Placed:
     by = {"sm": sm, "block": block, "warp": warp}[timeline.view.group]
     turned = timeline.view.processes == "groups"
     device = warps.device[row] if turned and timeline.view.group == "sm" else np.zeros(len(row), np.int64)
-    outer, inner = ((by, launch) if turned else (launch, by))
+    outer, inner = (by, launch) if turned else (launch, by)
     order = np.lexsort((index, warps.lane[row], warp, block, inner, outer, device))
     index, row, inner, outer, device = (column[order] for column in (index, row, inner, outer, device))
     groups, names = _names(timeline, row, padded)
@@ -66,8 +66,10 @@ def placed(timeline: Timeline, *, padded: bool = False) -> Placed:
         groups = [launch_name(timeline, number) if several else "" for number in inner.tolist()]
     else:
         processes = [launch_name(timeline, int(outer[at])) for at in first]
-    for at in np.flatnonzero(index >= len(warps)).tolist():  # further tracks of a lane, for spans that cross
-        names[at] = f"{names[at]} ({timeline.tracks[index[at]].number + 1})"
+    for at in np.flatnonzero(
+        index >= len(warps)
+    ).tolist():  # the user's tracks of a lane, and those of spans that cross
+        names[at] += timeline.tracks[index[at]].suffix
     return Placed(index, row, np.cumsum(fresh) - 1, inner, groups, names, processes)
 
 

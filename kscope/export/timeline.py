@@ -1,13 +1,13 @@
 """What a timeline shows of a trace: which records, on which tracks, in whole nanoseconds.
 
-Tracks are rows of trace.warps; where spans of one lane cross without nesting, which viewers cannot
-draw, the later ones go to further tracks of that lane. What lives here: this choice, the same for
+Tracks are rows of trace.warps, and below them the user's (track=) in order of first use; where spans of one
+track cross without nesting, which viewers cannot draw, the later ones go to further tracks. What lives here: this choice, the same for
 every format. What does not: any format.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +28,17 @@ _FAR = float(1 << 60)
 
 @dataclass(frozen=True)
 class Track:
-    """A row of events: `row` of trace.warps; number 0, or more for spans that cross those before."""
+    """A row of events: `row` of trace.warps; number 0, or more for spans that cross those before. user: name of the
+    user's track that it is, if it is one."""
 
     row: int
     number: int = 0
+    user: str = ""
+
+    @property
+    def suffix(self) -> str:
+        """What tells it from its lane's own track, in words."""
+        return (f" {self.user}" if self.user else "") + (f" ({self.number + 1})" if self.number else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,18 +140,35 @@ def _whole_ns(trace: Trace, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt
 def _tracks(
     trace: Trace, span: npt.NDArray[np.bool_], begin: Int64, end: Int64
 ) -> tuple[npt.NDArray[np.int32], tuple[Track, ...]]:
-    """The track of each record: its lane's, or a further one where spans cross."""
+    """The track of each record: its lane's, the user's, or a further one where spans of a track cross."""
     tracks = [Track(row) for row in range(len(trace.warps))]
+    result, users = _users(trace)
+    tracks += users
     count = len(trace)
-    where = slice(count) if span.all() else np.flatnonzero(span)
-    track = trace.track[where]
+    where: slice | Int64 = slice(count) if span.all() else np.flatnonzero(span)
+    if users:
+        where = np.flatnonzero(span)
+        where = where[np.argsort(result[where], kind="stable")]  # a track's spans stay in order of end
+    track = result[where]
     lane = lanes(begin[where], end[where], track)
     if not lane.any():
-        return trace.track, tuple(tracks)
-    result = trace.track.copy()
+        return result, tuple(tracks)
+    result = result.copy()
     moved = np.flatnonzero(lane)
     pairs, index = np.unique(np.stack([track[moved], lane[moved]], axis=1), axis=0, return_inverse=True)
     at = np.arange(count)[where][moved]
     result[at] = (len(tracks) + index.ravel()).astype(np.int32)
-    tracks += [Track(row, number) for row, number in pairs.tolist()]
+    tracks += [replace(tracks[own], number=number) for own, number in pairs.tolist()]
     return result, tuple(tracks)
+
+
+def _users(trace: Trace) -> tuple[npt.NDArray[np.int32], list[Track]]:
+    """The track of each record with the user's numbered after the lanes, and these."""
+    if not trace.user_tracks:
+        return trace.track, []
+    own = trace.user_track
+    moved = np.flatnonzero(own >= 0)
+    result = trace.track.copy()
+    pairs, index = np.unique(np.stack([trace.track[moved], own[moved]], axis=1), axis=0, return_inverse=True)
+    result[moved] = (len(trace.warps) + index.ravel()).astype(np.int32)
+    return result, [Track(row, user=trace.user_tracks[number]) for row, number in pairs.tolist()]

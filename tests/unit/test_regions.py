@@ -40,7 +40,7 @@ class Listener(Frontend):
 def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
     found = Listener()
     monkeypatch.setattr(frontends, "_frontends", {"listener": found})
-    monkeypatch.setattr("kscope.regions.COMPILER", "listener")
+    monkeypatch.setattr("kscope.frontends.COMPILER", "listener")
     return found
 
 

@@ -211,6 +211,6 @@ def _immediate(mark: Mark, value: Any) -> Mark:
 
 def _refusal(mark: Mark, given: str) -> str:
     return (
-        f"value= of kscope {mark.act} {mark.name!r} is {given}: a record holds 32 bits, an int32, uint32 or float32; "
+        f"value= of kscope {mark.act} {mark.said} is {given}: a record holds 32 bits, an int32, uint32 or float32; "
         "pass cupy.int32(x) or cupy.float32(x)"
     )

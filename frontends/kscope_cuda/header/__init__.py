@@ -20,6 +20,7 @@ def text() -> str:
     """The whole header."""
     parts = (
         _HEAD,
+        macros.TRACK,
         helpers.text(),
         "#if KSCOPE && !KSCOPE_MARKS && defined(__CUDACC__)",
         _OPTIONS,
@@ -63,6 +64,7 @@ _HEAD = r"""
 //       ...
 //
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
+//   KSCOPE_REGION("load" KSCOPE_TRACK("loads")); drawn on a track of that name, below its warp; so with every name
 //   KSCOPE_PIN(x); the computation of x stays before this line
 //   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
 //   kscope::clock() clock64() globaltimer() smid() warp_id() lane_id() block_id(): in every state, also without records

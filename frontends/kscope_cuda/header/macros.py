@@ -5,6 +5,8 @@ What lives here: C++ text. What does not: what the macros name (common.py, marke
 
 from __future__ import annotations
 
+from kscope import marks
+
 _NAMES = (
     ("KSCOPE_KERNEL(...)", None),
     ("KSCOPE_REGION(...)", None),
@@ -28,6 +30,10 @@ def empty() -> str:
     lines += [f"#define {name}{' KSCOPE_UNUSED_(__VA_ARGS__)' if value else ''}" for name, value in _NAMES]
     return "\n".join(lines)
 
+
+TRACK = rf"""
+#define KSCOPE_TRACK(track) "\x{ord(marks.TRACK):02x}" track  // behind a name: the track that it is on
+"""
 
 SHARED = r"""
 #define KSCOPE_CAT2_(a, b) a##b

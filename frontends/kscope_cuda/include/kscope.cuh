@@ -9,6 +9,7 @@
 //       ...
 //
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
+//   KSCOPE_REGION("load" KSCOPE_TRACK("loads")); drawn on a track of that name, below its warp; so with every name
 //   KSCOPE_PIN(x); the computation of x stays before this line
 //   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
 //   kscope::clock() clock64() globaltimer() smid() warp_id() lane_id() block_id(): in every state, also without records
@@ -23,6 +24,7 @@
 #ifndef KSCOPE
 #define KSCOPE KSCOPE_MARKS
 #endif
+#define KSCOPE_TRACK(track) "\x1f" track  // behind a name: the track that it is on
 #ifdef __CUDACC__  // device helpers: they work also where nothing records
 namespace kscope {
 __device__ __forceinline__ unsigned int clock() {

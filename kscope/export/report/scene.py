@@ -119,6 +119,8 @@ _KINDS: dict[int, int] = {Kind.SPAN: SPAN, Kind.SPAN_VALUE: SPAN, Kind.COUNTER: 
 def _lines(trace: Trace, kinds: Int64) -> npt.NDArray[np.uint8]:
     """The line of each record: its depth; spans that cross, and then counters, go to lines below."""
     end = trace.start_ticks + np.maximum(trace.dur_cycles, 0)
+    if trace.user_tracks:
+        return _below(trace, end, kinds)
     depth, crossing = nest(trace.start_ticks, end, trace.track)
     if trace.filtered:
         depth = trace.depth
@@ -133,6 +135,30 @@ def _lines(trace: Trace, kinds: Int64) -> npt.NDArray[np.uint8]:
         depth = depth.copy()
         depth[counts] = np.minimum(below[trace.region[counts]], MOST_LINES - 1)
     return depth
+
+
+def _below(trace: Trace, end: Int64, kinds: Int64) -> npt.NDArray[np.uint8]:
+    """Lines where there are tracks of the user's: each has lines of its own, below those of the lane and of the tracks
+    that were used before."""
+    line, most = np.zeros(len(trace), np.int64), -1
+    counts = kinds[trace.region] == COUNTER
+    own = trace.user_track
+    for user in range(-1, len(trace.user_tracks)):
+        at = np.flatnonzero((own == user) & ~counts)
+        if len(at):
+            depth, crossing = nest(trace.start_ticks[at], end[at], trace.track[at])
+            if crossing.any():
+                spans = np.flatnonzero(trace.is_span[at])
+                part = trace.take(at)
+                depth, _ = _apart(depth, part, spans, end[at])
+            line[at] = depth.astype(np.int64) + most + 1
+            most = int(line[at].max())
+    for region in np.flatnonzero(kinds == COUNTER).tolist():
+        at = np.flatnonzero(trace.region == region)
+        if len(at):
+            most += 1
+            line[at] = most
+    return np.minimum(line, MOST_LINES - 1).astype(np.uint8)
 
 
 def _apart(depth: npt.NDArray[np.uint8], trace: Trace, where: Int64, end: Int64) -> tuple[npt.NDArray[np.uint8], int]:

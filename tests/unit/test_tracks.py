@@ -1,0 +1,179 @@
+"""Tracks of the user's: from track= in a kernel to columns, tables and rows of a timeline."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kscope
+import kscope_sim
+from kscope import layout, marks
+from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
+from kscope.errors import UsageError
+from kscope.export import timeline
+from kscope.ids import Names
+from kscope.trace import Trace
+
+PRE = kscope.scope("load", track="loads")
+NAMES = st.text(min_size=1, max_size=40).filter(lambda text: marks.TRACK not in text)
+
+
+def overlaps(warp, turns: int) -> None:
+    with kscope.region("all"):
+        for turn in range(turns):
+            PRE.enter()
+            warp.work(100)
+            with kscope.region("compute", value=turn):
+                warp.work(100)
+                PRE.exit()  # a span of another track may cross
+                warp.work(300)
+            kscope.instant("issued", turn, track="loads")
+            kscope.counter("depth", turn, track="queue")
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    with kscope.profile() as prof:
+        kscope_sim.launch(overlaps, grid=2, block=64, args=(3,))
+    assert prof.trace.problems == ()
+    return prof.trace
+
+
+def test_a_region_has_its_name_and_its_track(trace: Trace) -> None:
+    told = {(region.name, region.track) for region in trace.regions if region.known}
+    assert told == {
+        ("all", None), ("compute", None), ("load", "loads"), ("issued", "loads"), ("depth", "queue"),
+    }  # fmt: skip
+    assert trace.user_tracks == ("loads", "queue")  # in order of first use
+    names = trace.region_names()[trace.region]
+    assert {(name, int(track)) for name, track in zip(names, trace.user_track, strict=True)} == {
+        ("all", -1), ("compute", -1), ("load", 0), ("issued", 0), ("depth", 1),
+    }  # fmt: skip
+
+
+def test_a_trace_is_filtered_by_track(trace: Trace) -> None:
+    kept = trace.filter(track="lo*")
+    assert {*kept.region_names()[kept.region]} == {"load", "issued"}
+    with pytest.raises(UsageError, match="no such track; this trace has loads, queue"):
+        trace.filter(track="stores")
+
+
+def test_a_timeline_has_a_row_per_lane_and_track_below_the_lane(trace: Trace, tmp_path: Path) -> None:
+    drawn = timeline.timeline(trace)
+    assert {track.number for track in drawn.tracks} == {0}  # nothing crosses within a track
+    users = [(track.row, track.user) for track in drawn.tracks[len(trace.warps) :]]
+    assert users == [(row, user) for row in range(4) for user in ("loads", "queue")]
+    names = trace.region_names()[trace.region]
+    for number, track in zip(drawn.track[: len(trace)].tolist(), trace.user_track.tolist(), strict=True):
+        assert drawn.tracks[number].user == ("" if track < 0 else trace.user_tracks[track])
+    assert {drawn.tracks[number].row for number in drawn.track[: len(trace)][names == "load"]} == {0, 1, 2, 3}
+    trace.export(tmp_path / "run.json")
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    threads = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    assert threads[:3] == ["SM 0 block 0 warp 0", "SM 0 block 0 warp 0 loads", "SM 0 block 0 warp 0 queue"]
+    trace.export(tmp_path / "run.pftrace")
+    assert b"block 0 warp 0 loads" in (tmp_path / "run.pftrace").read_bytes()
+
+
+def test_tables_have_the_track(trace: Trace, tmp_path: Path) -> None:
+    trace.export(tmp_path / "run.csv")
+    with open(tmp_path / "run.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    told = {(row["region"], row["user_track"]) for row in rows}
+    assert told == {("all", ""), ("compute", ""), ("load", "loads"), ("issued", "loads"), ("depth", "queue")}
+
+
+def test_arrow_and_pandas_have_the_track(trace: Trace) -> None:
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("pandas")
+    column = trace.to_arrow().column("user_track").to_pylist()
+    frame = trace.to_pandas()["user_track"]
+    expected = [None if number < 0 else trace.user_tracks[number] for number in trace.user_track.tolist()]
+    assert column == expected
+    assert [None if missing else name for name, missing in zip(frame, frame.isna(), strict=True)] == expected
+
+
+def test_a_summary_takes_the_track_as_a_key(trace: Trace) -> None:
+    rows = {(row.key, row.region): row for row in trace.summary(by="track").regions}
+    assert {*rows} == {(("-",), "all"), (("-",), "compute"), (("loads",), "load")}
+    assert rows[("loads",), "load"].count == 12
+
+
+def test_what_is_inside_of_a_region_is_on_its_track(trace: Trace) -> None:
+    plain = {row.region: row for row in trace.summary().regions}
+    assert plain["load"].self_ns == pytest.approx(plain["load"].total_ns)
+    assert plain["all"].self_ns == pytest.approx(plain["all"].total_ns - plain["compute"].total_ns)
+    (lanes,) = trace.summary().lanes
+    assert lanes.lanes == 4  # tracks are no lanes
+    assert lanes.idle_ns < 0.05 * lanes.alive_ns
+
+
+def test_the_report_draws_a_track_below_its_lane(trace: Trace) -> None:
+    from kscope.analysis.summary import summarise
+    from kscope.export.report.scene import scene
+
+    drawn = scene(trace, summarise(trace))
+    lines = {
+        drawn.names[name]: line for name, line in zip(drawn.codes.name.tolist(), drawn.codes.line.tolist(), strict=True)
+    }
+    assert lines["all"] < lines["compute"] < min(lines["load"], lines["issued"]) < lines["depth"]
+
+
+def test_one_name_on_two_tracks_is_two_regions_and_one_row() -> None:
+    def kernel(warp) -> None:
+        for track in ("a", "b", None):
+            with kscope.region("load", track=track):
+                warp.work(100)
+
+    with kscope.profile() as prof:
+        kscope_sim.launch(kernel, grid=1, block=32)
+    (row,) = prof.trace.summary().regions
+    assert (row.region, row.count) == ("load", 3)
+    assert [row.key for row in prof.trace.summary(by="track").regions] == [("-",), ("a",), ("b",)]
+
+
+def test_names_whose_hashes_collide_are_told_with_their_tracks() -> None:
+    one, other = _colliding()
+    regions = tuple(RegionMeta(name, None, None) for name in (one, other))
+    names = Names([ModuleMeta("sim", (KernelMeta("k", 1, 4),), regions, "cycles", "ring", "warp")])
+    (problem,) = names.problems
+    assert marks.spoken(one) in problem.text
+    assert marks.TRACK not in problem.text
+    assert marks.TRACK not in names.region(layout.record_id(one, layout.Kind.SPAN)).name
+
+
+def _colliding() -> tuple[str, str]:
+    seen: dict[int, str] = {}
+    for number in range(1 << 20):
+        name = f"n{number}{marks.TRACK}t"
+        other = seen.setdefault(layout.name_hash(name), name)
+        if other != name:
+            return other, name
+    raise AssertionError("28 bits collide after some ten thousand names")
+
+
+def test_a_damaged_name_is_shown_as_it_is() -> None:
+    assert marks.split("\x1f") == ("\x1f", None)
+    assert marks.split("load\x1f") == ("load\x1f", None)
+
+
+@given(NAMES, st.none() | NAMES)
+@settings(max_examples=100, deadline=None)
+def test_a_name_and_its_track_are_found_again(name: str, track: str | None) -> None:
+    try:
+        token = marks.check_name(name, track)
+    except UsageError:  # not valid Unicode
+        return
+    assert marks.split(token) == (name, track)
+    assert marks.parse(marks.Mark("enter", token).comment()) == marks.Mark("enter", token)
+
+
+@pytest.mark.parametrize("track", ["", 3, "a\x1fb", object()])
+def test_a_track_is_a_constant_string(track: object) -> None:
+    with pytest.raises(UsageError, match="a track is a non-empty string known when the kernel is compiled"):
+        kscope.region("load", track=track)

@@ -15,26 +15,33 @@ from kscope.recording import Recording
 from .loading import Loading
 from .pipeline import Pipeline
 from .placing import place, read, tracing
+from .selected import Selected
 
 
 class CuteFrontend(Frontend):
     """enable() raises UnsupportedError where the installed CuTe DSL lacks a hook point."""
 
     name = "cute"
+    selects = frozenset({"lines"})
 
     def __init__(self) -> None:
-        self._loading = Loading()
+        self._selected = Selected()
+        self._loading = Loading(self._selected.means)
         self._pipeline = Pipeline(self._loading.compiled)
 
     def enable(self, recording: Recording) -> None:
         """Kernels compiled from now on carry marks; CuTe's caches know them by their IR."""
         self._pipeline.check()
         self._loading.check()
+        if recording.selection.lines:
+            self._selected.check()
+        self._selected.install(recording.selection)
         self._pipeline.install(recording)
         self._loading.install()
 
     def disable(self) -> None:
         """Kernels compiled from now on are plain; every hook of kscope is removed."""
+        self._selected.remove()
         self._loading.remove()
         self._pipeline.remove()
 

@@ -25,7 +25,7 @@ class Hook:
     def __init__(self, owner: Any, name: str, around: Around) -> None:
         self._owner, self._name, self._around = owner, name, around
         self._placed: Callable[..., Any] | None = None
-        self._original: Callable[..., Any] | None = None
+        self._original: Any = None  # as it stands in the class: a static method is one there
         self._active = False
 
     def check(self, where: str) -> None:
@@ -41,14 +41,15 @@ class Hook:
         self._active = True
         if self._placed is not None:
             return
-        self._original = original = getattr(self._owner, self._name)
+        original = getattr(self._owner, self._name)
+        self._original = vars(self._owner).get(self._name, original)
 
         @wraps(original)  # CuTe reads signatures
         def placed(*args: Any, **kwargs: Any) -> Any:
             return self._around(original, *args, **kwargs) if self._active else original(*args, **kwargs)
 
         self._placed = placed
-        setattr(self._owner, self._name, placed)
+        setattr(self._owner, self._name, staticmethod(placed) if isinstance(self._original, staticmethod) else placed)
 
     def remove(self) -> None:
         """Inverse of install()."""

@@ -8,6 +8,7 @@ the runtime), functions called through TVM-FFI (ffi.py), whether a kernel's sour
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from cutlass.base_dsl import jit_executor
@@ -26,7 +27,9 @@ _SEEN = "_kscope_contexts"
 class Loading:
     """The hook on launches, while recording is enabled."""
 
-    def __init__(self) -> None:
+    def __init__(self, selected: Callable[[FunctionType], bool]) -> None:
+        """selected: whether lines of a function are to be marked."""
+        self._selected = selected
         self._plain: set[str] = set()  # kernels launched though compiled without marks
         self._calls = Calls(self.launched)
         self._run = Hook(jit_executor.JitExecutor, "run_compiled_program", self._running)
@@ -85,5 +88,5 @@ class Loading:
                 "kscope.profile()",
             )
             for name in sorted(self._plain)
-            if sources.has_marks(name)
+            if sources.has_marks(name, self._selected)
         )

@@ -7,7 +7,7 @@ not: who asks (loading.py).
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -15,28 +15,30 @@ _SYMBOL = "kernel_cutlass_{name}_"
 """How CuTe DSL begins the name of a kernel from that of its function."""
 
 
-def has_marks(kernel: str) -> bool:
-    """Whether a function of that kernel's name uses kscope, itself or in what it calls. True where no such function
-    is left: it cannot be known."""
+def has_marks(kernel: str, selected: Callable[[FunctionType], bool]) -> bool:
+    """Whether a function of that kernel's name uses kscope or is selected, itself or in what it calls. True where no
+    such function is left: it cannot be known."""
     visited: set[int] = set()
     found = [
         function
         for function in gc.get_objects()
         if type(function) is FunctionType and kernel.startswith(_SYMBOL.format(name=function.__name__))
     ]
-    return not found or any(_uses_kscope(function, visited) for function in found)
+    return not found or any(_uses_kscope(function, visited, selected) for function in found)
 
 
-def _uses_kscope(function: FunctionType, visited: set[int]) -> bool:
+def _uses_kscope(function: FunctionType, visited: set[int], selected: Callable[[FunctionType], bool]) -> bool:
     if id(function) in visited:
         return False
     visited.add(id(function))
+    if selected(function):
+        return True
     for value in _named(function):
         if _home(value).partition(".")[0] == "kscope":
             return True
         inner = getattr(value, "__wrapped__", value)
         ours = type(inner) is FunctionType and not inner.__module__.startswith("cutlass")
-        if ours and _uses_kscope(inner, visited):
+        if ours and _uses_kscope(inner, visited, selected):
             return True
     return False
 

@@ -26,6 +26,7 @@ class NumbaFrontend(Frontend):
     """Raises UnsupportedError for a numba-cuda that is too old, or lacks a hook point."""
 
     name = NAME
+    selects = frozenset({"lines"})
     backend = "sim" if points.SIMULATED else "cuda"
 
     def __init__(self) -> None:

@@ -32,8 +32,9 @@ class Compiled:
             part.check()
         self._located.install()
         self._pipeline.install(recording)
+        self._functions.select(recording.selection, self._located.is_kernel)
         self._functions.install(placing=True)
-        self._loader.install(recording.tag())
+        self._loader.install(recording)
 
     def disable(self) -> None:
         """Inverse of enable()."""

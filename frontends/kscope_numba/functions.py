@@ -1,4 +1,4 @@
-"""Where Numba turns a function into bytecode: functions that use kscope's words are rewritten on the way.
+"""Where Numba turns a function into bytecode: functions with kscope's words, or selected lines, are rewritten.
 
 Every kernel, device function, closure and inlined callee passes there. What lives here: that hook, in both of its
 states: marks placed, or left out (plain). What does not: rewriting (lowering.py, source.py).
@@ -6,14 +6,16 @@ states: marks placed, or left out (plain). What does not: rewriting (lowering.py
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
 
+from kscope.auto import Lines, Selection
 from kscope.marks import Mark
 
-from . import helpers, placing, source, untyped
-from .lowering import has_with, lower, refuse
+from . import helpers, placing, selected, source, untyped
+from .lowering import Place, has_with, lower, refuse
 from .meaning import direct
 from .points import Patches, check, module
 from .words import RunTime
@@ -29,6 +31,8 @@ class Functions:
 
     def __init__(self) -> None:
         self.placing = False
+        self._selection = Selection()
+        self._is_kernel: Callable[[FunctionType], bool] = lambda function: True
         self._patches = Patches()
         self._original: Any = None
 
@@ -38,9 +42,14 @@ class Functions:
         check(_identity, _POINT)
         check(_descriptor.cuda_target, "typing_context", "target_context")
 
+    def select(self, selection: Selection, is_kernel: Callable[[FunctionType], bool]) -> None:
+        """Which lines are marked from now on. is_kernel: whether the function that is compiled now is a kernel."""
+        self._selection, self._is_kernel = selection, is_kernel
+
     def install(self, placing: bool) -> None:
         """Idempotent; later calls change whether marks are placed."""
         self.placing = placing
+        self._selection = self._selection if placing else Selection()
         untyped.register(lambda: self.placing)
         helpers.register()
         if not self._patches:
@@ -58,23 +67,35 @@ class Functions:
 
     def _from_function(self, kind: Any, function: Any) -> Any:
         found = _bytecode.get_function_object(function)
-        if isinstance(found, FunctionType) and source.LOWERED not in vars(found) and direct(found):
-            function = self.rewritten(found)
+        if isinstance(found, FunctionType) and source.LOWERED not in vars(found):
+            lines = selected.lines(found, self._selection, self._is_kernel)
+            if lines or direct(found):
+                function = self.rewritten(found, lines)
         return self._original(kind, function)
 
-    def rewritten(self, function: FunctionType) -> FunctionType:
-        """The function that Numba compiles in this one's place. Raises UnsupportedError, UsageError."""
+    def rewritten(self, function: FunctionType, lines: Sequence[Lines] = ()) -> FunctionType:
+        """The function that Numba compiles in this one's place, with regions of these lines as well.
+        Raises UnsupportedError, UsageError."""
         names: dict[str, Any] = {}
         place = partial(_place, function, names) if self.placing else None
         try:
-            made = source.rebuilt(function, lambda definition: lower(definition, function, place), names)
+            made = source.rebuilt(function, lambda found: _lowered(found, function, lines, place), names)
         except source.NoSourceError as error:
+            if lines:
+                raise selected.refused(lines[0], function, str(error)) from None
             if has_with(function):
                 raise refuse(function, str(error)) from None
             return function
         if names:
             _refresh()
         return made
+
+
+def _lowered(
+    definition: source.Definition, function: FunctionType, lines: Sequence[Lines], place: Place | None
+) -> source.Definition:
+    wrapped, named = selected.wrapped(definition, lines)
+    return lower(wrapped, function, place, named)
 
 
 def _place(function: FunctionType, names: dict[str, Any], mark: Mark, value: Any, line: int) -> str:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from kscope import frontends
+from kscope import frontends, pylines
+from kscope.auto import Lines, Selection
 from kscope.capture import Problem
+from kscope.recording import Recording
 
 from .meaning import concerns
 from .points import Patches, check, module
@@ -43,6 +45,7 @@ class Loader:
 
     def __init__(self) -> None:
         self._state = PLAIN
+        self._selection = Selection()
         self._patches = Patches()
         self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
         self._alive: list[Any] = []  # Numba knows compiled device functions by their address
@@ -61,19 +64,19 @@ class Loader:
         )
         check(_binding, "CUlibrary", "cuLibraryGetModule")
 
-    def install(self, tag: str) -> None:
-        """Kernels are loaded for this state from now on; those that are loaded are put aside."""
+    def install(self, recording: Recording) -> None:
+        """Kernels are loaded for this recording from now on; those that are loaded are put aside."""
         if not self._patches:
             loading, key = _codegen.CUDACodeLibrary.get_cufunc, _dispatcher.CUDACache._index_key
             self._patches.put(_codegen.CUDACodeLibrary, "get_cufunc", lambda library: self._load(loading, library))
             self._patches.put(_dispatcher.CUDACache, "_index_key", lambda cache, *args: self._key(key, cache, *args))
-        self._switch(f"{tag} {_own()}")
+        self._switch(f"{recording.tag()} {_own()}", recording.selection)
 
     def remove(self, taught: bool) -> None:
         """Inverse of install(). Where Numba cannot compile the kernels plain (not taught), they stay, and rest."""
         self._patches.restore()
         if taught:
-            self._switch(PLAIN)
+            self._switch(PLAIN, Selection())
 
     # modules
 
@@ -90,16 +93,23 @@ class Loader:
 
     def _key(self, original: Any, cache: Any, *arguments: Any) -> Any:
         key = original(cache, *arguments)
-        return (*key, ("kscope", self._state)) if _concerns(cache._py_func) else key
+        return (*key, ("kscope", self._state)) if self._concerns(cache._py_func) else key
 
     # compiled kernels
 
-    def _switch(self, state: str) -> None:
+    def _concerns(self, function: Any) -> bool:
+        return _concerns(function) or _selected(function, self._selection.lines)
+
+    def _switch(self, state: str, selection: Selection) -> None:
         before, self._state = self._state, state
+        chosen, self._selection = self._selection, selection
         if before == state:
             return
         self.problems = []
-        again = [(one, *self._swap(one, state, before)) for one in _dispatchers() if _concerns(one.py_func)]
+        concerned = [
+            one for one in _dispatchers() if self._concerns(one.py_func) or _selected(one.py_func, chosen.lines)
+        ]
+        again = [(one, *self._swap(one, state, before)) for one in concerned]
         for dispatcher, kernels, specialized in again:
             try:
                 _compile_again(dispatcher, kernels, specialized)
@@ -163,6 +173,11 @@ def _concerns(function: Any) -> bool:
     if function not in _known:
         _known[function] = concerns(function)
     return _known[function]
+
+
+def _selected(function: Any, lines: tuple[Lines, ...]) -> bool:
+    """Whether the function, or one that it names, has code at one of the lines."""
+    return bool(lines) and concerns(function, selected=lambda one: bool(pylines.touched(lines, one.__code__)))
 
 
 @lru_cache

@@ -1,20 +1,23 @@
-"""Numba's own errors name the user's line, also where Numba forgets it.
+"""Around Numba's compiler: its errors name the user's line, and it is known what is compiled now.
 
 numba-cuda takes the errors of Numba's typing rules for somebody else's, and hands them on without the place that it
-was at. What lives here: finding that place, and adding it. What does not: errors of kscope (lowering.py).
+was at. What lives here: finding that place, and adding it; whether a function is compiled as a kernel. What does not:
+errors of kscope (lowering.py).
 """
 
 from __future__ import annotations
 
 import linecache
+import threading
 from pathlib import Path
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 
 from .points import Patches, check, module
 
 _compiler: Any = module("compiler")
 _dispatcher: Any = module("dispatcher")
+_types: Any = module("types")
 _POINT, _ADD = "compile_cuda", "add_context"
 
 
@@ -23,6 +26,12 @@ class Located:
 
     def __init__(self) -> None:
         self._patches = Patches()
+        self._now = threading.local()
+
+    def is_kernel(self, function: FunctionType) -> bool:
+        """Whether this thread compiles that function as a kernel now, and not as what a kernel calls."""
+        compiled = getattr(self._now, "compiled", [])
+        return bool(compiled) and compiled[-1] == (function, True)
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this numba-cuda lacks."""
@@ -36,11 +45,15 @@ class Located:
         original = getattr(_compiler, _POINT)
 
         def compile_cuda(*args: Any, **options: Any) -> Any:
+            compiled = vars(self._now).setdefault("compiled", [])
+            compiled.append((args[0], len(args) > 1 and args[1] == _types.void) if args else ())
             try:
                 return original(*args, **options)
             except Exception as error:
                 _locate(error)
                 raise
+            finally:
+                compiled.pop()
 
         for owner in (_compiler, _dispatcher):
             self._patches.put(owner, _POINT, compile_cuda)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ast
 import dis
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import FunctionType
@@ -39,12 +39,15 @@ _ENDS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 _LOOP, _FINALLY = "loop", "finally"
 
 
-def lower(definition: Definition, function: FunctionType, place: Place | None) -> Definition:
-    """The definition with calls in the place of marks; without them where `place` is None.
+def lower(
+    definition: Definition, function: FunctionType, place: Place | None, named: Mapping[str, scope] | None = None
+) -> Definition:
+    """The definition with calls in the place of marks; without them where `place` is None. named: scopes that names in
+    the definition stand for, beside those that the function knows.
 
     Raises UsageError and UnsupportedError that name the file and line.
     """
-    lowering = _Lowering(function, place)
+    lowering = _Lowering(function, place, named or {})
     definition.body = lowering.body(definition.body)
     ast.fix_missing_locations(definition)
     return definition
@@ -54,9 +57,10 @@ class _Lowering(ast.NodeTransformer):
     """open: what is open around the statement that is visited, outermost first: scopes, loops, and try blocks
     that have a finally."""
 
-    def __init__(self, function: FunctionType, place: Place | None) -> None:
+    def __init__(self, function: FunctionType, place: Place | None, named: Mapping[str, scope]) -> None:
         self._function, self._place = function, place
         self._words = Words(function, self.visit)
+        self._words.named.update(named)
         self._open: list[Any] = []
         self._results = 0
 

@@ -7,7 +7,7 @@ done with the function (lowering.py), Numba.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -35,15 +35,18 @@ def direct(function: FunctionType) -> bool:
     return any(map(is_ours, _named(function)))
 
 
-def concerns(function: Any, seen: set[int] | None = None) -> bool:
-    """Whether the function, or one that it names, directly or through others, names something of kscope's."""
+def concerns(
+    function: Any, seen: set[int] | None = None, selected: Callable[[FunctionType], bool] = lambda function: False
+) -> bool:
+    """Whether the function, or one that it names, directly or through others, names something of kscope's, or is one
+    of those whose lines are selected."""
     function = unwrapped(function)
     seen = set() if seen is None else seen
     if not isinstance(function, FunctionType) or id(function) in seen:
         return False
     seen.add(id(function))
     named = list(_named(function))
-    return any(map(is_ours, named)) or any(concerns(thing, seen) for thing in named)
+    return any(map(is_ours, named)) or selected(function) or any(concerns(thing, seen, selected) for thing in named)
 
 
 def is_ours(thing: Any) -> bool:

@@ -25,7 +25,7 @@ from kscope.layout import CTL_SYMBOL
 from kscope.marks import PREFIX
 from kscope.recording import Recording
 
-from .. import assembling, nvrtc
+from .. import assembling, lines, nvrtc
 
 NAME = "cuda.core"
 cuda_core: Any = import_module("cuda.core")
@@ -36,6 +36,7 @@ class CoreFrontend(Frontend):
     """Knows what compile() compiles for. Hooks nothing: any version of cuda.core may be imported."""
 
     name = NAME
+    selects = frozenset({"lines"})
 
     def __init__(self) -> None:
         self.recording: Recording | None = None
@@ -62,7 +63,8 @@ def compile(source: str, options: Any = None, *, name_expressions: Sequence[str]
     options = _with_header(options or cuda_core.ProgramOptions(), recording)
     if recording is None:
         return cuda_core.Program(nvrtc.with_header(source), "c++", options).compile("cubin", name_expressions)
-    text, told = nvrtc.with_header(source, name=nvrtc.FILE), replace(options, lineinfo=True)
+    marked = lines.marked(source, recording.selection)
+    text, told = nvrtc.with_header(marked, name=nvrtc.FILE), replace(options, lineinfo=True)
     made = cuda_core.Program(text, "c++", told).compile("ptx", name_expressions)
     ptx = bytes(made.code).decode().rstrip("\0")
     if PREFIX not in ptx:

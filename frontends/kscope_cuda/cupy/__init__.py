@@ -28,6 +28,7 @@ class CupyFrontend(Frontend):
     """Raises UnsupportedError for a CuPy that lacks a hook point, or is built for AMD."""
 
     name = NAME
+    selects = frozenset({"lines"})
 
     def __init__(self) -> None:
         if runtime.is_hip:

@@ -16,7 +16,7 @@ from typing import Any
 from kscope.errors import UnsupportedError
 from kscope.recording import Recording
 
-from .. import assembling, nvrtc
+from .. import assembling, lines, nvrtc
 from . import points
 from .jit import prelude
 from .loading import Loader
@@ -60,9 +60,11 @@ class Compiling:
         """In the place of _compile_module_with_cache(): a loaded module, or LTO-IR, which is never prepared."""
         self._loader.compiles()
         original = self._originals[_FUNNEL]
-        if not nvrtc.concerns(source, options):
-            return original(source, options, *more, **rest)
         recording = None if rest.get("to_ltoir") else self._recording
+        marked = source if recording is None else lines.marked(source, recording.selection)
+        if marked == source and not nvrtc.concerns(source, options):
+            return original(source, options, *more, **rest)
+        source = marked
         added = (*self._options, *nvrtc.lines(options)) if recording else nvrtc.options(None)
         source = nvrtc.with_header(source, prelude(source, recording is not None), nvrtc.FILE if recording else "")
         made = original(source, (*options, *added), *more, **rest)

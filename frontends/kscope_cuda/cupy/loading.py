@@ -20,10 +20,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kscope import frontends
+from kscope.auto import Selection
 from kscope.capture import Problem
 from kscope.layout import CTL_SYMBOL
+from kscope.recording import Recording
 
-from .. import nvrtc
+from .. import lines, nvrtc
 from ..described import describe_file
 from . import points
 from .points import cub_reduction, cupy, driver, elementwise, function, interface, raw, reduction, runtime
@@ -72,6 +74,7 @@ class Loader:
 
     def __init__(self) -> None:
         self._state = ""  # the recording's tag; "" = plain
+        self._selection = Selection()
         self._originals: dict[str, Callable[..., Any]] = {}
         self._loaded: dict[Any, Any] = {}
         self._kept: dict[Any, Any] = {}  # modules with variables, loaded when recording was enabled
@@ -102,20 +105,20 @@ class Loader:
             points.check(self._originals.get(name) or points.fetch(module, name), _FORGETFUL)
         points.check(interface, _JIT)
 
-    def install(self, state: str) -> None:
-        """From now on kernels are loaded for this state; those that are loaded already are put aside."""
+    def install(self, recording: Recording) -> None:
+        """From now on kernels are loaded for this recording; those that are loaded already are put aside."""
         if not self._originals:
             for module, name in _POINTS:
                 self._originals[name] = original = getattr(module, name)
                 setattr(module, name, self._raw if name == _RAW else self._remembering(name, original))
-        self._switch(state)
+        self._switch(recording.tag(), recording.selection)
 
     def remove(self) -> None:
         """Back to plain. The hook on raw modules stays while it has modules to keep."""
         for module, name in _POINTS:
             if name in self._originals and not (name == _RAW and self._kept):
                 setattr(module, name, self._originals.pop(name))
-        self._switch("")
+        self._switch("", Selection())
 
     def prepared(self, made: Any) -> Prepared:
         """A module that CuPy compiled prepared, and has loaded: armed when a session is."""
@@ -144,7 +147,7 @@ class Loader:
     def _remembering(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def remembering(*args: Any, **options: Any) -> Any:
             texts = [text for text in (*args, *options.values()) if isinstance(text, str)]
-            if not self._state or not any(map(nvrtc.concerns, texts)):
+            if not self._state or not any(map(self._concerns, texts)):
                 return original(*args, **options)
             key = name, self._state, runtime.getDevice(), args, frozenset(options.items())
             if key not in self._loaded:
@@ -162,12 +165,12 @@ class Loader:
             if self._state:
                 self._arm_file(module, path)
             return module
-        if not nvrtc.concerns(code, options):
+        if not self._kept and not self._concerns(code, options):
             return original(*args)
         key = runtime.getDevice(), args
         if key in self._kept:
             return self._kept[key]
-        if not self._state:
+        if not self._state or not self._concerns(code, options):
             return original(*args)
         variables = _VARIABLES.search(code) is not None
         if variables and (module := self._found(original, args)) is not None:
@@ -191,28 +194,35 @@ class Loader:
 
     # what kernels remember
 
-    def _switch(self, state: str) -> None:
+    def _concerns(self, source: str, options: Iterable[str] = (), *, also: Selection | None = None) -> bool:
+        """Whether a source has marks, or the selection means lines of it; also: the selection of another state."""
+        selections = (self._selection, also or Selection())
+        return nvrtc.concerns(source, options) or any(lines.touches(source, one) for one in selections)
+
+    def _switch(self, state: str, selection: Selection) -> None:
         before, self._state = self._state, state
+        chosen, self._selection = self._selection, selection
         if before == state:
             return
         self._plain.clear()
         for kernel in _living():
             if isinstance(kernel, raw.RawKernel):
-                self._switch_raw(kernel)
+                self._switch_raw(kernel, chosen)
             elif isinstance(kernel, elementwise.ElementwiseKernel):
-                if any(map(nvrtc.concerns, (kernel.operation, kernel.preamble, *map(str, kernel.kwargs.values())))):
+                texts = (kernel.operation, kernel.preamble, *map(str, kernel.kwargs.values()))
+                if any(self._concerns(text, also=chosen) for text in texts):
                     points.fetch(kernel, _MEMO).clear()
             elif any(nvrtc.MACRO in result.code for result in points.fetch(kernel, _CODES).values()):
                 self._switch_jit(kernel, before)
 
-    def _switch_raw(self, kernel: Any) -> None:
+    def _switch_raw(self, kernel: Any, chosen: Selection) -> None:
         cached = next((found for found in gc.get_referents(kernel) if type(found) is list), [])
         loaded = [(device, old) for device, old in enumerate(cached) if old is not None]
         if kernel.code is None:  # from a cubin or PTX
             for device, old in loaded if self._state else ():
                 with cupy.cuda.Device(device):
                     self._arm_file(old.module, kernel.file_path)
-        elif not nvrtc.concerns(kernel.code, kernel.options):
+        elif not self._concerns(kernel.code, kernel.options, also=chosen):
             return
         elif _VARIABLES.search(kernel.code):
             if self._state and any(not isinstance(old, Kernel) for _, old in loaded):

@@ -1,0 +1,130 @@
+"""Where the lines that a user names are in a source that was handed to a compiler.
+
+A source is a text, and a selection names a file. The file is, in this order:
+
+    a function of the source, by its name: scale:4-6; lines count from the text's first one
+    what a #line directive of the source says
+    a file with this text, or a part of it: kernels.cu, that the program read
+    a Python file with this text, or a part of it, in a literal: the lines are those of the Python file
+
+What lives here: finding it. What does not: what the lines mean (choosing.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from kscope.auto import Lines
+
+from .choosing import Span
+
+_LINE = re.compile(r'^[ \t]*#[ \t]*(?:line[ \t]+)?(\d+)(?:[ \t]+"([^"\n]*)")?[^\n]*$', re.M)
+_CODE = re.compile(r"\n|[;{}]")
+"""A text without any of these is a word that may stand anywhere."""
+
+
+def spans(source: str, lines: Iterable[Lines], names: Iterable[str]) -> list[Span]:
+    """Each of the lines that are in this source. names: of its functions."""
+    found = []
+    for one in lines:
+        place = _by_name(one, names) or _by_directive(one, source) or _by_text(one, source)
+        if place is not None:
+            found.append(Span(one, *place))
+    return found
+
+
+def _by_name(lines: Lines, names: Iterable[str]) -> tuple[int, int] | None:
+    return (lines.first, lines.last) if any(map(lines.in_file, names)) else None
+
+
+def _by_directive(lines: Lines, source: str) -> tuple[int, int] | None:
+    """The part of the source that a #line says to be of that file."""
+    told = list(_LINE.finditer(source))
+    file = ""
+    for at, directive in enumerate(told):
+        file = directive[2] if directive[2] is not None else file
+        begin = source.count("\n", 0, directive.end()) + 2
+        end = source.count("\n", 0, told[at + 1].start()) if at + 1 < len(told) else source.count("\n") + 1
+        first = lines.first - int(directive[1]) + begin
+        last = lines.last - int(directive[1]) + begin
+        if file and lines.in_file(file) and first <= end and last >= begin:
+            return max(first, begin), min(last, end)
+    return None
+
+
+def _by_text(lines: Lines, source: str) -> tuple[int, int] | None:
+    for path in _paths(lines.file):
+        for first, text in _texts(path):
+            place = _inside(lines, first, text, source)
+            if place is not None:
+                return place
+    return None
+
+
+def _inside(lines: Lines, first: int, text: str, source: str) -> tuple[int, int] | None:
+    """The lines in the source, where one of it and `text`, which begins at line `first` of its file, holds the other."""
+    if lines.last < first or lines.first > first + text.count("\n"):
+        return None
+    if not (_CODE.search(text.strip()) and _CODE.search(source.strip())):
+        return None
+    at = source.find(text.strip("\n"))
+    if at >= 0:
+        offset = 1 + source.count("\n", 0, at) - first - (len(text) - len(text.lstrip("\n")))
+    else:
+        at = text.find(source.strip("\n"))
+        if at < 0:
+            return None
+        offset = 1 + (len(source) - len(source.lstrip("\n"))) - first - text.count("\n", 0, at)
+    count = source.count("\n") + 1
+    begin, end = lines.first + offset, lines.last + offset
+    return (begin, end) if end >= 1 and begin <= count else None
+
+
+def _paths(file: str) -> Iterator[Path]:
+    """Files that may be meant: as typed, beside the program, and imported modules."""
+    typed = Path(file)
+    yield typed
+    if not typed.is_absolute() and sys.path:
+        yield Path(sys.path[0]) / typed
+    if typed.suffix == ".py":
+        matches = Lines("?", file, 1, 1).in_file
+        for module in list(sys.modules.values()):
+            path = getattr(module, "__file__", None)
+            if isinstance(path, str) and matches(path):
+                yield Path(path)
+
+
+def _texts(path: Path) -> tuple[tuple[int, str], ...]:
+    """The texts of a file, each with its first line: the whole of it, or a Python file's literals."""
+    try:
+        return _read(path.resolve(), path.stat().st_mtime_ns)
+    except (OSError, ValueError):  # no such file, or none of text
+        return ()
+
+
+@lru_cache(64)
+def _read(path: Path, changed: int) -> tuple[tuple[int, str], ...]:
+    text = path.read_text()
+    if path.suffix != ".py":
+        return ((1, text),)
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return ()
+    return tuple(_literals(tree, text.splitlines(keepends=True)))
+
+
+def _literals(tree: ast.Module, lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Literals whose lines are lines of the file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.end_lineno is not None:
+            raw = "".join(lines[node.lineno - 1 : node.end_lineno])
+            if node.value in raw:
+                yield node.lineno + raw.count("\n", 0, raw.find(node.value)), node.value
+            elif node.value.count("\n") == node.end_lineno - node.lineno:
+                yield node.lineno, node.value

@@ -1,0 +1,280 @@
+"""The statements of a C++ function: blocks, loops, branches, jumps and labels, and where each begins and ends.
+
+C++ is not understood here, only its statements, which its punctuation shows: what is an expression or a declaration
+is read up to its semicolon. A word that a macro hides is not seen; a block behind one (`EACH(i, n) { ... }`) is.
+What lives here: the tree. What does not: functions (functions.py), what a range of lines means (choosing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .tokens import Tokens, UnreadableError
+
+Sort = Literal["plain", "block", "if", "loop", "switch", "return", "break", "continue", "goto", "macro"]
+"""plain: an expression or declaration. macro: something with a block that is no statement of C++'s own."""
+_JUMPS = ("return", "break", "continue", "goto")
+_HEADED: dict[str, Sort] = {"for": "loop", "while": "loop", "switch": "switch", "if": "if"}
+_BEGIN = {*_JUMPS, *_HEADED, "do", "else", "case", "default"}
+_PREFIXED = {*_JUMPS, *_HEADED, "do"}
+_AFTER_BLOCK = {
+    ";",
+    ",",
+    ")",
+    "]",
+    ".",
+    "->",
+    "(",
+    "[",
+    "?",
+    "=",
+    "+",
+    "-",
+    "*",
+    "/",
+    "<",
+    ">",
+    "&",
+    "|",
+    "^",
+    "%",
+    "!",
+}
+_QUALIFIERS = {"mutable", "noexcept", "constexpr", "__device__", "__host__", "__forceinline__", "const"}
+_OPAQUE = {"struct", "class", "union", "enum"}
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label before a statement: `case`, `default`, or a name that goto knows. at: its first token."""
+
+    word: str
+    at: int
+
+
+@dataclass
+class Statement:
+    """One statement. first, last: its tokens, without its labels. key: the first one behind attributes and macros,
+    such as UNROLL in `UNROLL for (...)`. word: what a goto goes to. blocks: the statements that it has of its own;
+    bodies: those of lambdas in it, which their jumps do not leave."""
+
+    sort: Sort
+    key: int
+    last: int
+    first: int = -1
+    labels: list[Label] = field(default_factory=list)
+    word: str = ""
+    blocks: list[Block] = field(default_factory=list)
+    bodies: list[Block] = field(default_factory=list)
+
+    def walk(self) -> Iterator[Statement]:
+        """This statement and all those in it, without those of functions in it."""
+        yield self
+        for block in self.blocks:
+            for statement in block.statements:
+                yield from statement.walk()
+
+
+@dataclass
+class Block:
+    """Statements that run one behind the other. braced: whether braces stand around them."""
+
+    statements: list[Statement]
+    braced: bool
+
+
+class Reader:
+    """Reads the statements of functions. Raises UnreadableError where the text is none."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens, self._code, self._partner = tokens, tokens.code, tokens.partners
+
+    def block(self, at: int) -> Block:
+        """The statements between the brace at this token and its partner."""
+        end, found = self._partner[at], []
+        at += 1
+        while at < end:
+            statement = self._statement(at, end)
+            found.append(statement)
+            at = statement.last + 1
+        return Block(found, True)
+
+    def _text(self, at: int) -> str:
+        token = self._code[at] if at < len(self._code) else None
+        return token.text if token is not None and token.kind in ("word", "mark") else ""
+
+    def _statement(self, at: int, end: int) -> Statement:
+        labels: list[Label] = []
+        while (after := self._label(at, end, labels)) is not None:
+            at = after
+        if at >= end:  # labels at the end of a block
+            return Statement("plain", at, at - 1, at, labels)
+        made = self._read(self._prefix(at, end), end)
+        made.first, made.labels = at, labels
+        return made
+
+    def _prefix(self, at: int, end: int) -> int:
+        """Behind attributes, _Pragma(...), and macros before a loop, branch or jump: they belong to it."""
+        while True:
+            after = at
+            if self._text(at) == "[" and self._text(at + 1) == "[":
+                after = self._partner[at] + 1
+            elif self._code[at].kind == "word" and self._text(at) not in _BEGIN | {"asm", "__asm__", "sizeof"}:
+                after = at + 1 if self._text(at + 1) != "(" else self._partner[at + 1] + 1
+                pragma = self._text(at) in ("_Pragma", "__pragma")
+                after = after if after < end and (pragma or self._text(after) in _PREFIXED) else at
+            if after == at or after >= end:
+                return at
+            at = after
+
+    def _label(self, at: int, end: int, labels: list[Label]) -> int | None:
+        word = self._text(at)
+        if word == "case":
+            questions, place = 0, at + 1
+            while place < end:
+                text = self._text(place)
+                if text in ("(", "[", "{"):
+                    place = self._partner[place]
+                elif text == "?":
+                    questions += 1
+                elif text == ":" and questions == 0:
+                    labels.append(Label("case", at))
+                    return place + 1
+                elif text == ":":
+                    questions -= 1
+                place += 1
+            raise self._error(at, "this case has no colon")
+        if (
+            at + 1 < end
+            and self._code[at].kind == "word"
+            and self._text(at + 1) == ":"
+            and word not in _BEGIN - {"default"}
+        ):
+            labels.append(Label(word, at))
+            return at + 2
+        return None
+
+    def _read(self, at: int, end: int) -> Statement:
+        word = self._text(at)
+        if word == "{":
+            return Statement("block", at, self._partner[at], blocks=[self.block(at)])
+        if word in _HEADED:
+            return self._headed(at, end)
+        if word == "do":
+            return self._do(at, end)
+        if word in _JUMPS:
+            last = self._semicolon(at, end)
+            target = self._text(at + 1) if word == "goto" else ""
+            made = Statement(word, at, last, word=target)  # type: ignore[arg-type]  # the words are sorts
+            made.bodies = self._bodies(at, last)
+            return made
+        if word in ("else", "try", "catch", "co_return", "co_yield"):
+            raise self._error(at, f"{word!r} cannot be read here")
+        return self._plain(at, end)
+
+    def _headed(self, at: int, end: int) -> Statement:
+        word, place = self._text(at), at + 1
+        while self._code[place].kind == "word" and place < end:  # if constexpr
+            place += 1
+        if self._text(place) != "(":
+            raise self._error(at, f"this {word} has no (")
+        header = self._partner[place]
+        bodies = self._bodies(place + 1, header - 1)
+        inner = self._inner(header + 1, end)
+        blocks, last = [inner[0]], inner[1]
+        if word == "if" and self._text(last + 1) == "else" and last + 1 < end:
+            other, last = self._inner(last + 2, end)
+            blocks.append(other)
+        return Statement(_HEADED[word], at, last, blocks=blocks, bodies=bodies)
+
+    def _do(self, at: int, end: int) -> Statement:
+        block, last = self._inner(at + 1, end)
+        if self._text(last + 1) != "while":
+            raise self._error(at, "this do has no while")
+        return Statement("loop", at, self._semicolon(last + 1, end), blocks=[block])
+
+    def _inner(self, at: int, end: int) -> tuple[Block, int]:
+        """What a loop or branch is of, and its last token."""
+        if at >= end:
+            raise self._error(at - 1, "a statement is missing here")
+        statement = self._statement(at, end)
+        if statement.sort == "block" and not statement.labels and self._text(at) == "{":
+            return statement.blocks[0], statement.last
+        return Block([statement], False), statement.last
+
+    def _semicolon(self, at: int, end: int) -> int:
+        """The token that ends what begins here."""
+        place = at
+        while place < end:
+            text = self._text(place)
+            if text == ";":
+                return place
+            place = self._partner[place] + 1 if text in ("(", "[", "{") else place + 1
+        raise self._error(at, "this statement has no semicolon")
+
+    def _plain(self, at: int, end: int) -> Statement:
+        """An expression or declaration, to its semicolon; a macro's statement may have none."""
+        place, opaque = at, self._text(at) in _OPAQUE
+        while place < end:
+            text = self._text(place)
+            if text == ";":
+                return self._simple(at, place)
+            if text in _BEGIN and place > at and self._text(place - 1) == "}":
+                return self._simple(at, place - 1)  # behind a macro that needs no semicolon
+            if text == "{" and not opaque and self._is_macro_block(at, place):
+                return Statement("macro", at, self._partner[place], blocks=[self.block(place)])
+            opaque = opaque or text in _OPAQUE
+            place = self._partner[place] + 1 if text in ("(", "[", "{") else place + 1
+        return self._simple(at, end - 1)
+
+    def _simple(self, at: int, last: int) -> Statement:
+        return Statement("plain", at, last, bodies=self._bodies(at, last))
+
+    def _is_macro_block(self, at: int, brace: int) -> bool:
+        """Whether NAME(...) { ... } or NAME { ... } is a statement: nothing that belongs to it follows."""
+        partner = self._partner[brace]
+        head_ends = brace - 1
+        if self._text(head_ends) == ")":
+            head_ends = self._partner[head_ends] - 1
+        return head_ends == at and self._code[at].kind == "word" and self._text(partner + 1) not in _AFTER_BLOCK
+
+    def _bodies(self, at: int, last: int) -> list[Block]:
+        """Bodies of the lambdas between two tokens, without those in other lambdas."""
+        found: list[Block] = []
+        while at <= last:
+            if self._text(at) == "[" and self._text(at + 1) != "[" and not self._is_value(at - 1):
+                brace = self._lambda(self._partner[at] + 1, last)
+                if brace is not None:
+                    found.append(self.block(brace))
+                    at = self._partner[brace]
+            at += 1
+        return found
+
+    def _is_value(self, at: int) -> bool:
+        """Whether a subscript may stand behind this token."""
+        token = self._code[at]
+        return (
+            token.text in (")", "]")
+            or token.kind in ("number", "text")
+            or (token.kind == "word" and token.text not in ("return", "case", "else", "do"))
+        )
+
+    def _lambda(self, at: int, last: int) -> int | None:
+        """The brace of the body of the lambda whose captures end before this token."""
+        if self._text(at) == "(":
+            at = self._partner[at] + 1
+        while at <= last and self._text(at) != "{":
+            text = self._text(at)
+            if text in _QUALIFIERS and self._text(at + 1) == "(":
+                at = self._partner[at + 1]
+            elif text in (";", ")", "]", "}", ",", "=", "?") or (self._code[at].kind in ("number", "text")):
+                return None
+            elif text in ("(", "["):
+                at = self._partner[at]
+            at += 1
+        return at if at <= last else None
+
+    def _error(self, at: int, why: str) -> UnreadableError:
+        return UnreadableError(self._tokens.line(self._code[at].start), why)

@@ -1,0 +1,161 @@
+"""A source with marks around the statements of some lines, on the same lines as before.
+
+    x = a[i];                    asm volatile("//kscope enter load - - with" ::: "memory"); x = a[i];
+    if (x < 0) return;           if (x < 0) { asm volatile("//kscope exit load ..." ...); return; }
+    y = b[i];                    y = b[i]; asm volatile("//kscope exit load - - with" ::: "memory");
+
+A mark is a statement, and takes no names and no scope: what the lines declare is there after them. No line moves, so
+messages and line information stay right. What lives here: the text. What does not: which statements (choosing.py) and
+jumps (leaving.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from kscope.errors import UsageError
+from kscope.marks import Act, Mark
+
+from .choosing import Chosen, Source, Span, choose
+from .leaving import jumps
+from .statements import Statement
+from .tokens import Token, UnreadableError
+
+_LINE = re.compile(r'#\s*(?:line\s+)?(\d+)\b\s*(?:"([^"]*)")?')
+_CONDITION = re.compile(r"#\s*(?:(if)|(endif)|pragma|\w+)")
+_LATE = 1 << 30
+
+
+@dataclass(frozen=True)
+class _Put:
+    """A piece of text, and its place: at one offset what closes comes first, and then by `order`."""
+
+    offset: int
+    opens: bool
+    order: int
+    text: str
+
+
+def wrap(
+    text: str, spans: Iterable[Span], wanted: Callable[[str], bool] = lambda name: True
+) -> tuple[str, tuple[Chosen, ...]]:
+    """The source with marks around these lines, and what was chosen. Lines without a statement are left out, and those
+    of kernels that are not wanted. Raises UsageError, which names the region and the line of what is in its way."""
+    ordered = _outermost_first(list(spans))
+    if not ordered:
+        return text, ()
+    try:
+        source = Source.of(text)
+    except UnreadableError as error:
+        span = ordered[0]
+        raise span.refused(
+            f"the source cannot be read: line {span.told(error.line)}: {error}; macros and branches of #if may hide "
+            "what belongs together"
+        ) from None
+    chosen = [one for span in ordered if (one := choose(source, span)) is not None]
+    found = [one for one in chosen if not one.function.kernel or wanted(one.function.name)]
+    puts: list[_Put] = []
+    left: dict[int, tuple[Statement, list[str]]] = {}
+    for order, one in enumerate(found):
+        puts += _around(source, one, order)
+        for jump in jumps(source, one):
+            left.setdefault(id(jump), (jump, []))[1].insert(0, _mark("exit", one))
+    for jump, exits in left.values():
+        puts += _before(source, jump, " ".join(exits))
+    return _written(text, puts), tuple(found)
+
+
+def _outermost_first(spans: list[Span]) -> list[Span]:
+    """Sorted so that a range comes before those that lie in it. Raises UsageError where two only overlap."""
+    spans.sort(key=lambda one: (one.first, -one.last))
+    for at, one in enumerate(spans):
+        for later in spans[at + 1 :]:
+            if one.first < later.first <= one.last < later.last:
+                raise UsageError(f"regions {one.of} and {later.of} overlap: one may lie in the other, or behind it")
+    return spans
+
+
+def _mark(act: Act, chosen: Chosen) -> str:
+    return f'asm volatile("{Mark(act, chosen.span.of.name).comment()}" ::: "memory");'
+
+
+def _around(source: Source, chosen: Chosen, order: int) -> list[_Put]:
+    first, last = chosen.statements[0], chosen.statements[-1]
+    code = source.tokens.code
+    begin, end = code[first.first].start, code[last.last].end
+    opening, closing = _mark("enter", chosen), _mark("exit", chosen)
+    if last.sort in ("return", "break", "continue", "goto"):
+        closing = ""  # the jump has it
+    if not chosen.block.braced:
+        opening, closing = f"{{ {opening}", f"{closing} }}"
+    pragma = _pragma(source, first)
+    if source.tokens.branch(begin) != source.tokens.branch(end - 1) or (
+        pragma is not None and source.tokens.branch(pragma.start) != source.tokens.branch(begin)
+    ):
+        raise chosen.span.refused("the lines begin and end in different branches of #if: take whole branches")
+    if pragma is None:
+        return [_Put(begin, True, order, f"{opening} "), _Put(end, False, -order, f" {closing}" if closing else "")]
+    lines = _Presumed.of(source)
+    opening = f"\n#line {lines.of_offset(begin)}\n{opening}\n#line {lines.of_offset(pragma.start)}\n"
+    return [_Put(pragma.start, True, order, opening), _Put(end, False, -order, f" {closing}" if closing else "")]
+
+
+def _pragma(source: Source, first: Statement) -> Token | None:
+    """The directive before which a mark stands where a #pragma is meant for the first statement: it stays at it."""
+    code = source.tokens.code
+    after = code[first.first - 1].end if first.first else 0
+    gap = [one for one in source.tokens.directives if after <= one.start < code[first.first].start]
+    for at in range(len(gap)):
+        depth, words = 0, [_CONDITION.match(one.text) for one in gap[at:]]
+        for word in words:
+            depth += 0 if word is None else (word[1] is not None) - (word[2] is not None)
+            if depth < 0:
+                break
+        if depth == 0 and any(word is not None and "pragma" in word[0] for word in words):
+            return gap[at]
+    return None
+
+
+def _before(source: Source, jump: Statement, exits: str) -> list[_Put]:
+    """What is written around a jump that leaves regions. The value that a return computes still belongs to them."""
+    code = source.tokens.code
+    begin, end = code[jump.key].start, code[jump.last].end
+    if jump.sort == "return" and jump.last > jump.key + 1:
+        leaving = (
+            f"struct kscope_leaving_ {{ __device__ __forceinline__ ~kscope_leaving_() {{ {exits} }} }} kscope_left_;"
+        )
+    else:
+        leaving = exits
+    return [_Put(begin, True, _LATE, f"{{ {leaving} "), _Put(end, False, -_LATE, " }")]
+
+
+def _written(text: str, puts: Sequence[_Put]) -> str:
+    out, at = [], 0
+    for put in sorted(puts, key=lambda one: (one.offset, one.opens, one.order)):
+        out += [text[at : put.offset], put.text]
+        at = put.offset
+    return "".join([*out, text[at:]])
+
+
+@dataclass(frozen=True)
+class _Presumed:
+    """Line numbers as #line directives of the source's own say: (first line that it holds for, its number)."""
+
+    source: Source
+    told: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(source: Source) -> _Presumed:
+        told = []
+        for directive in source.tokens.directives:
+            found = _LINE.fullmatch(directive.text.strip())
+            if found is not None:
+                told.append((source.tokens.line(directive.end) + 1, int(found[1])))
+        return _Presumed(source, tuple(told))
+
+    def of_offset(self, offset: int) -> int:
+        line = self.source.tokens.line(offset)
+        first, number = next((one for one in reversed(self.told) if one[0] <= line), (1, 1))
+        return number + line - first

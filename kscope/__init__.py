@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .trace import decode as decode
 
 if TYPE_CHECKING:
+    from . import passes as passes
     from . import readers as readers
     from .capture import Capture as Capture
     from .capture import load as load
@@ -75,6 +76,7 @@ __all__ = [
     "instant",
     "lane_id",
     "load",
+    "passes",
     "profile",
     "readers",
     "region",
@@ -91,7 +93,7 @@ _HOME = {
     **dict.fromkeys(("disable", "enable", "profile"), "session"),
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "strategies"),
     **dict.fromkeys(("Trace",), "trace"),
-    **dict.fromkeys(("readers",), "readers"),
+    **{name: name for name in ("passes", "readers")},
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
 }
 

@@ -1,4 +1,4 @@
-"""Kernels by name: `profile(kernels="attn_*")`, applied to what was recorded.
+"""Kernels by name or hash: `profile(kernels="attn_*")`, applied to what was recorded.
 
 What lives here: the patterns, and a capture without the kernels that match none. What does not: kernels
 that do not record at all (that would need a compilation each time the pattern changes).
@@ -15,11 +15,12 @@ import numpy as np
 from . import layout, slabs
 from .capture import Capture, DeviceCapture, Problem
 from .errors import UsageError
+from .hashes import hashed
 
 
 @dataclass(frozen=True)
 class Patterns:
-    """Shell patterns of kernel names; none = all."""
+    """Shell patterns of kernel names, and kernels' hashes; none = all."""
 
     globs: tuple[str, ...] = ()
 
@@ -33,9 +34,14 @@ class Patterns:
             raise UsageError(f"kernels={kernels!r}: expected a pattern of names such as 'attn_*', or several")
         return Patterns(globs)
 
-    def match(self, name: str) -> bool:
-        """Whether the kernel of that name is kept."""
-        return not self.globs or any(fnmatchcase(name, glob) for glob in self.globs)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The patterns of names, for what is chosen before kernels have hashes; with a hash among them, none."""
+        return () if any(hashed(glob) is not None for glob in self.globs) else self.globs
+
+    def match(self, name: str, number: int) -> bool:
+        """Whether the kernel of that name and hash is kept."""
+        return not self.globs or any(fnmatchcase(name, glob) or hashed(glob) == number for glob in self.globs)
 
 
 def only(capture: Capture, patterns: Patterns) -> Capture:
@@ -45,7 +51,7 @@ def only(capture: Capture, patterns: Patterns) -> Capture:
         return capture
     modules, kept = [], set[int]()
     for module in capture.modules:
-        kernels = tuple(kernel for kernel in module.kernels if patterns.match(kernel.name))
+        kernels = tuple(kernel for kernel in module.kernels if patterns.match(kernel.name, kernel.id))
         kept.update(kernel.id for kernel in kernels)
         if kernels:
             modules.append(replace(module, kernels=kernels))

@@ -20,6 +20,7 @@ from .auto import Selection, unmatched
 from .capture import Capture, DeviceCapture, ModuleMeta, Problem
 from .chosen import Patterns, only
 from .errors import MissingError, UsageError
+from .finishing import Finish, Passes, Paths
 from .frontends import Backend
 from .machine import facts
 from .recording import Clock, Fill
@@ -54,6 +55,9 @@ def profile(
     kernels: str | Sequence[str] | None = None,
     auto: str | Sequence[str] | bool | None = None,
     regions: str | Sequence[str] | Mapping[str, str] | None = None,
+    then: Passes | None = None,
+    export: Paths | None = None,
+    enabled: bool = True,
 ) -> Session:
     """Record the kernels that are launched in the body of ``with profile(...) as prof:``.
 
@@ -64,11 +68,14 @@ def profile(
     blocks, warps, sms: who records, see Sampling.of(); needs no compilation.
     pool: bytes of device memory to record into, per device; None = the smaller of 1 GiB and 1/32 of what
         is free. What is recorded is drained while kernels run: the pool bounds bursts, not the session.
-    kernels: names of kernels to keep, with * and ?. The others record as well and are left out at the end; what
-        auto and regions ask for is not compiled into them at all.
+    kernels: kernels to keep: names with * and ?, or hashes such as "0x7fa21c3". The others record as well and are
+        left out at the end; what auto and regions ask for is not compiled into kernels of other names at all.
     auto, regions: what to mark in kernels that are not annotated, see auto.Selection.of(): kinds of operation
         ("wait,wgmma,loops"; True = the usual ones), and lines of source ("load=attn.py:41-47"). None = as
         enable() said; False = nothing.
+    then: functions from a trace to a trace, run over prof.trace (see passes).
+    export: files to export that trace to when the body has ended and did not raise, checked before anything runs.
+    enabled: False = nothing is recorded, compiled or written, as if the `with` were not there.
 
     Raises UsageError for options that mean nothing, a path that cannot be written, or a session in a
     session; MissingError where no imported DSL has a GPU or driver to run on; DriverError.
@@ -76,10 +83,12 @@ def profile(
     patterns = Patterns.of(kernels)
     return Session(
         None if path is None else saving.check(path),
-        (strategy, records, fill, clock, live, Selection.of(auto, regions, patterns.globs)),
+        (strategy, records, fill, clock, live, Selection.of(auto, regions, patterns.names)),
         Sampling.of(blocks, warps, sms),
         _pool(pool),
         patterns,
+        Finish.of(export, then),
+        enabled,
     )
 
 
@@ -89,16 +98,23 @@ def _pool(pool: int | None) -> int | None:
     return pool
 
 
+def _left(error: BaseException | None) -> bool:
+    """Whether a program ended as it wished to."""
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
 class Session:
     """What profile() returns: a context manager, and afterwards what was recorded."""
 
     def __init__(
-        self, path: Any, compiled: tuple[Any, ...], sampling: Sampling, pool: int | None, kernels: Patterns
-    ) -> None:
+        self, path: Any, compiled: tuple[Any, ...], sampling: Sampling, pool: int | None, kernels: Patterns,
+        finish: Finish, enabled: bool,
+    ) -> None:  # fmt: skip
         self.path = path
         self._typed = dict(zip(COMPILED, compiled, strict=True))
         self._recording = recording(**self._typed)
         self._sampling, self._pool, self._kernels = sampling, pool, kernels
+        self._finish, self.enabled = finish, enabled
         self._epoch = 0
         self._started = 0
         self._backends: dict[str, Backend] = {}
@@ -121,12 +137,10 @@ class Session:
 
     @property
     def trace(self) -> Trace:
-        """The capture, decoded; after the body it is decoded once. Raises UsageError before the body."""
-        from .trace import decode  # the decoder is not needed to record
-
+        """The capture, decoded and passed through `then`; after the body once. Raises UsageError before the body."""
         capture = self.capture
         if self._trace is None or self._trace[0] is not capture:
-            self._trace = capture, decode(capture)
+            self._trace = capture, self._finish.trace(capture)
         return self._trace[1]
 
     # what a user does within the body
@@ -134,7 +148,8 @@ class Session:
     def reset(self) -> None:
         """Start again: what was recorded so far is dropped, and what running warps record yet. A launch that
         waits in a stream and begins later records."""
-        self._within("reset")
+        if not self._within("reset"):
+            return
         self._epoch, self._started = next(_epochs), time.time_ns()
         for backend in self._backends.values():
             backend.arm(self._epoch, self._sampling, self._pool)
@@ -145,7 +160,9 @@ class Session:
     def paused(self) -> Generator[None, None, None]:
         """Warps that begin within do not record. Nothing is compiled, nothing is waited for: a launch that
         straddles an end of the pause is recorded in part."""
-        self._within("paused")
+        if not self._within("paused"):
+            yield
+            return
         if self._paused:
             raise UsageError("prof.paused() inside of prof.paused(): the session is paused already")
         self._paused = True
@@ -159,9 +176,11 @@ class Session:
                 for backend in self._backends.values():
                     backend.resume()
 
-    def _within(self, what: str) -> None:
-        if STATE.active is not self:
+    def _within(self, what: str) -> bool:
+        """Whether the session records. Raises UsageError outside of its body."""
+        if STATE.active is not self and self.enabled:
             raise UsageError(f"prof.{what}() outside of the body of `with kscope.profile() as prof:`")
+        return self.enabled
 
     # the states
 
@@ -170,6 +189,10 @@ class Session:
             refuse_nested("kscope.profile()")
             if self._capture is not None:
                 raise UsageError("this profile() has recorded already: call kscope.profile() again")
+            if not self.enabled:
+                off = Problem("off", "nothing was recorded: profile(enabled=False)")
+                self._capture = Capture(0, (), (), problems=(off,), host=facts(time.time_ns()))
+                return self
             self._recording = recording(**self._typed)
             self._epoch, self._started = next(_epochs), time.time_ns()
             STATE.active, STATE.pid = self, os.getpid()
@@ -208,6 +231,8 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self.enabled:
+            return
         if STATE.pid != os.getpid():
             refuse_nested("leaving kscope.profile()")
         # whoever interrupts does not want to wait for kernels that may never end
@@ -227,12 +252,13 @@ class Session:
                 self._close()
         if self.path is not None:
             self._save(error)
+        if (error is None or _left(error)) and self._finish.files:
+            self._finish.write(self.trace)
 
     def _save(self, error: BaseException | None) -> None:
         assert self._capture is not None
-        left = isinstance(error, SystemExit) and error.code in (None, 0)
         fatal = [problem for problem in self._capture.problems if problem.kind == FATAL]
-        if (error is None or left) and not fatal:
+        if (error is None or _left(error)) and not fatal:
             self._capture.save(self.path)
             return
         path = saving.failed(self.path)

@@ -119,7 +119,7 @@ def enable(
     """
     with STATE.lock:
         refuse_nested("kscope.enable()")
-        selection = Selection.of(auto, regions, Patterns.of(kernels).globs)
+        selection = Selection.of(auto, regions, Patterns.of(kernels).names)
         given = {"strategy": strategy, "records": records, "fill": fill, "clock": clock, "live": live}
         typed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         wanted = Recording(**typed, selection=selection or Selection())

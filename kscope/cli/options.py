@@ -41,7 +41,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="GPU memory for records per device: 512MiB (default: 1/32 of what is free, at most 1GiB)",
     )
-    flag("--kernels", metavar="GLOB", help="kernels to keep, by name: 'attn_*'; the others are left out at the end")
+    flag(
+        "--kernels",
+        metavar="GLOB",
+        help="kernels to keep, by name: 'attn_*', or hash; the others are left out at the end",
+    )
+    flag("--export", metavar="FILE", action="append", help="write the trace as well, by suffix; may be given again")
     group = parser.add_argument_group("kernels that are not annotated")
     flag = group.add_argument
     flag("--auto", action="store_true", default=None, help=f"mark the usual operations: {', '.join(DEFAULT)}")
@@ -67,7 +72,7 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
         "pool": _bytes,
     }
     names = ("strategy", "records", "fill", "clock", "live", "blocks", "warps", "sms", "pool", "kernels", "regions")
-    typed = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    typed = {name: getattr(options, name) for name in (*names, "export") if getattr(options, name) is not None}
     if options.auto or options.kinds is not None:
         typed["auto"] = True if options.kinds is None else options.kinds
     return {name: read[name](value) if name in read else value for name, value in typed.items()}

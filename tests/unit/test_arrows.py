@@ -27,8 +27,8 @@ OWN_WORDS = {
 WRITERS = {"ptx", "cfg", "pairing", "plan", "fit", "hoist"}
 """What turns marks into instructions."""
 READERS = {
-    "analysis", "assemble", "axis", "bounded", "capturefile", "decode", "export", "ids",
-    "launches", "nesting", "parallel", "readers", "slabs", "trace", "unwrap", "warps",
+    "analysis", "assemble", "axis", "bounded", "capturefile", "decode", "export", "hashes", "ids",
+    "launches", "nesting", "parallel", "passes", "readers", "slabs", "trace", "unwrap", "warps",
 }  # fmt: skip
 """What turns words into time."""
 TOP = {"cli", "doctor", "__main__"}
@@ -166,5 +166,5 @@ def test_every_room_is_one_that_these_tests_know() -> None:
         "strategies",
         "wording",
     }
-    session = {"chosen", "machine", "saving", "session", "states", "watching"}
+    session = {"chosen", "finishing", "machine", "saving", "session", "states", "watching"}
     assert set(_arrows()) <= WRITERS | READERS | TOP | shared | session

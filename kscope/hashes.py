@@ -1,0 +1,30 @@
+"""A kernel by its hash: ``0x7fa21c3``, as launches and other tools' logs have it.
+
+What lives here: telling a hash from a name. What does not: how a hash is computed (layout.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+_HASH = re.compile(r"0[xX]([0-9a-fA-F]{1,16})")
+
+
+def hashed(text: str) -> int | None:
+    """The number of a hash; None for anything else, which is a pattern of names: no kernel's name begins with 0x."""
+    found = _HASH.fullmatch(text)
+    return int(found[1], 16) if found else None
+
+
+def of_kernels(trace: Trace) -> list[int]:
+    """The hash of each of trace.kernels."""
+    found = np.zeros(len(trace.kernels), np.uint64)
+    launches = np.array([launch.kernel_id for launch in trace.launches], np.uint64)
+    found[trace.warps.kernel] = launches[trace.warps.launch]
+    return [int(one) for one in found]

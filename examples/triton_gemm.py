@@ -9,6 +9,8 @@ prints one line per region. Without one: compiles the kernel for sm_90 and says 
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 from triton.backends import backends
@@ -39,8 +41,8 @@ def gemm(a, b, c, size, TILE: tl.constexpr, DEPTH: tl.constexpr):
         tl.store(c + rows[:, None] * size + columns[None, :], total)
 
 
-def compile_only(arch: int = 90) -> str:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named. Returns its PTX."""
+def compile_only(arch: int = 90) -> Any:
+    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
     types = dict.fromkeys("abc", "*fp32") | {"size": "i32", "TILE": "constexpr", "DEPTH": "constexpr"}
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(4)}
     kscope.enable()
@@ -49,7 +51,7 @@ def compile_only(arch: int = 90) -> str:
     kernel = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     kscope.disable()
     print(f"no GPU here: {kernel.name} compiled for sm_{arch} with its regions, {len(kernel.asm['cubin'])} bytes")
-    return kernel.asm["ptx"]
+    return kernel
 
 
 def run(size: int = SIZE, device: str = "cuda") -> int:

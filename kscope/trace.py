@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from . import tracks
 from .capture import Capture, Problem
 from .decode import UNKNOWN
 from .errors import MissingError, UsageError
@@ -34,7 +35,7 @@ Float = npt.NDArray[np.float64]
 
 COLUMNS = (
     "kernel", "launch", "block", "warp", "lane", "sm", "region", "kind", "track",
-    "start_ns", "dur_ns", "start_ticks", "dur_cycles", "depth", "value",
+    "start_ns", "dur_ns", "start_ticks", "dur_cycles", "depth", "value", "user_track",
 )  # fmt: skip
 """The columns of a Trace, in the order of its tables."""
 _SPANS, _VALUES = (Kind.SPAN, Kind.SPAN_VALUE), (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER)
@@ -182,6 +183,22 @@ class Trace:
                 value[chosen] = self.bits[chosen].view(view)
         return value
 
+    @cached_property
+    def user_tracks(self) -> tuple[str, ...]:
+        """Names of the tracks that regions were put on with track=, in order of first use."""
+        named = [number for number, region in enumerate(self.regions) if region.track is not None]
+        if not named:
+            return ()
+        at = np.flatnonzero(np.isin(self.region, named))
+        used, first = np.unique(self.region[at], return_index=True)
+        order = used[np.argsort(self.start_ns[at[first]], kind="stable")].tolist()
+        return tuple(dict.fromkeys(str(self.regions[number].track) for number in (*order, *named)))
+
+    @property
+    def user_track(self) -> npt.NDArray[np.int16]:
+        """Index into `user_tracks`; -1 for what is on its lane's own track."""
+        return np.asarray(tracks.codes(self)[self.region])
+
     def region_names(self) -> npt.NDArray[np.object_]:
         """Names by region index; `trace.region_names()[trace.region]` is the name of every record."""
         return np.array([region.name for region in self.regions], object)
@@ -191,6 +208,7 @@ class Trace:
         *,
         kernel: str | Iterable[str] | None = None,
         region: str | Iterable[str] | None = None,
+        track: str | Iterable[str] | None = None,
         launch: int | range | Iterable[int] | None = None,
         block: int | range | Iterable[int] | None = None,
         warp: int | range | Iterable[int] | None = None,
@@ -202,7 +220,7 @@ class Trace:
     ) -> Trace:
         """The records that match everything given; `warps`, names and problems stay whole.
 
-        kernel, region: names or patterns such as "attn_*". launch, block, warp, lane, sm, device:
+        kernel, region, track: names or patterns such as "attn_*"; track: of regions that were given one. launch, block, warp, lane, sm, device:
         numbers, a range, or several. time: (first, last) ns after `origin`, records that overlap it.
         where: a mask (n,). Raises UsageError for a name that matches nothing, or a mask of another shape.
         """
@@ -219,6 +237,9 @@ class Trace:
         chosen = rows[self.track]
         if region is not None:
             chosen &= _matching("region", region, [found.name for found in self.regions])[self.region]
+        if track is not None:
+            matching = np.append(_matching("track", track, self.user_tracks), False)
+            chosen &= matching[self.user_track]
         if time is not None:
             first, last = time
             chosen &= (self.start_ns <= last) & (self.start_ns + np.nan_to_num(self.dur_ns) >= first)
@@ -271,6 +292,7 @@ class Trace:
         data: dict[str, Any] = {name: getattr(self, name) for name in COLUMNS}
         names, codes = np.unique([found.name for found in self.regions], return_inverse=True)
         data["region"] = pandas.Categorical.from_codes(codes[self.region], names)
+        data["user_track"] = pandas.Categorical.from_codes(data["user_track"], list(self.user_tracks))
         kernels, codes = np.unique(list(self.kernels), return_inverse=True)
         data["kernel"] = pandas.Categorical.from_codes(codes[data["kernel"]], kernels)
         kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]

@@ -1,0 +1,143 @@
+"""A frontend of somebody else: installed like any package, found by its entry point, and kept by the same rules.
+
+That it records what it must is told by test_contract.py, as of every frontend.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from contract import plugged
+from contract.frontend_toylang import KERNELS, toylang
+
+import kscope
+from kscope import frontends
+from kscope.errors import UnsupportedError
+from kscope.recording import Recording
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pip has installed the plugin."""
+    if find_spec("setuptools") is None:
+        pytest.skip("needs setuptools")
+    at = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(plugged.PLUGIN, at / "source", ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", str(at / "site"), str(at / "source")], check=True, capture_output=True)
+    return at / "site"
+
+
+def python(site: Path, *arguments: str) -> str:
+    """What a fresh process prints that finds the plugin where it is installed, and kscope."""
+    paths = os.pathsep.join(map(str, (site, ROOT, ROOT / "frontends", ROOT / "runtime")))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_doctor_shows_it(site: Path) -> None:
+    rows = [line for line in python(site, "-m", "kscope", "doctor").splitlines() if "toylang" in line]
+    assert len(rows) == 1
+    assert "kscope_toylang 1.0, all hook points found" in rows[0]
+
+
+def test_it_takes_part_once_it_is_imported(site: Path) -> None:
+    script = """
+import kscope
+import toylang
+
+@toylang.kernel
+def fill(k, out, n):
+    with kscope.region("fill"):
+        k.store(out, 0, n)
+
+never = fill.ptx(90)
+kscope.enable()
+before = fill.ptx(90)
+import kscope_toylang
+prepared = fill.ptx(90)
+kscope.disable()
+print(before == never, "kscope_ctl" in prepared, fill.ptx(90) == never)
+"""
+    assert python(site, "-c", script) == "True True True\n"
+
+
+def test_kscope_knows_it_by_its_entry_point_alone() -> None:
+    assert frontends.table()["toylang"].target == "kscope_toylang:ToylangFrontend"
+    assert "toylang" not in frontends.TABLE
+    sources = [path for room in ("kscope", "frontends", "runtime") for path in (ROOT / room).rglob("*.py")]
+    assert len(sources) > 100
+    assert [path.name for path in sources if "toylang" in path.read_text()] == []
+
+
+def test_a_plain_kernel_is_the_one_without_regions() -> None:
+    def annotated(k: toylang.Tracer, out: str, n: toylang.Value) -> None:
+        with kscope.region("fill", value=n) as region:
+            k.store(out, 0, n)
+            region.pin(n)
+        kscope.instant("done")
+
+    def bare(k: toylang.Tracer, out: str, n: toylang.Value) -> None:
+        k.store(out, 0, n)
+
+    bare.__name__ = annotated.__name__
+    kernel, frontend = toylang.kernel(annotated), frontends.frontend("toylang")
+    texts = [kernel.ptx(90)]
+    for records in (16, 32, 16):
+        frontend.enable(Recording(records=records))
+        texts.append(kernel.ptx(90))
+    frontend.disable()
+    never, small, large, again = texts
+    assert kernel.ptx(90) == never == toylang.kernel(bare).ptx(90)
+    assert len({never, small, large}) == 3
+    assert again == small
+
+
+def test_no_hook_is_left_behind() -> None:
+    lists = [getattr(toylang.hooks, name) for name in ("PASSES", "KEYS", "LOADED", "LAUNCHING")]
+    before, frontend = [list(hooks) for hooks in lists], frontends.frontend("toylang")
+    frontend.enable(Recording())
+    frontend.enable(Recording(records=64))
+    assert [len(hooks) for hooks in lists] == [1, 1, 1, 1]
+    frontend.disable()
+    frontend.disable()
+    assert lists == before == [[], [], [], []]
+
+
+def test_a_hook_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(toylang.hooks, "LOADED")
+    with pytest.raises(UnsupportedError, match=r"no hooks\.LOADED"):
+        frontends.frontend("toylang").enable(Recording())
+
+
+def test_the_runtime_hears_of_modules_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[object] = []
+
+    class Backend:
+        def module_loaded(self, module: int) -> None:
+            heard.append(module)
+
+        def pace(self) -> None:
+            heard.append("launch")
+
+    monkeypatch.setitem(frontends._backends, "cuda", Backend())
+    monkeypatch.setattr("toylang.launching._call", lambda name, *arguments: {"cuModuleLoadData": 77}.get(name, 90))
+    monkeypatch.setattr("toylang.launching._capability", lambda: (0, 90))
+    frontend = frontends.frontend("toylang")
+    frontend.enable(Recording())
+    try:
+        for _ in range(2):
+            KERNELS["straight"][(1, 1, 1), (32, 1, 1), 0](0, 1)
+    finally:
+        frontend.disable()
+    assert heard == [77, "launch", "launch"]

@@ -1,0 +1,83 @@
+"""kscope for toylang: written after docs/writing-a-frontend.md, with what it says and nothing else.
+
+What lives here: the frontend. What does not: what a mark becomes (kscope.plan), memory to record into (the backend).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from struct import pack
+from typing import Any
+
+import toylang
+
+from kscope import frontends, plan
+from kscope.errors import UnsupportedError, UsageError
+from kscope.frontends import Frontend
+from kscope.marks import Mark, ValueType
+from kscope.recording import Recording
+
+HOOKS = ("PASSES", "KEYS", "LOADED", "LAUNCHING")
+
+
+class ToylangFrontend(Frontend):
+    """Marks go into the text as comments, and a pass of kscope's lowers them."""
+
+    name = "toylang"
+
+    def __init__(self) -> None:
+        self._recording: Recording | None = None
+
+    def enable(self, recording: Recording) -> None:
+        """Kernels compiled from now on carry marks lowered for `recording`."""
+        missing = [name for name in HOOKS if not hasattr(toylang.hooks, name)]
+        if missing:
+            raise UnsupportedError(f"this toylang has no hooks.{missing[0]}, which kscope needs")
+        if self._recording is None:
+            for name, function in self._functions().items():
+                getattr(toylang.hooks, name).append(function)
+        self._recording = recording
+
+    def disable(self) -> None:
+        """Kernels compiled from now on are plain."""
+        if self._recording is not None:
+            for name, function in self._functions().items():
+                getattr(toylang.hooks, name).remove(function)
+        self._recording = None
+
+    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+        """One comment in the kernel that is traced; none where it is to be plain."""
+        tracer = toylang.tracing()
+        if tracer is None:
+            return False
+        if self._recording is not None:
+            kind, operand = (None, None) if value is None else _operand(mark, value)
+            tracer.add(replace(mark, type=kind, operand=operand).comment())
+        return True
+
+    def _functions(self) -> dict[str, Any]:
+        return dict(zip(HOOKS, (self._lower, self._tag, self._loaded, self._launching), strict=True))
+
+    def _lower(self, text: str) -> str:
+        assert self._recording is not None
+        return plan.lower(text, self._recording, frontend=self.name).text
+
+    def _tag(self) -> str:
+        return self._recording.tag() if self._recording else ""
+
+    def _loaded(self, module: int) -> None:
+        frontends.backend(self.backend).module_loaded(module)
+
+    def _launching(self) -> None:
+        frontends.backend(self.backend).pace()
+
+
+def _operand(mark: Mark, value: object) -> tuple[ValueType, str]:
+    """A value's type, and how PTX says it."""
+    if isinstance(value, toylang.Value):
+        return "i32", value.register
+    if type(value) is int and -(1 << 31) <= value < 1 << 32:
+        return ("i32" if value < 1 << 31 else "u32"), str(value)
+    if type(value) is float:
+        return "f32", f"0f{pack('>f', value).hex().upper()}"
+    raise UsageError(f"value={value!r} of {mark.name!r}: expected a toylang value, or an int or float of 32 bits")

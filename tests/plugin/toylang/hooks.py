@@ -1,0 +1,17 @@
+"""Where others may hook in: lists of functions that toylang calls.
+
+What lives here: these lists. What does not: who stands in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+PASSES: list[Callable[[str], str]] = []
+"""A kernel's PTX goes through these before it is assembled."""
+KEYS: list[Callable[[], str]] = []
+"""What a compiled kernel depends on beside its own code."""
+LOADED: list[Callable[[int], None]] = []
+"""Called with the handle of each module, right after the driver has loaded it."""
+LAUNCHING: list[Callable[[], None]] = []
+"""Called before each launch."""

@@ -71,7 +71,7 @@ test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.6 .venv36/bin/python -m pytest -n 2 -m "not gpu" tests/unit/triton tests/contract
 
 test-inductor: .venv/.torch  ## what speaks to torch.compile
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "not gpu" tests/unit/triton/test_inductor.py
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "not gpu" tests/unit/triton/test_inductor.py tests/unit/test_examples.py -k "inductor or interpreted"
 
 test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## what proton-viewer and speedscope make of exported files
 	KSCOPE_PROTON_VIEWER=.venv-viewers/bin/proton-viewer KSCOPE_SPEEDSCOPE=$(CACHE)/speedscope/package/dist/release \

@@ -1,0 +1,84 @@
+"""What recordings of the examples say, beyond their own checks: languages agree, tasks keep their order.
+
+What lives here: questions to the files that examples write. What does not: whether each runs (unit/test_examples.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kscope
+from kscope.trace import Trace
+
+from .checks import ROOT, doubts, run
+
+EXAMPLES = ROOT / "examples"
+SLACK_NS = 1000
+"""SMs are aligned within some hundred ns: far less than a task takes."""
+
+
+def recorded(tmp_path: Path, example: str, file: str) -> tuple[Trace, str]:
+    """What an example recorded, and what it printed."""
+    done = run([sys.executable, str(EXAMPLES / f"{example}.py")], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return kscope.decode(kscope.load(tmp_path / file)), done.stdout
+
+
+def test_every_language_that_is_here_records_the_same_regions(tmp_path: Path) -> None:
+    trace, out = recorded(tmp_path, "same_kernel_everywhere", "everywhere.kscope")
+    assert not doubts(trace)
+    names = trace.region_names()
+    found = [
+        (launch.grid, {str(names[region]) for region in np.unique(trace.region[trace.launch == at]).tolist()})
+        for at, launch in enumerate(trace.launches)
+    ]
+    softmax, gemm = ((4096, 1, 1), {"maximum", "sum", "write"}), ((16, 16, 1), {"load", "multiply", "store"})
+    half = len(found) // 2
+    assert found == [softmax] * half + [gemm] * half
+    counts = np.bincount(trace.launch).tolist()
+    assert counts == [4096 * 8 * 3] * half + [256 * 8 * (1 + 2 * 64)] * half
+    assert half >= 2, out  # Triton and Gluon at least
+    for language in ("triton", "gluon"):
+        assert f"{language}: " not in out
+
+
+def test_a_task_of_the_megakernel_begins_when_those_it_waits_for_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, _ = recorded(tmp_path, "triton_megakernel", "megakernel.kscope")
+    assert not doubts(trace)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    example = import_module("triton_megakernel")
+    tasks = example.task_list(example.ROWS)
+    work = trace.filter(region=("normalise", "multiply", "add"))
+    task = work.value.astype(int)
+    start, end = np.zeros(len(tasks)), np.zeros(len(tasks))
+    start[task], end[task] = work.start_ns, work.start_ns + work.dur_ns
+    kinds, rows, _ = np.array(tasks).T
+    for earlier, later in (
+        (example.NORMALISE.value, example.MULTIPLY.value),
+        (example.MULTIPLY.value, example.ADD.value),
+    ):
+        ended = np.array([end[(kinds == earlier) & (rows == row)].max() for row in range(rows.max() + 1)])
+        begun = start[kinds == later] - ended[rows[kinds == later]]
+        assert begun.min() > -SLACK_NS
+
+
+def test_a_chunk_is_waited_for_until_it_was_asked_for(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("bulk copies need sm_90")
+    trace, _ = recorded(tmp_path, "cuda_tma", "tma.kscope")
+    assert not doubts(trace)
+    asked, waited = trace.filter(region="room"), trace.filter(region="wait")
+    assert set(asked.warp.tolist()) == {8}
+    assert set(waited.warp.tolist()) == set(range(8))
+    issued = np.full(int(asked.value.max()) + 1, np.inf)
+    issued[asked.value.astype(int)] = asked.start_ns + asked.dur_ns
+    assert (waited.start_ns + waited.dur_ns - issued[waited.value.astype(int)]).min() > -SLACK_NS

@@ -1,15 +1,16 @@
 """What marks did to a kernel: its build with marks against its build without, and its time.
 
-    registers, stack (spills are there), shared memory, instructions, warps that fit on an SM, and kernel time where
-    it is given: all from two cubins (or what the tools print of them), no GPU needed
+    registers, stack (spills are there), shared memory, instructions, warps that fit on an SM: from two cubins (or what
+    the tools print of them), no GPU needed; time and executed instructions where they were measured
 
-What lives here: the comparison of two builds. What does not: what a single region costs (overhead.py), timing kernels.
+What lives here: the comparison of two builds. What does not: what a single region costs (overhead.py), running a
+program in both ways (cli/perturbed.py).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import UsageError
@@ -58,12 +59,24 @@ class Build:
 
 @dataclass(frozen=True)
 class Perturbation:
-    """A kernel off (without marks) and on; times in ns, None where they were not given."""
+    """A kernel off (without marks) and on. Times in ns, and warp instructions executed by a launch: None where they
+    were not measured. threads, dynamic_shared: of a block as it was launched, None where that is not known."""
 
     off: Build
     on: Build
-    off_ns: float | None
-    on_ns: float | None
+    off_ns: float | None = None
+    on_ns: float | None = None
+    off_executed: int | None = None
+    on_executed: int | None = None
+    threads: int | None = None
+    dynamic_shared: int | None = None
+
+    def fitted(self, threads: int | None, dynamic_shared: int = 0) -> Perturbation:
+        """The same, launched with blocks of so many threads and so much dynamic shared memory; None = not known."""
+        off, on = (replace(one, warps_per_sm=_fits(one, threads, dynamic_shared)) for one in (self.off, self.on))
+        return replace(
+            self, off=off, on=on, threads=threads, dynamic_shared=None if threads is None else dynamic_shared
+        )
 
     @property
     def slowdown(self) -> float | None:
@@ -107,8 +120,9 @@ def perturbation(
         said = f"kernel {kernel!r} is not in both" if kernel else "several kernels, or none, are in both: name one"
         raise UsageError(f"{said}; off has {', '.join(sorted(names[0])) or 'none'}, "
                          f"on has {', '.join(sorted(names[1])) or 'none'}")  # fmt: skip
-    builds = [build(usage, code, kernel, threads, dynamic_shared) for usage, code in texts]
-    return Perturbation(builds[0], builds[1], *(times_ns or (None, None)))
+    off_ns, on_ns = times_ns or (None, None)
+    builds = [build(usage, code, kernel) for usage, code in texts]
+    return Perturbation(builds[0], builds[1], off_ns, on_ns).fitted(threads, dynamic_shared)
 
 
 def build(usage: str, code: str, kernel: str, threads: int | None = None, dynamic_shared: int = 0) -> Build:
@@ -117,14 +131,17 @@ def build(usage: str, code: str, kernel: str, threads: int | None = None, dynami
     function = next(one for one in functions(code) if one.name == kernel)
     target = _TARGET.search(code)
     arch = int(target[1]) if target else 0
-    shared = numbers["SHARED"]
-    fits = None
-    if threads is not None and arch in LIMITS:
-        fits = warps_per_sm(numbers["REG"], shared + dynamic_shared, threads, LIMITS[arch])
-    return Build(
-        kernel, arch, numbers["REG"], numbers["STACK"] + numbers["LOCAL"], shared, len(function.instructions),
-        _spills(function), fits,
+    found = Build(
+        kernel, arch, numbers["REG"], numbers["STACK"] + numbers["LOCAL"], numbers["SHARED"],
+        len(function.instructions), _spills(function), None,
     )  # fmt: skip
+    return replace(found, warps_per_sm=_fits(found, threads, dynamic_shared))
+
+
+def _fits(build: Build, threads: int | None, dynamic_shared: int) -> int | None:
+    if threads is None or build.arch not in LIMITS:
+        return None
+    return warps_per_sm(build.registers, build.shared_bytes + dynamic_shared, threads, LIMITS[build.arch])
 
 
 def warps_per_sm(registers: int, shared: int, threads: int, limits: SmLimits) -> int:

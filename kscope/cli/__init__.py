@@ -19,7 +19,22 @@ from collections.abc import Sequence
 from .. import __version__
 from ..analysis.table import cut
 from ..errors import KscopeError
-from . import asserting, comparing, demo, doctor, gaps, include, ipc, occupancy, overhead, reading, run, summary, view
+from . import (
+    asserting,
+    comparing,
+    demo,
+    doctor,
+    gaps,
+    include,
+    ipc,
+    occupancy,
+    overhead,
+    perturb,
+    reading,
+    run,
+    summary,
+    view,
+)
 
 __all__ = ["main", "parser"]
 
@@ -39,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"kscope {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    looking = (summary, gaps, occupancy, comparing, asserting, overhead, ipc)
+    looking = (summary, gaps, occupancy, comparing, asserting, overhead, perturb, ipc)
     for command in (demo, run, *looking, reading, view, doctor, include):
         command.add(commands, common)
     return top

@@ -1,0 +1,159 @@
+"""`kscope perturb SCRIPT` and `kscope perturb OFF ON`: what marks did to a kernel.
+
+What lives here: the command and its table. What does not: running a script in both ways (perturbed.py), the numbers
+(analysis/perturbation.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..analysis.perturbation import Perturbation, perturbation
+from ..analysis.table import cut, grid, terminal, time_text, wrapped
+from ..errors import UsageError
+from . import options as recording
+from . import selecting
+from .perturbed import perturbed, within
+
+_WITHIN = "--into"
+
+
+def add(commands: Any, common: argparse.ArgumentParser) -> None:
+    """Adds the command to the grammar."""
+    parser = commands.add_parser(
+        "perturb", parents=[common], help="a kernel with marks against without: registers, spills, occupancy, time",
+        description="Runs a script without marks and with them, under Nsight Compute where it is installed, and"
+        " compares what became of its kernels. Or compares two cubins of a kernel, or what nvdisasm and cuobjdump print"
+        " of them.",
+        usage="kscope perturb [options] SCRIPT [args ...]\n       kscope perturb [options] -m MODULE [args ...]\n"
+        "       kscope perturb [options] OFF ON",
+        allow_abbrev=False,
+    )  # fmt: skip
+    _compare(parser)
+    recording.add(parser)
+    parser.add_argument(_WITHIN, type=Path, help=argparse.SUPPRESS)  # the run with marks, by perturbed.py
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
+    parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module; or a cubin without marks")
+    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's own arguments")
+    parser.set_defaults(command=perturb)
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kernel", metavar="NAME", help="where two cubins have several kernels")
+    parser.add_argument("--threads", metavar="N", type=int, help="of a block, where nothing tells: for occupancy")
+    parser.add_argument("--shared", metavar="BYTES", type=int, help="dynamic shared memory of a block, the same (0)")
+    parser.add_argument("--times", metavar="OFF,ON", help="the kernel's time, measured elsewhere: 27.6us,31us")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+
+
+def perturb(options: argparse.Namespace) -> int:
+    """Runs the command."""
+    program = [*(["-m"] if options.module else []), options.script, *options.args]
+    if options.into is not None:
+        return within(options.into, [*_typed(options), *program])
+    if not options.module and not _python(options.script):
+        return _cubins(options)
+    if options.kernel is not None or options.times is not None or options.dry_run:
+        raise UsageError("--kernel, --times and --dry-run are not for a script: --kernels chooses kernels of it")
+    report = perturbed(
+        options.script, options.args, module=options.module, flags=_typed(options), kernels=options.kernels,
+        threads=options.threads, dynamic_shared=options.shared,
+    )  # fmt: skip
+    if options.json:
+        print(selecting.json({"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))
+        return 0
+    parts = ["\n".join(_report(one, terminal())) for one in report.kernels] or ["no kernel with marks was compiled"]
+    said = [line for one in report.problems for line in wrapped(f"! {one}", terminal())]
+    print("\n\n".join(parts + (["\n".join(said)] if said else [])))
+    return 0
+
+
+def _python(name: str) -> bool:
+    return Path(name).suffix == ".py" or Path(name).is_dir()
+
+
+def _cubins(options: argparse.Namespace) -> int:
+    """Two builds; flags may stand behind them."""
+    grammar = argparse.ArgumentParser(
+        prog="kscope perturb", usage="kscope perturb [options] OFF ON", allow_abbrev=False
+    )
+    _compare(grammar)
+    grammar.add_argument("off", metavar="OFF", type=Path)
+    grammar.add_argument("on", metavar="ON", type=Path)
+    grammar.parse_args([options.script, *options.args], options)
+    times = None
+    if options.times is not None:
+        parts = options.times.split(",")
+        if len(parts) != 2:
+            raise UsageError(f"--times {options.times}: expected two times, such as 27.6us,31us")
+        times = selecting.nanoseconds("--times", parts[0]), selecting.nanoseconds("--times", parts[1])
+    found = perturbation(
+        options.off, options.on, kernel=options.kernel, threads=options.threads, dynamic_shared=options.shared or 0,
+        times_ns=times,
+    )  # fmt: skip
+    print(selecting.json(_dict(found)) if options.json else "\n".join(_report(found, terminal())))
+    return 0
+
+
+def _dict(found: Perturbation) -> dict[str, Any]:
+    return {**asdict(found), "slowdown": found.slowdown, "warnings": found.warnings}
+
+
+class _Flags:
+    """The flags of a recording, as options.py adds them: (spelling, attribute)."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str]] = []
+
+    def add_argument_group(self, title: str) -> _Flags:
+        return self
+
+    def add_argument(self, flag: str, *, dest: str | None = None, **rest: object) -> None:
+        self.found.append((flag, dest or flag.lstrip("-").replace("-", "_")))
+
+
+def _typed(options: argparse.Namespace) -> list[str]:
+    """The flags of `kscope run` that were typed, but for --kernels."""
+    flags, words = _Flags(), list[str]()
+    recording.add(flags)  # type: ignore[arg-type]  # what it needs of a parser
+    for flag, attribute in flags.found:
+        value = getattr(options, attribute)
+        if attribute == "kernels" and options.into is None:
+            continue
+        if value is True:
+            words.append(flag)
+        elif value not in (None, False):
+            words += [f"{flag}={one}" for one in (value if isinstance(value, list) else [value])]
+    return words
+
+
+def _report(found: Perturbation, width: int) -> list[str]:
+    off, on = found.off, found.on
+    rows: list[tuple[str, int | None, int | None]] = [
+        ("registers", off.registers, on.registers),
+        ("stack, bytes", off.stack_bytes, on.stack_bytes),
+        ("spill instructions", off.spill_instructions, on.spill_instructions),
+        ("static shared, bytes", off.shared_bytes, on.shared_bytes),
+        ("dynamic shared, bytes", found.dynamic_shared or None, found.dynamic_shared),
+        ("warps that fit on an SM", off.warps_per_sm, on.warps_per_sm),
+        ("instructions", off.instructions, on.instructions),
+        ("executed in a launch", found.off_executed, found.on_executed),
+    ]
+    known = [(name, before, after) for name, before, after in rows if before is not None and after is not None]
+    columns = {
+        "off": [f"{before:,}" for _, before, _ in known],
+        "on": [f"{after:,}" for _, _, after in known],
+        "change": [f"{after - before:+,}" if after != before else "" for _, before, after in known],
+    }
+    names = [name for name, _, _ in known]
+    if found.off_ns is not None and found.on_ns is not None and found.slowdown is not None:
+        names.append("kernel time")
+        for column, text in zip(("off", "on"), (found.off_ns, found.on_ns), strict=True):
+            columns[column].append(time_text(text))
+        columns["change"].append(f"{found.slowdown:+.1%}")
+    block = "" if found.threads is None else f", blocks of {found.threads} threads"
+    lines = [cut(f"{on.kernel}, sm_{on.arch}{block}", width), *grid("", names, columns, width)]
+    return [*lines, *(line for one in found.warnings for line in wrapped(f"! {one}", width))]

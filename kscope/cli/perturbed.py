@@ -1,0 +1,195 @@
+"""A program without marks and with them: what its kernels become, and how long they take.
+
+    without   python SCRIPT, as it is: nothing of kscope is compiled
+    with      kscope run SCRIPT, its kernels' builds kept: each as recorded, and the same without its marks
+
+Both run under Nsight Compute where it is installed. What lives here: the runs, and what of them belongs together. What
+does not: the comparison of two builds (analysis/perturbation.py), the table (perturb.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import orjson
+
+from ..analysis import nsight, tools
+from ..analysis.nsight import Launch
+from ..analysis.perturbation import Perturbation, perturbation
+from ..capture import load
+from ..catalogue import Listed, listing
+from ..chosen import Patterns
+from ..errors import MissingError, UsageError
+from ..trace import Trace, decode
+from . import run
+
+_CAPTURE, _BUILDS = "run.kscope", "builds.json"
+_OFF, _ON = "off.csv", "on.csv"
+
+
+@dataclass(frozen=True)
+class Report:
+    """kernels: those that were recorded (where nothing was, those that were compiled). problems: what is not known, and
+    why, in words."""
+
+    kernels: tuple[Perturbation, ...]
+    problems: tuple[str, ...]
+
+
+def perturbed(
+    script: str,
+    args: Sequence[str] = (),
+    *,
+    module: bool = False,
+    flags: Sequence[str] = (),
+    kernels: str | None = None,
+    threads: int | None = None,
+    dynamic_shared: int | None = None,
+) -> Report:
+    """Run a script without marks and with them. flags: of `kscope run`. kernels: only those of that name, as attn_*.
+    threads, dynamic_shared: of a block, where nothing tells. What the script writes goes to stderr.
+
+    Raises UsageError where the script fails, MissingError without the CUDA tools."""
+    with tempfile.TemporaryDirectory(prefix="kscope-") as name:
+        folder, problems = Path(name), list[str]()
+        program = ["-m", script, *args] if module else [script, *args]
+        chosen = [] if kernels is None else ["--kernels", kernels]
+        inside = ["-m", "kscope", "perturb", "--into", name, *flags, *chosen, *program]
+        names = next(iter(Patterns.of(kernels).names), None)  # a hash is not known before
+        try:
+            ncu: str | None = nsight.find()
+        except MissingError as error:
+            problems.append(str(error))
+            ncu = None
+        if ncu is not None and not _under(ncu, folder / _OFF, program, names, problems):
+            ncu = None
+        measured = ncu is not None and _under(ncu, folder / _ON, inside, names, problems)
+        if not measured and (code := _run([sys.executable, *inside])):
+            raise UsageError(f"{script} ended with exit code {code}; what it said stands above")
+        trace = decode(load(folder / _CAPTURE))
+        builds = [
+            one for one in orjson.loads((folder / _BUILDS).read_bytes()) if fnmatchcase(one["kernel"], names or "*")
+        ]
+        off, on = (nsight.read(path.read_text()) if path.exists() else [] for path in (folder / _OFF, folder / _ON))
+        found = list(_joined(builds, trace, off, on, threads, dynamic_shared, problems))
+        return Report(tuple(found), tuple(dict.fromkeys(problems)))
+
+
+def within(folder: Path, argv: Sequence[str]) -> int:
+    """The run with marks: as `kscope run`, and the builds of its kernels in the folder."""
+    grammar = argparse.ArgumentParser(allow_abbrev=False)
+    run.add(grammar.add_subparsers(), argparse.ArgumentParser(add_help=False))
+    options = grammar.parse_args(["run", "-q", "-o", str(folder / _CAPTURE), *argv])
+    with listing() as kernels:
+        code: int = options.command(options)
+    (folder / _BUILDS).write_bytes(orjson.dumps([_kept(folder / f"{n}", one) for n, one in enumerate(kernels)]))
+    return code
+
+
+def _kept(folder: Path, kernel: Listed) -> dict[str, Any]:
+    folder.mkdir()
+    paths = None if kernel.build is None else kernel.build(folder)
+    return {"kernel": kernel.kernel, "frontend": kernel.frontend, "paths": paths and [str(path) for path in paths]}
+
+
+def _run(command: Sequence[str]) -> int:
+    """Its exit code; what it writes goes to stderr, so that stdout is the report's."""
+    plain = {name: value for name, value in os.environ.items() if name != "KSCOPE"}
+    sys.stderr.flush()
+    return subprocess.run(command, check=False, stdout=2, env=plain).returncode
+
+
+def _under(ncu: str, log: Path, program: Sequence[str], kernels: str | None, problems: list[str]) -> bool:
+    """Run Python under ncu; False where it could not measure, which is no fault of the program's."""
+    code = _run(nsight.command(ncu, log, [sys.executable, *program], kernels))
+    text = log.read_text(errors="replace") if log.exists() else ""
+    if (code or not nsight.read(text)) and (said := nsight.errors(text)):
+        problems.append(f"ncu measured nothing: {said[0]}")
+        log.unlink()
+        return False
+    if code:
+        raise UsageError(f"{' '.join(program[:3])} ended with exit code {code} under ncu; what it said stands above")
+    if not nsight.read(text):
+        problems.append("ncu measured nothing: it saw no launch")
+    return True
+
+
+def _joined(
+    builds: Iterable[dict[str, Any]],
+    trace: Trace,
+    off: list[Launch],
+    on: list[Launch],
+    threads: int | None,
+    dynamic_shared: int | None,
+    problems: list[str],
+) -> Iterable[Perturbation]:
+    """One comparison per build that was launched."""
+    recorded = {launch.kernel_id: number for number, launch in enumerate(trace.launches)}
+    if not recorded:
+        problems.append("nothing was recorded: these are all kernels that were compiled, and their code alone")
+    seen: set[str] = set()
+    for one in builds:
+        name = one["kernel"]
+        if one["paths"] is None:
+            problems.append(
+                f"kernel {name}: {one['frontend']} gives no build without its marks; name two cubins instead"
+            )
+            continue
+        paths = [Path(path) for path in one["paths"]]
+        launch = recorded.get(tools.builds(paths[1]).get(name, -1))
+        if paths[0].read_bytes() == paths[1].read_bytes() or (recorded and launch is None):
+            continue
+        seen.add(name)
+        block = _threads(trace, launch) if threads is None else threads
+        yield _measured(perturbation(*paths, kernel=name), off, on, block, dynamic_shared)
+    for name in dict.fromkeys(launch.kernel for launch in trace.launches):
+        if name not in seen and not any(one["kernel"] == name for one in builds):
+            problems.append(f"kernel {name}: its build without marks is not known; name two cubins instead")
+
+
+def _threads(trace: Trace, launch: int | None) -> int | None:
+    """Threads of a block of a launch."""
+    if launch is None:
+        return None
+    row = int(np.flatnonzero(trace.warps.launch == launch)[0])
+    return int(trace.warps.threads[row].prod())
+
+
+def _measured(
+    found: Perturbation, off: list[Launch], on: list[Launch], threads: int | None, dynamic_shared: int | None
+) -> Perturbation:
+    """The comparison with what ncu saw: of the shape of launch that took most time."""
+    mine = [one for one in on if one.kernel == found.on.kernel]
+    mine = nsight.longest([one for one in mine if one.registers == found.on.registers] or mine)
+    plain: list[Launch] = []
+    if mine:
+        shape = mine[0].grid, mine[0].block, mine[0].dynamic_shared
+        plain = [
+            one for one in off if (one.grid, one.block, one.dynamic_shared) == shape and one.kernel == mine[0].kernel
+        ]
+        threads = mine[0].threads
+        dynamic_shared = mine[0].dynamic_shared if dynamic_shared is None else dynamic_shared
+    times = [_median([one.ns for one in launches]) for launches in (plain, mine)]
+    executed = [_median([one.executed for one in launches]) for launches in (plain, mine)]
+    return replace(
+        found.fitted(threads, dynamic_shared or 0),
+        off_ns=times[0], on_ns=times[1],
+        off_executed=None if executed[0] is None else round(executed[0]),
+        on_executed=None if executed[1] is None else round(executed[1]),
+    )  # fmt: skip
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(median(known)) if known else None

@@ -1,0 +1,52 @@
+"""`kscope perturb SCRIPT` where there is a GPU: both builds, as they were launched, and how long they took."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from .checks import run
+
+Table = Callable[[str, str], None]
+
+JOB = """
+import torch, triton, triton.language as tl, kscope
+@triton.jit
+def scale(x, rounds, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for _ in range(rounds):
+        with kscope.region("load"):
+            a = tl.load(x + at)
+        with kscope.region("store"):
+            tl.store(x + at, a * 1.5)
+x = torch.ones(1 << 20, device="cuda")
+for _ in range(5):
+    scale[(1024,)](x, 16, BLOCK=1024, num_warps=4)
+torch.cuda.synchronize()
+print("done")
+"""
+
+
+def test_one_command_tells_what_marks_did_to_a_kernel(tmp_path: Path, table: Table) -> None:
+    (tmp_path / "job.py").write_text(JOB)
+    done = run([sys.executable, "-m", "kscope", "perturb", "--json", "--kernels", "scale", "job.py"], cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    [kernel] = report["kernels"]
+    off, on = kernel["off"], kernel["on"]
+    assert kernel["threads"] == 128
+    assert on["instructions"] > off["instructions"] > 10
+    assert on["registers"] >= off["registers"] > 0
+    assert 0 < on["warps_per_sm"] <= off["warps_per_sm"]
+    told = (
+        f"{off['registers']} -> {on['registers']} registers, {off['instructions']} -> {on['instructions']} instructions"
+    )
+    if shutil.which("ncu") and not any("ncu measured nothing" in problem for problem in report["problems"]):
+        assert kernel["on_executed"] > kernel["off_executed"] > 1024 * 4 * 16
+        assert 0 < kernel["off_ns"] < 1e7
+        assert 0 < kernel["on_ns"] < 1e7
+        told += f", {kernel['off_ns'] / 1e3:.2f} -> {kernel['on_ns'] / 1e3:.2f} us ({kernel['slowdown']:+.1%})"
+    table("kscope perturb", told)

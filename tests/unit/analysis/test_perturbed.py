@@ -1,0 +1,244 @@
+"""`kscope perturb SCRIPT`: a script without marks and with them, with a stand-in for Nsight Compute and without."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope import cli
+from kscope.analysis import nsight
+from kscope.cli import perturb
+from kscope.errors import MissingError
+
+HEAD = '"ID","Kernel Name","Block Size","Grid Size","Metric Name","Metric Unit","Metric Value"'
+
+SCRIPT = """
+    import os, sys
+    from pathlib import Path
+    from kscope import catalogue, frontends, plan, session, states
+    from kscope.catalogue import Listed
+    PTX = '''.version 8.0
+    .target sm_90
+    .address_size 64
+    .visible .entry scale(.param .u64 p)
+    {
+        .reg .b64 %a;
+        .reg .f32 %x;
+        ld.param.u64 %a, [p];
+        //kscope enter load - - with
+        ld.global.f32 %x, [%a];
+        //kscope exit load - - with
+        st.global.f32 [%a+128], %x;
+        ret;
+    }
+    '''
+    def build(folder):
+        import subprocess
+        marked = plan.lower(PTX, states.recording(), frontend="test").text
+        paths = folder / "plain.cubin", folder / "marked.cubin"
+        for text, path in zip((plan.without_marks(PTX), marked), paths):
+            path.with_suffix(".ptx").write_text(text)
+            subprocess.run([os.environ["PTXAS"], "-arch=sm_90", path.with_suffix(".ptx"), "-o", path], check=True)
+        return paths
+    print("the script was here", *sys.argv[1:])
+    catalogue.note(Listed("test", "scale", "sm_90", (), build))
+    catalogue.note(Listed("test", "plain", "sm_90", (), lambda folder: None))
+    sys.exit(int(os.environ.get("CODE", "0")))
+"""
+
+TRITON = """
+    import triton, triton.language as tl, kscope
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    @triton.jit
+    def double(x, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        with kscope.region("double"):
+            tl.store(x + at, tl.load(x + at) * 2)
+    triton.compile(ASTSource(double, {"x": "*fp32"}, {"BLOCK": 1024}), target=GPUTarget("cuda", 90, 32))
+"""
+
+NCU = """#!{python}
+import subprocess, sys
+at = sys.argv.index("--log-file") + 1
+program = sys.argv[sys.argv.index("--metrics") + 2:]
+marked = "kscope" in program
+code = subprocess.run(program).returncode
+row = '"{{}}","scale","(64, 2, 1)","({{}}, 1, 1)","{{}}","{{}}","{{}}"'
+metrics = {{
+    "gpu__time_duration.sum": ("ns", ["2,000", "2,100", "9,000"][0 if not marked else 1]),
+    "launch__registers_per_thread": ("register/thread", 8),
+    "launch__shared_mem_per_block_static": ("byte/block", 0),
+    "launch__shared_mem_per_block_dynamic": ("byte/block", "65,536"),
+    "smsp__inst_executed.sum": ("inst", "4,200" if marked else "1,400"),
+}}
+lines = ['==PROF== Connected to process 1', '{head}']
+lines += [row.format(n, 132, name, unit, value) for n in (0, 1) for name, (unit, value) in metrics.items()]
+lines += [row.format(2, 1, name, unit, 1) for name, (unit, value) in metrics.items()]
+open(sys.argv[at], "w").write("\\n".join({said!r} or lines))
+sys.exit(code or {code})
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The script, where nothing called ncu is; run as on a user's command line."""
+    found = pytest.importorskip("kscope.analysis.tools").find
+    try:
+        monkeypatch.setenv("PTXAS", found("ptxas"))
+        found("nvdisasm"), found("cuobjdump")
+    except MissingError as error:
+        pytest.skip(str(error))
+    script = tmp_path / "job.py"
+    script.write_text(dedent(SCRIPT))
+    folders = [os.environ.get("PYTHONPATH", ""), str(root), *(str(root / name) for name in ("frontends", "runtime"))]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
+    monkeypatch.setattr(nsight, "_FOLDERS", (str(tmp_path / "none"), str(tmp_path / "none")))
+    path = [folder for folder in os.environ["PATH"].split(os.pathsep) if not Path(folder, "ncu").exists()]
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "bin"), *path]))
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    return script
+
+
+def ncu(folder: Path, said: list[str] | None = None, code: int = 0) -> None:
+    """Puts a stand-in for Nsight Compute on the path."""
+    (folder / "bin").mkdir()
+    tool = folder / "bin" / "ncu"
+    tool.write_text(NCU.format(python=sys.executable, head=HEAD, said=said or [], code=code))
+    tool.chmod(0o755)
+
+
+def test_one_command_compares_a_scripts_kernels(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ncu(job.parent)
+    assert cli.main(["perturb", "--records", "32", str(job), "--its", "own"]) == 0
+    said = capfd.readouterr()
+    assert said.err.count("the script was here --its own") == 2
+    assert said.out.startswith("scale, sm_90, blocks of 128 threads\n")
+    rows = {name: rest for name, *rest in (re.split(r"\s{2,}", line.strip()) for line in said.out.splitlines())}
+    assert rows["kernel time"] == ["2 us", "2.1 us", "+5.0%"]
+    assert rows["executed in a launch"] == ["1,400", "4,200", "+2,800"]
+    assert rows["dynamic shared, bytes"] == ["65,536", "65,536"]
+    assert int(rows["instructions"][-1]) > 50
+    assert rows["warps that fit on an SM"] == ["12", "12"]
+    assert "plain: test gives no build without its marks" in said.out
+
+
+def test_numbers_for_a_program_are_all_of_stdout(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ncu(job.parent)
+    assert cli.main(["perturb", "--json", str(job)]) == 0
+    [kernel] = json.loads(capfd.readouterr().out)["kernels"]
+    assert (kernel["off_ns"], kernel["on_ns"], kernel["slowdown"]) == (2000.0, 2100.0, pytest.approx(0.05))
+    assert kernel["on"]["registers"] >= kernel["off"]["registers"] > 0
+    assert (kernel["threads"], kernel["dynamic_shared"]) == (128, 65536)
+
+
+def test_without_ncu_the_code_is_compared_and_the_report_says_what_it_does_not_know(
+    job: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["perturb", "--threads", "64", str(job)]) == 0
+    out = capfd.readouterr().out
+    assert "scale, sm_90, blocks of 64 threads" in out
+    assert "kernel time" not in out.split("!")[0]
+    assert "! ncu (Nsight Compute) is not installed" in out
+
+
+def test_a_triton_kernel_is_compared_as_triton_builds_it(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton")
+    job.write_text(dedent(TRITON))
+    assert cli.main(["perturb", "--json", "--threads", "128", str(job)]) == 0
+    found = json.loads(capfd.readouterr().out)
+    [kernel] = found["kernels"]
+    assert kernel["on"]["kernel"] == "double"
+    assert kernel["on"]["instructions"] > kernel["off"]["instructions"] > 10
+    assert any("nothing was recorded" in problem for problem in found["problems"])
+
+
+def test_where_ncu_may_not_measure_the_rest_is_reported(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ncu(job.parent, ["==PROF== Connected", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"], code=1)
+    assert cli.main(["perturb", str(job)]) == 0
+    out = capfd.readouterr().out
+    assert "scale, sm_90" in out
+    assert "ncu measured nothing: ERR_NVGPUCTRPERM" in out
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_script_that_fails_fails_the_command(
+    installed: bool, job: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if installed:
+        ncu(job.parent)
+    monkeypatch.setenv("CODE", "3")
+    assert cli.main(["perturb", str(job)]) == 2
+    assert "exit code 3" in capfd.readouterr().err
+
+
+def test_flags_of_the_recording_reach_the_run_with_marks() -> None:
+    options = cli.parser().parse_args(
+        ["perturb", "--records", "64", "--live", "--region", "a=k.py:1-2", "--region", "b=k.py:4",
+         "--kernels", "attn_*", "job.py", "--records", "8"]
+    )  # fmt: skip
+    assert perturb._typed(options) == ["--records=64", "--live", "--region=a=k.py:1-2", "--region=b=k.py:4"]
+    assert options.args == ["--records", "8"]
+
+
+def test_flags_that_fit_no_script_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["perturb", "--times", "1us,2us", "job.py"]) == 2
+    assert "not for a script" in capsys.readouterr().err
+
+
+def test_two_cubins_may_be_followed_by_flags(capsys: pytest.CaptureFixture[str], root: Path, tmp_path: Path) -> None:
+    data = root / "tests" / "data" / "sass"
+    text = (data / "loop_usage.txt").read_text() + (data / "loop_nvdisasm.txt").read_text()
+    for name in ("off.txt", "on.txt"):
+        (tmp_path / name).write_text(text)
+    pair = [str(tmp_path / "off.txt"), str(tmp_path / "on.txt")]
+    assert cli.main(["perturb", *pair, "--threads", "256", "--times", "10us,11us"]) == 0
+    out = capsys.readouterr().out
+    assert "blocks of 256 threads" in out
+    assert "+10.0%" in out
+
+
+def table(*rows: str) -> list[nsight.Launch]:
+    return nsight.read("\n".join([HEAD, *rows]))
+
+
+def test_a_table_is_read_in_every_unit_and_what_is_not_there_is_unknown() -> None:
+    [first, second] = table(
+        '"0","k","(32, 4, 2)","(7, 1, 1)","gpu__time_duration.sum","usecond","1,234.5"',
+        '"0","k","(32, 4, 2)","(7, 1, 1)","launch__shared_mem_per_block_dynamic","Kbyte/block","16.384"',
+        '"1","k","(32, 1, 1)","(7, 1, 1)","gpu__time_duration.sum","ms","2"',
+        '"1","k","(32, 1, 1)","(7, 1, 1)","smsp__inst_executed.sum","inst","n/a"',
+    )
+    assert (first.ns, first.dynamic_shared, first.threads, first.grid) == (1_234_500.0, 16384, 256, (7, 1, 1))
+    assert (second.ns, second.executed, second.registers) == (2e6, None, None)
+
+
+def test_of_several_shapes_the_one_that_takes_most_time_counts() -> None:
+    rows = [
+        f'"{n}","k","(32, 1, 1)","({grid}, 1, 1)","gpu__time_duration.sum","ns","{ns}"'
+        for n, (grid, ns) in enumerate([(1, 50), (8, 30), (8, 30), (1, 5)])
+    ]
+    assert [one.grid[0] for one in nsight.longest(table(*rows))] == [8, 8]
+    assert nsight.longest([]) == []
+
+
+@given(st.text(max_size=200), st.integers(0, 400))
+def test_any_text_is_a_table_of_what_can_be_read(text: str, cut: int) -> None:
+    whole = f'{HEAD}\n"0","k","(32, 1, 1)","(7, 1, 1)","gpu__time_duration.sum","ns","50"\n{text}'
+    for one in (*nsight.read(text), *nsight.read(whole[:cut])):
+        assert one.ns is None or one.ns == one.ns
+
+
+def test_names_of_kernels_are_chosen_as_everywhere_else(tmp_path: Path) -> None:
+    command = nsight.command("ncu", tmp_path / "log", ["python", "job.py"], "attn_*")
+    assert command[command.index("--kernel-name") + 1] == "regex:^(?:attn_.*)$"
+    assert command[-2:] == ["python", "job.py"]

@@ -214,6 +214,29 @@ extern "C" __global__ void points(int* out, int n) {
     }
 }
 
+extern "C" __global__ void tracks(int* out, int n) {
+    KSCOPE_KERNEL();
+    KSCOPE_REGION("load" KSCOPE_TRACK("a"));
+    KSCOPE_INSTANT("done" KSCOPE_TRACK("a"));
+    {
+        KSCOPE_REGION("load" KSCOPE_TRACK("b c"));
+        out[0] = 1;
+    }
+    KSCOPE_REGION("load");
+    out[1] = 2;
+}
+
+extern "C" __global__ void words(int* out, int n) {
+    KSCOPE_KERNEL();
+    {
+        KSCOPE_REGION_V("warp", kscope::warp_id());
+        KSCOPE_INSTANT_V("lane", kscope::lane_id());
+        out[0] = 1;
+    }
+    KSCOPE_INSTANT_V("block", kscope::block_id());
+    KSCOPE_COUNTER("sm", kscope::smid());
+}
+
 extern "C" __global__ void pinned(int* out, int n) {
     KSCOPE_KERNEL();
     int product;

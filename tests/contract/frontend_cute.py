@@ -191,6 +191,25 @@ def points(out: cute.Tensor, n: cutlass.Int32):
 
 
 @cute.kernel
+def tracks(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("load", track="a"):
+        kscope.instant("done", track="a")
+        with kscope.region("load", track="b c"):
+            out[0] = 1
+        with kscope.region("load"):
+            out[1] = 2
+
+
+@cute.kernel
+def words(out: cute.Tensor, n: cutlass.Int32):
+    with kscope.region("warp", value=kscope.warp_id()):
+        kscope.instant("lane", value=kscope.lane_id())
+        out[0] = 1
+    kscope.instant("block", value=kscope.block_id())
+    kscope.counter("sm", kscope.smid())
+
+
+@cute.kernel
 def pinned(out: cute.Tensor, n: cutlass.Int32):
     with kscope.region("product") as region:
         product = n * 3
@@ -222,7 +241,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "straight": straight, "nested": nested, "loop": loop, "early_exit": early_exit, "helper": helper, "itself": itself,
     "names": names, "explicit": explicit, "produce": produce, "consume": consume, "coordinates": coordinates,
     "partial": partial, "strategies": strategies, "divergent": divergent, "values": values, "points": points,
-    "pinned": pinned, "roles": roles, "unmarked": unmarked,
+    "tracks": tracks, "words": words, "pinned": pinned, "roles": roles, "unmarked": unmarked,
 }  # fmt: skip
 
 

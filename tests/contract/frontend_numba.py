@@ -191,6 +191,25 @@ def points(out, n):
 
 
 @cuda.jit
+def tracks(out, n):
+    with kscope.region("load", track="a"):
+        kscope.instant("done", track="a")
+        with kscope.region("load", track="b c"):
+            out[0] = 1
+        with kscope.region("load"):
+            out[1] = 2
+
+
+@cuda.jit
+def words(out, n):
+    with kscope.region("warp", value=kscope.warp_id()):
+        kscope.instant("lane", value=kscope.lane_id())
+        out[0] = 1
+    kscope.instant("block", value=kscope.block_id())
+    kscope.counter("sm", kscope.smid())
+
+
+@cuda.jit
 def pinned(out, n):
     with kscope.region("product") as region:
         product = n * 3
@@ -225,7 +244,7 @@ KERNELS: dict[str, Any] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, values, points, pinned, roles, unmarked),
+        *(strategies, divergent, values, points, tracks, words, pinned, roles, unmarked),
     )
 }
 

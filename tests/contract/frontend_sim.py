@@ -158,6 +158,22 @@ def points(warp: Warp, n: int) -> None:
         kscope.counter("left", n - k, strategy=kscope.TargetWarp(1))
 
 
+def tracks(warp: Warp, n: int) -> None:
+    with kscope.region("load", track="a"):
+        kscope.instant("done", track="a")
+        with kscope.region("load", track="b c"):
+            warp.work(1)
+        with kscope.region("load"):
+            warp.work(2)
+
+
+def words(warp: Warp, n: int) -> None:
+    with kscope.region("warp", value=kscope.warp_id()):
+        kscope.instant("lane", value=kscope.lane_id())
+    kscope.instant("block", value=kscope.block_id())
+    kscope.counter("sm", kscope.smid())
+
+
 def pinned(warp: Warp, n: int) -> None:
     with kscope.region("product") as region:
         warp.work(10)
@@ -186,7 +202,7 @@ KERNELS: dict[str, Callable[[Warp, int], None]] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, values, points, pinned, roles, unmarked),
+        *(strategies, divergent, values, points, tracks, words, pinned, roles, unmarked),
     )
 }
 

@@ -164,6 +164,23 @@ def points(k: Tracer, out: str, n: Value) -> None:
         k.store(out, 0, i)
 
 
+def tracks(k: Tracer, out: str, n: Value) -> None:
+    with kscope.region("load", track="a"):
+        kscope.instant("done", track="a")
+        with kscope.region("load", track="b c"):
+            k.store(out, 0, 1)
+        with kscope.region("load"):
+            k.store(out, 1, 2)
+
+
+def words(k: Tracer, out: str, n: Value) -> None:
+    with kscope.region("warp", value=kscope.warp_id()):
+        kscope.instant("lane", value=kscope.lane_id())
+        k.store(out, 0, 1)
+    kscope.instant("block", value=kscope.block_id())
+    kscope.counter("sm", kscope.smid())
+
+
 def pinned(k: Tracer, out: str, n: Value) -> None:
     with kscope.region("product") as region:
         product = n * 3
@@ -196,7 +213,7 @@ KERNELS: dict[str, Any] = {
     function.__name__: toylang.kernel(function)
     for function in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, values, points, pinned, roles, unmarked),
+        *(strategies, divergent, values, points, tracks, words, pinned, roles, unmarked),
     )
 }
 

@@ -129,6 +129,15 @@ PROGRAMS = (
     Program("auto_records", "slabs as large as the kernel seems to need", ("nested",), recording=Recording()),
     Program("values", "every type of value; instants and counters", ("values",)),
     Program("points", "instants and counters in a loop, with strategies of their own", ("points",), n=3),
+    Program("tracks", "one name on two tracks of the user's and on none", ("tracks",)),
+    Program(
+        "words",
+        "what every thread learns of its place; the value on 'sm' is compared with the header",
+        ("words",),
+        grid=(2, 2, 2),
+        block=(8, 4, 2),
+        recording=Recording(records=16, strategy=AllThreads()),
+    ),
     Program("pinned", "a value that is kept inside of its region", ("pinned",), n=7),
     Program("globaltimer", "clocks in nanoseconds", ("nested",), recording=Recording(records=16, clock="globaltimer")),
     Program(

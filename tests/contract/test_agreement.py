@@ -28,7 +28,7 @@ def rows_of_reader(lanes: list[Lane]) -> list[Row]:
         (x, y, z), (nx, ny, _) = lane.block, lane.grid
         where = lane.kernel, lane.replay, x + nx * (y + ny * z), lane.warp, lane.lane, lane.smid
         for one, depth in zip(lane.records, depths(lane.records), strict=True):
-            told = one.region, one.kind, one.value, depth if lane.clock == "cycles" else None
+            told = *_named(one.region), one.kind, one.value, depth if lane.clock == "cycles" else None
             rows.append((lane.launch, *where, *told, one.start, one.end - one.start))
     return rows
 
@@ -36,22 +36,33 @@ def rows_of_reader(lanes: list[Lane]) -> list[Row]:
 def rows_of_trace(trace: Trace) -> list[Row]:
     """The same of a Trace."""
     grids = list(dict.fromkeys(launch.grid_id for launch in trace.launches))
-    names, rows = trace.region_names(), []
+    rows = []
     cycles = all(name == "cycles" for name in trace_clocks(trace))
     for i in range(len(trace)):
         launch = trace.launches[trace.launch[i]]
-        value = float(trace.value[i])
+        region, value = trace.regions[trace.region[i]], float(trace.value[i])
         rows.append(
             (
                 *(grids.index(launch.grid_id), trace.kernels[trace.kernel[i]], launch.replay),
                 *(int(column[i]) for column in (trace.block, trace.warp, trace.lane, trace.sm)),
-                *(names[trace.region[i]], Kind(trace.kind[i]), None if isnan(value) else value),
+                *(
+                    trace.regions[trace.region[i]].name,
+                    trace.regions[trace.region[i]].track,
+                    Kind(trace.kind[i]),
+                    None if isnan(value) else value,
+                ),
                 int(trace.depth[i]) if cycles else None,
                 int(trace.start_ticks[i] - trace.warps.first_tick[trace.track[i]]),
                 int(trace.dur_cycles[i]),
             )
         )
     return rows
+
+
+def _named(region: str) -> tuple[str, str | None]:
+    """The name as the user wrote it, and the track."""
+    name, _, track = region.partition("\x1f")
+    return name, track or None
 
 
 def trace_clocks(trace: Trace) -> list[str]:

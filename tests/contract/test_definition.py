@@ -154,6 +154,19 @@ def test_points_have_strategies_of_their_own() -> None:
     assert values(second) == [0, 3, 1, 2, 2, 1]
 
 
+def test_threads_learn_their_place() -> None:
+    lanes = recorded("words")
+    assert {lane.block for lane in lanes} == {(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1)}
+    for lane in lanes:
+        x, y, z = lane.block
+        assert regions(lane) == ["lane", "warp", "block", "sm"]
+        assert values(lane) == [lane.lane, lane.warp, x + 2 * (y + 2 * z), lane.smid]
+
+
+def test_a_name_on_another_track_is_another_region() -> None:
+    assert regions(recorded("tracks")[0]) == ["done\x1fa", "load\x1fb c", "load", "load\x1fa"]
+
+
 def test_a_pinned_region_is_one_like_any_other() -> None:
     assert {tuple(regions(lane)) for lane in recorded("pinned")} == {("product",)}
 

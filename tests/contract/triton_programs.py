@@ -143,6 +143,23 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
             tl.store(out, k)
 
     @jit
+    def tracks(out, n):
+        with kscope.region("load", track="a"):
+            kscope.instant("done", track="a")
+            with kscope.region("load", track="b c"):
+                tl.store(out, 1)
+            with kscope.region("load"):
+                tl.store(out, 2)
+
+    @jit
+    def words(out, n):
+        with kscope.region("warp", value=kscope.warp_id()):
+            kscope.instant("lane", value=kscope.lane_id())
+            tl.store(out, 1)
+        kscope.instant("block", value=kscope.block_id())
+        kscope.counter("sm", kscope.smid())
+
+    @jit
     def pinned(out, n):
         with kscope.region("product") as region:
             product = n * 3
@@ -157,6 +174,6 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
         kernel.__name__: kernel
         for kernel in (
             *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates),
-            *(strategies, values, points, pinned, unmarked),
+            *(strategies, values, points, tracks, words, pinned, unmarked),
         )
     }

@@ -12,7 +12,7 @@ from functools import lru_cache
 from contract import frontend_sim
 from contract.judge import check_times, compare, judge
 from contract.programs import Program
-from contract.reader import Lane, read
+from contract.reader import Lane, Record, read
 
 from kscope.capture import Capture
 
@@ -36,8 +36,13 @@ def definition(program: Program) -> tuple[list[Lane], int]:
 def _read(program: Program, capture: Capture) -> list[Lane]:
     """The lanes. Where the frontend chooses the size of a slab, it is no part of the contract; a kernel whose name is a
     word of its language has an underscore behind it."""
-    lanes = [replace(lane, kernel=lane.kernel.rstrip("_")) for lane in read(capture)]
+    lanes = [replace(lane, kernel=lane.kernel.rstrip("_"), records=_placed(lane)) for lane in read(capture)]
     return lanes if program.recording.records != "auto" else [replace(lane, capacity=0) for lane in lanes]
+
+
+def _placed(lane: Lane) -> tuple[Record, ...]:
+    """The records; the value on "sm" is whether it is the lane's SM, which is up to the machine."""
+    return tuple(replace(one, value=one.value == lane.smid) if one.region == "sm" else one for one in lane.records)
 
 
 def _some(program: Program, have: list[Lane], lost: int) -> Iterator[str]:

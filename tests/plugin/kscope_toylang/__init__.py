@@ -15,6 +15,7 @@ from kscope import frontends, plan
 from kscope.errors import UnsupportedError, UsageError
 from kscope.frontends import Frontend
 from kscope.marks import Mark, ValueType
+from kscope.ptx import READINGS
 from kscope.recording import Recording
 
 HOOKS = ("PASSES", "KEYS", "LOADED", "LAUNCHING")
@@ -54,6 +55,15 @@ class ToylangFrontend(Frontend):
             kind, operand = (None, None) if value is None else _operand(mark, value)
             tracer.add(replace(mark, type=kind, operand=operand).comment())
         return True
+
+    def read(self, name: str, context: Any) -> Any:
+        """A device helper's value in the kernel that is traced, with the instructions that kscope has for it."""
+        tracer, reading = toylang.tracing(), READINGS[name]
+        if tracer is None:
+            return None
+        if reading.type == "i64":
+            raise UnsupportedError(f"kscope.{name}() has 64 bits, and toylang's values have 32")
+        return tracer.made(reading.text("@@"))
 
     def _functions(self) -> dict[str, Any]:
         return dict(zip(HOOKS, (self._lower, self._tag, self._loaded, self._launching), strict=True))

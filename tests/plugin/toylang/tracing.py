@@ -55,11 +55,11 @@ class Tracer:
 
     def special(self, name: str) -> Value:
         """A special register such as ``ctaid.x``."""
-        return self._made(f"mov.u32 {{}}, %{name};")
+        return self.made(f"mov.u32 @@, %{name};")
 
     def arithmetic(self, operation: str, left: Value | int, right: Value | int) -> Value:
         """The result of an instruction on two operands."""
-        return self._made(f"{operation} {{}}, {_operand(left)}, {_operand(right)};")
+        return self.made(f"{operation} @@, {_operand(left)}, {_operand(right)};")
 
     def store(self, out: str, index: Value | int, value: Value | int) -> None:
         """out[index] = value."""
@@ -70,13 +70,13 @@ class Tracer:
     def increment(self, out: str, index: Value | int) -> None:
         """out[index] += 1, at once for all threads."""
         where = self._address(out, index)
-        self._made(f"atom.global.add.u32 {{}}, [{where}], 1;")
+        self.made(f"atom.global.add.u32 @@, [{where}], 1;")
 
     def wait(self, out: str, index: Value | int, least: int) -> None:
         """Go on when out[index] is no less."""
         where, label = self._address(out, index), self._new("$L")
         self.add(f"{label}:")
-        found = self._made(f"ld.volatile.global.b32 {{}}, [{where}];")
+        found = self.made(f"ld.volatile.global.b32 @@, [{where}];")
         self.add(f"setp.lt.s32 {(again := self._new('%p'))}, {found.register}, {least};")
         self.add(f"@{again} bra {label};")
 
@@ -92,7 +92,7 @@ class Tracer:
     @contextmanager
     def loop(self, end: Value | int) -> Iterator[Value]:
         """The body runs for 0, 1, ... below `end`."""
-        index, top = self._made("mov.b32 {}, 0;"), self._new("$L")
+        index, top = self.made("mov.b32 @@, 0;"), self._new("$L")
         self.add(f"{top}:")
         behind = self._jump_unless(index, "lt", end)
         yield index
@@ -116,9 +116,10 @@ class Tracer:
         self._used[kind] += 1
         return f"{kind}{self._used[kind]}"
 
-    def _made(self, line: str) -> Value:
+    def made(self, line: str) -> Value:
+        """What a line of PTX leaves in a register; ``@@`` stands for it."""
         made = Value(self, self._new("%r"))
-        self.add(line.format(made.register))
+        self.add(line.replace("@@", made.register))
         return made
 
     def _address(self, out: str, index: Value | int) -> str:

@@ -12,7 +12,7 @@ jumps (leaving.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kscope.errors import UsageError
@@ -24,7 +24,7 @@ from .statements import Statement
 from .tokens import Token, UnreadableError
 
 _LINE = re.compile(r'#\s*(?:line\s+)?(\d+)\b\s*(?:"([^"]*)")?')
-_CONDITION = re.compile(r"#\s*(?:(if)|(endif)|pragma|\w+)")
+_CONDITION = re.compile(r"#\s*(?:(if|ifdef|ifndef|endif|else|elif|elifdef|elifndef)\b|(pragma)\b)")
 _LATE = 1 << 30
 
 
@@ -99,7 +99,21 @@ def _around(source: Source, chosen: Chosen, order: int) -> list[_Put]:
         return [_Put(begin, True, order, f"{opening} "), _Put(end, False, -order, f" {closing}" if closing else "")]
     lines = _Presumed.of(source)
     opening = f"\n#line {lines.of_offset(begin)}\n{opening}\n#line {lines.of_offset(pragma.start)}\n"
-    return [_Put(pragma.start, True, order, opening), _Put(end, False, -order, f" {closing}" if closing else "")]
+    closed = _Put(end, False, -order, f" {closing}" if closing else "")
+    return [_Put(pragma.start, True, order, opening), closed, *_counted(source, begin, lines)]
+
+
+def _counted(source: Source, offset: int, lines: _Presumed) -> Iterator[_Put]:
+    """Behind each branch of #if around this place, and at its end, the number of the line: the new lines in a branch
+    count also where the #line in it does not."""
+    depth = len(source.tokens.branch(offset))
+    for directive in source.tokens.directives:
+        found = _CONDITION.match(directive.text) if directive.start > offset and depth else None
+        if found is None or not found[1]:
+            continue
+        depth += found[1].startswith("if") - (found[1] == "endif")
+        if not found[1].startswith("if"):
+            yield _Put(directive.end, False, _LATE, f"\n#line {lines.of_offset(directive.end) + 1}")
 
 
 def _pragma(source: Source, first: Statement) -> Token | None:
@@ -109,12 +123,13 @@ def _pragma(source: Source, first: Statement) -> Token | None:
     gap = [one for one in source.tokens.directives if after <= one.start < code[first.first].start]
     for at in range(len(gap)):
         depth, words = 0, [_CONDITION.match(one.text) for one in gap[at:]]
-        for word in words:
-            depth += 0 if word is None else (word[1] is not None) - (word[2] is not None)
-            if depth < 0:
+        for word in (found[1] or "" for found in words if found is not None):
+            depth += word.startswith("if") - (word == "endif")
+            if depth < 0 or (depth == 0 and word.startswith("el")):
                 break
-        if depth == 0 and any(word is not None and "pragma" in word[0] for word in words):
-            return gap[at]
+        else:
+            if depth == 0 and any(found is not None and found[2] for found in words):
+                return gap[at]
     return None
 
 
@@ -133,7 +148,7 @@ def _before(source: Source, jump: Statement, exits: str) -> list[_Put]:
 
 def _written(text: str, puts: Sequence[_Put]) -> str:
     out, at = [], 0
-    for put in sorted(puts, key=lambda one: (one.offset, one.opens, one.order)):
+    for put in sorted(dict.fromkeys(puts), key=lambda one: (one.offset, one.opens, one.order)):
         out += [text[at : put.offset], put.text]
         at = put.offset
     return "".join([*out, text[at:]])

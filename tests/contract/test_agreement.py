@@ -45,12 +45,7 @@ def rows_of_trace(trace: Trace) -> list[Row]:
             (
                 *(grids.index(launch.grid_id), trace.kernels[trace.kernel[i]], launch.replay),
                 *(int(column[i]) for column in (trace.block, trace.warp, trace.lane, trace.sm)),
-                *(
-                    trace.regions[trace.region[i]].name,
-                    trace.regions[trace.region[i]].track,
-                    Kind(trace.kind[i]),
-                    None if isnan(value) else value,
-                ),
+                *(region.name, region.track, Kind(trace.kind[i]), None if isnan(value) else value),
                 int(trace.depth[i]) if cycles else None,
                 int(trace.start_ticks[i] - trace.warps.first_tick[trace.track[i]]),
                 int(trace.dur_cycles[i]),

@@ -57,8 +57,9 @@ def _take(units: int) -> str:
         f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@ks_try atom.global.add.u32 ks_p, {stripe('head')}, {units};\n"
         f"\t@ks_try ld.volatile.global.u32 ks_limit, {stripe('limit')};\n"
-        f"\t@ks_try ld.global.v4.u32 {{ks_x, ks_y, ks_mask, ks_z}}, {stripe('base')};\n"
-        "\t@ks_try mov.b64 ks_ring, {ks_x, ks_y};\n"
+        # two loads into registers of their own: from one wide load they would be copied where it stands, and waited for
+        f"\t@ks_try ld.global.u64 ks_ring, {stripe('base')};\n"
+        f"\t@ks_try ld.global.u32 ks_mask, {stripe('mask')};\n"
     )
 
 

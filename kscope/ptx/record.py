@@ -17,11 +17,18 @@ def clock(kernel: Kernel, into: str) -> str:
     return f"mov.u64 {into}, %{'clock64' if kernel.recording.clock == 'cycles' else 'globaltimer'};"
 
 
-def enter(kernel: Kernel, slot: Slot, value: str | None) -> str:
+def enter(kernel: Kernel, slot: Slot, value: str | None, when: str | None = None) -> str:
     """One clock read into the slot's register; touches no memory. The value is copied: the user's register
-    may hold something else by the time of the store."""
+    may hold something else by the time of the store. So is the predicate, which the exit follows."""
+    return f"\t{clock(kernel, f'ks_s{slot.index}')}{_copies(slot, value, when)}\n"
+
+
+def _copies(slot: Slot, value: str | None, when: str | None) -> str:
     copy = f" mov.b32 ks_v{slot.index}, {value};" if value is not None else ""
-    return f"\t{clock(kernel, f'ks_s{slot.index}')}{copy}\n"
+    if not slot.asked:
+        return copy
+    held = f"ks_w{slot.index}"
+    return copy + (f" setp.eq.u64 {held}, ks_ctl, ks_ctl;" if when is None else f" setp.ne.u32 {held}, {when}, 0;")
 
 
 def leave(kernel: Kernel, slot: Slot) -> str:
@@ -29,23 +36,29 @@ def leave(kernel: Kernel, slot: Slot) -> str:
     return f"\t{clock(kernel, f'ks_e{slot.index}')}\n"
 
 
-def point(kernel: Kernel, slot: Slot, value: str | None) -> str:
+def point(kernel: Kernel, slot: Slot, value: str | None, when: str | None = None) -> str:
     """An instant or counter: one clock read is both start and end."""
-    copy = f" mov.b32 ks_v{slot.index}, {value};" if value is not None else ""
-    return f"\t{clock(kernel, f'ks_s{slot.index}')} mov.b64 ks_e{slot.index}, ks_s{slot.index};{copy}\n"
+    copies = _copies(slot, value, when)
+    return f"\t{clock(kernel, f'ks_s{slot.index}')} mov.b64 ks_e{slot.index}, ks_s{slot.index};{copies}\n"
 
 
-# if on: ring[n & mask] = {start, id, end, value}; n += 1
+# if on, and the enter's predicate held: ring[n & mask] = {start, id, end, value}; n += 1
 def store(kernel: Kernel, slot: Slot, kind: layout.Kind, owner: str) -> str:
     """The record: no branch, no atomic, one 16-byte store that cannot leave the slab."""
     last = "0" if kind in (layout.Kind.SPAN, layout.Kind.INSTANT) else f"ks_v{slot.index}"
+    asked = ""
+    if slot.asked:
+        asked = f" .reg .pred ks_h; and.pred ks_h, ks_w{slot.index}, {owner};"
+        owner = "ks_h"
     guard, test = owner, ""
     if kernel.recording.fill == "stop":
         guard, test = "ks_q", f" .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, {kernel.mask + 1}, {owner};"
     count = "add.u32 ks_n, ks_n, 1;" if owner == "ks_on" else f"@{owner} add.u32 ks_n, ks_n, 1;"
     return (
-        f"\t{{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;{test}\n"
-        f"\tand.b32 ks_i, ks_n, {kernel.mask}; mad.wide.u32 ks_a, ks_i, {layout.RECORD_BYTES}, ks_base;\n"
+        f"\t{{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el;{asked}{test}\n"
+        # apart, so that the assembler takes one instruction: for mad.wide by a power of two it takes two
+        f"\tand.b32 ks_i, ks_n, {kernel.mask}; mul.wide.u32 ks_o, ks_i, {layout.RECORD_BYTES};"
+        " add.s64 ks_a, ks_o, ks_base;\n"
         f"\tcvt.u32.u64 ks_sl, ks_s{slot.index}; cvt.u32.u64 ks_el, ks_e{slot.index};\n"
         f"\t@{guard} st.global.v4.b32 [ks_a], {{ks_sl, {layout.record_id(slot.name, kind)}, ks_el, {last}}};\n"
         f"\t{count} }}\n"

@@ -79,15 +79,15 @@ test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## what proto
 
 test-cupy: .venv/.cupy  ## what speaks to CuPy, NVRTC and cuda.core
 	.venv/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cupy tests/unit/test_doctor.py
-	.venv/bin/python -m pytest -n 2 -m "not gpu" -k cupy tests/contract/test_contract.py tests/unit/test_examples.py
+	.venv/bin/python -m pytest -n 2 -m "not gpu" -k cupy tests/contract/test_contract.py tests/unit/test_examples*.py
 
 test-numba: .venv-numba/.test  ## what speaks to Numba
 	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" tests/unit/numba tests/unit/test_doctor.py
-	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" -k numba tests/contract/test_contract.py tests/unit/test_examples.py
+	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" -k numba tests/contract/test_contract.py tests/unit/test_examples*.py
 
 test-cute: .venv-cute/.test  ## what speaks to CuTe DSL
 	.venv-cute/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cute tests/contract/test_contract.py \
-	    tests/unit/test_examples.py -k cute
+	    tests/unit/test_examples*.py -k cute
 
 gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses
 	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract tests/unit/test_readme.py tests/unit/test_examples.py

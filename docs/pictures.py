@@ -1,4 +1,4 @@
-"""Draws what is computed on the pages: the bit pictures of the protocol, and the summary in the README.
+"""Draws what is computed on the pages: the bit pictures of the protocol, the summary in the README, and whole files.
 
     python docs/pictures.py            rewrites what stands between the markers
 
@@ -16,10 +16,11 @@ import kscope
 from kscope import layout
 
 HERE = Path(__file__).resolve().parent
-PAGES = (HERE / "protocol.md", HERE.parent / "README.md")
+PAGES = (HERE / "protocol.md", HERE / "writing-a-frontend.md", HERE.parent / "README.md")
 CAPTURE = HERE.parent / "tests" / "golden" / "attention.kscope"
 COLUMNS = 110
 _BLOCK = re.compile(r"(<!-- picture: (\w+) -->\n)(.*?)(<!-- end -->)", re.S)
+_FILE = re.compile(r"(<!-- file: (\S+) -->\n)(.*?)(<!-- end -->)", re.S)
 _PLACE = (
     ("lane", 0, layout.LANE_BITS),
     ("warp", layout.WARP_SHIFT, layout.LOG2_SHIFT - layout.WARP_SHIFT),
@@ -106,8 +107,9 @@ def pictures() -> dict[str, str]:
 
 
 def drawn(page: str) -> str:
-    """The page with every picture as it is now. Raises KeyError for a marker that names none."""
+    """The page with every picture and file as it is now. Raises KeyError or OSError for a marker that names none."""
     found = pictures()
+    page = _FILE.sub(lambda block: f"{block[1]}```python\n{(HERE.parent / block[2]).read_text()}```\n{block[4]}", page)
     return _BLOCK.sub(lambda block: f"{block[1]}```text\n{found[block[2]]}\n```\n{block[4]}", page)
 
 

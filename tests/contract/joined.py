@@ -1,4 +1,4 @@
-"""The frontends that joined the contract: every ``frontend_<name>.py`` of this folder.
+"""The frontends that joined the contract: every ``frontend_<name>.py`` in a folder ``contract`` on the path.
 
 What lives here: finding them, and what they compile. What does not: any of them.
 """
@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import contract
 import pytest
 from contract.programs import Program
 
@@ -17,7 +18,8 @@ from kscope import frontends
 
 _TEXTS = {
     path.stem.removeprefix("frontend_"): path.read_text()
-    for path in sorted(Path(__file__).parent.glob("frontend_*.py"))
+    for folder in contract.__path__
+    for path in sorted(Path(folder).glob("frontend_*.py"))
 }
 COMPILERS = [name for name, text in _TEXTS.items() if "def compile(" in text]
 ON_GPU = [name for name, text in _TEXTS.items() if "NEEDS_GPU = True" in text]

@@ -72,6 +72,21 @@ print(before == never, "kscope_ctl" in prepared, fill.ptx(90) == never)
     assert python(site, "-c", script) == "True True True\n"
 
 
+def test_the_contract_is_kept_by_a_file_from_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "contract").mkdir()
+    shutil.copy(ROOT / "tests" / "contract" / "frontend_toylang.py", tmp_path / "contract" / "frontend_stranger.py")
+    pytest_of_it = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/contract/test_contract.py"]
+    done = subprocess.run(
+        [*pytest_of_it, "-m", "not gpu", "-k", "stranger and two_kernels"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_kscope_knows_it_by_its_entry_point_alone() -> None:
     assert frontends.table()["toylang"].target == "kscope_toylang:ToylangFrontend"
     assert "toylang" not in frontends.TABLE

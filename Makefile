@@ -4,7 +4,7 @@ PYTHON ?= python3
 ON_PATH := PYTHONPATH=.:frontends:runtime:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 CACHE := $(CURDIR)/.cache
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute gpu lint types bench clean
+.PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute gpu lint types bench bench-gpu peers fuzz clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 20
@@ -103,5 +103,31 @@ types: .venv/.test  ## mypy --strict and pyright
 bench: .venv/.test  ## how fast the host part is: decode and export
 	$(ON_PATH) .venv/bin/python bench/host.py
 
+bench-gpu:  ## what recording costs on a GPU, beside its peers, with the plain python3; ARGS="--sections regions" or --list
+	$(ON_PATH) $(PYTHON) bench/gpu.py $(ARGS)
+
+# Headers of other profilers, for bench-gpu: nothing of them is in this repository.
+PEERS := $(CACHE)/peers
+$(PEERS)/profiler.cuh $(PEERS)/warpscope.cuh: .venv/.base
+	mkdir -p $(PEERS)
+	.venv/bin/pip download -q --no-deps --dest $(PEERS) flashinfer-python==0.7.2 warpscope==0.1.0
+	cd $(PEERS) && unzip -qjo flashinfer_python-*.whl '*/profiler.cuh' && unzip -qjo warpscope-*.whl '*/warpscope.cuh'
+	rm -f $(PEERS)/*.whl
+
+peers: $(PEERS)/profiler.cuh $(PEERS)/warpscope.cuh  ## get the headers of other profilers that bench-gpu compares with
+
+# atheris has wheels for CPython up to 3.13.
+.venv-fuzz/.test: pyproject.toml
+	@.ci/venv .venv-fuzz $(PYTHON)
+	.venv-fuzz/bin/pip install -q -e . "atheris==3.0.0"
+	@touch $@
+
+DOOR ?= capture
+SECONDS ?= 60
+fuzz: .venv-fuzz/.test  ## a coverage-guided fuzzer at one reader: make fuzz DOOR=capture SECONDS=60
+	mkdir -p $(CACHE)/fuzz/$(DOOR)
+	$(ON_PATH) .venv-fuzz/bin/python tests/torture/fuzz.py $(DOOR) -max_total_time=$(SECONDS) -max_len=4096 -timeout=20 \
+	    -artifact_prefix=$(CACHE)/fuzz/$(DOOR)/ $(CACHE)/fuzz/$(DOOR) tests/torture/corpus/$(DOOR)
+
 clean:  ## venvs, caches and builds
-	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .cache build dist *.egg-info
+	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-fuzz .cache build dist *.egg-info

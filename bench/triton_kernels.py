@@ -1,6 +1,6 @@
-"""The kernels of kernel_overhead.py: each with regions of kscope, and once more with Proton's scopes.
+"""The kernels of on_triton.py: each with regions of kscope, and once more with Proton's scopes.
 
-What lives here: kernels. What does not: launching and timing them (kernel_overhead.py). TAG changes nothing but
+What lives here: kernels. What does not: launching and timing them (on_triton.py). TAG changes nothing but
 the cache key: one compilation for each way of recording.
 """
 
@@ -160,3 +160,79 @@ def attention_proton(q, k, v, o, S, scale, D: tl.constexpr, BM: tl.constexpr, BN
     pl.enter_scope("store")
     tl.store(o + base + rows[:, None] * D + depth[None, :], (total / weight[:, None]).to(tl.float16))
     pl.exit_scope("store")
+
+
+@triton.jit
+def layernorm(x, weight, bias, y, N, eps, BLOCK: tl.constexpr, TAG: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    with kscope.region("mean"):
+        for start in range(0, N, BLOCK):
+            total += tl.load(x + row * N + start + at).to(tl.float32)
+        mean = tl.sum(total, 0) / N
+    square = tl.zeros((BLOCK,), tl.float32)
+    with kscope.region("variance"):
+        for start in range(0, N, BLOCK):
+            part = tl.load(x + row * N + start + at).to(tl.float32) - mean
+            square += part * part
+        scale = 1 / tl.sqrt(tl.sum(square, 0) / N + eps)
+    for start in range(0, N, BLOCK):
+        with kscope.region("write"):
+            part = (tl.load(x + row * N + start + at).to(tl.float32) - mean) * scale
+            tl.store(y + row * N + start + at, part * tl.load(weight + start + at) + tl.load(bias + start + at))
+
+
+@triton.jit
+def layernorm_proton(x, weight, bias, y, N, eps, BLOCK: tl.constexpr, TAG: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    pl.enter_scope("mean")
+    for start in range(0, N, BLOCK):
+        total += tl.load(x + row * N + start + at).to(tl.float32)
+    mean = tl.sum(total, 0) / N
+    pl.exit_scope("mean")
+    square = tl.zeros((BLOCK,), tl.float32)
+    pl.enter_scope("variance")
+    for start in range(0, N, BLOCK):
+        part = tl.load(x + row * N + start + at).to(tl.float32) - mean
+        square += part * part
+    scale = 1 / tl.sqrt(tl.sum(square, 0) / N + eps)
+    pl.exit_scope("variance")
+    for start in range(0, N, BLOCK):
+        pl.enter_scope("write")
+        part = (tl.load(x + row * N + start + at).to(tl.float32) - mean) * scale
+        tl.store(y + row * N + start + at, part * tl.load(weight + start + at) + tl.load(bias + start + at))
+        pl.exit_scope("write")
+
+
+@triton.jit
+def tasks(x, y, next_task, count, each, BLOCK: tl.constexpr, TAG: tl.constexpr):
+    task = tl.atomic_add(next_task, 1)
+    while task < count:
+        with kscope.region("task", value=task):
+            total = tl.zeros((BLOCK,), tl.float32)
+            for step in range(each):
+                with kscope.region("step"):
+                    total += tl.load(x + (task * each + step) * BLOCK + tl.arange(0, BLOCK))
+            tl.store(y + task * BLOCK + tl.arange(0, BLOCK), total)
+        with kscope.region("fetch"):
+            task = tl.atomic_add(next_task, 1)
+
+
+@triton.jit
+def tasks_proton(x, y, next_task, count, each, BLOCK: tl.constexpr, TAG: tl.constexpr):
+    task = tl.atomic_add(next_task, 1)
+    while task < count:
+        pl.enter_scope("task")
+        total = tl.zeros((BLOCK,), tl.float32)
+        for step in range(each):
+            pl.enter_scope("step")
+            total += tl.load(x + (task * each + step) * BLOCK + tl.arange(0, BLOCK))
+            pl.exit_scope("step")
+        tl.store(y + task * BLOCK + tl.arange(0, BLOCK), total)
+        pl.exit_scope("task")
+        pl.enter_scope("fetch")
+        task = tl.atomic_add(next_task, 1)
+        pl.exit_scope("fetch")

@@ -1,16 +1,13 @@
 """What recording costs a whole CuTe DSL kernel: kscope, and NVIDIA's IKET, on the same matmul with the same regions.
 
-    python bench/cute_overhead.py [--rounds 30] [--size 4096]
-
-The kernel is examples/cute_gemm.py. Three processes: kscope's in one; IKET's in run-iket, which runs it twice. In each,
-the kernel without any annotation takes turns with the others, every launch behind a matmul that hides its latency, and
-CUDA events tell the time on the GPU. What lives here: this measurement, in under a minute on an H200. What does not:
-the kernel. Needs an sm_90 GPU, torch, and nvidia-cutlass-dsl 4.6 or later.
+The kernel is examples/cute_gemm.py. Two processes: kscope's; and IKET's in run-iket, which runs it twice. In each, the
+kernel without any annotation takes turns with the others, every launch behind a matmul that hides its latency, and CUDA
+events tell the time on the GPU. What lives here: this measurement. What does not: the kernel. Needs an sm_90 GPU, torch
+and nvidia-cutlass-dsl 4.6 or later.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import re
@@ -18,10 +15,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+
+from rows import Row, row
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "examples" / "cute_gemm.py"
@@ -52,26 +51,31 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--size", type=int, default=4096)
-    parser.add_argument("--within", choices=("kscope", "iket"), help=argparse.SUPPRESS)
-    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.within is not None:
-        options.result.write_text(json.dumps(measure(options.within, options.size, options.rounds)))
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        rows = {tool: within(tool, options, Path(folder)) for tool in ("kscope", "iket")}
-    show(rows, options.size)
+SIZE, ROUNDS = 4096, 30
 
 
-def within(tool: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure(section: str, options: Any) -> Iterator[Row]:
+    """The time of each kind of launch, and what it adds to the kernel without annotations of its own process."""
+    failed = []
+    for tool in ("kscope", "iket"):
+        found = within(tool, 10 if options.quick else ROUNDS, options.folder)
+        if "failed" in found:
+            failed.append(f"{tool}: {' | '.join(found['failed'])}")
+            continue
+        base = statistics.median(found["times"]["without annotations"])
+        for name, times in found["times"].items():
+            notes = {"doubt": "; ".join(found["problems"])} if found["problems"] else {}
+            yield row(f"{tool}'s process", name, "us", times, **notes)
+            if name != "without annotations":
+                yield row(f"{tool}'s process, added", name, "%", [100 * (one / base - 1) for one in times])
+    if failed:
+        raise RuntimeError("; ".join(failed))
+
+
+def within(tool: str, rounds: int, folder: Path) -> dict[str, Any]:
     """The measurement in a process of its own, in run-iket where it is IKET's."""
     result = folder / f"{tool}.json"
-    command = [__file__, "--within", tool, "--result", str(result), "--size", str(options.size)]
-    command = [sys.executable, *command, "--rounds", str(options.rounds)]
+    command = [sys.executable, __file__, tool, str(result), str(SIZE), str(rounds)]
     if tool == "iket":
         run = "from iket.cli.main import entrypoint; entrypoint()"
         where, quiet = ["--clobber", "--output-dir", str(folder / "iket")], ["--postprocess", "none", "--no-keep"]
@@ -94,7 +98,7 @@ def form(name: str, folder: Path) -> Any:
     return module
 
 
-def measure(tool: str, size: int, rounds: int) -> dict[str, Any]:
+def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
     """Times in us of each kind of launch, in turns; and the device."""
     import torch
     from cutlass import cute
@@ -150,20 +154,5 @@ def timed(launch: Callable[[], None], a: Any, b: Any) -> float:
     return float(begin.elapsed_time(end)) * 1000
 
 
-def show(rows: dict[str, dict[str, Any]], size: int) -> None:
-    """A table, each row against the kernel without annotations of its own process."""
-    for tool, row in rows.items():
-        if "failed" in row:
-            print(f"{tool}: did not run: {' | '.join(row['failed'])}")
-            continue
-        print(f"{row['device']}, {size} x {size} x {size} in fp16, examples/cute_gemm.py, {tool}'s process")
-        base = statistics.median(row["times"]["without annotations"])
-        for name, times in row["times"].items():
-            middle = statistics.median(times)
-            print(f"  {name:<22} {middle:8.1f} us  {(middle / base - 1) * 100:+6.2f} %   (fastest {min(times):.1f} us)")
-        for text in row["problems"]:
-            print(f"  problem: {text}")
-
-
 if __name__ == "__main__":
-    main()
+    Path(sys.argv[2]).write_text(json.dumps(launched(sys.argv[1], int(sys.argv[3]), int(sys.argv[4]))))

@@ -1,30 +1,27 @@
 """What regions cost in CUDA C++ by the two ways that they are compiled: stores sunk by the pass, and stores in place.
 
-    python bench/cuda_paths.py [--json FILE]        on a GPU, with CuPy and nvcc; less than a minute
-
 The kernels are those of examples/cupy_gemm.py and examples/cupy_pipeline.py. Each is compiled
 
     plain      by NVRTC and by nvcc, with the macros off
     sunk       by NVRTC, through kscope's pass on the PTX, as CuPy kernels are
     in place   by nvcc, with the header's own stores, as libraries are
 
-and timed resting (prepared, no session) and armed. A number is the median over rounds of the time of a launch in a
-row of launches, by CUDA events, in microseconds; within a round every variant has its turn.
+and timed resting (prepared, no session) and armed. A run is the time of a launch in a row of launches, by CUDA events;
+within a round every variant has its turn.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import cupy
 import numpy as np
 from cupy.cuda import compiler, function
+from rows import Row, row
 
 import kscope
 import kscope_cuda
@@ -79,7 +76,7 @@ def variants(it: Any, name: str) -> dict[str, Any]:
     return made
 
 
-def measure(launch: Callable[[Any], None], kernel: Any) -> float:
+def timed(launch: Callable[[Any], None], kernel: Any) -> float:
     """Microseconds of a launch in a row of launches."""
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
     launch(kernel)
@@ -91,54 +88,38 @@ def measure(launch: Callable[[Any], None], kernel: Any) -> float:
     return float(cupy.cuda.get_elapsed_time(begin, end)) * 1000 / ROW
 
 
-def compare(name: str, it: Any, launch: Callable[[Any], None]) -> dict[str, Any]:
-    """Medians of every variant, resting and armed, and what the recording held."""
+def times(
+    name: str, it: Any, launch: Callable[[Any], None], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Microseconds of every variant, resting and armed, and the records of a launch."""
     made = variants(it, name)
-    times: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {}
     records = {}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for what, kernel in made.items():
-            times.setdefault(what, []).append(measure(launch, kernel))
+            found.setdefault(what, []).append(timed(launch, kernel))
     with kscope.profile(records=512, pool=POOL) as prof:
-        for kept in range(ROUNDS):
+        for kept in range(rounds):
             for what in ("sunk", "in place"):
                 prof.reset()
-                times.setdefault(f"{what}, armed", []).append(measure(launch, made[what]))
+                found.setdefault(f"{what}, armed", []).append(timed(launch, made[what]))
                 if kept == 0:
                     records[what] = len(prof.trace) // (ROW + 1)
     kscope.disable()
-    medians = {what: round(statistics.median(found), 3) for what, found in times.items()}
-    base = {"sunk": medians["plain nvrtc"], "in place": medians["plain nvcc"]}
-    added = {
-        what: round(100 * (medians[what] / base[what.split(",")[0]] - 1), 2) for what in medians if "plain" not in what
-    }
-    return {"microseconds": medians, "added_percent": added, "records_of_a_launch": records}
+    return found, records
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the numbers go as well")
-    output = parser.parse_args().json
-    if not cupy.is_available():
-        raise SystemExit("bench/cuda_paths.py needs an NVIDIA GPU")
-    found: dict[str, Any] = {
-        "command": "python bench/cuda_paths.py",
-        "device": cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
-        "driver": cupy.cuda.runtime.driverGetVersion(),
-        "nvrtc": list(compiler._get_nvrtc_version()),
-        "rounds": ROUNDS,
-        "launches_of_a_round": ROW,
-    }
+def measure(section: str, options: Any) -> Iterator[Row]:
+    """Per kernel and variant the time, and what it adds to the plain kernel of the same compiler."""
     for name, prepare in (("gemm", gemm), ("pipeline", pipeline)):
         it, launch = prepare()
-        found[name] = compare(name, it, launch)
-        print(name)
-        for what, time in found[name]["microseconds"].items():
-            more = found[name]["added_percent"].get(what)
-            print(f"  {what:<16} {time:9.2f} us" + (f"  {more:+6.2f} %" if more is not None else ""))
-    if output is not None:
-        output.write_text(json.dumps(found, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        found, records = times(name, it, launch, 5 if options.quick else ROUNDS)
+        base = {
+            "sunk": statistics.median(found["plain nvrtc"]),
+            "in place": statistics.median(found["plain nvcc"]),
+        }
+        for what, seen in found.items():
+            way = what.partition(",")[0]
+            yield row(name, what, "us", seen, **({"records": records[way]} if way in records else {}))
+            if way in base:
+                yield row(f"{name}, added", what, "%", [100 * (one / base[way] - 1) for one in seen])

@@ -1,0 +1,111 @@
+"""One GPU and NVIDIA's compilers, as the sections of bench/ use them.
+
+What lives here: nvcc, ptxas, cuobjdump; loading and launching through cuda-bindings, times by events. What does not:
+what is measured.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kscope.analysis import tools
+from kscope.analysis.perturbation import Build, build
+from kscope.analysis.sass import Function, functions
+
+MEMORY_BYTES = 1 << 30
+"""Of the buffer that kernels get: peers' records go there, and loads come from it."""
+
+
+def nvcc(source: Path, out: Path, arch: str, *options: str) -> Path:
+    """The source as what the suffix of `out` says. Raises RuntimeError with what the compiler said."""
+    return _made(
+        [tools.find("nvcc"), "-O3", "-std=c++17", f"-arch={arch}", *options, f"-{out.suffix[1:]}", str(source)], out
+    )
+
+
+def ptxas(text: str, out: Path, arch: str) -> Path:
+    """PTX as a cubin."""
+    source = out.with_suffix(".lowered.ptx")
+    source.write_text(text)
+    return _made([tools.find("ptxas"), f"-arch={arch}", str(source)], out)
+
+
+def _made(command: list[str], out: Path) -> Path:
+    done = subprocess.run([*command, "-o", str(out)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
+    return out
+
+
+def code(cubin: Path) -> dict[str, Function]:
+    """Machine code by kernel."""
+    return {one.name: one for one in functions(tools.disassembly(cubin))}
+
+
+def resources(cubin: Path, kernel: str, threads: int, dynamic_shared: int = 0) -> Build:
+    """Registers, spills, occupancy of a kernel."""
+    return build(tools.resources(cubin), tools.disassembly(cubin), kernel, threads, dynamic_shared)
+
+
+class Device:
+    """The first GPU: its primary context is made current. Raises RuntimeError where the driver refuses."""
+
+    def __init__(self) -> None:
+        from cuda.bindings import driver
+
+        self.driver = driver
+        self.check(driver.cuInit(0))
+        device = self.check(driver.cuDeviceGet(0))
+        self.check(driver.cuCtxSetCurrent(self.check(driver.cuDevicePrimaryCtxRetain(device))))
+        self.name = self.check(driver.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
+        self.sms = int(self.check(driver.cuDeviceGetAttribute(
+            driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)))  # fmt: skip
+        self.memory = self.allocate(MEMORY_BYTES)
+        self._events = [self.check(driver.cuEventCreate(0)) for _ in range(2)]
+
+    @staticmethod
+    def check(result: tuple[Any, ...]) -> Any:
+        if int(result[0]) != 0:
+            raise RuntimeError(f"driver error {result[0]}")
+        return result[1] if len(result) > 1 else None
+
+    def allocate(self, size: int) -> int:
+        """Cleared device memory."""
+        address = int(self.check(self.driver.cuMemAlloc(size)))
+        self.check(self.driver.cuMemsetD8(address, 0, size))
+        return address
+
+    def read(self, address: int, array: np.ndarray) -> np.ndarray:
+        self.check(self.driver.cuMemcpyDtoH(array.ctypes.data, address, array.nbytes))
+        return array
+
+    def load(self, cubin: Path) -> Any:
+        return self.check(self.driver.cuModuleLoadData(cubin.read_bytes()))
+
+    def function(self, module: Any, kernel: str) -> Any:
+        return self.check(self.driver.cuModuleGetFunction(module, kernel.encode()))
+
+    def launch(self, function: Any, grid: int, block: int, *arguments: int, shared: int = 0) -> None:
+        """Integers are 32-bit parameters where they fit, else 64-bit ones: addresses are never small."""
+        values = [ctypes.c_int32(a) if abs(a) < 1 << 31 else ctypes.c_uint64(a) for a in arguments]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+        self.check(
+            self.driver.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, shared, 0, ctypes.addressof(pointers), 0)
+        )
+
+    def synchronize(self) -> None:
+        self.check(self.driver.cuCtxSynchronize())
+
+    def begin(self) -> None:
+        self.check(self.driver.cuEventRecord(self._events[0], 0))
+
+    def elapsed_us(self) -> float:
+        """Microseconds of the stream since begin()."""
+        self.check(self.driver.cuEventRecord(self._events[1], 0))
+        self.check(self.driver.cuEventSynchronize(self._events[1]))
+        return float(self.check(self.driver.cuEventElapsedTime(*self._events))) * 1000

@@ -1,0 +1,200 @@
+"""What kscope costs on a GPU, beside its peers: one command, one run, one table, one JSON.
+
+    make bench-gpu                                     all sections; ARGS="--sections regions warps" chooses
+    python bench/gpu.py --list                         the sections, and how long each takes
+    python bench/gpu.py --dry-run                      no GPU: compiles everything, and checks the machine code
+    --json FILE (bench-gpu.json)  --headers FOLDER     peers' headers, which `make peers` gets
+
+Every section is a process of its own: what fails in one is told in the table, and the others are measured. Rows are
+medians with their spread, variants take turns within a section. What lives here: choosing, running, reporting. What
+does not: measuring (a file per section), rows (rows.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+from rows import Report, Row, Section, from_dict, table, to_dict
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADERS = ROOT / ".cache" / "peers"
+PACKAGES = (
+    "torch", "triton", "cupy-cuda13x", "numba-cuda", "nvidia-cutlass-dsl", "cuda-bindings", "numpy", "kscope",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every section gets. quick: fewer repeats."""
+
+    folder: Path
+    arch: str
+    headers: Path
+    quick: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A section: the module that measures it, seconds on an H200 (0: not known yet), what it needs, what it is."""
+
+    module: str
+    seconds: int
+    needs: tuple[str, ...]
+    what: str
+    dry: bool = False
+
+
+PARTS: dict[str, Part] = {
+    "regions": Part(
+        "on_regions", 40, ("nvcc",), "a region: strategy, clock, fill; back to back, behind FMAs; peers", True
+    ),
+    "inflight": Part("on_regions", 20, ("nvcc",), "a region with loads and with TMA copies under way; peers", True),
+    "nested": Part("on_regions", 15, ("nvcc",), "regions in one another, 1 to 8 deep", True),
+    "warps": Part("on_regions", 15, ("nvcc",), "1 to 64 warps on every SM", True),
+    "growth": Part("on_growth", 60, ("nvcc",), "records, warps, blocks and launches as they grow", True),
+    "triton": Part(
+        "on_triton", 240, ("torch", "triton", "ncu"), "matmul, attention, layer norm, persistent; Proton", True
+    ),
+    "everywhere": Part("on_everywhere", 90, ("torch", "ncu"), "one softmax and one matmul in every language"),
+    "cute": Part("on_cute", 60, ("torch", "cutlass"), "a matmul in CuTe DSL; IKET"),
+    "cuda": Part("on_cuda", 60, ("cupy", "nvcc"), "CUDA C++: stores sunk by the pass, and in place"),
+    "numba": Part("on_numba", 30, ("numba", "nvcc"), "a region in Numba, beside CUDA C++"),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sections", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
+    parser.add_argument("--json", type=Path, default=Path("bench-gpu.json"))
+    parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--headers", type=Path, default=HEADERS, help="a folder with profiler.cuh, warpscope.cuh")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats")
+    parser.add_argument("--dry-run", action="store_true", help="no GPU: compile, and check the machine code")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--timeout", type=int, default=540, help="seconds that a section may take")
+    parser.add_argument("--within", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.list:
+        for name, part in PARTS.items():
+            print(f"{name:12} {part.seconds:4} s  {part.what} (needs {', '.join(part.needs)})")
+        return 0
+    if options.within:
+        return within(options)
+    report = measured(options)
+    options.json.write_text(json.dumps(to_dict(report), indent=1) + "\n")
+    print(table(report))
+    return int(any(section.state == "failed" for section in report.sections))
+
+
+def measured(options: argparse.Namespace) -> Report:
+    """All sections, one after another. After each the file is written: what was measured stays, whatever follows."""
+    started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    report = Report(["python", *sys.argv], started, machine(), versions(), ())
+    for name in options.sections:
+        section = process(name, options)
+        report = Report(report.command, started, report.machine, report.versions, (*report.sections, section))
+        options.json.write_text(json.dumps(to_dict(report), indent=1) + "\n")
+        last = section.said.splitlines()[-1] if section.said else ""
+        print(f"{name}: {section.state} in {section.seconds:.0f} s {last}", file=sys.stderr)
+    return report
+
+
+def process(name: str, options: argparse.Namespace) -> Section:
+    """A section in a process of its own."""
+    if options.dry_run and not PARTS[name].dry:
+        return Section(name, 0.0, "skipped", "nothing of it can be checked without a GPU")
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kscope-bench-") as folder:
+        result = Path(folder, "rows.json")
+        command = [sys.executable, __file__, "--within", name, "--result", str(result), "--arch", options.arch]
+        command += ["--headers", str(options.headers)] + ["--quick"] * options.quick + ["--dry-run"] * options.dry_run
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=options.timeout, env=environment()
+            )
+            said = done.stderr.strip()[-3000:]
+        except subprocess.TimeoutExpired as error:
+            said = f"it took more than {error.timeout:.0f} s"
+        found = json.loads(result.read_text()) if result.exists() else {"state": "failed", "rows": []}
+    rows = tuple(Row(**one) for one in found["rows"])
+    state = "ok" if found["state"] == "ok" and rows else "failed"
+    return Section(
+        name,
+        round(time.monotonic() - start, 1),
+        state,
+        found.get("said", "") or (said if state == "failed" else ""),
+        rows,
+    )
+
+
+def environment() -> dict[str, str]:
+    """With kscope, its frontends and the tests' helpers on the path."""
+    paths = [str(ROOT / path) for path in (".", "frontends", "runtime", "tests", "bench", "examples")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])}
+
+
+def within(options: argparse.Namespace) -> int:
+    """The process of one section: rows are written as they come, so that a failure loses none."""
+    given = Options(options.result.parent, options.arch, options.headers, options.quick)
+    module = import_module(PARTS[options.within].module)
+    measure: Callable[[str, Options], Iterator[Row]] = module.dry if options.dry_run else module.measure
+    rows: list[dict[str, Any]] = []
+    state, said = "failed", ""
+    try:
+        for one in measure(options.within, given):
+            rows.append(vars(one))
+        state, said = "ok", "; ".join(module.said(options.within, given)) if hasattr(module, "said") else ""
+    finally:
+        options.result.write_text(json.dumps({"state": state, "said": said, "rows": rows}))
+    return 0
+
+
+def machine() -> dict[str, Any]:
+    """GPU, driver and host; what cannot be asked is left out."""
+    found: dict[str, Any] = {"host": f"{os.cpu_count()}-core {platform.machine()}", "python": platform.python_version()}
+    fields = "name,driver_version,clocks.sm,clocks.max.sm,memory.total,power.limit"
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", "--id=0"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return {"gpu": "none", **found}
+    values = [part.strip() for part in done.stdout.strip().split(",")]
+    return {**dict(zip(("gpu", "driver", "sm clock", "most", "memory", "power"), values, strict=False)), **found}
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that are installed, and of nvcc."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    try:
+        done = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True)
+        found["nvcc"] = done.stdout.strip().splitlines()[-1].removeprefix("Build ")
+    except (OSError, subprocess.SubprocessError):
+        return found
+    return found
+
+
+def read(path: Path) -> Report:
+    """A report that was written. Raises ValueError."""
+    return from_dict(json.loads(path.read_text()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

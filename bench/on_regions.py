@@ -1,0 +1,299 @@
+"""Cycles that one region adds in the loop of a CUDA C++ kernel: kscope in all its forms, and its peers, in one run.
+
+    regions   back to back (A), behind 64 dependent FMAs (B), the same with 16 warps per SM (C): best and median of
+              eight places in the instruction cache, each 16 bytes further on: a loop this short costs up to 12 cycles
+              more or less depending on where it falls
+    inflight  with global loads under way at the marks, and with copies of the copy engine (TMA)
+    nested    one to eight regions in one another, per region
+    warps     1 to 64 warps on every SM
+
+Every loop runs without marks and with them, in one module; a row is the difference of the median block's cycles per
+iteration. Before anything runs, the machine code of every loop is read: its work must lie between the first and the
+last clock readings, or the row says that it does not. What lives here: variants, circumstances, this check. What does
+not: the loops (regions.cu).
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from driver import Device, nvcc, ptxas
+from rows import Row, row
+
+import kscope_cuda
+from kscope import frontends, plan
+from kscope.analysis import tools
+from kscope.layout import CTL_SYMBOL
+from kscope.recording import Recording
+from kscope.sampling import Sampling
+from kscope.strategies import AllThreads, Lane0Warp0
+
+SOURCE = Path(__file__).with_name("regions.cu")
+PEER_BYTES = 768 << 20
+"""As in the source: what lies behind is loaded from."""
+PLACES, REPEATS = 8, 7
+GLOBAL, SHARED = "global memory", "shared memory"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One profiler. peer: its number in the source. lowered: bare marks that the pass lowers for this; flags: of the
+    header, in place. header: a file that must be carried. closely: measured in every section."""
+
+    name: str
+    peer: int = 0
+    where: str = GLOBAL
+    lowered: Recording | None = None
+    flags: dict[str, Any] = field(default_factory=dict)
+    header: str = ""
+    closely: bool = False
+
+
+VARIANTS = (
+    Variant("kscope", lowered=Recording(records=256), closely=True),
+    Variant("kscope, in place", lowered=Recording(records=256, pending=0)),
+    Variant("kscope, stop", lowered=Recording(records=256, fill="stop")),
+    Variant("kscope, globaltimer", lowered=Recording(records=256, clock="globaltimer")),
+    Variant("kscope, Lane0Warp0", lowered=Recording(records=256, strategy=Lane0Warp0())),
+    Variant("kscope, AllThreads", lowered=Recording(records=16, strategy=AllThreads())),
+    Variant("kscope.cuh", closely=True),
+    Variant("kscope.cuh, stop", flags={"fill": "stop"}),
+    Variant("kscope.cuh, globaltimer", flags={"clock": "globaltimer"}),
+    Variant("kscope.cuh, Lane0Warp0", flags={"strategy": Lane0Warp0()}),
+    Variant("flashinfer, as shipped", 11, header="profiler.cuh", closely=True),
+    Variant("warpscope, as shipped", 12, header="warpscope.cuh"),
+    Variant("Proton global clock32, restated", 3, closely=True),
+    Variant("Proton global clock64, restated", 4),
+    Variant("nuggets compact, restated", 7),
+    Variant("nuggets static, restated", 8),
+    Variant("nuggets atomic, restated", 9),
+    Variant("cutedsl-trace, restated", 10),
+    Variant("Proton shared clock32, restated", 1, SHARED, closely=True),
+    Variant("Proton shared clock64, restated", 2, SHARED),
+    Variant("Mosaic GPU, restated", 5, SHARED),
+    Variant("IKET, restated", 6, SHARED, closely=True),
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A launch: blocks per SM, threads of a block, the loop, iterations. per: regions of an iteration."""
+
+    where: str
+    blocks: int
+    block: int
+    loop: str
+    iterations: int
+    places: int = PLACES
+    plain: str = ""
+    per: int = 1
+
+
+SECTIONS: dict[str, tuple[Config, ...]] = {
+    "regions": (
+        Config("A", 1, 128, "empty", 2000), Config("B", 1, 128, "fmas", 2000), Config("C", 2, 256, "fmas", 1000),
+    ),
+    "inflight": (Config("loads", 1, 128, "loads", 1000, 1), Config("TMA", 1, 128, "tiles", 1000, 1)),
+    "nested": tuple(
+        Config(f"{depth}", 1, 128, f"nested{depth}" if depth > 1 else "fmas", 1000, 1, "fmas", depth)
+        for depth in range(1, 9)
+    ),
+    "warps": tuple(
+        Config(f"{warps}", max(1, warps // 32), 32 * min(warps, 32), "fmas", 500, 1)
+        for warps in (1, 2, 4, 8, 16, 32, 64)
+    ),
+}  # fmt: skip
+WORK = {"empty": {}, "fmas": {"FFMA": 64}, "loads": {"LDG": 4, "FFMA": 16}, "tiles": {"UBLKCP": 1, "FFMA": 16}}
+"""Instructions of a loop's work, which must lie between the marks, and how many of each."""
+
+
+def chosen(section: str, headers: Path) -> tuple[list[Variant], list[str]]:
+    """The variants of a section, and which peers' headers are not there."""
+    found = [one for one in VARIANTS if one.closely or section in ("regions", "inflight")]
+    missing = [one.name for one in found if one.header and not (headers / one.header).exists()]
+    return [one for one in found if one.name not in missing], missing
+
+
+def build(variant: Variant, folder: Path, arch: str, headers: Path) -> Path:
+    """The variant's loops as a cubin."""
+    own = folder / re.sub(r"\W+", "-", variant.name)
+    own.mkdir(exist_ok=True)
+    options = [f"-DPEER={variant.peer}", "-DNESTED", f"-I{headers}"]
+    if variant.lowered is not None:
+        text = nvcc(SOURCE, own / "loops.ptx", arch, *options, "-DKSCOPE_BENCH_MARKS").read_text()
+        return ptxas(plan.lower(text, variant.lowered, frontend="bench").text, own / "loops.cubin", arch)
+    flags = [] if variant.peer else kscope_cuda.flags(records=256, **variant.flags)
+    return nvcc(SOURCE, own / "loops.cubin", arch, *options, *flags)
+
+
+def built(variants: Iterable[Variant], folder: Path, arch: str, headers: Path) -> dict[str, Path]:
+    """All of them, on all cores."""
+    with ThreadPoolExecutor() as pool:
+        jobs = {one.name: pool.submit(build, one, folder, arch, headers) for one in variants}
+        return {name: job.result() for name, job in jobs.items()}
+
+
+Code = list[tuple[int, str]]
+
+
+def disassembled(cubin: Path) -> dict[str, Code]:
+    """(address, instruction) by kernel, with branch targets as numbers."""
+    command = [tools.find("cuobjdump"), "-sass", str(cubin)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, Code] = {}
+    for part in text.split("Function :")[1:]:
+        name, _, body = part.partition("\n")
+        lines = re.findall(r"/\*([0-9a-f]{4,})\*/\s+([^;]+);", body)
+        found[name.strip()] = [(int(at, 16), instruction.strip()) for at, instruction in lines]
+    return found
+
+
+def loop_of(code: Code, work: dict[str, int]) -> list[str]:
+    """The body of the shortest backward branch that has all of the work; [] where there is none. A loop that waits may
+    stand behind the kernel's end and jump back into the middle of this one: it is none."""
+    best: list[str] = []
+    for at, instruction in code:
+        target = re.search(r"BRA\S*\s+.*?0x([0-9a-f]+)", instruction)
+        if target and int(target[1], 16) < at:
+            body = [one for a, one in code if int(target[1], 16) <= a <= at]
+            if all(len(_where(body, name)) >= count for name, count in work.items()) and (
+                not best or len(body) < len(best)
+            ):
+                best = body
+    return best
+
+
+def _where(body: list[str], name: str) -> list[int]:
+    return [at for at, one in enumerate(body) if re.match(rf"(?:@!?U?P\w+\s+)?{name}\b", one)]
+
+
+def reads_clock(instruction: str) -> bool:
+    return "SR_CLOCK" in instruction or "GLOBALTIMER" in instruction
+
+
+def doubt(body: list[str], work: dict[str, int]) -> str:
+    """What is wrong with the marks in the machine code of a loop; "" where its work lies between them."""
+    reads = [at for at, one in enumerate(body) if reads_clock(one)]
+    if len(reads) < 2:
+        return f"{len(reads)} clock readings in its loop"
+    half = len(reads) // 2
+    begin, end = reads[half - 1], reads[half]
+    for name, count in work.items():
+        at = _where(body, name)
+        if len(at) < count:
+            return f"{len(at)} {name} in its loop, expected {count}"
+        outside = [i for i in at if not begin < i < end]
+        if outside:
+            return f"{len(outside)} of {len(at)} {name} are not between the marks"
+    return ""
+
+
+def checked(cubin: Path, configs: Iterable[Config]) -> dict[str, tuple[int, str]]:
+    """By loop: how many instructions the marks add to its first place, and what is wrong with it."""
+    code = disassembled(cubin)
+    found = {}
+    for config in configs:
+        plain = config.plain or config.loop
+        base = loop_of(code[f"plain_{plain}_0"], WORK[plain])
+        bodies = {p: loop_of(code[f"marked_{config.loop}_{p}"], WORK[plain]) for p in range(config.places)}
+        doubts = {place: text for place, body in bodies.items() if (text := doubt(body, WORK[plain]))}
+        said = "; ".join(f"place {place}: {text}" for place, text in doubts.items())
+        found[config.loop] = len(bodies[0]) - len(base), said
+    return found
+
+
+class Loops:
+    """One variant's module on the device, recording if it is ours."""
+
+    def __init__(self, device: Device, cubin: Path) -> None:
+        self.device = device
+        self.out, self.cycles = device.allocate(4 * device.sms * 2048), device.allocate(8 * device.sms * 2)
+        self.module = device.load(cubin)
+        found, address, _ = device.driver.cuModuleGetGlobal(self.module, CTL_SYMBOL.encode())
+        self.ours = int(found) == 0
+        if self.ours:
+            self.backend = frontends.backend("cuda")
+            metas = kscope_cuda.describe(cubin.read_bytes())
+            if metas:
+                self.backend.control_found(int(address), metas)
+            else:
+                self.backend.module_loaded(int(self.module))
+            self.backend.arm(1, Sampling(), None)
+
+    def close(self) -> None:
+        if self.ours:
+            self.backend.disarm()
+            self.backend.collect(wait=True)
+        for address in (self.out, self.cycles):
+            self.device.check(self.device.driver.cuMemFree(address))
+
+    def median(self, kernel: str, config: Config) -> list[float]:
+        """Per run: the median block's cycles per iteration."""
+        function = self.device.function(self.module, kernel)
+        grid, source = self.device.sms * config.blocks, self.device.memory + PEER_BYTES
+        seen, host = [], np.zeros(grid, np.int64)
+        for _ in range(REPEATS):
+            self.device.launch(
+                function, grid, config.block, self.out, self.cycles, self.device.memory, source, config.iterations
+            )
+            self.device.synchronize()
+            seen.append(float(np.median(self.device.read(self.cycles, host))) / config.iterations)
+        return seen
+
+    def added_at(self, config: Config, place: int) -> list[float]:
+        """Of each run the cycles that a region adds, over the median run without marks."""
+        base = statistics.median(self.median(f"plain_{config.plain or config.loop}_{place}", config))
+        marked = self.median(f"marked_{config.loop}_{place}", config)
+        return [(cycles - base) / config.per for cycles in marked]
+
+    def added(self, config: Config) -> list[list[float]]:
+        """added_at() of every place, the best one first."""
+        return sorted((self.added_at(config, place) for place in range(config.places)), key=statistics.median)
+
+
+def said(section: str, options: Any) -> list[str]:
+    """What is not among the rows."""
+    _, missing = chosen(section, options.headers)
+    return [f"{name}: its header is not in {options.headers} (make peers)" for name in missing]
+
+
+def measure(section: str, options: Any) -> Iterator[Row]:
+    """The rows of a section."""
+    configs = SECTIONS[section]
+    variants, _ = chosen(section, options.headers)
+    cubins = built(variants, options.folder, options.arch, options.headers)
+    device = Device()
+    for variant in variants:
+        found = checked(cubins[variant.name], configs)
+        loops = Loops(device, cubins[variant.name])
+        try:
+            for config in configs:
+                sass, said = found[config.loop]
+                notes = {"records": variant.where, "sass": sass, **({"doubt": said} if said else {})}
+                places = loops.added(config)
+                yield row(variant.name, config.where, "cycles", places[0], **notes)
+                if config.places > 1:
+                    yield row(
+                        variant.name, f"{config.where}, median place", "cycles", places[len(places) // 2], **notes
+                    )
+        finally:
+            loops.close()
+
+
+def dry(section: str, options: Any) -> Iterator[Row]:
+    """Without a GPU: every loop is compiled, and its machine code checked. Rows are instructions that marks add."""
+    configs = SECTIONS[section]
+    variants, _ = chosen(section, options.headers)
+    for name, cubin in built(variants, options.folder, options.arch, options.headers).items():
+        found = checked(cubin, configs)
+        for config in configs:
+            sass, said = found[config.loop]
+            yield row(name, config.where, "instructions", [sass], **({"doubt": said} if said else {}))

@@ -1,0 +1,170 @@
+"""bench/gpu.py without a GPU: its rows, its table and its file, and that it sees where the work of a loop stands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from nvcc import needs_nvcc
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+@pytest.fixture(autouse=True)
+def _bench_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+
+
+@pytest.fixture
+def rows(_bench_on_path: None) -> ModuleType:
+    return import_module("rows")
+
+
+@pytest.fixture
+def regions(_bench_on_path: None) -> ModuleType:
+    return import_module("on_regions")
+
+
+def report(rows: ModuleType) -> object:
+    measured = (
+        rows.row("kscope", "A", "cycles", [44.5, 44.1, 47.0], sass=11),
+        rows.row("kscope", "B", "cycles", [27.0]),
+        rows.row("Proton", "A", "cycles", [60.0, 61.0], doubt="2 of 64 FFMA are not between the marks"),
+    )
+    sections = (rows.Section("regions", 12.5, "ok", "", measured), rows.Section("cute", 1.0, "failed", "no cutlass"))
+    return rows.Report(["python", "x"], "2026-01-01", {"gpu": "none"}, {"numpy": "2"}, sections)
+
+
+def test_a_row_is_the_median_and_the_spread_of_its_runs(rows: ModuleType) -> None:
+    one = rows.row("kscope", "A", "cycles", [47.0, 44.5, 44.1], sass=11)
+    assert (one.value, one.least, one.most, one.runs, one.notes) == (44.5, 44.1, 47.0, 3, {"sass": 11})
+
+
+def test_a_report_survives_its_file(rows: ModuleType) -> None:
+    found = report(rows)
+    assert rows.from_dict(json.loads(json.dumps(rows.to_dict(found)))) == found
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("schema", 2), ("machine", []), ("sections", [{"name": "x"}]), ("sections", None), ("versions", "numpy"),
+        ("sections", [{"name": "x", "seconds": 1, "state": "well", "said": "", "rows": []}]),
+        ("sections", [{"name": "x", "seconds": 1, "state": "ok", "said": "", "rows": []}]),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_shape_is_refused(rows: ModuleType, field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=r" is "):
+        rows.from_dict({**json.loads(json.dumps(rows.to_dict(report(rows)))), field: value})
+
+
+@pytest.mark.parametrize(
+    "change", [{"value": float("nan")}, {"least": 50.0}, {"runs": 0}, {"what": 3}, {"more": 1}, {"value": "44"}]
+)
+def test_a_row_that_is_none_is_refused(rows: ModuleType, change: dict[str, object]) -> None:
+    data = json.loads(json.dumps(rows.to_dict(report(rows))))
+    data["sections"][0]["rows"][0].update(change)
+    with pytest.raises(ValueError, match="a row"):
+        rows.from_dict(data)
+
+
+def test_the_table_shows_spreads_doubts_and_failures(rows: ModuleType) -> None:
+    text = rows.table(report(rows))
+    assert "| kscope | 44.5 (44.1 to 47) | 27 |" in text
+    assert "| Proton | 60.5 (60 to 61) | - |" in text
+    assert "! Proton, A: 2 of 64 FFMA are not between the marks" in text
+    assert "failed: no cutlass" in text
+
+
+def test_a_section_of_many_circumstances_has_a_line_for_each(rows: ModuleType) -> None:
+    many = tuple(rows.row("kscope", f"{n} warps", "cycles", [float(n)]) for n in range(9))
+    text = rows.table(replace(report(rows), sections=(rows.Section("warps", 1.0, "ok", "", many),)))
+    assert "| kscope | 8 warps | 8 | 8 | 8 | cycles |" in text
+
+
+BODY = [
+    "CS2R.32 R4, SR_CLOCKLO",
+    "FFMA R0, R0, R1, R2",
+    "FFMA R0, R0, R1, R2",
+    "CS2R.32 R6, SR_CLOCKLO",
+    "@P0 BRA 0x10",
+]
+
+
+def test_work_between_the_marks_leaves_no_doubt(regions: ModuleType) -> None:
+    assert regions.doubt(BODY, {"FFMA": 2}) == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ([BODY[1], BODY[0], *BODY[2:]], "1 of 2 FFMA are not between the marks"),
+        ([BODY[0], BODY[1], BODY[3], BODY[2]], "1 of 2 FFMA are not between the marks"),
+        (BODY[1:], "1 clock readings in its loop"),
+        ([BODY[0], BODY[1], BODY[3]], "1 FFMA in its loop, expected 2"),
+        ([], "0 clock readings in its loop"),
+    ],
+)
+def test_work_that_left_its_marks_is_told(regions: ModuleType, body: list[str], says: str) -> None:
+    assert regions.doubt(body, {"FFMA": 2}) == says
+
+
+def test_a_loop_is_the_shortest_that_has_the_work(regions: ModuleType) -> None:
+    code = [(0x10 * at, one) for at, one in enumerate(["NOP", *BODY, "EXIT", "SYNCS R1", "@P0 BRA 0x30"])]
+    assert regions.loop_of(code, {"FFMA": 2}) == BODY
+    assert regions.loop_of(code, {"LDG": 1}) == []
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kscope",
+        pytest.param("kscope.cuh", marks=pytest.mark.slow),
+        pytest.param("IKET, restated", marks=pytest.mark.slow),
+    ],
+)
+def test_the_work_of_every_loop_lies_between_its_marks(regions: ModuleType, name: str, tmp_path: Path) -> None:
+    (variant,) = (one for one in regions.VARIANTS if one.name == name)
+    cubin = regions.build(variant, tmp_path, "sm_90a", tmp_path)
+    found = regions.checked(cubin, [config for configs in regions.SECTIONS.values() for config in configs])
+    assert {loop: said for loop, (_, said) in found.items() if said} == {}
+    assert all(5 < added < 100 for added, _ in found.values())
+
+
+@needs_nvcc
+def test_marks_that_hold_nothing_in_are_seen(regions: ModuleType, tmp_path: Path) -> None:
+    """The same loops, with arithmetic that no assembly holds: the compiler moves it, and the check says so."""
+    source = regions.SOURCE.read_text()
+    loose = source.replace('asm volatile("fma.rn.f32 %0, %0, 0f3F800001, 0f3A83126F;" : "+f"(x))', "x = x * 1.5f + 2.f")
+    assert loose != source
+    (tmp_path / "loose.cu").write_text(loose.replace('::: "memory"', ""))
+    cubin = import_module("driver").nvcc(tmp_path / "loose.cu", tmp_path / "loose.cubin", "sm_90a", "-DPEER=6")
+    (config,) = (one for one in regions.SECTIONS["regions"] if one.where == "B")
+    assert regions.checked(cubin, [config])["fmas"][1]
+
+
+def test_every_section_can_be_listed_and_only_known_ones_run() -> None:
+    listed = subprocess.run([sys.executable, BENCH / "gpu.py", "--list"], capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in listed.stdout.splitlines()][:4] == ["regions", "inflight", "nested", "warps"]
+    wrong = subprocess.run(
+        [sys.executable, BENCH / "gpu.py", "--sections", "nothing"], capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 2
+
+
+@pytest.mark.slow
+@needs_nvcc
+def test_a_dry_run_writes_one_table_and_one_file(rows: ModuleType, tmp_path: Path) -> None:
+    command = [sys.executable, BENCH / "gpu.py", "--dry-run", "--sections", "growth", "everywhere"]
+    done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = rows.from_dict(json.loads((tmp_path / "x.json").read_text()))
+    assert [(one.name, one.state) for one in found.sections] == [("growth", "ok"), ("everywhere", "skipped")]
+    assert "## growth" in done.stdout and found.versions["numpy"]

@@ -18,6 +18,7 @@ from .irtext import Operation, Place, Places
 
 _TMA_READ, _TMA_WRITE = ("tma", "load"), ("tma", "store")
 _WAIT, _BARRIER, _MMA, _LOAD, _STORE = ("wait",), ("barrier",), ("mma", "dot"), ("load",), ("store",)
+BARRIERS = ("gpu.barrier", "ttg.barrier", "ttg.local_barrier")
 KINDS: dict[str, tuple[str, ...]] = {
     "ttg.async_wait": ("async_wait", "wait"),
     **dict.fromkeys(("ttng.wait_barrier", "ttng.warp_group_dot_wait", "ttng.async_tma_store_wait"), _WAIT),
@@ -31,8 +32,11 @@ KINDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ttng.tc_gen5_mma", "ttng.tc_gen5_mma_scaled", "tt.dot", "tt.dot_scaled"), _MMA),
     **dict.fromkeys(("tt.load", "ttg.async_copy_global_to_local", "tt.atomic_load", "tt.atomic_poll"), _LOAD),
     **dict.fromkeys(("tt.store", "tt.atomic_store", "tt.atomic_rmw", "tt.atomic_cas"), _STORE),
-    **dict.fromkeys(("gpu.barrier", "ttg.barrier", "ttg.local_barrier", "ttng.arrive_barrier"), _BARRIER),
-    **dict.fromkeys(("ttng.barrier_expect", "ttng.async_copy_mbarrier_arrive", "ttng.tc_gen5_commit"), _BARRIER),
+    **dict.fromkeys(BARRIERS, _BARRIER),
+    **dict.fromkeys(
+        ("ttng.arrive_barrier", "ttng.barrier_expect", "ttng.async_copy_mbarrier_arrive", "ttng.tc_gen5_commit"),
+        _BARRIER,
+    ),
     **dict.fromkeys(("ttng.cluster_arrive", "ttng.cluster_wait", "ttng.cluster_barrier"), _BARRIER),
     "scf.for": ("loop",),
     "scf.while": ("loop",),
@@ -55,6 +59,11 @@ _TRITON = str(Path(triton.__file__).parent)
 def kinds(operation: Operation) -> tuple[str, ...]:
     """What an operation is, the narrowest word first; () where it has none."""
     return KINDS.get(operation.name, ())
+
+
+def waits(operation: Operation) -> bool:
+    """Whether the operation waits for something asynchronous."""
+    return "wait" in kinds(operation)
 
 
 def quiet(operation: Operation) -> bool:

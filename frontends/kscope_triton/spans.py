@@ -16,7 +16,7 @@ from kscope.catalogue import Site
 from kscope.marks import Mark
 
 from .irtext import Block, Operation, Place, Places, walk
-from .operations import LOOPS, SPECIALIZE, kinds, marks_of, own, quiet, unplaced
+from .operations import BARRIERS, LOOPS, SPECIALIZE, kinds, marks_of, own, quiet, unplaced, waits
 
 Belongs = Callable[[Places], "Place | None"]
 """The one of these places that lies in a region; None where none does."""
@@ -74,7 +74,11 @@ class _Scope:
 
     def span(self, mark: Mark, what: str, places: Sequence[Place], first: int, last: int) -> Span:
         """Operations first to last of the block, counted from 0, as a span of what comes from these places."""
-        begin, end = self.block.operations[first], self.block.operations[last]
+        operations = self.block.operations
+        # Triton puts a barrier behind a wait unless it finds one there: a mark between them would have it twice
+        if last + 1 < len(operations) and waits(operations[last]) and operations[last + 1].name in BARRIERS:
+            last += 1
+        begin, end = operations[first], operations[last]
         count = sum(not quiet(one) for one in self.block.operations[first : last + 1])
         place = places[0] if places else None
         return Span(mark, what, _where(places), begin.first, end.last + 1, place, self.loops, self.group, count)
@@ -94,12 +98,12 @@ def of_kinds(function: Operation, selection: Selection) -> list[Span]:
     nothing but indices and addresses between them, are one."""
     found = []
     for scope in _Scope.of(function):
-        if "iteration" in selection.kinds and scope.loop is not None and len(scope.block.operations) > 1:
+        if "iteration" in selection.kinds and scope.loop is not None and scope.block.body:
             place = own(scope.loop.places)
             mark = _named("iteration", place)
-            found.append(scope.span(mark, "iteration", _some(place), 0, len(scope.block.operations) - 2))
+            found.append(scope.span(mark, "iteration", _some(place), 0, len(scope.block.body) - 1))
         runs: list[tuple[str | None, Mark, Place | None, int, int]] = []
-        for at, operation in enumerate(scope.block.operations[:-1]):
+        for at, operation in enumerate(scope.block.body):
             kind = selection.kind(kinds(operation))
             if kind is None:
                 if runs and not quiet(operation):
@@ -158,11 +162,11 @@ def runs(function: Operation, mark: Mark, what: str, belongs: Belongs) -> list[S
     found: list[tuple[_Scope, list[Place], int, int, bool]] = []
     for scope, members in scopes:
         run: list[int] = []
-        for at, (operation, member) in enumerate(zip(scope.block.operations, members, strict=True)):
-            last = at == len(scope.block.operations) - 1
-            if member and not last:
+        body = scope.block.body
+        for at in range(len(body) + 1):
+            if at < len(body) and members[at] is not None:
                 run.append(at)
-            elif run and (last or not quiet(operation)):
+            elif run and (at == len(body) or not quiet(body[at])):
                 working = [one for one in run if not quiet(scope.block.operations[one])]
                 run = working or run  # without the addresses and indices at its ends
                 places = [place for one in run for place in _inside(scope.block.operations[one], members[one], belongs)]
@@ -190,7 +194,7 @@ def _whole(operation: Operation, belongs: Belongs, around: tuple[Places, ...]) -
     return all(
         place is None or (belongs((place,)) or belongs(inner.places)) is not None or quiet(inner)
         for scope in _Scope.of(operation, around)
-        for inner, place in zip(scope.block.operations[:-1], scope.places, strict=False)
+        for inner, place in zip(scope.block.body, scope.places, strict=False)
         if inner.leaf
     )
 

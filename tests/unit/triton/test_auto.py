@@ -1,0 +1,343 @@
+"""Kernels that nobody annotated: marks go around operations by kind or by line, and nothing else changes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+import triton
+from triton import knobs
+
+import kscope
+from kscope import catalogue, frontends, meta
+from kscope.analysis import sass, tools
+from kscope.auto import Selection
+from kscope.layout import Kind, record_id
+from kscope.recording import Recording
+
+sys.path.append(str(Path(__file__).parent))
+
+from unannotated import CASES, FILE, PAIRS, PATH, compiled, moment  # it lies beside this file
+
+from kscope_triton import inserting, irtext
+
+ALL_KINDS = "wait,async_wait,tma,wgmma,mma,dot,load,store,barrier,loop,iteration"
+NEWER = triton.__version__ >= "3.7"
+USUAL = Selection.of(True)
+WORK = {
+    "load": r"LDG|LDGSTS|UTMALDG",
+    "store": r"STG|UTMASTG|ATOMG|REDG?\.",
+    "dot": r"HMMA|HGMMA|UTC\w*MMA",
+    "wait": r"DEPBAR|LDGDEPBAR|SYNCS\.PHASECHK|WARPGROUP\.DEPBAR",
+    "loop": r"BRA",
+}
+"""Machine instructions by kind of operation."""
+KEPT = re.compile(
+    r"^\s*(?:@\S+\s+)?((?:bar|barrier|cp\.async|wgmma|tcgen05|mma|mbarrier|fence|ldmatrix|shfl|setmaxnreg|ex2)\S*)",
+    re.M,
+)
+"""Instructions of PTX that marks must neither add nor remove."""
+
+
+@cache
+def build(name, arch, selection=None):
+    """A kernel compiled for recording what is selected; without a selection, plain."""
+    frontend = frontends.frontend("triton")
+    if selection is not None:
+        frontend.enable(Recording(selection=selection))
+    try:
+        return compiled(name, arch)
+    finally:
+        frontend.disable()
+
+
+def about(kernel):
+    """What a module says of itself."""
+    return meta.from_json(kernel.metadata.kscope.encode())
+
+
+def sites(name, arch, **asked):
+    """Where a selection would mark a kernel."""
+    with catalogue.listing() as found:
+        kscope.enable(**asked)
+        try:
+            compiled(name, arch)
+        finally:
+            kscope.disable()
+    return found[0].sites
+
+
+def label(name, kind, what, of=None):
+    return f"{kind} {FILE}:{CASES[name].line(what, of)}"
+
+
+EXPECTED = {
+    "matmul": ["loop the loop", "load load a", "load load b", "dot the dot", "store the store"],
+    "softmax": ["loop the loop", "load the load", "wait the load", "store the store"],
+    "layer_norm": ["loop the loop", "load load the weight", "store the store"],
+    "specialized": ["loop the loop", "wait load a", "load load a", "dot the dot", "store the store"],
+    "leaving": ["loop the loop", "store the store"],
+}
+"""Kinds, each with the line of its operation."""
+
+
+@pytest.mark.parametrize(("name", "arch"), PAIRS)
+def test_operations_of_the_usual_kinds_are_regions_with_their_lines(name, arch):
+    known = about(build(name, arch, USUAL))
+    assert known.problems == ()
+    where = {region.name: region.where for region in known.regions}
+    assert {label(name, *one.split(" ", 1)) for one in EXPECTED[name]} <= where.keys()
+    assert where == {region: f"{PATH}:{region.rpartition(':')[2]}" for region in where}
+
+
+@pytest.mark.parametrize(("name", "arch"), PAIRS)
+def test_the_machine_code_between_the_marks_is_the_work_they_name(name, arch, tmp_path):
+    kernel = build(name, arch, USUAL)
+    (tmp_path / "kernel.cubin").write_bytes(kernel.asm["cubin"])
+    names = {region.name for region in about(kernel).regions}
+    (code,) = (one for one in sass.functions(tools.disassembly(tmp_path / "kernel.cubin")) if one.name == name)
+    found = sass.sites(code, {record_id(one, kind): one for one in names for kind in (Kind.SPAN, Kind.SPAN_VALUE)})
+    assert {site.region for site in found.sites} == names
+    for site in found.sites:
+        inside = [one.code for one in code.instructions if site.begin < one.at < site.end]
+        assert any(re.match(WORK[site.region.partition(" ")[0]], one) for one in inside), (site, inside)
+
+
+@pytest.mark.parametrize(("name", "arch"), PAIRS)
+def test_marks_add_and_remove_no_instruction_of_the_kernel(name, arch, monkeypatch):
+    plain, marked = both(name, arch, monkeypatch, lambda module: inserting.insert(module, USUAL).module)
+    assert marked.count("//kscope enter") >= len(EXPECTED[name])
+    without, having = Counter(KEPT.findall(plain)), Counter(KEPT.findall(marked))
+    # a barrier follows on every wait; Triton 3.9 leaves it out where the wait is the last that a group of warps does
+    assert having - without == (
+        Counter({"bar.sync": 2}) if (name, arch, NEWER) == ("specialized", 90, True) else Counter()
+    )
+    assert not without - having
+
+
+@pytest.mark.parametrize(("name", "arch"), PAIRS)
+def test_ir_that_is_printed_and_read_back_gives_the_same_code(name, arch, monkeypatch):
+    plain, again = both(name, arch, monkeypatch, lambda module: inserting.parsed(module.str(), module.context))
+    assert plain == again
+
+
+def both(name, arch, monkeypatch, change):
+    """PTX of a kernel's final IR as it is, and of that which `change` makes of a copy: Triton's own warp specialisation
+    does not give the same IR each time."""
+    texts: list[str] = []
+
+    def hook(backend=None, stages=None, *_):
+        if stages is None:
+            return "both", "both"
+        llir, ptx = stages["llir"], stages["ptx"]
+        others: list[str] = []
+
+        def lower(module, metadata):
+            copy = inserting.parsed(module.str(), module.context)
+            others.append(llir(change(copy), dict(metadata)))
+            return llir(module, metadata)
+
+        def emit(source, metadata):
+            texts.extend([ptx(source, metadata), ptx(others[0], dict(metadata))])
+            return texts[0]
+
+        stages.update(llir=lower, ptx=emit)
+        return None
+
+    monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", hook)
+    compiled(name, arch)
+    return texts
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "specialized"])
+def test_a_kernel_that_is_not_chosen_is_the_plain_one(name):
+    plain = build(name, 90)
+    other = build(name, 90, Selection(("wait", "load"), kernels=("attn_*",)))
+    assert (plain.asm["ptx"], plain.asm["cubin"]) == (other.asm["ptx"], other.asm["cubin"])
+    assert not hasattr(other.metadata, "kscope")
+
+
+@pytest.mark.parametrize(("name", "arch"), PAIRS)
+def test_every_operation_of_the_ir_is_read(name, arch, monkeypatch):
+    counted = Counter()
+
+    def count(module):
+        module.walk(lambda operation: counted.update([operation.get_name()]))
+        (function,) = irtext.functions(module.str())
+        assert (function.name, function.public) == (name, True)
+        read = Counter(one.name for one in irtext.walk(irtext.Block(operations=[function.operation])))
+        for silent in ("builtin.module", "scf.yield", "ttg.warp_specialize.partitions"):  # not printed, or not always
+            del counted[silent], read[silent]
+        assert read == counted
+        return module
+
+    both(name, arch, monkeypatch, count)
+    assert counted["tt.func"] == 1
+
+
+def test_an_operation_has_the_narrowest_of_the_kinds_that_are_asked_for():
+    found = {site.what for site in sites("specialized", 90, auto=ALL_KINDS)}
+    assert found == {"wait", "tma", "wgmma", "barrier", "loop", "iteration"}
+    assert {site.what for site in sites("matmul", 80, auto=ALL_KINDS)} == {
+        "async_wait", "mma", "load", "store", "loop", "iteration",
+    }  # fmt: skip
+    assert {site.what for site in sites("matmul", 80, auto="wait")} == {"wait"}
+
+
+@pytest.mark.filterwarnings("ignore:kscope.*registers spill")
+@pytest.mark.parametrize("arch", [90, 100])
+def test_each_group_of_specialised_warps_has_its_own_places(arch):
+    found = sites("specialized", arch, auto="loops,dot,load")
+    loops = [site.group for site in found if site.what == "loop"]
+    assert loops == (["default", "partition0", "partition1"] if arch == 90 else ["partition0", "partition1"])
+    assert all(
+        site.loops == (f"{PATH}:{CASES['specialized'].line('the loop')}",) for site in found if site.what == "dot"
+    )
+    assert not {site.group for site in found if site.what == "dot"} & {"default", ""}
+
+
+def test_an_iteration_is_the_body_of_its_loop():
+    (turn,) = sites("softmax", 90, auto="iterations")
+    line = CASES["softmax"].line("the loop")
+    assert (turn.region, turn.loops) == (f"iteration {FILE}:{line}", (f"{PATH}:{line}",))
+    assert turn.operations > 5
+
+
+def lines(name, region, first, last=None, of=None):
+    case = CASES[name]
+    return f"{region}={FILE}:{case.line(first, of)}-{case.line(last or first, of)}"
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_lines_of_a_pipelined_loop_are_what_became_of_them(arch):
+    found = sites(
+        "matmul", arch, regions=[lines("matmul", "load", "load a", "load b"), lines("matmul", "dot", "the dot")]
+    )
+    assert {site.region for site in found} == {"load", "dot"}
+    outside, inside = ([site.region for site in found if len(site.loops) == depth] for depth in (0, 1))
+    assert "load" in outside and {"load", "dot"} == set(inside)  # the first tiles are asked for before the loop
+    own = {CASES["matmul"].line(what) for what in ("load a", "load b", "the dot")}
+    for site in found:
+        assert site.operations > 0
+        assert {int(line) for line in site.where.rpartition(":")[2].split("-")} <= own
+
+
+def test_lines_that_hold_a_loop_hold_all_of_it():
+    (whole,) = sites("softmax", 90, regions=[lines("softmax", "rows", "the loop", "the store")])
+    assert (whole.region, whole.loops, whole.operations) == ("rows", (), 3)  # what frees the buffers
+    (some,) = sites("softmax", 90, regions=[lines("softmax", "rows", "the maximum", "the sum")])
+    assert len(some.loops) == 1 and some.operations > 2
+
+
+def test_arithmetic_alone_is_a_region_as_well():
+    (one,) = sites("softmax", 90, regions=[lines("softmax", "exp", "the exponential")])
+    assert one.where == f"{PATH}:{CASES['softmax'].line('the exponential')}"
+
+
+def test_a_line_that_calls_a_function_holds_what_it_does():
+    found = sites("layer_norm", 90, regions=[lines("layer_norm", "mean", "the mean")])
+    assert [(site.region, site.loops) for site in found] == [("mean", ())]
+    helpers = sites("layer_norm", 90, regions=[lines("layer_norm", "helper", "the helper's load", of=moment)])
+    assert len(helpers) == 2  # inlined twice
+    assert all(len(site.loops) == 1 for site in helpers)
+
+
+def test_names_have_any_spelling(tmp_path):
+    line = CASES["softmax"].line("the load")
+    name = 'lädt "q" k'
+    selection = Selection.of(regions=f"{name}={PATH}:{line}")
+    assert [region.name for region in about(build("softmax", 90, selection)).regions] == [name]
+
+
+def test_regions_of_kinds_and_lines_and_the_source_share_a_kernel(module, compiler, frontend):
+    made = module("""
+    @triton.jit
+    def kernel(out, x, n):
+        with kscope.region("whole", value=n):
+            for i in range(n):
+                tl.store(out + i, tl.load(x + i))
+    """)
+    selection = Selection.of("load,store", f"turns={Path(made.__file__).name}:9-10")
+    frontend.enable(Recording(selection=selection))
+    kernel = compiler(made.kernel, 90, out="*fp32", x="*fp32", n="i32")
+    assert {region.name.partition(" ")[0] for region in about(kernel).regions} == {"whole", "turns", "load", "store"}
+
+
+# caches
+
+
+def test_every_selection_has_its_own_kernel_in_every_order(frontend):
+    states = {
+        "plain": None,
+        "nothing selected": Recording(),
+        "waits": Recording(selection=Selection(("wait",))),
+        "waits and loads": Recording(selection=Selection(("wait", "load"))),
+        "a line": Recording(selection=Selection.of(regions=lines("softmax", "max", "the maximum"))),
+    }
+    texts = {}
+    for name in (*states, *reversed(states)):
+        if states[name] is None:
+            frontend.disable()
+        else:
+            frontend.enable(states[name])
+        assert texts.setdefault(name, compiled("softmax", 90).asm["ptx"]) == compiled("softmax", 90).asm["ptx"], name
+    assert texts["plain"] == texts["nothing selected"]
+    assert len(set(texts.values())) == len(states) - 1
+
+
+def test_a_listing_compiles_what_the_cache_holds_and_gives_the_knob_back():
+    kscope.enable(auto=True)
+    first = compiled("softmax", 90)
+    with catalogue.listing() as found:
+        kscope.disable()
+        kscope.enable(auto=True)
+        assert compiled("softmax", 90).asm["ptx"] == first.asm["ptx"]
+        assert [one.kernel for one in found] == ["softmax"]
+        kscope.disable()
+    assert knobs.compilation.always_compile is False
+    kscope.enable(auto=True)
+    compiled("softmax", 90)
+    kscope.disable()
+    assert len(found) == 1
+
+
+# locations
+
+
+def places(text, *aliases):
+    module = "\n".join(
+        ["module {", "tt.func public @k() {", f"tt.return loc({text})", "} loc(unknown)", "} loc(unknown)", *aliases]
+    )
+    (function,) = irtext.functions(module)
+    return [(place.file, place.line, place.column) for place in function.operation.blocks[0].operations[0].places]
+
+
+def test_a_location_is_a_chain_of_places():
+    aliases = ['#loc1 = loc("/a b/c.py":3:4)', '#loc2 = loc("x"(#loc1))', '#loc3 = loc(callsite(#loc2 at "d.py":5:6))']
+    assert places("unknown") == []
+    assert places("#loc9") == []
+    assert places("#loc2", *aliases) == [("/a b/c.py", 3, 4)]
+    assert places("#loc3", *aliases) == [("/a b/c.py", 3, 4), ("d.py", 5, 6)]
+    assert places('fused<"x">[unknown, #loc3]', *aliases) == [("/a b/c.py", 3, 4), ("d.py", 5, 6)]
+    assert places('callsite(callsite("a":1:1 at "b":2:2) at "n"("c":3:3))') == [("a", 1, 1), ("b", 2, 2), ("c", 3, 3)]
+    assert places('"with \\"quotes\\" and \\C3\\A4":7:8') == [('with "quotes" and ä', 7, 8)]
+
+
+@pytest.mark.parametrize("text", ["module {", "}", "^bb0:", "module {\n} loc(unknown)\n}", "module {\n?\n}"])
+def test_ir_that_cannot_be_read_is_refused(text):
+    with pytest.raises(kscope.UnsupportedError, match="prints its IR in a way that kscope cannot read"):
+        irtext.functions(text)
+
+
+def test_ranges_of_every_width_pair(frontend):
+    first, last = CASES["matmul"].line("the loop"), CASES["matmul"].line("the store")
+    ranges = list(itertools.pairwise(range(first, last + 1, 3)))
+    regions = {f"{a}-{b}": f"{FILE}:{a}-{b}" for a, b in [*ranges, (first - 5, first + 2), (first + 1, last)]}
+    known = about(build("matmul", 90, Selection.of(regions=regions)))
+    assert not [problem for problem in known.problems if problem.kind == "pairing"]
+    assert {region.name for region in known.regions} >= {f"{a}-{b}" for a, b in ranges[:2]}

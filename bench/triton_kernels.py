@@ -1,7 +1,7 @@
 """The kernels of on_triton.py: each with regions of kscope, and once more with Proton's scopes.
 
-What lives here: kernels. What does not: launching and timing them (on_triton.py). TAG changes nothing but
-the cache key: one compilation for each way of recording.
+The matmul and the attention with regions are those of the examples, inlined. TAG changes nothing but the cache key: one
+compilation for each way of recording. What lives here: kernels. What does not: launching and timing them (on_triton.py).
 """
 
 from __future__ import annotations
@@ -9,25 +9,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 import triton.profiler.language as pl
+from triton_attention import attention as attention_of_the_examples
+from triton_matmul import matmul as matmul_of_the_examples
 
 import kscope
 
 
 @triton.jit
 def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    inner = tl.arange(0, BK)
-    total = tl.zeros((BM, BN), tl.float32)
-    with kscope.region("mainloop"):
-        for k in range(0, K, BK):
-            with kscope.region("load"):
-                x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
-                y = tl.load(b + (k + inner)[:, None] * N + columns[None, :])
-            with kscope.region("dot"):
-                total = tl.dot(x, y, total)
-    with kscope.region("epilogue"):
-        tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
+    matmul_of_the_examples(a, b, c, M, N, K, BM, BN, BK)
 
 
 @triton.jit
@@ -95,33 +85,7 @@ def persistent_proton(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
 
 @triton.jit
 def attention(q, k, v, o, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TAG: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    depth = tl.arange(0, D)
-    inner = tl.arange(0, BN)
-    base = tl.program_id(1) * S * D
-    with kscope.region("load_q"):
-        query = tl.load(q + base + rows[:, None] * D + depth[None, :])
-    largest = tl.full((BM,), -1e30, tl.float32)
-    weight = tl.zeros((BM,), tl.float32)
-    total = tl.zeros((BM, D), tl.float32)
-    for n in range(0, S, BN):
-        with kscope.region("load_k"):
-            keys = tl.load(k + base + (n + inner)[None, :] * D + depth[:, None])
-        with kscope.region("qk"):
-            score = tl.dot(query, keys) * scale
-        with kscope.region("softmax"):
-            now = tl.maximum(largest, tl.max(score, 1))
-            p = tl.exp2(score - now[:, None])
-            decay = tl.exp2(largest - now)
-            weight = weight * decay + tl.sum(p, 1)
-            total = total * decay[:, None]
-            largest = now
-        with kscope.region("load_v"):
-            values = tl.load(v + base + (n + inner)[:, None] * D + depth[None, :])
-        with kscope.region("pv"):
-            total = tl.dot(p.to(tl.float16), values, total)
-    with kscope.region("store"):
-        tl.store(o + base + rows[:, None] * D + depth[None, :], (total / weight[:, None]).to(tl.float16))
+    attention_of_the_examples(q, k, v, o, S, scale, D, BM, BN, False)
 
 
 @triton.jit

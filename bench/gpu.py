@@ -128,7 +128,7 @@ def process(name: str, options: argparse.Namespace) -> Section:
             said = done.stderr.strip()[-3000:]
         except subprocess.TimeoutExpired as error:
             said = f"it took more than {error.timeout:.0f} s"
-        found = json.loads(result.read_text()) if result.exists() else {"state": "failed", "rows": []}
+        found: dict[str, Any] = json.loads(result.read_text()) if result.exists() else {"state": "failed", "rows": []}
     rows = tuple(Row(**one) for one in found["rows"])
     state = "ok" if found["state"] == "ok" and rows else "failed"
     return Section(

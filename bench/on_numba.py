@@ -51,12 +51,12 @@ def _assembly(text: str, constraints: str, kind: Any) -> Any:
 
 
 @intrinsic
-def now(context):
+def now(context: Any) -> Any:
     return _assembly("mov.u64 $0, %clock64;", "=l,~{memory}", int64)(context)
 
 
 @intrinsic
-def fma(context, x):
+def fma(context: Any, x: Any) -> Any:
     return _assembly("fma.rn.f32 $0, $1, 0f3F800001, 0f3A83126F;", "=f,f", float32)(context, x)
 
 

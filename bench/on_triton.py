@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import triton
@@ -130,12 +131,8 @@ Lower = Callable[..., plan.Lowered]
 @contextmanager
 def lowering(change: Callable[[Lower], Lower]) -> Iterator[None]:
     """Within, kernels are lowered by change(plan.lower); launch them with a TAG of their own."""
-    true_lower = fit.lower
-    fit.lower = change(true_lower)  # type: ignore[assignment]  # same signature, seen as a function
-    try:
+    with patch.object(fit, "lower", change(plan.lower)):
         yield
-    finally:
-        fit.lower = true_lower
 
 
 def in_place(lower: Lower) -> Lower:
@@ -198,7 +195,7 @@ def record(rounds: int, folder: Path) -> None:
                     proton.start(f"{place}/proton", data="tree", backend="instrumentation", mode=mode)
                     run(name, variant, protons, 5 + i, PROTON_LAUNCHES)
                     proton.finalize()
-    found = [[*who, build] for who, build in builds.items()]
+    found = [[name, variant, build] for (name, variant), build in builds.items()]
     (folder / "order.json").write_text(json.dumps({"launched": launched, "builds": found}))
 
 
@@ -219,9 +216,13 @@ def times(rows: list[dict[str, str]], launched: list[tuple[str, str, int]]) -> d
     found: dict[tuple[str, str], list[float]] = {}
     for (name, variant, at), one in zip(launched, duration, strict=True):
         if at >= DROPPED:
-            scale = {"ns": 1e-3, "us": 1.0, "usecond": 1.0, "nsecond": 1e-3}[one["Metric Unit"]]
-            found.setdefault((name, variant), []).append(float(one["Metric Value"].replace(",", "")) * scale)
+            found.setdefault((name, variant), []).append(microseconds(one))
     return found
+
+
+def microseconds(one: dict[str, str]) -> float:
+    """The time in a row of ncu's."""
+    return float(one["Metric Value"].replace(",", "")) * {"n": 1e-3, "u": 1.0, "m": 1e3}[one["Metric Unit"][0]]
 
 
 def profiled(script: list[str], kernels: str, folder: Path) -> list[dict[str, str]]:

@@ -82,15 +82,28 @@ class _Events:
 
     def __init__(self, timeline: Timeline, names: Names) -> None:
         # half as many bytes where 4 seconds are enough
-        width = np.uint32 if int(timeline.end.max(initial=0)) < (1 << 32) - 1 else np.uint64
-        self._begin, self._end = _as(timeline.begin, width), _as(timeline.end, width)
-        self._flat = bool((self._begin == self._end).any())
+        count, most = len(timeline.begin), int(timeline.end.max(initial=0))
+        width = np.uint32 if most < (1 << 32) - 1 else np.uint64
+        self._last = most
+        self._begin, self._end = np.empty((2, count), width)
+        # Items stand lane after lane, so a block of neighbours spans little time: most windows skip most blocks.
+        self._earliest, self._latest = np.empty((2, -(-count // _BLOCK)), width)
+        flat: list[bool] = []
+
+        def work(part: slice) -> None:
+            begin, end = self._begin[part], self._end[part]
+            begin[:], end[:] = timeline.begin[part], timeline.end[part]
+            cuts = np.arange(0, len(begin), _BLOCK)
+            blocks = slice(part.start // _BLOCK, part.start // _BLOCK + len(cuts))
+            self._earliest[blocks] = np.minimum.reduceat(begin, cuts)
+            self._latest[blocks] = np.maximum.reduceat(end, cuts)
+            if (begin == end).any():
+                flat.append(True)
+
+        each(work, chunks(count))
+        self._flat = bool(flat)
         self._look, self._longer = Look(timeline, names), Longer(timeline)
         self._names = names
-        # Items stand lane after lane, so a block of neighbours spans little time: most windows skip most blocks.
-        cuts = np.arange(0, len(self._begin), _BLOCK)
-        self._earliest = np.minimum.reduceat(self._begin, cuts) if len(cuts) else cuts
-        self._latest = np.maximum.reduceat(self._end, cuts) if len(cuts) else cuts
 
     def windows(self) -> Iterator[_Window]:
         """The windows in order of time, made on all cores, a few ahead of the reader."""
@@ -105,7 +118,7 @@ class _Events:
         sample = np.sort(np.concatenate([self._begin[::step], self._end[::step]]))
         windows = -(-2 * len(self._begin) // WINDOW)
         cuts = sample[np.arange(1, windows) * len(sample) // windows]
-        return np.unique([0, *cuts.tolist(), int(self._end.max()) + 1]).tolist()  # type: ignore[no-any-return]  # ints
+        return np.unique([0, *cuts.tolist(), self._last + 1]).tolist()  # type: ignore[no-any-return]  # ints
 
     def _window(self, edges: tuple[int, int]) -> _Window | None:
         """The events of low <= ns < high, encoded."""
@@ -187,17 +200,6 @@ def _items(blocks: Int64, index: Int64) -> Int64:
     items <<= _LOG2_BLOCK
     items |= index & _BLOCK - 1
     return items
-
-
-def _as(column: Int64, width: type[np.unsignedinteger[Any]]) -> Unsigned:
-    """The column as unsigned numbers, converted on all cores."""
-    out = np.empty(len(column), width)
-
-    def convert(part: slice) -> None:
-        out[part] = column[part]
-
-    each(convert, chunks(len(column)))
-    return out
 
 
 def _order(time: Unsigned) -> Int64:

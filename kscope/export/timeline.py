@@ -1,8 +1,8 @@
 """What a timeline shows of a trace: which records, on which tracks, in whole nanoseconds.
 
 Tracks are rows of trace.warps, and below them the user's (track=) in order of first use; where spans of one
-track cross without nesting, which viewers cannot draw, the later ones go to further tracks. What lives here: this choice, the same for
-every format. What does not: any format.
+track cross without nesting, which viewers cannot draw, the later ones go to further tracks. What lives here:
+this choice, the same for every format. What does not: any format.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _whole_ns(trace: Trace, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt
     exact = np.empty(count + len(alive)) if keep else None
 
     def work(part: slice) -> None:
-        track = trace.track[part]
+        track = trace.track[part].astype(np.intp)
         pace, start = warps.tick_ns[track], first[track]
         ticks = (trace.start_ticks[part] - warps.first_tick[track]).astype(np.float64)
         ns = np.clip(ticks * pace + start, -_FAR, _FAR)
@@ -120,11 +120,12 @@ def _whole_ns(trace: Trace, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt
             exact[part] = ns + base
         ticks += np.maximum(trace.dur_cycles[part], 0)
         end[part] = np.rint(np.clip(ticks * pace + start, -_FAR, _FAR))
+        last = np.flatnonzero(track[1:] != track[:-1])
+        if part.stop == count or trace.track[part.stop] != track[-1]:
+            last = np.append(last, len(track) - 1)
+        edge[track[last]] = end[part][last]  # the last record of a track has its greatest end
 
     each(work, chunks(count))
-    if count:  # the last record of a track has its greatest end
-        changes = np.flatnonzero(np.append(trace.track[1:] != trace.track[:-1], True))
-        edge[trace.track[changes]] = end[:count][changes]
     begin[count:] = np.rint(first[alive])
     if exact is not None:
         exact[count:] = warps.start_ns[alive]

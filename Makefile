@@ -90,7 +90,7 @@ test-cute: .venv-cute/.test  ## what speaks to CuTe DSL
 	    tests/unit/test_examples*.py -k cute
 
 gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses
-	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract tests/unit/test_readme.py tests/unit/test_examples.py
+	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract/test_on_gpu.py tests/unit/test_readme.py tests/unit/test_examples.py
 
 lint: .venv/.test  ## ruff
 	.venv/bin/ruff check .

@@ -7,15 +7,17 @@ one that CuPy's NVRTC gets, and a made-up driver compiles some in tests/unit/cup
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from contract.cuda_programs import FUNCTIONS, SOURCE
+from contract.cuda_programs import FUNCTIONS, source_of
 from contract.device import no_gpu, with_stream
-from contract.programs import Program
+from contract.programs import Program, State
 from cuda import core as cuda_core
 from cuda.bindings import driver
 
+from kscope.recording import Recording
 from kscope_cuda import core
 
 NEEDS_GPU = True
@@ -26,12 +28,19 @@ KERNELS = FUNCTIONS
 available = no_gpu
 
 
+@lru_cache(256)
+def _kernel(name: str, arch: str, recording: Recording, state: State) -> Any:
+    """Compiled as recording is enabled now, which is what the last two say; armed."""
+    code = core.compile(source_of(name), cuda_core.ProgramOptions(std="c++17", arch=arch))
+    core.arm(code)
+    return code.get_kernel(FUNCTIONS[name])
+
+
 def ready(program: Program) -> Callable[[], None]:
     device: Any = cuda_core.Device(0)
     device.set_current()
     stream = device.create_stream()
-    code = core.compile(SOURCE, cuda_core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}"))
-    core.arm(code)
+    kernels = {name: _kernel(name, f"sm_{device.arch}", program.recording, program.state) for name in program.kernels}
     out = device.allocate(256, stream=stream)
     stream.sync()
     driver.cuMemsetD32(int(out.handle), 0, 64)
@@ -39,7 +48,6 @@ def ready(program: Program) -> Callable[[], None]:
 
     def launch() -> None:
         for name in program.kernels:
-            kernel = code.get_kernel(FUNCTIONS[name])
-            cuda_core.launch(stream, config, kernel, int(out.handle), np.int32(program.n))
+            cuda_core.launch(stream, config, kernels[name], int(out.handle), np.int32(program.n))
 
     return with_stream(launch, int(stream.handle), program.replays)

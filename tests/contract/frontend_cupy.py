@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import cupy
-from contract.cuda_programs import FUNCTIONS, SOURCE, source_of
+from contract.cuda_programs import FUNCTIONS, source_of
 from contract.programs import Program
 from cupy.cuda import compiler, runtime
 
@@ -28,14 +28,14 @@ def available() -> str | None:
 
 
 def ready(program: Program) -> Callable[[], None]:
-    module = cupy.RawModule(code=SOURCE, options=OPTIONS)
+    modules = {name: cupy.RawModule(code=source_of(name), options=OPTIONS) for name in program.kernels}
     stream = cupy.cuda.Stream(non_blocking=True)
     out = cupy.zeros(64, cupy.int32)
     cupy.cuda.Device().synchronize()
 
     def launch() -> None:
         for name in program.kernels:
-            module.get_function(FUNCTIONS[name])(program.grid, program.block, (out, cupy.int32(program.n)))
+            modules[name].get_function(FUNCTIONS[name])(program.grid, program.block, (out, cupy.int32(program.n)))
 
     with stream:
         launch()

@@ -36,7 +36,8 @@ PAGES = sorted((ROOT / "docs" / "from").glob("*.md"))
 HEADER = ROOT / "frontends" / "kscope_cuda" / "include" / "kscope.cuh"
 NOT_OFFERED, NEEDS = "not offered", "needs a"
 KERNEL_WORDS = {
-    "region", "scope", "instant", "counter", "clock", "clock64", "globaltimer", "smid", "warp_id", "lane_id", "block_id",
+    "region", "scope", "instant", "counter",
+    "clock", "clock64", "globaltimer", "smid", "warp_id", "lane_id", "block_id",
 }  # fmt: skip
 _MARKS = KERNEL_WORDS & {"region", "scope", "instant", "counter"}
 SCRIPT = """import kscope, kscope_sim

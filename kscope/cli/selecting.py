@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     parser.add_argument("capture", metavar="CAPTURE", type=Path, nargs="?" if optional else None, help="a .kscope file")
     group = parser.add_argument_group("which records")
     flag = group.add_argument
-    flag("--kernel", metavar="GLOB", action="append", help="of these kernels: 'attn_*'; may be given again")
+    flag("--kernel", metavar="GLOB", action="append", help="of these kernels: 'attn_*', or a hash; may be given again")
     flag("--region", metavar="GLOB", action="append", help="of these regions; may be given again")
     for name in _NUMBERS:
         flag(f"--{name}", metavar="LIST", help=f"numbers of the {name}, such as 0,4-7")

@@ -152,19 +152,39 @@ def _regions(
     records: Records, at: Int64, names: Mapping[int, str], notes: Notes, noun: str
 ) -> tuple[npt.NDArray[np.uint16], tuple[Region, ...]]:
     """The region of each record, by id and kind; region 0 takes what is too much."""
-    pairs, region = np.unique(
-        np.stack([records.event[at], records.kind[at].astype(np.int64)], axis=1), axis=0, return_inverse=True
-    )
-    region = region.ravel() + 1
+    first, region = distinct(records.event[at], records.kind[at].astype(np.int64))
+    region = region + 1
     noise = region >= MOST_REGIONS
     notes.tell("garbled", np.count_nonzero(noise), "record", f"of more {noun}s than there can be, shown as ?")
     regions = [Region("?", Kind.INSTANT, known=False)]
-    strange = np.zeros(len(pairs) + 1, bool)
-    for index, (event, kind) in enumerate(pairs[: MOST_REGIONS - 1].tolist(), 1):
+    strange = np.zeros(len(first) + 1, bool)
+    shown = at[first[: MOST_REGIONS - 1]]
+    pairs = zip(records.event[shown].tolist(), records.kind[shown].tolist(), strict=True)
+    for index, (event, kind) in enumerate(pairs, 1):
         strange[index] = bool(names) and event not in names
         regions.append(Region(names.get(event, f"{noun} {event}"), Kind(kind), known=not strange[index]))
     notes.tell("unknown", np.count_nonzero(strange[region] & ~noise), "record", f"of {noun}s that names= does not name")
     return np.where(noise, 0, region).astype(np.uint16), tuple(regions)
+
+
+def distinct(*columns: Int64) -> tuple[Int64, Int64]:
+    """(index of a first row, group of each row) of rows that differ, in the order of their values."""
+    count = len(columns[0])
+    code, width = np.zeros(count, np.int64), 1
+    for column in columns if count else ():
+        least, span = int(column.min()), int(column.max()) - int(column.min()) + 1
+        if width * span >= 1 << 62:
+            codes = (np.unique(code, return_inverse=True)[1], np.unique(column, return_inverse=True)[1])
+            code, column = (one.reshape(-1).astype(np.int64) for one in codes)
+            least, width, span = 0, int(code.max()) + 1, int(column.max()) + 1
+        code, width = code * span + (column - least), width * span
+    if width > 4 * count + (1 << 16):
+        _, first, group = np.unique(code, return_index=True, return_inverse=True)
+        return first, group.reshape(-1).astype(np.int64)
+    first = np.full(width, -1, np.int64)
+    first[code[::-1]] = np.arange(count - 1, -1, -1)
+    there = first >= 0
+    return first[there], (np.cumsum(there) - 1)[code]
 
 
 def _extent(track: npt.NDArray[np.int32], start: Int64, end: Int64, ran: Int64) -> tuple[Int64, Int64]:
@@ -183,5 +203,6 @@ def _blocks(launches: Sequence[Launch], lanes: Lanes, chosen: Int64) -> Int64:
 
 def _tick(start: Int64, end: Int64) -> int:
     """The timer's step as the times show it."""
-    times = np.unique(np.concatenate([start, end]))
-    return int(np.clip(np.gcd.reduce(np.diff(times)), 1, 1 << 20)) if len(times) >= 16 else 1
+    if len(start) < 8:  # chance may give a few times a common divisor
+        return 1
+    return int(np.clip(np.gcd(np.gcd.reduce(start - start[0]), np.gcd.reduce(end - start[0])), 1, 1 << 20))

@@ -18,7 +18,7 @@ from ..decode import UNKNOWN
 from ..errors import UsageError
 from ..layout import Kind
 from ..trace import Launch, Trace
-from .columns import LAST_TIME, Int64, Lanes, Notes, Records, trace
+from .columns import LAST_TIME, Int64, Lanes, Notes, Records, distinct, trace
 from .tagged import NO_SM
 from .words import Names, named, words
 
@@ -61,17 +61,16 @@ def nuggets(
     block = unit if units > 1 or (tid == "warp") else thread
     group = thread if tid == "warp" else np.zeros(len(thread), np.int64)
     block, group = np.clip(block, -1, 1 << 48), np.clip(group, -1, 1 << 10)
-    places, lane = np.unique(np.stack([block, group], axis=1)[sane], axis=0, return_inverse=True)
-    records = Records(
-        lane.ravel(), start[sane], duration[sane], event[sane], np.full(int(sane.sum()), Kind.SPAN, np.uint8)
-    )
+    block, group = block[sane], group[sane]
+    first, lane = distinct(block, group)
+    records = Records(lane, start[sane], duration[sane], event[sane], np.full(len(lane), Kind.SPAN, np.uint8))
     if not len(records.start):
         notes.say("nothing", "no event in this buffer: the kernel did not run, or recorded nothing")
     notes.say("assumed", NO_SM)
-    none = np.zeros(len(places), np.int64)
-    blocks = int(np.clip(places[:, 0].max(initial=0), 0, 1 << 30)) + 1
+    none = np.zeros(len(first), np.int64)
+    blocks = int(np.clip(block.max(initial=0), 0, 1 << 30)) + 1
     launch = Launch(kernel, device, 1, 0, (max(blocks, units if units > 1 else 1), 1, 1))
-    rows = Lanes(places[:, 0], places[:, 1], none, none)
+    rows = Lanes(block[first], group[first], none, none)
     return trace(records, rows, named(names, "tag"), notes, [launch], noun="tag")
 
 

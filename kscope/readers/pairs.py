@@ -30,8 +30,9 @@ def pair(key: Int64, step: Int64) -> tuple[Int64, Int64, Int64]:
     order, key, step = order[kept], key[kept], step[kept]
     after = _level(key, step)
     depth = np.where(step == BEGIN, after, after + 1)
-    by_depth = np.lexsort((depth, key))  # stable: at one depth still in order of time
-    order, key, step, depth = order[by_depth], key[by_depth], step[by_depth], depth[by_depth]
+    if len(depth) and int(depth.max()) > 1:
+        by_depth = np.lexsort((depth, key))  # stable: at one depth still in order of time
+        order, key, step, depth = order[by_depth], key[by_depth], step[by_depth], depth[by_depth]
     begin = np.flatnonzero(step == BEGIN)
     behind = np.minimum(begin + 1, max(0, len(order) - 1))
     met = (begin + 1 < len(order)) & (step[behind] == END) & (key[behind] == key[begin])

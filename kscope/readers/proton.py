@@ -24,7 +24,7 @@ import orjson
 from ..errors import FormatError, UsageError
 from ..layout import Kind
 from ..trace import Launch, Trace
-from .columns import Int64, Lanes, Notes, Records, trace
+from .columns import Int64, Lanes, Notes, Records, distinct, trace
 
 Float = npt.NDArray[np.float64]
 _PLACE = re.compile(r"(?s)(.*?)\s*Core(\d{1,9})\s+CTA(\d{1,14})")
@@ -64,13 +64,11 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
     known = np.isfinite(init) & (np.abs(init) < 2.0**62)
     launch, shown = _launches(kernel, kernels, block, np.where(known, init, -1.0), device)
     # A block's cycles count from its first scope: what stands before is ns.
-    _, chunk = np.unique(np.stack([launch, block], axis=1), axis=0, return_inverse=True)
-    chunk = chunk.ravel()
+    _, chunk = distinct(launch, block)
     earliest = np.full(int(chunk.max(initial=0)) + 1, np.inf)
     np.minimum.at(earliest, chunk, ts)
     start = np.rint((ts - earliest[chunk]) * rate).astype(np.int64)
-    _, first, lane = np.unique(np.stack([chunk, warp], axis=1), axis=0, return_index=True, return_inverse=True)
-    lane = lane.ravel()
+    first, lane = distinct(chunk, warp)
     origin = int(init[known].min()) if known.any() else 0
     chunk_ns = np.where(known, init - origin, ts * 1000) if known.all() else earliest[chunk] * 1000
     tick = 1000.0 / (rate if mhz is None else np.full(len(rate), float(mhz)))
@@ -172,13 +170,13 @@ def _launches(
     count = np.cumsum(later)
     first = np.flatnonzero(~same)
     turn = count - np.repeat(count[first], np.diff(np.append(first, len(order))))
-    pairs, launch = np.unique(np.stack([k, turn], axis=1), axis=0, return_inverse=True)
+    starts, launch = distinct(k, turn)
     of = np.empty(len(order), np.int64)
-    of[order] = launch.ravel()
-    most = np.zeros(len(pairs), np.int64)
+    of[order] = launch
+    most = np.zeros(len(starts), np.int64)
     np.maximum.at(most, of, block)
-    rows = zip(pairs.tolist(), most.tolist(), strict=True)
+    rows = zip(k[starts].tolist(), turn[starts].tolist(), most.tolist(), strict=True)
     return of, [
         Launch(kernels[int(number)], device, turn + 1, 0, (min(largest + 1, 1 << 31), 1, 1))
-        for (number, turn), largest in rows
+        for number, turn, largest in rows
     ]

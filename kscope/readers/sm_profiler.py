@@ -18,7 +18,7 @@ import numpy as np
 from ..decode import UNKNOWN
 from ..layout import Kind
 from ..trace import Launch, Trace
-from .columns import LAST_TIME, Lanes, Notes, Records, trace
+from .columns import LAST_TIME, Lanes, Notes, Records, distinct, trace
 from .words import Names, named, words
 
 EVENT = np.dtype(
@@ -68,9 +68,9 @@ def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", dev
     notes.tell("unpaired", np.count_nonzero(open_), "event", "it begins what did not end: its duration is unknown")
     notes.tell("order", np.count_nonzero(back), "event", "it ends before it begins: its duration is unknown")
     duration = np.where(instant, 0, np.where(open_ | back, UNKNOWN, end - start))
-    _, first, number = np.unique(lane, return_index=True, return_inverse=True)
+    first, number = distinct(lane)
     kind = np.where(instant, Kind.INSTANT, Kind.SPAN).astype(np.uint8)
-    records = Records(number.ravel(), start, duration, row["event"].astype(np.int64), kind)
+    records = Records(number, start, duration, row["event"].astype(np.int64), kind)
     if not len(start) and head[1] & 0xFFFFFFFF:
         notes.say("nothing", "no event in this buffer: the kernel did not run, or recorded nothing")
     rows = Lanes(block[first], group[first], row["sm"][first].astype(np.int64), np.zeros(len(first), np.int64))

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..decode import UNKNOWN
+from ..errors import UsageError
 from ..layout import Kind
 from ..trace import Launch, Trace
 from .columns import Int64, Lanes, Notes, Records, trace
@@ -29,44 +30,60 @@ from .pairs import BEGIN, END, pair, unwrapped
 from .words import Names, named, words
 
 _BEGIN, _END, _POINT, _LAST = range(4)
+LOW = 0xFFFFFFFF
 NO_SM = "this data has no SM ids: all is shown on SM 0; group by block"
 
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """Marks in the order in which lanes made them: lane (n,) any number, kind (n,) begin, end, point or last, event
-    (n,), time (n,) the low half of the timer; block, group, sm (n,) of its lane."""
+    """Marks, each lane's in the order in which it made them: lane (n,), kind (n,) begin, end, point or last, event
+    (n,), time (n,) the low half of the timer; sm (n,) of its lane, None where it is not known."""
 
     lane: Int64
     kind: Int64
     event: Int64
     time: Int64
-    block: Int64
-    group: Int64
-    sm: Int64
+    sm: Int64 | None = None
 
     def take(self, at: Int64 | npt.NDArray[np.bool_]) -> Marks:
         """Those at indices, or where a mask says."""
-        return Marks(
-            self.lane[at], self.kind[at], self.event[at], self.time[at], self.block[at], self.group[at], self.sm[at]
-        )
+        sm = None if self.sm is None else self.sm[at]
+        return Marks(self.lane[at], self.kind[at], self.event[at], self.time[at], sm)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What is known of the launch: blocks and groups as the header has them, at least 1."""
+
+    kernel: str
+    device: int
+    blocks: int
+    groups: int
 
 
 def flashinfer(
-    buffer: Any, names: Names = None, *, sm: bool | None = None, kernel: str = "kernel", device: int = 0
+    buffer: Any,
+    names: Names = None,
+    *,
+    sm: bool | None = None,
+    stride: int = 0,
+    kernel: str = "kernel",
+    device: int = 0,
 ) -> Trace:
     """The trace of a FlashInfer profiler buffer; also of TVM's CudaProfiler and of warpscope.
 
     buffer: what the kernel wrote, 64-bit words. names: of events, in order of their index, or a dict. sm: whether tags
-    hold the SM (FlashInfer since its #1305); None: told from the tags. kernel, device: what to call them.
+    hold the SM (FlashInfer since its #1305); None: told from the tags. stride: words from a lane's record to its next
+    (TVM's write stride); 0: blocks * groups. kernel, device: what to call them.
     A group is shown as a warp of its block. Times are ns of %globaltimer. Raises UsageError for names that are none.
     """
+    if not isinstance(stride, int) or isinstance(stride, bool) or stride < 0:
+        raise UsageError(f"flashinfer(stride={stride!r}): expected the number of words between a lane's records")
     notes = Notes()
     data, rest = words(buffer)
     notes.cut(rest, "the buffer does not end with a whole record")
-    lanes, blocks, groups = _header(data, notes)
-    at, tag, time = _written(data)
-    lane = (at - 1) % lanes
+    blocks, groups = _header(data, notes)
+    lane, tag, time = _written(data[1:], stride or blocks * groups)
     if sm is None:
         sm = bool(len(tag)) and not ((tag >> 12) == (lane & 0xFFFFF)).all() and _holds_sm(tag, lane, groups)
     if sm:
@@ -75,9 +92,13 @@ def flashinfer(
         fits = (tag >> 12) == (lane & 0xFFFFF)
         notes.say("assumed", NO_SM)
     notes.tell("garbled", np.count_nonzero(~fits), "record", "its tag names another lane than its place, left out")
-    number = tag >> 24 if sm else np.zeros(len(tag), np.int64)
-    marks = Marks(lane, tag & 3, tag >> 2 & 0x3FF, time, lane // groups, lane % groups, number)
-    return read(marks.take(fits), named(names, "event"), notes, kernel, device, blocks)
+    marks = Marks(lane, tag & 3, tag >> 2 & 0x3FF, time, tag >> 24 if sm else None)
+    return read(
+        marks if fits.all() else marks.take(fits),
+        named(names, "event"),
+        notes,
+        Launched(kernel, device, blocks, groups),
+    )
 
 
 def mirage(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
@@ -85,23 +106,24 @@ def mirage(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: 
     notes = Notes()
     data, rest = words(buffer)
     notes.cut(rest, "the buffer does not end with a whole record")
-    lanes, blocks, groups = _header(data, notes)
-    at, tag, time = _written(data)
-    lane = (at - 1) % lanes
+    blocks, groups = _header(data, notes)
+    lane, tag, time = _written(data[1:], blocks * groups)
     fits = _fits(tag >> 11 & 0xFF, lane, groups, 0xFF)
     notes.tell("garbled", np.count_nonzero(~fits), "record", "its tag names another lane than its place, left out")
     notes.say("assumed", NO_SM)
-    none = np.zeros(len(tag), np.int64)
-    marks = Marks(lane, tag & 3, tag >> 2 & 0x1FF, time, lane // groups, lane % groups, none)
-    return read(marks.take(fits), named(names, "event"), notes, kernel, device, blocks)
+    marks = Marks(lane, tag & 3, tag >> 2 & 0x1FF, time)
+    return read(
+        marks if fits.all() else marks.take(fits),
+        named(names, "event"),
+        notes,
+        Launched(kernel, device, blocks, groups),
+    )
 
 
-def read(
-    marks: Marks, names: dict[int, str], notes: Notes, kernel: str, device: int, blocks: int, noun: str = "event"
-) -> Trace:
-    """The trace of marks, from all the layouts of this family. blocks: as the header has it."""
-    order = np.argsort(marks.lane, kind="stable")
-    marks = marks.take(order)
+def read(marks: Marks, names: dict[int, str], notes: Notes, launched: Launched, noun: str = "event") -> Trace:
+    """The trace of marks, from all the layouts of this family."""
+    if (marks.lane[1:] < marks.lane[:-1]).any():  # as in a buffer whose tags and places differ
+        marks = marks.take(np.argsort(marks.lane, kind="stable"))
     time, back = unwrapped(marks.time, marks.lane)
     notes.tell("order", np.count_nonzero(back), "record", "its time is before that of the one before it in its lane")
     first = np.flatnonzero(np.append(True, marks.lane[1:] != marks.lane[:-1])) if len(time) else np.zeros(0, np.int64)
@@ -127,16 +149,17 @@ def read(
     over = np.flatnonzero(marks.kind == _LAST)
     last = np.full(len(first), UNKNOWN)
     last[lane[over]] = time[over]
-    none = np.zeros(len(first), np.int64)
-    rows = Lanes(marks.block[first], marks.group[first], marks.sm[first], none, last)
+    none, number = np.zeros(len(first), np.int64), marks.lane[first]
+    sm = none if marks.sm is None else marks.sm[first]
+    rows = Lanes(number // launched.groups, number % launched.groups, sm, none, last)
     if not len(time):
         notes.say("nothing", "no record in this buffer: the kernel did not run, or was built without its profiler")
-    launch = Launch(kernel, device, 1, 0, (min(max(1, blocks), 1 << 31), 1, 1))
+    launch = Launch(launched.kernel, launched.device, 1, 0, (min(launched.blocks, 1 << 31), 1, 1))
     return trace(records, rows, names, notes, [launch], noun=noun)
 
 
-def _header(data: npt.NDArray[np.uint64], notes: Notes) -> tuple[int, int, int]:
-    """(lanes, blocks, groups), each at least 1: places are counted modulo these, nothing is as large as they say."""
+def _header(data: npt.NDArray[np.uint64], notes: Notes) -> tuple[int, int]:
+    """(blocks, groups), each at least 1."""
     first = int(data[0]) if len(data) else 0
     blocks, groups = first & 0xFFFFFFFF, first >> 32
     if len(data) and not (blocks and groups):
@@ -145,14 +168,20 @@ def _header(data: npt.NDArray[np.uint64], notes: Notes) -> tuple[int, int, int]:
         notes.say(
             "cut", f"the header says {blocks:,} blocks of {groups:,} groups, and the buffer has {len(data):,} words"
         )
-    blocks, groups = max(1, blocks), max(1, groups)
-    return min(blocks * groups, 1 << 61), blocks, groups
+    return max(1, blocks), max(1, groups)
 
 
-def _written(data: npt.NDArray[np.uint64]) -> tuple[Int64, Int64, Int64]:
-    """(index, tag, time) of the words that were written."""
-    at = np.flatnonzero(data[1:]) + 1
-    return at, (data[at] & np.uint64(0xFFFFFFFF)).astype(np.int64), (data[at] >> np.uint64(32)).astype(np.int64)
+def _written(slots: npt.NDArray[np.uint64], lanes: int) -> tuple[Int64, Int64, Int64]:
+    """(lane, tag, time) of the words that were written, lane after lane. A record of each lane follows another: with
+    more lanes than slots each slot is a lane's first, and nothing is as large as a header says."""
+    rows = -(-len(slots) // max(1, min(lanes, len(slots))))
+    width = min(lanes, len(slots))
+    table = np.zeros(rows * width, np.uint64)
+    table[: len(slots)] = slots
+    found = np.ascontiguousarray(table.reshape(rows, width).T).reshape(-1)
+    at = np.flatnonzero(found)
+    word = found[at]
+    return at // max(1, rows), (word & np.uint64(LOW)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
 
 
 def _fits(said: Int64, lane: Int64, groups: int, mask: int) -> npt.NDArray[np.bool_]:

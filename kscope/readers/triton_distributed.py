@@ -15,10 +15,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..trace import Trace
 from .columns import Notes
-from .tagged import Marks, read
+from .tagged import LOW, Launched, Marks, read
 from .words import Names, named, words
 
 _EMPTY = ((1 << 63) - 1, (1 << 64) - 1)
@@ -38,18 +39,23 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
     if blocks > max(0, len(data) - 1):
         notes.say("cut", f"the header says {blocks:,} blocks, and the buffer has {len(data):,} words")
     table, rest_of = data[1 : 1 + blocks], data[1 + blocks :]
-    at = np.flatnonzero(~np.isin(rest_of, np.array(_EMPTY, np.uint64)))
-    tag = (rest_of[at] & np.uint64(0xFFFFFFFF)).astype(np.int64)
-    time = (rest_of[at] >> np.uint64(32)).astype(np.int64)
+    word = rest_of[_there(rest_of)]
+    tag, time = (word & np.uint64(LOW)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
     lane = tag >> 12
     inside = lane < blocks * groups
     notes.tell("garbled", np.count_nonzero(~inside), "record", "of a lane that the header does not have, left out")
     block = lane // groups
     sm = np.zeros(max(1, len(table)), np.int64)
-    ran = np.flatnonzero(~np.isin(table, np.array(_EMPTY, np.uint64)))
-    said, where = table[ran] & np.uint64(0xFFFFFFFF), (table[ran] >> np.uint64(32)).astype(np.int64)
+    ran = np.flatnonzero(_there(table))
+    said, where = table[ran] & np.uint64(LOW), (table[ran] >> np.uint64(32)).astype(np.int64)
     right = (said == ran.astype(np.uint64)) & (where < 1 << 16)
     notes.tell("garbled", np.count_nonzero(~right), "block", "its entry names another block, or no SM: shown on SM 0")
     sm[ran[right]] = where[right]
-    marks = Marks(lane, 1 - (tag & 1), tag >> 1 & 0x7FF, time, block, lane % groups, sm[np.clip(block, 0, len(sm) - 1)])
-    return read(marks.take(inside), named(names, "task"), notes, kernel, device, blocks, "task")
+    marks = Marks(lane, 1 - (tag & 1), tag >> 1 & 0x7FF, time, sm[np.clip(block, 0, len(sm) - 1)])
+    launched = Launched(kernel, device, max(1, blocks), groups)
+    return read(marks if inside.all() else marks.take(inside), named(names, "task"), notes, launched, "task")
+
+
+def _there(data: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Which words were written."""
+    return np.asarray((data != np.uint64(_EMPTY[0])) & (data != np.uint64(_EMPTY[1])))

@@ -111,7 +111,8 @@ def test_links_lead_to_files() -> None:
 @pytest.mark.parametrize(
     "here",
     [
-        '`kscope.profil(warps=[0])`', '`with kscope.region("a", color=3): ...`', "`trace.no_such_thing`", "`kscope fly`",
+        "`kscope.profil(warps=[0])`", '`with kscope.region("a", color=3): ...`', "`trace.no_such_thing`",
+        "`kscope fly`",
         "`kscope summary run.kscope --no-such-flag`", "`kscope summary nothing.kscope`", "`KSCOPE_REGIO`",
         "`tests/unit/test_trace.py::test_nothing_of_that_name`", "`trace.filter(region='nothing')`", "words alone",
         "not offered", "`warp = 3 +`", "`if kscope.smid() < 0: kscope.instant('never')`",

@@ -203,3 +203,18 @@ def test_buffers_come_in_many_forms(form: str, tmp_path: Any) -> None:
         "raw": str(tmp_path / "b.bin"), "tensor": Tensor(),
     }  # fmt: skip
     assert readers.flashinfer(given[form]).dur_ns.tolist() == [20]
+
+
+def test_a_write_stride_of_its_own_is_followed() -> None:
+    marks = [("begin", 0, 10), ("end", 0, 30)]
+    wide = foreign.flashinfer([Group(block, 0, 0, marks) for block in range(3)], 8)
+    wide[0] = 3 | 1 << 32
+    assert readers.flashinfer(wide, ["load"], stride=8).dur_ns.tolist() == [20, 20, 20]
+    assert "garbled" in kinds(readers.flashinfer(wide, ["load"]))
+
+
+def test_the_timers_step_is_seen() -> None:
+    marks = [mark for n in range(10) for mark in (("begin", 0, 320 * n), ("end", 0, 320 * n + 64 + 32 * n))]
+    trace = readers.flashinfer(foreign.flashinfer([Group(0, 0, 0, marks[1:])], 1), ["load"])
+    assert trace.tick_ns == 32
+    assert "globaltimer ticks every 32 ns" in str(trace.summary())

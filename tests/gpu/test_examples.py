@@ -6,6 +6,7 @@ What lives here: questions to the files that examples write. What does not: whet
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -22,14 +23,16 @@ SLACK_NS = 1000
 """SMs are aligned within some hundred ns: far less than a task takes."""
 
 
-def recorded(tmp_path: Path, example: str, file: str) -> tuple[Trace, str]:
+def recorded(tmp_path: Path, example: str, file: str, *arguments: str) -> tuple[Trace, str]:
     """What an example recorded, and what it printed."""
-    done = run([sys.executable, str(EXAMPLES / f"{example}.py")], cwd=tmp_path)
+    done = run([sys.executable, str(EXAMPLES / f"{example}.py"), *arguments], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     return kscope.decode(kscope.load(tmp_path / file)), done.stdout
 
 
-def test_every_language_that_is_here_records_the_same_regions(tmp_path: Path) -> None:
+def test_every_language_that_is_here_records_the_same_regions(
+    tmp_path: Path, table: Callable[[str, str], None]
+) -> None:
     trace, out = recorded(tmp_path, "same_kernel_everywhere", "everywhere.kscope")
     assert not doubts(trace)
     names = trace.region_names()
@@ -45,6 +48,22 @@ def test_every_language_that_is_here_records_the_same_regions(tmp_path: Path) ->
     assert half >= 2, out  # Triton and Gluon at least
     for language in ("triton", "gluon"):
         assert f"{language}: " not in out
+    for line in next(part for part in out.split("\n\n") if "softmax   " in part).splitlines():
+        table(line[:14], line[14:])
+
+
+@pytest.mark.parametrize("arguments", [(), ("--causal",)], ids=["full", "causal"])
+def test_attention_runs_forward_and_backward(
+    tmp_path: Path, table: Callable[[str, str], None], arguments: tuple[str, ...]
+) -> None:
+    trace, _ = recorded(tmp_path, "triton_attention_backward", "backward.kscope", *arguments)
+    assert not doubts(trace)
+    assert [launch.kernel for launch in trace.launches] == [
+        "attention", "attention_delta", "attention_dkdv", "attention_dq",
+    ]  # fmt: skip
+    for row in trace.summary().regions:
+        if row.kernel == "attention_dkdv":
+            table(f"attention backward, {' '.join(arguments) or 'full'}: {row.region}", f"{row.share:.1%} of dk, dv")
 
 
 def test_a_task_of_the_megakernel_begins_when_those_it_waits_for_have_ended(

@@ -24,8 +24,16 @@ NEEDS = {"cute": "cutlass", "triton": "triton", "gluon": "triton", "cupy": "cupy
 """The package without which an example cannot start, by the first word of its name."""
 
 
+ON_GPU = any(Path("/dev").glob("nvidia[0-9]*"))
+of_the_host = pytest.mark.skipif(ON_GPU, reason="asks nothing of a GPU, whose time is short: make test")
+SAME = {f"{language}_{kernel}" for language in (*NEEDS, "sim") for kernel in ("softmax", "gemm", "tiled_gemm")}
+IN_GPU = {"same_kernel_everywhere", "triton_megakernel", "triton_attention_backward", "cuda_tma"}
+"""What tests/gpu/test_examples.py runs: SAME through the first of these."""
+
+
 def _parameters() -> list[object]:
-    alone = [path for path in EXAMPLES if path.stem != "same_kernel_everywhere"]  # has a test of its own
+    elsewhere = (IN_GPU | SAME) - {"cute_gemm"} if ON_GPU else {"same_kernel_everywhere"}
+    alone = [path for path in EXAMPLES if path.stem not in elsewhere]
     needs = {path: NEEDS.get(path.stem.partition("_")[0], "kscope") for path in alone}
     missing = {package: find_spec(package) is None for package in needs.values()}
     return [
@@ -107,6 +115,7 @@ def _arches(example: str) -> list[str]:
     return ["90"] if "backward" in example else ["80", "90", "100"]
 
 
+@of_the_host
 @pytest.mark.parametrize("example", _compiled())
 def test_the_machine_code_of_an_example_knows_its_regions(tmp_path: Path, example: str) -> None:
     cache, arches = str(tmp_path / "cache"), _arches(example)
@@ -134,6 +143,7 @@ checked(triton_megakernel.run, 1, 128, 3)
 """
 
 
+@of_the_host
 @pytest.mark.skipif(find_spec("triton") is None or find_spec("torch") is None, reason="needs triton and torch")
 def test_interpreted_triton_examples_compute_what_they_say(tmp_path: Path) -> None:
     out = _python("-c", INTERPRETED, cwd=tmp_path, TRITON_INTERPRET="1")
@@ -157,12 +167,14 @@ for cc in ((8, 0), (9, 0), (10, 0)):
 """
 
 
+@of_the_host
 @pytest.mark.skipif(find_spec("numba_cuda") is None, reason="needs numba_cuda")
 def test_the_machine_code_of_numba_examples_knows_its_regions(tmp_path: Path) -> None:
     out = _python("-c", COMPILE_NUMBA, cwd=tmp_path)
     assert [{name for name, *_ in orjson.loads(line)} for line in out.splitlines()] == [SOFTMAX, GEMM] * 3
 
 
+@of_the_host
 @pytest.mark.skipif(find_spec("numba_cuda") is None, reason="needs numba_cuda")
 @pytest.mark.parametrize("example", ["gemm", "reduction", "softmax", "stencil"], ids="numba_{}".format)
 def test_a_simulated_numba_example_computes_what_it_says(tmp_path: Path, example: str) -> None:
@@ -170,6 +182,7 @@ def test_a_simulated_numba_example_computes_what_it_says(tmp_path: Path, example
     assert " records of " in out
 
 
+@of_the_host
 def test_the_same_kernel_runs_where_it_can_and_is_named_where_it_cannot(tmp_path: Path) -> None:
     out = _python(str(ROOT / "examples" / "same_kernel_everywhere.py"), cwd=tmp_path)
     title, *rows = next(part for part in out.split("\n\n") if "softmax   " in part).splitlines()

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from ..analysis.table import cut
-from ..capture import load
+from ..capturefile import load
 from ..errors import UsageError
+from ..export.progress import Step, bar, silent
 from ..trace import Trace, decode
-from . import foreign
+from . import foreign, naming
 from .options import members
 
 _NUMBERS = ("launch", "block", "warp", "sm", "device")
+_LARGE = 64 << 20
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -34,6 +37,7 @@ def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     for name in _NUMBERS:
         flag(f"--{name}", metavar="LIST", help=f"numbers of the {name}, such as 0,4-7")
     flag("--time", metavar="FROM:TO", help="that overlap this time after the capture's first record: 2us:1ms")
+    naming.add(parser)
     foreign.add(parser)
 
 
@@ -41,7 +45,12 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
     """The trace of the capture that was named, with the records that were asked for. What is wrong with it goes to
     stderr, but for a command that shows it itself. Raises UsageError for what matches nothing, FormatError for a file
     that is no capture."""
-    trace = decode(load(options.capture)) if options.reader is None else foreign.read(options.capture, options)
+    if options.reader is None:
+        path: Path = options.capture
+        with watched(path.stat().st_size if path.is_file() else 0, path.name, _LARGE) as step:
+            trace = decode(load(path, step=step))
+    else:
+        trace = foreign.read(options.capture, options)
     for problem in () if shows_problems else trace.problems:
         print(f"kscope: {cut(problem.text, 2000)}", file=sys.stderr)
     given: dict[str, Any] = {name: getattr(options, name) for name in ("kernel", "region") if getattr(options, name)}
@@ -50,7 +59,13 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
             given[name] = members(f"--{name}", getattr(options, name))
     if options.time is not None:
         given["time"] = _window(options.time)
+    trace = naming.named(trace, options)
     return trace.filter(**given) if given else trace
+
+
+def watched(total: int, what: str, least: int = 1 << 19) -> AbstractContextManager[Step]:
+    """A bar over `total` in a terminal, where that is `least` or more: else it would flicker."""
+    return bar(total, what) if total >= least and sys.stderr.isatty() else nullcontext(silent)
 
 
 def roles(typed: list[str] | None) -> dict[str, list[int]] | None:

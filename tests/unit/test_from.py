@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from fromtables import PAGES, Row, rows
 
 import kscope
-from kscope import frontends
+from kscope import cli, frontends
 from kscope.errors import KscopeError
 from kscope.frontends import Entry
 
@@ -134,3 +135,11 @@ def test_the_tables_are_read_as_they_stand(tmp_path: Path) -> None:
     )
     (row,) = rows(page)
     assert (row.theirs, row.code, row.note, row.line) == ("`x`", ["a | b", "c"], "d", 3)
+
+
+def test_the_lines_of_kscope_can_be_parsed() -> None:
+    shown = [block for page in PAGES for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)]
+    lines = [line for block in shown for line in block.splitlines() if line.startswith("kscope ")]
+    assert len(lines) >= 4
+    for line in lines:
+        assert callable(cli.parser().parse_args(shlex.split(line)[1:]).command)

@@ -104,3 +104,26 @@ def test_passes_are_chained() -> None:
 def test_what_means_nothing_is_refused(call: object, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         call(_trace())  # type: ignore[operator]  # a lambda of the list above
+
+
+def test_the_command_line_renames_and_regroups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import json
+
+    from replay import replay
+
+    from kscope import cli
+
+    monkeypatch.chdir(tmp_path)
+    records = [Rec("task", 2000 + 10 * n, 2005 + 10 * n, Kind.SPAN_VALUE, n % 2) for n in range(4)]
+    synth.capture(synth.slab([*records, Rec("ld_a", 2200, 2300)]), names=(("task", "u32"), "ld_a")).save("a.kscope")
+    flags = ("--rename", "task=load,mma", "--rename", "ld_*=copy", "--regroup", "copy=copies")
+    assert cli.main(["summary", "a.kscope", "--json", *flags]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["region"]: row["count"] for row in found["regions"]} == {"load": 2, "mma": 2, "copy": 1}
+    assert cli.main(["export", "a.kscope", "-o", "x.pftrace", *flags, "--region", "copy"]) == 0
+    (one,) = [one for one in replay("x.pftrace").slices if one.name == "copy"]
+    assert one.track[-1].endswith("copies")
+    assert cli.main(["summary", "a.kscope", "--rename", "task"]) == 2
+    assert cli.main(["summary", "a.kscope", "--regroup", "nothing=x"]) == 2

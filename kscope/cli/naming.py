@@ -1,0 +1,43 @@
+"""`--rename ld_*=load --regroup wait_*=waits`: passes over a trace as flags, before records are chosen.
+
+    --rename task=load,mma,store     several names: each record's by its value, 0, 1, 2
+
+What lives here: these flags. What does not: the passes (passes.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from .. import passes
+from ..errors import UsageError
+from ..trace import Trace
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags."""
+    group = parser.add_argument_group("names and tracks")
+    group.add_argument(
+        "--rename", metavar="OLD=NEW", action="append", default=[],
+        help="call these regions so; OLD may be a pattern, and NEW several names, by value: task=load,mma",
+    )  # fmt: skip
+    group.add_argument(
+        "--regroup", metavar="REGION=TRACK", action="append", default=[],
+        help="draw these regions on a row of their own below their lane; REGION may be a pattern",
+    )  # fmt: skip
+
+
+def named(trace: Trace, options: argparse.Namespace) -> Trace:
+    """The trace with the names and tracks that were asked for. Raises UsageError for a region that there is not."""
+    for old, new in (_pair("--rename", text) for text in options.rename):
+        trace = passes.rename(trace, {old: new.split(",") if "," in new else new})
+    for region, track in (_pair("--regroup", text) for text in options.regroup):
+        trace = passes.regroup(trace, {region: track})
+    return trace
+
+
+def _pair(flag: str, text: str) -> tuple[str, str]:
+    left, equals, right = text.partition("=")
+    if not left or not equals or not right:
+        raise UsageError(f"{flag} {text}: expected two names with = between them, such as {flag} load=copy")
+    return left, right

@@ -46,20 +46,20 @@ def examples() -> Iterator[tuple[str, str, Any]]:
 def runs_here(language: str, module: Any) -> bool:
     """Whether the kernel can be launched; where it cannot, it is compiled. Launches it once if it can: a recording
     shows kernels at work, not waiting for their compiler or for cold memory."""
-    if language != "sim" and not on_gpu() and not getattr(module, "SIMULATED", False):
-        print(f"{language}: ", end="")
-        if hasattr(module, "compile_only"):
+    launched = language == "sim" or on_gpu() or getattr(module, "SIMULATED", False)
+    try:
+        if launched:
+            module.run()
+        elif hasattr(module, "compile_only"):
+            print(f"{language}: ", end="")
             module.compile_only()
         else:
-            print(f"no GPU here: {module.__name__} is compiled when it is launched")
-        return False
-    try:
-        module.run()
+            print(f"{language}: no GPU here, and {module.__name__} is compiled when it is launched")
     except Exception as error:  # a language may be installed, and not work here: the others are wanted all the same
         first = (str(error).strip().splitlines() or ["no more is known"])[0]
         print(f"{language}: {module.__name__} left out, {type(error).__name__}: {first}")
         return False
-    return True
+    return launched
 
 
 def table(trace: kscope.Trace, launches: list[tuple[str, str]]) -> str:

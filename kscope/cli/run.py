@@ -24,7 +24,6 @@ from ..catalogue import listing
 from ..errors import UsageError
 from ..session import FATAL, profile
 from ..states import disable, enable, recording
-from ..wording import counted
 from . import options as flags
 from . import sites
 from .reading import STRICT
@@ -102,17 +101,18 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
     print(sites.show(kernels, selection))
     if not raised or (isinstance(raised[0], SystemExit) and raised[0].code in (None, 0)):
         return 0
-    return _failed(raised[0], f"until then {counted(len(kernels), 'kernel')} had been compiled")
+    return _failed(raised[0])
 
 
-def _failed(error: BaseException, kept: str) -> int:
+def _failed(error: BaseException, kept: str = "") -> int:
     """What the interpreter does with an uncaught error, without the frames that are ours; its exit code."""
     if isinstance(error, SystemExit):
-        _say(kept)
+        if kept:
+            _say(kept)
         raise error
     shown = error.with_traceback(_own(error.__traceback__))
     sys.excepthook(type(shown), shown, shown.__traceback__)
-    if not hasattr(error, "add_note"):  # before Python 3.11 the error itself cannot say it
+    if kept and not hasattr(error, "add_note"):  # before Python 3.11 the error itself cannot say it
         _say(kept)
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 

@@ -18,6 +18,7 @@ from triton.runtime.driver import driver
 
 import kscope
 from kscope import frontends
+from kscope.auto import Selection
 from kscope.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
@@ -171,6 +172,27 @@ def test_a_plain_kernel_without_regions_is_no_problem(frontend, gpu):
     frontend.enable(Recording())
     plain[(1, 1, 1)](Pointer("i32"), 5)
     assert frontend.problems() == ()
+
+
+STORES = Recording(selection=Selection(("store",)))
+OTHERS = Recording(selection=Selection(("store",), kernels=("attn_*",)))
+
+
+def test_a_selection_reaches_launches_and_leaves_none_marked(frontend, gpu):
+    for recording in (None, STORES, OTHERS, None, STORES, Recording()):
+        frontend.disable() if recording is None else frontend.enable(recording)
+        compiled = unmarked[(1,)](Pointer("i32"), 5)
+        assert (described(compiled) is not None) == (recording is STORES)
+    assert len(gpu.loaded) == 4
+
+
+def test_a_kernel_that_would_be_marked_is_named_when_it_is_launched_plain(frontend, gpu):
+    plain = unmarked[(1,)](Pointer("i32"), 5)
+    for recording, named in ((STORES, 1), (OTHERS, 0)):
+        frontend.disable()
+        frontend.enable(recording)
+        plain[(1, 1, 1)](Pointer("i32"), 5)
+        assert [problem.kind for problem in frontend.problems()] == ["plain"] * named
 
 
 @triton.jit

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import triton
 import triton.language as tl
 
+from kscope.auto import Selection
 from kscope.recording import Recording
 from triton_kscope import counter, instant, region
 
@@ -54,6 +56,7 @@ def test_a_kernel_copied_by_inductor_finds_its_words(compiler, tmp_path):
 
 CONFIGURE = """
 import kscope_triton, sys
+from kscope.auto import Selection
 from kscope.recording import Recording
 frontend = kscope_triton.TritonFrontend()
 {steps}
@@ -97,3 +100,14 @@ def test_the_environment_is_as_before_after_disable(frontend, monkeypatch):
     assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "1"
     frontend.disable()
     assert dict(os.environ) == before
+
+
+def test_kernels_that_inductor_keeps_go_when_other_options_are_recorded(frontend, monkeypatch):
+    cleared: list[str] = []
+    kept = SimpleNamespace(CompiledTritonKernels=SimpleNamespace(cache_clear=lambda: cleared.append("kernels")))
+    monkeypatch.setitem(sys.modules, "torch._inductor.async_compile", kept)
+    frontend.enable(Recording())
+    for selection, forgets in ((Selection(), False), (Selection(("wait",)), True), (Selection(("wait",)), False)):
+        cleared.clear()
+        frontend.enable(Recording(selection=selection))
+        assert bool(cleared) == forgets

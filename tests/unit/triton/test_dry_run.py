@@ -1,0 +1,124 @@
+"""`kscope run --dry-run`: what would be marked in a script's kernels, and what it costs; nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kscope.cli import main
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE))
+
+from unannotated import CASES, FILE  # noqa: E402  # it lies beside this file
+
+ROOT = HERE.parents[2]
+SCRIPT = """
+import sys
+sys.path.insert(0, {here!r})
+import unannotated
+for name in ("softmax", "specialized"):
+    unannotated.compiled(name, 90)
+print("the script speaks", sys.argv[1:])
+{more}
+"""
+LOAD = CASES["softmax"].line("the load")
+LOOP = CASES["softmax"].line("the loop")
+
+
+@pytest.fixture
+def dry(tmp_path):
+    """Runs kscope in a process of its own, in a folder with a script; its temporary files are in one of theirs."""
+    folder, temporary = tmp_path / "work", tmp_path / "temporary"
+    folder.mkdir()
+    temporary.mkdir()
+
+    def run(*options, more="", arguments=()):
+        (folder / "script.py").write_text(SCRIPT.format(here=str(HERE), more=more))
+        paths = os.pathsep.join(str(ROOT / part) for part in (".", "frontends", "runtime"))
+        done = subprocess.run(
+            [sys.executable, "-m", "kscope", "run", *options, "script.py", *arguments],
+            env={**os.environ, "PYTHONPATH": paths, "TMPDIR": str(temporary), "COLUMNS": "160"},
+            cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert [path.name for path in folder.iterdir()] == ["script.py"]
+        assert list(temporary.iterdir()) == []
+        return done
+
+    return run
+
+
+def rows(text, kernel):
+    """The table of a kernel: region -> (where, records, instructions); and its head and foot."""
+    (part,) = (part for part in text.split("\n\n") if f"{kernel} (triton" in part)
+    lines = part.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(f"{kernel} (triton"))
+    cells = [re.split(r" {2,}", line.strip()) for line in lines[at + 2 : -1]]
+    return lines[at], {(one[0], one[2]): one[3] for one in cells}, lines[-1]
+
+
+def test_a_dry_run_lists_kernels_places_and_costs_every_time(dry):
+    first, second = dry("--auto", "--dry-run"), dry("--auto", "--dry-run")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+    assert first.stdout == second.stdout  # kernels in the cache are listed as well
+    head, found, foot = rows(first.stdout, "softmax")
+    assert head == "softmax (triton, sm_90a): 6 places, 5 regions"
+    assert found[f"wait {FILE}:{LOAD}", f"1 per turn of {FILE}:{LOOP}"] == "2"
+    assert re.fullmatch(r"\d+ to \d+, which branch", found[f"load {FILE}:{LOAD}", "1 per launch"])
+    assert re.fullmatch(r"  with all marks: \d+ -> \d+ registers, \d+ -> \d+ instructions", foot)
+    _, found, _ = rows(first.stdout, "specialized")
+    groups = {region.partition("[")[2] for region, _ in found}
+    assert groups == {"default]", "partition0]", "partition1]"}
+
+
+def test_lines_and_kernels_are_chosen_and_what_matches_none_is_named(dry):
+    region = f"max={FILE}:{CASES['softmax'].line('the maximum')}"
+    options = "--dry-run", "--region", region, "--region", "no=other.py:7", "--kernels", "soft*"
+    done = dry(*options, arguments=("--auto",))
+    assert done.returncode == 0, done.stderr
+    assert "the script speaks ['--auto']" in done.stdout
+    _, found, _ = rows(done.stdout, "softmax")
+    assert list(found) == [("max", f"1 per turn of {FILE}:{LOOP}")]
+    assert "specialized (triton, sm_90a): nothing to mark" in done.stdout
+    assert "region no=other.py:7: no kernel has an operation at these lines" in done.stdout
+
+
+def test_without_a_selection_every_kind_is_a_candidate(dry):
+    _, found, _ = rows(dry("--dry-run").stdout, "specialized")
+    kinds = {region.partition(" ")[0] for region, _ in found}
+    assert kinds == {"wait", "tma", "wgmma", "barrier", "loop", "iteration"}
+
+
+def test_a_script_that_fails_ends_as_it_would_and_what_it_compiled_is_listed(dry):
+    done = dry("--dry-run", "--kinds", "wait", more="raise ValueError('no')")
+    assert done.returncode == 1
+    assert "softmax (triton, sm_90a)" in done.stdout
+    assert "ValueError: no" in done.stderr
+    done = dry("--dry-run", "--kinds", "wait", more="sys.exit(0)")
+    assert (done.returncode, "softmax (triton" in done.stdout) == (0, True)
+
+
+def test_a_script_without_kernels_says_so(tmp_path, capsys):
+    (tmp_path / "empty.py").write_text("")
+    assert main(["run", "--dry-run", str(tmp_path / "empty.py")]) == 0
+    assert "no kernel was compiled" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--dry-run", "-o", "x.kscope"), "a dry run records nothing"),
+        (("--kinds", "wiat"), "'wiat' is no kind of operation; known are wait, async_wait"),
+        (("--region", "load=a.py"), "expected NAME=FILE:FIRST-LAST"),
+    ],
+)
+def test_what_means_nothing_is_refused_before_the_script_starts(tmp_path, capsys, options, reason):
+    script = tmp_path / "script.py"
+    script.write_text("raise SystemExit('the script ran')")
+    assert main(["run", *options, str(script)]) == 2
+    assert reason in capsys.readouterr().err

@@ -47,9 +47,10 @@ class Frontend(ABC):
     def disable(self) -> None:
         """Remove every hook: kernels compiled from now on are plain."""
 
-    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Place a mark where the DSL is tracing now; False when it is not tracing. `context` is what
-        the DSL hands to builtins (Triton's _semantic), `value` the DSL's own run-time value."""
+        the DSL hands to builtins (Triton's _semantic), `value` the DSL's own run-time value, `when` its own
+        predicate: the mark is recorded where it holds; None: always, False: known to be never."""
         return False
 
     def read(self, name: str, context: Any) -> Any:

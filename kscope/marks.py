@@ -1,13 +1,13 @@
 """A mark: the one thing that a user's `with` leaves in a kernel, and how it is spelled in assembly text.
 
-    //kscope enter load i32 - with %r12
-             act   name type strategy how operand
+    //kscope enter load i32 - with %r12 if %r13
+             act   name type strategy how operand if predicate
 
 One comment line, so that every compiler carries it as text and nothing happens where no pass lowers
 it. A compiler that can put only numbers into a text (CUDA C++) writes the same mark as
 
-    //kscope packed 0 1 0 17 1684107116 %r12
-                    act, type, how, strategy, name, operand
+    //kscope packed 0 1 0 17 1684107116 %r12 if %r13
+                    act, type, how, strategy, name, operand, predicate
 
 with the words by their place in this file's lists, the strategy as PACKED_STRATEGIES says, the name
 eight bytes at a time. What lives here: the Mark and its grammar. What does not: what becomes of it
@@ -29,11 +29,14 @@ ValueType = Literal["i32", "u32", "f32"]
 How = Literal["with", "call"]
 
 PREFIX = "//kscope "
+_REST = r"(?: (?!if )(\S+))?(?: if (\S+))?\s*$"
 _ACTS = "|".join(get_args(Act))
-_LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call)(?: (\S+))?\s*$")
+_LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call){_REST}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
-_PACKED = re.compile(r"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*)(?: (\S+))?\s*$")
+_PACKED = re.compile(rf"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*){_REST}")
 MAX_NAME_BYTES = 512
+NEVER = "0"
+"""A predicate that is known to be false."""
 TRACK = "\x1f"
 """Stands in a name between what the user calls a region and the track that it is on."""
 
@@ -49,7 +52,8 @@ class Mark:
     """One mark as a frontend emits it.
 
     ``operand`` is the register, immediate or placeholder (``$1``) that holds the value at this mark,
-    ``how`` whether a `with` placed it (always paired in the source) or an explicit enter/exit call.
+    ``how`` whether a `with` placed it (always paired in the source) or an explicit enter/exit call. ``when`` is the
+    32-bit register or placeholder that is not 0 where the mark is recorded, or NEVER; None: always.
     """
 
     act: Act
@@ -58,6 +62,7 @@ class Mark:
     strategy: str | None = None
     how: How = "with"
     operand: str | None = None
+    when: str | None = None
 
     @property
     def said(self) -> str:
@@ -67,6 +72,7 @@ class Mark:
     def comment(self) -> str:
         """The mark as one line of assembly text."""
         tail = f" {self.operand}" if self.operand is not None else ""
+        tail += f" if {self.when}" if self.when is not None else ""
         return f"{PREFIX}{self.act} {quote(self.name)} {self.type or '-'} {self.strategy or '-'} {self.how}{tail}"
 
 
@@ -80,7 +86,7 @@ def parse(line: str) -> Mark | None:
     found = _LINE.match(line, at)
     if found is None:
         raise UsageError(f"not a kscope mark: {line.strip()!r}; was it written by another version of kscope?")
-    act, name, kind, strategy, how, operand = found.groups()
+    act, name, kind, strategy, how, operand, when = found.groups()
     return Mark(
         act,  # type: ignore[arg-type]  # the pattern admits only these words
         unquote(name),
@@ -88,10 +94,11 @@ def parse(line: str) -> Mark | None:
         None if strategy == "-" else strategy,
         how,  # type: ignore[arg-type]
         operand,
+        when,
     )
 
 
-def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: str | None) -> Mark:
+def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: str | None, when: str | None) -> Mark:
     """The mark that a compiler wrote in numbers. Raises UsageError for a number that means nothing."""
     mask, plain = divmod(int(strategy), 4)
     raw = b"".join((int(word) & (1 << 64) - 1).to_bytes(8, "little") for word in name.split("."))
@@ -104,6 +111,7 @@ def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: 
             TargetWarp(*warps).spec if warps else PACKED_STRATEGIES[plain],
             HOWS[int(how)],
             operand,
+            when,
         )
     except (IndexError, UnicodeDecodeError) as error:
         raise UsageError(
@@ -118,7 +126,8 @@ def check_name(name: object, track: object = None) -> str:
     if track is not None:
         if not isinstance(track, str) or not track or TRACK in f"{name}{track}":
             raise UsageError(
-                f"kscope.region({name!r}, track={track!r}): a track is a non-empty string known when the kernel is compiled"
+                f"kscope.region({name!r}, track={track!r}): "
+                "a track is a non-empty string known when the kernel is compiled"
             )
         return _checked(f"{_checked(name)}{TRACK}{track}")
     return _checked(name)
@@ -144,7 +153,7 @@ def _checked(name: object) -> str:
         )
     if not name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
         raise UsageError(
-            f"kscope.region({name[:40]!r}): a name has 1 to {MAX_NAME_BYTES} bytes of UTF-8, with its track if it has one"
+            f"kscope.region({name[:40]!r}): a name has 1 to {MAX_NAME_BYTES} bytes of UTF-8, and its track with it"
         )
     try:
         name.encode()

@@ -4,7 +4,8 @@ What lives here: which text goes where. An entry with marks gets the declaration
 the claim before its first access to memory (looked at when control first moves, or a record is stored),
 a clock read at every mark, each record's store before the next wait for an asynchronous unit or at the
 end of its basic block (first in, first out, so that ring order is the order of ends), and the end anchor
-before it is left. What does not: the instructions (ptx/), finding blocks (cfg.py), pairing (pairing.py).
+before it is left. What does not: the walk over statements (emitting.py), the instructions (ptx/), finding blocks
+(cfg.py), pairing (pairing.py).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from dataclasses import dataclass, field, replace
 
 from . import cfg, hoist, layout, meta, pairing, ptx
 from .capture import KernelMeta, ModuleMeta, Problem, RegionMeta
+from .emitting import Emitter, key_of
 from .errors import PairingError, UnsupportedError, UsageError
-from .marks import PREFIX, Mark, ValueType, spoken
+from .marks import NEVER, PREFIX, Mark, ValueType, spoken
 from .recording import AUTO_RECORDS, Recording, log2_records
 from .strategies import parse_strategy
 
@@ -59,7 +61,7 @@ def lower(
     they are left out and named in the problems.
     """
     if PREFIX not in text:
-        return Lowered(text, ModuleMeta(frontend, (), (), recording.clock, recording.fill, recording.strategy.spec))
+        return Lowered(text, _empty(recording, frontend))
     files = {int(number): _path(first, second) for number, first, second in _FILE.findall(text)}
     edits: list[tuple[int, int, str]] = []
     kernels: list[tuple[str, int]] = []
@@ -67,9 +69,12 @@ def lower(
     regions: dict[str, RegionMeta] = {}
     target = _TARGET.search(text)
     told = told or Told()
+    silenced = False
     for found in cfg.functions(text):
         function = replace(found, name=told.kernels.get(found.name, found.name))
-        acts = {mark.act for mark in function.marks}
+        silent = _silent(function, text)
+        acts = {mark.act for mark in function.marks if mark.name not in silent}
+        silenced = silenced or bool(silent)
         if acts <= {"kernel"}:
             edits += [(s.start, s.end, "") for s in function.statements if s.mark is not None]
             continue
@@ -96,6 +101,8 @@ def lower(
             regions.setdefault(region.name, region)
     _check_hashes(regions)
     code = _edited(text, edits)
+    if silenced and not kernels:
+        return Lowered(code, _empty(recording, frontend), tuple(problems))
     described = [KernelMeta(n, layout.kernel_hash(f"{n}\0{code}".encode()), size) for n, size in kernels]
     for number, kernel_meta in enumerate(described):
         code = code.replace(f"KS_ID{number}_LOW", str(kernel_meta.id & 0xFFFFFFFF))
@@ -110,6 +117,11 @@ def lower(
         tuple(problems),
     )
     return Lowered(_with_symbols(code, about), about, tuple(problems))
+
+
+def _empty(recording: Recording, frontend: str) -> ModuleMeta:
+    """What a module without marks says of itself."""
+    return ModuleMeta(frontend, (), (), recording.clock, recording.fill, recording.strategy.spec)
 
 
 def without_marks(text: str) -> str:
@@ -143,7 +155,8 @@ class _Body:
         for fault in faults.values():
             if fault.name in explicit:
                 raise PairingError(
-                    f"kernel {function.name}: region {spoken(fault.name)} {fault.text}{_at(fault, files, places)}{_ADVICE}"
+                    f"kernel {function.name}: region {spoken(fault.name)} {fault.text}"
+                    f"{_at(fault, files, places)}{_ADVICE}"
                 )
         problems = tuple(
             Problem(
@@ -153,13 +166,15 @@ class _Body:
             )
             for fault in faults.values()
         )
+        out = {*faults, *_silent(function, text)}
         kept = [
             (i, s, s.mark)
             for i, s in enumerate(function.statements)
-            if s.mark is not None and s.mark.act != "kernel" and s.mark.name not in faults
+            if s.mark is not None and s.mark.act != "kernel" and s.mark.name not in out
         ]
         types = _types(function.name, [mark for _, _, mark in kept])
-        keys = sorted({_key(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
+        keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
+        asked = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.when is not None}
         looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter")]
         needed = AUTO_RECORDS if looped.intersection(stores) else max(1, len(stores))
@@ -171,9 +186,9 @@ class _Body:
         return _Body(
             function,
             recording,
-            {key: ptx.Slot(n, key[0], types.get((key[0], key[1]))) for n, key in enumerate(keys)},
+            {key: ptx.Slot(n, key[0], types.get((key[0], key[1])), key in asked) for n, key in enumerate(keys)},
             paired.depths,
-            frozenset(faults),
+            frozenset(out),
             tuple(sorted({mark.strategy or recording.strategy.spec for _, _, mark in kept}))
             or (recording.strategy.spec,),
             log2_records(wanted),
@@ -184,7 +199,7 @@ class _Body:
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        emitter = _Emitter(self, kernel)
+        emitter = Emitter(self.slots, self.depths, self.recording, kernel)
         yield from self.moves
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
@@ -202,89 +217,30 @@ class _Body:
         yield self.function.close, self.function.close, ptx.again(kernel)
 
 
-class _Emitter:
-    """Walks a function's statements in order and says what text each needs; holds the pending records."""
-
-    def __init__(self, body: _Body, kernel: ptx.Kernel) -> None:
-        self.body, self.kernel = body, kernel
-        self.limit = 0 if body.recording.live else body.recording.pending
-        self.pending: list[tuple[ptx.Slot, layout.Kind, str]] = []
-        self.attempted = self.claimed = False
-        self.leaves = 0
-
-    def begin(self) -> str:
-        """At the entry's top: nothing, but a live recording claims at once."""
-        return self._claim() if self.body.recording.live else ""
-
-    def mark(self, i: int, mark: Mark) -> str:
-        if mark.act == "kernel":
-            return ""
-        if mark.act == "pin":
-            return ptx.pin(mark.operand or "0")
-        slot = self.body.slots[_key(mark, self.body.depths.get(i, 0))]
-        text = self._flush(through=slot)
-        if mark.act == "enter":
-            return text + ptx.enter(self.kernel, slot, mark.operand)
-        kind = slot.kind
-        if mark.act == "exit":
-            text += ptx.leave(self.kernel, slot)
-        else:
-            kind = layout.Kind.COUNTER if mark.act == "counter" else layout.Kind.INSTANT
-            kind = layout.Kind.INSTANT_VALUE if mark.act == "instant" and slot.type else kind
-            text += ptx.point(self.kernel, slot, mark.operand)
-        self.pending.append((slot, kind, self.kernel.owner(mark.strategy)))
-        return text + self._flush(keep=self.limit)
-
-    def before_scope(self, statement: cfg.Statement) -> str:
-        """What a statement within braces will need of the claim."""
-        if statement.sort == "access":
-            return self._attempt()
-        return self._claim() if statement.flushes or statement.mark else ""
-
-    def before(self, statement: cfg.Statement) -> str:
-        if statement.sort == "access":
-            return self._attempt()
-        text = self._claim() + self._flush()
-        if statement.sort == "leave":
-            if not statement.predicate:
-                return text + ptx.finish()
-            self.leaves += 1
-            label = f"KS_LEAVE{self.leaves}"
-            return text + ptx.guarded(statement.predicate, statement.negated, label, [ptx.finish()])
-        return text
-
-    def _claim(self) -> str:
-        if self.claimed:
-            return ""
-        self.claimed = True
-        return self._attempt() + ptx.claim(self.kernel)
-
-    def _attempt(self) -> str:
-        if self.attempted:
-            return ""
-        self.attempted = True
-        return ptx.attempt(self.kernel)
-
-    def _flush(self, *, through: ptx.Slot | None = None, keep: int = 0) -> str:
-        """Stores the oldest pending records, all but `keep`, or up to and with the slot `through`."""
-        count = len(self.pending) - keep
-        if through is not None:
-            count = max((n + 1 for n, record in enumerate(self.pending) if record[0] is through), default=0)
-        if count <= 0:
-            return ""
-        out, self.pending = self.pending[:count], self.pending[count:]
-        return self._claim() + "".join(ptx.store(self.kernel, *record) for record in out)
-
-
 def _own(function: cfg.Function, recording: Recording) -> Recording:
     """The recording, with the kernel's own strategy where its marks say one."""
     spec = next((mark.strategy for mark in function.marks if mark.act == "kernel" and mark.strategy), None)
     return recording if spec is None else replace(recording, strategy=parse_strategy(spec))
 
 
-def _key(mark: Mark, depth: int) -> tuple[str, str, int]:
-    """Slots by name, sort of mark, and depth of recursion; spans before points of the same name."""
-    return mark.name, "" if mark.act in ("enter", "exit") else mark.act, depth
+def _silent(function: cfg.Function, text: str) -> frozenset[str]:
+    """Names whose every mark has a predicate that is known to be false: nothing is left of them."""
+    never = {
+        when for when in {mark.when for mark in function.marks} if when is not None and _is_zero(when, function, text)
+    }
+    asked = {mark.name for mark in function.marks if mark.when in never}
+    able = {m.name for m in function.marks if m.act in ("enter", "instant", "counter") and m.when not in never}
+    return frozenset(asked - able)
+
+
+def _is_zero(word: str, function: cfg.Function, text: str) -> bool:
+    """Whether a predicate is 0, or a register that is written once in the function, with 0."""
+    if not word.startswith("%"):
+        return word == NEVER
+    written = re.findall(
+        rf"^\s*(?:@\S+\s+)?([\w.]+)\s+{re.escape(word)}\s*,\s*([^;]*);", text[function.open : function.close], re.M
+    )
+    return len(written) == 1 and written[0][0].startswith("mov.") and written[0][1].strip() == "0"
 
 
 def _types(kernel: str, marks: Sequence[Mark]) -> dict[tuple[str, str], ValueType | None]:
@@ -293,7 +249,7 @@ def _types(kernel: str, marks: Sequence[Mark]) -> dict[tuple[str, str], ValueTyp
     for mark in marks:
         if mark.act in ("exit", "pin"):
             continue
-        name, sort, _ = _key(mark, 0)
+        name, sort, _ = key_of(mark, 0)
         if types.setdefault((name, sort), mark.type) != mark.type:
             raise UsageError(
                 f"kernel {kernel}: {spoken(name)} has a value of type {mark.type or 'none'} at one place and"

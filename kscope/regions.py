@@ -26,13 +26,21 @@ def _spec(strategy: Any) -> str | None:
     return strategy.spec
 
 
-def _place(act: Act, name: str, spec: str | None, how: How, value: Any, context: Any) -> None:
+def _known(when: Any) -> bool | None:
+    """A predicate as what is known of it when the kernel is compiled, None for what only the running kernel knows."""
+    when = getattr(when, "value", when)
+    return bool(when) if isinstance(when, (bool, int)) else True if when is None else None
+
+
+def _place(act: Act, name: str, spec: str | None, how: How, value: Any, context: Any, when: Any = None) -> None:
     mark = Mark(act, name, None, spec, how)
+    known = _known(when)
+    asked = () if known else (False if known is False else when,)
     if context is not None:
-        frontends.frontend(frontends.COMPILER).emit(mark, context, value)
+        frontends.frontend(frontends.COMPILER).emit(mark, context, value, *asked)
         return
     for frontend in frontends.loaded():
-        if frontend.emit(mark, None, value):
+        if frontend.emit(mark, None, value, *asked):
             return
 
 
@@ -42,6 +50,8 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
     name: a constant string. strategy: who records it, where not the session's strategy.
     value: 32 bits that go with each record: an i32, u32 or f32 known when the scope is entered.
     track: a constant string; the scope is drawn on a row of that name, below its warp.
+    when: a bool, or an integer that is not 0 where the scope is recorded; each recording lane asks when it enters.
+        One that is known to be False when the kernel is compiled leaves nothing in it.
 
     Use as ``with LOAD:`` (in Triton, whose `with` takes calls only, ``with LOAD():``), or ``LOAD.enter()``
     and ``LOAD.exit()`` where a `with` does not fit.
@@ -59,40 +69,43 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
         strategy: Strategy | None = None,
         value: Any = None,
         track: Any = None,
+        when: Any = None,
         _semantic: Any = None,
     ) -> None:
         self.name = check_name(name, track)
-        self._spec, self._value, self._context = _spec(strategy), value, _semantic
+        self._spec, self._value, self._when, self._context = _spec(strategy), value, when, _semantic
         # A global that a Triton kernel uses: as an aggregate it is hashed into the kernel's cache key.
         vars(self).update(__triton_aggregate__=True, __annotations__={})
 
     @property
     def hash_attrs(self) -> list[Any]:
         """What Triton hashes of a scope that was declared outside of the kernel."""
-        return frontends.frontend(frontends.COMPILER).spelling(self.name, self._spec, self._value)
+        asked = () if self._when is None else (self._when,)
+        return frontends.frontend(frontends.COMPILER).spelling(self.name, self._spec, self._value, *asked)
 
-    def __call__(self, value: Any = None, *, _semantic: Any = None) -> scope:
+    def __call__(self, value: Any = None, *, when: Any = None, _semantic: Any = None) -> scope:
         """The scope, entered in place: ``with LOAD():`` or ``with LOAD(value=k):``."""
         entered = copy(self)
         entered._value = self._value if value is None else value
+        entered._when = self._when if when is None else when
         entered._context = _semantic or self._context
         return entered
 
     def __enter__(self) -> scope:
-        _place("enter", self.name, self._spec, "with", self._value, self._context)
+        if _known(self._when) is not False:
+            _place("enter", self.name, self._spec, "with", self._value, self._context, self._when)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if kind is None and _known(self._when) is not False:
             _place("exit", self.name, self._spec, "with", None, self._context)
 
-    def enter(self, value: Any = None, *, _semantic: Any = None) -> None:
+    def enter(self, value: Any = None, *, when: Any = None, _semantic: Any = None) -> None:
         """Begin the scope where a `with` does not fit."""
-        _place(
-            "enter", self.name, self._spec, "call", self._value if value is None else value, _semantic or self._context
-        )
+        value, when = self._value if value is None else value, self._when if when is None else when
+        _place("enter", self.name, self._spec, "call", value, _semantic or self._context, when)
 
     def exit(self, *, _semantic: Any = None) -> None:
         """End the scope that enter() began."""
@@ -101,25 +114,40 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
     def pin(self, value: Any, *, _semantic: Any = None) -> None:
         """Keep the computation of `value` before this point of the scope: compilers move pure arithmetic
         across marks. Costs a store that never fires per 32 bits of `value` that a thread holds."""
-        _place("pin", self.name, self._spec, "call", value, _semantic or self._context)
+        if _known(self._when) is not False:
+            _place("pin", self.name, self._spec, "call", value, _semantic or self._context)
 
 
 class region(scope):  # noqa: N801  # as scope
-    """A scope entered in place: ``with kscope.region("load", value=k):``."""
+    """A scope entered in place: ``with kscope.region("load", value=k, when=k % 8 == 0, track="loads"):``."""
 
 
 def instant(
-    name: Any, value: Any = None, *, strategy: Strategy | None = None, track: Any = None, _semantic: Any = None
+    name: Any,
+    value: Any = None,
+    *,
+    strategy: Strategy | None = None,
+    track: Any = None,
+    when: Any = None,
+    _semantic: Any = None,
 ) -> None:
-    """Mark a point in time, with 32 bits of the user's where `value` is given."""
-    _place("instant", check_name(name, track), _spec(strategy), "call", value, _semantic)
+    """Mark a point in time, with 32 bits of the user's where `value` is given. The rest as for a scope."""
+    if _known(when) is not False:
+        _place("instant", check_name(name, track), _spec(strategy), "call", value, _semantic, when)
 
 
 def counter(
-    name: Any, value: Any, *, strategy: Strategy | None = None, track: Any = None, _semantic: Any = None
+    name: Any,
+    value: Any,
+    *,
+    strategy: Strategy | None = None,
+    track: Any = None,
+    when: Any = None,
+    _semantic: Any = None,
 ) -> None:
-    """Record a number over time: an i32, u32 or f32, drawn as a counter track."""
-    _place("counter", check_name(name, track), _spec(strategy), "call", value, _semantic)
+    """Record a number over time: an i32, u32 or f32, drawn as a counter track. The rest as for a scope."""
+    if _known(when) is not False:
+        _place("counter", check_name(name, track), _spec(strategy), "call", value, _semantic, when)
 
 
 for _builtin in (instant, counter, scope.enter, scope.exit, scope.pin):

@@ -22,18 +22,18 @@ class CuteFrontend(Frontend):
     """enable() raises UnsupportedError where the installed CuTe DSL lacks a hook point."""
 
     name = "cute"
-    selects = frozenset({"lines"})
+    selects = frozenset({"kinds", "lines"})
 
     def __init__(self) -> None:
         self._selected = Selected()
         self._loading = Loading(self._selected.means)
-        self._pipeline = Pipeline(self._loading.compiled)
+        self._pipeline = Pipeline(self._loading.compiled, self._selected.sites)
 
     def enable(self, recording: Recording) -> None:
         """Kernels compiled from now on carry marks; CuTe's caches know them by their IR."""
         self._pipeline.check()
         self._loading.check()
-        if recording.selection.lines:
+        if recording.selection:
             self._selected.check()
         self._selected.install(recording.selection)
         self._pipeline.install(recording)
@@ -45,13 +45,13 @@ class CuteFrontend(Frontend):
         self._loading.remove()
         self._pipeline.remove()
 
-    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Place a mark in the kernel that is being traced; False where CuTe traces none.
         Raises UsageError for a value that is no 32-bit scalar."""
         if not tracing():
             return False
         if self._pipeline.recording is not None:
-            place(mark, value, self._pipeline.tag)
+            place(mark, value, self._pipeline.tag, when)
         return True
 
     def read(self, name: str, context: Any) -> Any:

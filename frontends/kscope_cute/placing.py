@@ -15,10 +15,10 @@ from typing import Any
 
 from cutlass._mlir import ir
 from cutlass._mlir.dialects import llvm
-from cutlass.cutlass_dsl import Float32, Int32, Int64, Uint32
+from cutlass.cutlass_dsl import Boolean, Float32, Int32, Int64, Integer, Uint32
 
 from kscope.errors import UsageError
-from kscope.marks import Mark, ValueType
+from kscope.marks import NEVER, Mark, ValueType
 from kscope.ptx import READINGS
 
 from . import places
@@ -38,7 +38,7 @@ def tracing() -> bool:
         return False
 
 
-def place(mark: Mark, value: Any, tag: str) -> Mark | None:
+def place(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None:
     """Emit the mark where the kernel is traced now; None on the host's side of a @cute.jit function, where nothing
     runs that could be recorded. Raises UsageError for a value that is no 32-bit scalar."""
     module = _gpu_module()
@@ -53,6 +53,12 @@ def place(mark: Mark, value: Any, tag: str) -> Mark | None:
         mark, operands = replace(mark, type=kind, operand="$0"), [value.ir_value()]
         if mark.act == "pin":
             mark = replace(mark, type=None)
+    if when is False:
+        mark = replace(mark, when=NEVER)
+    elif when is not None:
+        mark = replace(mark, when=f"${len(operands)}")
+        operands.append(_predicate(mark, when))
+        constraint = f"{constraint},r" if constraint else "r"
     module.attributes[TAG] = ir.StringAttr.get(tag)
     llvm.inline_asm(
         None,
@@ -116,6 +122,16 @@ def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
         wider = "cutlass.Float32(x)" if "Float" in type(value).__name__ else "cutlass.Int32(x)"
         raise UsageError(_refusal(mark, f"a {type(value).__name__}", f"value={wider}"))
     return _SCALARS[type(value)]
+
+
+def _predicate(mark: Mark, when: Any) -> Any:
+    """A predicate as a 32-bit word that is not 0 where it holds. Raises UsageError."""
+    if not isinstance(when, (Boolean, Integer)):
+        raise UsageError(
+            f"when= of kscope {mark.act} {mark.said} is a {type(when).__name__}: expected a Boolean or an integer, "
+            "such as k % 8 == 0"
+        )
+    return Int32(Boolean(when)).ir_value()
 
 
 def _refusal(mark: Mark, given: str, cure: str) -> str:

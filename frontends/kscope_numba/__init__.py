@@ -26,7 +26,7 @@ class NumbaFrontend(Frontend):
     """Raises UnsupportedError for a numba-cuda that is too old, or lacks a hook point."""
 
     name = NAME
-    selects = frozenset({"lines"})
+    selects = frozenset({"kinds", "lines"})
     backend = "sim" if points.SIMULATED else "cuda"
 
     def __init__(self) -> None:
@@ -53,9 +53,9 @@ class NumbaFrontend(Frontend):
         """See the function of this name."""
         self._parts.teach()
 
-    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Place a mark in the function that is rewritten now, or in the simulated thread that runs."""
-        return context is None and bool(self._parts.emit(mark, value))
+        return context is None and bool(self._parts.emit(mark, value, when))
 
     def read(self, name: str, context: Any) -> Any:
         """A device helper's value in the simulated thread that runs. Numba compiles the words by rules of their own."""

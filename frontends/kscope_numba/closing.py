@@ -75,7 +75,7 @@ def _close(function: Any) -> None:
             builder = ir.IRBuilder(block)
             builder.position_before(block.terminator)
             for mark in reversed(left):
-                made = builder.call(assembly(replace(mark, act="exit", type=None, operand=None)), [])
+                made = builder.call(assembly(replace(mark, act="exit", type=None, operand=None, when=None)), [])
                 made.metadata = dict(block.terminator.metadata)
 
 

@@ -22,7 +22,8 @@ class Compiled:
     """numba.cuda as it compiles for a GPU."""
 
     def __init__(self) -> None:
-        self._functions, self._pipeline, self._loader = Functions(), Pipeline(), Loader()
+        self._functions, self._loader = Functions(), Loader()
+        self._pipeline = Pipeline(self._functions.sites)
         self._located = Located()
         self._taught = False
 
@@ -63,6 +64,6 @@ class Compiled:
         """Kernels that are not recorded."""
         return tuple(self._loader.problems)
 
-    def emit(self, mark: Mark, value: Any) -> bool:
+    def emit(self, mark: Mark, value: Any, when: Any) -> bool:
         """True while a function is rewritten on this thread."""
-        return collect(mark, value)
+        return collect(mark, value, when)

@@ -6,12 +6,13 @@ states: marks placed, or left out (plain). What does not: rewriting (lowering.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import FunctionType
 from typing import Any
 
-from kscope.auto import Lines, Selection
+from kscope.auto import Selection
+from kscope.catalogue import Site
 from kscope.marks import Mark
 
 from . import helpers, placing, selected, source, untyped
@@ -24,13 +25,16 @@ _bytecode: Any = module("core.bytecode")
 _descriptor: Any = module("descriptor")
 _identity: Any = _bytecode.FunctionIdentity
 _POINT = "from_function"
+_NOTHING = selected.Asked()
 
 
 class Functions:
-    """The hook. placing: whether marks are placed; otherwise they are left out."""
+    """The hook. placing: whether marks are placed; otherwise they are left out. sites: what was marked that nobody
+    annotated, by region."""
 
     def __init__(self) -> None:
         self.placing = False
+        self.sites: dict[str, Site] = {}
         self._selection = Selection()
         self._is_kernel: Callable[[FunctionType], bool] = lambda function: True
         self._patches = Patches()
@@ -43,7 +47,7 @@ class Functions:
         check(_descriptor.cuda_target, "typing_context", "target_context")
 
     def select(self, selection: Selection, is_kernel: Callable[[FunctionType], bool]) -> None:
-        """Which lines are marked from now on. is_kernel: whether the function that is compiled now is a kernel."""
+        """What is marked from now on. is_kernel: whether the function that is compiled now is a kernel."""
         self._selection, self._is_kernel = selection, is_kernel
 
     def install(self, placing: bool) -> None:
@@ -68,41 +72,42 @@ class Functions:
     def _from_function(self, kind: Any, function: Any) -> Any:
         found = _bytecode.get_function_object(function)
         if isinstance(found, FunctionType) and source.LOWERED not in vars(found):
-            lines = selected.lines(found, self._selection, self._is_kernel)
-            if lines or direct(found):
-                function = self.rewritten(found, lines)
+            asked = selected.asked(found, self._selection, self._is_kernel)
+            if asked or direct(found):
+                function = self.rewritten(found, asked)
         return self._original(kind, function)
 
-    def rewritten(self, function: FunctionType, lines: Sequence[Lines] = ()) -> FunctionType:
-        """The function that Numba compiles in this one's place, with regions of these lines as well.
+    def rewritten(self, function: FunctionType, asked: selected.Asked = _NOTHING) -> FunctionType:
+        """The function that Numba compiles in this one's place, with the regions that are asked for as well.
         Raises UnsupportedError, UsageError."""
         names: dict[str, Any] = {}
         place = partial(_place, function, names) if self.placing else None
         try:
-            made = source.rebuilt(function, lambda found: _lowered(found, function, lines, place), names)
+            made = source.rebuilt(function, lambda found: _lowered(found, function, asked, place), names)
         except source.NoSourceError as error:
-            if lines:
-                raise selected.refused(lines[0], function, str(error)) from None
+            if asked.lines:
+                raise selected.refused(asked.lines[0], function, str(error)) from None
             if has_with(function):
                 raise refuse(function, str(error)) from None
             return function
+        self.sites.update((site.region, site) for site in asked.sites)
         if names:
             _refresh()
         return made
 
 
 def _lowered(
-    definition: source.Definition, function: FunctionType, lines: Sequence[Lines], place: Place | None
+    definition: source.Definition, function: FunctionType, asked: selected.Asked, place: Place | None
 ) -> source.Definition:
-    wrapped, named = selected.wrapped(definition, lines)
+    wrapped, named = selected.wrapped(definition, function, asked)
     return lower(wrapped, function, place, named)
 
 
-def _place(function: FunctionType, names: dict[str, Any], mark: Mark, value: Any, line: int) -> str:
+def _place(function: FunctionType, names: dict[str, Any], mark: Mark, value: Any, line: int, asked: bool) -> str:
     """Adds what is called for a mark to the names that the function will know; its name."""
     late = isinstance(value, RunTime)
     name = f"kscope_{mark.act}_{len(names)}"
-    names[name] = placing.call(mark, None if late else value, late, source.where(function, line))
+    names[name] = placing.call(mark, None if late else value, late, source.where(function, line), asked)
     return name
 
 

@@ -33,8 +33,9 @@ from .meaning import codes
 from .source import Definition, where
 from .words import RunTime, Words, collected
 
-Place = Callable[[Mark, Any, int], str]
-"""Mark, value (None, a number known now, or a RunTime), line -> the name of the global to call."""
+Place = Callable[[Mark, Any, int, bool], str]
+"""Mark, value (None, a number known now, or a RunTime), line, whether a predicate follows -> the name of the global to
+call."""
 _ENDS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 _LOOP, _FINALLY = "loop", "finally"
 
@@ -229,10 +230,10 @@ class _Lowering(ast.NodeTransformer):
         if self._place is None:
             return []
         out = []
-        for mark, value in marks:
-            late = isinstance(value, RunTime)
-            name = self._place(mark, value, line)
-            call = ast.Call(ast.Name(name, ast.Load()), [value.expression] if late else [], [])
+        for mark, value, when in marks:
+            name = self._place(mark, value, line, isinstance(when, RunTime))
+            late = [given.expression for given in (value, when) if isinstance(given, RunTime)]
+            call = ast.Call(ast.Name(name, ast.Load()), late, [])
             out.append(_at(ast.Expr(call), line))
         return out
 

@@ -8,7 +8,7 @@ extensions. What does not: where calls stand (lowering.py), what becomes of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
@@ -30,9 +30,10 @@ _PLACES = "kscope_places"
 
 
 @lru_cache(None, typed=True)
-def call(mark: Mark, known: Any, late: bool, where: str) -> Any:
-    """What a kernel calls to place a mark: without an argument, or with the value that only the kernel knows (`late`).
-    `known`: the value that is known now. `where`: file:line, for errors. Raises UsageError."""
+def call(mark: Mark, known: Any, late: bool, where: str, asked: bool = False) -> Any:
+    """What a kernel calls to place a mark: without an argument, or with the value that only the kernel knows (`late`),
+    and then the predicate that only the kernel knows (`asked`). `known`: the value that is known now. `where`:
+    file:line, for errors. Raises UsageError."""
     if known is not None and mark.act != "pin":
         try:
             mark = immediate(mark, known)
@@ -45,20 +46,45 @@ def call(mark: Mark, known: Any, late: bool, where: str) -> Any:
     def kscope_value(context: Any, value: Any) -> Any:
         return typed(mark, value, where)
 
-    return _extending.intrinsic(kscope_value if late else kscope_mark)
+    def kscope_asked(context: Any, when: Any) -> Any:
+        return typed(mark, None, where, when)
+
+    def kscope_both(context: Any, value: Any, when: Any) -> Any:
+        return typed(mark, value, where, when)
+
+    made = {(False, False): kscope_mark, (True, False): kscope_value, (False, True): kscope_asked}
+    return _extending.intrinsic(made.get((late, asked), kscope_both))
 
 
-def typed(mark: Mark, value: Any, where: str = "") -> Any:
-    """Numba's signature of a mark's call with a value of that type (None: without), and what emits it.
-    Raises UsageError."""
-    if value is None:
-        return _typing.signature(_types.void), _noted(lambda context, builder, *_: _emit(builder, mark), mark, where)
-    plain = _types.unliteral(value)
+def typed(mark: Mark, value: Any, where: str = "", when: Any = None) -> Any:
+    """Numba's signature of a mark's call with a value and a predicate of these types (None: without), and what emits
+    it. Raises UsageError."""
     try:
-        emit = _pin(mark, plain) if mark.act == "pin" else _recorded(replace(mark, type=scalar(mark, plain)), plain)
+        emit = _emitting(mark, value)
+        emit = emit if when is None else _asking(emit, mark, _types.unliteral(when))
     except UsageError as error:
         raise UsageError(f"{where}: {error}" if where else str(error)) from None
-    return _typing.signature(_types.void, value), _noted(emit, mark, where)
+    given = [kind for kind in (value, when) if kind is not None]
+    return _typing.signature(_types.void, *given), _noted(emit, mark, where)
+
+
+def _emitting(mark: Mark, value: Any) -> Callable[..., None]:
+    if value is None:
+        return lambda context, builder, signature, arguments, held=None: _emit(builder, mark, None, held)
+    plain = _types.unliteral(value)
+    return _pin(mark, plain) if mark.act == "pin" else _recorded(replace(mark, type=scalar(mark, plain)), plain)
+
+
+def _asking(emit: Callable[..., None], mark: Mark, kind: Any) -> Callable[..., None]:
+    """The same with one more argument, behind the others: the predicate."""
+    if not isinstance(kind, (_types.Boolean, _types.Integer)):
+        raise UsageError(f"when= of kscope {mark.act} {mark.said} is a {kind}: expected a bool or an integer")
+
+    def asking(context: Any, builder: Any, signature: Any, arguments: Any) -> None:
+        held = context.cast(builder, arguments[-1], signature.args[-1], _types.boolean)
+        emit(context, builder, signature.replace(args=signature.args[:-1]), arguments[:-1], builder.zext(held, _WORD))
+
+    return asking
 
 
 def places(modules: Iterable[Any]) -> dict[str, str]:
@@ -78,9 +104,9 @@ def _noted(emit: Callable[..., None], mark: Mark, where: str) -> Callable[..., N
 
 
 def _recorded(mark: Mark, kind: Any) -> Callable[..., None]:
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> None:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any, held: Any = None) -> None:
         value = context.cast(builder, arguments[-1], signature.args[-1], kind)
-        _emit(builder, mark, _narrow(builder, value, mark.type))
+        _emit(builder, mark, _narrow(builder, value, mark.type), held)
 
     return emit
 
@@ -120,16 +146,17 @@ def _narrow(builder: Any, value: Any, kind: Any) -> Any:
     return builder.trunc(value, _WORD)
 
 
-def _emit(builder: Any, mark: Mark, value: Any = None) -> None:
-    if value is None:
-        builder.call(assembly(mark), [])
-        return
-    constraint = "f" if isinstance(value.type, ir.FloatType) else "r"
-    builder.call(assembly(replace(mark, operand="$0"), value.type, constraint), [value])
+def _emit(builder: Any, mark: Mark, value: Any = None, held: Any = None) -> None:
+    operands = []
+    if value is not None:
+        mark, operands = replace(mark, operand="$0"), [value]
+    if held is not None:
+        mark, operands = replace(mark, when=f"${len(operands)}"), [*operands, held]
+    builder.call(assembly(mark, [operand.type for operand in operands]), operands)
 
 
-def assembly(mark: Mark, kind: Any = None, constraint: str = "") -> Any:
+def assembly(mark: Mark, kinds: Sequence[Any] = ()) -> Any:
     """The mark as LLVM's inline assembly. Its quoted name has no character that means something there."""
-    shape = ir.FunctionType(ir.VoidType(), [] if kind is None else [kind])
-    clobbers = f"{constraint},~{{memory}}" if constraint else "~{memory}"
-    return ir.InlineAsm(shape, mark.comment(), clobbers, side_effect=True)
+    shape = ir.FunctionType(ir.VoidType(), list(kinds))
+    constraints = ["f" if isinstance(kind, ir.FloatType) else "r" for kind in kinds]
+    return ir.InlineAsm(shape, mark.comment(), ",".join([*constraints, "~{memory}"]), side_effect=True)

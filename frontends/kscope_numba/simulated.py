@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from kscope import frontends
+from kscope import catalogue, frontends
 from kscope.capture import Problem
+from kscope.catalogue import Listed
 from kscope.errors import UsageError
 from kscope.marks import Mark
 from kscope.recording import Recording
@@ -67,12 +68,12 @@ class Simulated:
         """Every simulated kernel records."""
         return ()
 
-    def emit(self, mark: Mark, value: Any) -> bool:
+    def emit(self, mark: Mark, value: Any, when: Any) -> bool:
         """Record a mark of the thread that runs; False where none does."""
         if self._launch is None:
             return False
         given = None if value is None or mark.act == "pin" else _word(mark, value)
-        return bool(self._launch.mark(threading.current_thread(), mark, given))
+        return bool(self._launch.mark(threading.current_thread(), mark, given, None if when is None else bool(when)))
 
     def read(self, name: str) -> Any:
         """A device helper's value in the simulated thread that runs, None where none does: there is one SM, and clocks
@@ -96,14 +97,18 @@ class Simulated:
         return self._launched(call, fake, args) if launched else call(fake, *args)
 
     def _mark(self, function: Any, kernel: bool) -> None:
-        """Give a function whose lines are selected the code with regions around them."""
-        if self._recording is None or not self._recording.selection.lines or not isinstance(function, FunctionType):
+        """Give a function in which something is selected the code with regions."""
+        if self._recording is None or not self._recording.selection or not isinstance(function, FunctionType):
             return
         with self._marking:  # threads of a block call a device function at once
-            lines = selected.lines(function, self._recording.selection, lambda function: kernel)
-            if lines and function not in self._own:
-                code = selected.in_python(function, lines)
-                self._own[function], function.__code__ = function.__code__, code
+            if function in self._own:
+                return
+            asked = selected.asked(function, self._recording.selection, lambda function: kernel)
+            self._own[function] = function.__code__
+            code = selected.in_python(function, asked) if asked else None
+            if code is not None:
+                function.__code__ = code
+                catalogue.note(Listed("numba", function.__name__, "simulated", tuple(asked.sites)))
 
     def _restore(self) -> None:
         """Give every function its own code again."""

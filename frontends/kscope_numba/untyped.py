@@ -89,7 +89,7 @@ def _template(key: Any, act: Any, shape: inspect.Signature, active: Callable[[],
     def emitted(arguments: tuple[Any, ...]) -> Any:
         does, given = act(arguments)
         value = None if given is None or given == _types.none or isinstance(given, _types.Omitted) else given
-        ((mark, known),) = collected(does)
+        ((mark, known, _),) = collected(does)
         return typed(mark if value is not None or known is None else immediate(mark, known), value)
 
     class Word(_templates.AbstractTemplate):

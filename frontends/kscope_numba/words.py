@@ -10,14 +10,14 @@ from __future__ import annotations
 import ast
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.marks import Mark
+from kscope.marks import NEVER, Mark
 from kscope.regions import scope
 
 from .meaning import CALLS, environment, is_ours
@@ -37,18 +37,18 @@ class RunTime:
     expression: ast.expr
 
 
-def collect(mark: Mark, value: Any) -> bool:
+def collect(mark: Mark, value: Any, when: Any = None) -> bool:
     """A mark that kscope's own words place on this thread; False where no function is lowered."""
-    marks: list[tuple[Mark, Any]] | None = getattr(_collecting, "marks", None)
+    marks: list[tuple[Mark, Any, Any]] | None = getattr(_collecting, "marks", None)
     if marks is None:
         return False
-    marks.append((mark, value))
+    marks.append((mark if when is not False else replace(mark, when=NEVER), value, when or None))
     return True
 
 
-def collected(act: Callable[[], Any]) -> list[tuple[Mark, Any]]:
-    """The marks that one of kscope's words places, each with its value."""
-    marks: list[tuple[Mark, Any]] = []
+def collected(act: Callable[[], Any]) -> list[tuple[Mark, Any, Any]]:
+    """The marks that one of kscope's words places, each with its value and its predicate (None: without)."""
+    marks: list[tuple[Mark, Any, Any]] = []
     _collecting.marks = marks
     try:
         act()

@@ -55,12 +55,12 @@ class Crowd:
             self._threads[key] = warp, alone
             warp.begin()
 
-    def mark(self, key: object, mark: Mark, value: Any) -> bool:
+    def mark(self, key: object, mark: Mark, value: Any, when: Any = None) -> bool:
         """As Warp.mark(), now; False for a thread that did not begin here."""
         with self._lock:
             found = self._threads.get(key)
             if found is not None:
-                self._advance(found[0]).mark(mark, value)
+                self._advance(found[0]).mark(mark, value, when)
             return found is not None
 
     def leave(self, key: object) -> None:

@@ -36,12 +36,12 @@ class SimFrontend(Frontend):
         """Kernels launched from now on are plain."""
         _host().recording = None
 
-    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Do at once what the mark means; False outside of a simulated kernel."""
         warp = current()
         if warp is None:
             return False
-        warp.mark(mark, value)
+        warp.mark(mark, value, when)
         return True
 
     def read(self, name: str, context: Any) -> Any:

@@ -45,11 +45,11 @@ class Guest:
         )  # fmt: skip
         self._warp.begin()
 
-    def mark(self, mark: Mark, value: Any) -> None:
+    def mark(self, mark: Mark, value: Any, when: Any = None) -> None:
         """As Warp.mark(), now."""
         assert self._warp is not None, "marks stand in blocks"
         self._warp.strand.now = max(self._warp.strand.now, self._now())
-        self._warp.mark(mark, value)
+        self._warp.mark(mark, value, when)
 
     def end(self) -> None:
         """The last block and the launch have ended."""

@@ -1,6 +1,6 @@
 """The 32 bits that go with a record: from Python and numpy numbers to a type and a word.
 
-What lives here: what a value may be. What does not: which records carry one.
+What lives here: what a value may be, and a predicate. What does not: which records carry one.
 """
 
 from __future__ import annotations
@@ -35,3 +35,14 @@ def words(name: str, value: Any) -> tuple[ValueType, list[int]]:
         )
     bits = np.broadcast_to(np.asarray(value).view(np.uint32), 32)
     return _TYPES[dtype], bits.tolist()
+
+
+def predicate(name: str, when: Any) -> list[bool]:
+    """A predicate in each of 32 lanes: a bool, an integer, or 32 of them in an array; None holds everywhere.
+    Raises UsageError for anything else."""
+    if when is None:
+        return [True] * 32
+    found = np.asarray(when)
+    if found.shape not in ((), (32,)) or found.dtype.kind not in "bui":
+        raise UsageError(f"when={when!r} of {spoken(name)}: expected a bool, or 32 of them in an array, one per lane")
+    return [bool(one) for one in np.broadcast_to(found, 32).tolist()]

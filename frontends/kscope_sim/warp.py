@@ -31,7 +31,7 @@ from .memory import U32, Memory
 from .module import Module
 from .nesting import Nesting
 from .protocol import Anchor, Slab, Thread, claim
-from .values import words
+from .values import predicate, words
 
 Lanes = int | Iterable[int] | Callable[[int], bool]
 
@@ -46,10 +46,10 @@ def current() -> Warp | None:
 
 @dataclass
 class _Lane:
-    """What a recording lane keeps in registers: its slab, and the open regions' starts and values."""
+    """What a recording lane keeps in registers: its slab, and the open regions' starts, values, and predicates."""
 
     slab: Slab | None
-    starts: dict[str, list[tuple[int, int | None]]] = field(default_factory=dict)
+    starts: dict[str, list[tuple[int, int | None, bool]]] = field(default_factory=dict)
 
 
 class Warp:
@@ -209,8 +209,9 @@ class Warp:
 
     # marks
 
-    def mark(self, mark: Mark, value: Any) -> None:
-        """What one mark does in the active lanes; nothing where the kernel was launched plain."""
+    def mark(self, mark: Mark, value: Any, when: Any = None) -> None:
+        """What one mark does in the active lanes; nothing where the kernel was launched plain. when: a bool, or 32 of
+        them in an array, one per lane: the mark is recorded where it holds."""
         if self._module is None or not self._active or mark.act == "pin":  # nothing moves here: nothing to pin
             return
         kind, bits = (None, None) if value is None else words(mark.name, value)
@@ -222,24 +223,25 @@ class Warp:
             self._nesting.exit(mark.name, self._active)
         tick = self._tick()  # one read, by all lanes at once
         strategy = self._module.recording.strategy if mark.strategy is None else parse_strategy(mark.strategy)
+        held = predicate(mark.name, when)
         for lane in self.lanes:
             if strategy.records(self.index, lane):
-                self._record(lane, strategy, mark, tick, None if bits is None else bits[lane])
+                self._record(lane, strategy, mark, tick, None if bits is None else bits[lane], held[lane])
 
-    def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: int | None) -> None:
+    def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: int | None, held: bool) -> None:
         lane = self._lane(number, isinstance(strategy, AllThreads))
         if mark.act == "enter":
-            # enter: one clock read into a register; memory is not touched
-            lane.starts.setdefault(mark.name, []).append((tick, value))
+            # enter: one clock read into a register, and whether the exit is to record; memory is not touched
+            lane.starts.setdefault(mark.name, []).append((tick, value, held))
         elif mark.act == "exit":
             # exit: one clock read, then the whole record at once
             starts = lane.starts.get(mark.name)
             if not starts:
                 raise UsageError(f"region {mark.said} is left with a strategy that it was not entered with")
-            start, value = starts.pop()
-            if lane.slab is not None:
+            start, value, held = starts.pop()
+            if lane.slab is not None and held:
                 lane.slab.store(mark.name, Kind.SPAN if value is None else Kind.SPAN_VALUE, start, tick, value)
-        elif lane.slab is not None:
+        elif lane.slab is not None and held:
             instant = Kind.INSTANT if value is None else Kind.INSTANT_VALUE
             lane.slab.store(mark.name, Kind.COUNTER if mark.act == "counter" else instant, tick, tick, value)
 

@@ -49,13 +49,13 @@ class TritonFrontend(Frontend):
         self._loading.remove()
         self._pipeline.remove()
 
-    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Place a mark in the kernel that is being traced (`context` is its _semantic), or record it in
         the kernel that Triton's interpreter runs. Raises UsageError for a value that is no 32-bit scalar."""
         if context is None:
-            return self._interpreted.emit(mark, value)
+            return self._interpreted.emit(mark, value, when)
         if self._pipeline.recording is not None and for_nvidia(context):
-            self._pipeline.placed(place(mark, context, value))
+            self._pipeline.placed(place(mark, context, value, when))
         return True
 
     def read(self, name: str, context: Any) -> Any:

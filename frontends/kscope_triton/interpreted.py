@@ -21,7 +21,7 @@ from kscope.marks import Mark
 from kscope.ptx import READINGS
 from kscope.recording import Recording
 
-from .placing import KINDS, immediate, scalar
+from .placing import KINDS, checked, immediate, scalar
 
 INTERPRETED: bool = bool(knobs.runtime.interpret)
 """Whether jit functions of this process are interpreted; Triton asks when they are defined."""
@@ -66,12 +66,12 @@ class Interpreted:
             del interpreter.interpreter_builder.set_grid_idx
             self._call = None
 
-    def emit(self, mark: Mark, value: Any) -> bool:
+    def emit(self, mark: Mark, value: Any, when: Any = None) -> bool:
         """Record a mark of the block that is interpreted now; False where none is."""
         if self._launch is None:
             return False
         if mark.act != "pin":  # nothing moves in plain Python
-            self._launch.mark(mark, _number(mark, value))
+            self._launch.mark(mark, _number(mark, value), None if when is None else _held(mark, when))
         return True
 
     def read(self, name: str) -> Any:
@@ -123,6 +123,11 @@ class Interpreted:
             self._launch = host.guest(name, self._kernel, tuple(builder.grid_dim), self._recording)
         if self._launch is not None:
             self._launch.block((x, y, z))
+
+
+def _held(mark: Mark, when: Any) -> bool:
+    """A predicate as a bool. Raises UsageError as for compiled kernels."""
+    return when if isinstance(when, bool) else bool(np.asarray(checked(mark, when).handle.data).reshape(-1)[0])
 
 
 def _number(mark: Mark, value: Any) -> Any:

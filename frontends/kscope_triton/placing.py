@@ -21,7 +21,7 @@ import triton
 from triton.language import core as tl
 
 from kscope.errors import UnsupportedError, UsageError
-from kscope.marks import Mark, ValueType
+from kscope.marks import NEVER, Mark, ValueType
 from kscope.ptx import READINGS
 
 _NEEDS_IF = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 9)
@@ -37,7 +37,7 @@ def for_nvidia(semantic: Any) -> bool:
     return getattr(semantic.builder.options, "backend_name", None) == "cuda"
 
 
-def place(mark: Mark, semantic: Any, value: Any) -> Mark:
+def place(mark: Mark, semantic: Any, value: Any, when: Any = None) -> Mark:
     """Emit the mark at the builder's position; returns it as it was spelled. Raises UsageError."""
     builder = semantic.builder
     value = _unwrap(value)
@@ -50,8 +50,14 @@ def place(mark: Mark, semantic: Any, value: Any) -> Mark:
     elif value is not None:
         kind, constraint = scalar(mark, value)
         mark, operands = replace(mark, type=kind, operand="$1"), [value.handle]
+    if when is False:
+        mark = replace(mark, when=NEVER)
+    elif when is not None:
+        operands.append(_predicate(mark, semantic, when).handle)
+        constraint = f"{constraint},r" if constraint else "r"
+        mark = replace(mark, when=f"${len(operands)}")
     if hasattr(builder, "create_threadwise_inline_asm"):
-        text = mark.comment().replace("$1", "$0")
+        text = mark.comment().replace("$1", "$0").replace("$2", "$1")
         builder.create_threadwise_inline_asm(text, constraint, operands, [], False)
     elif _needs_if(builder):
         _inside_if(builder, lambda: _asm(builder, mark, constraint, operands))
@@ -138,6 +144,24 @@ def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
         cure = "value=x.to(tl.float32)" if value.dtype.is_floating() else "value=x.to(tl.int32)"
         raise UsageError(_refusal(mark, f"a scalar of {value.dtype}", cure))
     return _SCALARS[value.dtype.name]
+
+
+def checked(mark: Mark, when: Any) -> Any:
+    """A predicate of the running kernel's. Raises UsageError for what is no bool and no integer."""
+    if not _is_tensor(when) or when.type.is_block() or not when.dtype.is_int():
+        given = f"a tensor of {when.type}" if _is_tensor(when) else f"a {type(when).__name__}"
+        raise UsageError(
+            f"when= of kscope {mark.act} {mark.said} is {given}: expected one bool or integer, such as k % 8 == 0"
+        )
+    return when
+
+
+def _predicate(mark: Mark, semantic: Any, when: Any) -> Any:
+    """A predicate as an int32 that is not 0 where it holds."""
+    when = checked(mark, when)
+    if when.dtype.primitive_bitwidth not in (1, 32):
+        when = semantic.not_equal(when, semantic.to_tensor(0))
+    return when if when.dtype.primitive_bitwidth == 32 else semantic.cast(when, tl.int32)
 
 
 def _refusal(mark: Mark, given: str, cure: str) -> str:

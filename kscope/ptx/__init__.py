@@ -11,6 +11,7 @@ with every later block of text:
     ks_on    .pred  this lane owns a slab           ks_s<i>  .b64  clock at the enter of slot i
     ks_base  .b64   address of the slab's records   ks_e<i>  .b64  clock at its exit, until stored
     ks_n     .b32   records so far                  ks_v<i>  .b32  its value
+                                                    ks_w<i>  .pred whether the enter's predicate held
 
 Everything else is declared inside braces. Every name begins with `ks_`: user code has none such, and a
 register that is called like a kernel crashes ptxas 13.0.

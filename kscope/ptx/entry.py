@@ -30,6 +30,7 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
     owners = "".join(f", {owner}" for owner in kernel.owners)
     starts = "".join(f" .reg .b64 ks_s{s.index}, ks_e{s.index};" for s in slots)
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
+    values += "".join(f" .reg .pred ks_w{s.index};" for s in slots if s.asked)
     never = "\tsetp.eq.u64 ks_never, ks_ctl, 1;\n" if kernel.pins else ""
     return (
         f".reg .pred ks_on, ks_try, ks_room, ks_full{owners}{', ks_never' if kernel.pins else ''};"

@@ -14,11 +14,12 @@ from ..recording import Recording
 
 @dataclass(frozen=True)
 class Slot:
-    """One start register: a region's name at one depth of its own recursion."""
+    """One start register: a region's name at one depth of its own recursion. asked: some mark of it has a predicate."""
 
     index: int
     name: str
     type: ValueType | None
+    asked: bool = False
 
     @property
     def kind(self) -> layout.Kind:

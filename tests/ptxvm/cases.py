@@ -90,7 +90,7 @@ def prepared(case: Case) -> tuple[Host, list[Started], dict[Key, Ideal], int]:
     lowered, host = case.lowered(), Host(case.pool, case.sampling, case.epoch)
     plain, _ = launch(case, Host(case.pool, case.sampling, case.epoch), case.kernel.text(case.arch))
     work, _ = launch(case, host, lowered.text)
-    return host, work.start(), oracle.ideal(plain, case.recording), lowered.meta.kernels[0].id
+    return host, work.start(), oracle.ideal(plain, case.recording, left_out(case, lowered)), lowered.meta.kernels[0].id
 
 
 def execute(case: Case, *, mutate: Callable[[str], str] = lambda text: text) -> Outcome:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from .writing import POINTS, TYPES, VALUES, KernelText, Node, written
 
 _value = st.sampled_from([f"%v{i}" for i in range(VALUES)])
+_when = st.one_of(st.just(()), st.just(()), st.tuples(st.one_of(_value, st.sampled_from(["%v1", "0", "1"]))))
+"""A predicate behind what a mark has else, or none."""
 _operand = st.one_of(_value, st.sampled_from(["0", "-1", "42", "0f3F800000"]))
 _mask = st.sampled_from([1, 2, 3, 4, 0])
 _op = st.sampled_from(["add.u32", "xor.b32", "mul.lo.u32", "sub.s32", "min.u32"])
@@ -78,7 +80,9 @@ def node(draw: st.DrawFn, depth: int, specs: tuple[str | None, ...]) -> Node:
     if kind == "assign":
         return Node(kind, (draw(_op), draw(_value), draw(_value), draw(_value)))
     if kind == "point":
-        return Node(kind, (draw(st.sampled_from(list(POINTS))), draw(spec), draw(_operand), draw(st.booleans())))
+        return Node(
+            kind, (draw(st.sampled_from(list(POINTS))), draw(spec), draw(_operand), draw(st.booleans()), *draw(_when))
+        )
     if kind == "store":
         return Node(kind, (draw(st.integers(0, 15)), draw(_value)))
     if kind == "break":
@@ -86,7 +90,7 @@ def node(draw: st.DrawFn, depth: int, specs: tuple[str | None, ...]) -> Node:
     if kind == "spin":
         return Node(kind, (draw(st.integers(1, 3)),))
     if kind == "region":
-        args = (draw(name), draw(spec), draw(_operand), draw(st.booleans()))
+        args = (draw(name), draw(spec), draw(_operand), draw(st.booleans()), *draw(_when))
         return Node(kind, args, (draw(inner),))
     if kind == "overlap":
         one, other = draw(st.permutations(list(TYPES)))[:2]

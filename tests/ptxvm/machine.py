@@ -59,7 +59,7 @@ class Thread:
     key: tuple[int, int, int, int]
     special: dict[str, int]
     clocks: Clocks
-    on_mark: Callable[[Thread, Any, int | None], None] | None = None
+    on_mark: Callable[[Thread, Any, int | None, bool], None] | None = None
     elapsed: int = 0
     reads: int = 0
     uni: dict[tuple[int, int], int] = field(default_factory=dict)  # shared by the warp
@@ -98,9 +98,9 @@ class Thread:
         if self.uni.setdefault((line, self.passed[line]), guard) != guard:
             raise FaultError(f"line {line}: lanes of one warp part at a bra.uni")
 
-    def mark(self, mark: Any, value: int | None) -> None:
+    def mark(self, mark: Any, value: int | None, held: bool) -> None:
         if self.on_mark is not None:
-            self.on_mark(self, mark, value)
+            self.on_mark(self, mark, value, held)
 
 
 @dataclass(eq=False)
@@ -146,7 +146,7 @@ class Launch:
     grid_id: int = 1
     clocks: Clocks = field(default_factory=Clocks)
     garbage: int = 0x5A5A5A5A_DEADBEEF
-    on_mark: Callable[[Thread, Any, int | None], None] | None = None
+    on_mark: Callable[[Thread, Any, int | None, bool], None] | None = None
 
     def start(self) -> list[Started]:
         """Every thread at its first instruction."""

@@ -315,8 +315,9 @@ class Ops:
 
     def op_kscope(self, i: Instr) -> list[str]:
         """A mark in a text that was not lowered: the oracle's hook (oracle.py)."""
-        value = self.value(i, i.args[0], "b32") if i.args else "None"
-        return [f"t.mark({i.mark!r}, {value})"]
+        words = [self.value(i, arg, "b32") for arg in i.args]
+        value = words.pop(0) if i.mark is not None and i.mark.operand else "None"
+        return [f"t.mark({i.mark!r}, {value}, {words[0] if words else 1} != 0)"]
 
 
 def special(name: str) -> str:

@@ -41,7 +41,7 @@ class Ideal:
     start: tuple[int, int, int] = (0, 0, 0)
     end: tuple[int, int, int] = (0, 0, 0)
     events: list[Event] = field(default_factory=list)
-    open: dict[str, list[tuple[int, int | None]]] = field(default_factory=dict)
+    open: dict[str, list[tuple[int, int | None, bool]]] = field(default_factory=dict)
 
 
 def strategies(marks: Iterable[Mark], recording: Recording) -> list[Strategy]:
@@ -77,17 +77,17 @@ def ideal(
         before, time, after = thread.clock(), thread.globaltimer(), thread.clock()
         return before, time, min((after - before) & M64, M32)
 
-    def on_mark(thread: Thread, mark: Any, value: int | None) -> None:
+    def on_mark(thread: Thread, mark: Any, value: int | None, held: bool) -> None:
         one = found[thread.key]
         if mark.name in without:
             return
         if mark.act == "enter":
-            one.open.setdefault(mark.name, []).append((now(thread), value))
+            one.open.setdefault(mark.name, []).append((now(thread), value, held))
             return
         if mark.act == "pin":
             return
         if mark.act == "exit":
-            start, value = one.open[mark.name].pop()
+            start, value, held = one.open[mark.name].pop()
             end = now(thread)
             kind = layout.Kind.SPAN if value is None else layout.Kind.SPAN_VALUE
         else:
@@ -95,7 +95,7 @@ def ideal(
             kind = layout.Kind.INSTANT if value is None else layout.Kind.INSTANT_VALUE
             kind = layout.Kind.COUNTER if mark.act == "counter" else kind
         spec = parse_strategy(mark.strategy or recording.strategy.spec)
-        if spec.records(thread.warp, thread.lane):
+        if held and spec.records(thread.warp, thread.lane):
             word = 0 if value is None else value
             one.events.append(Event(start & M32, layout.record_id(mark.name, kind), end & M32, word, (start, end)))
 

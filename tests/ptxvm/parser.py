@@ -156,7 +156,7 @@ class _Parser:
         assert self.scope is not None
         mark = parse(text)
         assert mark is not None
-        args = (self.operand(line, mark.operand),) if mark.operand else ()
+        args = tuple(self.operand(line, word) for word in (mark.operand, mark.when) if word)
         self.kernel.blocks[-1].append(Instr(line, text, ("kscope",), args, self.scope, None, mark))
 
     def registers(self, line: int, text: str) -> None:

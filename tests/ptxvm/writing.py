@@ -81,13 +81,13 @@ class _Writer:
     def add(self, *lines: str) -> None:
         self.lines += [f"    {line}" for line in lines]
 
-    def mark(self, *args: Any) -> None:
-        mark = Mark(*args)
+    def mark(self, *args: Any, when: str | None = None) -> None:
+        mark = Mark(*args, when=when)
         self.marks.append(mark)
         self.add("// begin inline asm", mark.comment(), "// end inline asm")
 
-    def enter(self, name: str, spec: str | None, operand: str | None) -> None:
-        self.mark("enter", name, TYPES[name], spec, "with", operand if TYPES[name] else None)
+    def enter(self, name: str, spec: str | None, operand: str | None, when: str | None = None) -> None:
+        self.mark("enter", name, TYPES[name], spec, "with", operand if TYPES[name] else None, when=when)
         self.open.append((name, spec))
 
     def exit(self, name: str, spec: str | None) -> None:
@@ -111,10 +111,11 @@ class _Writer:
         self.add(f"{op} {to}, {a}, {b};")
 
     def write_region(self, node: Node) -> None:
-        name, spec, operand, clobber = node.args
-        self.enter(name, spec, operand)
-        if clobber and operand and operand.startswith("%"):
-            self.add(f"xor.b32 {operand}, {operand}, 0x5555;")
+        name, spec, operand, clobber, *when = node.args
+        self.enter(name, spec, operand, *when)
+        for word in (operand, *when):
+            if clobber and word and word.startswith("%"):
+                self.add(f"xor.b32 {word}, {word}, 0x5555;")
         self.body(node.bodies[0])
         self.exit(name, spec)
 
@@ -129,9 +130,9 @@ class _Writer:
         self.exit(other, spec2)
 
     def write_point(self, node: Node) -> None:
-        name, spec, operand, clobber = node.args
+        name, spec, operand, clobber, *when = node.args
         act, kind = POINTS[name]
-        self.mark(act, name, kind, spec, "call", operand if kind else None)
+        self.mark(act, name, kind, spec, "call", operand if kind else None, when=when[0] if when else None)
         if clobber and operand.startswith("%"):
             self.add(f"add.u32 {operand}, {operand}, 1;")
 

@@ -24,7 +24,7 @@ OWN_WORDS = {
 }
 """What each package outside of kscope/ may speak of beside kscope, numpy and Python."""
 
-WRITERS = {"ptx", "cfg", "pairing", "plan", "fit", "hoist"}
+WRITERS = {"ptx", "cfg", "emitting", "pairing", "plan", "fit", "hoist"}
 """What turns marks into instructions."""
 READERS = {
     "analysis", "assemble", "axis", "bounded", "capturefile", "decode", "export", "hashes", "ids",

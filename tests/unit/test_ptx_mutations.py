@@ -23,7 +23,7 @@ from ptxvm.memory import FaultError
 from ptxvm.profile import search
 from ptxvm.writing import KernelText, Node, written
 
-from kscope import cfg, layout, pairing, plan, ptx
+from kscope import cfg, emitting, layout, pairing, ptx
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 from kscope.strategies import AllThreads
@@ -147,13 +147,13 @@ def test_the_stop_fills_bound_is_noticed() -> None:
 def test_a_broken_plan_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutations of the pass, not of the text: the order of stores, where they stand, when values are copied."""
     if name == "last in, first out":
-        flush = plan._Emitter._flush
+        flush = emitting.Emitter._flush
 
-        def backwards(self: plan._Emitter, **options: object) -> str:
+        def backwards(self: emitting.Emitter, **options: object) -> str:
             self.pending.reverse()
             return flush(self, **options)  # type: ignore[arg-type]  # passed on as they came
 
-        monkeypatch.setattr(plan._Emitter, "_flush", backwards)
+        monkeypatch.setattr(emitting.Emitter, "_flush", backwards)
     elif name == "waits across branches":
         monkeypatch.setattr(cfg.Statement, "flushes", property(lambda self: self.sort == "leave"))
     else:

@@ -28,7 +28,7 @@ class CupyFrontend(Frontend):
     """Raises UnsupportedError for a CuPy that lacks a hook point, or is built for AMD."""
 
     name = NAME
-    selects = frozenset({"lines"})
+    selects = frozenset({"kinds", "lines"})
 
     def __init__(self) -> None:
         if runtime.is_hip:
@@ -62,10 +62,10 @@ class CupyFrontend(Frontend):
             if self._compiling.recording is None:
                 self._compiling.install(None)
 
-    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Place a mark in the cupyx.jit kernel that is translated now. Raises UsageError for a value that is no
         32-bit number."""
-        return context is None and self._jit.emit(mark, value)
+        return context is None and self._jit.emit(mark, value, when)
 
     def read(self, name: str, context: Any) -> Any:
         """None: cupyx.jit translates device helpers where it is hooked. Raises UsageError where it is not, and asks."""

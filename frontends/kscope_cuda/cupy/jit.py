@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.marks import Mark, ValueType
+from kscope.marks import NEVER, Mark, ValueType
 from kscope.regions import counter, instant, scope
 
 from . import helpers, points
@@ -76,19 +76,24 @@ class Jit:
             helpers.remove()
             self._original = None
 
-    def emit(self, mark: Mark, value: Any) -> bool:
+    def emit(self, mark: Mark, value: Any, when: Any = None) -> bool:
         """Write the mark where this thread translates a statement of kscope's; False where it does not."""
         lines = getattr(self._now, "lines", None)
         if lines is None:
             return False
-        operands = ""
+        operands: list[str] = []
         if isinstance(value, expressions.Data):
             kind, cast, constraint = _scalar(mark, value)
             mark = replace(mark, type=None if mark.act == "pin" else kind, operand="%0")
-            operands = f', "{constraint}"(({cast})({value.code}))'
+            operands.append(f'"{constraint}"(({cast})({value.code}))')
         elif value is not None:
             mark = _immediate(mark, value)
-        lines.append(f'{_MACRO}("{mark.comment()}"{operands});')
+        if when is False:
+            mark = replace(mark, when=NEVER)
+        elif when is not None:
+            mark = replace(mark, when=f"%{len(operands)}")
+            operands.append(f'"r"((int)({_predicate(mark, when)}))')
+        lines.append(f"{_MACRO}({', '.join([chr(34) + mark.comment() + chr(34), *operands])});")
         return True
 
     # statements
@@ -186,6 +191,15 @@ def _constant(expression: ast.expr, env: Any) -> Any:
     if isinstance(expression, ast.Attribute):
         return getattr(_constant(expression.value, env), expression.attr, None)
     return None
+
+
+def _predicate(mark: Mark, when: Any) -> str:
+    """A predicate in C++. Raises UsageError."""
+    dtype = getattr(getattr(when, "ctype", None), "dtype", None)
+    if dtype is None or dtype.kind not in "bui":
+        given = f"a {dtype}" if dtype is not None else repr(when)
+        raise UsageError(f"when= of kscope {mark.act} {mark.said} is {given}: expected a bool or an integer")
+    return f"({when.code}) != 0"
 
 
 def _scalar(mark: Mark, value: Any) -> tuple[ValueType, str, str]:

@@ -64,6 +64,8 @@ _HEAD = r"""
 //       ...
 //
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
+//   KSCOPE_REGION_IF("load", k % 8 == 0); recorded where the predicate holds at its begin; so _REGION_V_IF, INSTANT_IF,
+//   INSTANT_V_IF, COUNTER_IF: the predicate behind name and value
 //   KSCOPE_REGION("load" KSCOPE_TRACK("loads")); drawn on a track of that name, below its warp; so with every name
 //   KSCOPE_PIN(x); the computation of x stays before this line
 //   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads

@@ -97,6 +97,18 @@ template <class... S> using strategy_ = typename one_<S...>::type;
 
 
 _VALUES = r"""
+// a predicate: 32 bits that are not 0 where a mark is recorded
+struct when_ { b32_ held; };
+// what a region or point is whose predicate is known to be false
+struct never_ {
+  template <class... T> KSCOPE_FN_ never_(T...) {}
+  KSCOPE_FN_ ~never_() {}
+  template <class... T> static KSCOPE_FN_ void instant(T...) {}
+  template <class... T> static KSCOPE_FN_ void counter(T...) {}
+};
+template <bool NEVER, class T> struct unless_ { typedef T type; };
+template <class T> struct unless_<true, T> { typedef never_ type; };
+template <bool NEVER, class T> using recorded_ = typename unless_<NEVER, T>::type;
 // a value: 32 bits and their type
 template <int TYPE> struct value_ {
   enum { type = TYPE };

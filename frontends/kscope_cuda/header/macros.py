@@ -17,6 +17,11 @@ _NAMES = (
     ("KSCOPE_INSTANT(...)", None),
     ("KSCOPE_INSTANT_V(name, ...)", "..."),
     ("KSCOPE_COUNTER(name, ...)", "..."),
+    ("KSCOPE_REGION_IF(name, ...)", "..."),
+    ("KSCOPE_REGION_V_IF(name, value, ...)", "value, ..."),
+    ("KSCOPE_INSTANT_IF(name, ...)", "..."),
+    ("KSCOPE_INSTANT_V_IF(name, value, ...)", "value, ..."),
+    ("KSCOPE_COUNTER_IF(name, value, ...)", "value, ..."),
     ("KSCOPE_PIN(...)", "..."),
 )
 
@@ -27,7 +32,10 @@ def empty() -> str:
         "#define KSCOPE_FIRST_(first, ...) first",
         "#define KSCOPE_UNUSED_(...) static_cast<void>(sizeof((static_cast<void>(KSCOPE_FIRST_(__VA_ARGS__, 0)), 0)))",
     ]
-    lines += [f"#define {name}{' KSCOPE_UNUSED_(__VA_ARGS__)' if value else ''}" for name, value in _NAMES]
+    for name, named in _NAMES:
+        unused = [] if named is None else [f"KSCOPE_UNUSED_({one})" for one in ("value", "__VA_ARGS__")]
+        unused = unused if named == "value, ..." else unused[1:]
+        lines.append(f"#define {name}{' ' if unused else ''}{', '.join(unused)}")
     return "\n".join(lines)
 
 
@@ -89,11 +97,51 @@ MARKS = r"""
   KSCOPE_VALUE_NOTE_(sort, name, value); \
   kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(kscope::of_(value)); } while (0)
 
+#define KSCOPE_WHEN_(pred) kscope::when_{static_cast<bool>(pred)}
+#if defined(__GNUC__) && !defined(__CUDACC_RTC__)
+#define KSCOPE_UNLESS_(pred, ...) kscope::recorded_<(__builtin_constant_p(pred) ? !(pred) : false), __VA_ARGS__>
+#else
+#define KSCOPE_UNLESS_(pred, ...) __VA_ARGS__
+#endif
+#define KSCOPE_REGION_IF_(name, pred, ...) \
+  KSCOPE_CHECK_(name); \
+  KSCOPE_PLAIN_NOTE_(region_note_, name); \
+  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, false>) \
+    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(KSCOPE_WHEN_(pred))
+#define KSCOPE_REGION_V_IF_(name, value, pred, ...) \
+  KSCOPE_CHECK_(name); \
+  KSCOPE_VALUE_NOTE_(region_note_, name, value); \
+  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, true>) \
+    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(value), KSCOPE_WHEN_(pred))
+#define KSCOPE_MARK_IF_(act, note, name, pred, ...) do { \
+  KSCOPE_CHECK_(name); \
+  note; \
+  typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
+  typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
+  kscope_mark_::act(KSCOPE_WHEN_(pred)); } while (0)
+#define KSCOPE_MARK_V_IF_(act, sort, name, value, pred, ...) do { \
+  KSCOPE_CHECK_(name); \
+  KSCOPE_VALUE_NOTE_(sort, name, value); \
+  typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
+  typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
+  kscope_mark_::act(kscope::of_(value), KSCOPE_WHEN_(pred)); } while (0)
+
 #define KSCOPE_PIN(value) do { \
   KSCOPE_CHECK_BUILD_(); \
   kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
 #define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_V(name, ...) KSCOPE_REGION_V_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION_IF(name, ...) \
+  KSCOPE_REGION_IF_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION_V_IF(name, value, ...) \
+  KSCOPE_REGION_V_IF_(name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_INSTANT_IF(name, ...) \
+  KSCOPE_MARK_IF_(instant, KSCOPE_PLAIN_NOTE_(region_note_, name), \
+    name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_INSTANT_V_IF(name, value, ...) \
+  KSCOPE_MARK_V_IF_(instant, region_note_, name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_COUNTER_IF(name, value, ...) \
+  KSCOPE_MARK_V_IF_(counter, region_note_, name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_ENTER(...) \
   KSCOPE_MARK_(enter, KSCOPE_PLAIN_NOTE_(explicit_note_, KSCOPE_FIRST_(__VA_ARGS__, 0)), \
     KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))

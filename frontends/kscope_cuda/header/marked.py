@@ -35,7 +35,7 @@ template <b32_ WORDS> struct put_;
 
 
 def _put(words: int) -> str:
-    """The assembly texts for names of up to that many words: without a value, and with one."""
+    """The assembly texts for names of up to that many words: without a value and with one, and with a predicate."""
     name = ".".join(f"%{4 + i}" for i in range(words))
     numbers = ", ".join(f'"n"({number})' for number in ("ACT", "TYPE", "HOW", "CODE"))
     operands = f"{numbers}, " + ", ".join(f'"n"(static_cast<b64_>(NAME::w{i}))' for i in range(words))
@@ -47,6 +47,13 @@ def _put(words: int) -> str:
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {{
     asm volatile("{line} %{4 + words}" :: {operands}, "r"(bits) : "memory");
   }}
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {{
+    asm volatile("{line} if %{4 + words}" :: {operands}, "r"(w.held) : "memory");
+  }}
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
+  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {{
+    asm volatile("{line} %{4 + words} if %{5 + words}" :: {operands}, "r"(bits), "r"(w.held) : "memory");
+  }}
 }};"""
 
 
@@ -56,6 +63,13 @@ template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void
 }
 template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void print_(value_<TYPE> v) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
+}
+template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void print_(when_ w) {
+  put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>(w);
+}
+template <int ACT, int HOW, class NAME, class S, int TYPE>
+__device__ __forceinline__ void print_(value_<TYPE> v, when_ w) {
+  put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits, w);
 }
 template <int, int TYPE> __device__ __forceinline__ void pin_(value_<TYPE> v) {
   put_<1>::mark<act_pin_, TYPE, call_, Session::code, KSCOPE_NAME_("pin")>(v.bits);
@@ -73,6 +87,24 @@ template <class NAME, class S, int, bool> struct region_ {
   __device__ __forceinline__ ~region_() { print_<act_exit_, with_, NAME, S>(); }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
+};
+template <class NAME, class S, int, bool> struct region_if_ {
+  __device__ __forceinline__ region_if_(when_ w) { print_<act_enter_, with_, NAME, S>(w); }
+  template <int TYPE> __device__ __forceinline__ region_if_(value_<TYPE> v, when_ w) {
+    print_<act_enter_, with_, NAME, S>(v, w);
+  }
+  __device__ __forceinline__ ~region_if_() { print_<act_exit_, with_, NAME, S>(); }
+  region_if_(const region_if_&) = delete;
+  region_if_& operator=(const region_if_&) = delete;
+};
+template <class NAME, class S, int> struct mark_if_ {
+  static __device__ __forceinline__ void instant(when_ w) { print_<act_instant_, with_, NAME, S>(w); }
+  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v, when_ w) {
+    print_<act_instant_, with_, NAME, S>(v, w);
+  }
+  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v, when_ w) {
+    print_<act_counter_, with_, NAME, S>(v, w);
+  }
 };
 template <class NAME, class S, int> struct mark_ {
   static __device__ __forceinline__ void enter() { print_<act_enter_, call_, NAME, S>(); }

@@ -13,6 +13,8 @@ the name of the first one: GUARD, with the line of the mark.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kscope import layout, ptx
 from kscope.layout import Kind
 from kscope.ptx import inline
@@ -135,10 +137,17 @@ def _store(fill: Fill) -> str:
         f"ks_v{slot.index}": operand("r", "value"),
         str(layout.record_id(_NAME, Kind.SPAN_VALUE)): operand("n", "RECORD"),
     }
+    held = operand("r", "held")
+    asking = ptx.store(_kernel(fill=fill), replace(slot, asked=True), Kind.SPAN_VALUE, OWNER + operand("n", "CODE"))
+    asking = f"{guard}\t{{ .reg .pred ks_w{slot.index}; setp.ne.u32 ks_w{slot.index}, {held}, 0;\n{asking}\t}}\n"
     there = {old: f"ks_{kind}{operand('n', 'SLOT')}" for old, kind in zip(here, "tvi", strict=True)}
     return f"""template <b64_ CODE, b32_ RECORD, int LINE>
 __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {{
 {assembly(_replaced(text, here | end))}
+}}
+template <b64_ CODE, b32_ RECORD, int LINE>
+__device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {{
+{assembly(_replaced(asking, here | end))}
 }}
 template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {{
 {assembly(_replaced(text, there | end))}
@@ -213,6 +222,32 @@ template <class NAME, class S, int LINE, bool VALUED> struct region_ {{
   }}
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
+}};
+template <class NAME, class S, int LINE, bool VALUED> struct region_if_ {{
+  b64_ start;
+  b32_ value, held;
+  __device__ __forceinline__ region_if_(when_ w) : start(clock_()), value(0), held(w.held) {{}}
+  template <int TYPE> __device__ __forceinline__ region_if_(value_<TYPE> v, when_ w)
+      : start(clock_()), value(v.bits), held(w.held) {{}}
+  __device__ __forceinline__ ~region_if_() {{
+    store_if_<S::code, NAME::hash << 4 | (VALUED ? {Kind.SPAN_VALUE:d} : {Kind.SPAN:d}), LINE>(
+      start, clock_(), value, held);
+  }}
+  region_if_(const region_if_&) = delete;
+  region_if_& operator=(const region_if_&) = delete;
+}};
+template <class NAME, class S, int LINE> struct mark_if_ {{
+  static __device__ __forceinline__ void instant(when_ w) {{ point<{Kind.INSTANT:d}>(0, w); }}
+  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v, when_ w) {{
+    point<{Kind.INSTANT_VALUE:d}>(v.bits, w);
+  }}
+  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v, when_ w) {{
+    point<{Kind.COUNTER:d}>(v.bits, w);
+  }}
+  template <int KIND> static __device__ __forceinline__ void point(b32_ value, when_ w) {{
+    const b64_ now = clock_();
+    store_if_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, value, w.held);
+  }}
 }};
 template <class NAME, class S, int LINE> struct mark_ {{
   static __device__ __forceinline__ void enter() {{

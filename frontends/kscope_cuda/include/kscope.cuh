@@ -9,6 +9,8 @@
 //       ...
 //
 //   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
+//   KSCOPE_REGION_IF("load", k % 8 == 0); recorded where the predicate holds at its begin; so _REGION_V_IF, INSTANT_IF,
+//   INSTANT_V_IF, COUNTER_IF: the predicate behind name and value
 //   KSCOPE_REGION("load" KSCOPE_TRACK("loads")); drawn on a track of that name, below its warp; so with every name
 //   KSCOPE_PIN(x); the computation of x stays before this line
 //   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
@@ -152,6 +154,11 @@ int kscope_control(int unit, unsigned long long* address) {
 #define KSCOPE_INSTANT(...)
 #define KSCOPE_INSTANT_V(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_COUNTER(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
+#define KSCOPE_REGION_IF(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
+#define KSCOPE_REGION_V_IF(name, value, ...) KSCOPE_UNUSED_(value), KSCOPE_UNUSED_(__VA_ARGS__)
+#define KSCOPE_INSTANT_IF(name, ...) KSCOPE_UNUSED_(__VA_ARGS__)
+#define KSCOPE_INSTANT_V_IF(name, value, ...) KSCOPE_UNUSED_(value), KSCOPE_UNUSED_(__VA_ARGS__)
+#define KSCOPE_COUNTER_IF(name, value, ...) KSCOPE_UNUSED_(value), KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_PIN(...) KSCOPE_UNUSED_(__VA_ARGS__)
 #else
 #define KSCOPE_CAT2_(a, b) a##b
@@ -238,6 +245,18 @@ template <class... S> struct one_ {
 template <class... S> using strategy_ = typename one_<S...>::type;
 
 
+// a predicate: 32 bits that are not 0 where a mark is recorded
+struct when_ { b32_ held; };
+// what a region or point is whose predicate is known to be false
+struct never_ {
+  template <class... T> KSCOPE_FN_ never_(T...) {}
+  KSCOPE_FN_ ~never_() {}
+  template <class... T> static KSCOPE_FN_ void instant(T...) {}
+  template <class... T> static KSCOPE_FN_ void counter(T...) {}
+};
+template <bool NEVER, class T> struct unless_ { typedef T type; };
+template <class T> struct unless_<true, T> { typedef never_ type; };
+template <bool NEVER, class T> using recorded_ = typename unless_<NEVER, T>::type;
 // a value: 32 bits and their type
 template <int TYPE> struct value_ {
   enum { type = TYPE };
@@ -274,6 +293,13 @@ template <> struct put_<1> {
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
     asm volatile("//kscope packed %0 %1 %2 %3 %4 %5" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "r"(bits) : "memory");
   }
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {
+    asm volatile("//kscope packed %0 %1 %2 %3 %4 if %5" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "r"(w.held) : "memory");
+  }
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
+  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {
+    asm volatile("//kscope packed %0 %1 %2 %3 %4 %5 if %6" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "r"(bits), "r"(w.held) : "memory");
+  }
 };
 template <> struct put_<2> {
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
@@ -281,6 +307,13 @@ template <> struct put_<2> {
   }
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
     asm volatile("//kscope packed %0 %1 %2 %3 %4.%5 %6" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "r"(bits) : "memory");
+  }
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5 if %6" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "r"(w.held) : "memory");
+  }
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
+  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5 %6 if %7" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "r"(bits), "r"(w.held) : "memory");
   }
 };
 template <> struct put_<4> {
@@ -290,6 +323,13 @@ template <> struct put_<4> {
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
     asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7 %8" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "r"(bits) : "memory");
   }
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7 if %8" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "r"(w.held) : "memory");
+  }
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
+  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7 %8 if %9" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "r"(bits), "r"(w.held) : "memory");
+  }
 };
 template <> struct put_<8> {
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
@@ -297,6 +337,13 @@ template <> struct put_<8> {
   }
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
     asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11 %12" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "r"(bits) : "memory");
+  }
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11 if %12" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "r"(w.held) : "memory");
+  }
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
+  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11 %12 if %13" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "r"(bits), "r"(w.held) : "memory");
   }
 };
 template <> struct put_<16> {
@@ -306,6 +353,13 @@ template <> struct put_<16> {
   template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
     asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19 %20" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "n"(static_cast<b64_>(NAME::w8)), "n"(static_cast<b64_>(NAME::w9)), "n"(static_cast<b64_>(NAME::w10)), "n"(static_cast<b64_>(NAME::w11)), "n"(static_cast<b64_>(NAME::w12)), "n"(static_cast<b64_>(NAME::w13)), "n"(static_cast<b64_>(NAME::w14)), "n"(static_cast<b64_>(NAME::w15)), "r"(bits) : "memory");
   }
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19 if %20" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "n"(static_cast<b64_>(NAME::w8)), "n"(static_cast<b64_>(NAME::w9)), "n"(static_cast<b64_>(NAME::w10)), "n"(static_cast<b64_>(NAME::w11)), "n"(static_cast<b64_>(NAME::w12)), "n"(static_cast<b64_>(NAME::w13)), "n"(static_cast<b64_>(NAME::w14)), "n"(static_cast<b64_>(NAME::w15)), "r"(w.held) : "memory");
+  }
+  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
+  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {
+    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19 %20 if %21" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "n"(static_cast<b64_>(NAME::w8)), "n"(static_cast<b64_>(NAME::w9)), "n"(static_cast<b64_>(NAME::w10)), "n"(static_cast<b64_>(NAME::w11)), "n"(static_cast<b64_>(NAME::w12)), "n"(static_cast<b64_>(NAME::w13)), "n"(static_cast<b64_>(NAME::w14)), "n"(static_cast<b64_>(NAME::w15)), "r"(bits), "r"(w.held) : "memory");
+  }
 };
 
 template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void print_() {
@@ -313,6 +367,13 @@ template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void
 }
 template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void print_(value_<TYPE> v) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
+}
+template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void print_(when_ w) {
+  put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>(w);
+}
+template <int ACT, int HOW, class NAME, class S, int TYPE>
+__device__ __forceinline__ void print_(value_<TYPE> v, when_ w) {
+  put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits, w);
 }
 template <int, int TYPE> __device__ __forceinline__ void pin_(value_<TYPE> v) {
   put_<1>::mark<act_pin_, TYPE, call_, Session::code, KSCOPE_NAME_("pin")>(v.bits);
@@ -330,6 +391,24 @@ template <class NAME, class S, int, bool> struct region_ {
   __device__ __forceinline__ ~region_() { print_<act_exit_, with_, NAME, S>(); }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
+};
+template <class NAME, class S, int, bool> struct region_if_ {
+  __device__ __forceinline__ region_if_(when_ w) { print_<act_enter_, with_, NAME, S>(w); }
+  template <int TYPE> __device__ __forceinline__ region_if_(value_<TYPE> v, when_ w) {
+    print_<act_enter_, with_, NAME, S>(v, w);
+  }
+  __device__ __forceinline__ ~region_if_() { print_<act_exit_, with_, NAME, S>(); }
+  region_if_(const region_if_&) = delete;
+  region_if_& operator=(const region_if_&) = delete;
+};
+template <class NAME, class S, int> struct mark_if_ {
+  static __device__ __forceinline__ void instant(when_ w) { print_<act_instant_, with_, NAME, S>(w); }
+  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v, when_ w) {
+    print_<act_instant_, with_, NAME, S>(v, w);
+  }
+  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v, when_ w) {
+    print_<act_counter_, with_, NAME, S>(v, w);
+  }
 };
 template <class NAME, class S, int> struct mark_ {
   static __device__ __forceinline__ void enter() { print_<act_enter_, call_, NAME, S>(); }
@@ -599,6 +678,19 @@ __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
     :  : "n"(LINE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(CODE), "n"(RECORD), "r"(value) : "memory");
 }
+template <b64_ CODE, b32_ RECORD, int LINE>
+__device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
+    "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "and.b32 ks_i, ks_n, %3; mul.wide.u32 ks_o, ks_i, 16; add.s64 ks_a, ks_o, ks_base;\n"
+    "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
+    "@ks_h st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
+    "@ks_h add.u32 ks_n, ks_n, 1; }\n"
+    "}\n"
+    :  : "n"(LINE), "r"(held), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
+}
 template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
@@ -620,6 +712,19 @@ __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
     "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
     :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
+}
+template <b64_ CODE, b32_ RECORD, int LINE>
+__device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
+  asm volatile(
+    "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
+    "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
+    "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %3, ks_h;\n"
+    "and.b32 ks_i, ks_n, %4; mul.wide.u32 ks_o, ks_i, 16; add.s64 ks_a, ks_o, ks_base;\n"
+    "cvt.u32.u64 ks_sl, %5; cvt.u32.u64 ks_el, %6;\n"
+    "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %7, ks_el, %8};\n"
+    "@ks_h add.u32 ks_n, ks_n, 1; }\n"
+    "}\n"
+    :  : "n"(LINE), "r"(held), "n"(CODE), "n"((((1 << log2_) - 1) + 1)), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
 }
 template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {
   asm volatile(
@@ -700,6 +805,32 @@ template <class NAME, class S, int LINE, bool VALUED> struct region_ {
   }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
+};
+template <class NAME, class S, int LINE, bool VALUED> struct region_if_ {
+  b64_ start;
+  b32_ value, held;
+  __device__ __forceinline__ region_if_(when_ w) : start(clock_()), value(0), held(w.held) {}
+  template <int TYPE> __device__ __forceinline__ region_if_(value_<TYPE> v, when_ w)
+      : start(clock_()), value(v.bits), held(w.held) {}
+  __device__ __forceinline__ ~region_if_() {
+    store_if_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(
+      start, clock_(), value, held);
+  }
+  region_if_(const region_if_&) = delete;
+  region_if_& operator=(const region_if_&) = delete;
+};
+template <class NAME, class S, int LINE> struct mark_if_ {
+  static __device__ __forceinline__ void instant(when_ w) { point<3>(0, w); }
+  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v, when_ w) {
+    point<4>(v.bits, w);
+  }
+  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v, when_ w) {
+    point<5>(v.bits, w);
+  }
+  template <int KIND> static __device__ __forceinline__ void point(b32_ value, when_ w) {
+    const b64_ now = clock_();
+    store_if_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, value, w.held);
+  }
 };
 template <class NAME, class S, int LINE> struct mark_ {
   static __device__ __forceinline__ void enter() {
@@ -787,11 +918,51 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   KSCOPE_VALUE_NOTE_(sort, name, value); \
   kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(kscope::of_(value)); } while (0)
 
+#define KSCOPE_WHEN_(pred) kscope::when_{static_cast<bool>(pred)}
+#if defined(__GNUC__) && !defined(__CUDACC_RTC__)
+#define KSCOPE_UNLESS_(pred, ...) kscope::recorded_<(__builtin_constant_p(pred) ? !(pred) : false), __VA_ARGS__>
+#else
+#define KSCOPE_UNLESS_(pred, ...) __VA_ARGS__
+#endif
+#define KSCOPE_REGION_IF_(name, pred, ...) \
+  KSCOPE_CHECK_(name); \
+  KSCOPE_PLAIN_NOTE_(region_note_, name); \
+  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, false>) \
+    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(KSCOPE_WHEN_(pred))
+#define KSCOPE_REGION_V_IF_(name, value, pred, ...) \
+  KSCOPE_CHECK_(name); \
+  KSCOPE_VALUE_NOTE_(region_note_, name, value); \
+  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, true>) \
+    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(value), KSCOPE_WHEN_(pred))
+#define KSCOPE_MARK_IF_(act, note, name, pred, ...) do { \
+  KSCOPE_CHECK_(name); \
+  note; \
+  typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
+  typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
+  kscope_mark_::act(KSCOPE_WHEN_(pred)); } while (0)
+#define KSCOPE_MARK_V_IF_(act, sort, name, value, pred, ...) do { \
+  KSCOPE_CHECK_(name); \
+  KSCOPE_VALUE_NOTE_(sort, name, value); \
+  typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
+  typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
+  kscope_mark_::act(kscope::of_(value), KSCOPE_WHEN_(pred)); } while (0)
+
 #define KSCOPE_PIN(value) do { \
   KSCOPE_CHECK_BUILD_(); \
   kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
 #define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_V(name, ...) KSCOPE_REGION_V_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION_IF(name, ...) \
+  KSCOPE_REGION_IF_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION_V_IF(name, value, ...) \
+  KSCOPE_REGION_V_IF_(name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_INSTANT_IF(name, ...) \
+  KSCOPE_MARK_IF_(instant, KSCOPE_PLAIN_NOTE_(region_note_, name), \
+    name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_INSTANT_V_IF(name, value, ...) \
+  KSCOPE_MARK_V_IF_(instant, region_note_, name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_COUNTER_IF(name, value, ...) \
+  KSCOPE_MARK_V_IF_(counter, region_note_, name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_ENTER(...) \
   KSCOPE_MARK_(enter, KSCOPE_PLAIN_NOTE_(explicit_note_, KSCOPE_FIRST_(__VA_ARGS__, 0)), \
     KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))

@@ -1,0 +1,91 @@
+"""KSCOPE_REGION_IF and its like, and KSCOPE_TRACK: the same records in both modes of the header."""
+
+from __future__ import annotations
+
+import pytest
+from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, recorded
+
+from kscope import marks, plan
+from kscope.recording import Recording
+from kscope_cuda.described import describe
+
+pytestmark = needs_nvcc
+
+ASKS = r"""
+  for (int k = 0; k < 6; k++) {
+    KSCOPE_REGION_IF("even" KSCOPE_TRACK("loads"), k % 2 == n);
+    out[k] = k;
+    {
+      KSCOPE_REGION_V_IF("late", k, k > 3 + n);
+      out[k] = k + 1;
+      n += k == 100;
+    }
+    KSCOPE_INSTANT_IF("third", k == 3 + n);
+    KSCOPE_INSTANT_V_IF("fourth", k, k == 4 + n, kscope::Elected);
+    KSCOPE_COUNTER_IF("fifth" KSCOPE_TRACK("queue"), k, k == 5 + n);
+  }
+"""
+EXPECTED = ["even", "even", "third", "late 4", "even", "fourth", "late 5", "fifth"]
+
+
+def both(source: str, n: int = 0) -> list[tuple[str, str, int]]:
+    """What one lane records of the source in place, after a look that lowered marks record the same."""
+    (here,) = recorded(compiled(source, IN_PLACE), n)
+    marked = plan.lower(compiled(source, MARKS).decode(), Recording(records=256), frontend="test")
+    assert recorded(marked.text.encode(), n, metas=(marked.meta,)) == [here]
+    return here
+
+
+def spans(lane: list[tuple[str, str, int]]) -> list[str]:
+    return [f"{name} {value}" if kind == "SPAN_VALUE" else name for name, kind, value in lane]
+
+
+def test_both_modes_record_where_the_predicate_holds() -> None:
+    lane = both(kernel(ASKS, options="kscope::Elected"), 0)
+    found = [marks.split(name)[0] for name, _, _ in lane]
+    assert sorted(found) == sorted(word.partition(" ")[0] for word in EXPECTED)
+    assert [name for name in spans(lane) if name.startswith("late")] == ["late 4", "late 5"]
+    assert {marks.split(name)[1] for name, _, _ in lane} == {None, "loads", "queue"}
+
+
+def test_a_predicate_is_asked_when_the_region_begins() -> None:
+    lane = both(kernel('  int on = n;\n  {\n    KSCOPE_REGION_IF("a", on > 0);\n    on = 0; out[0] = on;\n  }'), 3)
+    assert spans(lane) == ["a"]
+
+
+@pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
+def test_a_predicate_that_is_known_to_be_false_leaves_nothing(mode: str) -> None:
+    before = r"""
+template <bool DEBUG> __device__ void body(int* out, int n) {
+  for (int k = 0; k < n; k++) {
+    KSCOPE_REGION_IF("a", DEBUG);
+    KSCOPE_REGION_V_IF("b", k, DEBUG);
+    out[k] = k;
+    KSCOPE_INSTANT_IF("c", DEBUG);
+    KSCOPE_COUNTER_IF("d", k, DEBUG);
+  }
+}
+"""
+    made = compiled(kernel("  body<false>(out, n);", before=before), mode).decode()
+    assert "//kscope packed 0" not in made
+    assert "st.global.v4.b32" not in made
+    assert "//kscope" not in compiled(kernel("  body<false>(out, n);", before=before), PLAIN).decode()
+
+
+def test_notes_carry_the_track() -> None:
+    (module,) = describe(compiled(kernel(ASKS), IN_PLACE, to="cubin"))
+    assert {marks.split(region.name) for region in module.regions} == {
+        ("even", "loads"), ("late", None), ("third", None), ("fourth", None), ("fifth", "queue"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", ["75", "80", "90", "100"])
+@pytest.mark.parametrize("mode", [IN_PLACE, "-DKSCOPE=1 -DKSCOPE_FILL=stop", MARKS, PLAIN])
+def test_every_state_assembles(mode: str, arch: str) -> None:
+    assert compiled(kernel(ASKS, options="kscope::Elected"), *mode.split(), f"-arch=sm_{arch}", to="cubin")
+
+
+def test_plain_code_evaluates_no_predicate() -> None:
+    body = '  KSCOPE_REGION_IF("a", out[7]++ > 0); KSCOPE_COUNTER_IF("b", out[8]++, out[9]++); out[0] = n;'
+    bare = HEADER + 'extern "C" __global__ void k(int* out, int n) {\n\n  ; ; out[0] = n;\n}\n'
+    assert compiled(kernel(body), PLAIN) == compiled(bare, PLAIN)

@@ -1,0 +1,44 @@
+"""Predicates and tracks of regions in CuTe kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kscope import marks
+from kscope.errors import UsageError
+
+from .conftest import Made
+from .test_marks import names, told
+
+BODY = """
+    for k in cutlass.range(n):
+        with region("step", value=k, when=k % 2 == 0, track="even"):
+            x[k] = x[k] * 2.0
+        with LOAD(when=n):
+            x[k] = x[k] * 3.0
+        with region("debug", when=DEBUG):
+            x[k] = x[k] * 4.0
+        kscope.counter("depth", k, when=k > 2, track="queue")
+    LOAD.enter(when=n > 1)
+    x[0] = 1.0
+    LOAD.exit()
+    kscope.instant("done", when=n > 3)
+"""
+BEFORE = 'DEBUG = False\nLOAD = kscope.scope("load", track="loads")'
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_a_mark_carries_its_predicate_and_its_track(make: Callable[..., Made], arch: str) -> None:
+    made = make(BODY, BEFORE, arch=arch)
+    assert {marks.split(name) for name in names(made)} == {
+        ("step", "even"), ("load", "loads"), ("depth", "queue"), ("done", None),
+    }  # fmt: skip
+    assert made.ptx.count("setp.ne.u32 ks_w") >= 5
+    assert told(made).problems == ()
+
+
+def test_a_float_is_no_predicate(make: Callable[..., Made]) -> None:
+    with pytest.raises(UsageError, match="when= of kscope enter 'step' is a Float32"):
+        make('with region("step", when=x[0]):\n        x[0] = 1.0')

@@ -1,0 +1,84 @@
+"""Predicates and tracks of regions in Numba kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from contract.numba_offline import built
+
+from kscope import marks
+from kscope.errors import UsageError
+
+from .reading import ptx, regions
+from .test_simulated import simulated
+
+Written = Callable[..., dict[str, Any]]
+SIGNATURE = "void(float32[::1], int64)"
+KERNEL = """
+    DEBUG = False
+    LOAD = kscope.scope("load", track="loads")
+
+    @cuda.jit
+    def kernel(x, n):
+        for i in range(n):
+            with kscope.region("step", value=i, when=i % 2 == 0, track="even"):
+                if x[i] > 3:
+                    continue
+                x[i] += 1
+            with LOAD(when=n):
+                x[i] += 2
+            with kscope.region("debug", when=DEBUG):
+                x[i] += 3
+            kscope.counter("depth", i, when=i > 2, track="queue")
+        LOAD.enter(when=n > 1)
+        x[0] = 1
+        LOAD.exit()
+        kscope.instant("done", when=n > 3)
+"""
+
+
+@pytest.mark.parametrize("cc", [(8, 0), (9, 0), (10, 0)])
+@pytest.mark.parametrize("lto", [False, True])
+def test_a_mark_carries_its_predicate_and_its_track(
+    enabled: Any, written: Written, lto: bool, cc: tuple[int, int]
+) -> None:
+    text = ptx(built(written(KERNEL)["kernel"], SIGNATURE, cc, lto=lto), cc)
+    found = {marks.split(name) for name in regions(text)}
+    assert found == {("step", "even"), ("load", "loads"), ("depth", "queue"), ("done", None)}
+    assert text.count("setp.ne.u32 ks_w") >= 5
+    assert "setp.eq.u64 ks_w" not in text
+
+
+def test_a_float_is_no_predicate(enabled: Any, written: Written) -> None:
+    space = written("""
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("step", when=x[0]):
+                x[0] = n
+    """)
+    with pytest.raises(Exception, match="when= of kscope enter 'step' is a float32") as raised:
+        built(space["kernel"], SIGNATURE)
+    assert "UsageError" in repr(raised.value) or isinstance(raised.value, UsageError) or raised.value.args
+
+
+def test_a_simulated_kernel_asks_in_every_thread() -> None:
+    out = simulated("""
+import numpy as np, kscope
+from numba import cuda
+
+@cuda.jit
+def kernel(x):
+    for i in range(4):
+        with kscope.region("step", value=i, when=i % 2 == 0, track="even"):
+            x[0] = i
+    kscope.instant("lane", when=cuda.threadIdx.x > 2, strategy=kscope.AllThreads())
+
+with kscope.profile(strategy=kscope.AllThreads()) as prof:
+    kernel[1, 4](np.zeros(1, np.int64))
+t = prof.trace
+names = t.region_names()[t.region]
+print(sorted(t.value[names == "step"].tolist()), t.lane[names == "lane"].tolist(), t.user_tracks)
+""")
+    assert out.strip() == "[0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0] [3] ('even',)"

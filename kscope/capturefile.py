@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -77,9 +77,12 @@ def save(capture: Capture, path: str | os.PathLike[str]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Capture:
+def load(
+    path: str | os.PathLike[str], *, max_bytes: int | None = None, step: Callable[[int], object] | None = None
+) -> Capture:
     """Read a capture. max_bytes: the most memory that its lines may take; the default is 64 times the
     file's size or a quarter of what this process can have, the smaller of them, and at least 256 MiB.
+    step: told how many more bytes of the file have been read, now and then.
 
     Raises FormatError for a file that is no capture, is cut short or damaged, has another version, or
     unpacks to more than that; OSError where it cannot be read.
@@ -90,7 +93,7 @@ def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Captu
         if not stat.S_ISREG(info.st_mode):
             raise FormatError(f"{name}: not a regular file; a capture is one that kscope wrote")
         try:
-            return _read(file, info.st_size, max_bytes)
+            return _read(file, info.st_size, max_bytes, step or _unwatched)
         except FormatError as error:
             raise FormatError(f"{name}: {error}") from None
 
@@ -141,7 +144,11 @@ def _packed(lines: _Lines) -> Iterator[tuple[bytes, bool]]:
     yield from ahead(pack, range(0, len(lines), CHUNK))
 
 
-def _read(file: BinaryIO, size: int, max_bytes: int | None) -> Capture:
+def _unwatched(count: int) -> None:
+    """Nobody wants to know."""
+
+
+def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int], object]) -> Capture:
     _check_first_line(file.read(len(FIRST_LINE)))
     numbers = file.read(_HEAD_BYTES)
     length = int.from_bytes(numbers[:8], "little")
@@ -174,7 +181,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None) -> Capture:
         )
     return Capture(
         epoch=_number(head, "epoch", 0, 0xFFFFFFFF),
-        devices=tuple(_device(device, _lines(file, plan)) for device, plan in zip(devices, plans, strict=True)),
+        devices=tuple(_device(device, _lines(file, plan, step)) for device, plan in zip(devices, plans, strict=True)),
         modules=tuple(meta.from_dict(module) for module in _list(head, "modules")),
         options=_object(head.get("options"), "options"),
         problems=meta.problems_from_list(head.get("problems")),
@@ -213,7 +220,7 @@ def _chunks(device: dict[str, Any]) -> list[_Chunk]:
     return chunks
 
 
-def _lines(file: BinaryIO, chunks: list[_Chunk]) -> _Lines:
+def _lines(file: BinaryIO, chunks: list[_Chunk], step: Callable[[int], object]) -> _Lines:
     """The lines of one device; reads on from where the file stands."""
     lines = np.empty((sum(chunk.lines for chunk in chunks), 16), np.uint32)
 
@@ -232,8 +239,8 @@ def _lines(file: BinaryIO, chunks: list[_Chunk]) -> _Lines:
             yield at, chunk, file.read(chunk.stored)
             at += chunk.lines
 
-    for _ in ahead(lambda item: unpack(*item), stored()):
-        pass
+    for chunk, _ in zip(chunks, ahead(lambda item: unpack(*item), stored()), strict=True):
+        step(chunk.stored)
     return lines
 
 

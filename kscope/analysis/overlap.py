@@ -9,7 +9,7 @@ waits and for time in no region. What does not: single gaps (gaps.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from .segments import NONE, Segments, flatten, recorded
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
+Step = Callable[[int], object]
 NO_REGION = "(no region)"
 WAIT_WORDS = ("wait", "barrier", "acquire", "sync")
 """A region whose name has one of these words is taken for a wait, unless waits are named."""
@@ -63,26 +64,41 @@ class Wait:
     beside: tuple[tuple[str, str, float], ...]
 
 
-def overlap(trace: Trace, roles: Roles | None = None) -> tuple[Overlap, ...]:
-    """One matrix per kernel, of the lanes that have records. Raises UsageError for roles that name no warp."""
+def overlap(trace: Trace, roles: Roles | None = None, step: Step | None = None) -> tuple[Overlap, ...]:
+    """One matrix per kernel, of the lanes that have records. step: told how many more records are done, now and then.
+    Raises UsageError for roles that name no warp."""
     pieces, (of_lane, role_names) = recorded(trace, flatten(trace)), role(trace, roles)
     state, states = _states(trace, pieces, of_lane, role_names)
     warps = trace.warps
     found = []
+    done = told = 0
+
+    def passed(count: int) -> None:
+        nonlocal done, told
+        done += count
+        if step is not None:
+            step(len(trace) * done // len(state) - told)
+            told = len(trace) * done // len(state)
+
     for kernel in np.unique(warps.kernel[pieces.track]).tolist():
         mine = np.flatnonzero(warps.kernel[pieces.track] == kernel)
         used, local = np.unique(state[mine], return_inverse=True)
         block = warps.launch[pieces.track[mine]] * (int(warps.block.max()) + 1) + warps.block[pieces.track[mine]]
-        ns, alone = _matrix(block, local.ravel(), pieces.start[mine], pieces.end[mine], len(used))
+        ns, alone = _matrix(block, local.ravel(), pieces.start[mine], pieces.end[mine], len(used), passed)
         alive = np.bincount(local.ravel(), weights=pieces.ns[mine], minlength=len(used)).astype(np.float64)
         found.append(Overlap(trace.kernels[kernel], tuple(states[one] for one in used.tolist()), ns, alive, alone))
     return tuple(found)
 
 
-def waits(trace: Trace, wait: str | Iterable[str] | None = None, roles: Roles | None = None) -> tuple[Wait, ...]:
+def waits(
+    trace: Trace,
+    wait: str | Iterable[str] | None = None,
+    roles: Roles | None = None,
+    step: Step | None = None,
+) -> tuple[Wait, ...]:
     """Where warps waited, longest first: regions of these names, or by default those with a word of WAIT_WORDS in
-    their name, and the time in no region. Raises UsageError for a name that no region has."""
-    matrices = overlap(trace, roles)
+    their name, and the time in no region. step: as in overlap(). Raises UsageError for a name that no region has."""
+    matrices = overlap(trace, roles, step)
     known = {region for one in matrices for _, region in one.states} - {NO_REGION}
     if wait is None:
         chosen = {name for name in known if any(word in name.lower() for word in WAIT_WORDS)}
@@ -115,7 +131,7 @@ def _states(
     return state, [(name, region) for name in role_names for region in names]
 
 
-def _matrix(block: Int64, state: Int64, start: Float, end: Float, states: int) -> tuple[Float, Float]:
+def _matrix(block: Int64, state: Int64, start: Float, end: Float, states: int, step: Step) -> tuple[Float, Float]:
     """(overlaps, alone) of pieces: a sweep over the edges of each block, some blocks at a time."""
     total, alone = np.zeros((states, states)), np.zeros(states)
     order = np.argsort(block, kind="stable")
@@ -127,6 +143,7 @@ def _matrix(block: Int64, state: Int64, start: Float, end: Float, states: int) -
         if index == len(edges) - 1 or edges[index + 1] - edges[first] > most:
             mine = order[edges[first] : edges[index]]
             _sweep(block[mine], state[mine], start[mine], end[mine], total, alone)
+            step(len(mine))
             first = index
     return total, alone
 

@@ -65,7 +65,8 @@ def gaps(options: argparse.Namespace) -> int:
     trace, roles = selecting.read(options), selecting.roles(options.role)
     between = gap_analysis.between(trace, options.of)
     longest = gap_analysis.longest(trace, options.top, options.of)
-    waits = overlap_analysis.waits(trace, options.wait, roles)
+    with selecting.watched(len(trace), "waits") as step:
+        waits = overlap_analysis.waits(trace, options.wait, roles, step)
     if options.json:
         print(selecting.json({
             "between": [asdict(row) for row in between], "longest": [asdict(row) for row in longest],
@@ -98,7 +99,9 @@ def gaps(options: argparse.Namespace) -> int:
 
 def overlap(options: argparse.Namespace) -> int:
     """Runs `kscope overlap`."""
-    found = overlap_analysis.overlap(selecting.read(options), selecting.roles(options.role))
+    trace, roles = selecting.read(options), selecting.roles(options.role)
+    with selecting.watched(len(trace), "overlap") as step:
+        found = overlap_analysis.overlap(trace, roles, step)
     if options.json:
         print(selecting.json([asdict(one) for one in found]))
     else:

@@ -13,14 +13,13 @@ import sys
 import tempfile
 import threading
 import webbrowser
-from contextlib import nullcontext
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from .. import saving
 from ..errors import MissingError, UsageError
-from ..export import LIMIT, progress
+from ..export import LIMIT
 from . import selecting
 from .options import is_number
 from .serving import Resource, Server, below
@@ -87,7 +86,7 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
     if path.suffix != saving.SUFFIX and options.reader is None:
         raise UsageError(f"{path}: expected a capture ({saving.SUFFIX}), a report (.html) or a timeline (.pftrace)")
     trace = selecting.read(options)
-    watched = progress.bar(len(trace), path.name) if sys.stderr.isatty() else nullcontext(progress.silent)
+    watched = selecting.watched(len(trace), path.name)
     file = io.BytesIO()
     if options.perfetto:
         from ..export import pftrace, timeline  # read only by those who ask for it

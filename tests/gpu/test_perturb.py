@@ -32,7 +32,9 @@ print("done")
 
 def test_one_command_tells_what_marks_did_to_a_kernel(tmp_path: Path, table: Table) -> None:
     (tmp_path / "job.py").write_text(JOB)
-    done = run([sys.executable, "-m", "kscope", "perturb", "--json", "--kernels", "scale", "job.py"], cwd=tmp_path)
+    done = run(
+        [sys.executable, "-m", "kscope", "perturb", "--json", "--kernels", "scale", "job.py"], cwd=tmp_path, timeout=400
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     [kernel] = report["kernels"]

@@ -1,0 +1,53 @@
+"""Work that takes long tells how far it is, and a bar is shown where somebody looks."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+import traces
+
+from kscope import cli
+from kscope.analysis.overlap import overlap, waits
+from kscope.capturefile import load
+from kscope.cli import selecting
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def test_all_records_are_told_while_their_overlaps_are_summed_up() -> None:
+    trace = traces.trace(traces.lanes(random.Random(3), blocks=9, launches=3))
+    for work in (overlap, waits):
+        told: list[int] = []
+        work(trace, step=told.append)
+        assert sum(told) == len(trace)
+
+
+def test_a_capture_tells_how_much_of_its_file_is_read() -> None:
+    path, told = GOLDEN / "attention.kscope", list[int]()
+    assert load(path, step=told.append).devices
+    assert path.stat().st_size * 0.9 < sum(told) < path.stat().st_size
+
+
+def test_a_bar_is_shown_in_a_terminal_for_what_takes_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kscope.export.progress as progress
+
+    monkeypatch.setattr(progress, "find_spec", lambda name: None)
+    shown = []
+    for terminal, least in ((True, 1), (True, 1 << 30), (False, 1)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
+        with selecting.watched(10, "waits", least) as step:
+            step(5)
+        shown.append("50 %" in capsys.readouterr().err)
+    assert shown == [True, False, False]
+
+
+def test_no_bar_is_mixed_with_what_a_program_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["gaps", str(GOLDEN / "attention.kscope"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("{")
+    assert "%" not in said.err

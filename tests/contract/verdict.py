@@ -53,9 +53,7 @@ def _some(program: Program, have: list[Lane], lost: int) -> Iterator[str]:
     yield from check_times(have)
     sms = program.sampling.sms
     if sms is not None:
-        yield from (
-            f"a lane of SM {lane.smid} recorded: expected one of {sms}" for lane in have if lane.smid not in sms
-        )
+        yield from (f"a lane of SM {lane.smid} recorded, which was not chosen" for lane in have if lane.smid not in sms)
         blocks = {lane.block for lane in have if lane.count}
         missing = {lane.key for lane in whole if lane.block in blocks} - keys
         yield from (f"{key} did not record, and others of its block did" for key in missing)

@@ -36,8 +36,8 @@ class Site:
 class Listed:
     """A kernel that was compiled for `target` (sm_90), with its sites in order of the code.
 
-    build: writes two cubins, without and with the marks, into a folder, and returns their paths; None where the
-    frontend has none. Files are the caller's.
+    symbol: what its cubins call it, where that is another name. build: writes two cubins, without and with the marks,
+    into a folder, and returns their paths; None where the frontend has none. Files are the caller's.
     """
 
     frontend: str
@@ -45,6 +45,7 @@ class Listed:
     target: str
     sites: tuple[Site, ...]
     build: Callable[[Path], tuple[Path, Path] | None] | None = None
+    symbol: str = ""
 
 
 _lists: list[list[Listed]] = []

@@ -6,7 +6,8 @@
 
 A `with` makes no scope in Python: what is assigned in it is there after it, and `return`, `break` and `continue`
 leave it. So the function does what it did. What lives here: which statements a range of lines means, and the
-changed syntax tree. What does not: what stands behind the `with`, and compiling it (frontends).
+changed syntax tree. What does not: statements by their kind (pykinds.py), what stands behind the `with`, and compiling
+it (frontends).
 """
 
 from __future__ import annotations
@@ -41,13 +42,18 @@ def wrap(definition: ast.FunctionDef, lines: Sequence[Lines], item: Callable[[Li
         if found is None:
             raise UsageError(f"region {one}: {definition.name} has no statement at these lines")
         block, first, last = found
-        made = ast.With(items=[ast.withitem(item(one))], body=block[first : last + 1])
-        made.lineno, made.col_offset = _first(block[first]), block[first].col_offset
-        for node in ast.walk(made.items[0]):
-            ast.copy_location(node, made)
-        made.end_lineno, made.end_col_offset = block[last].end_lineno, block[last].end_col_offset
-        block[first : last + 1] = [made]
+        block[first : last + 1] = [region(item(one), block[first : last + 1])]
     return definition
+
+
+def region(item: ast.expr, body: Block) -> ast.With:
+    """The statements in a `with`, which stands where they stand."""
+    made = ast.With(items=[ast.withitem(item)], body=body)
+    made.lineno, made.col_offset = _first(body[0]), body[0].col_offset
+    made.end_lineno, made.end_col_offset = body[-1].end_lineno, body[-1].end_col_offset
+    for node in ast.walk(made.items[0]):
+        ast.copy_location(node, made)
+    return made
 
 
 def entered(lines: Lines) -> ast.expr:

@@ -18,7 +18,7 @@ from kscope import cuda_include, fit, meta, plan
 from kscope import ptx as ptx_of
 from kscope.recording import Recording
 
-from . import assembling
+from . import assembling, listed
 
 HEADER, MACRO = "kscope.cuh", "KSCOPE_"
 MARKS, LINES = "-DKSCOPE_MARKS=1", "-lineinfo"
@@ -98,7 +98,9 @@ def lower(
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
     text = _untold(_renamed(lowered, names) if names else lowered.text, flags)
     done = assembling.assemble(text, arch, flags) if arch else None
-    return done.cubin if done else text.encode()
+    made = done.cubin if done else text.encode()
+    listed.note(frontend, _untold(ptx, flags), made, arch, flags)
+    return made
 
 
 def _located(ptx: str) -> str:

@@ -15,9 +15,9 @@ import re
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from cutlass._mlir import ir
@@ -25,12 +25,14 @@ from cutlass.base_dsl import compiler as cute_compiler
 from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope import fit
-from kscope.capture import Problem
+from kscope.capture import ModuleMeta, Problem
+from kscope.catalogue import Site
 from kscope.errors import KscopeError, PairingError, UnsupportedError
 from kscope.marks import parse, spoken, unquote
+from kscope.plan import without_marks
 from kscope.recording import Recording
 
-from . import assembling, cubin, ffi, places
+from . import assembling, cubin, ffi, listed, places
 from .hooks import Hook
 from .placing import TAG
 
@@ -44,8 +46,9 @@ _NAME = re.compile(r"//kscope (?:enter|instant|counter) (\S+) ")
 class Pipeline:
     """The hooks in CuTe's compiler, while recording is enabled."""
 
-    def __init__(self, compiled: Callable[[], None]) -> None:
-        """compiled: told after each compilation."""
+    def __init__(self, compiled: Callable[[], None], sites: Mapping[str, Site]) -> None:
+        """compiled: told after each compilation. sites: what was marked that nobody annotated, by region."""
+        self._sites = sites
         self.recording: Recording | None = None
         self.tag = ""
         self._compile = Hook(cute_compiler.Compiler, "compile", self._lower)
@@ -64,7 +67,7 @@ class Pipeline:
 
     def install(self, recording: Recording) -> None:
         """Take the hook points, or change the options of the hooks that have them."""
-        self.recording, self.tag = recording, recording.tag()
+        self.recording, self.tag = recording, recording.tag() + listed.tag()
         self._compile.install()
         self._jit.install()
 
@@ -93,6 +96,7 @@ class Pipeline:
                 assembling.replace_binary(out, names[0], made.binary)
                 ffi.tell(out)
             _keep(made, pipeline, ending)
+            listed.note(made.meta, text, made.cubin, self._sites, partial(_plain, text, pipeline, compiler.passmanager))
         except KscopeError as error:
             self._raised.error = error
             raise
@@ -146,6 +150,7 @@ class _Traced:
 class _Made:
     """A module whose marks are lowered."""
 
+    meta: ModuleMeta
     text: str
     binary: bytes
     cubin: bytes
@@ -172,7 +177,12 @@ def _lowered(text: str, traced: _Traced, recording: Recording, pipeline: str, ma
     for problem in lowered.problems or lost:
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
     made = assemble(lowered.text)
-    return _Made(lowered.text, made.binary, made.cubin)
+    return _Made(lowered.meta, lowered.text, made.binary, made.cubin)
+
+
+def _plain(text: str, pipeline: str, manager: Any) -> bytes:
+    """The cubin of a module without its marks."""
+    return assembling.assemble(without_marks(places.untold(text)), pipeline, manager).cubin
 
 
 def _keep(made: _Made, pipeline: str, ending: str) -> None:

@@ -1,16 +1,19 @@
-"""Lines of kernels that nobody annotated: CuTe's preprocessor, which reads a function's source, finds regions there.
+"""Kernels that nobody annotated: CuTe's preprocessor, which reads a function's source, finds regions in it.
 
-CuTe DSL compiles a function from its syntax tree, once, and puts the result into the function. A function whose lines
-are selected goes through it again, from its own code, and once more when the selection ends. What lives here: that.
-What does not: which statements a range of lines means (kscope/pylines.py), marks (placing.py).
+CuTe DSL compiles a function from its syntax tree, once, and puts the result into the function. A function in which
+something is selected goes through it again, from its own code, and once more when the selection ends. What lives here:
+that. What does not: which statements a range of lines means (kscope/pylines.py) or are of a kind (kscope/pykinds.py),
+marks (placing.py).
 """
 
 from __future__ import annotations
 
 import ast
 import linecache
+import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import PurePath
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -18,21 +21,38 @@ from cutlass.base_dsl import ast_preprocessor
 from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope import pylines
-from kscope.auto import Lines, Selection
+from kscope.auto import Selection
+from kscope.catalogue import Site
 from kscope.errors import UsageError
+from kscope.pykinds import Kinds
 
 from .hooks import Hook
 
 _DONE, _ORIGINAL, _OFF = "_preprocessed", "_original_code", "_preprocess_enabled"
 """Attributes that CuTe gives a function: it has been through the preprocessor; its own code (4.8); it never will be."""
+_CUTLASS = ("cutlass", "kscope")
+_WORDS = tuple(
+    (kinds, re.compile(words))
+    for kinds, words in (
+        (("async_wait", "wait"), r"cp_async_wait|cp_async_mbarrier"),
+        (("wait",), r"\b\w*wait\w*\("),
+        (("tma",), r"\btma_\w+|cp_async_bulk"),
+        (("dot",), r"\bgemm\("),
+        (("barrier",), r"\b(sync_threads|sync_warp|barrier\w*|\w*arrive\w*)\("),
+        (("store",), r"\.store\("),
+        (("load",), r"\bcute\.copy\(|\bautovec_copy\(|\.load\("),
+    )
+)
+"""Kinds of operation by what CuTe's functions are called."""
 
 
 class Selected:
-    """The hooks on CuTe's preprocessor, while lines are selected."""
+    """The hooks on CuTe's preprocessor, while something is selected. sites: what was marked, by region."""
 
     def __init__(self) -> None:
+        self.sites: dict[str, Site] = {}
         self._selection = Selection()
-        self._marked: dict[FunctionType, tuple[CodeType, tuple[Lines, ...]]] = {}
+        self._marked: dict[FunctionType, CodeType] = {}
         self._now = threading.local()
         self._replace = Hook(cute_dsl.BaseDSL, "_preprocess_and_replace_code", self._replaced)
         self._read = Hook(ast_preprocessor.DSLPreprocessor, "check_decorator", self._checked)
@@ -43,11 +63,12 @@ class Selected:
         self._read.check("base_dsl.ast_preprocessor.DSLPreprocessor")
 
     def install(self, selection: Selection) -> None:
-        """Functions are read with regions around these lines from now on."""
-        if not selection.lines:
+        """Functions are read with regions around what is selected from now on."""
+        if selection != self._selection:
+            self._restore(*self._marked)
+        if not selection:
             self.remove()
             return
-        self._restore(tuple(function for function in self._marked if selection != self._selection))
         self._selection = selection
         self._replace.install()
         self._read.install()
@@ -56,52 +77,60 @@ class Selected:
         """Inverse of install(): every function is what it was, or is read again when it is called."""
         self._replace.remove()
         self._read.remove()
-        self._restore(tuple(self._marked))
+        self._restore(*self._marked)
         self._selection = Selection()
 
     def means(self, function: FunctionType) -> bool:
-        """Whether lines of this function are selected."""
+        """Whether something in this function may be selected."""
+        if self._selection.kinds and (function.__module__ or "").partition(".")[0] not in _CUTLASS:
+            return True
         return bool(self._selection.lines) and bool(pylines.touched(self._selection.lines, function.__code__))
 
-    def _restore(self, functions: tuple[FunctionType, ...]) -> None:
+    def _restore(self, *functions: FunctionType) -> None:
         for function in functions:
-            own, _ = self._marked.pop(function)
-            function.__code__ = own
+            function.__code__ = self._marked.pop(function)
             setattr(function, _DONE, False)
 
     def _replaced(self, original: Callable[..., Any], function: Any) -> Any:
         """CuTe's step before each call of a function: put its preprocessed code in place, if it is not there."""
-        lines = tuple(pylines.touched(self._selection.lines, function.__code__))
-        if not lines or function in self._marked:
+        if function in self._marked or not self.means(function):
             return original(function)
-        if getattr(function, _OFF, True) is False:
-            raise UsageError(
-                f"region {lines[0]}: {function.__qualname__} has preprocess=False: CuTe reads no source of it"
-            )
+        lines = pylines.touched(self._selection.lines, function.__code__)
+        off = getattr(function, _OFF, True) is False
         own = _own_code(function) if getattr(function, _DONE, False) else function.__code__
-        if own is None:
-            raise UsageError(
-                f"region {lines[0]}: the source of {function.__qualname__} is not at hand, or not what was imported"
-            )
+        if off or own is None:
+            if not lines:  # statements of a kind that cannot be marked stay as they are
+                return original(function)
+            why = "preprocess=False" if off else "no source at hand that is what was imported"
+            raise UsageError(f"region {lines[0]}: CuTe does not read {function.__qualname__}, which has {why}")
         function.__code__ = own
         setattr(function, _DONE, False)
-        self._marked[function] = own, lines
-        self._now.lines = lines
+        self._marked[function], self._now.asked = own, function
         try:
             return original(function)
         except UsageError:
-            self._restore((function,))
+            self._restore(function)
             raise
         finally:
-            self._now.lines = ()
+            self._now.asked = None
 
     def _checked(self, original: Callable[..., Any], preprocessor: Any, node: Any) -> Any:
         """CuTe's question whether a function that it has just read is one of its own. The tree is still the user's."""
         found = original(preprocessor, node)
-        lines, self._now.lines = getattr(self._now, "lines", ()), ()
-        if found and lines and (self._selection.of_kernel(node.name) or not _is_kernel(node)):
-            pylines.wrap(node, lines, pylines.entered)
+        function, self._now.asked = getattr(self._now, "asked", None), None
+        if found and function is not None and (self._selection.of_kernel(node.name) or not _is_kernel(node)):
+            self._mark(node, function)
         return found
+
+    def _mark(self, node: ast.FunctionDef, function: FunctionType) -> None:
+        """Put the regions in. Raises UsageError."""
+        lines = pylines.touched(self._selection.lines, function.__code__)
+        pylines.wrap(node, lines, pylines.entered)
+        self.sites.update((one.name, Site(one.name, "lines", one.where)) for one in lines)
+        if self._selection.kinds:
+            kinds = Kinds(self._selection, PurePath(function.__code__.co_filename).name, _WORDS, pylines.entered)
+            kinds.mark(node)
+            self.sites.update((site.region, site) for site in kinds.sites)
 
 
 def _is_kernel(node: ast.FunctionDef) -> bool:

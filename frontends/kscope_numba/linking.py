@@ -73,6 +73,13 @@ def usage(text: str, cc: tuple[Any, ...], max_registers: int | None) -> fit.Usag
         linker.close()
 
 
+def cubin(text: str, cc: tuple[Any, ...], max_registers: int | None) -> bytes:
+    """A text alone, linked. Raises what the linker raises."""
+    linker = plain(max_registers, cc)
+    linker.add_ptx(text.encode())
+    return bytes(linker.complete().code)
+
+
 def _extern(text: str) -> bool:
     return ".extern .func" in text
 

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from kscope import frontends, pylines
-from kscope.auto import Lines, Selection
+from kscope import catalogue, frontends
+from kscope.auto import Selection
 from kscope.capture import Problem
 from kscope.recording import Recording
 
 from .meaning import concerns
 from .points import Patches, check, module
+from .selected import touches
 
 _codegen: Any = module("codegen")
 _dispatcher: Any = module("dispatcher")
@@ -46,6 +47,7 @@ class Loader:
     def __init__(self) -> None:
         self._state = PLAIN
         self._selection = Selection()
+        self._listing = False
         self._patches = Patches()
         self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
         self._alive: list[Any] = []  # Numba knows compiled device functions by their address
@@ -70,11 +72,16 @@ class Loader:
             loading, key = _codegen.CUDACodeLibrary.get_cufunc, _dispatcher.CUDACache._index_key
             self._patches.put(_codegen.CUDACodeLibrary, "get_cufunc", lambda library: self._load(loading, library))
             self._patches.put(_dispatcher.CUDACache, "_index_key", lambda cache, *args: self._key(key, cache, *args))
-        self._switch(f"{recording.tag()} {_own()}", recording.selection)
+        if catalogue.wanted() and not self._listing:  # what comes from a cache cannot be listed, and nothing stays
+            self._listing = True
+            self._patches.put(_dispatcher.CUDACache, "load_overload", lambda cache, *args: None)
+            self._patches.put(_dispatcher.CUDACache, "save_overload", lambda cache, *args: None)
+        self._switch(f"{recording.tag()} {_own()}{' listed' * self._listing}", recording.selection)
 
     def remove(self, taught: bool) -> None:
         """Inverse of install(). Where Numba cannot compile the kernels plain (not taught), they stay, and rest."""
         self._patches.restore()
+        self._listing = False
         if taught:
             self._switch(PLAIN, Selection())
 
@@ -98,7 +105,7 @@ class Loader:
     # compiled kernels
 
     def _concerns(self, function: Any) -> bool:
-        return _concerns(function) or _selected(function, self._selection.lines)
+        return _concerns(function) or _selected(function, self._selection)
 
     def _switch(self, state: str, selection: Selection) -> None:
         before, self._state = self._state, state
@@ -106,9 +113,7 @@ class Loader:
         if before == state:
             return
         self.problems = []
-        concerned = [
-            one for one in _dispatchers() if self._concerns(one.py_func) or _selected(one.py_func, chosen.lines)
-        ]
+        concerned = [one for one in _dispatchers() if self._concerns(one.py_func) or _selected(one.py_func, chosen)]
         again = [(one, *self._swap(one, state, before)) for one in concerned]
         for dispatcher, kernels, specialized in again:
             try:
@@ -175,9 +180,9 @@ def _concerns(function: Any) -> bool:
     return _known[function]
 
 
-def _selected(function: Any, lines: tuple[Lines, ...]) -> bool:
-    """Whether the function, or one that it names, has code at one of the lines."""
-    return bool(lines) and concerns(function, selected=lambda one: bool(pylines.touched(lines, one.__code__)))
+def _selected(function: Any, selection: Selection) -> bool:
+    """Whether something of the selection may be in the function, or in one that it names."""
+    return bool(selection) and concerns(function, selected=lambda one: touches(one, selection))
 
 
 @lru_cache

@@ -10,12 +10,15 @@ does not: lowering (kscope/plan.py), linking (linking.py), what Numba keeps (loa
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from kscope import fit
+from kscope import catalogue, fit
+from kscope.catalogue import Listed, Site
 from kscope.errors import UnsupportedError
 from kscope.marks import PREFIX
-from kscope.plan import Told
+from kscope.plan import Lowered, Told, without_marks
 from kscope.recording import Recording
 
 from . import closing, linking, placing
@@ -32,8 +35,10 @@ NAME = "numba"
 class Pipeline:
     """The hooks, while recording is enabled."""
 
-    def __init__(self) -> None:
+    def __init__(self, sites: Mapping[str, Site]) -> None:
+        """sites: what was marked that nobody annotated, by region."""
         self.recording: Recording | None = None
+        self._sites = sites
         self._patches = Patches()
         self._originals: dict[str, Any] = {}
 
@@ -118,7 +123,23 @@ class Pipeline:
         )
         for problem in lowered.problems:
             warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+        self._list(library, text, lowered, cc)
         return lowered.text
+
+    def _list(self, library: Any, text: str, lowered: Lowered, cc: Any) -> None:
+        """Notes the kernel, where somebody lists."""
+        found = tuple(self._sites[region.name] for region in lowered.meta.regions if region.name in self._sites)
+        if not catalogue.wanted() or not found:
+            return
+
+        def build(folder: Path) -> tuple[Path, Path]:
+            paths = folder / "plain.cubin", folder / "marked.cubin"
+            for path, code in zip(paths, (without_marks(text).rstrip("\0"), lowered.text), strict=True):
+                path.write_bytes(linking.cubin(code, cc, library._max_registers))
+            return paths
+
+        target, symbol = f"sm_{''.join(map(str, cc))}", str(library._entry_name)
+        catalogue.note(Listed(NAME, _called(library), target, tuple(sorted(found, key=_order)), build, symbol))
 
     # cubins
 
@@ -158,6 +179,12 @@ class Pipeline:
         if any(PREFIX in text for text in library.llvm_strs):
             return True
         return any(linking.has_macros(path) for path in library._linking_files)
+
+
+def _order(site: Site) -> tuple[str, int]:
+    """By place in the source."""
+    file, _, lines = site.where.rpartition(":")
+    return file, int(lines.partition("-")[0])
 
 
 def _debug(library: Any) -> bool:

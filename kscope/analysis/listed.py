@@ -72,7 +72,7 @@ def cost(kernel: Listed) -> Cost:
                 if paths is None:
                     unknown = "the assembler refused it"
                 else:
-                    build, code = perturbation(*paths, kernel=kernel.kernel), _code(kernel, paths[1])
+                    build, code = perturbation(*paths, kernel=kernel.symbol or kernel.kernel), _code(kernel, paths[1])
             except KscopeError as error:  # no disassembler: the sites are known all the same
                 unknown = str(error)
     groups: dict[tuple[str, tuple[str, ...], str], list[Site]] = {}
@@ -90,7 +90,7 @@ def _code(kernel: Listed, path: Path) -> dict[str, tuple[tuple[int, ...], bool]]
     ids = {record_id(site.region, kind): site.region for site in kernel.sites for kind in SPANS}
     found: dict[str, tuple[tuple[int, ...], bool]] = {}
     for function in functions(tools.disassembly(path)):
-        if function.name == kernel.kernel:
+        if function.name == (kernel.symbol or kernel.kernel):
             for site in sites(function, ids).sites:
                 counts, branches = found.get(site.region, ((), False))
                 found[site.region] = (*counts, site.between), branches or not site.straight

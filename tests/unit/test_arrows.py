@@ -160,6 +160,8 @@ def test_every_room_is_one_that_these_tests_know() -> None:
         "layout",
         "marks",
         "meta",
+        "pykinds",
+        "pylines",
         "recording",
         "regions",
         "sampling",

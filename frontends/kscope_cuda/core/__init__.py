@@ -25,7 +25,7 @@ from kscope.layout import CTL_SYMBOL
 from kscope.marks import PREFIX
 from kscope.recording import Recording
 
-from .. import assembling, lines, nvrtc
+from .. import assembling, lines, listed, nvrtc
 
 NAME = "cuda.core"
 cuda_core: Any = import_module("cuda.core")
@@ -36,7 +36,7 @@ class CoreFrontend(Frontend):
     """Knows what compile() compiles for. Hooks nothing: any version of cuda.core may be imported."""
 
     name = NAME
-    selects = frozenset({"lines"})
+    selects = frozenset({"kinds", "lines"})
 
     def __init__(self) -> None:
         self.recording: Recording | None = None
@@ -64,13 +64,15 @@ def compile(source: str, options: Any = None, *, name_expressions: Sequence[str]
     if recording is None:
         return cuda_core.Program(nvrtc.with_header(source), "c++", options).compile("cubin", name_expressions)
     marked = lines.marked(source, recording.selection)
-    text, told = nvrtc.with_header(marked, name=nvrtc.FILE), replace(options, lineinfo=True)
+    given = source if marked is None else marked.text
+    text, told = nvrtc.with_header(given, name=nvrtc.FILE), replace(options, lineinfo=True)
     made = cuda_core.Program(text, "c++", told).compile("ptx", name_expressions)
     ptx = bytes(made.code).decode().rstrip("\0")
     if PREFIX not in ptx:
         return cuda_core.Program(source, "c++", options).compile("cubin", name_expressions)
     names = {bytes(mangled).decode(): name for name, mangled in made.symbol_mapping.items()}
-    code = nvrtc.lower(ptx, recording, frontend=NAME, arch=options.arch, flags=_flags(options), names=names)
+    with listed.sites(marked):
+        code = nvrtc.lower(ptx, recording, frontend=NAME, arch=options.arch, flags=_flags(options), names=names)
     load = cuda_core.ObjectCode.from_cubin if code.startswith(b"\x7fELF") else cuda_core.ObjectCode.from_ptx
     return load(code, name=options.name, symbol_mapping=made.symbol_mapping)
 

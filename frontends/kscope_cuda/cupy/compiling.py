@@ -16,7 +16,7 @@ from typing import Any
 from kscope.errors import UnsupportedError
 from kscope.recording import Recording
 
-from .. import assembling, lines, nvrtc
+from .. import assembling, lines, listed, nvrtc
 from . import points
 from .jit import prelude
 from .loading import Loader
@@ -61,13 +61,16 @@ class Compiling:
         self._loader.compiles()
         original = self._originals[_FUNNEL]
         recording = None if rest.get("to_ltoir") else self._recording
-        marked = source if recording is None else lines.marked(source, recording.selection)
-        if marked == source and not nvrtc.concerns(source, options):
+        marked = None
+        if recording is not None:
+            marked = lines.marked(source, recording.selection, kinds=self._loader.raw)
+        if marked is None and not nvrtc.concerns(source, options):
             return original(source, options, *more, **rest)
-        source = marked
+        source = source if marked is None else marked.text
         added = (*self._options, *nvrtc.lines(options)) if recording else nvrtc.options(None)
         source = nvrtc.with_header(source, prelude(source, recording is not None), nvrtc.FILE if recording else "")
-        made = original(source, (*options, *added), *more, **rest)
+        with listed.sites(marked):
+            made = original(source, (*options, *added), *more, **rest)
         return made if recording is None else self._loader.prepared(made)
 
     def _nvcc(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from kscope import frontends
+from kscope import catalogue, frontends
 from kscope.auto import Selection
 from kscope.capture import Problem
 from kscope.layout import CTL_SYMBOL
@@ -39,6 +39,7 @@ _POINTS: tuple[tuple[Any, str], ...] = (
     (reduction, "_ReductionKernel_get_cached_function"),
     (cub_reduction, "_SimpleCubReductionKernel_get_cached_function"),
 )
+_KERNEL = "__global__"
 _VARIABLES = re.compile(r"__constant__|__managed__|__device__(?:[\w\s:<>,*&]|__align__\(\d+\))*[;=\[]")
 _STATIC_LIMIT = 48 << 10
 """Bytes of shared memory, static and dynamic, that a kernel may use without having asked for more."""
@@ -175,12 +176,24 @@ class Loader:
         variables = _VARIABLES.search(code) is not None
         if variables and (module := self._found(original, args)) is not None:
             return module
-        if (self._state, key) not in self._loaded:
-            self._loaded[self._state, key] = points.fetch(original, _FORGETFUL)(*args)
+        if catalogue.wanted() or (self._state, key) not in self._loaded:
+            self._loaded[self._state, key] = self._compiled(points.fetch(original, _FORGETFUL), args)
         module = self._loaded[self._state, key]
         if variables:
             self._kept[key] = module
         return module
+
+    @property
+    def raw(self) -> bool:
+        """Whether what this thread compiles now is a source of the user's own: a RawKernel's or RawModule's."""
+        return getattr(self._probe, "raw", False)
+
+    def _compiled(self, load: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        self._probe.raw = True
+        try:
+            return load(*args)
+        finally:
+            self._probe.raw = False
 
     def _found(self, original: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """The plain module that CuPy has loaded already; None where it has not."""
@@ -195,9 +208,11 @@ class Loader:
     # what kernels remember
 
     def _concerns(self, source: str, options: Iterable[str] = (), *, also: Selection | None = None) -> bool:
-        """Whether a source has marks, or the selection means lines of it; also: the selection of another state."""
+        """Whether a source has marks, or a selection means something in it; also: the selection of another state."""
         selections = (self._selection, also or Selection())
-        return nvrtc.concerns(source, options) or any(lines.touches(source, one) for one in selections)
+        if nvrtc.concerns(source, options) or any(lines.touches(source, one) for one in selections):
+            return True
+        return any(one.kinds for one in selections) and _KERNEL in source  # not a text that CuPy makes a kernel of
 
     def _switch(self, state: str, selection: Selection) -> None:
         before, self._state = self._state, state

@@ -1,44 +1,88 @@
-"""Lines of CUDA C++ as regions, in sources that are compiled while the program runs and that nobody annotated.
+"""CUDA C++ that nobody annotated: lines of it, and statements by their kind, as regions.
 
     kscope run --region load=kernels.cu:10-20 script.py
 
-What lives here: from a selection and a source to the source with marks, which NVRTC compiles in its place. What does
-not: the compilers (../cupy, ../core, ../loadtime.py), other frontends' lines (kscope/pylines.py).
+What lives here: from a selection and a source to the source with marks, which a compiler gets in its place. What does
+not: the compilers (../cupy, ../core, ../loadtime.py), Python's lines (kscope/pylines.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from kscope.auto import Lines, Selection
+from kscope.catalogue import Site
 
-from .choosing import Span
+from .choosing import Chosen, Source, Span, choose, nested
 from .finding import spans
 from .functions import functions
+from .sites import Found, by_kind, loops
 from .tokens import Tokens, UnreadableError
 from .wrapping import wrap
 
-__all__ = ["marked", "touches"]
+__all__ = ["Marked", "marked", "touches"]
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A source with marks. sites: those of each kernel, those of the device functions among them."""
+
+    text: str
+    sites: dict[str, tuple[Site, ...]]
 
 
 def touches(source: str, selection: Selection) -> bool:
-    """Whether the selection may mean lines of this source, or of one that this text becomes a part of."""
+    """Whether lines that are selected may be of this source, or of one that this text becomes a part of."""
     return bool(selection.lines) and bool(_spans(source, selection.lines))
 
 
-def marked(source: str, selection: Selection) -> str:
-    """The source with marks around the lines that are selected; the source itself where none is.
+def marked(source: str, selection: Selection, *, kinds: bool = True) -> Marked | None:
+    """The source with marks around what is selected; None where nothing is. kinds: whether statements may be marked
+    that are selected by their kind.
 
     Raises UsageError, which names the region and the line of what is in its way.
     """
-    found = _spans(source, selection.lines) if selection.lines else ()
-    return wrap(source, found, lambda name: bool(selection.of_kernel(name)))[0] if found else source
+    asked = nested(_spans(source, selection.lines)) if selection.lines else []
+    if not asked and not (kinds and selection.kinds):
+        return None
+    try:
+        read = Source.of(source)
+    except UnreadableError as error:
+        if not asked:
+            return None
+        raise asked[0].refused(
+            f"the source cannot be read: line {asked[0].told(error.line)}: {error}; macros and branches of #if may "
+            "hide what belongs together"
+        ) from None
+    found = [Found(one, "lines", loops(read, one)) for one in _chosen(read, asked, selection)]
+    found += by_kind(read, selection) if kinds else []
+    if not found:
+        return None
+    return Marked(wrap(read, [one.chosen for one in found]), _sites(read, found))
+
+
+def _chosen(source: Source, asked: Sequence[Span], selection: Selection) -> list[Chosen]:
+    """What the lines mean. Device functions belong to kernels of any name."""
+    found = [one for span in asked if (one := choose(source, span)) is not None]
+    return [one for one in found if not one.function.kernel or selection.of_kernel(one.function.name)]
+
+
+def _sites(source: Source, found: Sequence[Found]) -> dict[str, tuple[Site, ...]]:
+    kernels = [function.name for function in source.found if function.kernel]
+    return {
+        name: tuple(
+            one.site(source) for one in found if not one.chosen.function.kernel or one.chosen.function.name == name
+        )
+        for name in dict.fromkeys(kernels)
+    }
 
 
 @lru_cache(256)
 def _spans(source: str, lines: tuple[Lines, ...]) -> tuple[Span, ...]:
     try:
         names = [function.name for function in functions(Tokens.of(source))]
-    except UnreadableError:  # wrap() says why
+    except UnreadableError:  # marked() says why
         names = []
     return tuple(spans(source, lines, names))

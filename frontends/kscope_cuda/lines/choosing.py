@@ -7,6 +7,7 @@ choice, and refusing what cannot be one. What does not: whether the statements m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kscope.auto import Lines
@@ -82,6 +83,16 @@ class Source:
     def end(self, statement: Statement) -> int:
         """The line on which a statement ends."""
         return self.tokens.line(self.tokens.code[statement.last].end - 1)
+
+
+def nested(spans: Iterable[Span]) -> list[Span]:
+    """Sorted so that a range comes before those that lie in it. Raises UsageError where two only overlap."""
+    ordered = sorted(spans, key=lambda one: (one.first, -one.last))
+    for at, one in enumerate(ordered):
+        for later in ordered[at + 1 :]:
+            if one.first < later.first <= one.last < later.last:
+                raise UsageError(f"regions {one.of} and {later.of} overlap: one may lie in the other, or behind it")
+    return ordered
 
 
 def choose(source: Source, span: Span) -> Chosen | None:

@@ -67,7 +67,7 @@ def _by_text(lines: Lines, source: str) -> tuple[int, int] | None:
 
 
 def _inside(lines: Lines, first: int, text: str, source: str) -> tuple[int, int] | None:
-    """The lines in the source, where one of it and `text`, which begins at line `first` of its file, holds the other."""
+    """The lines in the source. `text` begins at line `first` of its file; it or the source holds the other."""
     if lines.last < first or lines.first > first + text.count("\n"):
         return None
     if not (_CODE.search(text.strip()) and _CODE.search(source.strip())):

@@ -19,12 +19,13 @@ _CONSTANT = {"constexpr", "consteval"}
 
 @dataclass(frozen=True)
 class Function:
-    """A function with a body. kernel: __global__. constant: constexpr, which may hold no assembly. brace: the token
-    that begins its body; lines: from that brace to the closing one."""
+    """A function with a body. kernel: __global__. constant: constexpr, which may hold no assembly. pointers: its
+    parameters that are pointers. brace: the token that begins its body; lines: from it to the closing one."""
 
     name: str
     kernel: bool
     constant: bool
+    pointers: frozenset[str]
     brace: int
     lines: tuple[int, int]
 
@@ -46,9 +47,11 @@ def _inside(tokens: Tokens, at: int, end: int) -> Iterator[Function]:
         elif text == "{":
             close = partner[at]
             words = [code[i].text for i in _level(tokens, start, at)]
-            if (name := _function(tokens, start, at)) is not None:
+            if (found := _function(tokens, start, at)) is not None:
+                name, opening = found
                 lines = tokens.line(code[at].start), tokens.line(code[close].start)
-                yield Function(name, "__global__" in words, not _CONSTANT.isdisjoint(words), at, lines)
+                constant = not _CONSTANT.isdisjoint(words)
+                yield Function(name, "__global__" in words, constant, _pointers(tokens, opening), at, lines)
                 start = close + 1
             elif not _SCOPES.isdisjoint(words) or words[:1] == ["extern"] or "extern" in words[-2:]:
                 yield from _inside(tokens, at + 1, close)
@@ -66,8 +69,9 @@ def _level(tokens: Tokens, start: int, end: int) -> Iterator[int]:
         at += 1
 
 
-def _function(tokens: Tokens, start: int, brace: int) -> str | None:
-    """The name of the function whose body begins at this brace; None where something else does."""
+def _function(tokens: Tokens, start: int, brace: int) -> tuple[str, int] | None:
+    """The name of the function whose body begins at this brace, and where its parameters begin; None where something
+    else does."""
     level = list(_level(tokens, start, brace))
     texts = [tokens.code[at].text for at in level]
     if "=" in texts or not _SCOPES.isdisjoint(texts[-2:]):
@@ -77,15 +81,28 @@ def _function(tokens: Tokens, start: int, brace: int) -> str | None:
             continue
         before = tokens.code[level[place - 1]]
         if before.kind == "word" and before.text not in _LISTS:
-            return _behind(texts[place + 1 :], before.text)
+            return (before.text, level[place]) if _is_body(texts[place + 1 :]) else None
         if before.text == ")" or "operator" in texts[max(0, place - 4) : place]:
-            return _behind(texts[place + 1 :], "operator")
+            return ("operator", level[place]) if _is_body(texts[place + 1 :]) else None
     return None
 
 
-def _behind(texts: list[str], name: str) -> str | None:
-    """The name, unless what stands between the parameters and the brace shows a member's initializer."""
-    colons = [at for at, text in enumerate(texts) if text == ":"]
-    if colons and texts[-1] not in (")", "}"):
-        return None
-    return name
+def _is_body(texts: list[str]) -> bool:
+    """Whether what stands between the parameters and a brace shows no member's initializer."""
+    return ":" not in texts or texts[-1] in "([{"
+
+
+def _pointers(tokens: Tokens, opening: int) -> frozenset[str]:
+    """The names of parameters that are pointers or arrays."""
+    found, pointer, name = set[str](), False, ""
+    for at in [*_level(tokens, opening + 1, tokens.partners[opening]), tokens.partners[opening]]:
+        token = tokens.code[at]
+        if token.text in (",", ")"):
+            if pointer and name:
+                found.add(name)
+            pointer, name = False, ""
+        elif token.text in ("*", "["):
+            pointer = True
+        elif token.kind == "word":
+            name = token.text
+    return frozenset(found)

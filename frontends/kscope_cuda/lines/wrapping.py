@@ -12,16 +12,15 @@ jumps (leaving.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kscope.errors import UsageError
 from kscope.marks import Act, Mark
 
-from .choosing import Chosen, Source, Span, choose
+from .choosing import Chosen, Source
 from .leaving import jumps
 from .statements import Statement
-from .tokens import Token, UnreadableError
+from .tokens import Token
 
 _LINE = re.compile(r'#\s*(?:line\s+)?(\d+)\b\s*(?:"([^"]*)")?')
 _CONDITION = re.compile(r"#\s*(?:(if|ifdef|ifndef|endif|else|elif|elifdef|elifndef)\b|(pragma)\b)")
@@ -38,43 +37,20 @@ class _Put:
     text: str
 
 
-def wrap(
-    text: str, spans: Iterable[Span], wanted: Callable[[str], bool] = lambda name: True
-) -> tuple[str, tuple[Chosen, ...]]:
-    """The source with marks around these lines, and what was chosen. Lines without a statement are left out, and those
-    of kernels that are not wanted. Raises UsageError, which names the region and the line of what is in its way."""
-    ordered = _outermost_first(list(spans))
-    if not ordered:
-        return text, ()
-    try:
-        source = Source.of(text)
-    except UnreadableError as error:
-        span = ordered[0]
-        raise span.refused(
-            f"the source cannot be read: line {span.told(error.line)}: {error}; macros and branches of #if may hide "
-            "what belongs together"
-        ) from None
-    chosen = [one for span in ordered if (one := choose(source, span)) is not None]
-    found = [one for one in chosen if not one.function.kernel or wanted(one.function.name)]
+def wrap(source: Source, found: Sequence[Chosen]) -> str:
+    """The source's text with marks around these statements. Of two with the same ones, the first is outside.
+    Raises UsageError, which names the region and the line of what is in its way."""
+    code = source.tokens.code
+    ordered = sorted(found, key=lambda one: (code[one.statements[0].first].start, -code[one.statements[-1].last].end))
     puts: list[_Put] = []
     left: dict[int, tuple[Statement, list[str]]] = {}
-    for order, one in enumerate(found):
+    for order, one in enumerate(ordered):
         puts += _around(source, one, order)
         for jump in jumps(source, one):
             left.setdefault(id(jump), (jump, []))[1].insert(0, _mark("exit", one))
     for jump, exits in left.values():
         puts += _before(source, jump, " ".join(exits))
-    return _written(text, puts), tuple(found)
-
-
-def _outermost_first(spans: list[Span]) -> list[Span]:
-    """Sorted so that a range comes before those that lie in it. Raises UsageError where two only overlap."""
-    spans.sort(key=lambda one: (one.first, -one.last))
-    for at, one in enumerate(spans):
-        for later in spans[at + 1 :]:
-            if one.first < later.first <= one.last < later.last:
-                raise UsageError(f"regions {one.of} and {later.of} overlap: one may lie in the other, or behind it")
-    return spans
+    return _written(source.tokens.source, puts)
 
 
 def _mark(act: Act, chosen: Chosen) -> str:

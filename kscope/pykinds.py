@@ -1,0 +1,97 @@
+"""Statements of a Python kernel by their kind, each put into a `with`: loops, barriers, waits, loads and stores.
+
+A source tells less than machine code: a statement is of a kind where it has one of the words that the kernel's
+language has for it; it loads or stores where it has an element of one of the function's parameters. What lives here:
+finding such statements, and the changed syntax tree. What does not: the words (frontends), lines (pylines.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from . import auto
+from .auto import Lines, Selection
+from .catalogue import Site
+from .pylines import Block, region
+
+Words = Sequence[tuple[tuple[str, ...], re.Pattern[str]]]
+"""Kinds of operation, the narrowest first, and what a statement of that kind has in its text."""
+_LOOPS = (ast.For, ast.While)
+_PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
+
+
+@dataclass
+class Kinds:
+    """Marks one function. file: as regions name it. item: what a `with` enters. sites: what was marked."""
+
+    selection: Selection
+    file: str
+    words: Words
+    item: Callable[[Lines], ast.expr]
+    sites: list[Site] = field(default_factory=list)
+
+    def mark(self, definition: ast.FunctionDef) -> ast.FunctionDef:
+        """The definition, changed: every statement of a selected kind is the body of a `with`."""
+        arguments = definition.args
+        named = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+        definition.body = self._block(definition.body, named, ())
+        return definition
+
+    def _block(self, block: Block, named: set[str], loops: tuple[str, ...]) -> Block:
+        return [self._statement(statement, named, loops) for statement in block]
+
+    def _statement(self, statement: ast.stmt, named: set[str], loops: tuple[str, ...]) -> ast.stmt:
+        kind = self.selection.kind(self._kinds(statement, named))
+        if kind is not None:
+            made = self._noted(kind, statement, [statement], loops)
+        looped = isinstance(statement, _LOOPS)
+        inner = (*loops, f"{self.file}:{statement.lineno}") if looped else loops
+        for owner, name in _inner(statement):
+            if not isinstance(statement, ast.FunctionDef):
+                setattr(owner, name, self._block(getattr(owner, name), named, inner))
+        if isinstance(statement, _LOOPS) and "iteration" in self.selection.kinds:
+            statement.body = [region(self._noted("iteration", statement, statement.body, inner), statement.body)]
+        return statement if kind is None else region(made, [statement])
+
+    def _noted(self, kind: str, at: ast.stmt, body: Block, loops: tuple[str, ...]) -> ast.expr:
+        name = auto.name(kind, self.file, at.lineno)
+        first, last = body[0].lineno, body[-1].end_lineno or body[-1].lineno
+        where = f"{self.file}:{first}" + (f"-{last}" if last != first else "")
+        self.sites.append(Site(name, kind, where, loops, operations=len(body)))
+        return self.item(Lines(name, self.file, first, last))
+
+    def _kinds(self, statement: ast.stmt, named: set[str]) -> tuple[str, ...]:
+        if isinstance(statement, _LOOPS):
+            return ("loop",)
+        if not isinstance(statement, _PLAIN):
+            return ()
+        text = ast.unparse(statement)
+        found = [kind for kinds, pattern in self.words if pattern.search(text) for kind in kinds]
+        return (*found, *_memory(statement, named))
+
+
+def _memory(statement: ast.stmt, named: set[str]) -> Iterator[str]:
+    """store, load: whether the statement writes an element of one of these, or reads one."""
+    elements = [
+        node
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in named
+    ]
+    written = [node for node in elements if isinstance(node.ctx, ast.Store)]
+    if written:
+        yield "store"
+    if len(written) < len(elements) or (written and isinstance(statement, ast.AugAssign)):
+        yield "load"
+
+
+def _inner(statement: ast.stmt) -> Iterator[tuple[ast.AST, str]]:
+    """Where lists of statements stand in a statement."""
+    for field_ in ("body", "orelse", "finalbody"):
+        if isinstance(getattr(statement, field_, None), list) and getattr(statement, field_):
+            yield statement, field_
+    for field_ in ("handlers", "cases"):
+        for one in getattr(statement, field_, []):
+            yield one, "body"

@@ -34,6 +34,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     _compare(parser)
     recording.add(parser)
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave the capture and the kernels' builds there")
     parser.add_argument(_WITHIN, type=Path, help=argparse.SUPPRESS)  # the run with marks, by perturbed.py
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module; or a cubin without marks")
@@ -60,7 +61,7 @@ def perturb(options: argparse.Namespace) -> int:
         raise UsageError("--kernel, --times and --dry-run are not for a script: --kernels chooses kernels of it")
     report = perturbed(
         options.script, options.args, module=options.module, flags=_typed(options), kernels=options.kernels,
-        threads=options.threads, dynamic_shared=options.shared,
+        threads=options.threads, dynamic_shared=options.shared, keep=options.keep,
     )  # fmt: skip
     if options.json:
         print(selecting.json({"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))

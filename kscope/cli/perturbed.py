@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -56,12 +57,18 @@ def perturbed(
     kernels: str | None = None,
     threads: int | None = None,
     dynamic_shared: int | None = None,
+    keep: Path | None = None,
 ) -> Report:
     """Run a script without marks and with them. flags: of `kscope run`. kernels: only those of that name, as attn_*.
-    threads, dynamic_shared: of a block, where nothing tells. What the script writes goes to stderr.
+    threads, dynamic_shared: of a block, where nothing tells. keep: a folder to leave the capture and the builds in, new
+    or empty. What the script writes goes to stderr.
 
-    Raises UsageError where the script fails, MissingError without the CUDA tools."""
-    with tempfile.TemporaryDirectory(prefix="kscope-") as name:
+    Raises UsageError where the script fails or the folder has something in it, MissingError without the CUDA tools."""
+    if keep is not None:
+        keep.mkdir(exist_ok=True)
+        if any(keep.iterdir()):
+            raise UsageError(f"--keep {keep}: there is something in that folder; name a new one")
+    with tempfile.TemporaryDirectory(prefix="kscope-") if keep is None else nullcontext(str(keep)) as name:
         folder, problems = Path(name), list[str]()
         program = ["-m", script, *args] if module else [script, *args]
         chosen = [] if kernels is None else ["--kernels", kernels]
@@ -98,7 +105,7 @@ def within(folder: Path, argv: Sequence[str]) -> int:
 
 
 def _kept(folder: Path, kernel: Listed) -> dict[str, Any]:
-    folder.mkdir()
+    folder.mkdir(parents=True)
     paths = None if kernel.build is None else kernel.build(folder)
     return {"kernel": kernel.kernel, "frontend": kernel.frontend, "paths": paths and [str(path) for path in paths]}
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope import cli
-from kscope.analysis import nsight
+from kscope.analysis import nsight, sass, tools
 from kscope.cli import perturb
 from kscope.errors import MissingError
 
@@ -91,10 +91,9 @@ sys.exit(code or {code})
 @pytest.fixture
 def job(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The script, where nothing called ncu is; run as on a user's command line."""
-    found = pytest.importorskip("kscope.analysis.tools").find
     try:
-        monkeypatch.setenv("PTXAS", found("ptxas"))
-        found("nvdisasm"), found("cuobjdump")
+        for tool in ("ptxas", "nvdisasm", "cuobjdump"):
+            monkeypatch.setenv(tool.upper(), tools.find(tool))
     except MissingError as error:
         pytest.skip(str(error))
     script = tmp_path / "job.py"
@@ -130,6 +129,16 @@ def test_one_command_compares_a_scripts_kernels(job: Path, capfd: pytest.Capture
     assert int(rows["instructions"][-1]) > 50
     assert rows["warps that fit on an SM"] == ["12", "12"]
     assert "plain: test gives no build without its marks" in said.out
+
+
+def test_builds_and_capture_are_kept_where_they_are_wanted(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kept = job.parent / "kept"
+    command = ["perturb", "--keep", str(kept), str(job)]
+    assert cli.main(command) == 0
+    assert {path.name for path in kept.iterdir()} >= {"run.kscope", "0"}
+    assert sass.functions(tools.disassembly(kept / "0" / "marked.cubin"))[0].name == "scale"
+    assert cli.main(command) == 2
+    assert "there is something in that folder" in capfd.readouterr().err
 
 
 def test_numbers_for_a_program_are_all_of_stdout(job: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -71,6 +71,8 @@ SOFTMAX, GEMM = {"maximum", "sum", "write"}, {"load", "multiply", "store"}
 COMPILE = """
 import re, sys
 from importlib import import_module
+from pathlib import Path
+from kscope.analysis import sass, tools
 example, kept, *arches = sys.argv[1:]
 module = import_module(example)
 for arch in arches:
@@ -82,6 +84,12 @@ for arch in arches:
     for cubin in cubins:
         (about,) = re.findall(rb'\\{"[^\\0]*"regions"[^\\0]*\\}', cubin)
         print("about", about.decode())
+        if arch.startswith("90"):
+            path = Path(kept, "kernel.cubin")
+            path.write_bytes(cubin)
+            (code,) = sass.functions(tools.disassembly(path))
+            words = [one.code + " " + " ".join(one.operands) for one in code.instructions]
+            print("clocks", sum(word.startswith("CS2R") and "CLOCK" in word for word in words))
 """
 REGIONS = {
     "triton_softmax": [SOFTMAX],
@@ -123,6 +131,10 @@ def test_the_machine_code_of_an_example_knows_its_regions(tmp_path: Path, exampl
     abouts = [orjson.loads(line.removeprefix("about ")) for line in out.splitlines() if line.startswith("about ")]
     assert [{name for name, *_ in about["regions"]} for about in abouts] == REGIONS[example] * len(arches)
     assert not any(about["problems"] for about in abouts)
+    clocks = [int(line.removeprefix("clocks ")) for line in out.splitlines() if line.startswith("clocks ")]
+    assert len(clocks) == len(REGIONS[example])
+    for read, regions in zip(clocks, REGIONS[example], strict=True):
+        assert read >= 2 * len(regions)  # in the machine code for sm_90; anchors and copies of loops read more
 
 
 INTERPRETED = """

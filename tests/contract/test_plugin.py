@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where pip has installed the plugin."""
-    if find_spec("setuptools") is None:
-        pytest.skip("needs setuptools")
+    if find_spec("setuptools") is None or int(metadata.version("setuptools").partition(".")[0]) < 77:
+        pytest.skip("needs setuptools 77 or later")
     at = tmp_path_factory.mktemp("plugin")
     shutil.copytree(plugged.PLUGIN, at / "source", ignore=shutil.ignore_patterns("__pycache__"))
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]

@@ -64,3 +64,19 @@ def producer(out, n):
 @gluon.jit
 def specialized(out, n):
     gl.warp_specialize([(consumer, (out, n)), (producer, (out, n))], [2], [32])
+
+
+@triton.jit
+def specialized_by_triton(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    a_desc = tl.make_tensor_descriptor(a_ptr, (M, K), (K, 1), (BM, BK))
+    b_desc = tl.make_tensor_descriptor(b_ptr, (N, K), (K, 1), (BN, BK))
+    c_desc = tl.make_tensor_descriptor(c_ptr, (M, N), (N, 1), (BM, BN))
+    at_m, at_n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in tl.range(0, K // BK, warp_specialize=True):
+        with kscope.region("load"):
+            a = a_desc.load((at_m, k * BK))
+            b = b_desc.load((at_n, k * BK))
+        with kscope.region("dot"):
+            total = tl.dot(a, b.T, total)
+    c_desc.store((at_m, at_n), total.to(tl.float16))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import triton
 from triton import knobs
+from unannotated import CASES, FILE, PAIRS, PATH, compiled, moment
 
 import kscope
 from kscope import catalogue, frontends, meta
@@ -19,11 +19,6 @@ from kscope.analysis import sass, tools
 from kscope.auto import Selection
 from kscope.layout import Kind, record_id
 from kscope.recording import Recording
-
-sys.path.append(str(Path(__file__).parent))
-
-from unannotated import CASES, FILE, PAIRS, PATH, compiled, moment  # it lies beside this file
-
 from kscope_triton import inserting, irtext
 
 ALL_KINDS = "wait,async_wait,tma,wgmma,mma,dot,load,store,barrier,loop,iteration"

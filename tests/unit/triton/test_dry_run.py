@@ -9,18 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from unannotated import CASES, FILE
 
 from kscope.cli import main
 
-HERE = Path(__file__).parent
-sys.path.append(str(HERE))
-
-from unannotated import CASES, FILE  # noqa: E402  # it lies beside this file
-
-ROOT = HERE.parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """
 import sys
-sys.path.insert(0, {here!r})
 import unannotated
 for name in ("softmax", "specialized"):
     unannotated.compiled(name, 90)
@@ -39,8 +34,8 @@ def dry(tmp_path):
     temporary.mkdir()
 
     def run(*options, more="", arguments=()):
-        (folder / "script.py").write_text(SCRIPT.format(here=str(HERE), more=more))
-        paths = os.pathsep.join(str(ROOT / part) for part in (".", "frontends", "runtime"))
+        (folder / "script.py").write_text(SCRIPT.format(more=more))
+        paths = os.pathsep.join(str(ROOT / part) for part in (".", "frontends", "runtime", "tests"))
         done = subprocess.run(
             [sys.executable, "-m", "kscope", "run", *options, "script.py", *arguments],
             env={**os.environ, "PYTHONPATH": paths, "TMPDIR": str(temporary), "COLUMNS": "160"},

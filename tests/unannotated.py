@@ -1,7 +1,7 @@
 """Kernels as the tutorials of Triton and their readers write them, with no word of kscope in them.
 
 What lives here: the kernels, what they are compiled for, and their lines by what stands there. What does not: what is
-expected of them (test_auto.py).
+expected of them (unit/triton/test_auto.py, gpu/test_auto.py).
 """
 
 from __future__ import annotations

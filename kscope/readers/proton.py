@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from .. import bounded
 from ..errors import FormatError, UsageError
 from ..layout import Kind
 from ..trace import Launch, Trace
@@ -92,7 +93,7 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
 
 
 def _events(path: str | PathLike[str] | bytes, notes: Notes) -> list[Any]:
-    text = path if isinstance(path, bytes) else Path(path).read_bytes()
+    text = path if isinstance(path, bytes) else bounded.whole(Path(path))
     called = "the trace" if isinstance(path, bytes) else str(path)
     data: Any = None
     try:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import bounded
 from ..errors import FormatError, UsageError
 
 Names = Sequence[str] | Mapping[int, str] | None
@@ -50,12 +52,15 @@ def _bytes(buffer: Any) -> Bytes:
 
 
 def _file(path: Path) -> Bytes:
+    size, most = path.stat().st_size, bounded.budget()
+    if size > most:  # it may be sparse: its size costs nothing
+        raise FormatError(f"{path}: a buffer of {size:,} bytes, more than the {most:,} that fit into memory here")
     if path.suffix != ".npy":
         return np.fromfile(path, np.uint8)
     try:
         # Mapped, not loaded: a header may promise more than the file has.
         return _bytes(np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)))
-    except (ValueError, EOFError, SyntaxError) as error:
+    except (ValueError, EOFError, SyntaxError, TokenError) as error:
         raise FormatError(f"{path} is no array of numpy's ({error}): save it with numpy.save(path, buffer)") from None
 
 

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -27,6 +28,7 @@ from kscope.capturefile import FIRST_LINE
 from kscope.cli import options as flags
 from kscope.errors import KscopeError, UsageError
 from kscope.layout import header_check
+from kscope.readers import READERS
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 from kscope.trace import Trace, decode
@@ -110,6 +112,36 @@ def chrome(data: bytes, folder: Path) -> None:
     _ipc(folder, "trace.json", data, ["--chrome-trace", "trace.json"])
 
 
+def buffers(data: bytes, folder: Path) -> None:
+    """Another profiler's buffer: the first byte says whose, the second what the reader is told of it."""
+    if len(data) < 2:
+        return
+    name = tuple(name for name in READERS if name != "proton")[data[0] % (len(READERS) - 1)]
+    told: dict[str, Any] = {"units": data[1] >> 1, "compact": bool(data[1] & 1)} if name == "nuggets" else {}
+    if name == "flashinfer":
+        told = {"stride": data[1] >> 1, "sm": (None, True, False)[data[1] % 3]}
+    path = folder / "x.bin"
+    path.write_bytes(data[2:])
+    with suppress(KscopeError):
+        use(READERS[name](path, ["load", "dot"], **told), folder)
+
+
+def arrays(data: bytes, folder: Path) -> None:
+    """A buffer as a file of numpy's."""
+    path = folder / "x.npy"
+    path.write_bytes(data)
+    with suppress(KscopeError):
+        use(READERS["flashinfer"](path), folder)
+
+
+def proton(data: bytes, folder: Path) -> None:
+    """Proton's Chrome trace."""
+    path = folder / "x.chrome_trace"
+    path.write_bytes(data)
+    with suppress(KscopeError):
+        use(READERS["proton"](path), folder)
+
+
 def code(data: bytes, folder: Path) -> None:
     """A disassembly, and what cuobjdump says of a kernel."""
     text = data.decode("utf-8", "replace")
@@ -159,7 +191,8 @@ def recording(data: bytes, folder: Path) -> None:
 DOORS: dict[str, Door] = {
     door.__name__: door
     for door in (
-        capture, head, words, metadata, histogram, log, chrome, code, condition, arguments, recording
+        capture, head, words, metadata, histogram, log, chrome, code, condition, arguments, recording, buffers,
+        arrays, proton,
     )
 }  # fmt: skip
 

@@ -30,7 +30,7 @@ def main() -> None:
             door(data, work)
 
         spelled = work / "dictionary"
-        spelled.write_text("".join(f'"{escaped(word)}"\n' for word in sorted(vocabulary(name))))
+        spelled.write_text("".join(f'"{escaped(word)}"\n' for word in sorted(vocabulary(name)) or [b"kscope"]))
         atheris.Setup([sys.argv[0], f"-dict={spelled}", *rest], knock)
         atheris.Fuzz()
 

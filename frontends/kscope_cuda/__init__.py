@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from .loadtime import compile_options as compile_options
     from .loadtime import loaded as loaded
     from .loadtime import lower as lower
+    from .loadtime import marked as marked
 
-__all__ = ["CudaFrontend", "arm", "compile_options", "describe", "flags", "loaded", "lower"]
+__all__ = ["CudaFrontend", "arm", "compile_options", "describe", "flags", "loaded", "lower", "marked"]
 
 _HOME = {
     **dict.fromkeys(("CudaFrontend", "arm"), "libraries"),
-    **dict.fromkeys(("compile_options", "loaded", "lower"), "loadtime"),
+    **dict.fromkeys(("compile_options", "loaded", "lower", "marked"), "loadtime"),
     "describe": "described",
     "flags": "building",
 }

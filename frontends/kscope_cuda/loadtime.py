@@ -1,11 +1,12 @@
-"""CUDA C++ that a program compiles and loads by itself, with NVRTC and the driver: three calls make it record.
+"""CUDA C++ that a program compiles and loads by itself, with NVRTC and the driver: four calls make it record.
 
+    source = kscope_cuda.marked(source)                                 what is selected, marked
     options = [*kscope_cuda.compile_options(), "-arch=compute_90"]      to NVRTC
     image = kscope_cuda.lower(ptx, "sm_90")                             to cuModuleLoadData, in the place of the PTX
     kscope_cuda.loaded(module)                                          what that returned
 
-In the plain state they change nothing but where the header is found. What lives here: these three. What does not:
-lowering (nvrtc.py), libraries that CUDA compilers have built (libraries.py).
+In the plain state they change nothing but where the header is found. What lives here: these four. What does not:
+lowering (nvrtc.py), what is selected (lines/), libraries that CUDA compilers have built (libraries.py).
 """
 
 from __future__ import annotations
@@ -16,8 +17,15 @@ from kscope import frontends
 from kscope.marks import PREFIX
 from kscope.states import STATE
 
-from . import nvrtc
+from . import lines, nvrtc
 from .libraries import CudaFrontend  # once it is imported, the CUDA backend takes part in sessions
+
+
+def marked(source: str) -> str:
+    """The source with marks around what this process selects without annotations (``regions=``, ``auto=``), on the same
+    lines; the source itself where that is nothing. Raises UsageError, which names the region and the line."""
+    found = None if STATE.hooked is None else lines.marked(source, STATE.hooked.selection)
+    return source if found is None else found.text
 
 
 def compile_options() -> list[str]:

@@ -8,6 +8,7 @@ not: the compilers (../cupy, ../core, ../loadtime.py), Python's lines (kscope/py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,7 @@ from .sites import Found, by_kind, loops
 from .tokens import Tokens, UnreadableError
 from .wrapping import wrap
 
+_CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
 __all__ = ["Marked", "marked", "touches"]
 
 
@@ -84,5 +86,5 @@ def _spans(source: str, lines: tuple[Lines, ...]) -> tuple[Span, ...]:
     try:
         names = [function.name for function in functions(Tokens.of(source))]
     except UnreadableError:  # marked() says why
-        names = []
+        names = _CALLED.findall(source)
     return tuple(spans(source, lines, names))

@@ -6,7 +6,7 @@ does not: what is in them (statements.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from .tokens import Tokens
@@ -69,10 +69,26 @@ def _level(tokens: Tokens, start: int, end: int) -> Iterator[int]:
         at += 1
 
 
+def _untemplated(tokens: Tokens, level: Iterable[int]) -> Iterator[int]:
+    """These tokens without the parameters of templates, which may have defaults and the word class."""
+    depth, waiting = 0, False
+    for at in level:
+        text = tokens.code[at].text
+        if waiting and depth == 0 and text != "<":
+            waiting = False
+        if waiting:
+            depth += (text == "<") - (text == ">")
+            waiting = depth > 0
+        elif text == "template":
+            waiting = True
+        else:
+            yield at
+
+
 def _function(tokens: Tokens, start: int, brace: int) -> tuple[str, int] | None:
     """The name of the function whose body begins at this brace, and where its parameters begin; None where something
     else does."""
-    level = list(_level(tokens, start, brace))
+    level = list(_untemplated(tokens, _level(tokens, start, brace)))
     texts = [tokens.code[at].text for at in level]
     if "=" in texts or not _SCOPES.isdisjoint(texts[-2:]):
         return None

@@ -21,6 +21,7 @@ _LOCATED = re.compile(r"\bloc\((.*)\)$")
 _NAME = re.compile(r'^\s*(?:%[^=]*? = )?"?([A-Za-z_]\w*(?:\.\w+)*)"?')
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|#loc\d*|callsite|fused|unknown|at\b|[()\[\],:<>]|\d+|[^\s()\[\],:<>"]+)')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_PASSES_ON = re.compile(r"(?:scf\.(?:yield|condition)|cf\..*|tt\.return|ttg\.warp_(?:yield|return)|.*\.unreachable)$")
 _FUNCTION = re.compile(r"\btt\.func (?:(public|private) )?@(\"[^\"]*\"|[\w$.-]+)")
 
 
@@ -60,6 +61,12 @@ class Block:
 
     opened: str = ""
     operations: list[Operation] = field(default_factory=list)
+
+    @property
+    def body(self) -> list[Operation]:
+        """The operations but the last one, where it only passes control on; it is not printed where it says nothing."""
+        ends = bool(self.operations) and _PASSES_ON.match(self.operations[-1].name) is not None
+        return self.operations[:-1] if ends else self.operations
 
 
 _OPENED = ("scf.for", "scf.while", "scf.if", "ttg.warp_specialize", "builtin.module", "module", "tt.func")

@@ -277,7 +277,7 @@ torch.save(result.cpu(), sys.argv[1])
 
 
 def test_a_compiled_attention_and_mlp_block(tmp_path: Path, table: Table) -> None:
-    """Inductor has workers, as by default; the script is recorded, then plain and listed, all with one folder of caches."""
+    """Inductor has workers, as by default; the script is recorded, then plain and listed, from one folder of caches."""
     import torch
 
     (tmp_path / "job.py").write_text(JOB)

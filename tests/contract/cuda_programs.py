@@ -214,6 +214,24 @@ extern "C" __global__ void points(int* out, int n) {
     }
 }
 
+extern "C" __global__ void chosen(int* out, int n) {
+    KSCOPE_KERNEL();
+    for (int k = 0; k < n; ++k) {
+        {
+            KSCOPE_REGION_V_IF("even", k, k % 2 == 0);
+            out[0] = k;
+        }
+        KSCOPE_INSTANT_V_IF("late", k, k >= 3);
+        KSCOPE_COUNTER_IF("left", n - k, n - k != 2);
+    }
+    {
+        KSCOPE_REGION_IF("never", false);
+        out[1] = 1;
+    }
+    KSCOPE_REGION_IF("always", true);
+    out[2] = 2;
+}
+
 extern "C" __global__ void tracks(int* out, int n) {
     KSCOPE_KERNEL();
     KSCOPE_REGION("load" KSCOPE_TRACK("a"));

@@ -191,6 +191,19 @@ def points(out: cute.Tensor, n: cutlass.Int32):
 
 
 @cute.kernel
+def chosen(out: cute.Tensor, n: cutlass.Int32):
+    for k in range(n):
+        with kscope.region("even", value=k, when=k % 2 == 0):
+            out[0] = k
+        kscope.instant("late", value=k, when=k >= 3)
+        kscope.counter("left", n - k, when=n - k != 2)
+    with kscope.region("never", when=False):
+        out[1] = 1
+    with kscope.region("always", when=True):
+        out[2] = 2
+
+
+@cute.kernel
 def tracks(out: cute.Tensor, n: cutlass.Int32):
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
@@ -241,7 +254,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "straight": straight, "nested": nested, "loop": loop, "early_exit": early_exit, "helper": helper, "itself": itself,
     "names": names, "explicit": explicit, "produce": produce, "consume": consume, "coordinates": coordinates,
     "partial": partial, "strategies": strategies, "divergent": divergent, "values": values, "points": points,
-    "tracks": tracks, "words": words, "pinned": pinned, "roles": roles, "unmarked": unmarked,
+    "chosen": chosen, "tracks": tracks, "words": words, "pinned": pinned, "roles": roles, "unmarked": unmarked,
 }  # fmt: skip
 
 

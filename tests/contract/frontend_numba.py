@@ -191,6 +191,19 @@ def points(out, n):
 
 
 @cuda.jit
+def chosen(out, n):
+    for k in range(n):
+        with kscope.region("even", value=k, when=k % 2 == 0):
+            out[0] = k
+        kscope.instant("late", value=k, when=k >= 3)
+        kscope.counter("left", n - k, when=n - k != 2)
+    with kscope.region("never", when=False):
+        out[1] = 1
+    with kscope.region("always", when=True):
+        out[2] = 2
+
+
+@cuda.jit
 def tracks(out, n):
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
@@ -244,7 +257,7 @@ KERNELS: dict[str, Any] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, values, points, tracks, words, pinned, roles, unmarked),
+        *(strategies, divergent, values, points, chosen, tracks, words, pinned, roles, unmarked),
     )
 }
 

@@ -158,6 +158,18 @@ def points(warp: Warp, n: int) -> None:
         kscope.counter("left", n - k, strategy=kscope.TargetWarp(1))
 
 
+def chosen(warp: Warp, n: int) -> None:
+    for k in range(n):
+        with kscope.region("even", value=k, when=k % 2 == 0):
+            warp.work(10)
+        kscope.instant("late", value=k, when=k >= 3)
+        kscope.counter("left", n - k, when=n - k != 2)
+    with kscope.region("never", when=False):
+        warp.work(10)
+    with kscope.region("always", when=True):
+        warp.work(10)
+
+
 def tracks(warp: Warp, n: int) -> None:
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
@@ -202,7 +214,7 @@ KERNELS: dict[str, Callable[[Warp, int], None]] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, values, points, tracks, words, pinned, roles, unmarked),
+        *(strategies, divergent, values, points, chosen, tracks, words, pinned, roles, unmarked),
     )
 }
 

@@ -164,6 +164,18 @@ def points(k: Tracer, out: str, n: Value) -> None:
         k.store(out, 0, i)
 
 
+def chosen(k: Tracer, out: str, n: Value) -> None:
+    with k.loop(n) as i:
+        with kscope.region("even", value=i, when=(i % 2).is_("eq", 0)):
+            k.store(out, 0, i)
+        kscope.instant("late", value=i, when=i.is_("ge", 3))
+        kscope.counter("left", n - i, when=(n - i).is_("ne", 2))
+    with kscope.region("never", when=False):
+        k.store(out, 1, 1)
+    with kscope.region("always", when=True):
+        k.store(out, 2, 2)
+
+
 def tracks(k: Tracer, out: str, n: Value) -> None:
     with kscope.region("load", track="a"):
         kscope.instant("done", track="a")
@@ -213,7 +225,7 @@ KERNELS: dict[str, Any] = {
     function.__name__: toylang.kernel(function)
     for function in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, values, points, tracks, words, pinned, roles, unmarked),
+        *(strategies, divergent, values, points, chosen, tracks, words, pinned, roles, unmarked),
     )
 }
 

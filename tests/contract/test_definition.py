@@ -154,6 +154,12 @@ def test_points_have_strategies_of_their_own() -> None:
     assert values(second) == [0, 3, 1, 2, 2, 1]
 
 
+def test_a_predicate_chooses_what_is_recorded() -> None:
+    lane = recorded("chosen")[0]
+    assert regions(lane) == ["even", "left", "left", "even", "left", "late", "even", "late", "left", "always"]
+    assert values(lane) == [0, 5, 4, 2, 3, 3, 4, 4, 1, None]
+
+
 def test_threads_learn_their_place() -> None:
     lanes = recorded("words")
     assert {lane.block for lane in lanes} == {(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1)}

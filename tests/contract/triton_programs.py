@@ -143,6 +143,18 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
             tl.store(out, k)
 
     @jit
+    def chosen(out, n):
+        for k in range(n):
+            with kscope.region("even", value=k, when=k % 2 == 0):
+                tl.store(out, k)
+            kscope.instant("late", value=k, when=k >= 3)
+            kscope.counter("left", n - k, when=n - k != 2)
+        with kscope.region("never", when=False):
+            tl.store(out, 1)
+        with kscope.region("always", when=True):
+            tl.store(out, 2)
+
+    @jit
     def tracks(out, n):
         with kscope.region("load", track="a"):
             kscope.instant("done", track="a")
@@ -174,6 +186,6 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
         kernel.__name__: kernel
         for kernel in (
             *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates),
-            *(strategies, values, points, tracks, words, pinned, unmarked),
+            *(strategies, values, points, chosen, tracks, words, pinned, unmarked),
         )
     }

@@ -14,7 +14,7 @@ import toylang
 from kscope import frontends, plan
 from kscope.errors import UnsupportedError, UsageError
 from kscope.frontends import Frontend
-from kscope.marks import Mark, ValueType
+from kscope.marks import NEVER, Mark, ValueType
 from kscope.ptx import READINGS
 from kscope.recording import Recording
 
@@ -46,14 +46,14 @@ class ToylangFrontend(Frontend):
                 getattr(toylang.hooks, name).remove(function)
         self._recording = None
 
-    def emit(self, mark: Mark, context: Any, value: Any = None) -> bool:
+    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """One comment in the kernel that is traced; none where it is to be plain."""
         tracer = toylang.tracing()
         if tracer is None:
             return False
         if self._recording is not None:
             kind, operand = (None, None) if value is None else _operand(mark, value)
-            tracer.add(replace(mark, type=kind, operand=operand).comment())
+            tracer.add(replace(mark, type=kind, operand=operand, when=_predicate(mark, when)).comment())
         return True
 
     def read(self, name: str, context: Any) -> Any:
@@ -80,6 +80,15 @@ class ToylangFrontend(Frontend):
 
     def _launching(self) -> None:
         frontends.backend(self.backend).pace()
+
+
+def _predicate(mark: Mark, when: object) -> str | None:
+    """A predicate as kscope wants it: a register that is not 0 where it holds, or NEVER."""
+    if when is None or when is False:
+        return None if when is None else NEVER
+    if isinstance(when, toylang.Value):
+        return when.register
+    raise UsageError(f"when={when!r} of {mark.name!r}: expected a toylang value, True or False")
 
 
 def _operand(mark: Mark, value: object) -> tuple[ValueType, str]:

@@ -39,6 +39,12 @@ class Value:
     def __mod__(self, other: Value | int) -> Value:
         return self.tracer.arithmetic("rem.u32", self, other)
 
+    def is_(self, compared: str, other: Value | int) -> Value:
+        """1 where the comparison (``ge``, ``lt`` ...) holds, else 0."""
+        return self.tracer.made(
+            f"{{ .reg .pred %h; setp.{compared}.s32 %h, {self.register}, {_operand(other)}; selp.b32 @@, 1, 0, %h; }}"
+        )
+
 
 class Tracer:
     """What a kernel's function sees of its kernel, and the lines that it has become so far."""

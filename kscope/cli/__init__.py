@@ -12,9 +12,11 @@ What does not: what a command does.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from .. import __version__
 from ..analysis.table import cut
@@ -63,6 +65,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line and returns its exit code. argv: without the program's name; None: sys.argv's."""
     options = parser().parse_args(argv)
+    if options.command is not run.run:  # a script's streams are the script's
+        _escaping(sys.stdout)
     try:
         code: int = options.command(options)
         sys.stdout.flush()
@@ -82,6 +86,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"kscope: this needs more memory than there is{why}: choose fewer records", file=sys.stderr)
         return REFUSED
     return code
+
+
+def _escaping(stream: TextIO) -> None:
+    """A name that is no UTF-8 (a file's may be anything) is printed with escapes, and is no reason to fail."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
 
 
 def _line(error: Exception) -> str:

@@ -18,6 +18,7 @@ from ..analysis.table import cut
 from ..capturefile import load
 from ..errors import UsageError
 from ..export.progress import Step, bar, silent
+from ..export.utf8 import clean
 from ..trace import Trace, decode
 from . import foreign, naming
 from .options import members
@@ -75,6 +76,7 @@ def roles(typed: list[str] | None) -> dict[str, list[int]] | None:
         name, equals, warps = text.partition("=")
         if not name or not equals or not warps:
             raise UsageError(f"--role {text}: expected NAME=WARPS, such as producer=0,4-7")
+        name = clean(name)
         if name in found:
             raise UsageError(f"--role {text}: the role {name!r} was given before")
         found[name] = members(f"--role {name}=", warps)

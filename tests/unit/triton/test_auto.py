@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import triton
 from triton import knobs
+from triton.backends.compiler import GPUTarget
 from unannotated import CASES, FILE, PAIRS, PATH, compiled, moment
 
 import kscope
@@ -336,3 +337,11 @@ def test_ranges_of_every_width_pair(frontend):
     known = about(build("matmul", 90, Selection.of(regions=regions)))
     assert not [problem for problem in known.problems if problem.kind == "pairing"]
     assert {region.name for region in known.regions} >= {f"{a}-{b}" for a, b in ranges[:2]}
+
+
+def test_a_kernel_from_a_file_of_ir_is_marked_as_well(tmp_path, frontend):
+    path = tmp_path / "softmax.ttgir"
+    path.write_text(build("softmax", 90).asm["ttgir"])
+    frontend.enable(Recording(selection=USUAL))
+    kernel = triton.compile(str(path), target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    assert about(kernel).regions == about(build("softmax", 90, USUAL)).regions

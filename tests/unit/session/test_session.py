@@ -10,6 +10,7 @@ from noted import Noted, NotedBackend, attention, launch, work
 
 import kscope
 from kscope import frontends
+from kscope.auto import Lines, Selection
 from kscope.errors import MissingError, UnsupportedError
 from kscope.frontends import Entry
 
@@ -198,3 +199,34 @@ def test_an_import_after_the_session_is_left_alone(
 
     assert later_dsl and log == []
     monkeypatch.delitem(sys.modules, "later_dsl")
+
+
+# kernels that nobody annotated
+
+
+def test_what_is_selected_is_what_kernels_are_compiled_for(log: list[str]) -> None:
+    with kscope.profile(auto="load,waits", regions="one=a.py:3-4", kernels="att*") as prof:
+        pass
+    assert prof._recording.selection == Selection(("wait", "load"), (Lines("one", "a.py", 3, 4),), ("att*",))
+    assert prof.capture.options["auto"] == ["wait", "load"]
+    assert prof.capture.options["regions"] == ["one=a.py:3-4"]
+
+
+def test_a_session_takes_over_what_is_prepared_unless_told_otherwise(log: list[str]) -> None:
+    kscope.enable(auto="wait", kernels="att*")
+    with kscope.profile(kernels="other") as inherited:
+        pass
+    with kscope.profile(auto=False) as nothing:
+        pass
+    assert inherited._recording.selection == Selection(("wait",), (), ("att*",))
+    assert not nothing._recording.selection
+
+
+def test_what_no_frontend_can_select_is_named() -> None:
+    with kscope.profile(auto=True, regions="one=a.py:3") as prof:
+        launch()
+    assert len(prof.trace) == 2
+    texts = [problem.text for problem in prof.trace.problems]
+    assert any("region one=a.py:3: no kernel that ran has an operation at these lines" in text for text in texts)
+    asked = "auto= (kinds of operation) and regions= (lines of source)"
+    assert f"{asked}: not possible with what was imported (sim)" in texts

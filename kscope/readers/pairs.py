@@ -32,11 +32,10 @@ def pair(key: Int64, step: Int64) -> tuple[Int64, Int64, Int64]:
     depth = np.where(step == BEGIN, after, after + 1)
     if len(depth) and int(depth.max()) > 1:
         by_depth = np.lexsort((depth, key))  # stable: at one depth still in order of time
-        order, key, step, depth = order[by_depth], key[by_depth], step[by_depth], depth[by_depth]
+        order, key, step = order[by_depth], key[by_depth], step[by_depth]
     begin = np.flatnonzero(step == BEGIN)
     behind = np.minimum(begin + 1, max(0, len(order) - 1))
     met = (begin + 1 < len(order)) & (step[behind] == END) & (key[behind] == key[begin])
-    met &= depth[behind] == depth[begin]
     begins, ends = order[begin], np.where(met, order[behind], -1)
     ascending = np.argsort(begins)
     return begins[ascending], ends[ascending], strays

@@ -6,6 +6,7 @@ What lives here: getting at them without copying more than is there. What does n
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError
@@ -59,7 +60,9 @@ def _file(path: Path) -> Bytes:
         return np.fromfile(path, np.uint8)
     try:
         # Mapped, not loaded: a header may promise more than the file has.
-        return _bytes(np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what Python 2 wrote is read as well
+            return _bytes(np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)))
     except (ValueError, EOFError, SyntaxError, TokenError) as error:
         raise FormatError(f"{path} is no array of numpy's ({error}): save it with numpy.save(path, buffer)") from None
 

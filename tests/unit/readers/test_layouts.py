@@ -141,10 +141,18 @@ def test_an_event_within_itself_ends_innermost_first() -> None:
 
 
 def test_a_mirage_lane_beyond_its_eight_bits_is_told_by_its_place() -> None:
-    made = Group(300, 0, 0, [("begin", 1, 10), ("end", 1, 30)])
+    made = Group(300, 0, 0, [("begin", 400, 10), ("end", 400, 30)])
     trace = readers.mirage(foreign.mirage([made], 400, slots=4))
     assert trace.warps.block.tolist() == [300]
-    assert trace.region_names()[trace.region].tolist() == ["event 1"]
+    assert trace.region_names()[trace.region].tolist() == ["event 400"]
+
+
+def test_of_spans_that_end_together_the_outer_one_holds_the_others() -> None:
+    marks = [("begin", 0, 10), ("begin", 1, 20), ("begin", 2, 25), ("end", 2, 40), ("end", 1, 40), ("end", 0, 40)]
+    trace = readers.flashinfer(foreign.flashinfer([Group(0, 0, 0, marks)], 1), ["a", "b", "c"])
+    assert dict(zip(trace.region_names()[trace.region].tolist(), trace.depth.tolist(), strict=True)) == {
+        "a": 0, "b": 1, "c": 2,
+    }  # fmt: skip
 
 
 def test_proton_durations_are_cycles_and_its_blocks_stand_on_the_timer() -> None:

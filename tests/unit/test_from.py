@@ -53,7 +53,8 @@ THEIRS = {
     ),
     "flashinfer": (
         "PROFILER_INIT", "PROFILER_EVENT_START", "PROFILER_EVENT_END", "PROFILER_EVENT_INSTANT", "profiler_buffer",
-        "CudaProfiler", "finalize", "group_names", "warpscope", "Mirage", "write_thread_predicate", "SM grouping", "4.29 s",
+        "CudaProfiler", "finalize", "group_names", "warpscope", "Mirage", "write_thread_predicate", "SM grouping",
+        "4.29 s",
     ),
     "iket": (
         "range_push", "range_start", "sentinel_token", "mark", "payload", "edges", "WarpLifeTime", "GPC", "graph",

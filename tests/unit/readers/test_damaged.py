@@ -159,9 +159,10 @@ def test_a_disabled_sm_profiler_recorded_nothing() -> None:
     assert [problem.kind for problem in trace.problems] == ["nothing"]
 
 
-def test_an_anchor_that_was_written_over_takes_its_unit_along() -> None:
+@pytest.mark.parametrize("anchor", [0, 77 << 56, (1 << 40) + 5_000_000_000])
+def test_an_anchor_that_was_written_over_takes_its_unit_along(anchor: int) -> None:
     trace = readers.nuggets(
-        foreign.nuggets_compact(EVENTS, 4, [1 << 40, 77 << 56, 1 << 40, 1 << 40]), units=4, compact=True
+        foreign.nuggets_compact(EVENTS, 4, [1 << 40, anchor, 1 << 40, 1 << 40]), units=4, compact=True
     )
     assert set(trace.block.tolist()) == {0, 2, 3} and _told(trace, "garbled") == 1
 

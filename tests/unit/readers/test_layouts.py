@@ -96,7 +96,7 @@ def _apart(lane: traces.Lane) -> bool:
 @given(seed=st.integers(0, 1 << 30), compact=st.booleans())
 def test_nuggets_events_come_back(seed: int, compact: bool) -> None:
     made = traces.lanes(random.Random(seed), blocks=5, warps=1)
-    origin = (7 << 32) + (1 << 32) - 1020  # the low half turns over in the middle
+    origin = (8 << 32) - 2 * (traces.START + 40)  # the low half turns over between the anchors and the later events
     units = [[(origin + 2 * a, 2 * (b - a), NAMES.index(name), 0) for name, a, b in lane.spans] for lane in made]
     if compact:
         buffer = foreign.nuggets_compact(units, 40, [origin + 2 * lane.start for lane in made])

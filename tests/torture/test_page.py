@@ -1,0 +1,33 @@
+"""docs/reliability.md names tests: they are there, and so are the commands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from torture.doors import DOORS
+
+from kscope.readers import READERS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "reliability.md").read_text()
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    assert len(NAMED) > 30
+    for path, name in NAMED:
+        assert not name or f"def {name}(" in (ROOT / path).read_text(), name
+        assert (ROOT / path).is_file(), path
+
+
+def test_every_torture_of_a_device_is_on_the_page() -> None:
+    named = {name for _, name in NAMED}
+    for path in ("tests/gpu/test_torture.py", "tests/gpu/test_accuracy.py"):
+        written = re.findall(r"^def (test_\w+)\(", (ROOT / path).read_text(), re.M)
+        assert set(written) <= named
+
+
+def test_every_reader_has_a_door() -> None:
+    assert {"buffers", "proton", "chrome", "log", "histogram"} <= DOORS.keys()
+    assert len(READERS) == 6  # buffers() knocks at all but Proton's, which has a door of its own

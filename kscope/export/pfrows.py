@@ -19,7 +19,8 @@ bytes of an event. What does not: which events, in which order (pftrace.py); the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -53,6 +54,17 @@ def advance(delta: int) -> bytes:
     return b"\x0a" + varint(len(body)) + body
 
 
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What rows need of some items (m,) that stand near each other: ticks is -1 for lifetimes, exact the bits of ns, or
+    None where the file has none."""
+
+    name: Unsigned
+    track: npt.NDArray[np.int32]
+    ticks: Int64
+    exact: U64 | None
+
+
 class Look:
     """What events look like, but for their times (set_times). words: of a row."""
 
@@ -75,10 +87,18 @@ class Look:
         self._placed = _pair(place, _clocks(timeline, names))
         self._placed_end = _pair(track | np.uint32(0x22 << 24), np.uint32(_EXACT)) if args else self._placed
 
-    def begins(self, items: Int64, out: U32) -> None:
-        """Fill rows (m, words) with the begins of items (m,), and with what has no length."""
-        names, at = self._names, 5
-        name, track = names.name.take(items), names.track.take(items)
+    def columns(self, near: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Columns:
+        """The columns of the items that near() takes out of each column, as far as it reaches."""
+        track, ticks = near(self._names.track), near(self._ticks)
+        if len(ticks) < len(track):
+            ticks = np.concatenate([ticks, np.full(len(track) - len(ticks), -1)])
+        return Columns(near(self._names.name), track, ticks, None if self._exact is None else near(self._exact))
+
+    def begins(self, columns: Columns, at: Int64, items: Int64, out: U32) -> None:
+        """Fill rows (m, words) with the begins of items (m,), which stand `at` in the columns, and with what has no
+        length."""
+        names, place = self._names, 5
+        name, track = columns.name.take(at), columns.track.take(at)
         kind = None if names.kinds is None else names.kinds.take(items)
         _put(out, 2, self._named.take(name))
         if kind is not None:
@@ -89,35 +109,35 @@ class Look:
             out[:, 4] = self._placed.take(track).astype(np.uint32)
         else:
             _put(out, 4, self._placed.take(track))
-            self._cycles(items, kind, out)
-            at = 8
+            _cycles(columns.ticks.take(at), kind, out)
+            place = 8
         if names.values is not None and kind is not None:
             record = items < self._records
             number = np.zeros(len(items))
             number[record] = names.values[items[record]]
             pairs = values(kind, number)
-            _put(out, at, pairs[:, 0])
-            _put(out, at + 2, pairs[:, 1])
-            at += 4
+            _put(out, place, pairs[:, 0])
+            _put(out, place + 2, pairs[:, 1])
+            place += 4
         if self._many:
             nameless = None if kind is None else np.flatnonzero(kind == Names.COUNTER)
-            self._again(out[:, at:], name, track, nameless, COUNTER)
+            self._again(out[:, place:], name, track, nameless, COUNTER)
 
-    def ends(self, items: Int64, out: U32) -> None:
-        """Fill rows (m, words) with the ends of items (m,)."""
-        at, track = 5, self._names.track.take(items)
+    def ends(self, columns: Columns, at: Int64, items: Int64, out: U32) -> None:
+        """Fill rows (m, words) with the ends of items, as begins()."""
+        place, track = 5, columns.track.take(at)
         _put(out, 2, self._ended)
-        if self._exact is None:
+        if columns.exact is None:
             out[:, 4] = self._placed.take(track).astype(np.uint32)
         else:
             _put(out, 4, self._placed_end.take(track))
-            _put(out, 6, self._exact.take(items))
-            at = 8
+            _put(out, 6, columns.exact.take(at))
+            place = 8
         if self._names.values is not None:
-            out[:, at : at + 4] = filler(np.array(END, np.uint32))
-            at += 4
+            out[:, place : place + 4] = filler(np.array(END, np.uint32))
+            place += 4
         if self._many:
-            self._again(out[:, at:], None, track, np.arange(len(items)), END)
+            self._again(out[:, place:], None, track, np.arange(len(at)), END)
 
     def set_times(self, out: U32, delta: Unsigned) -> None:
         """Words 0 and 1 of rows (m, words), each `delta` (m,) ns after the one before; 0 where that is too long."""
@@ -126,20 +146,6 @@ class Look:
         words = times(delta.astype(np.uint32, copy=False))
         out[:, 0] = words << np.uint32(24) | np.uint32(0x0A | self._packet << 8 | 0x40 << 16)
         out[:, 1] = words >> np.uint32(8) | np.uint32(0x50 << 24)
-
-    def _cycles(self, items: Int64, kind: U8 | None, out: U32) -> None:
-        """Words 6 and 7, or fillers from 5 on."""
-        record = items < self._records
-        ticks = np.full(len(items), -1) if not record.all() else self._ticks.take(items)
-        if len(ticks) and not record.all():
-            ticks[record] = self._ticks.take(items[record])
-        if kind is not None:
-            ticks[kind >= Names.POINT] = -1
-        _put(out, 6, cycles(ticks))
-        if int(ticks.view(np.uint64).max(initial=0)) >= MOST_CYCLES:
-            without = np.flatnonzero(ticks.view(np.uint64) >= MOST_CYCLES)
-            sort = np.uint32(BEGIN) if kind is None else SORTS[kind[without]]
-            out[without, 5:8] = np.reshape(filler(np.asarray(sort)), (-1, 1))
 
     def _again(
         self, out: U32, name: Unsigned | None, track: npt.NDArray[np.int32], nameless: Int64 | None, sort: int
@@ -182,6 +188,17 @@ def _extended(row: bytes, fields: bytes) -> bytes:
 
 _length = lru_cache(varint)
 """Most of the longer events are as long as the one before."""
+
+
+def _cycles(ticks: Int64, kind: U8 | None, out: U32) -> None:
+    """Words 6 and 7 of begins, or fillers from 5 on; ticks: theirs, changed here."""
+    if kind is not None:
+        ticks[kind >= Names.POINT] = -1
+    _put(out, 6, cycles(ticks))
+    if int(ticks.view(np.uint64).max(initial=0)) >= MOST_CYCLES:
+        without = np.flatnonzero(ticks.view(np.uint64) >= MOST_CYCLES)
+        sort = np.uint32(BEGIN) if kind is None else SORTS[kind[without]]
+        out[without, 5:8] = np.reshape(filler(np.asarray(sort)), (-1, 1))
 
 
 def _clocks(timeline: Timeline, names: Names) -> U32:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, pairwise
 from typing import Any, BinaryIO
 
@@ -59,8 +60,11 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
 @dataclass(frozen=True, eq=False)
 class _Arranged:
     """Events: items (m,), whether each is an end (m,), ns after the window's begin (m,). Ends stand first, `ending` of
-    them, but for those of items without length, which follow their begins at the end."""
+    them, but for those of items without length, which follow their begins at the end. index: (m,) the items' places in
+    what _near() gives for the blocks."""
 
+    blocks: Int64
+    index: Int64
     items: Int64
     ends: npt.NDArray[np.bool_]
     time: Unsigned
@@ -146,16 +150,17 @@ class _Events:
         """(m, words) rows of events, in the order that ties keep. In place of words 0 and 1, which say how long after
         the event before one is: its time, as far as 32 bits hold it, and whether it is one of `more`."""
         rows = np.empty((len(found.items), self._look.words), np.uint32)
+        columns = self._look.columns(partial(_near, blocks=found.blocks))
         for first, last, fill in ((0, found.ending, self._look.ends), (found.ending, len(rows), self._look.begins)):
             for part in chunks(last - first):
                 part = slice(part.start + first, part.stop + first)
-                fill(found.items[part], rows[part])
+                fill(columns, found.index[part], found.items[part], rows[part])
                 rows[part, 0], rows[part, 1] = found.time[part], 0
         rows[list(more), 1] = 1
         at = np.flatnonzero(found.ends[found.ending :]) + found.ending
         if len(at):
             late = np.empty((len(at), self._look.words), np.uint32)
-            self._look.ends(found.items[at], late)
+            self._look.ends(columns, found.index[at], found.items[at], late)
             rows[at, 2:] = late[:, 2:]
         return rows
 
@@ -163,7 +168,7 @@ class _Events:
         """A window's events in the order that ties keep."""
         number = self._begin.dtype.type
         blocks = np.flatnonzero((self._earliest <= number(high - 1)) & (self._latest >= number(low)))
-        begin, end = self._near(self._begin, blocks), self._near(self._end, blocks)
+        begin, end = _near(self._begin, blocks), _near(self._end, blocks)
         begin -= number(low)  # what was before is now far behind
         end -= number(low)
         span = number(high - low)
@@ -184,14 +189,16 @@ class _Events:
             ends = np.concatenate([ends, second])
             index, time = np.concatenate([index, pair]), np.concatenate([time, begin[pair]])
         time = time.astype(np.uint32, copy=False) if span < 1 << 32 else time
-        return _Arranged(_items(blocks, index), ends, time, len(at_end))
+        return _Arranged(blocks, index, _items(blocks, index), ends, time, len(at_end))
 
-    def _near(self, column: Unsigned, blocks: Int64) -> Unsigned:
-        """The items of the blocks, one block after the other; the last block may be short."""
-        whole = len(column) // _BLOCK
-        inside = blocks[: np.searchsorted(blocks, whole)]
-        found = column[: whole * _BLOCK].reshape(-1, _BLOCK).take(inside, axis=0).ravel()
-        return found if len(inside) == len(blocks) else np.concatenate([found, column[whole * _BLOCK :]])
+
+def _near(column: npt.NDArray[Any], blocks: Int64) -> npt.NDArray[Any]:
+    """The items of the blocks, one block after the other, as far as the column reaches."""
+    whole = len(column) // _BLOCK
+    count = int(np.searchsorted(blocks, whole))
+    found = column[: whole * _BLOCK].reshape(-1, _BLOCK).take(blocks[:count], axis=0).ravel()
+    cut = count < len(blocks) and int(blocks[count]) == whole
+    return np.concatenate([found, column[whole * _BLOCK :]]) if cut else found
 
 
 def _items(blocks: Int64, index: Int64) -> Int64:

@@ -18,7 +18,7 @@ from typing import Any
 from triton._C.libtriton import ir
 
 from kscope.auto import Selection
-from kscope.marks import Mark
+from kscope.marks import NEVER, Mark
 
 from . import irtext, spans
 from .irtext import Place
@@ -45,8 +45,10 @@ def insert(module: Any, selection: Selection) -> Inserted:
 
 
 def restore(module: Any, regions: Iterable[Region]) -> Inserted:
-    """Marks regions of the source that the compiler dropped, around what it made of their operations."""
+    """Marks regions of the source that the compiler dropped, around what it made of their operations; but not those
+    with a condition, which went with their marks."""
     text = module.str()
+    regions = [region for region in regions if region.mark.when in (None, NEVER)]
     found: list[Span] = []
     for function in irtext.functions(text):
         for region in regions:
@@ -74,7 +76,7 @@ def _with(module: Any, text: str, found: Sequence[Span]) -> Inserted:
     # outer spans are entered first, and left last
     ordered = sorted(enumerate(found), key=lambda one: (one[1].before, -one[1].after, one[0]))
     for number, (_, span) in enumerate(reversed(ordered)):
-        leave = replace(span.mark, act="exit", type=None, operand=None)
+        leave = replace(span.mark, act="exit", type=None, operand=None, when=None)
         before.setdefault(span.after, []).append(_operation(f"x{number}", leave, span.place))
     for number, (_, span) in enumerate(ordered):
         before.setdefault(span.before, []).append(_operation(f"e{number}", span.mark, span.place))

@@ -20,7 +20,7 @@ import triton
 from kscope.auto import Selection
 from kscope.capture import Problem
 from kscope.errors import UnsupportedError
-from kscope.marks import PREFIX
+from kscope.marks import PREFIX, spoken
 from kscope.plan import Told
 
 from . import inserting
@@ -95,7 +95,7 @@ class Marking:
             self.problems.append(Problem("removed", str(error)))
             return module
         if names := sorted({span.mark.name for span in done.spans}):
-            listed = ", ".join(map(repr, names))
+            listed = ", ".join(map(spoken, names))
             text = (
                 f"the Triton compiler removed every mark of {listed}; they stand again around what became of the same"
                 " operations, which may be in several warp groups"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import triton
+import triton.language as tl
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from unannotated import CASES, FILE, PAIRS, PATH, compiled, moment
@@ -19,6 +20,7 @@ from kscope import catalogue, frontends, meta
 from kscope.analysis import sass, tools
 from kscope.auto import Selection
 from kscope.layout import Kind, record_id
+from kscope.marks import parse
 from kscope.recording import Recording
 from kscope_triton import inserting, irtext
 
@@ -345,3 +347,63 @@ def test_a_kernel_from_a_file_of_ir_is_marked_as_well(tmp_path, frontend):
     frontend.enable(Recording(selection=USUAL))
     kernel = triton.compile(str(path), target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
     assert about(kernel).regions == about(build("softmax", 90, USUAL)).regions
+
+
+# regions of the source that the compiler drops
+
+
+@triton.jit
+def annotated(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    a_desc = tl.make_tensor_descriptor(a_ptr, (M, K), (K, 1), (BM, BK))
+    b_desc = tl.make_tensor_descriptor(b_ptr, (N, K), (K, 1), (BN, BK))
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in tl.range(0, K // BK, warp_specialize=True):
+        with kscope.region("load", value=k):
+            a = a_desc.load((tl.program_id(0) * BM, k * BK))
+        with kscope.region("constant", value=7, strategy=kscope.Lane0Warp0()):
+            b = b_desc.load((tl.program_id(1) * BN, k * BK))
+        with kscope.region("sometimes", when=k % 2 == 0):
+            total = tl.dot(a, b.T, total)
+        kscope.instant("turn")
+    with kscope.region("store"):
+        rows, columns = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
+        tl.store(c_ptr + rows * N + columns, total.to(tl.float16))
+
+
+@pytest.mark.filterwarnings("ignore:kscope")
+def test_regions_are_put_back_with_what_is_still_known_of_them(compiler):
+    kernel = compiler(annotated, 90, {"num_warps": 4}, **CASES["specialized"].types)
+    known = about(kernel)
+    assert {(region.name, region.type) for region in known.regions} == {
+        ("load", None), ("constant", "i32"), ("store", None),
+    }  # fmt: skip
+    told = {problem.kind: problem.text for problem in known.problems}
+    assert "removed every mark of 'constant', 'load'; they stand again" in told["moved"]
+    assert "removed every mark of 'sometimes', 'turn'" in told["removed"]
+    marks = [mark for mark in map(parse, compiler.texts[-1].splitlines()) if mark is not None]
+    entered = {(mark.operand, mark.strategy) for mark in marks if (mark.act, mark.name) == ("enter", "constant")}
+    assert entered == {("0x00000007", "block")}
+
+
+def test_regions_that_end_elsewhere_are_not_put_back():
+    def module(*lines):
+        text = "\n".join([*lines, "tt.return loc(#loc)"])
+        return f'module {{\ntt.func public @k() {{\n{text}\n}} loc(#loc)\n}} loc(unknown)\n#loc = loc("k.py":1:1)'
+
+    def mark(act, name):
+        return (
+            f'%0 = tt.elementwise_inline_asm "//kscope {act} {name} - - with" {{pure = false}} -> i32 loc("k.py":2:1)'
+        )
+
+    def load(line):
+        return f'%1 = tt.load %p : !tt.ptr<f32> loc("k.py":{line}:1)'
+
+    whole = module(
+        mark("enter", "a"), load(3), mark("enter", "b"), load(4), mark("exit", "b"), mark("exit", "a"), load(5)
+    )
+    found = inserting.regions(whole)
+    assert {name: {line for _, line in region.lines} for name, region in found.items()} == {"a": {3, 4}, "b": {4}}
+    assert inserting.regions(module(mark("enter", "a"), load(3))) == {}
+    assert inserting.regions(module(mark("enter", "a"), mark("exit", "a"), load(3))) == {}
+    both = module(mark("enter", "a"), load(3), mark("exit", "a"), load(3))
+    assert inserting.regions(both)["a"].lines == set()  # the line is outside as well

@@ -68,7 +68,8 @@ test-all: .venv/.test test-inductor test-3.6 test-cupy test-numba test-cute  ## 
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest -n 2 -m "not gpu" tests
 
 test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.6 .venv36/bin/python -m pytest -n 2 -m "not gpu" tests/unit/triton tests/contract
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.6 .venv36/bin/python -m pytest -n 2 -m "not gpu" -k "triton or gluon" \
+	    tests/unit/triton tests/contract/test_contract.py
 
 test-inductor: .venv/.torch  ## what speaks to torch.compile
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "not gpu" tests/unit/triton/test_inductor.py tests/unit/test_examples.py -k "inductor or interpreted"

@@ -11,6 +11,7 @@ import pytest
 from foreign import Group
 
 from kscope import cli, readers
+from kscope.cli import view
 
 SPANS = [(0, 1000, 1400), (1, 1500, 1700), (1, 1800, 1900)]
 
@@ -82,3 +83,11 @@ def test_proton_has_names_of_its_own(here: Path, capsys: pytest.CaptureFixture[s
 def test_a_buffer_is_no_capture(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["summary", "buffer.npy"]) == 2
     assert "not a kscope capture" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["buffer.npy", "proton.json"])
+def test_they_are_viewed_as_a_report(name: str, here: Path) -> None:
+    argv = ["view", name, "--no-browser", "--from", "proton" if name == "proton.json" else "flashinfer"]
+    server, at = view.served(cli.parser().parse_args(argv))
+    server.server_close()
+    assert at == ""

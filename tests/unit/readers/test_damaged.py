@@ -251,3 +251,14 @@ def test_a_million_records_are_read_without_a_loop() -> None:
     trace = readers.flashinfer(buffer)
     assert len(trace) == lanes * slots // 2
     assert set(trace.dur_cycles.tolist()) == {64}
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json", ".html", ".csv", ".hatchet"])
+def test_what_is_left_of_damaged_data_is_exported(suffix: str, tmp_path: Path) -> None:
+    for layout, (data, read) in WHOLE.items():
+        rng = random.Random(layout)
+        words = bytearray(data)
+        for _ in range(5):
+            words[rng.randrange(len(words))] = rng.randrange(256)
+        trace = read(bytes(words))
+        assert trace.export(tmp_path / f"x{suffix}") == len(trace)

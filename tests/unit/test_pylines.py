@@ -1,4 +1,4 @@
-"""Lines and kinds of statements of a Python function as regions: what a range means, and that the function stays itself."""
+"""Lines, and statements by their kind, of a Python function as regions: what they mean, and that nothing changes."""
 
 from __future__ import annotations
 

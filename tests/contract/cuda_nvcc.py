@@ -36,7 +36,7 @@ def compiled(source: str, arguments: tuple[str, ...], suffix: str) -> bytes:
     """What nvcc makes of the source: bytes of the file with that suffix. A warning is an error."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         unit, out = Path(folder, "contract.cu"), Path(folder, f"contract{suffix}")
-        unit.write_text(source)
+        unit.write_text(source, encoding="utf-8")
         command = ["nvcc", "-std=c++14", "-Werror", "all-warnings", *arguments]
         done = subprocess.run([*command, str(unit), "-o", str(out)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"

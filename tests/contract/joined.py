@@ -17,7 +17,7 @@ from contract.programs import Program
 from kscope import frontends
 
 _TEXTS = {
-    path.stem.removeprefix("frontend_"): path.read_text()
+    path.stem.removeprefix("frontend_"): path.read_text(encoding="utf-8")
     for folder in contract.__path__
     for path in sorted(Path(folder).glob("frontend_*.py"))
 }

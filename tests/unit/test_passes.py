@@ -68,7 +68,8 @@ def test_numeric_tags_become_names(names: object) -> None:
 def test_a_float_tag_is_named_by_what_it_is() -> None:
     bits = int(np.float32(0.5).view(np.uint32))
     capture = synth.capture(synth.slab([Rec("x", 2000, 2001, Kind.SPAN_VALUE, bits)]), names=(("x", "f32"),))
-    assert _names(passes.rename(decode(capture), {"x": ["zero"]})) == ["x 0.5"]
+    trace = passes.rename(decode(capture), {"x": ["zero"]})
+    assert _names(trace) == ["x 0.5"] and trace.value.tolist() == [0.5]
 
 
 def test_regions_go_to_tracks_of_their_own(tmp_path: Path) -> None:

@@ -262,3 +262,20 @@ def test_what_is_left_of_damaged_data_is_exported(suffix: str, tmp_path: Path) -
             words[rng.randrange(len(words))] = rng.randrange(256)
         trace = read(bytes(words))
         assert trace.export(tmp_path / f"x{suffix}") == len(trace)
+
+
+def test_an_event_of_another_group_than_its_place_is_left_out() -> None:
+    data = bytearray(foreign.sm_profiler([Group(0, 0, 0, [("begin", 0, 100), ("end", 0, 150)])], 1, 2, 1))
+    place = len(data) - 80  # two groups of one event each
+    data[place + 12] = 1
+    trace = readers.sm_profiler(bytes(data))
+    assert len(trace) == 0 and _told(trace, "garbled") == 1
+
+
+def test_an_entry_of_another_block_tells_no_sm() -> None:
+    marks = [("begin", 0, 100), ("end", 0, 150)]
+    buffer = foreign.triton_distributed([Group(block, 0, 5, marks) for block in range(2)], 2)
+    buffer[2] = 0 | 7 << 32
+    trace = readers.triton_distributed(buffer)
+    assert sorted(zip(trace.block.tolist(), trace.sm.tolist(), strict=True)) == [(0, 5), (1, 0)]
+    assert _told(trace, "garbled") == 1

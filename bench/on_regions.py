@@ -68,6 +68,8 @@ VARIANTS = (
     Variant("kscope.cuh, stop", flags={"fill": "stop"}),
     Variant("kscope.cuh, globaltimer", flags={"clock": "globaltimer"}),
     Variant("kscope.cuh, Lane0Warp0", flags={"strategy": Lane0Warp0()}),
+    Variant("an aligned ring, one store", 14),
+    Variant("an aligned ring, two stores", 13),
     Variant("flashinfer, as shipped", 11, header="profiler.cuh", closely=True),
     Variant("warpscope, as shipped", 12, header="warpscope.cuh"),
     Variant("Proton global clock32, restated", 3, closely=True),

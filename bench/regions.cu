@@ -1,7 +1,7 @@
-// The loops of regions.py: one profiler's marks around the work of each iteration, -DPEER=0 to 12 says whose.
+// The loops of on_regions.py: one profiler's marks around the work of each iteration, -DPEER=0 to 14 says whose.
 // 0 is kscope.cuh (or, with -DKSCOPE_BENCH_MARKS, bare marks that kscope's pass lowers); each peer's instructions per
 // event are restated here from what it does on the device, for lane 0 of each warp; flashinfer's (11) and warpscope's
-// (12) headers are compiled as they ship.
+// (12) headers are compiled as they ship. 13 and 14 are forms that kscope's own record could have.
 #include <cstdint>
 
 #ifdef KSCOPE_BENCH_MARKS
@@ -182,6 +182,45 @@ struct Peer {
   }
   __device__ __forceinline__ void start() { profiler.start({3}); }
   __device__ __forceinline__ void end() { profiler.end({3}); }
+};
+#elif PEER == 13 || PEER == 14
+// Rings that are aligned to their size, so that an address is two logic instructions: a pair {tag, clock} at the begin
+// and one at the end (13), or one store of 16 bytes at the end (14)
+struct Peer {
+  uint32_t low, high, at = 0, begun = 0;
+  __device__ __forceinline__ Peer(unsigned char* memory, int) {
+    const uint64_t base = reinterpret_cast<uint64_t>(memory + size_t(warp()) * GLOBAL_BYTES);
+    low = uint32_t(base), high = uint32_t(base >> 32);
+  }
+  __device__ __forceinline__ static uint32_t now() { return uint32_t(clock64_now()); }
+  __device__ __forceinline__ static uint64_t clock64_now() {
+    uint64_t read;
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(read)::"memory");
+    return read;
+  }
+  __device__ __forceinline__ void put(uint32_t tag) {
+    asm volatile(
+        "{ .reg .pred p; .reg .b64 a; .reg .b32 o; setp.ne.u32 p, %0, 0; and.b32 o, %1, %2; or.b32 o, o, %3;"
+        " mov.b64 a, {o, %4}; @p st.global.v2.b32 [a], {%5, %6}; }" ::"r"(int(leads())),
+        "r"(at), "n"(GLOBAL_BYTES - 1), "r"(low), "r"(high), "r"(tag), "r"(now())
+        : "memory");
+    at += 8;
+  }
+  __device__ __forceinline__ void start() {
+    if (PEER == 13)
+      put(3u << 4);
+    else
+      begun = now();
+  }
+  __device__ __forceinline__ void end() {
+    if (PEER == 13) return put(3u << 4 | 1);
+    asm volatile(
+        "{ .reg .pred p; .reg .b64 a; .reg .b32 o; setp.ne.u32 p, %0, 0; and.b32 o, %1, %2; or.b32 o, o, %3;"
+        " mov.b64 a, {o, %4}; @p st.global.v4.b32 [a], {%5, %6, %7, %8}; }" ::"r"(int(leads())),
+        "r"(at), "n"(GLOBAL_BYTES - 1), "r"(low), "r"(high), "r"(begun), "r"(3u << 4 | 1), "r"(now()), "r"(0)
+        : "memory");
+    at += 16;
+  }
 };
 #endif
 

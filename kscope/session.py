@@ -185,14 +185,14 @@ class Session:
     # the states
 
     def __enter__(self) -> Session:
+        if not self.enabled:  # in the body of another session, too
+            off = Problem("off", "nothing was recorded: profile(enabled=False)")
+            self._capture = Capture(0, (), (), problems=(off,), host=facts(time.time_ns()))
+            return self
         with STATE.lock:
             refuse_nested("kscope.profile()")
             if self._capture is not None:
                 raise UsageError("this profile() has recorded already: call kscope.profile() again")
-            if not self.enabled:
-                off = Problem("off", "nothing was recorded: profile(enabled=False)")
-                self._capture = Capture(0, (), (), problems=(off,), host=facts(time.time_ns()))
-                return self
             self._recording = recording(**self._typed)
             self._epoch, self._started = next(_epochs), time.time_ns()
             STATE.active, STATE.pid = self, os.getpid()

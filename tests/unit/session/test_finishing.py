@@ -114,3 +114,11 @@ def test_the_command_line_exports_as_well(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "script.py").write_text("import noted\nnoted.launch()\n")
     assert cli.main(["run", "-q", "--export", "a.pftrace", "--export", "a.csv", "script.py"]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"script.py", "script.kscope", "a.pftrace", "a.csv"}
+
+
+def test_a_session_that_is_off_may_stand_in_one_that_is_on() -> None:
+    with kscope.profile() as prof:
+        with kscope.profile(enabled=False):
+            launch()
+        launch()
+    assert len(prof.trace) == 4

@@ -4,7 +4,7 @@ kernel as *_gemm.py in other languages, with the same regions.
     python examples/cupy_gemm.py
 
 On a GPU: multiplies two 1024 x 1024 matrices, checks the product against numpy, writes gemm.kscope, and prints one
-line per region. Without one: says so.
+line per region. Without one: compiles the kernel for sm_90 and says so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import cupy
 import numpy as np
 
 import kscope
+import kscope_cuda
 
 SIZE, TILE, EACH = 1024, 64, 4
 """A block computes TILE x TILE numbers, each of its threads EACH x EACH of them."""
@@ -56,6 +57,25 @@ OPTIONS = (f"-DTILE={TILE}", f"-DDEPTH={DEPTH}", f"-DEACH={EACH}", "-I" + kscope
 gemm = cupy.RawKernel(SOURCE, "gemm", options=OPTIONS)
 
 
+def compile_only(arch: int = 90, name: str = "gemm", source: str = SOURCE, options: tuple[str, ...] = OPTIONS) -> bytes:
+    """No GPU: NVRTC still compiles the kernel, with its regions, for a target that is named; CuPy would ask the driver
+    first. Returns the cubin."""
+    from cuda.bindings import nvrtc
+
+    kscope.enable()
+    flags = [f"-arch=compute_{arch}", *kscope_cuda.compile_options(), *options]
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, error
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    ptx = bytearray(size)
+    nvrtc.nvrtcGetPTX(program, ptx)
+    cubin = kscope_cuda.lower(bytes(ptx), f"sm_{arch}")
+    kscope.disable()
+    print(f"no GPU here: {name} compiled for sm_{arch} with its regions, {len(cubin)} bytes")
+    return cubin
+
+
 def run() -> int:
     """One launch, and its result checked; returns how many records it makes."""
     numbers = np.random.default_rng(0)
@@ -71,7 +91,7 @@ def run() -> int:
 
 def main() -> None:
     if not cupy.is_available():
-        print("no GPU here: CuPy compiles kernels when it launches them")
+        compile_only()
         return
     with kscope.profile("gemm.kscope") as prof:
         expected = run()

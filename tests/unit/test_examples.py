@@ -78,6 +78,8 @@ module = import_module(example)
 for arch in arches:
     if "cute" in example:
         cubins = [module.compile_only(arch, f"--keep-cubin --dump-dir {kept}").__cubin__]
+    elif "cupy" in example:
+        cubins = [module.compile_only(int(arch))]
     else:
         made = module.compile_only(arch=int(arch))
         cubins = [kernel.asm["cubin"] for kernel in (made if isinstance(made, list) else [made])]
@@ -87,17 +89,20 @@ for arch in arches:
         if arch.startswith("90"):
             path = Path(kept, "kernel.cubin")
             path.write_bytes(cubin)
-            (code,) = sass.functions(tools.disassembly(path))
-            words = [one.code + " " + " ".join(one.operands) for one in code.instructions]
+            code = [one for function in sass.functions(tools.disassembly(path)) for one in function.instructions]
+            words = [one.code + " " + " ".join(one.operands) for one in code]
             print("clocks", sum(word.startswith("CS2R") and "CLOCK" in word for word in words))
 """
 REGIONS = {
     "triton_softmax": [SOFTMAX],
     "gluon_softmax": [SOFTMAX],
     "cute_softmax": [SOFTMAX],
+    "cupy_softmax": [SOFTMAX],
     "triton_gemm": [GEMM],
     "gluon_gemm": [GEMM],
     "cute_tiled_gemm": [GEMM],
+    "cupy_gemm": [GEMM],
+    "cupy_pipeline": [{"wait", "work", "ask", "add"}],
     "triton_megakernel": [{"fetch", "wait", "normalise", "multiply", "add"}],
     "triton_attention_backward": [
         {"delta"},

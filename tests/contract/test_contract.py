@@ -48,6 +48,14 @@ def test_a_program_becomes_ptx_and_sass_for(name: str, program: Program, arch: i
             assert assemble.complaint(ptx, target[1]) == ""
 
 
+@pytest.mark.parametrize("name", sorted({*joined.COMPILERS, *joined.ON_GPU}))
+def test_a_frontend_has_the_kernels_of_the_contract_and_no_others(name: str) -> None:
+    frontend = joined.load(name)
+    assert {*frontend.KERNELS, *frontend.ABSENT} == set(frontend_sim.KERNELS)
+    assert not {*frontend.KERNELS} & {*frontend.ABSENT}
+    assert {*getattr(frontend, "NOT_INTERPRETED", {})} <= {*frontend.KERNELS}
+
+
 @each_program
 def test_the_definition_is_the_same_every_time(program: Program) -> None:
     first, second = frontend_sim.run(program), frontend_sim.run(program)

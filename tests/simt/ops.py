@@ -24,7 +24,13 @@ _WHOLE: dict[str, Callable[[Any, Any], Any]] = {
     "rem": np.fmod,
 }
 _BITS = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-_UNARY: dict[str, Callable[[Any], Any]] = {"neg": np.negative, "abs": np.abs, "ex2": np.exp2, "rcp": np.reciprocal}
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "ex2": np.exp2,
+    "rcp": np.reciprocal,
+    "sqrt": np.sqrt,
+}
 _COMPARE = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal, "neu": np.not_equal,

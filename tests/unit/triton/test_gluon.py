@@ -7,7 +7,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 import kscope
-from kscope import meta, region
+from kscope import catalogue, meta, region
+from kscope.auto import Selection
+from kscope.recording import Recording
 
 
 @gluon.jit
@@ -95,3 +97,26 @@ def test_a_warp_specialized_kernel_keeps_its_setmaxnreg_and_does_not_spill(compi
     assert "setmaxnreg" in kernel.asm["ptx"]
     assert usage is not None
     assert not usage.pressed
+
+
+@gluon.jit
+def added(out, n):
+    for _ in range(n):
+        gl.atomic_add(out, 1)
+
+
+@gluon.jit
+def unmarked(out, n):
+    gl.warp_specialize([(added, (out, n)), (added, (out + 1, n)), (added, (out + 2, n))], [1, 2], [32, 32])
+
+
+@pytest.mark.parametrize("arch", [90, 100])
+def test_operations_of_gluon_kernels_are_found_in_every_group_of_warps(plain_compiler, frontend, arch):
+    with catalogue.listing() as found:
+        frontend.enable(Recording(selection=Selection.of("loops,stores")))
+        kernel = plain_compiler(unmarked, arch, out="*i32", n="i32")
+    groups = [(site.what, site.group) for site in found[0].sites]
+    assert groups == [(what, group) for group in ("default", "partition0", "partition1") for what in ("loop", "store")]
+    about = meta.from_json(kernel.metadata.kscope.encode())
+    assert about.problems == ()
+    assert [region.name.partition(" ")[0] for region in about.regions] == ["loop", "store"]

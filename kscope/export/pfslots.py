@@ -6,7 +6,7 @@ debug_annotation.proto and track_event.proto of Perfetto v52.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ U8 = npt.NDArray[np.uint8]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 Int64 = npt.NDArray[np.int64]
-Words = TypeVar("Words", U32, U64)
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 """TrackEvent.Type"""
@@ -48,13 +47,15 @@ def times(delta: U32) -> U32:
     return words
 
 
-def _sevens(number: Words, fourteen: np.unsignedinteger[Any], seven: np.unsignedinteger[Any]) -> Words:
+def _sevens(
+    number: npt.NDArray[Any], fourteen: np.unsignedinteger[Any], seven: np.unsignedinteger[Any]
+) -> npt.NDArray[Any]:
     """Groups of 28 bits in words of 32 as groups of 7 in bytes."""
-    words: Words = number & ~fourteen  # in place from here on: temporaries cost more than arithmetic
+    words: npt.NDArray[Any] = number & ~fourteen  # in place from here on: temporaries cost more than arithmetic
     words += words
     words += words
     words |= number & fourteen
-    high: Words = words & ~seven
+    high: npt.NDArray[Any] = words & ~seven
     high += high
     words &= seven
     words |= high

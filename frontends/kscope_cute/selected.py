@@ -88,8 +88,7 @@ class Selected:
 
     def _restore(self, *functions: FunctionType) -> None:
         for function in functions:
-            function.__code__ = self._marked.pop(function)
-            setattr(function, _DONE, False)
+            _read_again(function, self._marked.pop(function))
 
     def _replaced(self, original: Callable[..., Any], function: Any) -> Any:
         """CuTe's step before each call of a function: put its preprocessed code in place, if it is not there."""
@@ -103,8 +102,7 @@ class Selected:
                 return original(function)
             why = "preprocess=False" if off else "no source at hand that is what was imported"
             raise UsageError(f"region {lines[0]}: CuTe does not read {function.__qualname__}, which has {why}")
-        function.__code__ = own
-        setattr(function, _DONE, False)
+        _read_again(function, own)
         self._marked[function], self._now.asked = own, function
         try:
             return original(function)
@@ -131,6 +129,14 @@ class Selected:
             kinds = Kinds(self._selection, PurePath(function.__code__.co_filename).name, _WORDS, pylines.entered)
             kinds.mark(node)
             self.sites.update((site.region, site) for site in kinds.sites)
+
+
+def _read_again(function: Any, own: CodeType) -> None:
+    """The function as before it went through the preprocessor, which takes it for new."""
+    function.__code__ = own
+    setattr(function, _DONE, False)
+    preprocessor = getattr(getattr(function, "_dsl_object", None), "preprocessor", None)
+    getattr(preprocessor, "processed_functions", set()).discard(function)  # 4.4 to 4.6 keep them
 
 
 def _is_kernel(node: ast.FunctionDef) -> bool:

@@ -1,0 +1,214 @@
+"""Lines and kinds of statements of CuTe kernels that nobody annotated: compiled as annotated ones, and taken back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from cutlass.base_dsl import ast_preprocessor, dsl
+
+from kscope import catalogue, layout, meta
+from kscope.auto import KINDS, Lines, Selection
+from kscope.capture import RegionMeta
+from kscope.errors import UnsupportedError, UsageError
+from kscope.recording import Recording
+
+from .conftest import Made, arguments, compile, source
+from .test_caches import call, enter, hashes
+
+__all__ = ["hashes"]  # a fixture
+
+HELPER = """
+@cute.jit
+def twice(value):
+    doubled = value + value
+    return doubled
+"""
+BODY = """
+total = Float32(0)
+for k in range(n):
+    value = x[k]
+    if value > 1.0:
+        total = total + value
+    else:
+        total = total - twice(value)
+    if k == 3:
+        total = total * 2.0
+for u in cutlass.range_constexpr(3):
+    total = total + Float32(u)
+cute.arch.sync_threads()
+x[thread] = total
+"""
+_META = re.compile(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}")
+
+
+def kernels() -> tuple[Any, dict[str, int]]:
+    """A module of its own, and its lines by their text."""
+    module = source(BODY, before=HELPER)
+    lines = Path(module.__file__).read_text().splitlines()
+    return module, {text.strip(): number for number, text in enumerate(lines, 1)}
+
+
+def recording(*lines: str, kinds: tuple[str, ...] = (), kernels: tuple[str, ...] = ()) -> Recording:
+    return Recording(selection=Selection(kinds, tuple(Lines.of(one) for one in lines), kernels))
+
+
+def regions(made: Made) -> dict[str, RegionMeta]:
+    found = _META.search(made.ptx)
+    assert found is not None, "no marks"
+    told = meta.from_json(bytes(map(int, found[1].split(","))))
+    return {region.name: region for region in told.regions}
+
+
+def is_marked(made: Made) -> bool:
+    return _META.search(made.ptx) is not None
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_lines_become_a_region_at_their_place(frontend: Any, arch: str) -> None:
+    module, line = kernels()
+    first, last = line["for k in range(n):"], line["total = total * 2.0"]
+    frontend.enable(recording(f"loop={module.__file__}:{first}-{last}", f"odd={module.__file__}:{last}"))
+    found = regions(compile(module.host, *arguments(), arch=arch))
+    assert {name: region.where for name, region in found.items()} == {
+        "loop": f"{module.__file__}:{first}",
+        "odd": f"{module.__file__}:{last}",
+    }
+
+
+def test_selected_lines_compile_as_the_annotated_kernel_does(frontend: Any) -> None:
+    module, line = kernels()
+    first, last = line["for k in range(n):"], line["total = total * 2.0"]
+    frontend.enable(recording(f"loop={module.__file__}:{first}-{last}"))
+    bare = compile(module.host, *arguments())
+    rows = BODY.strip("\n").splitlines()
+    body = "\n".join([rows[0], 'with region("loop"):', *("    " + row for row in rows[1:9]), *rows[9:]])
+    frontend.enable(Recording())
+    annotated = compile(source(body, before=HELPER).host, *arguments())
+    assert bare.events == annotated.events == 2
+    assert len(bare.ptx.splitlines()) == len(annotated.ptx.splitlines())
+
+
+def test_lines_of_a_helper_are_marked_wherever_it_is_called(frontend: Any) -> None:
+    module, line = kernels()
+    frontend.enable(recording(f"twice={module.__file__}:{line['doubled = value + value']}"))
+    assert regions(compile(module.host, *arguments())).keys() == {"twice"}
+
+
+def test_a_function_that_was_compiled_plain_is_marked_and_taken_back(frontend: Any) -> None:
+    module, line = kernels()
+    place = f"{module.__file__}:{line['for k in range(n):']}-{line['total = total * 2.0']}"
+    plain = compile(module.host, *arguments())
+    assert not is_marked(plain)
+    for name in ("a", "b"):
+        frontend.enable(recording(f"{name}={place}"))
+        assert regions(compile(module.host, *arguments())).keys() == {name}
+    frontend.enable(Recording())
+    assert compile(module.host, *arguments()).cubin == plain.cubin
+    frontend.enable(recording(f"a={place}"))
+    assert is_marked(compile(module.host, *arguments()))
+    frontend.disable()
+    again = compile(module.host, *arguments())
+    assert (again.ptx, again.cubin) == (plain.ptx, plain.cubin)
+
+
+def test_caches_tell_selections_apart(frontend: Any, hashes: list[str]) -> None:
+    module, line = kernels()
+    place = f"{module.__file__}:{line['total = Float32(0)']}"
+    for selected in (None, f"a={place}", f"b={place}", None, f"a={place}"):
+        enter(frontend, None if selected is None else recording(selected))
+        call(module)
+    plain, first, second = hashes[:3]
+    assert len({plain, first, second}) == 3
+    assert hashes[3:] == [plain, first]
+
+
+def test_hooks_are_there_only_while_something_is_selected(frontend: Any) -> None:
+    def hooks() -> tuple[Any, Any]:
+        replace = vars(dsl.BaseDSL)["_preprocess_and_replace_code"]
+        return replace, vars(ast_preprocessor.DSLPreprocessor)["check_decorator"]
+
+    before = hooks()
+    frontend.enable(Recording())
+    assert hooks() == before
+    frontend.enable(recording("a=nothing.py:1-2"))
+    assert hooks() != before
+    frontend.disable()
+    assert hooks() == before
+
+
+def test_a_missing_hook_is_named(frontend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ast_preprocessor.DSLPreprocessor, "check_decorator")
+    frontend.enable(Recording())
+    with pytest.raises(UnsupportedError, match=r"has no base_dsl\.ast_preprocessor\.DSLPreprocessor\.check_decorator"):
+        frontend.enable(recording("a=nothing.py:1-2"))
+
+
+def test_kernels_are_chosen_by_name(frontend: Any) -> None:
+    module, line = kernels()
+    place = f"a={module.__file__}:{line['x[thread] = total']}"
+    frontend.enable(recording(place, kernels=("other*",)))
+    assert not is_marked(compile(module.host, *arguments()))
+    frontend.enable(recording(place, kernels=("kern*",)))
+    assert is_marked(compile(module.host, *arguments()))
+
+
+def test_lines_that_are_no_region_are_refused_by_name_and_line(frontend: Any) -> None:
+    module, line = kernels()
+    first, last = line["for k in range(n):"], line["value = x[k]"]
+    frontend.enable(recording(f"a={module.__file__}:{first}-{last}"))
+    with pytest.raises(
+        UsageError, match=f"region a=.*:{first}-{last}: the lines cut through the for loop at lines {first}"
+    ):
+        compile(module.host, *arguments())
+    frontend.disable()
+    assert not is_marked(compile(module.host, *arguments()))
+
+
+def test_kinds_of_statements_are_marked_and_listed(frontend: Any, tmp_path: Path) -> None:
+    module, line = kernels()
+    file = Path(module.__file__).name
+    plain = compile(module.host, *arguments())
+    with catalogue.listing() as found:
+        frontend.enable(recording(kinds=tuple(KINDS)))
+        assert is_marked(compile(module.host, *arguments()))
+    frontend.disable()
+    assert compile(module.host, *arguments()).cubin == plain.cubin
+    (kernel,) = found
+    assert (kernel.frontend, kernel.kernel, kernel.target) == ("cute", "kernel", "sm_90a")
+    assert [(site.what, site.where) for site in kernel.sites] == [
+        ("loop", f"{file}:{line['for k in range(n):']}-{line['total = total * 2.0']}"),
+        ("iteration", f"{file}:{line['value = x[k]']}-{line['total = total * 2.0']}"),
+        ("load", f"{file}:{line['value = x[k]']}"),
+        ("loop", f"{file}:{line['for u in cutlass.range_constexpr(3):']}-{line['total = total + Float32(u)']}"),
+        ("iteration", f"{file}:{line['total = total + Float32(u)']}"),
+        ("barrier", f"{file}:{line['cute.arch.sync_threads()']}"),
+        ("store", f"{file}:{line['x[thread] = total']}"),
+    ]
+    assert kernel.build is not None
+    paths = kernel.build(tmp_path)
+    assert paths is not None
+    off, on = (path.read_bytes() for path in paths)
+    assert kernel.symbol.encode() in off and layout.CTL_SYMBOL.encode() not in off
+    assert layout.CTL_SYMBOL.encode() in on
+
+
+def test_random_lines_compile_and_pair(frontend: Any) -> None:
+    """A record for each entered region: what does not pair is a problem of the module, which says so in a warning."""
+    module, line = kernels()
+    low, high = line["total = Float32(0)"], line["x[thread] = total"]
+    random, compiled = Random(7), 0
+    for _ in range(10):
+        first = random.randint(low, high)
+        last = min(high, first + random.choice([0, 1, 2, 4, 12]))
+        frontend.enable(recording(f"a={module.__file__}:{first}-{last}"))
+        try:
+            made = compile(module.host, *arguments())
+        except UsageError:
+            continue
+        assert regions(made).keys() == {"a"}
+        compiled += 1
+    assert compiled >= 4

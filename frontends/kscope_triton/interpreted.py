@@ -6,8 +6,10 @@ and values as numbers. What does not: recording (the simulator's backend does th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -82,8 +84,8 @@ class Interpreted:
         from triton.runtime.interpreter import TensorHandle
         from triton.runtime.interpreter import interpreter_builder as builder
 
-        place: Any = builder.grid_idx
-        if place is None:
+        place: Any = builder.grid_idx  # of the last block, if none is interpreted now
+        if place is None or not _interpreting():
             return None
         kind = KINDS[READINGS[name].type]
         value = 0
@@ -123,6 +125,16 @@ class Interpreted:
             self._launch = host.guest(name, self._kernel, tuple(builder.grid_dim), self._recording)
         if self._launch is not None:
             self._launch.block((x, y, z))
+
+
+def _interpreting() -> bool:
+    """Whether a kernel is on this thread's stack."""
+    from triton.runtime import interpreter
+
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != interpreter.__file__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _held(mark: Mark, when: Any) -> bool:

@@ -100,3 +100,22 @@ def test_a_value_of_64_bits_is_refused_there_too(tmp_path):
         """,
     )
     assert out == "InterpreterError True\n"
+
+
+def test_words_of_a_simulated_kernel_are_its_own_after_an_interpreted_one(tmp_path):
+    out = interpreted(
+        tmp_path,
+        """
+        import kscope_sim
+
+        def simulated(warp):
+            kscope.instant("place", kscope.warp_id() + 10 * kscope.block_id())
+
+        kernel[(3, 2)](8, 1.5, BLOCK=4)
+        with kscope.profile() as prof:
+            kernel[(3, 2)](8, 1.5, BLOCK=4)
+            kscope_sim.launch(simulated, grid=2, block=64)
+        print(sorted(prof.trace.filter(region="place").value.tolist()))
+        """,
+    )
+    assert out == "[0.0, 1.0, 10.0, 11.0]\n"

@@ -49,6 +49,12 @@ help:  ## this list
 	.venv-viewers/bin/pip install -q llnl-hatchet "triton==3.9.0"
 	@touch $@
 
+# What else writes timelines, for the bench.
+.venv-peers/.test:
+	@.ci/venv .venv-peers $(PYTHON)
+	.venv-peers/bin/pip install -q "perfetto==0.59.1" "tg4perfetto==0.0.6" "viztracer==1.1.1"
+	@touch $@
+
 $(CACHE)/speedscope:
 	mkdir -p $@
 	cd $@ && npm pack --silent speedscope@1.25.0 && tar xzf speedscope-1.25.0.tgz
@@ -101,8 +107,8 @@ types: .venv/.test  ## mypy --strict and pyright
 	.venv/bin/mypy
 	.venv/bin/pyright
 
-bench: .venv/.test  ## how fast the host part is: decode and export
-	$(ON_PATH) .venv/bin/python bench/host.py
+bench: .venv/.test .venv-peers/.test  ## how fast the host part is: decode and export, beside other packages
+	$(ON_PATH) .venv/bin/python bench/host.py --peers .venv-peers/bin/python $(BENCH_ARGS)
 
 bench-gpu:  ## what recording costs on a GPU, beside its peers, with the plain python3; ARGS="--sections regions" or --list
 	$(ON_PATH) $(PYTHON) bench/gpu.py $(ARGS)
@@ -131,4 +137,4 @@ fuzz: .venv-fuzz/.test  ## a coverage-guided fuzzer at one reader: make fuzz DOO
 	    -artifact_prefix=$(CACHE)/fuzz/$(DOOR)/ $(CACHE)/fuzz/$(DOOR) tests/torture/corpus/$(DOOR)
 
 clean:  ## venvs, caches and builds
-	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-fuzz .cache build dist *.egg-info
+	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-peers .venv-fuzz .cache build dist *.egg-info

@@ -215,6 +215,7 @@ def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
         written(some, "x.csv"),
         *([written(some, f"x{suffix}") for suffix in (".parquet", ".arrow")] if find_spec("pyarrow") else ()),
         written(some, "x.hatchet"),
+        written(trace.take(np.arange(min(count, 1_000_000))), "x.html"),
     ]
 
 

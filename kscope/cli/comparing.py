@@ -73,7 +73,7 @@ def text(found: Comparison, width: int | None = None) -> str:
         "change": [_signed(row.change) for row in rows],
         "interval": [_interval(row) for row in rows],
         "count": [_pair(row.a_count, row.b_count) for row in rows],
-        "drawn": [f"{_pair(row.a_units, row.b_units)} {_UNITS[row.unit]}" for row in rows],
+        "drawn": [f"{_pair(row.a_units, row.b_units)} {_unit(row)}" for row in rows],
         "verdict": [row.verdict for row in rows],
     }
     lines = grid("mean of", names, columns, width, ("count", "drawn", "interval"))
@@ -90,6 +90,10 @@ def _signed(part: float) -> str:
 
 def _interval(row: Change) -> str:
     return "-" if math.isnan(row.low) else f"{row.low:+.1%} to {row.high:+.1%}"
+
+
+def _unit(row: Change) -> str:
+    return row.unit if row.a_units == row.b_units == 1 else _UNITS[row.unit]
 
 
 def _pair(a: int, b: int) -> str:

@@ -16,6 +16,7 @@ from .axis import Axis, fit
 from .capture import Capture, DeviceCapture, ModuleMeta, Problem
 from .decode import Records, decode_slabs, id_sample
 from .ids import IdTable, Names, Region
+from .joining import join
 from .launches import Launches, block_index, number
 from .slabs import Slabs, find
 from .trace import Launch, Trace
@@ -72,7 +73,7 @@ def assemble(capture: Capture) -> Trace:
         region = renumber[region]
     problems += _unknown(region, regions, kernels)
     counts = _column([device.records.counts for device in devices], np.int64)
-    return Trace(
+    trace = Trace(
         region=region,
         track=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
         start_ticks=_column([device.records.start for device in devices], np.int64),
@@ -88,6 +89,7 @@ def assemble(capture: Capture) -> Trace:
         tick_ns=max((axis.tick for axis in axes), default=0),
         problems=tuple(problems),
     )
+    return join(trace, launches.in_turn)
 
 
 def _on(device: DeviceCapture, capture: Capture, problems: Iterable[Problem]) -> list[Problem]:

@@ -29,7 +29,7 @@ class Emitter:
     ) -> None:
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.limit = 0 if recording.live else recording.pending
-        self.pending: list[tuple[ptx.Slot, layout.Kind, str]] = []
+        self.pending: list[tuple[ptx.Slot, layout.Kind, str | None]] = []
         self.attempted = self.claimed = False
         self.leaves = 0
 
@@ -45,15 +45,15 @@ class Emitter:
         slot = self.slots[key_of(mark, self.depths.get(i, 0))]
         text = self._flush(through=slot)
         if mark.act == "enter":
-            return text + ptx.enter(self.kernel, slot, mark.operand, mark.when)
+            return text + ptx.enter(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy))
         kind = slot.kind
         if mark.act == "exit":
             text += ptx.leave(self.kernel, slot)
         else:
             kind = layout.Kind.COUNTER if mark.act == "counter" else layout.Kind.INSTANT
             kind = layout.Kind.INSTANT_VALUE if mark.act == "instant" and slot.type else kind
-            text += ptx.point(self.kernel, slot, mark.operand, mark.when)
-        self.pending.append((slot, kind, self.kernel.owner(mark.strategy)))
+            text += ptx.point(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy))
+        self.pending.append((slot, kind, mark.strategy))
         return text + self._flush(keep=self.limit)
 
     def before_scope(self, statement: cfg.Statement) -> str:
@@ -94,4 +94,7 @@ class Emitter:
         if count <= 0:
             return ""
         out, self.pending = self.pending[:count], self.pending[count:]
-        return self._claim() + "".join(ptx.store(self.kernel, *record) for record in out)
+        text = self._claim()
+        elected = [f"ks_w{slot.index}" for slot, _, spec in out if self.kernel.elects(spec)]
+        text += ptx.late(self.kernel, list(dict.fromkeys(elected))) if elected else ""
+        return text + "".join(ptx.store(self.kernel, slot, kind, self.kernel.owner(spec)) for slot, kind, spec in out)

@@ -2,7 +2,8 @@
 
 A captured graph's replays share one %gridid. Replays of one grid do not overlap, so where the warps
 of a grid fall into as many separate spells of time as some lane claimed slabs, a spell is a replay;
-else the n-th claim of a lane is replay n. What lives here: this numbering. What does not: names and
+else the n-th claim of a lane is replay n; a lane that claims late, in some replays only, goes with lane 0.
+What lives here: this numbering. What does not: names and
 times in nanoseconds (trace.py, axis.py).
 """
 
@@ -24,7 +25,8 @@ class Launches:
 
     device, kernel, grid_id, replay, start: (l,) arrays; kernel is the 64-bit id, start the earliest start of a
     warp in ns, on an axis that the devices share. missing_blocks: (l,) blocks of the grid that left no slab.
-    uneven: (l,) bool, a replay that has fewer slabs than another of its grid.
+    uneven: (l,) bool, a replay that has fewer slabs than another of its grid. in_turn: (s,) bool, the slab is of a warp
+    whose lanes record in turn.
     """
 
     of: Int64
@@ -36,6 +38,7 @@ class Launches:
     start: Int64
     missing_blocks: Int64
     uneven: npt.NDArray[np.bool_]
+    in_turn: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -56,9 +59,12 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     kernels, grids = int(kernel.max(initial=0)) + 1, int(grid_id.max(initial=0)) + 1
     first, _, grid = _dense((device * kernels + kernel) * grids + grid_id)
     block = block_index(slabs)
-    replay = _replays(slabs, grid, block)
+    in_turn = _in_turn(slabs, grid, block)
+    replay = _replays(slabs, grid, block, in_turn)
     turns = int(replay.max(initial=0)) + 1
     first, size, launch = _dense(grid * turns + replay)
+    if in_turn.any():  # which lanes but 0 record is up to the data
+        size = np.bincount(launch, ~in_turn | (slabs.lane == 0), len(first)).astype(np.int64)
     time = header["start_time"].astype(np.int64) + offset[device]
     start = np.full(len(first), np.iinfo(np.int64).max)
     np.minimum.at(start, launch, time)
@@ -82,6 +88,7 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
         start=start[order],
         missing_blocks=np.clip(blocks - seen, 0, 1 << 40)[order],
         uneven=uneven[order],
+        in_turn=in_turn,
     )
 
 
@@ -93,7 +100,17 @@ def _dense(values: npt.NDArray[np.generic]) -> tuple[Int64, Int64, Int64]:
     return first, size, group.astype(np.int64)
 
 
-def _replays(slabs: Slabs, grid: Int64, block: Int64) -> Int64:
+def _in_turn(slabs: Slabs, grid: Int64, block: Int64) -> npt.NDArray[np.bool_]:
+    """Slabs of warps some of whose lanes record in turn, but for those of lanes that all record."""
+    if not slabs.in_turn.any():
+        return slabs.in_turn
+    key = np.stack([grid, block, slabs.warp.astype(np.int64)], axis=1)
+    _, group = np.unique(key, axis=0, return_inverse=True)
+    some = np.bincount(group.ravel(), slabs.in_turn) > 0
+    return np.asarray(some[group.ravel()] & ~slabs.every)
+
+
+def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bool_]) -> Int64:
     """Replay number of each slab within its grid."""
     lane = slabs.warp.astype(np.int64) * 32 + slabs.lane
     time = slabs.header["start_time"].astype(np.int64)
@@ -105,19 +122,37 @@ def _replays(slabs: Slabs, grid: Int64, block: Int64) -> Int64:
     index = np.arange(len(order))
     group_start = np.maximum.accumulate(np.where(np.concatenate([[True], ~same]), index, 0))
     replay[order] = index - group_start
-    return _by_spells(slabs, grid, time, replay)
+    found, sure = _by_spells(slabs, grid, time, replay)
+    late = in_turn & (slabs.lane != 0) & ~sure
+    return (
+        _as_their_warp(slabs, found, late, np.stack([grid, block, slabs.warp.astype(np.int64)]))
+        if late.any()
+        else found
+    )
 
 
-def _by_spells(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> Int64:
-    """Replays by separate spells of time, for the grids where that gives as many as counting claims."""
+def _as_their_warp(slabs: Slabs, replay: Int64, late: npt.NDArray[np.bool_], warp: Int64) -> Int64:
+    """The `late` lanes of warps that record in turn have the replay of lane 0 that began with them."""
+    time = slabs.header["start_time"].astype(np.int64)
+    order = np.lexsort((slabs.lane, time, *warp[::-1]))
+    lead = np.where(slabs.lane[order] == 0, np.arange(len(order)), 0)
+    found = replay.copy()
+    found[order] = np.where(late[order], replay[order][np.maximum.accumulate(lead)], replay[order])
+    return found
+
+
+def _by_spells(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
+    """(replays, whether they are certain): by separate spells of time, for the grids where that gives as many as
+    counting claims."""
     end = np.where(slabs.finished, slabs.header["end_time"].astype(np.int64), time)
     order = np.lexsort((time, grid))
     grids = grid[order]
     fresh = np.concatenate([[True], np.diff(grids) != 0])
     # A running maximum per grid: each grid's times are lifted above those of the grids before it.
     origin, width = int(time.min()), int(max(end.max(), time.max()) - time.min()) + 1
+    sure = np.zeros(len(grid), bool)
     if not 0 < width * (int(grid.max()) + 1) < 1 << 62:
-        return replay
+        return replay, sure
     lift = grids * width - origin
     reach = np.maximum.accumulate(end[order] + lift)
     gap = np.concatenate([[True], (time[order] + lift)[1:] > reach[:-1]])
@@ -129,7 +164,8 @@ def _by_spells(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> Int64:
     agree = (most[0] == most[1])[grids]
     result: Int64 = np.array(replay, np.int64)
     result[order[agree]] = spell[agree]
-    return result
+    sure[order[agree]] = True
+    return result, sure
 
 
 def _distinct_per_group(group: Int64, member: Int64, groups: int) -> Int64:

@@ -97,6 +97,7 @@ LANE_BITS, WARP_SHIFT, LOG2_SHIFT, FLAG_SHIFT, SMID_SHIFT = 5, 5, 10, 15, 20
 FLAG_GLOBALTIMER = 1  # records hold globaltimer ticks, else cycles
 FLAG_STOP = 2  # fill policy: keep the oldest, else the newest
 FLAG_LANES = 4  # every lane records (AllThreads), else one lane per warp or block
+FLAG_ANY = 8  # lanes of a warp record in turn (Elected(any_lane=True)): their slabs are one
 
 MAX_SMS = 512
 GATE = np.dtype(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from .errors import UsageError
-from .strategies import TargetWarp
+from .strategies import ANY_LANE, TargetWarp
 
 Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel"]
 """What a mark does. kernel: nothing itself; its strategy is that of the kernel's marks that name none."""
@@ -44,7 +44,8 @@ ACTS: tuple[Act, ...] = get_args(Act)
 TYPES: tuple[ValueType | None, ...] = (None, *get_args(ValueType))
 HOWS: tuple[How, ...] = get_args(How)
 PACKED_STRATEGIES: tuple[str | None, ...] = (None, "block", "warp", "lanes")
-"""A strategy as a number: its place here, or for named warps their mask << 2."""
+"""A strategy as a number: its place here, for named warps their mask << 2, or PACKED_ANY_LANE."""
+PACKED_ANY_LANE = 1 << 34
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def parse(line: str) -> Mark | None:
 
 def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: str | None, when: str | None) -> Mark:
     """The mark that a compiler wrote in numbers. Raises UsageError for a number that means nothing."""
-    mask, plain = divmod(int(strategy), 4)
+    mask, plain = divmod(int(strategy) % PACKED_ANY_LANE, 4)
     raw = b"".join((int(word) & (1 << 64) - 1).to_bytes(8, "little") for word in name.split("."))
     try:
         warps = tuple(warp for warp in range(mask.bit_length()) if mask >> warp & 1)
@@ -108,7 +109,11 @@ def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: 
             ACTS[int(act)],
             raw.rstrip(b"\0").decode(),
             TYPES[int(kind)],
-            TargetWarp(*warps).spec if warps else PACKED_STRATEGIES[plain],
+            ANY_LANE
+            if int(strategy) == PACKED_ANY_LANE
+            else TargetWarp(*warps).spec
+            if warps
+            else PACKED_STRATEGIES[plain],
             HOWS[int(how)],
             operand,
             when,

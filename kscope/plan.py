@@ -20,7 +20,7 @@ from .emitting import Emitter, key_of
 from .errors import PairingError, UnsupportedError, UsageError
 from .marks import NEVER, PREFIX, Mark, ValueType, spoken
 from .recording import AUTO_RECORDS, Recording, log2_records
-from .strategies import parse_strategy
+from .strategies import ANY_LANE, parse_strategy
 
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.M)
 _ADDRESS_SIZE = re.compile(r"^\s*\.address_size\s+64[^\n]*\n", re.M)
@@ -174,7 +174,7 @@ class _Body:
         ]
         types = _types(function.name, [mark for _, _, mark in kept])
         keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
-        asked = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.when is not None}
+        asked = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _asks(mark, recording)}
         looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter")]
         needed = AUTO_RECORDS if looped.intersection(stores) else max(1, len(stores))
@@ -221,6 +221,11 @@ def _own(function: cfg.Function, recording: Recording) -> Recording:
     """The recording, with the kernel's own strategy where its marks say one."""
     spec = next((mark.strategy for mark in function.marks if mark.act == "kernel" and mark.strategy), None)
     return recording if spec is None else replace(recording, strategy=parse_strategy(spec))
+
+
+def _asks(mark: Mark, recording: Recording) -> bool:
+    """Whether a register says which lanes record the mark."""
+    return mark.when is not None or (mark.strategy or recording.strategy.spec) == ANY_LANE
 
 
 def _silent(function: cfg.Function, text: str) -> frozenset[str]:

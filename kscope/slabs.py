@@ -14,7 +14,9 @@ import numpy.typing as npt
 from .capture import Problem
 from .layout import (
     DONE_WORD,
+    FLAG_ANY,
     FLAG_GLOBALTIMER,
+    FLAG_LANES,
     FLAG_SHIFT,
     FLAG_STOP,
     HEADER,
@@ -80,6 +82,17 @@ class Slabs:
     def stop(self) -> npt.NDArray[np.bool_]:
         """Fill policy: the oldest records stay."""
         return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_STOP) != 0)
+
+    @property
+    def every(self) -> npt.NDArray[np.bool_]:
+        """Every lane of the warp records."""
+        return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_LANES) != 0)
+
+    @property
+    def in_turn(self) -> npt.NDArray[np.bool_]:
+        """The lanes of the warp record in turn, and not all of them: their slabs are one lane's to a reader."""
+        flags = self.header["place"] >> FLAG_SHIFT
+        return np.asarray((flags & (FLAG_ANY | FLAG_LANES)) == FLAG_ANY)
 
     @property
     def globaltimer(self) -> npt.NDArray[np.bool_]:

@@ -6,6 +6,8 @@ the command line.
 
     Lane0Warp0()      block          one thread per block
     Elected()         warp           lane 0 of every warp (default)
+    Elected(any_lane=True)
+                      warp:any       in every warp the first lane that gets there
     TargetWarp(0, 4)  warps:0+4      lane 0 of the named warps
     AllThreads()      lanes          every thread
 """
@@ -16,6 +18,8 @@ from dataclasses import dataclass
 
 from .errors import UsageError
 
+ANY_LANE = "warp:any"
+"""The spec of Elected(any_lane=True)."""
 MAX_WARPS = 32
 """Warps in a block: 1024 threads of 32 lanes."""
 
@@ -47,13 +51,27 @@ class Lane0Warp0(Strategy):
 
 @dataclass(frozen=True)
 class Elected(Strategy):
-    """Lane 0 of every warp. Code that lane 0 does not reach is not recorded."""
+    """Lane 0 of every warp. Code that lane 0 does not reach is not recorded.
+
+    any_lane: of the lanes that enter a region together the first one records it, to its end; code that only some lanes
+    of a warp reach is recorded too. A lane other than 0 that records owns a slab as well, and claims it when it
+    first stores a record. A trace has the records of a warp's lanes as those of one.
+    """
+
+    any_lane: bool = False
+
+    def __post_init__(self) -> None:
+        any_lane = getattr(self.any_lane, "value", self.any_lane)  # inside a jit function: constexpr
+        if not isinstance(any_lane, bool):
+            raise UsageError(f"Elected(any_lane={any_lane!r}): expected True or False")
+        object.__setattr__(self, "any_lane", any_lane)
 
     @property
     def spec(self) -> str:
-        return "warp"
+        return ANY_LANE if self.any_lane else "warp"
 
     def records(self, warp: int, lane: int) -> bool:
+        """Whether this lane owns a slab from the kernel's entry on."""
         return lane == 0
 
 
@@ -97,7 +115,7 @@ class TargetWarp(Strategy):
         return lane == 0 and warp in self.warps
 
 
-_PLAIN = {strategy.spec: strategy for strategy in (Lane0Warp0(), Elected(), AllThreads())}
+_PLAIN = {strategy.spec: strategy for strategy in (Lane0Warp0(), Elected(), Elected(any_lane=True), AllThreads())}
 
 
 def parse_strategy(spec: str) -> Strategy:
@@ -107,4 +125,4 @@ def parse_strategy(spec: str) -> Strategy:
     head, _, rest = spec.partition(":")
     if head == "warps" and rest and all(part.isdecimal() for part in rest.split("+")):
         return TargetWarp(*(int(part) for part in rest.split("+")))
-    raise UsageError(f"strategy {spec!r}: expected block, warp, lanes, or warps:N+M such as warps:0+4")
+    raise UsageError(f"strategy {spec!r}: expected block, warp, warp:any, lanes, or warps:N+M such as warps:0+4")

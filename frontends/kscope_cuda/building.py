@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from kscope import cuda_include
+from kscope.errors import UnsupportedError
 from kscope.recording import Clock, Fill, Recording
 from kscope.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
 
@@ -47,7 +48,12 @@ def flags(
 
 
 def spelling(strategy: Strategy) -> str:
-    """The strategy as a C++ type."""
+    """The strategy as a C++ type. Raises UnsupportedError for one that records in place cannot have."""
+    if strategy == Elected(any_lane=True):
+        raise UnsupportedError(
+            "Elected(any_lane=True) claims in the midst of a kernel, which only kscope's own lowering can (CuPy, "
+            "cuda.core, NVRTC); an nvcc build records with Elected(), or AllThreads()"
+        )
     if isinstance(strategy, TargetWarp):
         return f"TargetWarp<{','.join(map(str, strategy.warps))}>"
     words: dict[Strategy, str] = {Lane0Warp0(): "Lane0Warp0", Elected(): "Elected", AllThreads(): "AllThreads"}

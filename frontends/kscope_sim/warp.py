@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.layout import FLAG_LANES, Kind
+from kscope.layout import FLAG_ANY, FLAG_LANES, Kind
 from kscope.marks import Mark
-from kscope.strategies import AllThreads, Strategy, parse_strategy
+from kscope.strategies import AllThreads, Elected, Strategy, parse_strategy
 
 from .block import Block, Strand, Trapped
 from .machine import READ_CYCLES, Machine
@@ -49,6 +49,7 @@ class _Lane:
     """What a recording lane keeps in registers: its slab, and the open regions' starts, values, and predicates."""
 
     slab: Slab | None
+    late: bool = False  # it will claim when it first stores
     starts: dict[str, list[tuple[int, int | None, bool]]] = field(default_factory=dict)
 
 
@@ -170,11 +171,16 @@ class Warp:
     def _lane(self, lane: int, every: bool = False) -> _Lane:
         """A recording lane. One that only a region's own strategy chooses claims when it gets there."""
         if lane not in self._lanes:
-            assert self._memory is not None
-            flags = self._thread.flags | (FLAG_LANES if every else 0)
-            thread = replace(self._thread, lane=lane, flags=flags)
-            self._lanes[lane] = _Lane(claim(self._memory, thread, self._epoch, self._start))
+            self._lanes[lane] = _Lane(self._slab(lane, FLAG_LANES if every else 0))
         return self._lanes[lane]
+
+    def _slab(self, lane: int, flags: int) -> Slab | None:
+        assert self._memory is not None
+        assert self._module is not None
+        if _elects(self._module.recording.strategy):
+            flags |= FLAG_ANY
+        thread = replace(self._thread, lane=lane, flags=self._thread.flags | flags)
+        return claim(self._memory, thread, self._epoch, self._start)
 
     # clocks
 
@@ -224,12 +230,17 @@ class Warp:
         tick = self._tick()  # one read, by all lanes at once
         strategy = self._module.recording.strategy if mark.strategy is None else parse_strategy(mark.strategy)
         held = predicate(mark.name, when)
+        if _elects(strategy):  # the first of the lanes that are here together, decided at the enter
+            held = [one and lane == self.lanes[0] for lane, one in enumerate(held)]
         for lane in self.lanes:
-            if strategy.records(self.index, lane):
+            if strategy.records(self.index, lane) or _elects(strategy):
                 self._record(lane, strategy, mark, tick, None if bits is None else bits[lane], held[lane])
 
     def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: int | None, held: bool) -> None:
-        lane = self._lane(number, isinstance(strategy, AllThreads))
+        if strategy.records(self.index, number):
+            lane = self._lane(number, isinstance(strategy, AllThreads))
+        else:  # claims when it first stores
+            lane = self._lanes.setdefault(number, _Lane(None, late=True))
         if mark.act == "enter":
             # enter: one clock read into a register, and whether the exit is to record; memory is not touched
             lane.starts.setdefault(mark.name, []).append((tick, value, held))
@@ -239,11 +250,23 @@ class Warp:
             if not starts:
                 raise UsageError(f"region {mark.said} is left with a strategy that it was not entered with")
             start, value, held = starts.pop()
+            self._claim_late(number, lane, held)
             if lane.slab is not None and held:
                 lane.slab.store(mark.name, Kind.SPAN if value is None else Kind.SPAN_VALUE, start, tick, value)
-        elif lane.slab is not None and held:
-            instant = Kind.INSTANT if value is None else Kind.INSTANT_VALUE
-            lane.slab.store(mark.name, Kind.COUNTER if mark.act == "counter" else instant, tick, tick, value)
+        else:
+            self._claim_late(number, lane, held)
+            if lane.slab is not None and held:
+                instant = Kind.INSTANT if value is None else Kind.INSTANT_VALUE
+                lane.slab.store(mark.name, Kind.COUNTER if mark.act == "counter" else instant, tick, tick, value)
+
+    def _claim_late(self, number: int, lane: _Lane, held: bool) -> None:
+        if lane.late and held:
+            lane.late, lane.slab = False, self._slab(number, FLAG_ANY)
+
+
+def _elects(strategy: Strategy) -> bool:
+    """Whether of the lanes of a warp the first that gets to a mark records it."""
+    return isinstance(strategy, Elected) and strategy.any_lane
 
 
 def _mask(lanes: Lanes) -> int:

@@ -13,13 +13,16 @@ with every later block of text:
     ks_n     .b32   records so far                  ks_v<i>  .b32  its value
                                                     ks_w<i>  .pred whether the enter's predicate held
 
+A kernel with a mark for the first lane that gets there (Elected(any_lane=True)) keeps two more: ks_may, this lane
+may claim yet; ks_own, it claimed at the entry. There ks_w<i> says as well that the lane was elected at the enter.
+
 Everything else is declared inside braces. Every name begins with `ks_`: user code has none such, and a
 register that is called like a kernel crashes ptxas 13.0.
 """
 
 from __future__ import annotations
 
-from .claim import again, attempt, claim
+from .claim import again, attempt, claim, late
 from .entry import control_symbol, entry, metadata_symbol
 from .kernel import Kernel, Slot
 from .reading import READINGS, Reading
@@ -39,6 +42,7 @@ __all__ = [
     "entry",
     "finish",
     "guarded",
+    "late",
     "leave",
     "metadata_symbol",
     "pin",

@@ -24,7 +24,16 @@ def attempt(kernel: Kernel) -> str:
     Here and in claim() whole warps take the branches: a lane that went its own way would be found apart from
     its warp, or be suspected of it by the assembler, in all of the kernel that follows.
     """
-    none = "".join(f" setp.ne.u64 {owner}, ks_ctl, ks_ctl;" for owner in kernel.owners)
+    off = [*kernel.owners, *(("ks_may", "ks_own") if kernel.late else ())]
+    none = "".join(f" setp.ne.u64 {owner}, ks_ctl, ks_ctl;" for owner in off)
+    chosen = (
+        "\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1;"
+        " setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
+        f"{_sampled()}"
+    )
+    if kernel.late:  # the same for every lane, and kept
+        chosen = "\tmov.pred ks_may, ks_q;\n" + chosen.replace("ks_on", "ks_may")
+        chosen += "\tand.pred ks_on, ks_on, ks_may; mov.pred ks_own, ks_on;\n"
     return (
         "\t{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
         f"\tmov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl;{none}"
@@ -32,9 +41,7 @@ def attempt(kernel: Kernel) -> str:
         "\t@ks_q bra.uni KS_OFF;\n"
         f"{_who(kernel)}"
         "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid;\n"
-        "\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1;"
-        " setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
-        f"{_sampled()}"
+        f"{chosen}"
         f"{_stripe(kernel)} mov.pred ks_try, ks_on;\n"
         f"{_take(layout.slab_units(kernel.log2_records))}"
         "KS_OFF:\n\t}\n"
@@ -73,13 +80,8 @@ def claim(kernel: Kernel) -> str:
         "\tsetp.eq.u32 ks_full, ks_epoch, 0;\n"
         "\t@ks_full bra.uni KS_DONE;\n"
         "KS_LOOK:\n"
-        # granted where units <= limit - p <= mask + 1 (ks_room) and the slab does not run over the ring's edge
         "\t{ .reg .pred ks_q; .reg .b32 ks_x;\n"
-        f"\tsub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, {units}; sub.u32 ks_x, ks_x, 1;"
-        " setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
-        f"\tand.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, {units - 1};"
-        " setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-        "\tnot.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
+        f"{_look(units)}"
         "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
         "\t@ks_full bra.uni KS_AGAIN;\n"
         "\t{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
@@ -90,6 +92,29 @@ def claim(kernel: Kernel) -> str:
         # lanes that are off: an address that is the same for all, as stores look at it before their predicate
         "\tselp.b64 ks_base, ks_base, 0, ks_on; }\n"
         "KS_DONE:\n"
+        f"{_given_up(kernel)}"
+    )
+
+
+# granted where units <= limit - p <= mask + 1 (ks_room) and the slab does not run over the ring's edge
+def _look(units: int) -> str:
+    """ks_try: those that were not granted what they claimed."""
+    return (
+        f"\tsub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, {units}; sub.u32 ks_x, ks_x, 1;"
+        " setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
+        f"\tand.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, {units - 1};"
+        " setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
+        "\tnot.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
+    )
+
+
+def _given_up(kernel: Kernel) -> str:
+    """A lane that found no room at the entry does not try again."""
+    if not kernel.late:
+        return ""
+    return (
+        "\t{ .reg .pred ks_q; not.pred ks_q, ks_on; and.pred ks_q, ks_q, ks_own; not.pred ks_q, ks_q;"
+        " and.pred ks_may, ks_may, ks_q; }\n"
     )
 
 
@@ -102,6 +127,15 @@ def again(kernel: Kernel) -> str:
         "\tret;\n"
         "KS_AGAIN:\n"
         "\t{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
+        f"{_refused(units)}"
+        "\t}\n"
+        "\tbra.uni KS_LOOK;\n"
+    )
+
+
+def _refused(units: int) -> str:
+    """The ks_try lanes say that their units stay unused; those with a chance claim once more, the others are lost."""
+    return (
         f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@ks_try red.global.add.u32 {stripe('skipped')}, {units};\n"
         # no room, and not yet at the reserve: look before claiming, or the lanes of a full pool would queue there
@@ -114,8 +148,39 @@ def again(kernel: Kernel) -> str:
         f"\t@ks_r red.global.add.u32 {stripe('lost')}, 1;\n"
         "\tnot.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
         f"{_take(units)}"
-        "\t}\n"
-        "\tbra.uni KS_LOOK;\n"
+    )
+
+
+# if none of mine yet, and recording: p = atom.add(stripe.head, units); granted: header; else again, or lost for good
+def late(kernel: Kernel, made: Sequence[str]) -> str:
+    """Lanes for which one of the predicates `made` holds, and which have no slab, claim one. Stands before a store:
+    the lanes that are here take its branches together, and mostly none of them is taken."""
+    units = layout.slab_units(kernel.log2_records)
+    any_of = f"mov.pred ks_l, {made[0]};" + "".join(f" or.pred ks_l, ks_l, {one};" for one in made[1:])
+    header = _header(kernel).replace("@ks_on", "@ks_l").replace("ks_base", "ks_h")
+    refused = _refused(units).replace("and.pred ks_on, ks_on, ks_r;", "and.pred ks_l, ks_l, ks_r;")
+    return (
+        "\t{ .reg .pred ks_q, ks_r, ks_l; .reg .b32 ks_x, ks_y, ks_z, ks_k; .reg .b64 ks_line, ks_h;\n"
+        f"\t{any_of} not.pred ks_q, ks_on; and.pred ks_l, ks_l, ks_q; and.pred ks_l, ks_l, ks_may;\n"
+        "\tactivemask.b32 ks_k; vote.sync.any.pred ks_q, ks_l, ks_k;\n"
+        "\t@!ks_q bra KS_LATE;\n"
+        # whatever comes of it, this is the only time that these lanes try
+        "\tnot.pred ks_q, ks_l; and.pred ks_may, ks_may, ks_q;\n"
+        "\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_l;\n"
+        f"{_take(units)}"
+        "KS_SEEN:\n"
+        f"{_look(units)}"
+        "\tvote.sync.any.pred ks_q, ks_try, ks_k;\n"
+        "\t@!ks_q bra KS_HAVE;\n"
+        f"{refused}"
+        "\tbra KS_SEEN;\n"
+        "KS_HAVE:\n"
+        "\t{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
+        "\tshr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
+        f"\tmad.wide.u32 ks_h, ks_at, {layout.UNIT}, ks_ring;\n"
+        f"{header}"
+        f"\t@ks_l add.u64 ks_base, ks_h, {layout.HEADER_BYTES}; or.pred ks_on, ks_on, ks_l; }}\n"
+        "KS_LATE:\n\t}\n"
     )
 
 
@@ -183,6 +248,7 @@ def _header(kernel: Kernel) -> str:
         (layout.FLAG_GLOBALTIMER if kernel.recording.clock == "globaltimer" else 0)
         | (layout.FLAG_STOP if kernel.recording.fill == "stop" else 0)
         | (layout.FLAG_LANES if any(spec == AllThreads().spec for spec in kernel.specs) else 0)
+        | (layout.FLAG_ANY if kernel.late else 0)
     )
     place = kernel.log2_records << layout.LOG2_SHIFT | flags << layout.FLAG_SHIFT
     low, high = kernel.id

@@ -31,13 +31,14 @@ def entry(kernel: Kernel, slots: Sequence[Slot]) -> str:
     starts = "".join(f" .reg .b64 ks_s{s.index}, ks_e{s.index};" for s in slots)
     values = "".join(f" .reg .b32 ks_v{s.index};" for s in slots if s.type is not None)
     values += "".join(f" .reg .pred ks_w{s.index};" for s in slots if s.asked)
+    late = " .reg .pred ks_may, ks_own;" if kernel.late else ""
     never = "\tsetp.eq.u64 ks_never, ks_ctl, 1;\n" if kernel.pins else ""
     return (
         f".reg .pred ks_on, ks_try, ks_room, ks_full{owners}{', ks_never' if kernel.pins else ''};"
         " .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g;"
         " .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe,"
         " ks_p, ks_at, ks_limit, ks_mask;\n"
-        f"\t{starts}{values}\n"
+        f"\t{starts}{values}{late}\n"
         "\tmov.u64 ks_c, %clock64;\n\tmov.u64 ks_g, %globaltimer;\n"
         # 64 bits until the last: for the low word alone, ptxas 13.0 would read the clock by the slow S2UR
         "\t{ .reg .b64 ks_d; mov.u64 ks_d, %clock64; sub.u64 ks_d, ks_d, ks_c; min.u64 ks_d, ks_d, 0xFFFFFFFF;"

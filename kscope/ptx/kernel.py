@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .. import layout
 from ..marks import ValueType
 from ..recording import Recording
+from ..strategies import ANY_LANE
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,22 @@ class Kernel:
     def mask(self) -> int:
         return (1 << self.log2_records) - 1
 
+    @property
+    def late(self) -> bool:
+        """Whether lanes may claim after the entry: some mark is recorded by the first lane that gets there."""
+        return ANY_LANE in self.specs
+
+    def elects(self, spec: str | None) -> bool:
+        """Whether a mark of this strategy is recorded by the first lane that gets there."""
+        return (spec or self.recording.strategy.spec) == ANY_LANE
+
     def owner(self, spec: str | None) -> str:
-        """The predicate of the lanes that record under this strategy."""
-        return "ks_on" if len(self.specs) == 1 else f"ks_on{self.specs.index(spec or self.recording.strategy.spec)}"
+        """The predicate of the lanes that record under this strategy: for one that elects those with a slab."""
+        if len(self.specs) == 1 or self.elects(spec):
+            return "ks_on"
+        return f"ks_on{self.specs.index(spec or self.recording.strategy.spec)}"
 
     @property
     def owners(self) -> list[str]:
-        """Predicates of the strategies, where the kernel has more than one."""
-        return [self.owner(spec) for spec in self.specs] if len(self.specs) > 1 else []
+        """Predicates of the lanes that claim at the entry, by strategy, where the kernel has more than one."""
+        return [f"ks_on{number}" for number in range(len(self.specs))] if len(self.specs) > 1 else []

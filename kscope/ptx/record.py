@@ -17,18 +17,25 @@ def clock(kernel: Kernel, into: str) -> str:
     return f"mov.u64 {into}, %{'clock64' if kernel.recording.clock == 'cycles' else 'globaltimer'};"
 
 
-def enter(kernel: Kernel, slot: Slot, value: str | None, when: str | None = None) -> str:
+def enter(kernel: Kernel, slot: Slot, value: str | None, when: str | None = None, elect: bool = False) -> str:
     """One clock read into the slot's register; touches no memory. The value is copied: the user's register
-    may hold something else by the time of the store. So is the predicate, which the exit follows."""
-    return f"\t{clock(kernel, f'ks_s{slot.index}')}{_copies(slot, value, when)}\n"
+    may hold something else by the time of the store. So is the predicate, which the exit follows. elect: it holds
+    in the first of the lanes that are here together, and in no other."""
+    return f"\t{clock(kernel, f'ks_s{slot.index}')}{_copies(slot, value, when, elect)}\n"
 
 
-def _copies(slot: Slot, value: str | None, when: str | None) -> str:
+def _copies(slot: Slot, value: str | None, when: str | None, elect: bool) -> str:
     copy = f" mov.b32 ks_v{slot.index}, {value};" if value is not None else ""
     if not slot.asked:
         return copy
     held = f"ks_w{slot.index}"
-    return copy + (f" setp.eq.u64 {held}, ks_ctl, ks_ctl;" if when is None else f" setp.ne.u32 {held}, {when}, 0;")
+    copy += f" setp.eq.u64 {held}, ks_ctl, ks_ctl;" if when is None else f" setp.ne.u32 {held}, {when}, 0;"
+    if not elect:
+        return copy
+    return copy + (
+        " { .reg .b32 ks_k, ks_x; activemask.b32 ks_k; mov.u32 ks_x, %lanemask_lt; and.b32 ks_k, ks_k, ks_x;"
+        f" setp.eq.and.u32 {held}, ks_k, 0, {held}; }}"
+    )
 
 
 def leave(kernel: Kernel, slot: Slot) -> str:
@@ -36,9 +43,9 @@ def leave(kernel: Kernel, slot: Slot) -> str:
     return f"\t{clock(kernel, f'ks_e{slot.index}')}\n"
 
 
-def point(kernel: Kernel, slot: Slot, value: str | None, when: str | None = None) -> str:
+def point(kernel: Kernel, slot: Slot, value: str | None, when: str | None = None, elect: bool = False) -> str:
     """An instant or counter: one clock read is both start and end."""
-    copies = _copies(slot, value, when)
+    copies = _copies(slot, value, when, elect)
     return f"\t{clock(kernel, f'ks_s{slot.index}')} mov.b64 ks_e{slot.index}, ks_s{slot.index};{copies}\n"
 
 

@@ -5,7 +5,7 @@ What lives here: drawing and running. What does not: kernels (kernels.py), the v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from kscope.marks import Mark
 from kscope.plan import Lowered, lower
 from kscope.recording import Recording, log2_records
 from kscope.sampling import Sampling
-from kscope.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
+from kscope.strategies import ANY_LANE, AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
 
 from . import judge, oracle
 from .host import Host, Pool, Ring, Slab
@@ -48,6 +48,7 @@ class Case:
     epoch: int = 7
     bound: bool = True
     arch: str = "90"
+    followers: frozenset[int] = frozenset()
 
     def lowered(self) -> Lowered:
         return lower(self.kernel.text(self.arch), self.recording, frontend="test")
@@ -82,6 +83,7 @@ def launch(case: Case, host: Host, text: str) -> tuple[Launch, bytearray]:
     who = (case.shape, [out.base], case.blocks, case.threads, smid.__getitem__)
     program = host.load(text, bound=case.bound)
     made = Launch(program, host.memory, case.kernel.name, *who, case.grid_id, case.clocks, case.garbage)
+    made.followers = case.followers
     return made, out.data
 
 
@@ -107,6 +109,13 @@ def execute(case: Case, *, mutate: Callable[[str], str] = lambda text: text) -> 
     return Outcome(case, lowered, host, slabs, ideals, (bytes(out), bytes(out_plain)))
 
 
+def flags(marks: Iterable[Mark], recording: Recording) -> int:
+    """Those flags of a header that say who records."""
+    used = oracle.strategies(marks, recording)
+    every, first = (any(s.spec == spec for s in used) for spec in (AllThreads().spec, ANY_LANE))
+    return layout.FLAG_LANES * every | layout.FLAG_ANY * first
+
+
 def should_record(outcome: Outcome) -> set[Key]:
     """The lanes that must claim: armed, chosen by a strategy of the kernel's, sampled."""
     case = outcome.case
@@ -116,7 +125,7 @@ def should_record(outcome: Outcome) -> set[Key]:
         for key, one in outcome.ideals.items()
         if case.bound
         and case.epoch
-        and any(s.records(one.thread.warp, one.thread.lane) for s in used)
+        and (one.late or any(s.records(one.thread.warp, one.thread.lane) for s in used))
         and oracle.sampled(case.sampling, case.shape, one.thread)
     }
 
@@ -129,16 +138,18 @@ def judged(outcome: Outcome, *, pairs: bool = True) -> Outcome:
     units = layout.slab_units(about.log2_records)
     judge.stores_stay_inside_claimed_slabs(host, units)
     judge.claims_account_for_every_unit(host, slabs, units, should_record(outcome))
-    lanes = any(isinstance(s, AllThreads) for s in oracle.strategies(outcome.marks, case.recording))
-    judge.headers_tell_where_the_lane_was(host, slabs, outcome.ideals, case.shape, case.recording, about.id, lanes)
+    who = flags(outcome.marks, case.recording)
+    judge.headers_tell_where_the_lane_was(host, slabs, outcome.ideals, case.shape, case.recording, about.id, who)
     judge.records_are_the_marks_in_order(slabs, outcome.ideals, case.recording)
     if case.order == "turns":
         judge.require(len(outcome.ideals) > 1 or outcome.out[0] == outcome.out[1], "the kernel's own results changed")
     return outcome
 
 
-SPECS: tuple[str | None, ...] = (None, None, None, "block", "warp", "lanes", "warps:0+2")
-STRATEGIES: tuple[Strategy, ...] = (Elected(), Lane0Warp0(), TargetWarp(1), TargetWarp(0, 2, 31), AllThreads())
+SPECS: tuple[str | None, ...] = (None, None, None, "block", "warp", "lanes", "warps:0+2", ANY_LANE)
+STRATEGIES: tuple[Strategy, ...] = (
+    Elected(), Lane0Warp0(), TargetWarp(1), TargetWarp(0, 2, 31), AllThreads(), Elected(any_lane=True)
+)  # fmt: skip
 
 recordings = st.builds(
     Recording,
@@ -219,6 +230,7 @@ def cases(draw: st.DrawFn, depth: int = 2, threads: int = 6, roomy: bool = False
         tuple(draw(st.lists(st.sampled_from([0, 1, 5, 33, 131, 511]), min_size=1, max_size=3))),
         draw(st.integers(1, (1 << 64) - 1)), draw(clocks), draw(st.sampled_from(["turns", "lockstep", "random"])),
         draw(st.integers(0, 1 << 16)), draw(st.sampled_from([0, (1 << 64) - 1, 0x5A5A5A5A_DEADBEEF])),
+        followers=draw(st.sampled_from([frozenset(range(1, 32)), frozenset(), frozenset({2, 3, 31})])),
     )  # fmt: skip
     if draw(st.integers(0, 3)) == 3:  # no clusters before sm_90
         case = replace(case, arch="80", shape=replace(shape, cluster=(1, 1, 1), clustered=False))

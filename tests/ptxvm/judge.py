@@ -100,13 +100,13 @@ def headers_tell_where_the_lane_was(
     shape: Grid,
     recording: Recording,
     kernel: int,
-    lanes: bool,
+    who: int,
 ) -> None:
     """Every word of every header is the one that the launch dictates."""
     claims = {claim.address: claim for claim in host.claims() if claim.granted}
     for slab in slabs:
         one, claim = ideals[slab.key], claims[slab.address]
-        expected = expected_header(host, slab, one, claim, shape, recording, kernel, lanes)
+        expected = expected_header(host, slab, one, claim, shape, recording, kernel, who)
         for name in layout.HEADER.names or ():
             require(
                 bool(np.all(slab.header[name] == expected[name])),
@@ -115,7 +115,7 @@ def headers_tell_where_the_lane_was(
 
 
 def expected_header(
-    host: Host, slab: Slab, one: Ideal, claim: Claim, shape: Grid, recording: Recording, kernel: int, lanes: bool
+    host: Host, slab: Slab, one: Ideal, claim: Claim, shape: Grid, recording: Recording, kernel: int, who: int
 ) -> np.void:
     """HEADER of a finished lane."""
     thread, h = one.thread, np.zeros(1, layout.HEADER)
@@ -123,7 +123,7 @@ def expected_header(
     flags = (
         layout.FLAG_GLOBALTIMER * (recording.clock == "globaltimer")
         | layout.FLAG_STOP * (recording.fill == "stop")
-        | layout.FLAG_LANES * lanes
+        | who
     )
     log2 = len(slab.ring).bit_length() - 1
     cx, cy, cz = shape.cluster

@@ -60,10 +60,12 @@ class Thread:
     special: dict[str, int]
     clocks: Clocks
     on_mark: Callable[[Thread, Any, int | None, bool], None] | None = None
+    followers: frozenset[int] = frozenset()
     elapsed: int = 0
     reads: int = 0
     uni: dict[tuple[int, int], int] = field(default_factory=dict)  # shared by the warp
     passed: Counter[int] = field(default_factory=Counter)
+    votes: Counter[int] = field(default_factory=Counter)
 
     @property
     def linear(self) -> int:
@@ -97,6 +99,15 @@ class Thread:
         self.passed[line] += 1
         if self.uni.setdefault((line, self.passed[line]), guard) != guard:
             raise FaultError(f"line {line}: lanes of one warp part at a bra.uni")
+
+    def active(self) -> int:
+        """%activemask: this lane, and where it follows another, a lower one."""
+        return 1 << self.lane | (1 << self.lane) >> (self.lane in self.followers)
+
+    def any(self, line: int, own: int) -> int:
+        """A vote of the lanes that are active: every other time one that follows another finds that the other voted."""
+        self.votes[line] += 1
+        return int(own or (self.lane in self.followers and self.votes[line] % 2))
 
     def mark(self, mark: Any, value: int | None, held: bool) -> None:
         if self.on_mark is not None:
@@ -147,6 +158,7 @@ class Launch:
     clocks: Clocks = field(default_factory=Clocks)
     garbage: int = 0x5A5A5A5A_DEADBEEF
     on_mark: Callable[[Thread, Any, int | None, bool], None] | None = None
+    followers: frozenset[int] = frozenset()
 
     def start(self) -> list[Started]:
         """Every thread at its first instruction."""
@@ -162,6 +174,7 @@ class Launch:
             common = self._common(block)
             for linear in self.threads if self.threads is not None else range(self.shape.threads):
                 thread = Thread((*block, linear), common | self._own(linear), self.clocks, self.on_mark)
+                thread.followers = self.followers
                 thread.uni = uni.setdefault((block, thread.warp), {})
                 started.append((thread, body(thread, self.memory, addresses, self.garbage)))
         return started

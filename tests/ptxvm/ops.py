@@ -293,9 +293,13 @@ class Ops:
     def op_vote(self, i: Instr) -> list[str]:
         sync, how, kind = i.op[1:]
         full = i.args[2]
-        if sync != "sync" or kind not in ("pred", "b32") or not isinstance(full, Imm) or full.value != ones(32):
+        if sync != "sync" or kind not in ("pred", "b32"):
             raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
         value = self.value(i, i.args[1], "pred")
+        if isinstance(full, Reg) and kind == "pred" and how == "any":  # of those that an activemask found
+            return self.set(i, i.args[0], f"t.any({i.line}, {value})", kind)
+        if not isinstance(full, Imm) or full.value != ones(32):
+            raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
         return [f"tmp = yield ({i.line}, {how!r}, {value})", *self.set(i, i.args[0], "tmp", kind)]
 
     op_barrier = op_membar = op_fence = op_nanosleep = nothing
@@ -311,7 +315,7 @@ class Ops:
         return []
 
     def op_activemask(self, i: Instr) -> list[str]:
-        return self.set(i, i.args[0], "1 << t.lane", "b32")
+        return self.set(i, i.args[0], "t.active()", "b32")
 
     def op_kscope(self, i: Instr) -> list[str]:
         """A mark in a text that was not lowered: the oracle's hook (oracle.py)."""

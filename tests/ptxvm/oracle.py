@@ -15,7 +15,7 @@ from kscope import layout
 from kscope.marks import Mark
 from kscope.recording import Recording
 from kscope.sampling import Sampling
-from kscope.strategies import Strategy, parse_strategy
+from kscope.strategies import Elected, Strategy, parse_strategy
 
 from .machine import Grid, Launch, Thread, run
 
@@ -35,12 +35,14 @@ class Event:
 
 @dataclass
 class Ideal:
-    """What one thread should leave: its anchors (clock, time, width), its events in order of their ends."""
+    """What one thread should leave: its anchors (clock, time, width), its events in order of their ends. late: some
+    of them because it was the first that got there."""
 
     thread: Thread
     start: tuple[int, int, int] = (0, 0, 0)
     end: tuple[int, int, int] = (0, 0, 0)
     events: list[Event] = field(default_factory=list)
+    late: bool = False
     open: dict[str, list[tuple[int, int | None, bool]]] = field(default_factory=dict)
 
 
@@ -81,6 +83,10 @@ def ideal(
         one = found[thread.key]
         if mark.name in without:
             return
+        spec = parse_strategy(mark.strategy or recording.strategy.spec)
+        elects = isinstance(spec, Elected) and spec.any_lane
+        if mark.act != "exit":
+            held = held and not (elects and thread.lane in thread.followers)
         if mark.act == "enter":
             one.open.setdefault(mark.name, []).append((now(thread), value, held))
             return
@@ -94,8 +100,8 @@ def ideal(
             start = end = now(thread)
             kind = layout.Kind.INSTANT if value is None else layout.Kind.INSTANT_VALUE
             kind = layout.Kind.COUNTER if mark.act == "counter" else kind
-        spec = parse_strategy(mark.strategy or recording.strategy.spec)
-        if held and spec.records(thread.warp, thread.lane):
+        if held and (elects or spec.records(thread.warp, thread.lane)):
+            one.late = one.late or elects
             word = 0 if value is None else value
             one.events.append(Event(start & M32, layout.record_id(mark.name, kind), end & M32, word, (start, end)))
 

@@ -27,7 +27,7 @@ OWN_WORDS = {
 WRITERS = {"ptx", "cfg", "emitting", "pairing", "plan", "fit", "hoist"}
 """What turns marks into instructions."""
 READERS = {
-    "analysis", "assemble", "axis", "bounded", "capturefile", "decode", "export", "hashes", "ids",
+    "analysis", "assemble", "axis", "bounded", "capturefile", "decode", "export", "hashes", "ids", "joining",
     "launches", "nesting", "parallel", "passes", "readers", "slabs", "trace", "unwrap", "warps",
 }  # fmt: skip
 """What turns words into time."""

@@ -137,8 +137,8 @@ def test_a_snapshot_at_any_time_holds_no_wrong_word(case: Case, moment: int) -> 
     for slab in slabs:
         require(slab.key in ideals, f"a slab of {slab.key}, which is no lane of this launch")
         if closed(slab):
-            lanes = bool(int(slab.header["place"]) >> layout.FLAG_SHIFT & layout.FLAG_LANES)
-            headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, lanes)
+            who = int(slab.header["place"]) >> layout.FLAG_SHIFT & (layout.FLAG_LANES | layout.FLAG_ANY)
+            headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, who)
             records_are_the_marks_in_order([slab], ideals, case.recording)
         known = {(event.start, event.id, event.end, event.value) for event in ideals[slab.key].events}
         found = {tuple(int(word) for word in record) for record in slab.ring[slab.ring["id"] != 0]}
@@ -258,8 +258,8 @@ def test_a_session_that_begins_or_ends_while_kernels_run_records_lanes_whole_or_
     stores_stay_inside_claimed_slabs(host, slabs[0].units if slabs else 0)
     for slab in slabs:
         host.epoch = int(slab.header["epoch"])
-        lanes = bool(int(slab.header["place"]) >> layout.FLAG_SHIFT & layout.FLAG_LANES)
-        headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, lanes)
+        who = int(slab.header["place"]) >> layout.FLAG_SHIFT & (layout.FLAG_LANES | layout.FLAG_ANY)
+        headers_tell_where_the_lane_was(host, [slab], ideals, case.shape, case.recording, about, who)
     records_are_the_marks_in_order(slabs, ideals, case.recording)
 
 

@@ -56,7 +56,7 @@ def test_target_warp_needs_a_warp() -> None:
 
 @pytest.mark.parametrize("spec", ["", "warps", "warps:", "warps:1+", "warps:x", "Elected", "lanes:1"])
 def test_an_unknown_spec_lists_the_known_ones(spec: str) -> None:
-    with pytest.raises(UsageError, match="block, warp, lanes, or warps:N"):
+    with pytest.raises(UsageError, match="block, warp, warp:any, lanes, or warps:N"):
         parse_strategy(spec)
 
 

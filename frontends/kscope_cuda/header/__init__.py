@@ -68,7 +68,8 @@ _HEAD = r"""
 //   INSTANT_V_IF, COUNTER_IF: the predicate behind name and value
 //   KSCOPE_REGION("load" KSCOPE_TRACK("loads")); drawn on a track of that name, below its warp; so with every name
 //   KSCOPE_PIN(x); the computation of x stays before this line
-//   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
+//   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads, and
+//   ElectedAnyLane where kscope lowers the marks
 //   kscope::clock() clock64() globaltimer() smid() warp_id() lane_id() block_id(): in every state, also without records
 //
 //   -DKSCOPE=1        the macros record; without it they are empty, and the code is the same as without them

@@ -5,7 +5,7 @@ What lives here: C++ text. What does not: what a mark becomes (marked.py, stored
 
 from __future__ import annotations
 
-from kscope.marks import PACKED_STRATEGIES, TYPES
+from kscope.marks import PACKED_ANY_LANE, PACKED_STRATEGIES, TYPES
 from kscope.strategies import MAX_WARPS
 
 NAME_WORDS = 16
@@ -75,6 +75,7 @@ def _strategies() -> str:
 struct Session {{ enum : b64_ {{ code = {codes[None]} }}; }};  // as the kernel or the session says
 struct Lane0Warp0 {{ enum : b64_ {{ code = {codes["block"]} }}; }};
 struct Elected {{ enum : b64_ {{ code = {codes["warp"]} }}; }};
+struct ElectedAnyLane {{ enum : b64_ {{ code = {PACKED_ANY_LANE} }}; }};  // Elected(any_lane=True)
 struct AllThreads {{ enum : b64_ {{ code = {codes["lanes"]} }}; }};
 template <int... WARPS> struct mask_ {{ enum : b64_ {{ value = 0 }}; }};
 template <int WARP, int... WARPS> struct mask_<WARP, WARPS...> {{

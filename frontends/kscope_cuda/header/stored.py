@@ -75,8 +75,12 @@ enum : b32_ {{
 
 
 _WHO = r"""
+#define KSCOPE_CHECK_PLACE_(chosen) static_assert((chosen) != kscope::b64_(kscope::ElectedAnyLane::code), \
+  "kscope: ElectedAnyLane claims in the midst of a kernel, which only kscope's own lowering can (CuPy, cuda.core, " \
+  "NVRTC); an nvcc build records with Elected, or AllThreads")
 // whether this thread records
 template <b64_ CODE> __device__ __forceinline__ b32_ records_() {
+  KSCOPE_CHECK_PLACE_(CODE);
   const b32_ thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   return CODE == AllThreads::code  ? 1
        : CODE == Lane0Warp0::code  ? thread == 0
@@ -143,13 +147,16 @@ def _store(fill: Fill) -> str:
     there = {old: f"ks_{kind}{operand('n', 'SLOT')}" for old, kind in zip(here, "tvi", strict=True)}
     return f"""template <b64_ CODE, b32_ RECORD, int LINE>
 __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {{
+  KSCOPE_CHECK_PLACE_(CODE);
 {assembly(_replaced(text, here | end))}
 }}
 template <b64_ CODE, b32_ RECORD, int LINE>
 __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {{
+  KSCOPE_CHECK_PLACE_(CODE);
 {assembly(_replaced(asking, here | end))}
 }}
 template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {{
+  KSCOPE_CHECK_PLACE_(CODE);
 {assembly(_replaced(text, there | end))}
 }}"""
 

@@ -13,7 +13,8 @@
 //   INSTANT_V_IF, COUNTER_IF: the predicate behind name and value
 //   KSCOPE_REGION("load" KSCOPE_TRACK("loads")); drawn on a track of that name, below its warp; so with every name
 //   KSCOPE_PIN(x); the computation of x stays before this line
-//   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads
+//   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads, and
+//   ElectedAnyLane where kscope lowers the marks
 //   kscope::clock() clock64() globaltimer() smid() warp_id() lane_id() block_id(): in every state, also without records
 //
 //   -DKSCOPE=1        the macros record; without it they are empty, and the code is the same as without them
@@ -225,6 +226,7 @@ template <b32_ HASH, b32_ WORDS, b64_ W0, b64_ W1, b64_ W2, b64_ W3, b64_ W4, b6
 struct Session { enum : b64_ { code = 0 }; };  // as the kernel or the session says
 struct Lane0Warp0 { enum : b64_ { code = 1 }; };
 struct Elected { enum : b64_ { code = 2 }; };
+struct ElectedAnyLane { enum : b64_ { code = 17179869184 }; };  // Elected(any_lane=True)
 struct AllThreads { enum : b64_ { code = 3 }; };
 template <int... WARPS> struct mask_ { enum : b64_ { value = 0 }; };
 template <int WARP, int... WARPS> struct mask_<WARP, WARPS...> {
@@ -434,8 +436,12 @@ enum : b32_ {
   flags_ = (KSCOPE_CLOCK_ == 2 ? 1 : 0) | (KSCOPE_FILL_ == 2 ? 2 : 0)
 };
 
+#define KSCOPE_CHECK_PLACE_(chosen) static_assert((chosen) != kscope::b64_(kscope::ElectedAnyLane::code), \
+  "kscope: ElectedAnyLane claims in the midst of a kernel, which only kscope's own lowering can (CuPy, cuda.core, " \
+  "NVRTC); an nvcc build records with Elected, or AllThreads")
 // whether this thread records
 template <b64_ CODE> __device__ __forceinline__ b32_ records_() {
+  KSCOPE_CHECK_PLACE_(CODE);
   const b32_ thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   return CODE == AllThreads::code  ? 1
        : CODE == Lane0Warp0::code  ? thread == 0
@@ -669,6 +675,7 @@ template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_
 #if KSCOPE_FILL_ == 1
 template <b64_ CODE, b32_ RECORD, int LINE>
 __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
+  KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el;\n"
@@ -680,6 +687,7 @@ __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
 }
 template <b64_ CODE, b32_ RECORD, int LINE>
 __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
+  KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
@@ -692,6 +700,7 @@ __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_
     :  : "n"(LINE), "r"(held), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
 }
 template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {
+  KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el;\n"
@@ -704,6 +713,7 @@ template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_
 #else
 template <b64_ CODE, b32_ RECORD, int LINE>
 __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
+  KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
@@ -715,6 +725,7 @@ __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
 }
 template <b64_ CODE, b32_ RECORD, int LINE>
 __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
+  KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
@@ -727,6 +738,7 @@ __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_
     :  : "n"(LINE), "r"(held), "n"(CODE), "n"((((1 << log2_) - 1) + 1)), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
 }
 template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {
+  KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"

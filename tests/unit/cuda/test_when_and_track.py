@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, recorded
+from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, recorded, refused
 
 from kscope import marks, plan
+from kscope.errors import UnsupportedError
 from kscope.recording import Recording
+from kscope.strategies import Elected
+from kscope_cuda.building import flags
 from kscope_cuda.described import describe
 
 pytestmark = needs_nvcc
@@ -89,3 +92,25 @@ def test_plain_code_evaluates_no_predicate() -> None:
     body = '  KSCOPE_REGION_IF("a", out[7]++ > 0); KSCOPE_COUNTER_IF("b", out[8]++, out[9]++); out[0] = n;'
     bare = HEADER + 'extern "C" __global__ void k(int* out, int n) {\n\n  ; ; out[0] = n;\n}\n'
     assert compiled(kernel(body), PLAIN) == compiled(bare, PLAIN)
+
+
+LONELY = r"""
+  if (threadIdx.x == 5) {
+    KSCOPE_REGION("some", kscope::ElectedAnyLane);
+    out[0] = n;
+  }
+"""
+
+
+def test_lowered_marks_are_recorded_by_the_first_lane_that_gets_there() -> None:
+    made = compiled(kernel(LONELY), MARKS).decode()
+    marked = plan.lower(made, Recording(records=256), frontend="test")
+    lanes = recorded(marked.text.encode(), 3, metas=(marked.meta,))
+    assert [len(lane) for lane in lanes] == [0, 1]  # lane 0 has a slab from the entry on
+    assert lanes[1][0][:2] == ("some", "SPAN")
+
+
+def test_an_nvcc_build_refuses_the_strategy_by_name() -> None:
+    assert "ElectedAnyLane claims in the midst of a kernel" in refused(kernel(LONELY), IN_PLACE)
+    with pytest.raises(UnsupportedError, match=r"Elected\(any_lane=True\) claims in the midst of a kernel"):
+        flags(strategy=Elected(any_lane=True))

@@ -73,3 +73,18 @@ def test_nvrtc_compiles_both(gpu, frontend, arch):
     gpu.arch = arch
     frontend.enable(Recording())
     assert b"step\\u001feven" in gpu.compile(SOURCE, ("-I" + kscope.cuda_include(),))
+
+
+def lonely(out, n):
+    if n == 3:
+        with kscope.region("some", strategy=kscope.Elected(any_lane=True)):
+            out[0] = 1
+
+
+@pytest.mark.parametrize("arch", ["80", "90", "100"])
+def test_the_first_lane_that_gets_there_records(gpu, frontend, arch):
+    gpu.arch = arch
+    frontend.enable(Recording())
+    assert layout.META_SYMBOL.encode() in compile(gpu, lonely, OUT, INT)
+    (found,) = {m.strategy for m in map(marks.parse, gpu.compiled[-1].replace('"', "\n").splitlines()) if m is not None}
+    assert found == "warp:any"

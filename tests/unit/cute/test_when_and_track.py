@@ -42,3 +42,17 @@ def test_a_mark_carries_its_predicate_and_its_track(make: Callable[..., Made], a
 def test_a_float_is_no_predicate(make: Callable[..., Made]) -> None:
     with pytest.raises(UsageError, match="when= of kscope enter 'step' is a Float32"):
         make('with region("step", when=x[0]):\n        x[0] = 1.0')
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+def test_the_first_lane_that_gets_there_records(make: Callable[..., Made], arch: str) -> None:
+    made = make(
+        """
+        if thread == n:
+            with region("some", strategy=kscope.Elected(any_lane=True)):
+                x[0] = 1.0
+        """,
+        arch=arch,
+    )
+    assert made.ptx.count("%lanemask_lt") == 1
+    assert made.ptx.count("KS_LATE:") == 1

@@ -82,3 +82,35 @@ names = t.region_names()[t.region]
 print(sorted(t.value[names == "step"].tolist()), t.lane[names == "lane"].tolist(), t.user_tracks)
 """)
     assert out.strip() == "[0.0, 0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 2.0] [3] ('even',)"
+
+
+@pytest.mark.parametrize("cc", [(8, 0), (9, 0), (10, 0)])
+def test_the_first_lane_that_gets_there_records(enabled: Any, written: Written, cc: tuple[int, int]) -> None:
+    space = written("""
+        @cuda.jit
+        def kernel(x, n):
+            if cuda.threadIdx.x == n:
+                with kscope.region("some", strategy=kscope.Elected(any_lane=True)):
+                    x[0] = n
+    """)
+    text = ptx(built(space["kernel"], SIGNATURE, cc), cc)
+    assert text.count("%lanemask_lt") == 1
+    assert "KS_LATE" in text
+
+
+def test_a_simulated_kernel_records_the_first_lane_that_gets_there() -> None:
+    out = simulated("""
+import numpy as np, kscope
+from numba import cuda
+
+@cuda.jit
+def kernel(x):
+    if cuda.threadIdx.x == 3:
+        with kscope.region("some"):
+            x[0] = 1
+
+with kscope.profile(strategy=kscope.Elected(any_lane=True)) as prof:
+    kernel[2, 4](np.zeros(1, np.int64))
+print(len(prof.trace), len(prof.trace.warps), prof.trace.warp.tolist())
+""")
+    assert out.strip() == "2 2 [0, 0]"

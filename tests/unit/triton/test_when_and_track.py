@@ -116,3 +116,16 @@ def test_a_tensor_is_no_predicate(compiler):
     with pytest.raises(Exception, match=r"when= of kscope enter 'step' is a tensor of <\['128'\], int1>") as raised:
         compiler(wrong, out="*i32", n="i32", BLOCK=128)
     assert isinstance(raised.value.__cause__ or raised.value, (UsageError, triton.CompilationError))
+
+
+@triton.jit
+def elected(out, n):
+    with kscope.region("some", strategy=kscope.Elected(any_lane=True)):
+        tl.store(out, n)
+
+
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_the_first_lane_that_gets_there_records(compiler, arch):
+    text = compiler(elected, arch, out="*i32", n="i32").asm["ptx"]
+    assert text.count("%lanemask_lt") == 1
+    assert text.count("KS_LATE:") == 1

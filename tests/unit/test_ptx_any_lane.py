@@ -1,0 +1,160 @@
+"""Elected(any_lane=True) in the emitted text: who is elected, slabs that are claimed late, and what is counted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ptxvm import judge
+from ptxvm.cases import Case, cases, execute, judged, pools
+from ptxvm.host import Pool, Ring
+from ptxvm.machine import Grid
+from ptxvm.memory import FaultError
+from ptxvm.profile import examples
+from ptxvm.writing import Node, written
+
+from kscope import layout
+from kscope.plan import lower
+from kscope.recording import Recording
+from kscope.sampling import Sampling
+from kscope.strategies import ANY_LANE, AllThreads, Elected
+
+ANY = Elected(any_lane=True)
+BODY = (Node("region", ("dot", None, "%n0", False), ((Node("bar"),),)),)
+LOOP = Node("loop", ("bottom", 6), (BODY, ()))
+DIVERGENT = written((Node("if", ("%v0", 2), ((LOOP, Node("point", ("tick", None, "0", False))), ())),))
+"""Only threads whose index has the bit 2 get to the marks."""
+LANES = tuple(range(8))
+ROOM = Pool((Ring(12), Ring(12)))
+
+
+def case(**changes: object) -> Case:
+    """One warp, all of whose lanes are alone."""
+    made = Case(
+        DIVERGENT, Recording(records=4, strategy=ANY), Grid((1, 1, 1), (32, 1, 1)), ((0, 0, 0),), LANES, ROOM,
+        order="random",
+    )  # fmt: skip
+    return replace(made, **changes)  # type: ignore[arg-type]  # fields of Case
+
+
+def recorded(outcome) -> dict[int, int]:
+    """Records written by each lane that has a slab."""
+    return {slab.key[3]: int(slab.header["count"]) for slab in outcome.slabs}
+
+
+def test_lanes_that_get_there_alone_each_have_a_slab_of_their_own() -> None:
+    assert recorded(judged(execute(case()))) == {0: 0, 2: 7, 3: 7, 6: 7, 7: 7}  # lane 0 claims at the entry
+
+
+def test_of_lanes_that_get_there_together_the_first_records() -> None:
+    outcome = judged(execute(case(followers=frozenset({3, 7}))))
+    assert recorded(outcome) == {0: 0, 2: 7, 6: 7}
+
+
+def test_code_that_lane_0_reaches_costs_one_slab_per_warp() -> None:
+    kernel = written((LOOP,))
+    outcome = judged(execute(case(kernel=kernel, followers=frozenset(range(1, 32)))))
+    assert recorded(outcome) == {0: 6}
+
+
+@pytest.mark.parametrize("fill", ["ring", "stop"])
+def test_what_a_late_slab_dropped_is_counted(fill: str) -> None:
+    outcome = judged(execute(case(recording=Recording(records=4, fill=fill, strategy=ANY))))
+    assert {(int(slab.header["count"]), len(slab.records())) for slab in outcome.slabs} == {(0, 0), (7, 4)}
+
+
+def test_a_pool_without_room_loses_each_late_lane_once() -> None:
+    outcome = judged(execute(case(pool=Pool((Ring(2), Ring(0))))))  # room for lane 0
+    assert recorded(outcome) == {0: 0}
+    assert int(outcome.host.stripe(0)["lost"]) == 4
+
+
+def test_a_late_lane_goes_to_the_reserve_when_its_stripe_is_full() -> None:
+    outcome = judged(execute(case(pool=Pool((Ring(2), Ring(8))))))
+    assert {slab.key[3]: slab.stripe for slab in outcome.slabs} == {0: 0, 2: 1, 3: 1, 6: 1, 7: 1}
+
+
+@pytest.mark.parametrize("changes", [
+    {"epoch": 0}, {"bound": False}, {"sampling": Sampling.of(warps=1)}, {"sampling": Sampling.of(blocks=range(1, 2))},
+    {"sampling": Sampling.of(sms=5)},
+])  # fmt: skip
+def test_what_is_not_sampled_claims_nothing_late_either(changes: dict[str, object]) -> None:
+    outcome = judged(execute(case(**changes)))
+    assert not outcome.slabs
+    assert not outcome.host.claims()
+
+
+def test_a_lane_of_another_strategy_keeps_its_one_slab() -> None:
+    inner = Node("region", ("load", "lanes", None, False), ((*BODY,),))
+    outcome = judged(execute(case(kernel=written((inner,)))))
+    assert recorded(outcome) == dict.fromkeys(LANES, 2)
+
+
+def test_a_predicate_and_the_election_both_hold() -> None:
+    body = (Node("region", ("dot", None, "0", False, "%v0"), ((),)),)
+    outcome = judged(execute(case(kernel=written((Node("assign", ("and.b32", "%v0", "%v0", "4")), *body)))))
+    assert recorded(outcome) == {0: 0, 4: 1, 5: 1, 6: 1, 7: 1}
+
+
+@examples(60)
+@given(cases(threads=5), st.data())
+def test_any_launch_of_elected_lanes_leaves_what_its_marks_mean(drawn: Case, data: st.DataObject) -> None:
+    recording = replace(drawn.recording, strategy=ANY)
+    units = layout.slab_units(4)
+    judged(execute(replace(drawn, recording=recording, pool=data.draw(pools(units)))))
+
+
+def test_a_kernel_without_it_has_none_of_it() -> None:
+    for strategy in (Elected(), AllThreads()):
+        text = lower(DIVERGENT.text(), Recording(strategy=strategy), frontend="test").text
+        assert not re.search(r"activemask|lanemask|ks_may|ks_own|KS_LATE", text)
+
+
+def test_marks_of_a_spec_are_elected_alone() -> None:
+    kernel = written(
+        (Node("region", ("load", None, None, False), (BODY,)), Node("point", ("tick", ANY_LANE, "0", False)))
+    )
+    text = lower(kernel.text(), Recording(), frontend="test").text
+    assert text.count("%lanemask_lt") == 1
+
+
+GONE = r"not\.pred ks_q, ks_q; and\.pred ks_may, ks_may, ks_q;"
+MUTATIONS = {
+    "every lane is elected": (r"setp\.eq\.and\.u32 (ks_w\d+), ks_k, 0, ks_w\d+;", r"mov.pred \1, \1;"),
+    "who is elected is asked of all lanes": (r"activemask\.b32 ks_k; mov", "mov.u32 ks_k, -1; mov"),
+    "a lane with a slab claims another": (r"not\.pred ks_q, ks_on; and\.pred ks_l, ks_l, ks_q;", ""),
+    "a lane that was lost tries again": (r"not\.pred ks_q, ks_l; and\.pred ks_may, ks_may, ks_q;", ""),
+    "a lane that was lost at the entry tries again": (rf"and\.pred ks_q, ks_q, ks_own; {GONE}", ""),
+    "what is not sampled claims": (r"and\.pred ks_l, ks_l, ks_may;", ""),
+    "a refused lane has a slab": (r"and\.pred ks_l, ks_l, ks_r;", ""),
+    "lanes without a slab write its header": (r"@ks_l (st\.global\.v4\.u32)", r"\1"),
+    "the slab is not kept": (r"or\.pred ks_on, ks_on, ks_l;", ""),
+}
+EVERY = written((LOOP, LOOP))
+NOTICING = [
+    case(followers=frozenset({3, 7})),
+    case(pool=Pool((Ring(2), Ring(0))), recording=Recording(records=4, fill="stop", strategy=ANY)),
+    case(pool=Pool((Ring(0), Ring(0)))),
+    case(pool=Pool((Ring(2), Ring(2)))),
+    case(sampling=Sampling.of(warps=1)),
+    case(kernel=EVERY, followers=frozenset({1, 2, 3})),
+    case(kernel=EVERY, pool=Pool((Ring(0), Ring(0)))),
+    case(kernel=written((Node("region", ("load", "lanes", None, False), ((LOOP,),)),)), followers=frozenset({1, 5})),
+    case(kernel=written((Node("region", ("load", "warp", None, False), ((),)), Node("if", ("%v0", 2), ((LOOP,), ()))))),
+]
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_broken_claim_is_noticed(name: str) -> None:
+    pattern, new = MUTATIONS[name]
+    assert all(re.search(pattern, one.lowered().text) for one in NOTICING[:1])
+    wrong = 0
+    for one in NOTICING:
+        try:
+            judged(execute(one, mutate=lambda text: re.sub(pattern, new, text)))
+        except (judge.Wrong, FaultError, KeyError):
+            wrong += 1
+    assert wrong

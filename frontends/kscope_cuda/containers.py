@@ -24,7 +24,10 @@ from kscope.errors import FormatError, MissingError
 
 _FATBIN = (0xBA55ED50).to_bytes(4, "little")
 _PTX, _LZ4, _ZSTD = 1, 0x2000, 0x8000
-_ARRAY = re.compile(rb"\.b8 [\w$]+\[(\d+)\] = \{([\d, ]+)\}")
+_ARRAY = re.compile(rb"\.b8 [\w$]+\[([0-9]{1,9})\] = \{([0-9, ]+)\}")
+_NUMBER = re.compile(rb"[0-9]{1,3}")
+_MOST = 256 << 20
+"""Bytes that a piece of code is unpacked to, at most, whatever it says of itself."""
 
 
 def device_code(data: bytes, missing: list[MissingError]) -> Iterator[bytes]:
@@ -61,14 +64,23 @@ class _Entry:
 
     def unpacked(self) -> bytes:
         """Raises FormatError for a body that is damaged, MissingError."""
-        if self.flags & _ZSTD:
-            return _unzstd(self.body, self.size)
-        return _unlz4(self.body, self.size) if self.flags & _LZ4 else self.body
+        if not self.flags & (_ZSTD | _LZ4):
+            return self.body
+        if self.size > _MOST:
+            raise FormatError(f"device code of {self.size:,} bytes, more than {_MOST:,}: no compiler wrote this")
+        return _unzstd(self.body, self.size) if self.flags & _ZSTD else _unlz4(self.body, self.size)
 
 
 def _constants(ptx: bytes) -> bytes:
     """Every initialised array of bytes in a PTX text, one after the other; zeros at an array's end are not spelled."""
-    return b"".join(bytes(map(int, body.split(b","))).ljust(int(size), b"\0") for size, body in _ARRAY.findall(ptx))
+    found = bytearray()
+    for array in _ARRAY.finditer(ptx):
+        there = bytes(int(number) & 0xFF for number in _NUMBER.findall(array[2]))
+        more = int(array[1]) - len(there)
+        if len(found) + len(there) + max(more, 0) > _MOST:
+            raise FormatError(f"its constants have more than {_MOST:,} bytes: no compiler wrote this")
+        found += there + bytes(max(more, 0))
+    return bytes(found)
 
 
 def _containers(data: bytes) -> Iterator[list[_Entry]]:
@@ -99,11 +111,14 @@ def _unzstd(body: bytes, size: int) -> bytes:
         except ModuleNotFoundError:
             continue
         unpacker = module.ZstdDecompressor()
-        try:
-            unpacked: bytes = (unpacker.decompressobj() if name == "zstandard" else unpacker).decompress(body)
+        try:  # no more than it says: a little may unpack to a lot
+            if name == "zstandard":
+                unpacked: bytes = unpacker.stream_reader(body).read(size)
+            else:
+                unpacked = unpacker.decompress(body, max_length=size)
         except module.ZstdError as error:
             raise FormatError(f"device code is damaged: {error}") from error
-        return unpacked[:size]
+        return unpacked
     raise MissingError("the names are in device code that nvcc packed with Zstandard: pip install zstandard")
 
 
@@ -139,6 +154,6 @@ def _lz4(body: bytes, size: int) -> bytearray:
         offset = int.from_bytes(body[at : at + 2], "little")
         at += 2
         count = length(token & 15) + 4
-        for _ in range(count):
+        for _ in range(min(count, size - len(out))):
             out.append(out[-offset])
     return out

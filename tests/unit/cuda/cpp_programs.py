@@ -13,16 +13,37 @@ HEAD = """#define EACH(i, n) for (int i = 0; i < (n); ++i)
 #define STEP(x) emit(x)
 #define IF_SMALL if (nxt() < 5)
 """
-_TEXTS = ('"} {;"', 'R"k(return; } "{ )k"', "\"\\\"}\"", "'}'", "1'000", "L\"{\"")
+_NESTED = ("if", "else", "loop", "loop", "while", "do", "switch", "each", "block", "lambda", "pragma", "branch")
+_FLAT = (
+    "plain",
+    "declare",
+    "declare",
+    "single",
+    "jump",
+    "jump",
+    "return",
+    "goto",
+    "text",
+    "line",
+    "macro",
+    "struct",
+    "comment",
+)
+_TEXTS = ('"} {;"', 'R"k(return; } "{ )k"', '"\\"}"', "'}'", "1'000", 'L"{"')
 
 
-def program(seed: int) -> str:
-    """A function `int f(int a)` that calls emit(int) and nxt(), below macros; it returns or runs to its end."""
+def program(seed: int, *, device: bool = False) -> str:
+    """A function `int f(int a)` that calls emit(int) and nxt(), below macros; it returns or runs to its end.
+    device: as CUDA C++ has it."""
     random = Random(seed)
     made = _Program(random)
     body = made.block(4, 1, loop=False, lines=90)
     label = ["  done: emit(__LINE__);"] if made.labelled else []
-    return "\n".join([HEAD + "template <class T> T same(T x) { return x; }", "int f(int a) {", "  {", *body, "  }", *label, "  return a;", "}", ""])
+    where = "static __device__ __forceinline__ " if device else ""
+    same = f"template <class T> {where}T same(T x) {{ return x; }}"
+    lines = [HEAD + same, f"{where}int f(int a) {{", "  {", *body, "  }", *label, "  return a;", "}", ""]
+    text = "\n".join(lines)
+    return text.replace("#pragma GCC unroll", "#pragma unroll").replace("#pragma GCC ivdep", "") if device else text
 
 
 class _Program:
@@ -43,11 +64,9 @@ class _Program:
         pad, random = "  " * indent, self.random
         if depth == 0 or self.left < 0:
             return [f"{pad}{self.simple(known)}"]
-        nested = "if else loop loop while do switch each block lambda pragma pragma branch".split()
-        flat = "plain declare declare single jump jump return goto text line macro struct comment".split()
-        kind = random.choice(nested if random.random() < 0.15 * depth else flat)
-        kind = random.choice(["jump", kind]) if loop and kind not in nested else kind
-        inner = list(self.inner(kind, depth, indent, loop)) if kind in nested else [[], []]
+        kind = random.choice(_NESTED if random.random() < 0.15 * depth else _FLAT)
+        kind = random.choice(["jump", kind]) if loop and kind not in _NESTED else kind
+        inner = list(self.inner(kind, depth, indent, loop)) if kind in _NESTED else [[], []]
         return [f"{pad}{line}" for line in self.headed(kind, inner, loop, known, pad)]
 
     def inner(self, kind: str, depth: int, indent: int, loop: bool) -> Iterator[list[str]]:
@@ -62,9 +81,15 @@ class _Program:
         if kind == "declare":
             known.append(name)
             yield random.choice(
-                [f"int {name} = nxt();", f"auto {name} = same<int>(nxt());", f"[[maybe_unused]] int {name} = a;",
-                 f"int {name} = nxt(), w{name} = {name} + 1;", f"int {name}{{nxt()}};", f"const int {name} =\n{pad}  nxt();"]
-            )  # fmt: skip
+                [
+                    f"int {name} = nxt();",
+                    f"auto {name} = same<int>(nxt());",
+                    f"[[maybe_unused]] int {name} = a;",
+                    f"int {name} = nxt(), w{name} = {name} + 1;",
+                    f"int {name}{{nxt()}};",
+                    f"const int {name} =\n{pad}  nxt();",
+                ]
+            )
         elif kind == "if":
             yield f"if (nxt() < {random.randint(1, 9)}) {{"
             yield from one
@@ -80,7 +105,9 @@ class _Program:
             yield f"else {self.simple(known)}" if random.random() < 0.5 else f"{self.simple(known)}"
         elif kind in ("loop", "pragma"):
             if kind == "pragma":
-                yield random.choice(["#pragma GCC unroll 2", "#pragma unroll", "#pragma GCC unroll 4\n#pragma GCC ivdep"])
+                yield random.choice(
+                    ["#pragma GCC unroll 2", "#pragma unroll", "#pragma GCC unroll 4\n#pragma GCC ivdep"]
+                )
             head = f"for (int {name} = 0; {name} < {random.randint(1, 3)}; ++{name})"
             if random.random() < 0.25:
                 yield f"{head}\n{pad}  {self.simple(known)}"
@@ -139,7 +166,7 @@ class _Program:
             yield self.simple(known)
             yield "#endif"
         elif kind == "macro":
-            yield f"IF_SMALL {self.simple(known)}" if random.random() < 0.5 else f"STEP(__LINE__); /* }} */ // {{"
+            yield f"IF_SMALL {self.simple(known)}" if random.random() < 0.5 else "STEP(__LINE__); /* } */ // {"
         elif kind == "struct":
             yield f"struct S{name} {{ int x; int get() {{ return x + 1; }} }};"
             yield f"emit(S{name}{{3}}.get());"

@@ -11,18 +11,18 @@ from random import Random
 
 import pytest
 
-from kscope.auto import Lines
+from kscope.auto import Lines, Selection
 from kscope.errors import UsageError
-from kscope_cuda.lines.choosing import Span
-from kscope_cuda.lines.wrapping import wrap
+from kscope_cuda.lines import marked
 
 from .cpp_programs import program
 
 COUNT = {"thorough": 900}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 120)
 TRIES = 8
 """Ranges that are tried for each program."""
+KINDS = ((), (), ("loop",), ("loop", "iteration"))
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-_MARK = re.compile(r'asm volatile\("//kscope (enter|exit) (\w+) - - with" ::: "memory"\);')
+_MARK = re.compile(r'asm volatile\("//kscope (enter|exit) (\S+) - - with" ::: "memory"\);')
 HARNESS = r"""
 #include <csetjmp>
 #include <cstdio>
@@ -32,7 +32,11 @@ HARNESS = r"""
 #define __forceinline__
 static unsigned state; static int asked; static std::jmp_buf endless; static std::vector<int> out;
 static std::vector<const char*> open_; static bool broken;
-static int nxt() { if (++asked > 300) std::longjmp(endless, 1); state = state * 1664525u + 1013904223u; return state >> 16 & 7; }
+static int nxt() {
+  if (++asked > 300) std::longjmp(endless, 1);
+  state = state * 1664525u + 1013904223u;
+  return state >> 16 & 7;
+}
 static void emit(int x) { out.push_back(x); }
 static void enter(const char* name) { open_.push_back(name); }
 static void leave(const char* name) {
@@ -66,13 +70,13 @@ def variants(seed: int) -> tuple[str, list[tuple[str, str]], list[str]]:
             inner = random.randint(*spans[0])
             spans.append((inner, random.randint(inner, spans[0][1])))
         try:
-            chosen = [Span(Lines(f"r{at}", "f", *span), *span) for at, span in enumerate(spans)]
-            marked, found = wrap(text, chosen)
+            asked = tuple(Lines(f"r{at}", "f", *span) for at, span in enumerate(spans))
+            found = marked(text, Selection(random.choice(KINDS), asked))
         except UsageError as error:
             refused.append(str(error))
             continue
-        if found:
-            made.append((str(spans), marked))
+        if found is not None:
+            made.append((str(spans), found.text))
     return text, made, refused
 
 
@@ -85,10 +89,10 @@ def test_lines_with_marks_do_what_they_did(tmp_path: Path) -> None:
         text, made, why = variants(seed)
         refused += why
         parts.append(f"namespace p{seed} {{\n#line 1\n{text}}}")
-        for at, (span, marked) in enumerate(made):
-            shown = _MARK.sub(lambda found: f'{"enter" if found[1] == "enter" else "leave"}("{found[2]}");', marked)
+        for at, (span, changed) in enumerate(made):
+            shown = _MARK.sub(lambda found: f'{"enter" if found[1] == "enter" else "leave"}("{found[2]}");', changed)
             assert shown.count("enter(") >= 1
-            parts.append("#undef EACH\n#undef STEP\n#undef IF_SMALL\n" f"namespace p{seed}_{at} {{\n#line 1\n{shown}}}")
+            parts.append(f"#undef EACH\n#undef STEP\n#undef IF_SMALL\nnamespace p{seed}_{at} {{\n#line 1\n{shown}}}")
             known[len(calls)] = f"seed {seed}, lines {span}\n{text}\n----\n{shown}"
             calls.append(f"failed += compare({len(calls)}, p{seed}::f, p{seed}_{at}::f);")
             accepted += 1

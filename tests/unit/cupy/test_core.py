@@ -28,6 +28,7 @@ SCRIPT = r"""
 import kscope
 from cuda.core import ProgramOptions
 from kscope import frontends
+from kscope.auto import Lines, Selection
 from kscope.recording import Recording
 from kscope_cuda import core
 
@@ -53,8 +54,10 @@ for arch in ("sm_80", "sm_90", "sm_100"):
     assert bytes(prepared.code).startswith(b"\x7fELF") and b"kscope_ctl" in prepared.code
     assert prepared.symbol_mapping == never.symbol_mapping, (prepared.symbol_mapping, never.symbol_mapping)
     assert build(BARE).code == never.code
+    frontend.enable(Recording(selection=Selection(("store",), (Lines.of("all=kernel:2"),))))
+    assert all(name in build(BARE).code for name in (b'"all"', b'"store kernel:2"'))
     frontend.disable()
-    assert build(MARKED).code == never.code
+    assert build(MARKED).code == build(BARE).code == never.code
     core.arm(never)
     assert not told
 del core.cuda_core.ObjectCode

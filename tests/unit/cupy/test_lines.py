@@ -162,7 +162,7 @@ def test_lines_of_a_text_that_becomes_a_part_of_a_source(frontend, gpu):
     asked = recording(f"op={HERE}:{row - 1}-{row}")
     assert lines.touches(OPERATION, asked.selection)
     frontend.enable(asked)
-    assert names(gpu.compile(kernel)) == {"op": "kern.cu:1"}
+    assert names(gpu.compile(kernel)) == {"op": "kern.cu:2"}
 
 
 def test_a_literal_whose_lines_are_not_the_files_is_not_looked_for(frontend, gpu):

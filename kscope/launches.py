@@ -136,7 +136,7 @@ def _as_their_warp(slabs: Slabs, replay: Int64, late: npt.NDArray[np.bool_], war
     time = slabs.header["start_time"].astype(np.int64)
     order = np.lexsort((slabs.lane, time, *warp[::-1]))
     lead = np.where(slabs.lane[order] == 0, np.arange(len(order)), 0)
-    found = replay.copy()
+    found: Int64 = np.array(replay, np.int64)
     found[order] = np.where(late[order], replay[order][np.maximum.accumulate(lead)], replay[order])
     return found
 

@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of kscope.profile()."""
     group = parser.add_argument_group("recording")
     flag = group.add_argument
-    flag("--strategy", metavar="WHO", help="who records: warp (lane 0 of each), warp:any, block, lanes (every thread), warps:0+4")
+    flag("--strategy", metavar="WHO", help="who records: warp (lane 0 of each), warp:any, block, lanes (all), warps:0+4")
     flag("--records", metavar="N", help="records that a lane keeps per launch; auto: what the kernel needs, else 256")
     flag("--fill", metavar="KEEP", help="ring keeps the newest records, stop the oldest")
     flag("--clock", metavar="CLOCK", help="cycles, or globaltimer")

@@ -28,7 +28,7 @@ WRITERS = {"ptx", "cfg", "emitting", "pairing", "plan", "fit", "hoist"}
 """What turns marks into instructions."""
 READERS = {
     "analysis", "assemble", "axis", "bounded", "capturefile", "decode", "export", "hashes", "ids", "joining",
-    "launches", "nesting", "parallel", "passes", "readers", "slabs", "trace", "unwrap", "warps",
+    "launches", "nesting", "parallel", "passes", "readers", "slabs", "trace", "tracks", "unwrap", "warps",
 }  # fmt: skip
 """What turns words into time."""
 TOP = {"cli", "doctor", "__main__"}

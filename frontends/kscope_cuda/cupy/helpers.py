@@ -52,7 +52,7 @@ def refuse(name: str) -> None:
         frame = frame.f_back
 
 
-class _Helper(expressions.BuiltinFunc):  # type: ignore[misc]  # CuPy has no types
+class _Helper(expressions.BuiltinFunc):
     """One word, as CuPy knows functions."""
 
     def __init__(self, reading: Reading) -> None:

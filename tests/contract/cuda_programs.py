@@ -295,12 +295,29 @@ extern "C" __global__ void unmarked(int* out, int n) {
 }
 """
 
-FUNCTIONS = {name.rstrip("_"): name for name in re.findall(r"__global__ void (\w+)\(", SOURCE)}
+LOWERED = r"""
+extern "C" __global__ void first(int* out, int n) {
+    KSCOPE_KERNEL();
+    {
+        KSCOPE_REGION("all");
+        out[0] = 1;
+    }
+    if ((int)threadIdx.x % 32 >= n) {
+        KSCOPE_REGION_V("half", n, kscope::ElectedAnyLane);
+        out[1] = 2;
+    }
+    KSCOPE_REGION("rest");
+    out[2] = 3;
+}
+"""
+"""What the header alone cannot record."""
+
+FUNCTIONS = {name.rstrip("_"): name for name in re.findall(r"__global__ void (\w+)\(", SOURCE + LOWERED)}
 """Kernels by the contract's names; `explicit` is a word of C++."""
 
 
 def source_of(kernel: str) -> str:
     """A translation unit with one kernel, by the contract's name, and what it calls."""
-    head, *bodies = re.split(r"(?=^extern \"C\")", SOURCE, flags=re.M)
+    head, *bodies = re.split(r"(?=^extern \"C\")", SOURCE + LOWERED, flags=re.M)
     wanted = re.compile(rf"__global__ void {FUNCTIONS[kernel]}\(")
     return head + next(body for body in bodies if wanted.search(body))

@@ -23,12 +23,13 @@ from kscope.capture import ModuleMeta
 
 NEEDS_GPU = True
 FRONTEND = "cuda"
-ABSENT: dict[str, str] = {}
-KERNELS = FUNCTIONS
+_ALONE = "a lane that claims in the midst of a kernel needs kscope's own lowering"
+ABSENT = {"first": _ALONE, "any_lane": _ALONE}
+KERNELS = {name: function for name, function in FUNCTIONS.items() if name not in ABSENT}
 
 # Kernels by number, in one stream; more than one time is a captured graph, so that all have one grid id.
 LAUNCHER = (
-    f"static void (*const KERNELS[])(int*, int) = {{{', '.join(FUNCTIONS.values())}}};"
+    f"static void (*const KERNELS[])(int*, int) = {{{', '.join(KERNELS.values())}}};"
     + """
 extern "C" int run(const int* kernels, int count, const int* shape, int n, int times) {
   static int* out = nullptr;
@@ -59,7 +60,7 @@ available = no_gpu
 
 def ready(program: Program) -> Callable[[], None]:
     library = loaded(options(program.recording, program.state), program.state == "plain")
-    kernels = [list(FUNCTIONS).index(name) for name in program.kernels]
+    kernels = [list(KERNELS).index(name) for name in program.kernels]
     launched = (ctypes.c_int * len(kernels))(*kernels), len(kernels), (ctypes.c_int * 6)(*program.grid, *program.block)
 
     def launch(times: int) -> None:
@@ -85,7 +86,7 @@ def _building() -> dict[tuple[str, ...], Future[bytes]]:
     """All libraries that programs need, at once: a build is seconds of one core."""
     pool = ThreadPoolExecutor(os.cpu_count())
     building = ("-arch=native", "-shared", "-Xcompiler", "-fPIC")
-    wanted = dict.fromkeys(options(program.recording, program.state) for program in PROGRAMS)
+    wanted = {options(program.recording, program.state) for program in PROGRAMS if program.name not in ABSENT}
     return {told: pool.submit(compiled, SOURCE + LAUNCHER, (*told, *building), ".so") for told in wanted}
 
 

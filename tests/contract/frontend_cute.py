@@ -165,6 +165,18 @@ def divergent(out: cute.Tensor, n: cutlass.Int32):
 
 
 @cute.kernel
+def first(out: cute.Tensor, n: cutlass.Int32):
+    thread, _, _ = cute.arch.thread_idx()
+    with kscope.region("all"):
+        out[0] = 1
+    if thread % 32 >= n:
+        with kscope.region("half", value=n, strategy=kscope.Elected(any_lane=True)):
+            out[1] = 2
+    with kscope.region("rest"):
+        out[2] = 3
+
+
+@cute.kernel
 def values(out: cute.Tensor, n: cutlass.Int32):
     x, _, _ = cute.arch.block_idx()
     with kscope.region("i32", value=-7):
@@ -253,8 +265,9 @@ def unmarked(out: cute.Tensor, n: cutlass.Int32):
 KERNELS: dict[str, Callable[..., Any]] = {
     "straight": straight, "nested": nested, "loop": loop, "early_exit": early_exit, "helper": helper, "itself": itself,
     "names": names, "explicit": explicit, "produce": produce, "consume": consume, "coordinates": coordinates,
-    "partial": partial, "strategies": strategies, "divergent": divergent, "values": values, "points": points,
-    "chosen": chosen, "tracks": tracks, "words": words, "pinned": pinned, "roles": roles, "unmarked": unmarked,
+    "partial": partial, "strategies": strategies, "divergent": divergent, "first": first, "values": values,
+    "points": points, "chosen": chosen, "tracks": tracks, "words": words, "pinned": pinned, "roles": roles,
+    "unmarked": unmarked,
 }  # fmt: skip
 
 

@@ -166,6 +166,17 @@ def divergent(out, n):
 
 
 @cuda.jit
+def first(out, n):
+    with kscope.region("all"):
+        out[0] = 1
+    if cuda.threadIdx.x % 32 >= n:
+        with kscope.region("half", value=n, strategy=kscope.Elected(any_lane=True)):
+            out[1] = 2
+    with kscope.region("rest"):
+        out[2] = 3
+
+
+@cuda.jit
 def values(out, n):
     with kscope.region("i32", value=-7):
         out[0] = 1
@@ -257,7 +268,7 @@ KERNELS: dict[str, Any] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, values, points, chosen, tracks, words, pinned, roles, unmarked),
+        *(strategies, divergent, first, values, points, chosen, tracks, words, pinned, roles, unmarked),
     )
 }
 

@@ -136,6 +136,15 @@ def divergent(warp: Warp, n: int) -> None:
         warp.work(10)
 
 
+def first(warp: Warp, n: int) -> None:
+    with kscope.region("all"):
+        warp.work(10)
+    with warp.where(range(n, 32)), kscope.region("half", value=n, strategy=kscope.Elected(any_lane=True)):
+        warp.work(10)
+    with kscope.region("rest"):
+        warp.work(10)
+
+
 def values(warp: Warp, n: int) -> None:
     with kscope.region("i32", value=-7):
         warp.work(10)
@@ -214,7 +223,7 @@ KERNELS: dict[str, Callable[[Warp, int], None]] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, values, points, chosen, tracks, words, pinned, roles, unmarked),
+        *(strategies, divergent, first, values, points, chosen, tracks, words, pinned, roles, unmarked),
     )
 }
 

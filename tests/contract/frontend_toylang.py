@@ -140,6 +140,16 @@ def divergent(k: Tracer, out: str, n: Value) -> None:
         k.store(out, 2, 3)
 
 
+def first(k: Tracer, out: str, n: Value) -> None:
+    with kscope.region("all"):
+        k.store(out, 0, 1)
+    parted = k.when(k.special("tid.x") % 32, "ge", n)
+    with parted, kscope.region("half", value=n, strategy=kscope.Elected(any_lane=True)):
+        k.store(out, 1, 2)
+    with kscope.region("rest"):
+        k.store(out, 2, 3)
+
+
 def values(k: Tracer, out: str, n: Value) -> None:
     with kscope.region("i32", value=-7):
         k.store(out, 0, 1)
@@ -225,7 +235,7 @@ KERNELS: dict[str, Any] = {
     function.__name__: toylang.kernel(function)
     for function in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, values, points, chosen, tracks, words, pinned, roles, unmarked),
+        *(strategies, divergent, first, values, points, chosen, tracks, words, pinned, roles, unmarked),
     )
 }
 

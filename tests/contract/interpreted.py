@@ -68,6 +68,7 @@ def _launch(
         smid=lambda block: blocks.index(block) % STRIPES,
         grid_id=grid_id,
         clocks=Clocks(time=(1 << 32) - 100 + when * LAUNCH_NS),
+        followers=frozenset(range(program.n + 1, 32)),  # of those that take a branch from lane n on, n is the first
     )
     run_threads(launch.start(), "random", seed)
     if hasattr(frontend, "described"):

@@ -39,8 +39,8 @@ def load(name: str) -> ModuleType:
 
 
 def absent(module: ModuleType, program: Program) -> str | None:
-    """Why a frontend does not have one of the program's kernels, or None."""
-    reasons = [f"{kernel}: {module.ABSENT[kernel]}" for kernel in program.kernels if kernel in module.ABSENT]
+    """Why a frontend does not have the program, or one of its kernels; None where it has."""
+    reasons = [f"{name}: {module.ABSENT[name]}" for name in (*program.kernels, program.name) if name in module.ABSENT]
     missing = [kernel for kernel in program.kernels if kernel not in {**module.KERNELS, **module.ABSENT}]
     assert not missing, f"{module.__name__} has no kernel {missing}: write it, or say in ABSENT why the DSL cannot"
     return "; ".join(reasons) or None

@@ -27,6 +27,7 @@ def compare(expected: list[Lane], got: list[Lane]) -> Iterator[str]:
     """Differences that are not of time: lanes, geometry, sequences of records with their nesting, counts."""
     want, have = _by_key(expected), _by_key(got)
     every = {key[:-1] for key, lane in want.items() if lane.every}
+    turn = {key[:-1] for key, lane in want.items() if lane.turn}
     yield from (f"{_name(want[key])}: not recorded" for key in want.keys() - have.keys())
     yield from (f"{_name(have[key])}: recorded, but should not be" for key in have.keys() - want.keys())
     for key in sorted(want.keys() & have.keys()):
@@ -44,9 +45,11 @@ def compare(expected: list[Lane], got: list[Lane]) -> Iterator[str]:
         ):
             if a != b:
                 yield f"{_name(one)}: {what}: expected {a}, got {b}"
-        # a simulator knows it of lanes that such a mark made claim, a compiled kernel of the whole warp
+        # a simulator knows these of lanes that such a mark made claim, a compiled kernel of the whole warp
         if other.every not in (one.every, key[:-1] in every):
             yield f"{_name(one)}: says of the warp that every lane has a slab: expected {one.every}, got {other.every}"
+        if other.turn not in (one.turn, key[:-1] in turn):
+            yield f"{_name(one)}: says that lanes record in turn: expected {one.turn}, got {other.turn}"
         for number, (a, b) in enumerate(zip(_told(one), _told(other), strict=False)):
             if a != b:
                 yield f"{_name(one)}: record {number}: expected {a}, got {b}"

@@ -5,7 +5,7 @@ names that place the same marks, each of them taking the address of 64 ints that
 of this folder called ``frontend_<name>.py``. The suite finds it; there is no test to write.
 
     KERNELS: dict[str, Any]                 its kernels, by the names used here; they are called so, or name_
-    ABSENT: dict[str, str]                  kernels that the DSL cannot express, and why
+    ABSENT: dict[str, str]                  kernels, or programs, that the DSL cannot express, and why
 
 with a device (else leave these three out):
 
@@ -37,7 +37,7 @@ from typing import Literal
 from kscope import layout
 from kscope.recording import Recording
 from kscope.sampling import Sampling
-from kscope.strategies import AllThreads, Lane0Warp0, TargetWarp
+from kscope.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp
 
 Dim = tuple[int, int, int]
 State = Literal["armed", "prepared", "plain"]
@@ -107,6 +107,13 @@ PROGRAMS = (
         ("divergent",),
         n=16,
         recording=Recording(records=16, strategy=AllThreads()),
+    ),
+    Program("first_lane", "a branch is recorded by the first lane that takes it", ("first",), n=16),
+    Program(
+        "any_lane",
+        "in every warp the first lane that gets there: lane 0, where none parts",
+        ("nested",),
+        recording=Recording(records=16, strategy=Elected(any_lane=True)),
     ),
     Program("lane0_warp0", "one thread per block", ("nested",), recording=Recording(records=16, strategy=Lane0Warp0())),
     Program(

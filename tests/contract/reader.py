@@ -34,7 +34,8 @@ class Record:
 class Lane:
     """One slab: what one lane recorded of one launch. launch: number of the launch in the session, replays of
     one grid id told apart by `replay`. life: ticks between the anchors, None = the warp never finished. cluster: the
-    word as it stands in the header. every: all lanes of the warp have slabs."""
+    word as it stands in the header. every: all lanes of the warp have slabs. turn: its
+    lanes record in turn."""
 
     launch: int
     replay: int
@@ -49,6 +50,7 @@ class Lane:
     clock: str
     fill: str
     every: bool
+    turn: bool
     capacity: int
     life: int | None
     count: int
@@ -96,6 +98,7 @@ def read(capture: Capture) -> list[Lane]:
                 clock="globaltimer" if timer else "cycles",
                 fill="stop" if flags & layout.FLAG_STOP else "ring",
                 every=bool(flags & layout.FLAG_LANES),
+                turn=bool(flags & layout.FLAG_ANY),
                 capacity=len(records),
                 life=end - zero if finished else None,
                 count=count,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 
@@ -24,7 +25,7 @@ each_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: 
 def rows_of_reader(lanes: list[Lane]) -> list[Row]:
     """One row per record; block as linear index, times in ticks since the lane began."""
     rows: list[Row] = []
-    for lane in lanes:
+    for lane in in_turn(lanes):
         (x, y, z), (nx, ny, _) = lane.block, lane.grid
         where = lane.kernel, lane.replay, x + nx * (y + ny * z), lane.warp, lane.lane, lane.smid
         for one, depth in zip(lane.records, depths(lane.records), strict=True):
@@ -52,6 +53,20 @@ def rows_of_trace(trace: Trace) -> list[Row]:
             )
         )
     return rows
+
+
+def in_turn(lanes: list[Lane]) -> list[Lane]:
+    """The lanes, those of one warp that record in turn as one: the first of them."""
+    warps: dict[object, list[Lane]] = {}
+    for lane in lanes:
+        warps.setdefault(lane.key[:-1], []).append(lane)
+    found = []
+    for warp in warps.values():
+        if any(lane.turn for lane in warp):
+            records = sorted((record for lane in warp for record in lane.records), key=lambda record: record.end)
+            warp = [replace(warp[0], records=tuple(records))]
+        found += warp
+    return found
 
 
 def _named(region: str) -> tuple[str, str | None]:

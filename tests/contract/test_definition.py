@@ -146,6 +146,12 @@ def test_a_branch_is_recorded_by_the_lanes_that_take_it() -> None:
     assert lanes[16] == ["all", "half", "rest"]
 
 
+def test_a_branch_is_recorded_by_the_first_lane_that_takes_it() -> None:
+    lanes = [lane for lane in recorded("first_lane") if (lane.block, lane.warp) == ((0, 0, 0), 0)]
+    assert [(lane.lane, regions(lane)) for lane in lanes] == [(0, ["all", "rest"]), (16, ["half"])]
+    assert {lane.lane for lane in recorded("any_lane")} == {0}
+
+
 def test_points_have_strategies_of_their_own() -> None:
     first, second, third, _ = [lane for lane in recorded("points") if lane.block == (0, 0, 0)]
     assert regions(first) == ["each", "once"] * 3

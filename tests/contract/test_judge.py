@@ -55,6 +55,7 @@ DAMAGE: dict[str, Callable[[Lane], Lane]] = {
     "another fill": lambda lane: replace(lane, fill="stop"),
     "another cluster": lambda lane: replace(lane, cluster=1),
     "a slab for every lane": lambda lane: replace(lane, every=True),
+    "lanes in turn": lambda lane: replace(lane, turn=True),
     "a smaller slab": lambda lane: replace(lane, capacity=8),
     "never finished": lambda lane: replace(lane, life=None),
     "ends before its start": change(0, start=10**9),

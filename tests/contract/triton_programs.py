@@ -10,7 +10,7 @@ from typing import Any
 
 import kscope
 
-ABSENT = dict.fromkeys(("partial", "divergent"), "a block is made of whole warps, and its threads do not part")
+ABSENT = dict.fromkeys(("partial", "divergent", "first"), "a block is made of whole warps, and its threads do not part")
 TURN = kscope.scope("turn")
 PAIR = kscope.scope("pair")
 

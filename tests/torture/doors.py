@@ -21,8 +21,9 @@ from unittest.mock import patch
 import numpy as np
 import synth
 
+import kscope_cuda
 from kscope import cli, meta
-from kscope.analysis import expressions, perturbation, sass
+from kscope.analysis import expressions, perturbation, sass, tools
 from kscope.capture import Capture, load
 from kscope.capturefile import FIRST_LINE
 from kscope.cli import options as flags
@@ -142,6 +143,16 @@ def proton(data: bytes, folder: Path) -> None:
         use(READERS["proton"](path), folder)
 
 
+def library(data: bytes, folder: Path) -> None:
+    """A cubin, fatbin or shared object: its notes, and its metadata."""
+    path = folder / "x.so"
+    path.write_bytes(data)
+    with suppress(KscopeError):
+        kscope_cuda.describe(data)
+    with suppress(KscopeError):
+        tools.builds(path)
+
+
 def code(data: bytes, folder: Path) -> None:
     """A disassembly, and what cuobjdump says of a kernel."""
     text = data.decode("utf-8", "replace")
@@ -192,7 +203,7 @@ DOORS: dict[str, Door] = {
     door.__name__: door
     for door in (
         capture, head, words, metadata, histogram, log, chrome, code, condition, arguments, recording, buffers,
-        arrays, proton,
+        arrays, proton, library,
     )
 }  # fmt: skip
 

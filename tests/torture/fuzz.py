@@ -15,7 +15,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["kscope"]):
+with atheris.instrument_imports(include=["kscope", "kscope_cuda"]):
     from torture import doors
 
 

@@ -7,6 +7,7 @@ What lives here: carrying the sites of a source to where its PTX is, and noting 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from kscope.catalogue import Listed, Site
 from . import assembling
 from .lines import Marked
 
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _MEMORY = "CUPY_CACHE_IN_MEMORY"
 _now = threading.local()
 
@@ -47,7 +49,7 @@ def note(frontend: str, text: str, lowered: bytes, arch: str | None, flags: tupl
         return
     found: dict[str, tuple[Site, ...]] = getattr(_now, "sites", {})
     build = None if arch is None else partial(_built, text, lowered, arch, flags)
-    for kernel, its in found.items():
+    for kernel, its in (found or dict.fromkeys(_ENTRY.findall(text), ())).items():
         catalogue.note(Listed(frontend, kernel, arch or "PTX", its, build))
 
 

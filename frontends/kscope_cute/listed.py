@@ -29,7 +29,7 @@ def tag() -> str:
 def note(meta: ModuleMeta, text: str, marked: bytes, sites: Mapping[str, Site], plain: Callable[[], bytes]) -> None:
     """A module was lowered: its kernels are listed, where somebody lists. plain: its cubin without marks."""
     found = tuple(sites[region.name] for region in meta.regions if region.name in sites)
-    if not catalogue.wanted() or not found:
+    if not catalogue.wanted():
         return
 
     def build(folder: Path) -> tuple[Path, Path]:

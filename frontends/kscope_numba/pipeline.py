@@ -129,7 +129,7 @@ class Pipeline:
     def _list(self, library: Any, text: str, lowered: Lowered, cc: Any) -> None:
         """Notes the kernel, where somebody lists."""
         found = tuple(self._sites[region.name] for region in lowered.meta.regions if region.name in self._sites)
-        if not catalogue.wanted() or not found:
+        if not catalogue.wanted():
             return
 
         def build(folder: Path) -> tuple[Path, Path]:

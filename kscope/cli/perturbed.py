@@ -107,7 +107,8 @@ def within(folder: Path, argv: Sequence[str]) -> int:
 def _kept(folder: Path, kernel: Listed) -> dict[str, Any]:
     folder.mkdir(parents=True)
     paths = None if kernel.build is None else kernel.build(folder)
-    return {"kernel": kernel.kernel, "frontend": kernel.frontend, "paths": paths and [str(path) for path in paths]}
+    names = {"kernel": kernel.kernel, "symbol": kernel.symbol or kernel.kernel, "frontend": kernel.frontend}
+    return {**names, "paths": paths and [str(path) for path in paths]}
 
 
 def _run(command: Sequence[str]) -> int:
@@ -145,24 +146,31 @@ def _joined(
     recorded = {launch.kernel_id: number for number, launch in enumerate(trace.launches)}
     if not recorded:
         problems.append("nothing was recorded: these are all kernels that were compiled, and their code alone")
-    seen: set[str] = set()
+    known: set[int] = set()
+    without: set[str] = set()
     for one in builds:
-        name = one["kernel"]
         if one["paths"] is None:
-            problems.append(
-                f"kernel {name}: {one['frontend']} gives no build without its marks; name two cubins instead"
-            )
+            without.add(one["kernel"])
             continue
         paths = [Path(path) for path in one["paths"]]
-        launch = recorded.get(tools.builds(paths[1]).get(name, -1))
-        if paths[0].read_bytes() == paths[1].read_bytes() or (recorded and launch is None):
+        if paths[0].read_bytes() == paths[1].read_bytes():
             continue
-        seen.add(name)
+        ids = tools.builds(paths[1])
+        number = ids.get(one["kernel"], ids.get(one["symbol"], -1))
+        launch = recorded.get(number)
+        if number in known or (recorded and launch is None):
+            continue
+        known.add(number)
         block = _threads(trace, launch) if threads is None else threads
-        yield _measured(perturbation(*paths, kernel=name), off, on, block, dynamic_shared)
-    for name in dict.fromkeys(launch.kernel for launch in trace.launches):
-        if name not in seen and not any(one["kernel"] == name for one in builds):
-            problems.append(f"kernel {name}: its build without marks is not known; name two cubins instead")
+        try:
+            found = perturbation(*paths, kernel=one["symbol"] if len(ids) > 1 else None)
+        except UsageError as error:  # the frontend's name is not the cubin's
+            problems.append(f"kernel {one['kernel']}: {error}")
+            continue
+        yield _measured(found, off, on, block, dynamic_shared)
+    without |= {launch.kernel for launch in trace.launches if launch.kernel_id not in known}
+    for name in sorted(without):
+        problems.append(f"kernel {name}: its build without marks is not known; name two cubins instead")
 
 
 def _threads(trace: Trace, launch: int | None) -> int | None:

@@ -128,7 +128,7 @@ def test_one_command_compares_a_scripts_kernels(job: Path, capfd: pytest.Capture
     assert rows["dynamic shared, bytes"] == ["65,536", "65,536"]
     assert int(rows["instructions"][-1]) > 50
     assert rows["warps that fit on an SM"] == ["12", "12"]
-    assert "plain: test gives no build without its marks" in said.out
+    assert "kernel plain: its build without marks is not known" in said.out
 
 
 def test_builds_and_capture_are_kept_where_they_are_wanted(job: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -196,6 +196,17 @@ def test_kinds_of_statements_of_raw_kernels_are_marked_and_listed(frontend, gpu,
     assert not is_marked(off) and is_marked(on)
 
 
+def test_an_annotated_kernel_is_listed_with_its_two_builds(frontend, gpu, tmp_path):
+    annotated = SCALE.replace("float b = a * 2;", 'KSCOPE_REGION("twice"); float b = a * 2;')
+    with catalogue.listing() as found:
+        frontend.enable(Recording())
+        cupy.RawModule(code="#include <kscope.cuh>\n" + annotated).compile()
+    frontend.disable()
+    assert {(kernel.kernel, kernel.sites) for kernel in found} == {("scale", ()), ("other", ())}
+    off, on = (path.read_bytes() for path in found[0].build(tmp_path))
+    assert not is_marked(off) and is_marked(on)
+
+
 def test_a_dry_run_leaves_nothing_on_disk(frontend, gpu, tmp_path):
     with catalogue.listing():
         frontend.enable(recording(LOADS))

@@ -196,6 +196,20 @@ def test_kinds_of_statements_are_marked_and_listed(frontend: Any, tmp_path: Path
     assert layout.CTL_SYMBOL.encode() in on
 
 
+def test_an_annotated_kernel_is_listed_with_its_two_builds(frontend: Any, tmp_path: Path) -> None:
+    module = source("with kscope.region('mine'):\n    x[thread] = Float32(1)")
+    with catalogue.listing() as found:
+        frontend.enable(Recording())
+        assert is_marked(compile(module.host, *arguments()))
+    frontend.disable()
+    (kernel,) = found
+    assert kernel.sites == ()
+    assert kernel.build is not None
+    off, on = (path.read_bytes() for path in kernel.build(tmp_path) or ())
+    assert layout.CTL_SYMBOL.encode() in on
+    assert layout.CTL_SYMBOL.encode() not in off
+
+
 def test_random_lines_compile_and_pair(frontend: Any) -> None:
     """A record for each entered region: what does not pair is a problem of the module, which says so in a warning."""
     module, line = kernels()

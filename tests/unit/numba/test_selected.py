@@ -275,6 +275,20 @@ def test_the_two_builds_of_a_listed_kernel_are_cubins(
     assert found[0].symbol.encode() in off
 
 
+def test_an_annotated_kernel_is_listed_with_its_two_builds(
+    taught: Any, gpu: Backend, written: Written, tmp_path: Path
+) -> None:
+    with catalogue.listing() as found:
+        taught.enable(Recording())
+        launch(written(ANNOTATED.replace('"a"', '"mine"'), "annotated_kernels.py")["kernel"], gpu)
+    taught.disable()
+    (kernel,) = found
+    assert (kernel.kernel, kernel.sites) == ("kernel", ())
+    assert kernel.build is not None
+    off, on = (path.read_bytes() for path in kernel.build(tmp_path) or ())
+    assert (is_marked(off), is_marked(on)) == (False, True)
+
+
 # in Python
 
 

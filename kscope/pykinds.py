@@ -45,8 +45,7 @@ class Kinds:
 
     def _statement(self, statement: ast.stmt, named: set[str], loops: tuple[str, ...]) -> ast.stmt:
         kind = self.selection.kind(self._kinds(statement, named))
-        if kind is not None:
-            made = self._noted(kind, statement, [statement], loops)
+        made = None if kind is None else self._noted(kind, statement, [statement], loops)
         looped = isinstance(statement, _LOOPS)
         inner = (*loops, f"{self.file}:{statement.lineno}") if looped else loops
         for owner, name in _inner(statement):
@@ -54,7 +53,7 @@ class Kinds:
                 setattr(owner, name, self._block(getattr(owner, name), named, inner))
         if isinstance(statement, _LOOPS) and "iteration" in self.selection.kinds:
             statement.body = [region(self._noted("iteration", statement, statement.body, inner), statement.body)]
-        return statement if kind is None else region(made, [statement])
+        return statement if made is None else region(made, [statement])
 
     def _noted(self, kind: str, at: ast.stmt, body: Block, loops: tuple[str, ...]) -> ast.expr:
         name = auto.name(kind, self.file, at.lineno)

@@ -136,7 +136,7 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _cut(statement: ast.stmt, lines: Lines) -> UsageError:
-    words = {
+    words: dict[type[ast.stmt], str] = {
         ast.For: "the for loop",
         ast.While: "the while loop",
         ast.If: "the if",

@@ -97,7 +97,8 @@ class Tokens:
 
     @cached_property
     def _branches(self) -> tuple[list[int], list[tuple[int, ...]]]:
-        starts, inside = [0], [()]  # type: list[int], list[tuple[int, ...]]
+        starts = [0]
+        inside: list[tuple[int, ...]] = [()]
         stack: list[int] = []
         for number, token in enumerate(self.directives):
             found = _CONDITION.match(token.text)

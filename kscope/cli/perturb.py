@@ -59,6 +59,8 @@ def perturb(options: argparse.Namespace) -> int:
         return _cubins(options)
     if options.kernel is not None or options.times is not None or options.dry_run:
         raise UsageError("--kernel, --times and --dry-run are not for a script: --kernels chooses kernels of it")
+    if not options.module and not Path(options.script).exists():
+        raise UsageError(f"{options.script}: no such file; a module is run with -m")
     report = perturbed(
         options.script, options.args, module=options.module, flags=_typed(options), kernels=options.kernels,
         threads=options.threads, dynamic_shared=options.shared, keep=options.keep,

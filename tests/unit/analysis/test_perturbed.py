@@ -199,6 +199,11 @@ def test_flags_of_the_recording_reach_the_run_with_marks() -> None:
     assert options.args == ["--records", "8"]
 
 
+def test_a_script_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["perturb", "nowhere.py"]) == 2
+    assert "nowhere.py: no such file" in capsys.readouterr().err
+
+
 def test_flags_that_fit_no_script_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["perturb", "--times", "1us,2us", "job.py"]) == 2
     assert "not for a script" in capsys.readouterr().err

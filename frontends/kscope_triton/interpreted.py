@@ -27,6 +27,7 @@ from .placing import KINDS, checked, immediate, scalar
 
 INTERPRETED: bool = bool(knobs.runtime.interpret)
 """Whether jit functions of this process are interpreted; Triton asks when they are defined."""
+_WORDS: dict[str, Any] = {"i32": np.int32, "u32": np.uint32, "i64": np.int64}
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"i32": np.int32, "u32": np.uint32, "f32": np.float32}
 
 
@@ -94,7 +95,7 @@ class Interpreted:
             value = x + nx * (y + ny * z)
         elif READINGS[name].volatile and name != "smid":
             value = perf_counter_ns() & (1 << kind.primitive_bitwidth) - 1
-        number = np.array([value], np.dtype(kind.name))
+        number = np.array([value], _WORDS[READINGS[name].type])
         return tl.tensor(TensorHandle(number, kind), kind)
 
     def _launched(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -133,7 +133,7 @@ DOOR ?= capture
 SECONDS ?= 60
 fuzz: .venv-fuzz/.test  ## a coverage-guided fuzzer at one reader: make fuzz DOOR=capture SECONDS=60
 	mkdir -p $(CACHE)/fuzz/$(DOOR)
-	$(ON_PATH) .venv-fuzz/bin/python tests/torture/fuzz.py $(DOOR) -max_total_time=$(SECONDS) -max_len=4096 -timeout=20 \
+	$(ON_PATH) .venv-fuzz/bin/python tests/torture/fuzz.py $(DOOR) -max_total_time=$(SECONDS) -max_len=16384 -timeout=20 \
 	    -artifact_prefix=$(CACHE)/fuzz/$(DOOR)/ $(CACHE)/fuzz/$(DOOR) tests/torture/corpus/$(DOOR)
 
 clean:  ## venvs, caches and builds

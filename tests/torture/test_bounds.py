@@ -7,6 +7,7 @@ What does not: bytes that are wrong in other ways (test_doors.py).
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 import zlib
@@ -16,6 +17,7 @@ import orjson
 import pytest
 from torture.doors import with_head
 
+import kscope_cuda
 from kscope import cli
 from kscope.bounded import MOST_LINE, budget, lines, whole
 from kscope.capture import load
@@ -176,6 +178,25 @@ def test_the_budget_is_a_quarter_of_what_the_process_may_have() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert int(done.stdout) == min(LIMIT // 4, budget())
+
+
+def container(flags: int, unpacked: int) -> bytes:
+    """A fatbin of one cubin that is packed, and says how large it is."""
+    entry = struct.pack("<HHIQI20xQQQ", 2, 1, 64, 8, 8, flags, 0, unpacked) + bytes(8)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b".version 8.0\n.b8 x[999999999] = {1}", b".version 8.0\n" + b".b8 x[99999999] = {1}\n" * 3,
+        container(0x2000, 1 << 60), container(0x8000, 1 << 40),
+    ],
+    ids=["a constant", "several", "LZ4", "Zstandard"],
+)  # fmt: skip
+def test_device_code_is_unpacked_to_no_more_than_a_compiler_writes(data: bytes) -> None:
+    with pytest.raises(FormatError, match="no compiler wrote this"):
+        kscope_cuda.describe(data)
 
 
 @pytest.mark.parametrize(

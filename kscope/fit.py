@@ -25,6 +25,8 @@ FEWER = (2, 0)
 _SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _IGNORED = re.compile(r"setmaxnreg'?\s+ignored")
+_THREADS = re.compile(r"^\s*\.(?:req|max)ntid\b[^\n{]*", re.M)
+_BOUND = re.compile(r"\.(?:minnctapersm|maxnreg)\b")
 
 
 @dataclass(frozen=True, order=True)
@@ -43,6 +45,11 @@ class Usage:
     def no_worse(self, other: Usage) -> bool:
         """Whether this text loses nothing that the other one has; registers within the limit are free."""
         return (self.setmaxnreg_ignored, self.spill_bytes) <= (other.setmaxnreg_ignored, other.spill_bytes)
+
+    def gave_up(self, plain: Usage) -> bool:
+        """Whether the assembler spills into fewer registers than it had without records. Where a kernel does not fit
+        into 255, it may take as many as would fill the SM with warps instead, 32 of them, and spill the rest."""
+        return self.spill_bytes > plain.spill_bytes and self.registers < plain.registers
 
 
 Assemble = Callable[[str], "Usage | None"]
@@ -66,6 +73,12 @@ def usage(log: str) -> Usage:
     return Usage(_IGNORED.search(log) is not None, spilled, registers)
 
 
+def roomy(text: str) -> str:
+    """The text, whose kernels say that one block on an SM is enough: they get all registers that a thread can have.
+    As it is where the text says something about that itself."""
+    return text if _BOUND.search(text) else _THREADS.sub(r"\g<0>\n.minnctapersm 1", text)
+
+
 def lower_to_fit(
     text: str,
     recording: Recording,
@@ -77,9 +90,14 @@ def lower_to_fit(
 ) -> Lowered:
     """plan.lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
-    `measure` is called once where the first try fits, up to four times where it does not, and never for
+    `measure` is called once where the first try fits, up to five times where it does not, and never for
     text without marks. What the kernel loses all the same is a problem of the result. Raises as lower().
     """
+
+    def lowered(pending: int, known: tuple[Problem, ...], room: bool) -> Lowered:
+        found = lower(text, replace(recording, pending=pending), frontend=frontend, known=known, told=told)
+        return replace(found, text=roomy(found.text)) if room else found
+
     known = tuple(known)
     best = lower(text, recording, frontend=frontend, known=known, told=told)
     if best.text is text:
@@ -90,19 +108,19 @@ def lower_to_fit(
     plain = measure(without_marks(text))
     if plain is None or least.no_worse(plain):
         return best
-    chosen = recording
-    for pending in FEWER if not recording.live else ():
-        if pending >= recording.pending:
-            continue
-        fewer = replace(recording, pending=pending)
-        other = lower(text, fewer, frontend=frontend, known=known, told=told)
+    fewer = [pending for pending in FEWER if pending < recording.pending and not recording.live]
+    room = least.gave_up(plain)
+    if room:
+        fewer = [recording.pending, *fewer]
+    chosen = recording.pending, False
+    for pending in fewer:
+        other = lowered(pending, known, room)
         usage = measure(other.text)
         if usage is not None and usage < least:
-            best, least, chosen = other, usage, fewer
+            best, least, chosen = other, usage, (pending, room)
         if least.no_worse(plain):
             return best
-    lost = _loss(best, plain, least)
-    return lower(text, chosen, frontend=frontend, known=(*known, lost), told=told)
+    return lowered(chosen[0], (*known, _loss(best, plain, least)), chosen[1])
 
 
 def _loss(lowered: Lowered, plain: Usage, usage: Usage) -> Problem:

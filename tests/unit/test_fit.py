@@ -89,6 +89,31 @@ def test_fewer_records_wait_where_that_saves_what_the_kernel_had(plain, sunk):
     assert result.problems == ()
 
 
+SIZED = MARKED.replace("k()", "k()\n.reqntid 256")
+CRAMPED = Usage(False, 9000, 32)
+
+
+def test_a_kernel_whose_assembler_gives_registers_up_is_told_that_one_block_is_enough():
+    asked = []
+
+    def measure(text: str) -> Usage:
+        asked.append(text)
+        return SPILLS if ".minnctapersm 1" in text or "kscope" not in text else CRAMPED
+
+    result = lower_to_fit(SIZED, Recording(), frontend="test", measure=measure)
+    assert result.text == plan.lower(SIZED, Recording(), frontend="test").text.replace(
+        ".reqntid 256", ".reqntid 256\n.minnctapersm 1"
+    )
+    assert (len(asked), result.problems) == (3, ())
+
+
+def test_what_the_kernel_says_about_its_room_stays():
+    assert fit.roomy(SIZED).count(".minnctapersm") == 1
+    said = SIZED.replace("256", "256\n.maxnreg 64")
+    assert fit.roomy(said) == said
+    assert fit.roomy(MARKED) == MARKED, "the directive needs the number of threads"
+
+
 def test_what_is_lost_all_the_same_is_a_problem_of_the_module():
     known = (Problem("removed", "something else"),)
     assembler = Assembler(GOOD, known, p8=SPILLS_MORE, p0=SPILLS)

@@ -40,6 +40,18 @@ for strategy, lanes in ((kscope.Elected(), 4), (kscope.AllThreads(), 128)):
         assert (found + lost * (rows + 1)) == blocks * lanes * (rows + 1), (found, lost)
         assert (lost > 0) == (pool is not None and lanes == 128), lost
 """
+# blocks, warps and lanes that leave early
+EARLY = """
+import cupy
+from gpu import torture_sources as t
+for pool in (None, 2 << 20):
+    out = cupy.zeros(1, cupy.int32)
+    with kscope.profile(pool=pool) as prof:
+        t.kernel(t.EARLY, "early")((300,), (128,), (out,))
+        cupy.cuda.Device().synchronize()
+    assert int(out[0]) == 200 * 96 + 100 * 48
+    assert len(prof.trace) == 200 * 3 + 100 * 3 or pool
+"""
 CLEAN = {
     "memcheck": (MEMORY, "ERROR SUMMARY: 0 errors"),
     "initcheck": (MEMORY, "ERROR SUMMARY: 0 errors"),
@@ -50,9 +62,19 @@ CLEAN = {
 
 @pytest.mark.parametrize("tool", CLEAN)
 def test_compute_sanitizer_finds_nothing(tool: str) -> None:
+    code, summary = CLEAN[tool]
+    _clean(tool, code, summary)
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "synccheck"])
+def test_compute_sanitizer_finds_nothing_where_lanes_leave_early(tool: str) -> None:
+    pytest.importorskip("cupy")
+    _clean(tool, EARLY, "ERROR SUMMARY: 0 errors")
+
+
+def _clean(tool: str, code: str, summary: str) -> None:
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not Path(sanitizer).exists():
         pytest.skip("needs compute-sanitizer, which comes with the CUDA toolkit")
-    code, summary = CLEAN[tool]
     done = python(code, under=(sanitizer, "--tool", tool, "--error-exitcode", "9", "--report-api-errors", "no"))
     assert done.returncode == 0 and summary in done.stdout, done.stdout + done.stderr

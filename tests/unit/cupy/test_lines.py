@@ -214,6 +214,12 @@ def test_a_dry_run_leaves_nothing_on_disk(frontend, gpu, tmp_path):
     assert not [path for path in (tmp_path / "disk").rglob("*") if path.is_file()]
 
 
+@pytest.mark.skipif(cupy.cuda.get_nvcc_path() is None, reason="there is no nvcc")
+def test_nvcc_gets_the_marked_source(frontend, gpu):
+    frontend.enable(recording(LOADS, LOOP))
+    assert names(gpu.compile(SCALE, backend="nvcc")).keys() == {"load", "loop"}
+
+
 def test_cupys_own_kernels_are_no_sites(frontend, gpu):
     plain = gpu.compile(SCALE)
     frontend.enable(recording(kinds=("load", "store")))

@@ -260,6 +260,19 @@ def test_kinds_of_statements_are_marked_and_listed(taught: Any, gpu: Backend, ke
     assert loops[f"iteration {FILE}:{line('range(4)')}"] == (f"{FILE}:{line('range(4)')}",)
 
 
+def test_a_dry_run_leaves_nothing_in_the_cache(taught: Any, gpu: Backend, written: Written, tmp_path: Path) -> None:
+    kernel = written(KERNELS.replace("@cuda.jit\n    def kernel", "@cuda.jit(cache=True)\n    def kernel"), FILE)[
+        "kernel"
+    ]
+    with catalogue.listing() as found:
+        taught.enable(recording(LOOP))
+        assert is_marked(launch(kernel, gpu))
+    taught.disable()
+    assert found and not list(tmp_path.rglob("*.nb?"))
+    launch(kernel, gpu)
+    assert list(tmp_path.rglob("*.nb?"))
+
+
 def test_the_two_builds_of_a_listed_kernel_are_cubins(
     taught: Any, gpu: Backend, kernels: dict[str, Any], tmp_path: Path
 ) -> None:

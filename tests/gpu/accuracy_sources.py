@@ -105,9 +105,12 @@ __device__ __forceinline__ void tell(int* flag, int what) {
     if (threadIdx.x == 0) asm volatile("st.release.gpu.global.s32 [%0], %1;" :: "l"(flag), "r"(what) : "memory");
 }
 __device__ __forceinline__ void hear(int* flag, int what) {
-    int now;
-    do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(flag) : "memory");
-    while (now != what);
+    if (threadIdx.x == 0) {  // one lane alone: the flag goes on as soon as it was heard
+        int now;
+        do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(flag) : "memory");
+        while (now != what);
+    }
+    __syncwarp();
 }
 extern "C" __global__ void ping(int* flags, int rounds) {
     KSCOPE_KERNEL();

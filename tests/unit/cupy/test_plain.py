@@ -17,7 +17,7 @@ INCLUDE = ("-I" + kscope.cuda_include(),)
 
 def without_kscope(source: str) -> str:
     """The same source, never annotated."""
-    return re.sub(r"KSCOPE_\w+\([^;]*\);|#include <kscope.cuh>", "", source)
+    return re.sub(r'KSCOPE_\w+\((?:"(?:[^"\\]|\\.)*"|[^";])*\);|#include <kscope.cuh>', "", source)
 
 
 def test_the_comparison_removes_every_word_of_kscope():

@@ -2,7 +2,7 @@
 
     0  done            2  kscope cannot do that: one line on stderr says what, and what to do (--debug: the traceback)
     1  what was asked does not hold: a part is broken (doctor), a region slower (compare), a condition false (assert),
-       counts and regions do not fit (ipc)
+       counts and regions do not fit (ipc), no kernel could be compared (perturb)
     3  --strict, and the data has problems    141  nobody reads the output
 
 `kscope run` ends as its script does. What lives here: the parser, and the way from an error to a code.

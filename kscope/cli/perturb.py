@@ -18,6 +18,8 @@ from . import options as recording
 from . import selecting
 from .perturbed import perturbed, within
 
+NOTHING = 1
+"""Exit code where no kernel of the script could be compared."""
 _WITHIN = "--into"
 
 
@@ -65,13 +67,14 @@ def perturb(options: argparse.Namespace) -> int:
         options.script, options.args, module=options.module, flags=_typed(options), kernels=options.kernels,
         threads=options.threads, dynamic_shared=options.shared, keep=options.keep,
     )  # fmt: skip
+    code = 0 if report.kernels else NOTHING
     if options.json:
         print(selecting.json({"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))
-        return 0
+        return code
     parts = ["\n".join(_report(one, terminal())) for one in report.kernels] or ["no kernel with marks was compiled"]
     said = [line for one in report.problems for line in wrapped(f"! {one}", terminal())]
     print("\n\n".join(parts + (["\n".join(said)] if said else [])))
-    return 0
+    return code
 
 
 def _python(name: str) -> bool:

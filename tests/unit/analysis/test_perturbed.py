@@ -141,6 +141,16 @@ def test_builds_and_capture_are_kept_where_they_are_wanted(job: Path, capfd: pyt
     assert "there is something in that folder" in capfd.readouterr().err
 
 
+def test_a_script_without_kernels_to_compare_is_told_by_the_exit_code(
+    job: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job.write_text("print('nothing to see')")
+    assert cli.main(["perturb", str(job)]) == perturb.NOTHING
+    said = capfd.readouterr()
+    assert said.out.startswith("no kernel with marks was compiled")
+    assert "nothing to see" in said.err
+
+
 def test_numbers_for_a_program_are_all_of_stdout(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ncu(job.parent)
     assert cli.main(["perturb", "--json", str(job)]) == 0

@@ -28,7 +28,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of kscope.profile()."""
     group = parser.add_argument_group("recording")
     flag = group.add_argument
-    flag("--strategy", metavar="WHO", help="who records: warp (lane 0 of each), warp:any, block, lanes (all), warps:0+4")
+    flag(
+        "--strategy", metavar="WHO", help="who records: warp (lane 0 of each), warp:any, block, lanes (all), warps:0+4"
+    )
     flag("--records", metavar="N", help="records that a lane keeps per launch; auto: what the kernel needs, else 256")
     flag("--fill", metavar="KEEP", help="ring keeps the newest records, stop the oldest")
     flag("--clock", metavar="CLOCK", help="cycles, or globaltimer")
@@ -58,7 +60,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         dest="regions",
         help="mark these lines of source; may be given several times",
     )
-    flag("--dry-run", action="store_true", help="run the script without recording; list what would be marked")
+    flag("--dry-run", action="store_true", help="record nothing; list kernels, what would be marked, and its cost")
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:

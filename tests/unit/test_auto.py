@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kscope
+from kscope import cli
 from kscope.auto import DEFAULT, KINDS, Lines, Selection, name, unmatched
 from kscope.capture import ModuleMeta, RegionMeta
+from kscope.cli import options as flags
 from kscope.errors import UsageError
 from kscope.recording import Recording
 
@@ -132,3 +134,13 @@ def test_lines_at_which_no_kernel_has_anything_are_a_problem() -> None:
     (problem,) = unmatched(selection, [module])
     assert "region dot=a.py:7: no kernel whose name matches mm* that ran has an operation" in problem.text
     assert not unmatched(Selection(("wait",)), [])
+
+
+def test_the_command_line_says_the_same_in_flags() -> None:
+    def typed(*words: str) -> dict[str, object]:
+        return flags.given(cli.parser().parse_args(["run", *words, "script.py", "--auto"]))
+
+    assert typed() == {}
+    assert typed("--auto") == {"auto": True}
+    assert typed("--auto", "--kinds", "wait,loops") == typed("--kinds", "wait,loops") == {"auto": "wait,loops"}
+    assert typed("--region", "a=x.py:1", "--region", "b=x.py:2") == {"regions": ["a=x.py:1", "b=x.py:2"]}

@@ -177,3 +177,50 @@ def test_a_name_and_its_track_are_found_again(name: str, track: str | None) -> N
 def test_a_track_is_a_constant_string(track: object) -> None:
     with pytest.raises(UsageError, match="a track is a non-empty string known when the kernel is compiled"):
         kscope.region("load", track=track)
+
+
+def test_a_pftrace_has_every_span_on_its_track(trace: Trace, tmp_path: Path) -> None:
+    pytest.importorskip("perfetto")
+    from replay import replay
+
+    trace.export(tmp_path / "run.pftrace")
+    found = replay(tmp_path / "run.pftrace")
+    assert found.in_order
+    assert found.stray_ends == found.unfinished == 0
+    told = {
+        (one.track[-1].removeprefix("block 0 warp 0"), one.name)
+        for one in found.slices
+        if "block 0 warp 0" in one.track[-1]
+    }
+    assert told == {("", "warp"), ("", "all"), ("", "compute"), (" loads", "load")}
+    assert {track[-1].removeprefix("block 0 warp 0") for track, *_ in found.instants} >= {" loads"}
+    names = trace.region_names()[trace.region]
+    assert sum(one.name == "load" for one in found.slices) == int((names == "load").sum())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([None, "a", "b"]), st.integers(0, 3), st.integers(1, 9)), max_size=12))
+def test_spans_of_any_tracks_are_all_drawn_and_nest_within_theirs(steps: list[tuple[str | None, int, int]]) -> None:
+    scopes = {(track, number): kscope.scope(f"s{number}", track=track) for track, number, _ in steps}
+
+    def kernel(warp) -> None:
+        for at, (track, number, length) in enumerate(steps):
+            scopes[track, number].enter() if (track, number) not in opened else scopes[track, number].exit()
+            opened.symmetric_difference_update({(track, number)})
+            warp.work(length + at)
+        for key in sorted(opened, key=str):
+            scopes[key].exit()
+        opened.clear()
+
+    opened: set[tuple[str | None, int]] = set()
+    with kscope.profile() as prof:
+        kscope_sim.launch(kernel, grid=1, block=32)
+    trace = prof.trace
+    drawn = timeline.timeline(trace)
+    assert len(drawn.track) == len(trace) + len(trace.warps)
+    for track in {*drawn.track[: len(trace)].tolist()}:
+        mine = [(int(b), int(e)) for b, e, t in zip(drawn.begin, drawn.end, drawn.track, strict=True) if t == track]
+        crossing = [(x, y) for x in mine for y in mine if x[0] < y[0] < x[1] < y[1]]
+        assert crossing == []
+    by_track = trace.summary(by="track")
+    assert sum(row.count for row in by_track.regions) == len(trace)

@@ -45,7 +45,8 @@ def command(*words: str | Path) -> tuple[int, str]:
     """Exit code and stderr of kscope with little memory; a traceback is a failure of the test."""
     code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT})); from kscope.cli import main; "
     code += "import sys; sys.exit(main(sys.argv[1:]))"
-    few = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    # address space that threads reserve and do not use
+    few = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=False, timeout=120,
         env={**os.environ, **few, "PYTHONPATH": os.pathsep.join(sys.path)},

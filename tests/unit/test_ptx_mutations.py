@@ -160,9 +160,9 @@ def test_a_broken_plan_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) ->
         values: dict[int, str] = {}
         enter, store = ptx.enter, ptx.store
 
-        def remember(kernel: ptx.Kernel, slot: ptx.Slot, value: str | None) -> str:
+        def remember(kernel: ptx.Kernel, slot: ptx.Slot, value: str | None, *rest: object) -> str:
             values[slot.index] = value or "0"
-            return enter(kernel, slot, value)
+            return enter(kernel, slot, value, *rest)  # type: ignore[arg-type]  # passed on as they came
 
         def late(kernel: ptx.Kernel, slot: ptx.Slot, *rest: object) -> str:
             text = store(kernel, slot, *rest)  # type: ignore[arg-type]  # passed on as they came

@@ -86,17 +86,18 @@ def _inside(lines: Lines, first: int, text: str, source: str) -> tuple[int, int]
 
 
 def _paths(file: str) -> Iterator[Path]:
-    """Files that may be meant: as typed, beside the program, and imported modules."""
+    """Files that may be meant: as typed; beside the program, and modules that it has imported; and these modules."""
     typed = Path(file)
     yield typed
-    if not typed.is_absolute() and sys.path:
-        yield Path(sys.path[0]) / typed
-    if typed.suffix == ".py":
-        matches = Lines("?", file, 1, 1).in_file
-        for module in list(sys.modules.values()):
-            path = getattr(module, "__file__", None)
-            if isinstance(path, str) and matches(path):
-                yield Path(path)
+    if typed.is_absolute():
+        return
+    modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    paths = [Path(path) for path in modules if isinstance(path, str)]
+    matches = Lines("?", file, 1, 1).in_file
+    yield from (path for path in paths if matches(str(path)))
+    yield from (
+        folder / typed for folder in dict.fromkeys([*map(Path, sys.path[:1]), *(path.parent for path in paths)])
+    )
 
 
 def _texts(path: Path) -> tuple[tuple[int, str], ...]:

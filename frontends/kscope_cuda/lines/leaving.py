@@ -47,8 +47,9 @@ def _leaving(
         _check_plain(source, chosen, statement)
     for block in statement.blocks:
         for one in block.statements:
-            if statement.sort == "macro" and any(jump.sort in ("break", "continue") for jump in _own_jumps(one)):
-                raise _refused(source, chosen, one, "whether it is a loop that this jump leaves is hidden in a macro")
+            hidden = _own_jumps(one) if statement.sort == "macro" else ()
+            for jump in (jump for jump in hidden if jump.sort in ("break", "continue")):
+                raise _refused(source, chosen, jump, "whether it is a loop that this jump leaves is hidden in a macro")
             yield from _leaving(
                 source,
                 chosen,
@@ -63,9 +64,9 @@ def _own_jumps(statement: Statement) -> Iterator[Statement]:
     """Jumps in a statement that belong to no loop or switch in it."""
     if statement.sort in _JUMPS:
         yield statement
-    for block in () if statement.sort in ("loop", "switch") else statement.blocks:
+    for block in () if statement.sort == "loop" else statement.blocks:
         for one in block.statements:
-            yield from _own_jumps(one)
+            yield from (jump for jump in _own_jumps(one) if not (statement.sort == "switch" and jump.sort == "break"))
 
 
 def _labels(chosen: Chosen) -> list[Label]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from kscope.auto import KINDS, Lines, Selection
 from kscope.errors import UsageError
+from kscope_cuda import lines
 from kscope_cuda.lines import marked, touches
 from kscope_cuda.lines.functions import functions
 from kscope_cuda.lines.tokens import Tokens, UnreadableError
@@ -123,6 +126,7 @@ def test_lines_that_are_no_region_are_refused_by_name_and_line(region: str, why:
         ("#if A\nout[0] = 1;\n#endif\nout[1] = 2;", "4-6", "different branches of #if"),
         ("out[0] = ({ if (n) return; n; });", "3", "line 3: a return in an expression"),
         ("EACH(i, n) {\nif (i) break;\nout[i] = 1;\n}", "3-6", "line 4: whether it is a loop"),
+        ("EACH(i, n) {\nswitch (i) {\ncase 0: continue;\n}\n}", "3-7", "line 5: whether it is a loop"),
         ("#if A\nif (n) {\n#else\nif (out) {\n#endif\nout[0] = 1; }", "8", "cannot be read"),
     ],
 )  # fmt: skip
@@ -165,6 +169,17 @@ def test_lines_of_a_file_that_the_program_read(tmp_path: Path) -> None:
     assert shown(f"load={path}:7-8", source="#define A 1\n" + SCALE) == {
         number + 1: line for number, line in shown("load=scale:7-8").items()
     }
+
+
+def test_a_file_beside_an_imported_module_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cuda").mkdir()
+    (tmp_path / "cuda" / "ours.cu").write_text(SCALE)
+    module = types.ModuleType("a_users_module")
+    module.__file__ = str(tmp_path / "a_users_module.py")
+    assert not touches(SCALE, asked("load=cuda/ours.cu:7-8"))
+    monkeypatch.setitem(sys.modules, "a_users_module", module)
+    lines._spans.cache_clear()
+    assert shown("load=cuda/ours.cu:7-8") == shown("load=scale:7-8")
 
 
 @pytest.mark.parametrize("prefix", ["r", ""])

@@ -214,6 +214,23 @@ def test_a_dry_run_leaves_nothing_on_disk(frontend, gpu, tmp_path):
     assert not [path for path in (tmp_path / "disk").rglob("*") if path.is_file()]
 
 
+def test_a_return_that_a_header_hides_leaves_the_region_out_and_says_so(frontend, gpu, tmp_path):
+    (tmp_path / "checks.h").write_text("#define CHECK(x) if (!(x)) return\n")
+    code = '#include "checks.h"\n__global__ void f(int* out, int n) {\n    CHECK(n > out[0]);\n    out[1] = n;\n}\n'
+    frontend.enable(recording("r=f:3-4", "all=f:4"))
+    with pytest.warns(UserWarning, match="'r'"):
+        cubin = gpu.compile(code, (f"-I{tmp_path}",))
+    (told,) = layout_metas(cubin)
+    assert [problem.kind for problem in told.problems] == ["pairing"]
+    assert "'r'" in told.problems[0].text
+
+
+def test_selected_lines_stand_beside_macros(frontend, gpu):
+    annotated = SCALE.replace("float b = a * 2;", 'KSCOPE_REGION("twice"); float b = a * 2;')
+    frontend.enable(recording(LOADS, LOOP))
+    assert names(gpu.compile(annotated)) == {"load": "kern.cu:5", "loop": "kern.cu:8", "twice": "kern.cu:6"}
+
+
 @pytest.mark.skipif(cupy.cuda.get_nvcc_path() is None, reason="there is no nvcc")
 def test_nvcc_gets_the_marked_source(frontend, gpu):
     frontend.enable(recording(LOADS, LOOP))

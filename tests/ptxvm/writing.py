@@ -48,7 +48,7 @@ START = """
     mov.u32 %v1, %ctaid.x;
     mov.u32 %v2, 7;
     mov.u32 %v3, %tid.y;
-    mov.u32 %v4, 0;
+    and.b32 %v4, %v0, 0;
     setp.ne.u32 %q0, %v0, 0;
     setp.ne.u32 %q1, %v1, 0;
     mov.pred %q2, %q0;

@@ -284,7 +284,7 @@ class Session:
             problems += backend.problems()
         for name, error in self._absent.items():
             problems.append(Problem("absent", f"nothing is recorded on {name}: {error}"))
-        if not self._backends:
+        if not self._backends and not self._absent:
             known = ", ".join(entry.dsl for entry in frontends.table().values())
             problems.append(Problem("nothing", f"no kernel language that kscope knows was imported ({known})"))
         modules = tuple(meta for backend in self._backends.values() for meta in backend.modules())

@@ -105,7 +105,7 @@ def test_a_rewritten_function_does_what_python_does(
         function = compiled(seed)
         names: dict[str, Any] = {}
 
-        def place(mark: Mark, value: Any, line: int, names: dict[str, Any] = names) -> str:
+        def place(mark: Mark, value: Any, *where: Any, names: dict[str, Any] = names) -> str:
             name = f"mark_{len(names)}"
             late = isinstance(value, words.RunTime)
             names[name] = lambda *given: listener.log.append((mark, given[0] if late else value))

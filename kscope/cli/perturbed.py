@@ -167,7 +167,12 @@ def _joined(
         except UsageError as error:  # the frontend's name is not the cubin's
             problems.append(f"kernel {one['kernel']}: {error}")
             continue
-        yield _measured(found, off, on, block, dynamic_shared)
+        seen = _measured(found, off, on, block, dynamic_shared)
+        if seen.on_ns is not None and seen.off_ns is None:
+            problems.append(
+                f"kernel {one['kernel']}: without marks it had no launch of this shape, so there is no time"
+            )
+        yield seen
     without |= {launch.kernel for launch in trace.launches if launch.kernel_id not in known}
     for name in sorted(without):
         problems.append(f"kernel {name}: its build without marks is not known; name two cubins instead")

@@ -81,7 +81,7 @@ metrics = {{
     "smsp__inst_executed.sum": ("inst", "4,200" if marked else "1,400"),
 }}
 lines = ['==PROF== Connected to process 1', '{head}']
-lines += [row.format(n, 132, name, unit, value) for n in (0, 1) for name, (unit, value) in metrics.items()]
+lines += [row.format(n, 132 if marked else {off}, name, unit, value) for n in (0, 1) for name, (unit, value) in metrics.items()]
 lines += [row.format(2, 1, name, unit, 1) for name, (unit, value) in metrics.items()]
 open(sys.argv[at], "w").write("\\n".join({said!r} or lines))
 sys.exit(code or {code})
@@ -108,11 +108,11 @@ def job(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script
 
 
-def ncu(folder: Path, said: list[str] | None = None, code: int = 0) -> None:
-    """Puts a stand-in for Nsight Compute on the path."""
+def ncu(folder: Path, said: list[str] | None = None, code: int = 0, off: int = 132) -> None:
+    """Puts a stand-in for Nsight Compute on the path; off: blocks that it sees without marks."""
     (folder / "bin").mkdir()
     tool = folder / "bin" / "ncu"
-    tool.write_text(NCU.format(python=sys.executable, head=HEAD, said=said or [], code=code))
+    tool.write_text(NCU.format(python=sys.executable, head=HEAD, said=said or [], code=code, off=off))
     tool.chmod(0o755)
 
 
@@ -158,6 +158,16 @@ def test_numbers_for_a_program_are_all_of_stdout(job: Path, capfd: pytest.Captur
     assert (kernel["off_ns"], kernel["on_ns"], kernel["slowdown"]) == (2000.0, 2100.0, pytest.approx(0.05))
     assert kernel["on"]["registers"] >= kernel["off"]["registers"] > 0
     assert (kernel["threads"], kernel["dynamic_shared"]) == (128, 65536)
+
+
+def test_a_kernel_that_was_launched_otherwise_without_marks_has_no_time(
+    job: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ncu(job.parent, off=66)
+    assert cli.main(["perturb", str(job)]) == 0
+    out = capfd.readouterr().out
+    assert "kernel time" not in out
+    assert "scale: without marks it had no launch of this shape" in out
 
 
 def test_without_ncu_the_code_is_compared_and_the_report_says_what_it_does_not_know(

@@ -222,7 +222,8 @@ class Trace:
 
         kernel, region, track: names or patterns such as "attn_*"; track: of regions that were given one. launch,
         block, warp, lane, sm, device: numbers, a range, or several. time: (first, last) ns after `origin`, records
-        that overlap it. where: a mask (n,). Raises UsageError for a name that matches nothing, or a mask of another shape.
+        that overlap it. where: a mask (n,). Raises UsageError for a name that matches nothing, or a mask of
+        another shape.
         """
         warps = self.warps
         rows = np.ones(len(warps), bool)

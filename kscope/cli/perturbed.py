@@ -105,7 +105,7 @@ def within(folder: Path, argv: Sequence[str]) -> int:
 
 
 def _kept(folder: Path, kernel: Listed) -> dict[str, Any]:
-    folder.mkdir(parents=True)
+    folder.mkdir(exist_ok=True)  # it is there where ncu failed, and the script ran again
     paths = None if kernel.build is None else kernel.build(folder)
     names = {"kernel": kernel.kernel, "symbol": kernel.symbol or kernel.kernel, "frontend": kernel.frontend}
     return {**names, "paths": paths and [str(path) for path in paths]}

@@ -81,10 +81,13 @@ metrics = {{
     "smsp__inst_executed.sum": ("inst", "4,200" if marked else "1,400"),
 }}
 lines = ['==PROF== Connected to process 1', '{head}']
-lines += [row.format(n, 132 if marked else {off}, name, unit, value) for n in (0, 1) for name, (unit, value) in metrics.items()]
-lines += [row.format(2, 1, name, unit, 1) for name, (unit, value) in metrics.items()]
-open(sys.argv[at], "w").write("\\n".join({said!r} or lines))
-sys.exit(code or {code})
+blocks = 132 if marked else {off}
+for name, (unit, value) in metrics.items():
+    lines += [row.format(n, blocks, name, unit, value) for n in (0, 1)]
+    lines += [row.format(2, 1, name, unit, 1)]
+said = {said!r} if marked or not {late} else []
+open(sys.argv[at], "w").write("\\n".join(said or lines))
+sys.exit(code or ({code} if said else 0))
 """
 
 
@@ -108,11 +111,12 @@ def job(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script
 
 
-def ncu(folder: Path, said: list[str] | None = None, code: int = 0, off: int = 132) -> None:
-    """Puts a stand-in for Nsight Compute on the path; off: blocks that it sees without marks."""
+def ncu(folder: Path, said: list[str] | None = None, code: int = 0, off: int = 132, late: bool = False) -> None:
+    """Puts a stand-in for Nsight Compute on the path; off: blocks that it sees without marks; late: it fails with marks
+    alone."""
     (folder / "bin").mkdir()
     tool = folder / "bin" / "ncu"
-    tool.write_text(NCU.format(python=sys.executable, head=HEAD, said=said or [], code=code, off=off))
+    tool.write_text(NCU.format(python=sys.executable, head=HEAD, said=said or [], code=code, off=off, late=late))
     tool.chmod(0o755)
 
 
@@ -193,8 +197,12 @@ def test_a_triton_kernel_is_compared_as_triton_builds_it(job: Path, capfd: pytes
     assert any("nothing was recorded" in problem for problem in found["problems"])
 
 
-def test_where_ncu_may_not_measure_the_rest_is_reported(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    ncu(job.parent, ["==PROF== Connected", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"], code=1)
+@pytest.mark.parametrize("late", [False, True])
+def test_where_ncu_may_not_measure_the_rest_is_reported(
+    late: bool, job: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = ["==PROF== Connected", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"]
+    ncu(job.parent, said, code=1, late=late)
     assert cli.main(["perturb", str(job)]) == 0
     out = capfd.readouterr().out
     assert "scale, sm_90" in out

@@ -11,6 +11,8 @@ from copy import copy
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from . import frontends
 from .errors import UsageError
 from .marks import Act, How, Mark, check_name
@@ -29,7 +31,9 @@ def _spec(strategy: Any) -> str | None:
 def _known(when: Any) -> bool | None:
     """A predicate as what is known of it when the kernel is compiled, None for what only the running kernel knows."""
     when = getattr(when, "value", when)
-    return bool(when) if isinstance(when, (bool, int)) else True if when is None else None
+    if when is None:
+        return True
+    return bool(when) if isinstance(when, (bool, int, np.bool_, np.integer)) else None
 
 
 def _place(act: Act, name: str, spec: str | None, how: How, value: Any, context: Any, when: Any = None) -> None:

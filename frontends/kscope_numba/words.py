@@ -42,7 +42,7 @@ def collect(mark: Mark, value: Any, when: Any = None) -> bool:
     marks: list[tuple[Mark, Any, Any]] | None = getattr(_collecting, "marks", None)
     if marks is None:
         return False
-    marks.append((mark if when is not False else replace(mark, when=NEVER), value, when or None))
+    marks.append((mark if when is not False else replace(mark, when=NEVER), value, None if when is False else when))
     return True
 
 

@@ -51,6 +51,20 @@ def test_a_mark_carries_its_predicate_and_its_track(
     assert "setp.eq.u64 ks_w" not in text
 
 
+@pytest.mark.parametrize("value", ["False", "0", "np.bool_(False)", "np.int32(0)"])
+def test_a_constant_that_does_not_hold_leaves_nothing(enabled: Any, written: Written, value: str) -> None:
+    space = written(f"""
+        DEBUG = {value}
+
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("debug", when=DEBUG):
+                x[0] = n
+            kscope.instant("debug too", when=DEBUG)
+    """)
+    assert "ks_" not in ptx(built(space["kernel"], SIGNATURE))
+
+
 def test_a_float_is_no_predicate(enabled: Any, written: Written) -> None:
     space = written("""
         @cuda.jit

@@ -129,3 +129,15 @@ def test_the_first_lane_that_gets_there_records(compiler, arch):
     text = compiler(elected, arch, out="*i32", n="i32").asm["ptx"]
     assert text.count("%lanemask_lt") == 1
     assert text.count("KS_LATE:") == 1
+
+
+@triton.jit
+def silent_call(out, DEBUG: tl.constexpr):
+    LOAD.enter(when=DEBUG)
+    tl.store(out, 1)
+    LOAD.exit()
+
+
+def test_an_explicit_enter_that_never_records_takes_its_exit_with_it(compiler):
+    assert "ks_" not in compiler(silent_call, out="*i32", DEBUG=False).asm["ptx"]
+    assert "ks_w0" not in compiler(silent_call, out="*i32", DEBUG=True).asm["ptx"]

@@ -168,6 +168,16 @@ def test_lines_that_are_no_region_are_refused_by_name_and_line(frontend: Any) ->
     assert not is_marked(compile(module.host, *arguments()))
 
 
+def test_a_function_that_cute_does_not_read_is_refused_by_name(frontend: Any) -> None:
+    module = source("x[thread] = twice(x[0])", before=HELPER.replace("@cute.jit", "@cute.jit(preprocess=False)"))
+    rows = [row.strip() for row in Path(module.__file__).read_text().splitlines()]
+    frontend.enable(recording(f"a={module.__file__}:{rows.index('doubled = value + value') + 1}"))
+    with pytest.raises(UsageError, match=r"region a=.* twice, which has preprocess=False"):
+        compile(module.host, *arguments())
+    frontend.enable(recording(kinds=("store",)))
+    assert is_marked(compile(module.host, *arguments()))
+
+
 def test_kinds_of_statements_are_marked_and_listed(frontend: Any, tmp_path: Path) -> None:
     module, line = kernels()
     file = Path(module.__file__).name

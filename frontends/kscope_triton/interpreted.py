@@ -6,10 +6,9 @@ and values as numbers. What does not: recording (the simulator's backend does th
 
 from __future__ import annotations
 
-import sys
+import inspect
 from collections.abc import Callable
 from time import perf_counter_ns
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -132,7 +131,7 @@ def _interpreting() -> bool:
     """Whether a kernel is on this thread's stack."""
     from triton.runtime import interpreter
 
-    frame: FrameType | None = sys._getframe()
+    frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename != interpreter.__file__:
         frame = frame.f_back
     return frame is not None

@@ -171,7 +171,7 @@ BAD = [
     (["run", "-o", "x.pftrace", "script.py"], "ends in .kscope"),
     (["run", "-o", "nowhere/x.kscope", "script.py"], "does not exist"),
     (["run", "-o", "folder.kscope", "script.py"], "folder"),
-    (["run", "--strategy", "wrap", "script.py"], "expected block, warp, lanes"),
+    (["run", "--strategy", "wrap", "script.py"], "expected block, warp, warp:any, lanes"),
     (["run", "--records", "many", "script.py"], "--records many"),
     (["run", "--records", "0", "script.py"], "records=0"),
     (["run", "--fill", "grow", "script.py"], "fill='grow'"),

@@ -95,8 +95,9 @@ class Selected:
         if function in self._marked or not self.means(function):
             return original(function)
         lines = pylines.touched(self._selection.lines, function.__code__)
-        off = getattr(function, _OFF, True) is False
-        own = _own_code(function) if getattr(function, _DONE, False) else function.__code__
+        done = getattr(function, _DONE, False)
+        own = _own_code(function) if done else function.__code__
+        off = getattr(function, _OFF, True) is False or (done and own == function.__code__)  # 4.4 calls it done
         if off or own is None:
             if not lines:  # statements of a kind that cannot be marked stay as they are
                 return original(function)

@@ -76,8 +76,8 @@ def _regions(notes: Iterable[Note], what: str) -> Iterator[RegionMeta]:
             other = types.setdefault(note.text, note)
             if other.type != note.type:
                 raise UsageError(
-                    f"{what}: {spoken(note.text)} has a value of type {other.type} ({_at(other)}) and of type {note.type} "
-                    f"({_at(note)}); give it one type everywhere, or use two names"
+                    f"{what}: {spoken(note.text)} has a value of type {other.type} ({_at(other)}) and of type "
+                    f"{note.type} ({_at(note)}); give it one type everywhere, or use two names"
                 )
     for text, note in sorted(first.items()):
         yield RegionMeta(text, types[text].type if text in types else None, _at(note))

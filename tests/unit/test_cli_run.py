@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import kscope
+import kscope_sim
 from kscope import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,8 @@ RECORDS = 2 * 2
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory, and sys.modules as it was afterwards."""
+    """An empty current directory; and a language that runs anywhere, whatever else this process has imported."""
+    assert kscope_sim.launch
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

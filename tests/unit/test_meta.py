@@ -34,7 +34,7 @@ def test_what_follows_the_nul_of_a_symbol_is_not_read() -> None:
         ("frontend", 3, "frontend"),
         ("clock", "sundial", "cycles, globaltimer"),
         ("fill", None, "ring, stop"),
-        ("strategy", "everyone", "block, warp, lanes"),
+        ("strategy", "everyone", "block, warp, warp:any, lanes"),
         ("kernels", [["k", -1, 8]], "from 0 to"),
         ("kernels", [["k", 1, 63]], "from 2 to 20"),
         ("kernels", [["k", 1.5, 3]], "kernel's id"),

@@ -13,7 +13,21 @@ from types import ModuleType
 import pytest
 from nvcc import needs_nvcc
 
+from kscope.analysis import tools
+from kscope.errors import MissingError
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+def has(tool: str) -> bool:
+    """Whether the machine, or a package of this Python, has the tool."""
+    try:
+        return bool(tools.find(tool))
+    except MissingError:
+        return False
+
+
+needs_sass = pytest.mark.skipif(not has("cuobjdump"), reason="needs cuobjdump")
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +136,7 @@ def test_a_loop_is_the_shortest_that_has_the_work(regions: ModuleType) -> None:
 
 
 @needs_nvcc
+@needs_sass
 @pytest.mark.parametrize(
     "name",
     [
@@ -139,6 +154,7 @@ def test_the_work_of_every_loop_lies_between_its_marks(regions: ModuleType, name
 
 
 @needs_nvcc
+@needs_sass
 def test_marks_that_hold_nothing_in_are_seen(regions: ModuleType, tmp_path: Path) -> None:
     """The same loops, with arithmetic that no assembly holds: the compiler moves it, and the check says so."""
     source = regions.SOURCE.read_text()

@@ -31,9 +31,9 @@ import synth
 
 from kscope.assemble import assemble
 from kscope.capture import Capture, load
-from kscope.decode import decode_slabs, id_sample
-from kscope.ids import IdTable, Names
-from kscope.slabs import find
+from kscope.decoding.columns import decode_slabs, id_sample
+from kscope.decoding.ids import IdTable, Names
+from kscope.decoding.slabs import find
 from kscope.trace import Trace
 
 PER_SLAB, LANES = 250, 8448  # records; lanes that run at once: 132 SMs with 64 warps each

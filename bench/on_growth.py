@@ -22,11 +22,13 @@ import numpy as np
 from driver import Device, nvcc, ptxas
 from rows import Row, row
 
-from kscope import decode, frontends, plan
+from kscope import frontends
 from kscope.capture import Capture, DeviceCapture, ModuleMeta
+from kscope.decoding import columns as decode
+from kscope.decoding.slabs import find
+from kscope.lowering import plan
 from kscope.recording import Recording
 from kscope.sampling import Sampling
-from kscope.slabs import find
 
 SOURCE = Path(__file__).with_name("growth.cu")
 RECORDS = (10**3, 10**4, 10**5, 10**6, 10**7, 10**8)

@@ -1,7 +1,7 @@
 """Cycles that one region adds in the loop of a Numba kernel, beside CUDA C++: the same loop, the same options.
 
 Both loops are 64 dependent FMAs; each runs without and with `with kscope.region("work"):` around them, and a row is the
-difference of the median block's cycles per iteration. The C++ row is compiled by nvcc and lowered by kscope.plan, as
+difference of the median block's cycles per iteration. The C++ row is compiled by nvcc and lowered by kscope, as
 on_regions.py does it (its B and C); Numba's rows go through its own compiler, with link-time optimization and without.
 Loops are measured at four places, as their cost depends on where they fall in the instruction cache: the best place and
 the median one are shown.

@@ -29,9 +29,10 @@ from driver import Device, nvcc, ptxas
 from rows import Row, row
 
 import kscope_cuda
-from kscope import frontends, plan
+from kscope import frontends
 from kscope.analysis import tools
 from kscope.layout import CTL_SYMBOL
+from kscope.lowering import plan
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 from kscope.strategies import AllThreads, Lane0Warp0

@@ -43,7 +43,7 @@ from triton_kernels import (
 )
 
 import kscope
-from kscope import fit, plan
+from kscope.lowering import fit, plan
 from kscope.marks import PREFIX
 
 LAUNCHES, DROPPED = 12, 2

@@ -11,9 +11,6 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Not lazy: a later import of the module kscope.decode would take the function's place.
-from .trace import decode as decode
-
 if TYPE_CHECKING:
     from . import passes as passes
     from . import readers as readers
@@ -46,6 +43,7 @@ if TYPE_CHECKING:
     from .strategies import Lane0Warp0 as Lane0Warp0
     from .strategies import TargetWarp as TargetWarp
     from .trace import Trace as Trace
+    from .trace import decode as decode
 
 __version__ = "0.1.0"
 
@@ -92,7 +90,7 @@ _HOME = {
     **dict.fromkeys(("cuda_include",), "including"),
     **dict.fromkeys(("disable", "enable", "profile"), "session"),
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "strategies"),
-    **dict.fromkeys(("Trace",), "trace"),
+    **dict.fromkeys(("Trace", "decode"), "trace"),
     **{name: name for name in ("passes", "readers")},
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
 }

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .axis import Axis, fit
 from .capture import Capture, DeviceCapture, ModuleMeta, Problem
-from .decode import Records, decode_slabs, id_sample
-from .ids import IdTable, Names, Region
+from .decoding.axis import Axis, fit
+from .decoding.columns import Records, decode_slabs, id_sample
+from .decoding.ids import IdTable, Names, Region
+from .decoding.launches import Launches, block_index, number
+from .decoding.slabs import Slabs, find
+from .decoding.warps import Warps
 from .joining import join
-from .launches import Launches, block_index, number
-from .slabs import Slabs, find
 from .trace import Launch, Trace
-from .warps import Warps
 from .wording import counted
 
 Int64 = npt.NDArray[np.int64]

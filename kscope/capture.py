@@ -1,7 +1,7 @@
 """A capture: everything that was recorded, as raw words, with what is needed to explain them.
 
 What lives here: the value types. What does not: the `.kscope` file (capturefile.py), what the words mean
-(layout.py, decode.py), or how they came off the device (the runtime).
+(layout.py, decoding/), or how they came off the device (the runtime).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ No pickle, no code, no number believed: sizes add up to the file's size before a
 lines are allocated only as far as MOST_RATIO times the file's size, a quarter of the memory that this process
 can have or `max_bytes` go (a file may be sparse: its size costs nothing), the head only up to a bound of its
 own, every chunk is unpacked to its own known size and no further. What lives here: writing and reading this.
-What does not: what the words mean (decode.py), and metadata's fields (meta.py).
+What does not: what the words mean (decoding/), and metadata's fields (meta.py).
 """
 
 from __future__ import annotations

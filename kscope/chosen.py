@@ -12,8 +12,9 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from . import layout, slabs
+from . import layout
 from .capture import Capture, DeviceCapture, Problem
+from .decoding import slabs
 from .errors import UsageError
 from .hashes import hashed
 

@@ -2,7 +2,7 @@
 
 What lives here: the control block, the slab (header and ring of records), the record, and the
 version rule, as numpy dtypes with their bit pictures. What does not: instructions (ptx/), reading
-captures back (decode.py), allocating memory (the runtime).
+captures back (decoding/), allocating memory (the runtime).
 
     pool                                       slab                        record (16 bytes)
     +-----------+-----------+-- --+--------+   +----------------+  0      +-------+----+-----+-------+

@@ -11,7 +11,7 @@ it. A compiler that can put only numbers into a text (CUDA C++) writes the same 
 
 with the words by their place in this file's lists, the strategy as PACKED_STRATEGIES says, the name
 eight bytes at a time. What lives here: the Mark and its grammar. What does not: what becomes of it
-(plan.py, ptx/).
+(lowering/, ptx/).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
      "problems": [["pairing", "a sentence", 1]]}  kind, text, count
 
 What lives here: writing it, and reading it without trust (it comes from a GPU's memory, or from a
-stranger's file). What does not: how it is made (plan.py), and the rest of the file (capturefile.py).
+stranger's file). What does not: how it is made (lowering/), and the rest of the file (capturefile.py).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .decoding.ids import MOST_REGIONS, Region
 from .errors import UsageError
-from .ids import MOST_REGIONS, Region
 from .layout import Kind
 
 if TYPE_CHECKING:

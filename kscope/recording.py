@@ -1,7 +1,7 @@
 """What a kernel is compiled for: the options that change its text, and so its cache key.
 
 What lives here: the Recording and its spelling. What does not: options that a running kernel reads
-from the control block (sampling.py), and what is done with the text (plan.py).
+from the control block (sampling.py), and what is done with the text (lowering/).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from json import dumps
 from pathlib import Path
 from typing import Literal
 
-from .auto import Selection
 from .errors import UsageError
 from .layout import MAJOR, MAX_LOG2_RECORDS, MIN_LOG2_RECORDS, MINOR
+from .selection.auto import Selection
 from .strategies import Elected, Strategy
 
 Clock = Literal["cycles", "globaltimer"]

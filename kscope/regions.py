@@ -2,7 +2,7 @@
 
 They work by placing Marks through whichever frontend is tracing now; outside of any kernel they do
 nothing. What lives here: the user's surface, the same for every DSL. What does not: how a mark is
-carried (frontends) and what it becomes (plan.py).
+carried (frontends) and what it becomes (lowering/).
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import frontends, saving
-from .auto import Selection, unmatched
 from .capture import Capture, DeviceCapture, ModuleMeta, Problem
 from .chosen import Patterns, only
 from .errors import MissingError, UsageError
@@ -25,6 +24,7 @@ from .frontends import Backend
 from .machine import facts
 from .recording import Clock, Fill
 from .sampling import Sampling
+from .selection.auto import Selection, unmatched
 from .states import STATE, hook, recording, refuse_nested
 from .states import disable as disable
 from .states import enable as enable

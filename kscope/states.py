@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from . import frontends
-from .auto import Selection
 from .chosen import Patterns
 from .errors import UsageError
 from .recording import Clock, Fill, Recording
+from .selection.auto import Selection
 from .strategies import Strategy
 from .watching import Watcher
 

@@ -1,7 +1,7 @@
 """A trace: the columns of a capture in nanoseconds, ready for tables, files and code of the user's.
 
 What lives here: the columns, filters, and the way from a Capture. What does not: reading words
-(decode.py), clocks (axis.py), tables (analysis/), files (export/).
+(decoding/), clocks (decoding/axis.py), tables (analysis/), files (export/).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from . import tracks
 from .capture import Capture, Problem
-from .decode import UNKNOWN
+from .decoding.columns import UNKNOWN
+from .decoding.ids import Region
+from .decoding.nesting import nest
+from .decoding.warps import Warps
 from .errors import MissingError, UsageError
 from .hashes import hashed, of_kernels
-from .ids import Region
 from .layout import Kind
-from .nesting import nest
-from .warps import Warps
 from .wording import counted, installs
 
 if TYPE_CHECKING:

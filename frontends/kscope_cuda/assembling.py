@@ -1,7 +1,7 @@
 """PTX to a cubin without nvcc and without a GPU: NVIDIA's linker library, where it is installed.
 
 What lives here: nvJitLink through cuda-bindings, and what its log says of registers. What does not: lowering
-(kscope/plan.py), and what is done where the library is missing (nvrtc.py: the driver assembles the PTX itself).
+(kscope/lowering), and what is done where the library is missing (nvrtc.py: the driver assembles the PTX itself).
 
 nvJitLink comes with the CUDA toolkit, and with the wheels that CuPy's extra [ctk] and PyTorch install. It must be
 as new as the compiler that wrote the PTX, else it refuses; then the driver is asked as well.
@@ -16,7 +16,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from kscope import fit
+from kscope.lowering import fit
 
 _PASSED = ("maxrregcount", "lineinfo", "Xptxas")
 _SPELLED = {"generate-line-info": "lineinfo", "ptxas-options": "Xptxas"}

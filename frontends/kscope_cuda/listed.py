@@ -1,7 +1,7 @@
 """What a selection finds in sources that are compiled now, for who lists it: sites, and the code that they cost.
 
 What lives here: carrying the sites of a source to where its PTX is, and noting them. What does not: the list
-(kscope/catalogue.py), finding sites (lines/).
+(kscope/selection/catalogue.py), finding sites (lines/).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from kscope import catalogue, plan
-from kscope.catalogue import Listed, Site
+from kscope.lowering import plan
+from kscope.selection import catalogue
+from kscope.selection.catalogue import Listed, Site
 
 from . import assembling
 from .lines import Marked

@@ -14,8 +14,9 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from kscope import cuda_include, fit, meta, plan
+from kscope import cuda_include, meta
 from kscope import ptx as ptx_of
+from kscope.lowering import fit, plan
 from kscope.recording import Recording
 
 from . import assembling, listed
@@ -90,7 +91,7 @@ def lower(
 
     names: what the user calls kernels whose names the compiler has mangled. Without marks, or with arch=None, or
     without an assembler, it is PTX, which the driver assembles when it loads it. Warns of regions that the compiler
-    took apart. Raises as kscope.plan.lower() does.
+    took apart. Raises as plan.lower() does.
     """
     measure = partial(_usage, arch=arch, flags=flags)
     lowered = fit.lower_to_fit(_located(ptx), recording, frontend=frontend, measure=measure)

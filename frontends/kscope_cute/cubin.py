@@ -1,7 +1,7 @@
 """What a cubin says of registers: how many, how much stack, and whether setmaxnreg is in it.
 
 CuTe DSL has its assembler inside and prints nothing of what `ptxas -v` would say. What lives here: these numbers, from
-the ELF. What does not: what follows from them (kscope/fit.py).
+the ELF. What does not: what follows from them (kscope/lowering/fit.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from kscope.fit import Usage
+from kscope.lowering.fit import Usage
 
 _SVAL, _REGCOUNT, _FRAME_SIZE = 0x04, 0x2F, 0x11  # of .nv.info: a format, and two attributes
 _SETMAXREG, _OPCODE = 0x9C8, 0xFFF  # USETMAXREG, sm_90 to sm_100: the low 12 bits of 128

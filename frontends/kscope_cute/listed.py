@@ -1,7 +1,7 @@
 """What a selection finds in modules that are compiled now, for who lists it: sites, and the code that they cost.
 
 What lives here: noting them, and a tag for CuTe's caches, which serve nothing meanwhile. What does not: the list
-(kscope/catalogue.py), finding sites (selected.py).
+(kscope/selection/catalogue.py), finding sites (selected.py).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from kscope import catalogue
 from kscope.capture import ModuleMeta
-from kscope.catalogue import Listed, Site
+from kscope.selection import catalogue
+from kscope.selection.catalogue import Listed, Site
 
 _TARGET = re.compile(r"^\.target\s+(\w+)", re.M)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")

@@ -1,7 +1,7 @@
 """The compilation: modules with marks are compiled to PTX, lowered, assembled, and their binary takes the place of
 the one with marks.
 
-What lives here: the hooks in the compiler, and what surrounds lowering. What does not: lowering (kscope/plan.py), how
+What lives here: the hooks in the compiler, and what surrounds lowering. What does not: lowering (kscope/lowering), how
 PTX becomes a binary (assembling.py), how a mark enters the IR (placing.py).
 
 Everything that CuTe does with a compiled module comes after: execution, both caches, export to objects, TVM-FFI.
@@ -24,13 +24,13 @@ from cutlass._mlir import ir
 from cutlass.base_dsl import compiler as cute_compiler
 from cutlass.base_dsl import dsl as cute_dsl
 
-from kscope import fit
 from kscope.capture import ModuleMeta, Problem
-from kscope.catalogue import Site
 from kscope.errors import KscopeError, PairingError, UnsupportedError
+from kscope.lowering import fit
+from kscope.lowering.plan import without_marks
 from kscope.marks import parse, spoken, unquote
-from kscope.plan import without_marks
 from kscope.recording import Recording
+from kscope.selection.catalogue import Site
 
 from . import assembling, cubin, ffi, listed, places
 from .hooks import Hook

@@ -11,8 +11,8 @@ from __future__ import annotations
 import inspect
 import re
 
+from kscope.lowering.plan import Told
 from kscope.marks import parse, quote, unquote
-from kscope.plan import Told
 
 _AT = re.compile(r"^[ \t]*//at (\d+) (\S+) (\S+)[ \t]*\n", re.M)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")

@@ -4,7 +4,7 @@
 
 What lives here: the operation, which values may stand in it, the word by which caches tell recordings apart, and the
 device helpers, which are such an operation with a result. What does not: what becomes of the comments in the PTX
-(kscope/plan.py).
+(kscope/lowering).
 """
 
 from __future__ import annotations

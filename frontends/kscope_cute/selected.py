@@ -2,7 +2,7 @@
 
 CuTe DSL compiles a function from its syntax tree, once, and puts the result into the function. A function in which
 something is selected goes through it again, from its own code, and once more when the selection ends. What lives here:
-that. What does not: which statements a range of lines means (kscope/pylines.py) or are of a kind (kscope/pykinds.py),
+that. What does not: which statements a range of lines means or are of a kind (kscope/selection),
 marks (placing.py).
 """
 
@@ -20,11 +20,11 @@ from typing import Any
 from cutlass.base_dsl import ast_preprocessor
 from cutlass.base_dsl import dsl as cute_dsl
 
-from kscope import pylines
-from kscope.auto import Selection
-from kscope.catalogue import Site
 from kscope.errors import UsageError
-from kscope.pykinds import Kinds
+from kscope.selection import pylines
+from kscope.selection.auto import Selection
+from kscope.selection.catalogue import Site
+from kscope.selection.pykinds import Kinds
 
 from .hooks import Hook
 

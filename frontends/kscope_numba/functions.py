@@ -11,9 +11,9 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-from kscope.auto import Selection
-from kscope.catalogue import Site
 from kscope.marks import Mark
+from kscope.selection.auto import Selection
+from kscope.selection.catalogue import Site
 
 from . import helpers, placing, selected, source, untyped
 from .lowering import Place, has_with, lower, refuse

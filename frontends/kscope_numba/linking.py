@@ -12,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kscope import cuda_include, fit
+from kscope import cuda_include
 from kscope.layout import CTL_SYMBOL
+from kscope.lowering import fit
 from kscope.marks import PREFIX
 
 from .points import check, module

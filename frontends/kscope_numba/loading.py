@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from kscope import catalogue, frontends
-from kscope.auto import Selection
+from kscope import frontends
 from kscope.capture import Problem
 from kscope.recording import Recording
+from kscope.selection import catalogue
+from kscope.selection.auto import Selection
 
 from .meaning import concerns
 from .points import Patches, check, module

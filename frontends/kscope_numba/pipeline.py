@@ -4,7 +4,7 @@
     with LTO      NVVM -> LTO-IR, linked with what else is LTO-IR -> PTX -> lowered -> linked with the rest
 
 Kernels without marks take Numba's own way, untouched. What lives here: the hooks on Numba's code library. What
-does not: lowering (kscope/plan.py), linking (linking.py), what Numba keeps (loading.py).
+does not: lowering (kscope/lowering), linking (linking.py), what Numba keeps (loading.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kscope import catalogue, fit
-from kscope.catalogue import Listed, Site
 from kscope.errors import UnsupportedError
+from kscope.lowering import fit
+from kscope.lowering.plan import Lowered, Told, without_marks
 from kscope.marks import PREFIX
-from kscope.plan import Lowered, Told, without_marks
 from kscope.recording import Recording
+from kscope.selection import catalogue
+from kscope.selection.catalogue import Listed, Site
 
 from . import closing, linking, placing
 from .points import Patches, check, module

@@ -1,7 +1,7 @@
 """Kernels that nobody annotated: which functions are selected, and the functions with regions in them.
 
 What lives here: from a selection to `with` statements, for compiled kernels and simulated ones. What does not: which
-statements a range of lines means (kscope/pylines.py) and which are of a kind (kscope/pykinds.py), what becomes of a
+statements a range of lines means and which are of a kind (kscope/selection), what becomes of a
 `with` (lowering.py).
 """
 
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from types import CodeType, FunctionType
 
-from kscope import pykinds, pylines
-from kscope.auto import Lines, Selection
-from kscope.catalogue import Site
 from kscope.errors import UsageError
 from kscope.regions import scope
+from kscope.selection import pykinds, pylines
+from kscope.selection.auto import Lines, Selection
+from kscope.selection.catalogue import Site
 
 from . import source
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from kscope import catalogue, frontends
+from kscope import frontends
 from kscope.capture import Problem
-from kscope.catalogue import Listed
 from kscope.errors import UsageError
 from kscope.marks import Mark
 from kscope.recording import Recording
+from kscope.selection import catalogue
+from kscope.selection.catalogue import Listed
 
 from . import selected
 from .points import Patches, check, module

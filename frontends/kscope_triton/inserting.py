@@ -17,8 +17,8 @@ from typing import Any
 
 from triton._C.libtriton import ir
 
-from kscope.auto import Selection
 from kscope.marks import NEVER, Mark
+from kscope.selection.auto import Selection
 
 from . import irtext, spans
 from .irtext import Place

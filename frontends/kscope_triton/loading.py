@@ -19,10 +19,10 @@ from triton import knobs
 from triton.compiler import CompiledKernel
 
 from kscope import frontends
-from kscope.auto import Selection
 from kscope.capture import Problem
 from kscope.errors import UnsupportedError
 from kscope.recording import Recording
+from kscope.selection.auto import Selection
 from kscope.wording import installs
 
 from .pipeline import LOST

@@ -17,11 +17,11 @@ from typing import Any
 
 import triton
 
-from kscope.auto import Selection
 from kscope.capture import Problem
 from kscope.errors import UnsupportedError
+from kscope.lowering.plan import Told
 from kscope.marks import PREFIX, spoken
-from kscope.plan import Told
+from kscope.selection.auto import Selection
 
 from . import inserting
 from .operations import mark_in

@@ -1,7 +1,7 @@
 """What Triton's operations do: of which kind each is, and which are only arithmetic.
 
 What lives here: the words of Triton's dialects (tt, ttg, ttng), of 3.6 to 3.9. What does not: what a kind is for a user
-(kscope/auto.py), where operations stand (irtext.py).
+(kscope/selection/auto.py), where operations stand (irtext.py).
 """
 
 from __future__ import annotations

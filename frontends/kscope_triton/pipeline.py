@@ -2,7 +2,7 @@
 in every cache.
 
 What lives here: the stage hook, its place in cache keys, and the check that no region got lost. What
-does not: lowering itself (kscope/plan.py), how a mark enters the IR (placing.py).
+does not: lowering itself (kscope/lowering), how a mark enters the IR (placing.py).
 
 Triton has one slot for a stage hook; a hook that was there before is called first and put back later.
 Cache keys: from 3.7 on the hook is asked for its part of the key (called without arguments, at every
@@ -26,13 +26,15 @@ from triton import knobs
 from triton.backends.nvidia import compiler as nvidia
 from triton.backends.nvidia.compiler import CUDABackend
 
-from kscope import catalogue, fit, meta
+from kscope import meta
 from kscope.capture import Problem
-from kscope.catalogue import Listed
 from kscope.errors import UnsupportedError, UsageError
+from kscope.lowering import fit
+from kscope.lowering.plan import without_marks
 from kscope.marks import Mark, parse, spoken
-from kscope.plan import without_marks
 from kscope.recording import Recording
+from kscope.selection import catalogue
+from kscope.selection.catalogue import Listed
 from kscope.wording import installs
 
 from .marking import Marking

@@ -3,7 +3,7 @@
     tt.elementwise_inline_asm "//kscope enter load i32 - with $1" %k : i32 -> i32     (result unused)
 
 What lives here: the operation's three shapes, which values may stand in it, and the device helpers, which are such
-an operation with a result. What does not: what becomes of the comment in the PTX (kscope/plan.py).
+an operation with a result. What does not: what becomes of the comment in the PTX (kscope/lowering).
 
 The result is a dummy: Triton cannot lower an asm without one. Gluon 3.9 has an operation without.
 Before 3.9 the software pipeliner for Blackwell cannot predicate inline asm, but it can an `scf.if`; the

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..decoding.nesting import lane_aligned, parents
 from ..layout import Kind
-from ..nesting import lane_aligned, parents
 from ..parallel import each
 from ..trace import Trace
 

@@ -10,9 +10,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..catalogue import Listed, Site
 from ..errors import KscopeError
 from ..layout import record_id
+from ..selection.catalogue import Listed, Site
 from . import tools
 from .cells import SPANS
 from .perturbation import Perturbation, perturbation

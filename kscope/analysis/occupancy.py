@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..decoding.nesting import lane_aligned, parents
 from ..errors import UsageError
-from ..nesting import lane_aligned, parents
 from ..trace import Trace
 from .lanes import lane_ends
 from .segments import span_names

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..nesting import lane_aligned, parents
+from ..decoding.nesting import lane_aligned, parents
 from ..trace import Trace
 from .cells import SPANS
 from .lanes import lane_ends

@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..auto import DEFAULT, KINDS
 from ..errors import UsageError
+from ..selection.auto import DEFAULT, KINDS
 from ..strategies import parse_strategy
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.I)

@@ -29,9 +29,9 @@ from ..analysis import nsight, tools
 from ..analysis.nsight import Launch
 from ..analysis.perturbation import Perturbation, perturbation
 from ..capture import load
-from ..catalogue import Listed, listing
 from ..chosen import Patterns
 from ..errors import MissingError, UsageError
+from ..selection.catalogue import Listed, listing
 from ..trace import Trace, decode
 from . import run
 

@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any
 
 from .. import saving
-from ..auto import KINDS
-from ..catalogue import listing
 from ..errors import UsageError
+from ..selection.auto import KINDS
+from ..selection.catalogue import listing
 from ..session import FATAL, profile
 from ..states import disable, enable, recording
 from . import options as flags

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 
 from ..analysis.listed import Cost, cost
 from ..analysis.table import cut, grid, terminal, wrapped
-from ..auto import Selection
-from ..catalogue import Listed
+from ..selection.auto import Selection
+from ..selection.catalogue import Listed
 from ..wording import counted
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..nesting import lane_aligned, parents
+from ..decoding.nesting import lane_aligned, parents
 from ..parallel import each
 from ..trace import Trace
 

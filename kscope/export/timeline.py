@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture import Problem
-from ..nesting import lanes
+from ..decoding.nesting import lanes
 from ..parallel import chunks, each
 from ..trace import Trace
 from .flows import Flows, flows

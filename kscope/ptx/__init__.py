@@ -2,7 +2,7 @@
 
 What lives here: the text of each device step, from values: entry(), attempt(), claim(), then enter(),
 leave(), point(), store() and pin() at the marks, finish() and again() at the end. What does not: where the text goes
-(plan.py), and the meaning of the words stored (layout.py). inline.py has what only inline assembly needs, where
+(lowering/), and the meaning of the words stored (layout.py). inline.py has what only inline assembly needs, where
 a header of CUDA C++ takes the place of the pass, and reading.py what kernels may ask without any recording.
 
 State of a recording lane, in registers declared once at the entry's function scope and shared by name

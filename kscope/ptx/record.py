@@ -1,7 +1,7 @@
 """A record: its clock reads, its store; and the last words of the slab's header.
 
 What lives here: the text that stands in the user's loops, and at the kernel's end. What does not: the
-slab (claim.py), and where in the kernel each text goes (plan.py).
+slab (claim.py), and where in the kernel each text goes (lowering/).
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture import Problem
-from ..decode import UNKNOWN
-from ..ids import MOST_REGIONS, Region
+from ..decoding.columns import UNKNOWN
+from ..decoding.ids import MOST_REGIONS, Region
+from ..decoding.warps import Warps
 from ..layout import Kind
 from ..trace import Launch, Trace
-from ..warps import Warps
 from ..wording import counted
 
 Int64 = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..decode import UNKNOWN
+from ..decoding.columns import UNKNOWN
 from ..errors import UsageError
 from ..layout import Kind
 from ..trace import Launch, Trace

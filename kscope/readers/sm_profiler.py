@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..decode import UNKNOWN
+from ..decoding.columns import UNKNOWN
 from ..layout import Kind
 from ..trace import Launch, Trace
 from .columns import LAST_TIME, Lanes, Notes, Records, distinct, trace

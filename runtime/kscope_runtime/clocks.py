@@ -1,7 +1,7 @@
 """Two clocks side by side: the host's, and the device's globaltimer, which a tiny kernel reads.
 
 What lives here: that kernel, brackets around it, and the smallest step of the timer. What does not:
-turning cycles into nanoseconds (kscope/axis.py).
+turning cycles into nanoseconds (kscope/decoding/axis.py).
 """
 
 from __future__ import annotations

@@ -225,7 +225,8 @@ def test_a_snapshot_is_there_while_a_session_runs(k: ModuleType) -> None:
 
 def test_nothing_is_written_outside_of_claimed_slabs(k: ModuleType) -> None:
     """All memory is clear but for slabs: between them in what was drained, and in the pool after it was."""
-    from kscope import frontends, layout, slabs
+    from kscope import frontends, layout
+    from kscope.decoding import slabs
 
     out = k.ints(3000)
     with kscope.profile(records=16, pool=8 << 20) as prof:

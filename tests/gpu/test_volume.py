@@ -26,7 +26,7 @@ def k() -> ModuleType:
 
 def slabs(capture: Capture) -> tuple[int, int]:
     """(slabs, records) of a capture too large to decode at leisure: finished slabs that are all there."""
-    from kscope.slabs import find
+    from kscope.decoding.slabs import find
 
     found = records = 0
     for device in capture.devices:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from hypothesis import strategies as st
 
 from kscope import layout
+from kscope.lowering.plan import Lowered, lower
 from kscope.marks import Mark
-from kscope.plan import Lowered, lower
 from kscope.recording import Recording, log2_records
 from kscope.sampling import Sampling
 from kscope.strategies import ANY_LANE, AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp

@@ -192,7 +192,7 @@ def test_a_kernel_without_metadata_is_shown_by_its_number() -> None:
 
 
 def test_two_names_with_one_hash_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    import kscope.ids as ids
+    import kscope.decoding.ids as ids
 
     monkeypatch.setattr(ids, "name_hash", lambda name: 5)
     trace = decode(synth.capture(names=("load", "dot")))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kscope import fit, meta, plan
+from kscope import meta
 from kscope.capture import Problem
-from kscope.fit import Usage, lower_to_fit
+from kscope.lowering import fit, plan
+from kscope.lowering.fit import Usage, lower_to_fit
 from kscope.recording import Recording
 
 PLAIN = """.version 8.7

@@ -1,4 +1,4 @@
-"""kscope.hoist: moved arithmetic computes what it computed, and stands above the wait."""
+"""kscope.lowering.hoist: moved arithmetic computes what it computed, and stands above the wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kscope import cfg, hoist, plan
+from kscope.lowering import cfg, hoist, plan
 from kscope.recording import Recording
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n"

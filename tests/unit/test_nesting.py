@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.nesting import MOST_LEVELS, cross, lanes, nest
+from kscope.decoding.nesting import MOST_LEVELS, cross, lanes, nest
 
 Spans = list[tuple[int, int]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kscope import cfg, pairing
+from kscope.lowering import cfg, pairing
 
 HEAD = ".visible .entry k(.param .u32 n)\n{\n.reg .pred %p<9>;\n"
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from simulated import record
 
 import kscope
-from kscope import cfg, pairing
 from kscope.errors import PairingError
+from kscope.lowering import cfg, pairing
 from kscope.recording import Recording
 from kscope_sim import Warp
 

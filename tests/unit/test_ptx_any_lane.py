@@ -17,7 +17,7 @@ from ptxvm.profile import examples
 from ptxvm.writing import Node, written
 
 from kscope import layout
-from kscope.plan import lower
+from kscope.lowering.plan import lower
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 from kscope.strategies import ANY_LANE, AllThreads, Elected

@@ -11,7 +11,7 @@ from ptxvm.kernels import kernels
 from ptxvm.profile import examples
 from ptxvm.writing import HEAD, KernelText
 
-from kscope.plan import lower
+from kscope.lowering.plan import lower
 from kscope.recording import Recording
 from kscope.strategies import AllThreads, TargetWarp
 

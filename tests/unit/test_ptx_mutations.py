@@ -1,6 +1,6 @@
 """The proofs of test_ptx_protocol.py are worth something: break the emitted text, and they fail.
 
-Each mutation changes one thing that a careless edit of kscope/ptx or kscope/plan.py could change. Random
+Each mutation changes one thing that a careless edit of kscope/ptx or kscope/lowering could change. Random
 cases are run until one is judged wrong; a mutation that no case notices is a hole in the proofs.
 """
 
@@ -23,7 +23,8 @@ from ptxvm.memory import FaultError
 from ptxvm.profile import search
 from ptxvm.writing import KernelText, Node, written
 
-from kscope import cfg, emitting, layout, pairing, ptx
+from kscope import layout, ptx
+from kscope.lowering import cfg, emitting, pairing
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 from kscope.strategies import AllThreads

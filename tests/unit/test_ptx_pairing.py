@@ -14,7 +14,7 @@ from ptxvm.profile import examples
 from ptxvm.writing import HEAD, KernelText
 
 from kscope.errors import PairingError, UnsupportedError, UsageError
-from kscope.plan import lower
+from kscope.lowering.plan import lower
 from kscope.recording import Recording
 
 

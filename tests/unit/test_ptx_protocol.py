@@ -23,7 +23,7 @@ from ptxvm.profile import examples, search
 from ptxvm.writing import KernelText, Node, written
 
 from kscope import layout
-from kscope.plan import lower
+from kscope.lowering.plan import lower
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 from kscope.strategies import AllThreads, Elected

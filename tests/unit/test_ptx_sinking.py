@@ -11,7 +11,7 @@ from ptxvm.cases import Case, Outcome, cases, execute, judged
 from ptxvm.profile import examples
 from ptxvm.writing import Node, written
 
-from kscope.plan import lower
+from kscope.lowering.plan import lower
 from kscope.recording import Recording
 
 PLACED = (

@@ -14,7 +14,7 @@ from ptxvm.memory import FaultError
 from ptxvm.writing import KernelText, Node, written
 
 from kscope import layout
-from kscope.plan import lower
+from kscope.lowering.plan import lower
 from kscope.recording import Recording
 from kscope.strategies import AllThreads
 

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from unit.numba.programs import program
 
-from kscope import frontends, pykinds, pylines
-from kscope.auto import KINDS, Lines, Selection
+from kscope import frontends
 from kscope.errors import UsageError
 from kscope.frontends import Frontend
 from kscope.marks import Mark
 from kscope.recording import Recording
+from kscope.selection import pykinds, pylines
+from kscope.selection.auto import KINDS, Lines, Selection
 
 COUNT = {"thorough": 3000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 250)
 STEPS = 300

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope import recording
-from kscope.auto import Selection
 from kscope.errors import UsageError
 from kscope.layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from kscope.recording import Recording, log2_records
+from kscope.selection.auto import Selection
 from kscope.strategies import AllThreads, TargetWarp
 
 OTHERS: dict[str, Any] = {

@@ -60,11 +60,6 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         _ = kscope.regoin  # type: ignore[attr-defined]  # the point of the test
 
 
-def test_importing_a_module_of_the_same_name_does_not_hide_a_public_one() -> None:
-    code = "import kscope.trace, kscope.capture, kscope.decode, kscope; print(callable(kscope.decode))"
-    assert _python(code) == "True"
-
-
 def test_importing_kscope_imports_no_dsl_and_no_driver() -> None:
     use = "import json, sys, kscope; [getattr(kscope, name) for name in kscope.__all__]"
     loaded = set(json.loads(_python(f"{use}; print(json.dumps([*sys.modules]))")))

@@ -14,9 +14,9 @@ import kscope
 import kscope_sim
 from kscope import layout, marks
 from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
+from kscope.decoding.ids import Names
 from kscope.errors import UsageError
 from kscope.export import timeline
-from kscope.ids import Names
 from kscope.trace import Trace
 
 PRE = kscope.scope("load", track="loads")

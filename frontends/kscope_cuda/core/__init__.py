@@ -53,7 +53,7 @@ class CoreFrontend(Frontend):
 def compile(source: str, options: Any = None, *, name_expressions: Sequence[str] = ()) -> Any:
     """An ObjectCode of C++: plain, or prepared where recording is enabled now. It stays what it is.
 
-    options: cuda.core's ProgramOptions; the header's folder is added to them. Raises as kscope.plan.lower() does, and
+    options: cuda.core's ProgramOptions; the header's folder is added to them. Raises as plan.lower() does, and
     UnsupportedError for a cuda.core that lacks what this needs.
     """
     _check()

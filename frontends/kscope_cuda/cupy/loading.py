@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from kscope import catalogue, frontends
-from kscope.auto import Selection
+from kscope import frontends
 from kscope.capture import Problem
 from kscope.layout import CTL_SYMBOL
 from kscope.recording import Recording
+from kscope.selection import catalogue
+from kscope.selection.auto import Selection
 
 from .. import lines, nvrtc
 from ..described import describe_file

@@ -1,7 +1,7 @@
-"""Marks mode: a macro becomes a comment line that kscope.plan.lower finds in the module's PTX.
+"""Marks mode: a macro becomes a comment line that kscope.lowering.plan.lower finds in the module's PTX.
 
 What lives here: the C++ that prints a mark in numbers, and regions made of it. What does not: the line's
-grammar (kscope/marks.py), its lowering (kscope/plan.py).
+grammar (kscope/marks.py), its lowering (kscope/lowering).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     kscope run --region load=kernels.cu:10-20 script.py
 
 What lives here: from a selection and a source to the source with marks, which a compiler gets in its place. What does
-not: the compilers (../cupy, ../core, ../loadtime.py), Python's lines (kscope/pylines.py).
+not: the compilers (../cupy, ../core, ../loadtime.py), Python's lines (kscope/selection/pylines.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kscope.auto import Lines, Selection
-from kscope.catalogue import Site
+from kscope.selection.auto import Lines, Selection
+from kscope.selection.catalogue import Site
 
 from .choosing import Chosen, Source, Span, choose, nested
 from .finding import spans

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kscope.auto import Lines
 from kscope.errors import UsageError
+from kscope.selection.auto import Lines
 
 from .functions import Function, functions
 from .statements import Block, Reader, Statement

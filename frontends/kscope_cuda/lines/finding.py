@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from kscope.auto import Lines
+from kscope.selection.auto import Lines
 
 from .choosing import Span
 

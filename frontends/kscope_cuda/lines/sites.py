@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kscope import auto
-from kscope.auto import Lines, Selection
-from kscope.catalogue import Site
 from kscope.errors import UsageError
+from kscope.selection import auto
+from kscope.selection.auto import Lines, Selection
+from kscope.selection.catalogue import Site
 
 from .choosing import Chosen, Source, Span
 from .functions import Function

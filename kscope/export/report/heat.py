@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from ...nesting import parents
+from ...decoding.nesting import parents
 from .scene import SPAN, Part, Scene
 
 Int64 = npt.NDArray[np.int64]

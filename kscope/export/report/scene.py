@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analysis.summary import Summary
+from ...decoding.nesting import MOST_LEVELS, nest
+from ...decoding.nesting import lanes as sublanes
 from ...layout import Kind
-from ...nesting import MOST_LEVELS, nest
-from ...nesting import lanes as sublanes
 from ...parallel import chunks, each
 from ...trace import Trace
 from .lanes import Lanes, arrange

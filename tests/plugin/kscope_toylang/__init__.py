@@ -1,6 +1,6 @@
 """kscope for toylang: written after docs/writing-a-frontend.md, with what it says and nothing else.
 
-What lives here: the frontend. What does not: what a mark becomes (kscope.plan), memory to record into (the backend).
+What lives here: the frontend. What does not: what a mark becomes (kscope), memory to record into (the backend).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 
 import toylang
 
-from kscope import frontends, plan
+from kscope import frontends
 from kscope.errors import UnsupportedError, UsageError
 from kscope.frontends import Frontend
+from kscope.lowering import plan
 from kscope.marks import NEVER, Mark, ValueType
 from kscope.ptx import READINGS
 from kscope.recording import Recording

@@ -17,8 +17,8 @@ from kscope.analysis.critical import Edge, critical_path
 from kscope.analysis.lanes import lane_ends
 from kscope.analysis.overlap import NO_REGION
 from kscope.analysis.segments import NONE, flatten
+from kscope.decoding.nesting import parents
 from kscope.errors import UsageError
-from kscope.nesting import parents
 from kscope.trace import decode
 
 Made = list[traces.Lane]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kscope.auto import KINDS, Lines, Selection
 from kscope.errors import UsageError
+from kscope.selection.auto import KINDS, Lines, Selection
 from kscope_cuda import lines
 from kscope_cuda.lines import marked, touches
 from kscope_cuda.lines.functions import functions

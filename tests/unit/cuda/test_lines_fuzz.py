@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from kscope.auto import Lines, Selection
 from kscope.errors import UsageError
+from kscope.selection.auto import Lines, Selection
 from kscope_cuda.lines import marked
 
 from .cpp_programs import program

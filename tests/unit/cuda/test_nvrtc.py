@@ -8,7 +8,7 @@ import pytest
 from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, kernel, recorded, without_macros
 
 import kscope
-from kscope import plan
+from kscope.lowering import plan
 from kscope.recording import Recording
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from nvcc import IN_PLACE, MARKS, compiled, kernel, needs_nvcc, recorded
 
-from kscope import plan
+from kscope.lowering import plan
 from kscope.recording import Recording
 
 pytestmark = needs_nvcc

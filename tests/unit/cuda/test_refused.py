@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from nvcc import HEADER, IN_PLACE, MARKS, compiled, kernel, needs_nvcc, refused
 
-from kscope import plan
 from kscope.errors import PairingError, UnsupportedError
+from kscope.lowering import plan
 from kscope.recording import Recording
 
 pytestmark = needs_nvcc

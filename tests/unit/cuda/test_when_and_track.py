@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, recorded, refused
 
-from kscope import marks, plan
+from kscope import marks
 from kscope.errors import UnsupportedError
+from kscope.lowering import plan
 from kscope.recording import Recording
 from kscope.strategies import Elected
 from kscope_cuda.building import flags

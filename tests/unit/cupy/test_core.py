@@ -28,7 +28,7 @@ SCRIPT = r"""
 import kscope
 from cuda.core import ProgramOptions
 from kscope import frontends
-from kscope.auto import Lines, Selection
+from kscope.selection.auto import Lines, Selection
 from kscope.recording import Recording
 from kscope_cuda import core
 

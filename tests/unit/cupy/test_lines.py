@@ -11,10 +11,11 @@ import pytest
 from cupy.cuda import compiler
 from unit.cuda.cpp_programs import program
 
-from kscope import catalogue, layout, meta, states
-from kscope.auto import KINDS, Lines, Selection
+from kscope import layout, meta, states
 from kscope.errors import UsageError
 from kscope.recording import Recording
+from kscope.selection import catalogue
+from kscope.selection.auto import KINDS, Lines, Selection
 from kscope_cuda import lines, loadtime
 from kscope_cuda.cupy import loading
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from cutlass.base_dsl import ast_preprocessor, dsl
 
-from kscope import catalogue, layout, meta
-from kscope.auto import KINDS, Lines, Selection
+from kscope import layout, meta
 from kscope.capture import RegionMeta
 from kscope.errors import UnsupportedError, UsageError
 from kscope.recording import Recording
+from kscope.selection import catalogue
+from kscope.selection.auto import KINDS, Lines, Selection
 
 from .conftest import Made, arguments, compile, source
 from .test_caches import call, enter, hashes

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from contract import numba_offline
 
-from kscope import auto, catalogue, frontends, layout
-from kscope.auto import KINDS, Lines, Selection
+from kscope import frontends, layout
 from kscope.errors import UsageError
 from kscope.marks import Mark
 from kscope.recording import Recording
+from kscope.selection import auto, catalogue
+from kscope.selection.auto import KINDS, Lines, Selection
 from kscope_numba import lowering, selected, source, words
 
 from .conftest import Backend
@@ -175,7 +176,7 @@ from numba.cuda import dispatcher, types
 from numba.cuda.codegen import JITCUDACodegen
 import kscope_numba
 from kscope import frontends
-from kscope.auto import Selection
+from kscope.selection.auto import Selection
 from kscope.recording import Recording
 sys.path.insert(0, sys.argv[1])
 kscope_numba.teach()
@@ -346,7 +347,7 @@ def test_random_lines_lowered_do_what_python_does(monkeypatch: pytest.MonkeyPatc
 def _native(definition: Any, one: Lines) -> Any:
     import ast
 
-    from kscope import pylines
+    from kscope.selection import pylines
 
     return ast.fix_missing_locations(pylines.wrap(definition, [one], pylines.entered))
 

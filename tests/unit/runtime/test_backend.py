@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 from forked import refusal
 
-from kscope import layout, slabs
+from kscope import layout
+from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
 from kscope.sampling import Sampling
 from kscope_runtime import CudaBackend

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kscope import layout, slabs
+from kscope import layout
+from kscope.decoding import slabs
 
 from .conftest import Bench
 from .fake import Lane

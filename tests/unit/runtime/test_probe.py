@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kscope import plan
+from kscope.lowering import plan
 from kscope.recording import Recording
 from kscope_runtime import probe
 

@@ -10,9 +10,9 @@ from noted import Noted, NotedBackend, attention, launch, work
 
 import kscope
 from kscope import frontends
-from kscope.auto import Lines, Selection
 from kscope.errors import MissingError, UnsupportedError
 from kscope.frontends import Entry
+from kscope.selection.auto import Lines, Selection
 
 # what comes out
 

@@ -16,12 +16,13 @@ from triton.backends.compiler import GPUTarget
 from unannotated import CASES, FILE, PAIRS, PATH, compiled, moment
 
 import kscope
-from kscope import catalogue, frontends, meta
+from kscope import frontends, meta
 from kscope.analysis import sass, tools
-from kscope.auto import Selection
 from kscope.layout import Kind, record_id
 from kscope.marks import parse
 from kscope.recording import Recording
+from kscope.selection import catalogue
+from kscope.selection.auto import Selection
 from kscope_triton import inserting, irtext
 
 ALL_KINDS = "wait,async_wait,tma,wgmma,mma,dot,load,store,barrier,loop,iteration"

@@ -12,8 +12,8 @@ from simt.machine import Machine
 from simt.memory import Memory
 from simt.text import parse
 
-from kscope.auto import Selection
 from kscope.recording import Recording
+from kscope.selection.auto import Selection
 
 NUMBERS = np.random.default_rng(0)
 EVERY = Selection.of("wait,load,store,barriers,loops,iterations")

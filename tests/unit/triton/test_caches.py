@@ -18,8 +18,8 @@ from triton.runtime.driver import driver
 
 import kscope
 from kscope import frontends
-from kscope.auto import Selection
 from kscope.recording import Recording
+from kscope.selection.auto import Selection
 
 sys.path.append(str(Path(__file__).parent))
 

@@ -7,9 +7,10 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 import kscope
-from kscope import catalogue, meta, region
-from kscope.auto import Selection
+from kscope import meta, region
 from kscope.recording import Recording
+from kscope.selection import catalogue
+from kscope.selection.auto import Selection
 
 
 @gluon.jit
@@ -90,7 +91,7 @@ def test_worker_partitions_are_lowered_too(compiler, arch):
 def test_a_warp_specialized_kernel_keeps_its_setmaxnreg_and_does_not_spill(compiler):
     from triton.backends.nvidia.compiler import get_ptxas
 
-    from kscope import fit
+    from kscope.lowering import fit
 
     kernel = compiler(specialized, out="*i32", n="i32")
     usage = fit.assemble(kernel.asm["ptx"], get_ptxas(90).path, ("--gpu-name=sm_90a",))

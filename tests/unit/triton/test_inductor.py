@@ -11,8 +11,8 @@ import pytest
 import triton
 import triton.language as tl
 
-from kscope.auto import Selection
 from kscope.recording import Recording
+from kscope.selection.auto import Selection
 from triton_kscope import counter, instant, region
 
 
@@ -56,7 +56,7 @@ def test_a_kernel_copied_by_inductor_finds_its_words(compiler, tmp_path):
 
 CONFIGURE = """
 import kscope_triton, sys
-from kscope.auto import Selection
+from kscope.selection.auto import Selection
 from kscope.recording import Recording
 frontend = kscope_triton.TritonFrontend()
 {steps}

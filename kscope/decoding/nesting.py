@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .parallel import CHUNK, each
+from ..parallel import CHUNK, each
 
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -16,8 +16,8 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType
 
+from ..errors import UsageError
 from .auto import Lines
-from .errors import UsageError
 
 Block = list[ast.stmt]
 _SKIPPED = (ast.Global, ast.Nonlocal)

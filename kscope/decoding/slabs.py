@@ -1,7 +1,7 @@
 """Finding slabs: which of a device's 64-byte lines are headers, and what they say.
 
 What lives here: the scan, its checks, and the columns of the headers. What does not: records
-(decode.py), launches and names (launches.py). Nothing here raises on data: what is wrong becomes a Problem.
+(columns.py), launches and names (launches.py). Nothing here raises on data: what is wrong becomes a Problem.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .capture import Problem
-from .layout import (
+from ..capture import Problem
+from ..layout import (
     DONE_WORD,
     FLAG_ANY,
     FLAG_GLOBALTIMER,
@@ -33,8 +33,8 @@ from .layout import (
     WARP_SHIFT,
     header_check,
 )
-from .parallel import ahead, chunks
-from .wording import counted
+from ..parallel import ahead, chunks
+from ..wording import counted
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
 """Clocks from here on are damage: 4 years of cycles, 146 years of ns after 1970."""

@@ -14,13 +14,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from . import cfg, hoist, layout, meta, pairing, ptx
-from .capture import KernelMeta, ModuleMeta, Problem, RegionMeta
+from .. import layout, meta, ptx
+from ..capture import KernelMeta, ModuleMeta, Problem, RegionMeta
+from ..errors import PairingError, UnsupportedError, UsageError
+from ..marks import NEVER, PREFIX, Mark, ValueType, spoken
+from ..recording import AUTO_RECORDS, Recording, log2_records
+from ..strategies import ANY_LANE, parse_strategy
+from . import cfg, hoist, pairing
 from .emitting import Emitter, key_of
-from .errors import PairingError, UnsupportedError, UsageError
-from .marks import NEVER, PREFIX, Mark, ValueType, spoken
-from .recording import AUTO_RECORDS, Recording, log2_records
-from .strategies import ANY_LANE, parse_strategy
 
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.M)
 _ADDRESS_SIZE = re.compile(r"^\s*\.address_size\s+64[^\n]*\n", re.M)

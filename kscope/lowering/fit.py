@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from .capture import Problem
+from ..capture import Problem
+from ..recording import Recording
 from .plan import Lowered, Told, lower, without_marks
-from .recording import Recording
 
 FEWER = (2, 0)
 """Pending records to try after the recording's own number; 0 stores in place."""

@@ -4,7 +4,7 @@
 
 What lives here: the table of the ids that occur, and its lookup (a multiplicative hash without
 collisions, found by trial; what is not in it takes a slower path and joins the table). What does not:
-where the words stand (decode.py).
+where the words stand (columns.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .capture import ModuleMeta, Problem
-from .layout import Kind, name_hash
-from .marks import TRACK, split, spoken
+from ..capture import ModuleMeta, Problem
+from ..layout import Kind, name_hash
+from ..marks import TRACK, split, spoken
 
 MISSING = np.uint16(0xFFFF)
 """Region index of a record whose id word is 0: it was counted by the device and never arrived."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 
-from .capture import ModuleMeta, Problem
-from .errors import UsageError
-from .marks import check_name
+from ..capture import ModuleMeta, Problem
+from ..errors import UsageError
+from ..marks import check_name
 
 KINDS: dict[str, str] = {
     "wait": "waits for anything asynchronous",

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .capture import DeviceCapture, Problem
+from ..capture import DeviceCapture, Problem
+from ..wording import counted
 from .slabs import Slabs
-from .wording import counted
 
 Float = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]

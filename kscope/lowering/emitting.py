@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import cfg, layout, ptx
-from .marks import Mark
-from .recording import Recording
+from .. import layout, ptx
+from ..marks import Mark
+from ..recording import Recording
+from . import cfg
 
 Key = tuple[str, str, int]
 """A slot's: name, sort of mark, depth of recursion."""

@@ -20,13 +20,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from .capture import DeviceCapture, Problem
+from ..capture import DeviceCapture, Problem
+from ..layout import HEADER_UNITS, RECORDS_PER_UNIT
+from ..parallel import each
+from ..wording import counted
 from .ids import MISSING, IdTable
-from .layout import HEADER_UNITS, RECORDS_PER_UNIT
-from .parallel import each
 from .slabs import Slabs, Words
 from .unwrap import UNKNOWN, Int64, ring_start, unwrap
-from .wording import counted
 
 __all__ = ["UNKNOWN", "Records", "decode_slabs", "id_sample"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .marks import PREFIX, Mark, parse
+from ..marks import PREFIX, Mark, parse
 
 Sort = Literal["mark", "label", "jump", "leave", "call", "wait", "access", "other"]
 

@@ -6,7 +6,7 @@
            the warp's own start, and not before the same region's previous end.
 
 A record that stays ambiguous gets the duration UNKNOWN: a long one is never printed as a short one.
-What lives here: this arithmetic, for one slab. What does not: the common case (decode.py).
+What lives here: this arithmetic, for one slab. What does not: the common case (columns.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .layout import Kind
+from ..layout import Kind
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN = -1

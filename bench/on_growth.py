@@ -22,9 +22,8 @@ import numpy as np
 from driver import Device, nvcc, ptxas
 from rows import Row, row
 
-from kscope import frontends
+from kscope import decode, frontends
 from kscope.capture import Capture, DeviceCapture, ModuleMeta
-from kscope.decoding import columns as decode
 from kscope.decoding.slabs import find
 from kscope.lowering import plan
 from kscope.recording import Recording

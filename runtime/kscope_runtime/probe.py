@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kscope import decode
 from kscope.capture import Capture
-from kscope.decoding import columns as decode
 from kscope.frontends import Backend
 from kscope.lowering import plan
 from kscope.recording import Recording

@@ -7,7 +7,7 @@ any of the steps.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,17 +37,16 @@ class _Device:
 
 def assemble(capture: Capture) -> Trace:
     """The trace of a capture. Never raises on data."""
-    problems = [*capture.problems, *(problem for module in capture.modules for problem in module.problems)]
-    names = Names(capture.modules)
-    problems += names.problems
-    found = []
+    found, wrong = [], list[Problem]()
     for device in capture.devices:
-        slabs, wrong = find(device.lines, capture.epoch)
+        slabs, doubts = find(device.lines, capture.epoch)
         found.append(slabs)
-        problems += _on(device, capture, wrong)
+        wrong += _on(device, capture, doubts)
         if device.lost:
             text = f"{counted(device.lost, 'lane')} found the pool full and did not record: raise pool="
-            problems += _on(device, capture, [Problem("lost", text, device.lost)])
+            wrong += _on(device, capture, [Problem("lost", text, device.lost)])
+    modules, names = _recorded(capture.modules, found)
+    problems = [*capture.problems, *(one for module in modules for one in module.problems), *names.problems, *wrong]
     samples = [id_sample(device, slabs) for device, slabs in zip(capture.devices, found, strict=True)]
     table = IdTable(names, np.concatenate([*samples, np.zeros(0, np.uint32)]))
     devices = []
@@ -90,6 +89,23 @@ def assemble(capture: Capture) -> Trace:
         problems=tuple(problems),
     )
     return join(trace, launches.in_turn)
+
+
+def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[list[ModuleMeta], Names]:
+    """The modules of which a kernel claimed a slab, each with the problems of these kernels; and the names in them.
+    A process keeps what it has ever loaded, and what else is in it is not this session's."""
+    modules, ids = list(modules), set[int]()
+    for slabs in found:
+        kernel = slabs.header["kernel"]
+        ids.update(kernel[np.diff(kernel, prepend=~kernel[:1]) != 0].tolist())
+    kept = []
+    for module in modules:
+        others = tuple(f"kernel {kernel.name}: " for kernel in module.kernels if kernel.id not in ids)
+        if len(others) < len(module.kernels):
+            mine = tuple(problem for problem in module.problems if not problem.text.startswith(others))
+            kept.append(replace(module, problems=mine))
+    unknown = ids - {kernel.id for module in kept for kernel in module.kernels}
+    return kept, Names(modules if unknown else kept)  # any of them may name what a kernel without metadata recorded
 
 
 def _on(device: DeviceCapture, capture: Capture, problems: Iterable[Problem]) -> list[Problem]:

@@ -62,8 +62,11 @@ class Frontend(ABC):
         """What the DSL's cache keys must know of a scope declared outside of a kernel (Triton)."""
         return []
 
+    def begin(self) -> None:  # noqa: B027  # a frontend that sees no launches has none to forget
+        """A session begins, or begins again: what was launched before is none of its problems."""
+
     def problems(self) -> tuple[Problem, ...]:
-        """What went wrong since enable() that a reader of the capture must know."""
+        """What went wrong since begin() that a reader of the capture must know."""
         return ()
 
 

@@ -151,6 +151,8 @@ class Session:
         if not self._within("reset"):
             return
         self._epoch, self._started = next(_epochs), time.time_ns()
+        for name in STATE.names:
+            frontends.frontend(name).begin()
         for backend in self._backends.values():
             backend.arm(self._epoch, self._sampling, self._pool)
             if self._paused:
@@ -199,6 +201,7 @@ class Session:
             try:
                 hook(self._recording)
                 for name in STATE.names:
+                    frontends.frontend(name).begin()
                     self._arm(frontends.frontend(name).backend)
                 if self._absent and not self._backends:
                     raise next(iter(self._absent.values()))

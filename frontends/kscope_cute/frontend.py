@@ -58,6 +58,10 @@ class CuteFrontend(Frontend):
         """A device helper's value in the kernel that is traced; None where CuTe traces none."""
         return read(name) if context is None and tracing() else None
 
+    def begin(self) -> None:
+        """Launches count from now on."""
+        self._loading.begin()
+
     def problems(self) -> tuple[Problem, ...]:
-        """What was launched since enable() and records nothing, as it was compiled before."""
+        """What was launched since begin() and records nothing, as it was compiled before."""
         return self._loading.problems()

@@ -40,9 +40,13 @@ class Loading:
 
     def install(self) -> None:
         """Take the hook points. Idempotent."""
-        self._plain.clear()
+        self.begin()
         self._run.install()
         self._calls.install()
+
+    def begin(self) -> None:
+        """What was launched until now is no problem of what comes."""
+        self._plain.clear()
 
     def compiled(self) -> None:
         """A module was compiled: CuTe may have imported TVM-FFI for it."""

@@ -66,6 +66,10 @@ class TritonFrontend(Frontend):
         """What Triton's cache keys must know of a scope that was declared outside of the kernel."""
         return [Spelling(parts)]
 
+    def begin(self) -> None:
+        """Launches count from now on."""
+        self._loading.begin()
+
     def problems(self) -> tuple[Problem, ...]:
-        """What was launched since enable() and records nothing: compiled plain, or with every mark removed."""
+        """What was launched since begin() and records nothing: compiled plain, or with every mark removed."""
         return tuple(self._loading.problems)

@@ -69,11 +69,15 @@ class Loading:
     def install(self, recording: Recording) -> None:
         """Idempotent: Triton's hook chains hold a hook once."""
         self._selection = recording.selection
-        self._plain.clear()
-        self._launched_lost.clear()
+        self.begin()
         for point, hook in self._hooks.items():
             if hasattr(knobs.runtime, point):
                 getattr(knobs.runtime, point).add(hook)
+
+    def begin(self) -> None:
+        """What was launched until now is no problem of what comes."""
+        self._plain.clear()
+        self._launched_lost.clear()
 
     def remove(self) -> None:
         """Inverse of install()."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from synth import Rec, instant
 
 from kscope import layout
-from kscope.capture import Capture
+from kscope.capture import Capture, KernelMeta, ModuleMeta, Problem, RegionMeta
 from kscope.export.timeline import timeline
 from kscope.layout import Kind
 from kscope.trace import Trace, decode
@@ -195,10 +195,36 @@ def test_two_names_with_one_hash_are_told(monkeypatch: pytest.MonkeyPatch) -> No
     import kscope.decoding.ids as ids
 
     monkeypatch.setattr(ids, "name_hash", lambda name: 5)
-    trace = decode(synth.capture(names=("load", "dot")))
-    [problem] = trace.problems
-    assert problem.kind == "collision"
-    assert "dot, load" in problem.text
+    trace = decode(synth.capture(synth.slab([]), names=("load", "dot")))
+    [text] = [problem.text for problem in trace.problems if problem.kind == "collision"]
+    assert "dot, load" in text
+
+
+def test_a_session_has_the_problems_of_the_kernels_that_claimed_a_slab_in_it_and_no_others() -> None:
+    twins = (KernelMeta("dot", 1, 3), KernelMeta("dots", 2, 3))
+    twice = tuple(Problem("pairing", f"kernel {kernel.name}: told of {kernel.name}") for kernel in twins)
+    shared = Problem("removed", "told of both")
+    both = ModuleMeta("synth", twins, (RegionMeta("load"),), problems=(*twice, shared))
+    other = ModuleMeta("synth", (KernelMeta("other", 3, 3),), (), problems=(Problem("moved", "told of other"),))
+
+    def told(*kernels: int) -> list[str]:
+        slabs = [synth.slab([], kernel=kernel, grid_id=at) for at, kernel in enumerate(kernels)]
+        found = decode(replace(synth.capture(*slabs), modules=(both, other)))
+        return [problem.text.rpartition(": ")[2] for problem in found.problems if "told of" in problem.text]
+
+    assert told() == []
+    assert told(1, 1) == ["told of dot", "told of both"]
+    assert told(2) == ["told of dots", "told of both"]
+    assert told(3, 2, 3, 1) == ["told of dot", "told of dots", "told of both", "told of other"]
+
+
+def test_names_of_kernels_that_are_not_in_the_session_do_not_blur_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    import kscope.decoding.ids as ids
+
+    monkeypatch.setattr(ids, "name_hash", lambda name: layout.name_hash("load"))
+    found = synth.capture(synth.slab([Rec("load", 2000, 2100)]), names=("load",))
+    other = synth.module(names=("dot",), kernel=5)
+    assert decode(replace(found, modules=(other, *found.modules))).region_names()[1:].tolist() == ["load"]
 
 
 def test_ids_that_no_sample_shows_are_found() -> None:

@@ -124,6 +124,10 @@ def test_a_kernel_compiled_before_is_named_when_it_is_launched(gpu: Gpu, fronten
     (problem,) = frontend.problems()
     assert problem.kind == "plain"
     assert "kernel_cutlass_kernel_tensorptrf32_0 has regions in its source and none in its binary" in problem.text
+    frontend.begin()
+    assert frontend.problems() == ()
+    launch(Loaded(2))
+    assert frontend.problems() == (problem,)
 
 
 def test_a_kernel_without_marks_is_not_named(gpu: Gpu, prepared: Any) -> None:

@@ -103,6 +103,16 @@ def test_kernels_that_were_compiled_plain_are_named(log: list[str]) -> None:
     assert [problem.kind for problem in prof.capture.problems] == ["plain"]
 
 
+def test_a_prepared_frontend_hears_of_every_beginning(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Noted, "begin", lambda self: log.append("begin"))
+    kscope.enable()
+    for _ in range(2):
+        with kscope.profile() as prof:
+            log.append("body")
+            prof.reset()
+    assert [word for word in log if word in ("begin", "body")] == ["begin", "body", "begin"] * 2
+
+
 # the three states
 
 

@@ -160,6 +160,11 @@ def test_a_kernel_that_was_compiled_plain_is_named_when_it_is_launched(frontend,
     (problem,) = frontend.problems()
     assert problem.kind == "plain"
     assert "kernel kernel was compiled and loaded before" in problem.text
+    for launches in (0, 1, 0):
+        frontend.begin()
+        for _ in range(launches):
+            plain[(1, 1, 1)](Pointer("i32"), 5)
+        assert frontend.problems() == (problem,) * launches
 
 
 @triton.jit
@@ -214,6 +219,10 @@ def test_a_kernel_whose_marks_were_all_removed_is_named_whenever_it_is_launched(
         impossible[(1,)](Pointer("i32"), 5)
         (problem,) = frontend.problems()
         assert "removed every mark of 'never'" in problem.text
+        frontend.begin()
+        assert frontend.problems() == ()
+        impossible[(1,)](Pointer("i32"), 5)
+        assert frontend.problems() == (problem,)
 
 
 def test_every_hook_is_gone_after_disable(frontend):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import kscope
+from kscope import frontends
 
 from .checks import CLOCKS, run
 
@@ -19,6 +21,14 @@ def _kscope(*argv: str, cwd: Path) -> str:
     done = run([sys.executable, "-m", "kscope", *argv], cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+def _importable(module: str) -> bool:
+    try:
+        import_module(module)
+    except ImportError:
+        return False
+    return True
 
 
 def test_the_demo_records_on_the_gpu(tmp_path: Path) -> None:
@@ -33,7 +43,13 @@ def test_the_demo_records_on_the_gpu(tmp_path: Path) -> None:
 def test_the_doctor_measures_the_timer_and_a_region(tmp_path: Path, table: Table) -> None:
     said = _kscope("doctor", cwd=tmp_path)
     found = {line[4:14].strip(): line for line in said.splitlines()}
-    assert all(line.startswith("ok") for line in found.values()), said
+    absent = {name: entry.dsl for name, entry in frontends.TABLE.items() if not _importable(entry.dsl)}
+    for what, line in found.items():
+        expected = (
+            f"--  {what:10} {absent[what]} is not installed: pip install " if what in absent else f"ok  {what:10} "
+        )
+        assert line.startswith(expected), said
+    assert {*frontends.TABLE, "gpu 0", "timer", "region"} <= {*found}, said
     assert re.search(r"ticks every \d+ ns", found["timer"])
     cycles = [int(number) for number in re.findall(r"(\d+) cycles", found["region"])]
     assert len(cycles) == 2

@@ -49,7 +49,8 @@ def _kernel(found: Cost, times: int) -> list[str]:
     regions = counted(len({row.region for row in found.rows}), "region")
     count = f"{counted(len(kernel.sites), 'place')}, {regions}" if kernel.sites else "nothing to mark"
     several = f", compiled {times} times" if times > 1 else ""
-    lines = [cut(f"{kernel.kernel} ({kernel.frontend}, {kernel.target}): {count}{several}", width)]
+    head = f"{kernel.kernel} ({kernel.frontend}, {kernel.target}): {count}{several}"
+    lines = [cut(head, len(head))]  # torch.compile's names are long, and one that is cut names nothing
     if not found.rows:
         return lines
     columns = {

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from unannotated import CASES, FILE
 
-from kscope.cli import main
+from kscope.cli import main, sites
+from kscope.selection.auto import Selection
+from kscope.selection.catalogue import Listed, Site
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """
@@ -90,6 +92,13 @@ def test_a_script_that_fails_ends_as_it_would_and_every_kind_it_could_have_is_li
     assert "ValueError: no" in done.stderr
     _, found, _ = rows(done.stdout, "softmax")
     assert {region.partition(" ")[0] for region, _ in found} == {"async_wait", "load", "store", "loop", "iteration"}
+
+
+def test_the_name_of_a_kernel_is_whole_however_narrow_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    name = "triton_tem_fused__to_copy_flex_attention_ones_permute_select_slice_sort_sum_transpose_view_zeros_3"
+    text = sites.show([Listed("triton", name, "sm_90a", (Site("dot a.py:1", "dot", "a.py:1"),))], Selection(("dot",)))
+    assert text.splitlines()[0] == f"{name} (triton, sm_90a): 1 place, 1 region"
 
 
 def test_a_script_without_kernels_says_so(tmp_path, capsys):

@@ -67,7 +67,9 @@ PARTS: dict[str, Part] = {
     "triton": Part(
         "on_triton", 240, ("torch", "triton", "ncu"), "matmul, attention, layer norm, persistent; Proton", True
     ),
-    "everywhere": Part("on_everywhere", 90, ("torch", "ncu"), "one softmax and one matmul in every language"),
+    "everywhere": Part(
+        "on_everywhere", 60, ("torch", "ncu"), "softmax, matmul, layer norm, tasks, attention in every language", True
+    ),
     "cute": Part("on_cute", 60, ("torch", "cutlass"), "a matmul in CuTe DSL; IKET"),
     "cuda": Part("on_cuda", 60, ("cupy", "nvcc"), "CUDA C++: stores sunk by the pass, and in place"),
     "numba": Part("on_numba", 30, ("numba", "nvcc"), "a region in Numba, beside CUDA C++"),

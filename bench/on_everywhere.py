@@ -1,8 +1,10 @@
-"""What recording costs the same two kernels in every language: softmax and matmul of examples/, timed by ncu.
+"""What recording costs the same five kernels in every language, timed by ncu: softmax, matmul, layer norm, a persistent
+loop over tasks, attention.
 
-Plain, at rest (prepared, not recording), and recording, in turns in one process; the examples check their results each
-time. What lives here: the order of launches, and who is on the list. What does not: the kernels, their launches
-(examples/*_softmax.py, *_gemm.py).
+Plain, at rest (prepared, not recording), and recording, in turns in one process; every result is checked. All numbers
+are 32-bit floats and the regions are the same, so that languages can be compared; what recording costs fast kernels is
+in on_triton.py and on_cute.py. What lives here: the order of launches, and who is on the list. What does not: problems
+(problems.py), kernels and their launches (everywhere_*.py).
 """
 
 from __future__ import annotations
@@ -11,70 +13,75 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from problems import KERNELS, REGIONS, THREADS, Problem, problems
 from rows import Row, row
 
 LANGUAGES = ("triton", "gluon", "cupy", "numba", "cute")
-NAMES = {"softmax": "softmax", "matmul": "gemm"}
 STATES = ("plain", "at rest", "recording")
-ROUNDS, DROPPED = 6, 1
+ROUNDS, DROPPED = 9, 1
 WRITTEN = "everywhere.json"
+_NAMES = "softmax|gemm|layernorm|tasks|attention"
 SPELLED = {
-    ("triton", "gluon", "cupy"): r"(softmax|gemm)(\(.*)?",
-    ("numba",): r".*(softmax|gemm).*(abi|Array|cudapy).*",
-    ("cute",): r"kernel_cutlass.*",
+    ("triton", "gluon", "cupy"): rf"({_NAMES})",
+    ("numba",): rf"_ZN[0-9]+(numba_[a-z]+|everywhere_numba)[0-9]+({_NAMES})B.*",
+    ("cute",): rf"kernel_cutlass_({_NAMES}).*",
 }
-"""How ncu names the kernels of these languages, and not those that check their results."""
-
-
-def module(kernel: str, language: str) -> Any:
-    """The example; CuTe's matmul of this size has another name."""
-    name = "tiled_gemm" if (kernel, language) == ("matmul", "cute") else NAMES[kernel]
-    return import_module(f"{language}_{name}")
+"""The kernels' names in machine code, by language, and not those that check results."""
 
 
 def record(rounds: int, folder: Path) -> None:
-    """Launches everything in turns, and writes down what was launched and what could not be."""
-    import kscope
-
+    """Launches everything in turns, and writes down what was launched and what could not be. A result that is wrong
+    ends the process."""
     launched: list[tuple[str, str, str, int]] = []
     missing: list[str] = []
-    for language in LANGUAGES:
-        for kernel in NAMES:
+    makers = problems()
+    for kernel in KERNELS:
+        given = makers[kernel]()
+        for language in LANGUAGES:
             try:
-                example = module(kernel, language)
+                launch = import_module(f"everywhere_{language}").launch(kernel, given)
                 for turn in range(rounds):
                     for state in STATES:
-                        run(example, state)
+                        found = run(launch, state, given)
+                        assert state != "recording" or found == REGIONS[kernel], (language, kernel, found)
                         launched.append((language, kernel, state, turn))
-            except (ImportError, RuntimeError, kscope.KscopeError) as error:
-                missing.append(f"{language} {kernel}: {type(error).__name__}: {error}")
-                kscope.disable()
+            except ImportError as error:
+                missing.append(f"{language} {kernel}: {error}")
     (folder / WRITTEN).write_text(json.dumps({"launched": launched, "missing": missing}))
 
 
-def run(example: Any, state: str) -> None:
-    """One launch in that state."""
+def run(launch: Callable[[], object], state: str, given: Problem) -> set[str]:
+    """One launch in that state, its result checked; the names of the regions that it recorded."""
+    import torch
+
     import kscope
 
+    for tensor in (given.out, *given.fresh):
+        tensor.zero_()
+    found: set[str] = set()
     if state == "recording":
-        with kscope.profile():
-            example.run()
+        with kscope.profile() as prof:
+            launch()
+        found = {prof.trace.region_names()[number] for number in set(prof.trace.region.tolist())}
     elif state == "at rest":
         kscope.enable()
-        example.run()
+        launch()
         kscope.disable()
     else:
-        example.run()
+        launch()
+    torch.testing.assert_close(given.out, given.expected, rtol=1e-3, atol=1e-3)
+    return found
 
 
 def said(section: str, options: Any) -> list[str]:
     """What could not be launched."""
-    found: list[str] = json.loads((options.folder / WRITTEN).read_text())["missing"]
+    path = options.folder / WRITTEN
+    found: list[str] = json.loads(path.read_text())["missing"] if path.exists() else []
     return found
 
 
@@ -83,13 +90,14 @@ def measure(section: str, options: Any) -> Iterator[Row]:
     others, where ncu saw other launches of a language than were made."""
     from on_triton import microseconds, profiled  # it needs Triton, as one of the languages does
 
-    rounds = 3 if options.quick else ROUNDS
-    rows = profiled([__file__, str(rounds), str(options.folder)], "(softmax|gemm|kernel_cutlass)", options.folder)
+    rounds = 4 if options.quick else ROUNDS
+    script = [__file__, str(rounds), str(options.folder)]
+    rows = profiled(script, f"^({'|'.join(SPELLED.values())})$", options.folder, "mangled")
     recorded = json.loads((options.folder / WRITTEN).read_text())
     wrong = []
     for languages, spelled in SPELLED.items():
         launched = [one for one in recorded["launched"] if one[0] in languages]
-        mine = [one for one in rows if re.fullmatch(spelled, one["Kernel Name"], re.S)]
+        mine = [one for one in rows if re.fullmatch(spelled, one["Kernel Name"])]
         if len(mine) == len(launched):
             yield from _rows(launched, [microseconds(one) for one in mine])
         else:
@@ -110,6 +118,30 @@ def _rows(launched: list[tuple[str, str, str, int]], times: list[float]) -> Iter
             yield row(f"{kernel}, {language}", state, "us", states[state])
         for state in STATES[1:]:
             yield row(f"{kernel}, {language}, added", state, "%", [100 * (one / base - 1) for one in states[state]])
+
+
+def dry(section: str, options: Any) -> Iterator[Row]:
+    """Without a GPU: the kernels of every language that is here, prepared. Rows are instructions and registers. Raises
+    RuntimeError where a kernel has another name than measure() looks for."""
+    from driver import code, resources
+
+    for language in LANGUAGES:
+        try:
+            module = import_module(f"everywhere_{language}")
+        except ImportError:
+            continue
+        spelled = next(text for languages, text in SPELLED.items() if language in languages)
+        for kernel, cubin in module.built(int(re.sub(r"\D", "", options.arch))):
+            path = options.folder / f"{language}-{kernel}.cubin"
+            path.write_bytes(cubin)
+            wanted = "gemm" if kernel == "matmul" else kernel
+            names = [name for name in code(path) if re.fullmatch(spelled, name) and wanted in name]
+            if len(names) != 1:
+                raise RuntimeError(f"{language} {kernel}: kernels are called {', '.join(code(path))}, not {spelled}")
+            one = resources(path, names[0], THREADS)
+            yield row(f"{kernel}, {language}", "instructions", "instructions", [one.instructions])
+            yield row(f"{kernel}, {language}", "registers", "registers", [one.registers])
+            yield row(f"{kernel}, {language}", "spills", "spills", [one.spill_instructions])
 
 
 if __name__ == "__main__":

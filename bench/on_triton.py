@@ -225,10 +225,12 @@ def microseconds(one: dict[str, str]) -> float:
     return float(one["Metric Value"].replace(",", "")) * {"n": 1e-3, "u": 1.0, "m": 1e3}[one["Metric Unit"][0]]
 
 
-def profiled(script: list[str], kernels: str, folder: Path) -> list[dict[str, str]]:
-    """ncu's rows of a script's kernels whose names match, clocks and caches left alone."""
+def profiled(script: list[str], kernels: str, folder: Path, names: str = "function") -> list[dict[str, str]]:
+    """ncu's rows of a script's kernels whose names match, clocks and caches left alone. names: "mangled" for those of
+    the machine code."""
     log = folder / "ncu.csv"
     command = ["ncu", "--clock-control", "none", "--cache-control", "none", "--csv", "--log-file", str(log)]
+    command += ["--kernel-name-base", names, "--print-kernel-base", names]
     command += ["--metrics", "gpu__time_duration.sum", "-k", f"regex:{kernels}", sys.executable, *script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not log.exists():

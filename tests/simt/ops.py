@@ -30,6 +30,7 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "ex2": np.exp2,
     "rcp": np.reciprocal,
     "sqrt": np.sqrt,
+    "rsqrt": lambda a: 1 / np.sqrt(a),
 }
 _COMPARE = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 
 from contract.cuda_nvcc import compiled, options
@@ -23,6 +24,7 @@ from kscope.capture import ModuleMeta
 
 NEEDS_GPU = True
 FRONTEND = "cuda"
+KEPT = "KSCOPE_CONTRACT_LIBRARIES"
 _ALONE = "a lane that claims in the midst of a kernel needs kscope's own lowering"
 ABSENT = {"first": _ALONE, "any_lane": _ALONE}
 KERNELS = {name: function for name, function in FUNCTIONS.items() if name not in ABSENT}
@@ -85,9 +87,25 @@ def loaded(told: tuple[str, ...], plain: bool) -> ctypes.CDLL:
 def _building() -> dict[tuple[str, ...], Future[bytes]]:
     """All libraries that programs need, at once: a build is seconds of one core."""
     pool = ThreadPoolExecutor(os.cpu_count())
-    building = ("-arch=native", "-shared", "-Xcompiler", "-fPIC")
     wanted = {options(program.recording, program.state) for program in PROGRAMS if program.name not in ABSENT}
-    return {told: pool.submit(compiled, SOURCE + LAUNCHER, (*told, *building), ".so") for told in wanted}
+    return {told: pool.submit(_built, told) for told in wanted}
+
+
+def _built(told: tuple[str, ...]) -> bytes:
+    kept = _kept(told, Path(os.environ.get(KEPT, "")))
+    if KEPT in os.environ and kept.exists():
+        return kept.read_bytes()
+    return compiled(SOURCE + LAUNCHER, (*told, "-arch=native", "-shared", "-Xcompiler", "-fPIC"), ".so")
+
+
+def _kept(told: tuple[str, ...], folder: Path) -> Path:
+    return folder / f"{sha256(repr(told).encode()).hexdigest()}.so"
+
+
+def keep(folder: Path) -> None:
+    """Builds all libraries into a folder, for processes that are told of it in their environment (KEPT)."""
+    for told, built in _building().items():
+        _kept(told, folder).write_bytes(built.result())
 
 
 def compile(program: Program, arch: int) -> list[str]:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 import pytest
 
-ROWS: list[tuple[str, str]] = []
+ROW = "measured"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,18 +32,21 @@ def _gpu() -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not ROWS:
+    reports = [report for found in terminalreporter.stats.values() for report in found if hasattr(report, "when")]
+    rows = [row[1:] for report in reports if report.when == "call" for row in report.user_properties if row[0] == ROW]
+    if not rows:
         return
-    width = max(len(what) for what, _ in ROWS)
+    width = max(len(what) for what, _ in rows)
     terminalreporter.section("measured on this device")
-    for what, found in ROWS:
+    for what, found in rows:
         terminalreporter.write_line(f"{what:<{width}}  {found}")
 
 
 @pytest.fixture
-def table() -> Callable[[str, str], None]:
-    """Adds a line to the table that is printed at the end."""
-    return lambda what, found: ROWS.append((what, found))
+def table(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Adds a line to the table that is printed at the end. It goes there with the test's report: xdist's workers print
+    nothing."""
+    return lambda what, found: request.node.user_properties.append((ROW, what, found))
 
 
 @pytest.fixture

@@ -1,0 +1,42 @@
+"""One process of tests/gpu/test_sanitizer.py: records every program of the contract in one kernel language.
+
+    python -m gpu.contract_process NAME
+
+What lives here: the process, which says what it is about to do, for where a tool stops it. What does not: the tools,
+and the comparison with the simulator (contract/test_on_gpu.py): instrumented warps may part where others do not, and
+replays of a graph may be launches of their own.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from contract import joined
+from contract.device import record
+from contract.programs import PROGRAMS
+from contract.reader import Lane, read
+from contract.verdict import definition
+
+
+def regions(lanes: list[Lane]) -> set[str]:
+    """Names with a record."""
+    return {record.region for lane in lanes for record in lane.records}
+
+
+def main(name: str) -> None:
+    frontend = joined.load(name)
+    covered = records = 0
+    for program in PROGRAMS:
+        if joined.absent(frontend, program):
+            continue
+        print(f"program {program.name}", flush=True)
+        capture = record(program, frontend.ready)
+        lanes, (defined, _) = read(capture), definition(program)
+        found, wanted = regions(lanes), regions(defined)
+        assert found == wanted or (program.some and found <= wanted), f"{program.name}: {found}, expected {wanted}"
+        covered, records = covered + 1, records + sum(len(lane.records) for lane in lanes)
+    print(f"covered {covered} programs, {records} records", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -40,6 +40,15 @@ def guard(register: str) -> str:
     return f"\t{{ .reg .b32 ks_x; mov.b32 ks_x, {register}; }}\n"
 
 
+def guard_by_name(register: str, name: str) -> str:
+    """A call that nothing reaches, of no function, with the register of guard(): where that is missing, the assembler's
+    error says which formal parameter has no argument, and its name is `name`."""
+    return (
+        f"\t{{ KS_APART: .callprototype _ (.param .b32 {name});\n"
+        f"\t.reg .b64 ks_x; mov.b64 ks_x, 0; call ks_x, ({register}), KS_APART; }}\n"
+    )
+
+
 def remember(kernel: Kernel, slot: str, record: str, value: str) -> str:
     """An explicit enter, in registers with the suffix `slot`: clock, record id and value."""
     return f"\t{clock(kernel, f'ks_t{slot}')} mov.b32 ks_i{slot}, {record}; mov.b32 ks_v{slot}, {value};\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kscope.recording import AUTO_RECORDS
 
-from . import common, helpers, hosted, macros, marked, noted, stored
+from . import apart, common, helpers, hosted, macros, marked, noted, stored
 
 PATH = Path(__file__).resolve().parents[1] / "include" / "kscope.cuh"
 
@@ -37,6 +37,7 @@ def text() -> str:
         "#if KSCOPE_MARKS",
         marked.text(),
         "#else",
+        apart.text(),
         stored.text(),
         noted.text(),
         "#endif",

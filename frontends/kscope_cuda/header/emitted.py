@@ -61,11 +61,12 @@ class Unknown(int):
 
 
 _MACRO = re.compile(r"[A-Z_]+")
-_OPERAND = re.compile(r"<(=?[a-z]):([^<>]+(?:<<[^<>]+)*)>")
+_OPERAND = re.compile(r"<(=?[a-zC]):([^<>]+(?:<<[^<>]+)*)>")
 
 
 def operand(constraint: str, expression: str) -> str:
-    """A C++ expression's place in a text: "n" known when compiled, "r" and "l" 32 and 64 bits, "=l" a result."""
+    """A C++ expression's place in a text: "n" known when compiled, "r" and "l" 32 and 64 bits, "=l" a result,
+    "C" text."""
     return f"<{constraint}:{expression}>"
 
 

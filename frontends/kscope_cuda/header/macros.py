@@ -58,6 +58,7 @@ SHARED = r"""
 """
 
 MARKED = r"""
+#define KSCOPE_APART_() static_assert(true, "")
 #define KSCOPE_NOTE_(sort, text, ...) static_assert(true, "")
 #define KSCOPE_KERNEL(...) KSCOPE_CHECK_BUILD_(); kscope::list_<__VA_ARGS__>::mark()
 """
@@ -80,20 +81,24 @@ MARKS = r"""
   KSCOPE_NOTE_(sort, name, kscope::hash_(name), 0, decltype(kscope::of_(value))::type)
 #define KSCOPE_REGION_(name, ...) \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_PLAIN_NOTE_(region_note_, name); \
   const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, false> \
     KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)
 #define KSCOPE_REGION_V_(name, value, ...) \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(region_note_, name, value); \
   const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, true> \
     KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(value))
 #define KSCOPE_MARK_(act, note, name, ...) do { \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   note; \
   kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(); } while (0)
 #define KSCOPE_MARK_V_(act, sort, name, value, ...) do { \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(sort, name, value); \
   kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(kscope::of_(value)); } while (0)
 
@@ -105,22 +110,26 @@ MARKS = r"""
 #endif
 #define KSCOPE_REGION_IF_(name, pred, ...) \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_PLAIN_NOTE_(region_note_, name); \
   const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, false>) \
     KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(KSCOPE_WHEN_(pred))
 #define KSCOPE_REGION_V_IF_(name, value, pred, ...) \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(region_note_, name, value); \
   const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, true>) \
     KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(value), KSCOPE_WHEN_(pred))
 #define KSCOPE_MARK_IF_(act, note, name, pred, ...) do { \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   note; \
   typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
   typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
   kscope_mark_::act(KSCOPE_WHEN_(pred)); } while (0)
 #define KSCOPE_MARK_V_IF_(act, sort, name, value, pred, ...) do { \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(sort, name, value); \
   typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
   typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
@@ -128,6 +137,7 @@ MARKS = r"""
 
 #define KSCOPE_PIN(value) do { \
   KSCOPE_CHECK_BUILD_(); \
+  KSCOPE_APART_(); \
   kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
 #define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_V(name, ...) KSCOPE_REGION_V_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))

@@ -204,6 +204,7 @@ template <> struct list_<> : list_<KSCOPE_STRATEGY> {{}};
 
 template <class LIST, b64_ ID> struct kernel_ {{
   __device__ __forceinline__ kernel_() {{
+    told_();
     constexpr b32_ place = log2_ << {layout.LOG2_SHIFT} | (b32_(flags_) | b32_(LIST::lanes)) << {layout.FLAG_SHIFT};
     begin_<static_cast<b32_>(ID), static_cast<b32_>(ID >> 32), place>(LIST::any(), lanes_<LIST::lanes != 0>());
     owner_<Session::code>(records_<LIST::code>());

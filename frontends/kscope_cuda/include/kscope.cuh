@@ -427,6 +427,45 @@ template <class NAME, class S, int> struct mark_ {
   }
 };
 #else
+// a thread lies in its block: the compiler does not know it, and is told so in kernels
+KSCOPE_FN_ bool inside_() { return threadIdx.z < blockDim.z; }
+KSCOPE_FN_ void told_() { __builtin_assume(inside_()); }
+#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206
+// a function's name as an identifier: F::at is its characters
+KSCOPE_FN_ constexpr bool letter_(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+template <b32_ N> KSCOPE_FN_ constexpr char in_name_(const char (&s)[N], b32_ i) {
+  return letter_(s[i]) ? s[i] : '_';
+}
+template <int... I> struct numbers_ {
+  typedef numbers_<I..., (int(sizeof...(I)) + I)...> twice;
+  typedef numbers_<I..., (int(sizeof...(I)) + I)..., 2 * int(sizeof...(I))> twice_and_one;
+};
+template <int N, bool ODD = N % 2> struct below_ { typedef typename below_<N / 2>::type::twice type; };
+template <int N> struct below_<N, true> { typedef typename below_<N / 2>::type::twice_and_one type; };
+template <> struct below_<0, false> { typedef numbers_<> type; };
+template <class F, int... I> struct spelled_ { static constexpr const char text[] = {F::at(I)..., 0}; };
+template <class F, int... I> constexpr const char spelled_<F, I...>::text[];
+template <int LINE, class F, int... I> KSCOPE_FN_ void apart_(numbers_<I...>) {
+  typedef spelled_<F, I...> name_;
+  if (!inside_()) {
+    asm volatile(
+      "{ KS_APART: .callprototype _ (.param .b32 kscope_inline_this_function_into_a_kernel_with_KSCOPE_KERNEL_or_keep_marks_out_of_it__%0);\n"
+      ".reg .b64 ks_x; mov.b64 ks_x, 0; call ks_x, (kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%1), KS_APART; }\n"
+      :  : "C"(name_::text), "n"(LINE) : "memory");
+  }
+}
+#define KSCOPE_APART_() { \
+  constexpr auto& kscope_said_ = __PRETTY_FUNCTION__; \
+  struct kscope_function_ { \
+    static __device__ constexpr char at(int i) { return kscope::in_name_(kscope_said_, i); } \
+  }; \
+  kscope::apart_<__LINE__ % KSCOPE_LINES_, kscope_function_>(kscope::below_< \
+    sizeof(kscope_said_) - 1 < 128 ? sizeof(kscope_said_) - 1 : 128>::type()); }
+#else
+#define KSCOPE_APART_() static_assert(true, "")
+#endif
 __device__ constexpr int ceil_(b64_ records, int log2) {
   return (1ull << log2) >= records ? log2 : ceil_(records, log2 + 1);
 }
@@ -796,6 +835,7 @@ template <> struct list_<> : list_<KSCOPE_STRATEGY> {};
 
 template <class LIST, b64_ ID> struct kernel_ {
   __device__ __forceinline__ kernel_() {
+    told_();
     constexpr b32_ place = log2_ << 10 | (b32_(flags_) | b32_(LIST::lanes)) << 15;
     begin_<static_cast<b32_>(ID), static_cast<b32_>(ID >> 32), place>(LIST::any(), lanes_<LIST::lanes != 0>());
     owner_<Session::code>(records_<LIST::code>());
@@ -895,6 +935,7 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 #endif
 }  // namespace kscope
 #if KSCOPE_MARKS
+#define KSCOPE_APART_() static_assert(true, "")
 #define KSCOPE_NOTE_(sort, text, ...) static_assert(true, "")
 #define KSCOPE_KERNEL(...) KSCOPE_CHECK_BUILD_(); kscope::list_<__VA_ARGS__>::mark()
 #else
@@ -913,20 +954,24 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   KSCOPE_NOTE_(sort, name, kscope::hash_(name), 0, decltype(kscope::of_(value))::type)
 #define KSCOPE_REGION_(name, ...) \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_PLAIN_NOTE_(region_note_, name); \
   const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, false> \
     KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)
 #define KSCOPE_REGION_V_(name, value, ...) \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(region_note_, name, value); \
   const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, true> \
     KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(value))
 #define KSCOPE_MARK_(act, note, name, ...) do { \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   note; \
   kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(); } while (0)
 #define KSCOPE_MARK_V_(act, sort, name, value, ...) do { \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(sort, name, value); \
   kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(kscope::of_(value)); } while (0)
 
@@ -938,22 +983,26 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 #endif
 #define KSCOPE_REGION_IF_(name, pred, ...) \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_PLAIN_NOTE_(region_note_, name); \
   const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, false>) \
     KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(KSCOPE_WHEN_(pred))
 #define KSCOPE_REGION_V_IF_(name, value, pred, ...) \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(region_note_, name, value); \
   const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, true>) \
     KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(value), KSCOPE_WHEN_(pred))
 #define KSCOPE_MARK_IF_(act, note, name, pred, ...) do { \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   note; \
   typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
   typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
   kscope_mark_::act(KSCOPE_WHEN_(pred)); } while (0)
 #define KSCOPE_MARK_V_IF_(act, sort, name, value, pred, ...) do { \
   KSCOPE_CHECK_(name); \
+  KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(sort, name, value); \
   typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
   typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
@@ -961,6 +1010,7 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 
 #define KSCOPE_PIN(value) do { \
   KSCOPE_CHECK_BUILD_(); \
+  KSCOPE_APART_(); \
   kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
 #define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_V(name, ...) KSCOPE_REGION_V_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))

@@ -12,12 +12,26 @@ from kscope.recording import Recording
 pytestmark = needs_nvcc
 BOTH = pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
 
+MACROS = [
+    'KSCOPE_REGION("r");',
+    'KSCOPE_REGION_V("r", 1);',
+    'KSCOPE_REGION_IF("r", x);',
+    'KSCOPE_REGION_V_IF("r", 1, x);',
+    'KSCOPE_ENTER("r"); KSCOPE_EXIT("r");',
+    'KSCOPE_INSTANT("r");',
+    'KSCOPE_INSTANT_V("r", 1);',
+    'KSCOPE_INSTANT_IF("r", x);',
+    'KSCOPE_COUNTER("r", 1);',
+    'KSCOPE_COUNTER_IF("r", 1, x);',
+    "KSCOPE_PIN(x);",
+]
 NOT_INLINED = """
 __device__ __noinline__ int apart(int x) {
   KSCOPE_REGION("apart");
   return x * x;
 }
 """
+SAID = "Illegal argument for formal parameter 'kscope_inline_this_function_into_a_kernel_with_KSCOPE_KERNEL_or_keep_"
 GUARD = "was_not_inlined_or_has_no_KSCOPE_KERNEL_line_"
 
 
@@ -70,19 +84,52 @@ def test_plain_code_may_be_debugged() -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["-rdc=true"]])
-def test_a_function_that_is_not_inlined_by_the_line_of_its_mark(more: list[str]) -> None:
-    assert f"{GUARD}4'" in refused(kernel("  out[0] = apart(n);", before=NOT_INLINED), IN_PLACE, *more)
+def test_a_function_that_is_not_inlined_by_its_name_and_the_line_of_its_mark(more: list[str]) -> None:
+    said = refused(kernel("  out[0] = apart(n);", before=NOT_INLINED), IN_PLACE, *more)
+    assert f"{SAID}marks_out_of_it__int_apart_int_'" in said
+    assert f"{GUARD}4'" in said
 
 
-def test_a_function_that_is_compiled_apart_by_the_line_of_its_mark() -> None:
+def test_a_function_that_is_compiled_apart_by_its_name_and_the_line_of_its_mark() -> None:
     """With -rdc=true and no kernel in sight."""
     source = HEADER + '__device__ void apart(int* out) {\n  KSCOPE_REGION("r");\n  out[0] = 1;\n}\n'
-    assert f"{GUARD}3'" in refused(source, IN_PLACE, to="o")
+    said = refused(source, IN_PLACE, to="o")
+    assert f"{SAID}marks_out_of_it__void_apart_int___'" in said
+    assert f"{GUARD}3'" in said
 
 
-def test_a_kernel_without_KSCOPE_KERNEL_by_the_line_of_its_mark() -> None:  # noqa: N802  # the macro's name
+def test_a_kernel_without_KSCOPE_KERNEL_by_its_name_and_the_line_of_its_mark() -> None:  # noqa: N802  # the macro's name
     source = HEADER + '__global__ void k(int* out) {\n  KSCOPE_INSTANT("i");\n  out[0] = 1;\n}\n'
-    assert f"{GUARD}3'" in refused(source, IN_PLACE)
+    said = refused(source, IN_PLACE)
+    assert f"{SAID}marks_out_of_it__void_k_int___'" in said
+    assert f"{GUARD}3'" in said
+
+
+@pytest.mark.parametrize("mark", MACROS)
+def test_every_mark_says_its_function(mark: str) -> None:
+    before = f"namespace ns {{ struct Tile {{ template <class T> __device__ __noinline__ T at(T x) {{\n  {mark}\n"
+    said = refused(kernel("  out[0] = ns::Tile().at(n);", before=before + "  return x; } }; }"), IN_PLACE)
+    assert f"{SAID}marks_out_of_it__T_ns__Tile__at_T___with_T___int_'" in said
+
+
+def test_a_function_with_a_name_of_any_length_is_refused_by_its_beginning() -> None:
+    apart = NOT_INLINED.replace("apart(", "a" * 300 + "(")
+    said = refused(kernel(f"  out[0] = {'a' * 300}(n);", before=apart), IN_PLACE)
+    assert f"{SAID}marks_out_of_it__int_{'a' * 124}'" in said
+
+
+@pytest.mark.parametrize("mark", MACROS)
+def test_what_says_it_is_gone_from_functions_that_are_inlined(mark: str) -> None:
+    before = f"template <class T> __device__ T near(T x) {{\n  {mark}\n  return x; }}\n"
+    text = compiled(kernel("  for (int i = 0; i < n; i++) out[i] = near(i);", before=before), IN_PLACE).decode()
+    assert "callprototype" not in text
+
+
+def test_a_compiler_that_does_not_optimize_refuses_nothing_that_it_inlines() -> None:
+    near = NOT_INLINED.replace("__noinline__", "__forceinline__")
+    source = kernel("  out[0] = apart(n);", before=near)
+    assert b"callprototype" in compiled(source, IN_PLACE, "-Xcicc", "-O0"), "the branch stays in unoptimized code"
+    compiled(source, IN_PLACE, "-Xcicc", "-O0", to="cubin")
 
 
 def test_a_strategy_that_the_kernel_does_not_list() -> None:

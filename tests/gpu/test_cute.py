@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-cutlass = pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl: docs/cute.md says how it is carried here")
+cutlass = pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl: pip install '.[cute]' in a checkout")
 
 import torch  # noqa: E402  # after the check that CuTe is there
 from cuda.bindings import driver  # noqa: E402
@@ -26,6 +26,8 @@ from .cute_kernels import BLOCKS, THREADS, launch  # noqa: E402
 
 STEPS = 5
 RECORDS = BLOCKS * (THREADS // 32) * (STEPS + 1)
+FFI = "--enable-tvm-ffi"
+Call = Callable[[], object]
 
 
 class Job:
@@ -36,8 +38,12 @@ class Job:
         self.tensor, self.n = from_dlpack(self.x), cutlass.Int32(STEPS)
 
     @property
+    def stream(self) -> int:
+        return int(torch.cuda.current_stream().cuda_stream)
+
+    @property
     def arguments(self) -> tuple[Any, ...]:
-        return self.tensor, self.n, driver.CUstream(torch.cuda.current_stream().cuda_stream)
+        return self.tensor, self.n, driver.CUstream(self.stream)
 
     def compile(self, options: str = "") -> Any:
         return cute.compile(launch, *self.arguments, options=options)
@@ -68,17 +74,6 @@ def test_a_direct_call_records(job: Job) -> None:
     full(prof.trace, 2)
 
 
-def test_a_compiled_object_records_in_every_session(job: Job) -> None:
-    kscope.enable()
-    compiled = job.compile()
-    compiled(*job.arguments)
-    for _ in range(2):
-        with kscope.profile() as prof:
-            compiled(*job.arguments)
-        full(prof.trace)
-    job.check(3)
-
-
 def test_states_change_in_one_process(job: Job) -> None:
     launch(*job.arguments)
     with kscope.profile() as prof:
@@ -99,39 +94,77 @@ def test_an_object_compiled_before_is_named(job: Job) -> None:
     assert any("count_up" in problem.text and problem.kind == "plain" for problem in prof.trace.problems)
 
 
-def test_a_graph_replays(job: Job) -> None:
+def compiled(job: Job, folder: Path) -> Call:
+    """An object that `cute.compile` made."""
+    made = job.compile()
+    return lambda: made(*job.arguments)
+
+
+def exported(job: Job, folder: Path) -> Call:
+    """An object file, loaded."""
+    job.compile().export_to_c(str(folder), "made", function_prefix="made")
+    loaded = load_module(str(folder / "made.o"))
+    return lambda: loaded.made(*job.arguments)
+
+
+def tvm_ffi(job: Job, folder: Path) -> Call:
+    """A function of TVM-FFI, which loads its library by itself."""
+    made = job.compile(FFI)
+    return lambda: made(job.x, STEPS, job.stream)
+
+
+def exported_for_tvm_ffi(job: Job, folder: Path) -> Call:
+    """The same as an object file, loaded."""
+    job.compile(FFI).export_to_c(str(folder / "made.o"), function_name="made")
+    loaded = load_module(str(folder / "made.o"), enable_tvm_ffi=True)
+    made = loaded.made
+    return lambda: made(job.x, STEPS, job.stream)
+
+
+@pytest.fixture(params=[compiled, exported, tvm_ffi, exported_for_tvm_ffi], ids=lambda way: way.__name__)
+def call(request: pytest.FixtureRequest, job: Job, tmp_path: Path) -> Call:
+    """Each object that was compiled ahead, while recording is enabled: what launches it once."""
+    if "tvm_ffi" in request.param.__name__:
+        pytest.importorskip("tvm_ffi")
     kscope.enable()
-    compiled = job.compile()
-    compiled(*job.arguments)
+    found: Call = request.param(job, tmp_path)
+    return found
+
+
+def test_what_was_compiled_ahead_is_switched_on_and_off(job: Job, call: Call) -> None:
+    def launch_and_wait() -> None:
+        call()
+        torch.cuda.synchronize()
+
+    launch_and_wait()
+    for _ in range(2):
+        with kscope.profile() as prof:
+            launch_and_wait()
+            with prof.paused():
+                launch_and_wait()
+            launch_and_wait()
+        full(prof.trace, 2)
+        launch_and_wait()
+    kscope.disable()
+    launch_and_wait()  # at rest
+    job.check(10)
+
+
+def test_a_graph_of_what_was_compiled_ahead_replays(job: Job, call: Call) -> None:
+    call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        compiled(*job.arguments)
-    with kscope.profile() as prof:
-        for _ in range(3):
-            graph.replay()
+        call()
+    for replays in (3, 2):
+        graph.replay()
         torch.cuda.synchronize()
-    full(prof.trace, 3)
-
-
-def test_an_exported_object_records(job: Job, tmp_path: Path) -> None:
-    kscope.enable()
-    job.compile().export_to_c(str(tmp_path), "made", function_prefix="made")
-    loaded = load_module(str(tmp_path / "made.o"))
-    with kscope.profile() as prof:
-        loaded.made(*job.arguments)
-        job.check(1)
-    full(prof.trace)
-
-
-def test_a_function_of_tvm_ffi_records(job: Job) -> None:
-    pytest.importorskip("tvm_ffi")
-    kscope.enable()
-    compiled = job.compile("--enable-tvm-ffi")
-    with kscope.profile() as prof:
-        compiled(job.x, STEPS, torch.cuda.current_stream().cuda_stream)
-        job.check(1)
-    full(prof.trace)
+        with kscope.profile() as prof:
+            for _ in range(replays):
+                graph.replay()
+            torch.cuda.synchronize()
+        full(prof.trace, replays)
+    job.check(8)
 
 
 PROCESS = """

@@ -7,7 +7,11 @@ what is measured.
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
+import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +21,49 @@ from kscope.analysis import tools
 from kscope.analysis.perturbation import Build, build
 from kscope.analysis.sass import Function, functions
 
+KEPT = Path(__file__).resolve().parents[1] / ".cache" / "bench"
+"""What compilers made: sections share it, and the next run."""
 MEMORY_BYTES = 1 << 30
 """Of the buffer that kernels get: peers' records go there, and loads come from it."""
 
 
 def nvcc(source: Path, out: Path, arch: str, *options: str) -> Path:
     """The source as what the suffix of `out` says. Raises RuntimeError with what the compiler said."""
-    return _made(
-        [tools.find("nvcc"), "-O3", "-std=c++17", f"-arch={arch}", *options, f"-{out.suffix[1:]}", str(source)], out
-    )
+    folders = [Path(option[2:]) for option in options if option.startswith("-I")]
+    headers = sorted(path for folder in folders for path in folder.glob("*.cuh"))
+    given = [source.read_bytes(), *(path.read_bytes() for path in headers)]
+    command = [tools.find("nvcc"), "-O3", "-std=c++17", f"-arch={arch}", *options, f"-{out.suffix[1:]}"]
+    return _made(command, source, out, given)
 
 
 def ptxas(text: str, out: Path, arch: str) -> Path:
     """PTX as a cubin."""
     source = out.with_suffix(".lowered.ptx")
     source.write_text(text)
-    return _made([tools.find("ptxas"), f"-arch={arch}", str(source)], out)
+    return _made([tools.find("ptxas"), f"-arch={arch}"], source, out, [text.encode()])
 
 
-def _made(command: list[str], out: Path) -> Path:
-    done = subprocess.run([*command, "-o", str(out)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
+def _made(command: list[str], source: Path, out: Path, given: list[bytes]) -> Path:
+    """What the command makes of the source; kept for the next that asks for the same of the same."""
+    digest = hashlib.sha256(repr([_compiler(), *command]).encode())
+    for one in given:
+        digest.update(hashlib.sha256(one).digest())
+    kept = KEPT / f"{digest.hexdigest()[:32]}{out.suffix}"
+    if not kept.exists():
+        done = subprocess.run([*command, str(source), "-o", str(out)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
+        KEPT.mkdir(parents=True, exist_ok=True)
+        unfinished = kept.with_suffix(f".{os.getpid()}")
+        shutil.copyfile(out, unfinished)
+        unfinished.replace(kept)
+    shutil.copyfile(kept, out)
     return out
+
+
+@cache
+def _compiler() -> str:
+    return subprocess.run([tools.find("nvcc"), "--version"], check=True, capture_output=True, text=True).stdout
 
 
 def code(cubin: Path) -> dict[str, Function]:

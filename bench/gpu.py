@@ -67,6 +67,7 @@ PARTS: dict[str, Part] = {
     "triton": Part(
         "on_triton", 240, ("torch", "triton", "ncu"), "matmul, attention, layer norm, persistent; Proton", True
     ),
+    "loops": Part("on_loops", 40, ("torch", "triton"), "a region in Triton's loop; Proton as it ships", True),
     "everywhere": Part(
         "on_everywhere", 60, ("torch", "ncu"), "softmax, matmul, layer norm, tasks, attention in every language", True
     ),

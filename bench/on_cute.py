@@ -80,8 +80,8 @@ def within(tool: str, rounds: int, folder: Path) -> dict[str, Any]:
         run = "from iket.cli.main import entrypoint; entrypoint()"
         where, quiet = ["--clobber", "--output-dir", str(folder / "iket")], ["--postprocess", "none", "--no-keep"]
         command = [sys.executable, "-c", run, *where, "profile", *quiet, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not result.exists():
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode or not result.exists():  # run-iket runs it twice, and only the second time records
         return {"failed": (done.stderr or done.stdout).strip().splitlines()[-3:]}
     found: dict[str, Any] = json.loads(result.read_text())
     return found

@@ -24,6 +24,8 @@ from rows import Row, row
 LANGUAGES = ("triton", "gluon", "cupy", "numba", "cute")
 STATES = ("plain", "at rest", "recording")
 ROUNDS, DROPPED = 9, 1
+RECORDS = 512
+"""Of a slab: no warp here makes more."""
 WRITTEN = "everywhere.json"
 _NAMES = "softmax|gemm|layernorm|tasks|attention"
 SPELLED = {
@@ -65,11 +67,11 @@ def run(launch: Callable[[], object], state: str, given: Problem) -> set[str]:
         tensor.zero_()
     found: set[str] = set()
     if state == "recording":
-        with kscope.profile() as prof:
+        with kscope.profile(records=RECORDS) as prof:
             launch()
         found = {prof.trace.region_names()[number] for number in set(prof.trace.region.tolist())}
     elif state == "at rest":
-        kscope.enable()
+        kscope.enable(records=RECORDS)
         launch()
         kscope.disable()
     else:

@@ -160,18 +160,17 @@ def disassembled(cubin: Path) -> dict[str, Code]:
 
 
 def loop_of(code: Code, work: dict[str, int]) -> list[str]:
-    """The body of the shortest backward branch that has all of the work; [] where there is none. A loop that waits may
-    stand behind the kernel's end and jump back into the middle of this one: it is none."""
-    best: list[str] = []
+    """The body of the shortest backward branch that has all of the work, and reads clocks if one of them does; [] where
+    there is none. A loop that waits may stand behind the kernel's end and jump back into this one's midst: it is none.
+    """
+    found: list[list[str]] = []
     for at, instruction in code:
         target = re.search(r"BRA\S*\s+.*?0x([0-9a-f]+)", instruction)
         if target and int(target[1], 16) < at:
             body = [one for a, one in code if int(target[1], 16) <= a <= at]
-            if all(len(_where(body, name)) >= count for name, count in work.items()) and (
-                not best or len(body) < len(best)
-            ):
-                best = body
-    return best
+            if all(len(_where(body, name)) >= count for name, count in work.items()):
+                found.append(body)
+    return min(found, key=lambda body: (not any(map(reads_clock, body)), len(body)), default=[])
 
 
 def _where(body: list[str], name: str) -> list[int]:
@@ -216,8 +215,8 @@ def checked(cubin: Path, configs: Iterable[Config]) -> dict[str, tuple[int, str]
 class Loops:
     """One variant's module on the device, recording if it is ours."""
 
-    def __init__(self, device: Device, cubin: Path) -> None:
-        self.device = device
+    def __init__(self, device: Device, cubin: Path, repeats: int = REPEATS) -> None:
+        self.device, self.repeats = device, repeats
         self.out, self.cycles = device.allocate(4 * device.sms * 2048), device.allocate(8 * device.sms * 2)
         self.module = device.load(cubin)
         found, address, _ = device.driver.cuModuleGetGlobal(self.module, CTL_SYMBOL.encode())
@@ -243,7 +242,7 @@ class Loops:
         function = self.device.function(self.module, kernel)
         grid, source = self.device.sms * config.blocks, self.device.memory + PEER_BYTES
         seen, host = [], np.zeros(grid, np.int64)
-        for _ in range(REPEATS):
+        for _ in range(self.repeats):
             self.device.launch(
                 function, grid, config.block, self.out, self.cycles, self.device.memory, source, config.iterations
             )
@@ -276,7 +275,7 @@ def measure(section: str, options: Any) -> Iterator[Row]:
     device = Device()
     for variant in variants:
         found = checked(cubins[variant.name], configs)
-        loops = Loops(device, cubins[variant.name])
+        loops = Loops(device, cubins[variant.name], 3 if options.quick else REPEATS)
         try:
             for config in configs:
                 sass, said = found[config.loop]

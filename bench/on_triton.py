@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,10 +49,12 @@ from kscope.marks import PREFIX
 
 LAUNCHES, DROPPED = 12, 2
 PROTON_LAUNCHES, PROTON_ROUNDS = 5, 2  # its host side takes seconds a launch
-PROTON = {
+PROTON: dict[str, dict[str, Any]] = {
     "Proton shared clock32": {"optimizations": "clock32"},
-    "Proton global clock32": {"buffer_type": "global", "buffer_size": 65536, "optimizations": "clock32"},
+    "Proton global clock32": {"buffer_type": "global", "optimizations": "clock32"},
 }
+BUFFERS = {"matmul": 16384, "attention": 32768, "persistent": 65536, "layernorm": 4096, "tasks": 65536}
+"""Of Proton in global memory, bytes of a block: what a block records, and no more, as its host reads all of it."""
 KERNELS = {
     "matmul": (matmul, matmul_proton), "attention": (attention, attention_proton),
     "persistent": (persistent, persistent_proton), "layernorm": (layernorm, layernorm_proton),
@@ -159,14 +162,14 @@ def clocks_alone(lower: Lower) -> Lower:
     return floor
 
 
-def record(rounds: int, folder: Path) -> None:
+def record(rounds: int, folder: Path, kernels: Iterable[str] = KERNELS, launches: int = LAUNCHES) -> None:
     """Launches everything in a fixed order, and writes that order down for whoever reads ncu's rows; and cubins."""
     pl.enable_semantic("triton")
     launched: list[tuple[str, str, int]] = []
     builds: dict[tuple[str, str], dict[str, Any]] = {}
     loads = workloads()
 
-    def run(name: str, variant: str, kernel: Any, tag: int, times: int = LAUNCHES) -> None:
+    def run(name: str, variant: str, kernel: Any, tag: int, times: int = launches) -> None:
         for _ in range(times):
             compiled = loads[name][0](kernel, tag)
         torch.cuda.synchronize()
@@ -175,7 +178,7 @@ def record(rounds: int, folder: Path) -> None:
             builds[name, variant] = kept(compiled, folder / f"{len(builds)}.cubin")
 
     for turn in range(rounds):
-        for name in KERNELS:
+        for name in kernels:
             _, kernel, protons = loads[name]
             run(name, "off", kernel, 0)
             with kscope.profile():
@@ -191,12 +194,29 @@ def record(rounds: int, folder: Path) -> None:
                 run(name, "clock reads alone", kernel, 4)
             for i, (variant, options) in enumerate(PROTON.items() if turn < PROTON_ROUNDS else ()):
                 with tempfile.TemporaryDirectory() as place:
-                    mode = proton.mode.Default(**options)
+                    size = BUFFERS[name] if "buffer_type" in options else 0
+                    mode = proton.mode.Default(buffer_size=size, **options)
                     proton.start(f"{place}/proton", data="tree", backend="instrumentation", mode=mode)
-                    run(name, variant, protons, 5 + i, PROTON_LAUNCHES)
+                    run(name, variant, protons, 5 + i, min(launches, PROTON_LAUNCHES))
                     proton.finalize()
     found = [[name, variant, build] for (name, variant), build in builds.items()]
     (folder / "order.json").write_text(json.dumps({"launched": launched, "builds": found}))
+
+
+def warmed(folder: Path) -> None:
+    """Every variant of every kernel compiled, the kernels at the same time, into Triton's cache in the folder. Raises
+    RuntimeError with what a kernel's process said."""
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
+    running = {}
+    for name in KERNELS:
+        own = folder / f"warm-{name}"
+        own.mkdir()
+        command = [sys.executable, __file__, "1", str(own), name]
+        running[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    said = {name: process.communicate()[1] for name, process in running.items()}
+    for name, process in running.items():
+        if process.returncode:
+            raise RuntimeError(f"{name}: {said[name][-2000:]}")
 
 
 def kept(compiled: Any, path: Path) -> dict[str, Any]:
@@ -240,6 +260,7 @@ def profiled(script: list[str], kernels: str, folder: Path, names: str = "functi
 
 def measure(section: str, options: Any) -> Iterator[Row]:
     """Per kernel and variant the time, and what it adds to the kernel that is off; and what the compiler made of it."""
+    warmed(options.folder)
     rounds = 1 if options.quick else 3
     rows = profiled([__file__, str(rounds), str(options.folder)], f"^({'|'.join(KERNELS)})", options.folder)
     recorded = json.loads((options.folder / "order.json").read_text())
@@ -283,4 +304,4 @@ def dry(section: str, options: Any) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    record(int(sys.argv[1]), Path(sys.argv[2]))
+    record(int(sys.argv[1]), Path(sys.argv[2]), *([[sys.argv[3]], 1] if len(sys.argv) > 3 else []))

@@ -200,3 +200,42 @@ def tasks_proton(x, y, next_task, count, each, BLOCK: tl.constexpr, TAG: tl.cons
         pl.enter_scope("fetch")
         task = tl.atomic_add(next_task, 1)
         pl.exit_scope("fetch")
+
+
+@triton.jit
+def now():
+    return tl.inline_asm_elementwise("mov.u64 $0, %clock64;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
+
+
+@triton.jit
+def fmas(x, COUNT: tl.constexpr):
+    for _ in tl.static_range(COUNT):
+        x = tl.inline_asm_elementwise(
+            "fma.rn.f32 $0, $1, 0f3F800001, 0f3A83126F;", "=f,f", [x], dtype=tl.float32, is_pure=False, pack=1
+        )
+    return x
+
+
+@triton.jit
+def loop(out, cycles, iterations, COUNT: tl.constexpr, THREADS: tl.constexpr, TAG: tl.constexpr):
+    at = tl.arange(0, THREADS)
+    x = at.to(tl.float32)
+    begin = now()
+    for _ in range(iterations):
+        with kscope.region("work"):
+            x = fmas(x, COUNT)
+    tl.store(cycles + tl.program_id(0), now() - begin)
+    tl.store(out + tl.program_id(0) * THREADS + at, x)
+
+
+@triton.jit
+def loop_proton(out, cycles, iterations, COUNT: tl.constexpr, THREADS: tl.constexpr, TAG: tl.constexpr):
+    at = tl.arange(0, THREADS)
+    x = at.to(tl.float32)
+    begin = now()
+    for _ in range(iterations):
+        pl.enter_scope("work")
+        x = fmas(x, COUNT)
+        pl.exit_scope("work")
+    tl.store(cycles + tl.program_id(0), now() - begin)
+    tl.store(out + tl.program_id(0) * THREADS + at, x)

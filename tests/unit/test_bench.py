@@ -135,6 +135,11 @@ def test_a_loop_is_the_shortest_that_has_the_work(regions: ModuleType) -> None:
     assert regions.loop_of(code, {"LDG": 1}) == []
 
 
+def test_a_loop_that_reads_clocks_comes_before_a_shorter_one_that_does_not(regions: ModuleType) -> None:
+    code = [(0x10 * at, one) for at, one in enumerate(["NOP", *BODY, "IADD3 R1, R1, 0x1", "@P0 BRA 0x60", "EXIT"])]
+    assert regions.loop_of(code, {}) == BODY
+
+
 @needs_nvcc
 @needs_sass
 @pytest.mark.parametrize(
@@ -178,9 +183,9 @@ def test_every_section_can_be_listed_and_only_known_ones_run() -> None:
 @pytest.mark.slow
 @needs_nvcc
 def test_a_dry_run_writes_one_table_and_one_file(rows: ModuleType, tmp_path: Path) -> None:
-    command = [sys.executable, BENCH / "gpu.py", "--dry-run", "--sections", "growth", "everywhere"]
+    command = [sys.executable, BENCH / "gpu.py", "--dry-run", "--sections", "growth", "cuda"]
     done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = rows.from_dict(json.loads((tmp_path / "x.json").read_text()))
-    assert [(one.name, one.state) for one in found.sections] == [("growth", "ok"), ("everywhere", "skipped")]
+    assert [(one.name, one.state) for one in found.sections] == [("growth", "ok"), ("cuda", "skipped")]
     assert "## growth" in done.stdout and found.versions["numpy"]

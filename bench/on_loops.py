@@ -1,0 +1,135 @@
+"""Cycles that one region adds in the loop of a Triton kernel: kscope, and Proton as Triton ships it, on the same loop.
+
+A, B and C are those of on_regions.py, but for the places in the instruction cache: Triton's compiler chooses. The
+machine code of every variant is read as there; a row whose work does not lie between its marks says so, as Triton's
+compiler and Proton let arithmetic move out from between them. What lives here: this measurement. What does not: the
+kernels (triton_kernels.py), the check (on_regions.py).
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+import triton.profiler as proton
+import triton.profiler.language as pl
+from on_regions import SECTIONS, WORK, Config, disassembled, doubt, loop_of
+from on_triton import in_place, lowering
+from rows import Row, row
+from triton_kernels import loop, loop_proton
+
+import kscope
+
+CONFIGS = SECTIONS["regions"]
+REPEATS = 7
+SHARED = 228 << 10
+"""Bytes of shared memory that an SM has, of which a block takes 1024 for the system."""
+MODES = {
+    "Proton shared clock32": {"optimizations": "clock32"},
+    "Proton shared clock64": {},
+    "Proton global clock32": {"buffer_type": "global", "buffer_size": 65536, "optimizations": "clock32"},
+    "Proton global clock64": {"buffer_type": "global", "buffer_size": 65536},
+}
+Around = Callable[[], Any]
+
+
+@contextmanager
+def recorded(change: Any = None) -> Iterator[None]:
+    """kscope records within."""
+    with lowering(change) if change else nullcontext(), kscope.profile():
+        yield
+
+
+@contextmanager
+def protons(options: dict[str, Any]) -> Iterator[None]:
+    """Proton records within."""
+    with tempfile.TemporaryDirectory() as place:
+        mode = proton.mode.Default(**options)
+        proton.start(f"{place}/proton", data="tree", backend="instrumentation", mode=mode)
+        try:
+            yield
+        finally:
+            torch.cuda.synchronize()
+            proton.finalize()
+
+
+def variants() -> dict[str, tuple[Any, Around]]:
+    """The kernel of each, and what is around its launches."""
+    found: dict[str, tuple[Any, Around]] = {
+        "kscope": (loop, recorded),
+        "kscope, in place": (loop, lambda: recorded(in_place)),
+    }
+    return found | {name: (loop_proton, lambda o=options: protons(o)) for name, options in MODES.items()}
+
+
+def cycles(kernel: Any, tag: int, config: Config, repeats: int) -> tuple[list[float], Any]:
+    """Per run the median block's cycles per iteration; and the compiled kernel."""
+    blocks = config.blocks * torch.cuda.get_device_properties(0).multi_processor_count
+    out = torch.empty(blocks * config.block, device="cuda")
+    taken = torch.zeros(blocks, device="cuda", dtype=torch.int64)
+    count, seen = WORK[config.loop].get("FFMA", 0), []
+    for _ in range(repeats + 1):
+        compiled = kernel[(blocks,)](
+            out, taken, config.iterations, COUNT=count, THREADS=config.block, TAG=tag, num_warps=config.block // 32
+        )
+        torch.cuda.synchronize()
+        seen.append(float(taken.double().median()) / config.iterations)
+    return seen[1:], compiled
+
+
+def checked(cubin: bytes, config: Config, path: Path) -> tuple[int, str]:
+    """The instructions of the loop, and what is wrong with its marks."""
+    path.write_bytes(cubin)
+    (code,) = [code for name, code in disassembled(path).items() if name.startswith("loop")]
+    body = loop_of(code, WORK[config.loop])
+    return len(body), doubt(body, WORK[config.loop])
+
+
+def measure(section: str, options: Any) -> Iterator[Row]:
+    """What every variant adds to the loop without marks."""
+    pl.enable_semantic("triton")
+    repeats = 3 if options.quick else REPEATS
+    for config in CONFIGS:
+        path = options.folder / f"loop{config.where}.cubin"
+        plain, made = cycles(loop, 0, config, repeats)
+        base, (without, _) = statistics.median(plain), checked(made.asm["cubin"], config, path)
+        for tag, (name, (kernel, around)) in enumerate(variants().items(), 1):
+            with around():
+                seen, made = cycles(kernel, tag, config, repeats)
+            length, said = checked(made.asm["cubin"], config, path)
+            if config.blocks * (made.metadata.shared + 1024) > SHARED:
+                said = f"{said}; {config.blocks} blocks with {made.metadata.shared:,} bytes do not fit on an SM".strip(
+                    "; "
+                )
+            notes = {"sass": length - without, **({"doubt": said} if said else {})}
+            yield row(name, config.where, "cycles", [one - base for one in seen], **notes)
+
+
+def dry(section: str, options: Any) -> Iterator[Row]:
+    """Without a GPU: the loop with kscope's regions, compiled and checked. Rows are instructions that marks add."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    target = GPUTarget("cuda", int(re.sub(r"\D", "", options.arch)), 32)
+    types = {"out": "*fp32", "cycles": "*i64", "iterations": "i32"}
+    for config in CONFIGS:
+        constants = {"COUNT": WORK[config.loop].get("FFMA", 0), "THREADS": config.block, "TAG": 0}
+        signature = {**types, **dict.fromkeys(constants, "constexpr")}
+        lengths, said = [], ""
+        for state in (kscope.disable, kscope.enable):
+            state()
+            source = ASTSource(loop, signature, constants, {(i,): [["tt.divisibility", 16]] for i in range(3)})
+            made = triton.compile(source, target=target, options={"num_warps": config.block // 32})
+            length, said = checked(made.asm["cubin"], config, options.folder / "loop.cubin")
+            lengths.append(length)
+        yield row(
+            "kscope", config.where, "instructions", [lengths[1] - lengths[0]], **({"doubt": said} if said else {})
+        )
+    kscope.disable()

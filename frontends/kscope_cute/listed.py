@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from kscope.capture import ModuleMeta
 from kscope.selection import catalogue
-from kscope.selection.catalogue import Listed, Site
+from kscope.selection.auto import Selection
+from kscope.selection.catalogue import Listed, Sites
 
 _TARGET = re.compile(r"^\.target\s+(\w+)", re.M)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
@@ -26,9 +27,11 @@ def tag() -> str:
     return f" listed {os.getpid()} {next(_times)}" if catalogue.wanted() else ""
 
 
-def note(meta: ModuleMeta, text: str, marked: bytes, sites: Mapping[str, Site], plain: Callable[[], bytes]) -> None:
+def note(
+    meta: ModuleMeta, text: str, marked: bytes, sites: Sites, selection: Selection, plain: Callable[[], bytes]
+) -> None:
     """A module was lowered: its kernels are listed, where somebody lists. plain: its cubin without marks."""
-    found = tuple(sites[region.name] for region in meta.regions if region.name in sites)
+    found = sites.of(selection, (region.name for region in meta.regions))
     if not catalogue.wanted():
         return
 
@@ -40,13 +43,6 @@ def note(meta: ModuleMeta, text: str, marked: bytes, sites: Mapping[str, Site], 
 
     target = _TARGET.search(text)
     symbols = _ENTRY.findall(text)
-    its = tuple(sorted(found, key=_order))
     for number, kernel in enumerate(meta.kernels):
         symbol = symbols[number] if len(symbols) == len(meta.kernels) else ""
-        catalogue.note(Listed("cute", kernel.name, target[1] if target else "?", its, build, symbol))
-
-
-def _order(site: Site) -> tuple[str, int]:
-    """By place in the source."""
-    file, _, lines = site.where.rpartition(":")
-    return file, int(lines.partition("-")[0])
+        catalogue.note(Listed("cute", kernel.name, target[1] if target else "?", found, build, symbol))

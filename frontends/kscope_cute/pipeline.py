@@ -15,7 +15,7 @@ import re
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -30,7 +30,7 @@ from kscope.lowering import fit
 from kscope.lowering.plan import without_marks
 from kscope.marks import parse, spoken, unquote
 from kscope.recording import Recording
-from kscope.selection.catalogue import Site
+from kscope.selection.catalogue import Sites
 
 from . import assembling, cubin, ffi, listed, places
 from .hooks import Hook
@@ -46,8 +46,8 @@ _NAME = re.compile(r"//kscope (?:enter|instant|counter) (\S+) ")
 class Pipeline:
     """The hooks in CuTe's compiler, while recording is enabled."""
 
-    def __init__(self, compiled: Callable[[], None], sites: Mapping[str, Site]) -> None:
-        """compiled: told after each compilation. sites: what was marked that nobody annotated, by region."""
+    def __init__(self, compiled: Callable[[], None], sites: Sites) -> None:
+        """compiled: told after each compilation. sites: what was marked that nobody annotated."""
         self._sites = sites
         self.recording: Recording | None = None
         self.tag = ""
@@ -96,7 +96,8 @@ class Pipeline:
                 assembling.replace_binary(out, names[0], made.binary)
                 ffi.tell(out)
             _keep(made, pipeline, ending)
-            listed.note(made.meta, text, made.cubin, self._sites, partial(_plain, text, pipeline, compiler.passmanager))
+            plain = partial(_plain, text, pipeline, compiler.passmanager)
+            listed.note(made.meta, text, made.cubin, self._sites, self.recording.selection, plain)
         except KscopeError as error:
             self._raised.error = error
             raise

@@ -23,7 +23,7 @@ from cutlass.base_dsl import dsl as cute_dsl
 from kscope.errors import UsageError
 from kscope.selection import pylines
 from kscope.selection.auto import Selection
-from kscope.selection.catalogue import Site
+from kscope.selection.catalogue import Site, Sites
 from kscope.selection.pykinds import Kinds
 
 from .hooks import Hook
@@ -47,10 +47,10 @@ _WORDS = tuple(
 
 
 class Selected:
-    """The hooks on CuTe's preprocessor, while something is selected. sites: what was marked, by region."""
+    """The hooks on CuTe's preprocessor, while something is selected. sites: what was marked."""
 
     def __init__(self) -> None:
-        self.sites: dict[str, Site] = {}
+        self.sites = Sites()
         self._selection = Selection()
         self._marked: dict[FunctionType, CodeType] = {}
         self._now = threading.local()
@@ -125,11 +125,11 @@ class Selected:
         """Put the regions in. Raises UsageError."""
         lines = pylines.touched(self._selection.lines, function.__code__)
         pylines.wrap(node, lines, pylines.entered)
-        self.sites.update((one.name, Site(one.name, "lines", one.where)) for one in lines)
+        self.sites.add(self._selection, (Site(one.name, "lines", one.where) for one in lines))
         if self._selection.kinds:
             kinds = Kinds(self._selection, PurePath(function.__code__.co_filename).name, _WORDS, pylines.entered)
             kinds.mark(node)
-            self.sites.update((site.region, site) for site in kinds.sites)
+            self.sites.add(self._selection, kinds.sites)
 
 
 def _read_again(function: Any, own: CodeType) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kscope.marks import Mark
 from kscope.selection.auto import Selection
-from kscope.selection.catalogue import Site
+from kscope.selection.catalogue import Sites
 
 from . import helpers, placing, selected, source, untyped
 from .lowering import Place, has_with, lower, refuse
@@ -30,11 +30,11 @@ _NOTHING = selected.Asked()
 
 class Functions:
     """The hook. placing: whether marks are placed; otherwise they are left out. sites: what was marked that nobody
-    annotated, by region."""
+    annotated."""
 
     def __init__(self) -> None:
         self.placing = False
-        self.sites: dict[str, Site] = {}
+        self.sites = Sites()
         self._selection = Selection()
         self._is_kernel: Callable[[FunctionType], bool] = lambda function: True
         self._patches = Patches()
@@ -90,7 +90,7 @@ class Functions:
             if has_with(function):
                 raise refuse(function, str(error)) from None
             return function
-        self.sites.update((site.region, site) for site in asked.sites)
+        self.sites.add(self._selection, asked.sites)
         if names:
             _refresh()
         return made

@@ -10,7 +10,6 @@ does not: lowering (kscope/lowering), linking (linking.py), what Numba keeps (lo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from kscope.lowering.plan import Lowered, Told, without_marks
 from kscope.marks import PREFIX
 from kscope.recording import Recording
 from kscope.selection import catalogue
-from kscope.selection.catalogue import Listed, Site
+from kscope.selection.auto import Selection
+from kscope.selection.catalogue import Listed, Sites
 
 from . import closing, linking, placing
 from .points import Patches, check, module
@@ -36,8 +36,8 @@ NAME = "numba"
 class Pipeline:
     """The hooks, while recording is enabled."""
 
-    def __init__(self, sites: Mapping[str, Site]) -> None:
-        """sites: what was marked that nobody annotated, by region."""
+    def __init__(self, sites: Sites) -> None:
+        """sites: what was marked that nobody annotated."""
         self.recording: Recording | None = None
         self._sites = sites
         self._patches = Patches()
@@ -124,12 +124,12 @@ class Pipeline:
         )
         for problem in lowered.problems:
             warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-        self._list(library, text, lowered, cc)
+        self._list(library, text, lowered, cc, self.recording.selection)
         return lowered.text
 
-    def _list(self, library: Any, text: str, lowered: Lowered, cc: Any) -> None:
+    def _list(self, library: Any, text: str, lowered: Lowered, cc: Any, selection: Selection) -> None:
         """Notes the kernel, where somebody lists."""
-        found = tuple(self._sites[region.name] for region in lowered.meta.regions if region.name in self._sites)
+        found = self._sites.of(selection, (region.name for region in lowered.meta.regions))
         if not catalogue.wanted():
             return
 
@@ -140,7 +140,7 @@ class Pipeline:
             return paths
 
         target, symbol = f"sm_{''.join(map(str, cc))}", str(library._entry_name)
-        catalogue.note(Listed(NAME, _called(library), target, tuple(sorted(found, key=_order)), build, symbol))
+        catalogue.note(Listed(NAME, _called(library), target, found, build, symbol))
 
     # cubins
 
@@ -180,12 +180,6 @@ class Pipeline:
         if any(PREFIX in text for text in library.llvm_strs):
             return True
         return any(linking.has_macros(path) for path in library._linking_files)
-
-
-def _order(site: Site) -> tuple[str, int]:
-    """By place in the source."""
-    file, _, lines = site.where.rpartition(":")
-    return file, int(lines.partition("-")[0])
 
 
 def _debug(library: Any) -> bool:

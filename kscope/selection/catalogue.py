@@ -9,10 +9,12 @@ What lives here: the sites, and the list. What does not: what a site costs, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from .auto import Selection
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,28 @@ class Listed:
     sites: tuple[Site, ...]
     build: Callable[[Path], tuple[Path, Path] | None] | None = None
     symbol: str = ""
+
+
+class Sites:
+    """What was marked in the functions of a language, by selection: a region of the same name that another one
+    marked, elsewhere, is none of this one's."""
+
+    def __init__(self) -> None:
+        self._found: dict[Selection, set[Site]] = {}
+
+    def add(self, selection: Selection, sites: Iterable[Site]) -> None:
+        """They were marked as this was selected."""
+        self._found.setdefault(selection, set()).update(sites)
+
+    def of(self, selection: Selection, regions: Iterable[str]) -> tuple[Site, ...]:
+        """Those of these regions, in order of their places in the source."""
+        names = set(regions)
+        return tuple(sorted((site for site in self._found.get(selection, ()) if site.region in names), key=_place))
+
+
+def _place(site: Site) -> tuple[str, int, str]:
+    file, _, lines = site.where.rpartition(":")
+    return file, int(lines.partition("-")[0]), site.region
 
 
 _lists: list[list[Listed]] = []

@@ -207,6 +207,21 @@ def test_kinds_of_statements_are_marked_and_listed(frontend: Any, tmp_path: Path
     assert layout.CTL_SYMBOL.encode() in on
 
 
+def test_a_name_that_an_earlier_selection_used_is_listed_where_it_is_now(frontend: Any) -> None:
+    module, line = kernels()
+    places = [f"{module.__file__}:{line[text]}" for text in ("value = x[k]", "x[thread] = total")]
+    annotated = source("with kscope.region('mine'):\n    x[thread] = Float32(1)")
+    frontend.enable(recording(f"mine={places[0]}"))
+    compile(module.host, *arguments())
+    with catalogue.listing() as found:
+        frontend.enable(recording(f"mine={places[1]}"))
+        compile(module.host, *arguments())
+        frontend.enable(Recording())
+        compile(annotated.host, *arguments())
+    frontend.disable()
+    assert [[site.where for site in kernel.sites] for kernel in found] == [[places[1]], []]
+
+
 def test_an_annotated_kernel_is_listed_with_its_two_builds(frontend: Any, tmp_path: Path) -> None:
     module = source("with kscope.region('mine'):\n    x[thread] = Float32(1)")
     with catalogue.listing() as found:

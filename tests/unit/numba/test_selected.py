@@ -259,6 +259,21 @@ def test_kinds_of_statements_are_marked_and_listed(taught: Any, gpu: Backend, ke
     assert loops[f"iteration {FILE}:{line('range(4)')}"] == (f"{FILE}:{line('range(4)')}",)
 
 
+def test_a_name_that_an_earlier_selection_used_is_listed_where_it_is_now(
+    taught: Any, gpu: Backend, written: Written
+) -> None:
+    taught.enable(recording(LOOP))
+    launch(written(KERNELS, FILE)["kernel"], gpu)
+    name, first = LOOP.partition("=")[0], line("s = x[i]")
+    with catalogue.listing() as found:
+        taught.enable(recording(f"{name}={FILE}:{first}"))
+        launch(written(KERNELS, FILE)["kernel"], gpu)
+        taught.enable(Recording())
+        launch(written(ANNOTATED.replace('"a"', f'"{name}"'), "annotated_kernels.py")["kernel"], gpu)
+    taught.disable()
+    assert [[site.where for site in kernel.sites] for kernel in found] == [[f"{FILE}:{first}"], []]
+
+
 def test_a_dry_run_leaves_nothing_in_the_cache(taught: Any, gpu: Backend, written: Written, tmp_path: Path) -> None:
     kernel = written(KERNELS.replace("@cuda.jit\n    def kernel", "@cuda.jit(cache=True)\n    def kernel"), FILE)[
         "kernel"

@@ -73,7 +73,7 @@ PARTS: dict[str, Part] = {
     ),
     "cute": Part("on_cute", 60, ("torch", "cutlass"), "a matmul in CuTe DSL; IKET"),
     "cuda": Part("on_cuda", 60, ("cupy", "nvcc"), "CUDA C++: stores sunk by the pass, and in place"),
-    "numba": Part("on_numba", 30, ("numba", "nvcc"), "a region in Numba, beside CUDA C++"),
+    "numba": Part("on_numba", 30, ("numba", "nvcc"), "a region in Numba, beside CUDA C++", True),
 }
 
 

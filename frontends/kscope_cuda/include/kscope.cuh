@@ -717,8 +717,8 @@ __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el;\n"
-    "and.b32 ks_i, ks_n, %1; mul.wide.u32 ks_o, ks_i, 16; add.s64 ks_a, ks_o, ks_base;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %2; cvt.u32.u64 ks_el, %3;\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, %5, ks_el, %6};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
@@ -730,8 +730,8 @@ __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
-    "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "and.b32 ks_i, ks_n, %3; mul.wide.u32 ks_o, ks_i, 16; add.s64 ks_a, ks_o, ks_base;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
     "@ks_h st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
     "@ks_h add.u32 ks_n, ks_n, 1; }\n"
@@ -742,8 +742,8 @@ template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el;\n"
-    "and.b32 ks_i, ks_n, %1; mul.wide.u32 ks_o, ks_i, 16; add.s64 ks_a, ks_o, ks_base;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, ks_t%2; cvt.u32.u64 ks_el, %3;\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, ks_i%2, ks_el, ks_v%2};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
@@ -755,8 +755,8 @@ __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "and.b32 ks_i, ks_n, %3; mul.wide.u32 ks_o, ks_i, 16; add.s64 ks_a, ks_o, ks_base;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
     "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
@@ -768,8 +768,8 @@ __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
-    "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %3, ks_h;\n"
-    "and.b32 ks_i, ks_n, %4; mul.wide.u32 ks_o, ks_i, 16; add.s64 ks_a, ks_o, ks_base;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %3, ks_h;\n"
+    "and.b32 ks_i, ks_n, %4; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %5; cvt.u32.u64 ks_el, %6;\n"
     "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %7, ks_el, %8};\n"
     "@ks_h add.u32 ks_n, ks_n, 1; }\n"
@@ -780,8 +780,8 @@ template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
-    "{ .reg .b64 ks_a, ks_o; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "and.b32 ks_i, ks_n, %3; mul.wide.u32 ks_o, ks_i, 16; add.s64 ks_a, ks_o, ks_base;\n"
+    "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
+    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, ks_t%4; cvt.u32.u64 ks_el, %5;\n"
     "@ks_q st.global.v4.b32 [ks_a], {ks_sl, ks_i%4, ks_el, ks_v%4};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"

@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from rows import Report, Row, Section, from_dict, table, to_dict
+from rows import Report, Row, Section, table, to_dict
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADERS = ROOT / ".cache" / "peers"
@@ -124,13 +125,7 @@ def process(name: str, options: argparse.Namespace) -> Section:
         result = Path(folder, "rows.json")
         command = [sys.executable, __file__, "--within", name, "--result", str(result), "--arch", options.arch]
         command += ["--headers", str(options.headers)] + ["--quick"] * options.quick + ["--dry-run"] * options.dry_run
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=options.timeout, env=environment()
-            )
-            said = done.stderr.strip()[-3000:]
-        except subprocess.TimeoutExpired as error:
-            said = f"it took more than {error.timeout:.0f} s"
+        said = ended(command, options.timeout)
         found: dict[str, Any] = json.loads(result.read_text()) if result.exists() else {"state": "failed", "rows": []}
     rows = tuple(Row(**one) for one in found["rows"])
     state = "ok" if found["state"] == "ok" and rows else "failed"
@@ -141,6 +136,18 @@ def process(name: str, options: argparse.Namespace) -> Section:
         found.get("said", "") or (said if state == "failed" else ""),
         rows,
     )
+
+
+def ended(command: list[str], timeout: float) -> str:
+    """What a process wrote about what went wrong. One that takes too long is ended, with all that it started."""
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
+    ) as process:
+        try:
+            return process.communicate(timeout=timeout)[1].strip()[-3000:]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return f"it took more than {timeout:.0f} s"
 
 
 def environment() -> dict[str, str]:
@@ -155,13 +162,14 @@ def within(options: argparse.Namespace) -> int:
     module = import_module(PARTS[options.within].module)
     measure: Callable[[str, Options], Iterator[Row]] = module.dry if options.dry_run else module.measure
     rows: list[dict[str, Any]] = []
-    state, said = "failed", ""
-    try:
-        for one in measure(options.within, given):
-            rows.append(vars(one))
-        state, said = "ok", "; ".join(module.said(options.within, given)) if hasattr(module, "said") else ""
-    finally:
+
+    def write(state: str, said: str = "") -> None:
         options.result.write_text(json.dumps({"state": state, "said": said, "rows": rows}))
+
+    for one in measure(options.within, given):
+        rows.append(vars(one))
+        write("failed")
+    write("ok", "; ".join(module.said(options.within, given)) if hasattr(module, "said") else "")
     return 0
 
 
@@ -192,11 +200,6 @@ def versions() -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         return found
     return found
-
-
-def read(path: Path) -> Report:
-    """A report that was written. Raises ValueError."""
-    return from_dict(json.loads(path.read_text()))
 
 
 if __name__ == "__main__":

@@ -11,10 +11,12 @@ of a file. What does not: measuring (the sections).
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 SCHEMA = 1
@@ -88,6 +90,11 @@ def from_dict(data: Any) -> Report:
     return Report(data["command"], data["started"], data["machine"], data["versions"], tuple(sections))
 
 
+def read(path: Path) -> Report:
+    """A report that was written. Raises ValueError."""
+    return from_dict(json.loads(path.read_text()))
+
+
 def table(report: Report) -> str:
     """All rows for people, section by section, in Markdown."""
     machine = ", ".join(f"{name} {value}" for name, value in report.machine.items())
@@ -116,9 +123,14 @@ def _grid(rows: Sequence[Row]) -> list[str]:
     else:
         head = ["what", "where", "median", "least", "most", "unit"]
         body = [[r.what, r.where, *(f"{n:,.6g}" for n in (r.value, r.least, r.most)), r.unit] for r in rows]
-    found = [_line(head), _line(["---", *["--:"] * (len(head) - 1)]), *map(_line, body)]
-    notes = [f"{one.what}, {one.where}: {text}" for one in rows for text in [one.notes.get("doubt")] if text]
+    found = [line(head), line(["---", *["--:"] * (len(head) - 1)]), *map(line, body)]
+    notes = doubts(rows)
     return found + ([""] + [f"! {text}" for text in notes] if notes else [])
+
+
+def doubts(rows: Sequence[Row]) -> list[str]:
+    """What is wrong with rows, and with which."""
+    return [f"{one.what}, {one.where}: {text}" for one in rows for text in [one.notes.get("doubt")] if text]
 
 
 def _spread(one: Row) -> str:
@@ -127,7 +139,8 @@ def _spread(one: Row) -> str:
     return f"{one.value:,.5g} ({one.least:,.5g} to {one.most:,.5g})"
 
 
-def _line(cells: Sequence[str]) -> str:
+def line(cells: Sequence[str]) -> str:
+    """Of a table in Markdown."""
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
 
 

@@ -180,6 +180,14 @@ def test_every_section_can_be_listed_and_only_known_ones_run() -> None:
     assert wrong.returncode == 2
 
 
+def test_a_section_that_takes_too_long_is_ended_and_told(rows: ModuleType, tmp_path: Path) -> None:
+    command = [sys.executable, BENCH / "gpu.py", "--dry-run", "--sections", "growth", "--timeout", "0"]
+    done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False)
+    (section,) = rows.read(tmp_path / "x.json").sections
+    assert done.returncode == 1
+    assert (section.state, section.said) == ("failed", "it took more than 0 s")
+
+
 @pytest.mark.slow
 @needs_nvcc
 def test_a_dry_run_writes_one_table_and_one_file(rows: ModuleType, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def regions(lanes: list[Lane]) -> set[str]:
 
 def main(name: str) -> None:
     frontend = joined.load(name)
+    assert not frontend.available()  # which is also where some wake the driver
     covered = records = 0
     for program in PROGRAMS:
         if joined.absent(frontend, program):

@@ -108,7 +108,9 @@ def test_compute_sanitizer_finds_nothing_in_the_contract(
     with ThreadPoolExecutor(len(CLEAN)) as pool:
         done = dict(zip(CLEAN, pool.map(process, CLEAN), strict=True))
     for tool, one in done.items():
-        assert clean(one, tool), f"{tool}\n{one.stdout[-6000:]}\n{one.stderr[-3000:]}"
+        # a program says its name before it runs; where the host was is long, and tells nothing of a kernel
+        lines = [line for line in one.stdout.splitlines() if "Host Frame" not in line]
+        assert clean(one, tool), "\n".join([tool, *lines[:150], "...", *lines[-30:], one.stderr[-3000:]])
     (covered,) = {found for one in done.values() for found in re.findall(r"^covered (\d+ programs)", one.stdout, re.M)}
     table(f"compute-sanitizer over the contract, {name}", f"{covered}, {', '.join(CLEAN)}: nothing found")
 

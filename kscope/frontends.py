@@ -186,7 +186,7 @@ def backend(name: str) -> Backend:
         except MissingError:  # says already what is not there
             raise
         except ImportError as error:
-            raise MissingError(f"the {name} backend needs {error.name}: {installs('cuda')}") from error
+            raise MissingError(f"recording on a GPU needs cuda-bindings ({error}): {installs('cuda')}") from error
     return _backends[name]
 
 

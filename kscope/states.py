@@ -97,7 +97,10 @@ def refuse_nested(what: str) -> None:
             f"{what}: this process was forked while its parent was recording; start it with multiprocessing's "
             "'spawn' method, or profile in the parent after the fork"
         )
-    raise UsageError(f"{what} inside of a profile(): one session records at a time; leave the first one before")
+    raise UsageError(
+        f"{what} inside of a profile(): one session records at a time; leave the first one before. `kscope run` is a "
+        "session too: start a script that records itself with python"
+    )
 
 
 def enable(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import re
 import shlex
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import kscope
 from kscope import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,11 +54,35 @@ def test_the_commands_of_make_are_there() -> None:
 
 
 def test_the_lines_of_kscope_can_be_parsed() -> None:
-    shown = [block for page in PAGES for block in re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)]
+    shown = [block for page in PAGES for block in re.findall(r"```(?:ba)?sh\n(.*?)```", page.read_text(), re.S)]
     lines = [line.partition(" #")[0] for block in shown for line in block.splitlines() if line.startswith("kscope ")]
     assert len(lines) >= 4
     for line in lines:
         assert callable(cli.parser().parse_args(shlex.split(line)[1:]).command)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_block_of_python_takes_from_kscope_is_there(page: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
+    for node in (node for block in blocks for node in ast.walk(ast.parse(block.replace("(...):", "(): ")))):
+        if isinstance(node, ast.Attribute) and _is_kscope(node.value):
+            assert hasattr(kscope, node.attr), f"kscope.{node.attr}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_kscope(node.func.value):
+            known = inspect.signature(getattr(kscope, node.func.attr)).parameters
+            unknown = [word.arg for word in node.keywords if word.arg is not None and word.arg not in known]
+            assert not unknown, f"kscope.{node.func.attr}({unknown})"
+
+
+def _is_kscope(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "kscope"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_headings(page: Path) -> None:
+    for name, heading in re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", page.read_text()):
+        target = page if not name else page.parent / name
+        known = [re.sub(r"[^\w -]", "", one.lower()) for one in re.findall(r"^#+ (.*)$", target.read_text(), re.M)]
+        assert heading in [one.strip().replace(" ", "-") for one in known], f"{name}#{heading}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from .checks import run
 
@@ -30,11 +33,11 @@ print("done")
 """
 
 
-def test_one_command_tells_what_marks_did_to_a_kernel(tmp_path: Path, table: Table) -> None:
-    (tmp_path / "job.py").write_text(JOB)
-    done = run(
-        [sys.executable, "-m", "kscope", "perturb", "--json", "--kernels", "scale", "job.py"], cwd=tmp_path, timeout=400
-    )
+@pytest.mark.parametrize("selected", [(), ("--kinds=load,store",)], ids=["annotated", "not annotated"])
+def test_one_command_tells_what_marks_did_to_a_kernel(tmp_path: Path, table: Table, selected: tuple[str, ...]) -> None:
+    (tmp_path / "job.py").write_text(re.sub(r" *with kscope.*\n    ( .*)", r"\1", JOB) if selected else JOB)
+    command = [sys.executable, "-m", "kscope", "perturb", *selected, "--json", "--kernels", "scale", "job.py"]
+    done = run(command, cwd=tmp_path, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     [kernel] = report["kernels"]
@@ -51,4 +54,4 @@ def test_one_command_tells_what_marks_did_to_a_kernel(tmp_path: Path, table: Tab
         assert 0 < kernel["off_ns"] < 1e7
         assert 0 < kernel["on_ns"] < 1e7
         told += f", {kernel['off_ns'] / 1e3:.2f} -> {kernel['on_ns'] / 1e3:.2f} us ({kernel['slowdown']:+.1%})"
-    table("kscope perturb", told)
+    table(" ".join(["kscope perturb", *selected]), told)

@@ -44,8 +44,10 @@ def ptxas(text: str, out: Path, arch: str) -> Path:
 
 
 def _made(command: list[str], source: Path, out: Path, given: list[bytes]) -> Path:
-    """What the command makes of the source; kept for the next that asks for the same of the same."""
-    digest = hashlib.sha256(repr([_compiler(), *command]).encode())
+    """What the command makes of the source, and of the headers among what is given; kept, for the next that asks this
+    of the same version of the tool."""
+    options = [option for option in command[1:] if not option.startswith("-I")]
+    digest = hashlib.sha256(repr([_version(command[0]), *options]).encode())
     for one in given:
         digest.update(hashlib.sha256(one).digest())
     kept = KEPT / f"{digest.hexdigest()[:32]}{out.suffix}"
@@ -62,8 +64,8 @@ def _made(command: list[str], source: Path, out: Path, given: list[bytes]) -> Pa
 
 
 @cache
-def _compiler() -> str:
-    return subprocess.run([tools.find("nvcc"), "--version"], check=True, capture_output=True, text=True).stdout
+def _version(tool: str) -> str:
+    return subprocess.run([tool, "--version"], check=True, capture_output=True, text=True).stdout
 
 
 def code(cubin: Path) -> dict[str, Function]:

@@ -31,6 +31,8 @@ from rows import Report, Row, Section, table, to_dict
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADERS = ROOT / ".cache" / "peers"
+LEAST = 5
+"""Seconds that a section is begun with, at least."""
 PACKAGES = (
     "torch", "triton", "cupy-cuda13x", "numba-cuda", "nvidia-cutlass-dsl", "cuda-bindings", "numpy", "kscope",
 )  # fmt: skip
@@ -48,7 +50,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Part:
-    """A section: the module that measures it, seconds on an H200 (0: not known yet), what it needs, what it is."""
+    """A section: the module that measures it, about how many seconds --quick takes, what it needs, what it is. dry:
+    a part of it needs no GPU."""
 
     module: str
     seconds: int
@@ -59,23 +62,24 @@ class Part:
 
 PARTS: dict[str, Part] = {
     "regions": Part(
-        "on_regions", 40, ("nvcc",), "a region: strategy, clock, fill; back to back, behind FMAs; peers", True
+        "on_regions", 45, ("nvcc",), "a region: strategy, clock, fill; back to back, behind FMAs; peers", True
     ),
-    "inflight": Part("on_regions", 20, ("nvcc",), "a region with loads and with TMA copies under way; peers", True),
-    "nested": Part("on_regions", 15, ("nvcc",), "regions in one another, 1 to 8 deep", True),
-    "warps": Part("on_regions", 15, ("nvcc",), "1 to 64 warps on every SM", True),
-    "growth": Part("on_growth", 60, ("nvcc",), "records, warps, blocks and launches as they grow", True),
     "triton": Part(
-        "on_triton", 240, ("torch", "triton", "ncu"), "matmul, attention, layer norm, persistent; Proton", True
+        "on_triton", 90, ("torch", "triton", "ncu"), "matmul, attention, layer norm, persistent, tasks; Proton", True
     ),
-    "loops": Part("on_loops", 40, ("torch", "triton"), "a region in Triton's loop; Proton as it ships", True),
+    "loops": Part("on_loops", 35, ("torch", "triton"), "a region in Triton's loop; Proton as it ships", True),
+    "inflight": Part("on_regions", 10, ("nvcc",), "a region with loads and with TMA copies under way; peers", True),
     "everywhere": Part(
         "on_everywhere", 60, ("torch", "ncu"), "softmax, matmul, layer norm, tasks, attention in every language", True
     ),
-    "cute": Part("on_cute", 60, ("torch", "cutlass"), "a matmul in CuTe DSL; IKET"),
-    "cuda": Part("on_cuda", 60, ("cupy", "nvcc"), "CUDA C++: stores sunk by the pass, and in place"),
-    "numba": Part("on_numba", 30, ("numba", "nvcc"), "a region in Numba, beside CUDA C++", True),
+    "cute": Part("on_cute", 50, ("torch", "cutlass"), "a matmul in CuTe DSL; IKET"),
+    "growth": Part("on_growth", 45, ("nvcc",), "records, warps, blocks and launches as they grow", True),
+    "nested": Part("on_regions", 8, ("nvcc",), "regions in one another, 1 to 8 deep", True),
+    "warps": Part("on_regions", 8, ("nvcc",), "1 to 64 warps on every SM", True),
+    "cuda": Part("on_cuda", 25, ("cupy", "nvcc"), "CUDA C++: stores sunk by the pass, and in place"),
+    "numba": Part("on_numba", 25, ("numba", "nvcc"), "a region in Numba, beside CUDA C++", True),
 }
+"""In the order of what is asked first."""
 
 
 def main() -> int:
@@ -88,6 +92,9 @@ def main() -> int:
     parser.add_argument("--dry-run", action="store_true", help="no GPU: compile, and check the machine code")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--timeout", type=int, default=540, help="seconds that a section may take")
+    parser.add_argument(
+        "--budget", type=int, default=0, help="seconds that all may take: what comes too late is left out"
+    )
     parser.add_argument("--within", choices=PARTS, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -106,9 +113,10 @@ def main() -> int:
 def measured(options: argparse.Namespace) -> Report:
     """All sections, one after another. After each the file is written: what was measured stays, whatever follows."""
     started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    report = Report(["python", *sys.argv], started, machine(), versions(), ())
+    report, begin = Report(["python", *sys.argv], started, machine(), versions(), ()), time.monotonic()
     for name in options.sections:
-        section = process(name, options)
+        left = options.budget - (time.monotonic() - begin) if options.budget else options.timeout
+        section = process(name, options, min(left, options.timeout))
         report = Report(report.command, started, report.machine, report.versions, (*report.sections, section))
         options.json.write_text(json.dumps(to_dict(report), indent=1) + "\n")
         last = section.said.splitlines()[-1] if section.said else ""
@@ -116,16 +124,18 @@ def measured(options: argparse.Namespace) -> Report:
     return report
 
 
-def process(name: str, options: argparse.Namespace) -> Section:
+def process(name: str, options: argparse.Namespace, timeout: float) -> Section:
     """A section in a process of its own."""
     if options.dry_run and not PARTS[name].dry:
         return Section(name, 0.0, "skipped", "nothing of it can be checked without a GPU")
+    if timeout < LEAST and options.budget:
+        return Section(name, 0.0, "skipped", f"no time is left of {options.budget} s")
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kscope-bench-") as folder:
         result = Path(folder, "rows.json")
         command = [sys.executable, __file__, "--within", name, "--result", str(result), "--arch", options.arch]
         command += ["--headers", str(options.headers)] + ["--quick"] * options.quick + ["--dry-run"] * options.dry_run
-        said = ended(command, options.timeout)
+        said = ended(command, timeout)
         found: dict[str, Any] = json.loads(result.read_text()) if result.exists() else {"state": "failed", "rows": []}
     rows = tuple(Row(**one) for one in found["rows"])
     state = "ok" if found["state"] == "ok" and rows else "failed"

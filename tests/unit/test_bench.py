@@ -173,7 +173,7 @@ def test_marks_that_hold_nothing_in_are_seen(regions: ModuleType, tmp_path: Path
 
 def test_every_section_can_be_listed_and_only_known_ones_run() -> None:
     listed = subprocess.run([sys.executable, BENCH / "gpu.py", "--list"], capture_output=True, text=True, check=True)
-    assert [line.split()[0] for line in listed.stdout.splitlines()][:4] == ["regions", "inflight", "nested", "warps"]
+    assert [line.split()[0] for line in listed.stdout.splitlines()][:4] == ["regions", "triton", "loops", "inflight"]
     wrong = subprocess.run(
         [sys.executable, BENCH / "gpu.py", "--sections", "nothing"], capture_output=True, text=True, check=False
     )
@@ -186,6 +186,14 @@ def test_a_section_that_takes_too_long_is_ended_and_told(rows: ModuleType, tmp_p
     (section,) = rows.read(tmp_path / "x.json").sections
     assert done.returncode == 1
     assert (section.state, section.said) == ("failed", "it took more than 0 s")
+
+
+def test_sections_that_come_too_late_are_left_out_and_told(rows: ModuleType, tmp_path: Path) -> None:
+    command = [sys.executable, BENCH / "gpu.py", "--dry-run", "--sections", "growth", "warps", "--budget", "1"]
+    done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False)
+    found = rows.read(tmp_path / "x.json").sections
+    assert done.returncode == 0
+    assert [(one.state, one.said) for one in found] == [("skipped", "no time is left of 1 s")] * 2
 
 
 @pytest.mark.slow

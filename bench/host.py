@@ -2,11 +2,11 @@
 
     make bench          or, with PYTHONPATH=.:tests, python bench/host.py [--records 10_000_000] [--repeat 5]
                         --peers PYTHON: one that has viztracer and tg4perfetto, else this one
-                        --reading: decode and summary only, for --records 100_000_000
+                        --reading: decode and summary only
 
 Prints one table. Every measurement is the best of `repeat` runs, in this process; memory is measured in
-processes of their own: one loads a capture file, decodes it and writes the .pftrace, one has the capture
-in memory, and then decodes and summarises it.
+processes of their own: one loads a capture file, decodes it and writes the .pftrace, others have a capture
+in memory, as many records and ten times as many, and then decode and summarise it, three times.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from kscope.decoding.slabs import find
 from kscope.trace import Trace
 
 PER_SLAB, LANES = 250, 8448  # records; lanes that run at once: 132 SMs with 64 warps each
+MORE = 10
+"""Times the records, in a process that has nothing else in memory."""
 NAMES = ("load", "dot", "tile")
 Row = tuple[str, float, int]
 
@@ -59,7 +61,7 @@ def main() -> None:
         print(memory(Path(options.memory)))
         return
     if options.beside:
-        print(beside(recorded(options.records)))
+        print(*beside(recorded(options.records)))
         return
     warnings.simplefilter("ignore", UserWarning)  # of files that are large on purpose
     capture = recorded(options.records)
@@ -71,12 +73,13 @@ def main() -> None:
             found = subprocess.check_output([sys.executable, __file__, "--memory", str(Path(folder) / "x.kscope")])
             peak = float(found)
     del capture
-    command = [sys.executable, __file__, "--beside", "--records", str(options.records)]
-    more = float(subprocess.check_output(command)) / options.records
+    large = [apart(count) for count in (options.records, MORE * options.records)]
+    rows += [row for row, _ in large]
     show(rows)
     if peak:
         print(f"\npeak memory of load, decode and .pftrace of {options.records:,} records: {peak / 1e9:.2f} GB")
-    print(f"peak memory of decode and summary beside the raw words: {more:.0f} bytes per record")
+    for (_, _, count), size in large:
+        print(f"peak memory of decode and summary of {count:,}, beside the raw words: {size:.0f} bytes per record")
     print(f"{os.cpu_count()}-core {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
 
 
@@ -154,12 +157,19 @@ def with_pandas(trace: Trace) -> object:
     return spans.agg(["count", "sum", "mean", "min", "max"]), spans.quantile([0.5, 0.9, 0.99])
 
 
-def beside(capture: Capture) -> int:
-    """Peak bytes that decoding and summarising a capture take beside it (Linux tells and resets its own peak)."""
-    Path("/proc/self/clear_refs").write_text("5")
+def beside(capture: Capture) -> tuple[int, float]:
+    """(peak bytes that decoding and summarising a capture take beside it, seconds of the fastest of three runs)."""
+    Path("/proc/self/clear_refs").write_text("5")  # Linux tells and resets a process's own peak
     before = resident("VmRSS")
-    assemble(capture).summary()
-    return resident("VmHWM") - before
+    seconds = best(3, lambda: assemble(capture).summary())
+    return resident("VmHWM") - before, seconds
+
+
+def apart(records: int) -> tuple[Row, float]:
+    """(decode and summary, bytes that it takes per record) in a process of its own."""
+    command = [sys.executable, __file__, "--beside", "--records", str(records), "--quiet", str(PATIENCE)]
+    taken, seconds = subprocess.check_output(command, text=True).split()
+    return (f"decode and summary of {records:,}", float(seconds), records), int(taken) / records
 
 
 def resident(name: str) -> int:

@@ -34,7 +34,8 @@ def spread(trace: Trace) -> tuple[Trace, Int64, Int64]:
     Lanes of tracks have the records that are on them, and have lost none: what was dropped is told of the lane itself.
     """
     count = len(trace.warps)
-    own = codes(trace)[trace.region].astype(np.int64) if len(trace) else np.zeros(0, np.int64)
+    of_region = codes(trace).astype(np.int64)
+    own = of_region[trace.region] if (of_region != NONE).any() else np.zeros(0, np.int64)
     moved = np.flatnonzero(own != NONE)
     if not len(moved):
         return trace, np.full(count, NONE, np.int64), np.arange(count)

@@ -73,6 +73,7 @@ def slab(
     grid_id: int = 1,
     epoch: int = EPOCH,
     width: int = 10,
+    end_width: int | None = None,
     cluster: int = 0,
     magic: int = layout.HEADER_WORD,
     count: int | None = None,
@@ -92,7 +93,8 @@ def slab(
     header["check"] = layout.header_check(header.view(np.uint32).reshape(1, 32))
     if end is not None:
         written = len(records) if count is None else count
-        header["end_clock"], header["end_width"], header["count"] = end, width, written
+        wide = width if end_width is None else end_width
+        header["end_clock"], header["end_width"], header["count"] = end, wide, written
         header["end_time"] = time_of(end) if end_time is None else end_time
         header["done"] = layout.DONE_WORD ^ written ^ end & 0xFFFFFFFF
     words = np.zeros((capacity, 4), np.uint32)
@@ -149,15 +151,19 @@ def bulk(
     begin = (
         np.uint64((1 << 32) - 20_000) + wave * np.uint64(records * 600) + rng.integers(0, 4000, slabs, dtype=np.uint64)
     )
-    steps = rng.integers(20, 400, (slabs, 2 * records), dtype=np.uint64)
-    clock = begin[:, None] + np.cumsum(steps, axis=1)
-    start, stop = clock[:, 0::2].copy(), clock[:, 1::2].copy()
     tiles = np.arange(2, records, 3)
-    start[:, tiles] = start[:, tiles - 2] - np.uint64(10)
     ids = np.array([layout.record_id(name, Kind.SPAN) for name in ("load", "dot", "tile")], np.uint32)
     rows = lines[:, 2:].reshape(slabs, 1 << log2, 4)[:, :records]
-    rows[..., 0], rows[..., 2] = start, stop
-    rows[..., 1] = ids[np.arange(records) % 3]
+    finish = np.empty(slabs, np.uint64)
+    for some in (slice(at, at + 256) for at in range(0, slabs, 256)):  # in a core's cache
+        low = rng.integers(20, 400, (len(begin[some]), 2 * records), dtype=np.uint32)
+        np.cumsum(low, axis=1, out=low)
+        finish[some] = begin[some] + low[:, -1] + np.uint64(50)
+        low += begin[some, None].astype(np.uint32)
+        start = low[:, 0::2]
+        start[:, tiles] = start[:, tiles - 2] - np.uint32(10)
+        rows[some, :, 0], rows[some, :, 2] = start, low[:, 1::2]
+        rows[some, :, 1] = ids[np.arange(records) % 3]
     header = np.zeros(slabs, layout.HEADER)
     block = index // np.uint64(warps)
     header["magic"], header["epoch"], header["kernel"], header["grid_id"] = layout.HEADER_WORD, EPOCH, KERNEL, 1
@@ -166,7 +172,6 @@ def bulk(
     header["place"] = (index % np.uint64(warps)) << 5 | np.uint64(log2 << 10) | (block % np.uint64(sms)) << 20
     header["start_clock"], header["start_width"] = begin, 10
     header["start_time"] = begin * np.uint64(1000) // np.uint64(MHZ) // np.uint64(32) * np.uint64(32)
-    finish = clock[:, -1] + np.uint64(50)
     header["end_clock"], header["end_width"], header["count"] = finish, 10, records
     header["end_time"] = finish * np.uint64(1000) // np.uint64(MHZ) // np.uint64(32) * np.uint64(32)
     words = header.view(np.uint32).reshape(slabs, 32)

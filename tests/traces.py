@@ -35,29 +35,29 @@ class Lane:
         return min(inside, default=(0, None))[1]
 
 
-def lane(rng: random.Random, depth: int = 3, **where: int) -> Lane:
-    """Spans that nest, of random names, lengths and gaps; none has length 0."""
+def lane(rng: random.Random, depth: int = 3, shortest: int = 1, **where: int) -> Lane:
+    """Spans that nest, of random names, lengths and gaps; none has length 0 but where that is the shortest."""
     made = Lane(**where)
     made.start += rng.randrange(30)
-    time = _fill(rng, made, made.start, depth) if rng.random() < 0.95 else made.start
+    time = _fill(rng, made, made.start, depth, shortest) if rng.random() < 0.95 else made.start
     made.end = time + rng.randrange(1, 20)
     return made
 
 
-def _fill(rng: random.Random, made: Lane, time: int, depth: int) -> int:
+def _fill(rng: random.Random, made: Lane, time: int, depth: int, shortest: int) -> int:
     for _ in range(rng.randrange(4)):
         time += rng.randrange(8)
         start = time
-        time = _fill(rng, made, time, depth - 1) if depth > 1 and rng.random() < 0.5 else time
-        time += rng.randrange(0 if time > start else 1, 12)
+        time = _fill(rng, made, time, depth - 1, shortest) if depth > 1 and rng.random() < 0.5 else time
+        time += rng.randrange(0 if time > start else shortest, 12)
         made.spans.append((rng.choice(NAMES), start, time))
     return time
 
 
-def lanes(rng: random.Random, blocks: int = 3, warps: int = 2, launches: int = 1) -> list[Lane]:
+def lanes(rng: random.Random, blocks: int = 3, warps: int = 2, launches: int = 1, shortest: int = 1) -> list[Lane]:
     """Warps of blocks on two SMs."""
     return [
-        lane(rng, block=block, warp=warp, sm=block % 2, grid_id=launch + 1, start=START + 300 * launch)
+        lane(rng, 3, shortest, block=block, warp=warp, sm=block % 2, grid_id=launch + 1, start=START + 300 * launch)
         for launch in range(launches)
         for block in range(blocks)
         for warp in range(warps)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..decoding.nesting import lane_aligned, parents
+from ..decoding.nesting import inside, lane_aligned
 from ..layout import Kind
 from ..parallel import each
 from ..trace import Trace
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
+Names = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 _COLUMNS = ("track", "name", "count", "unknown", "total", "own", "idle", "first", "last", "offset")
 _FAR = np.iinfo(np.int64).max
@@ -70,6 +71,11 @@ def cells(trace: Trace) -> Cells:
     return pass_.finish()
 
 
+def _reduced(ufunc: np.ufunc, column: Int64, edges: Int64) -> Int64:
+    """The column's stretches from edge to edge, each as one number."""
+    return np.asarray(ufunc.reduceat(column, edges)) if len(edges) else edges
+
+
 def under_tick(trace: Trace, found: Cells) -> Int64:
     """(c,) spans of each cell that are shorter than the tick of the timer that timed them."""
     short = np.zeros(len(found), np.int64)
@@ -86,9 +92,8 @@ class _Pass:
         self.trace, self.names = trace, names
         index = {name: number for number, name in enumerate(names)}
         points = len(names)  # what is no span sorts behind all spans
-        self.of_region = np.array(
-            [index[region.name] if region.kind in SPANS else points for region in trace.regions], np.uint16
-        )
+        codes = [index[region.name] if region.kind in SPANS else points for region in trace.regions]
+        self.of_region = np.array(codes, np.uint8 if points < 1 << 8 else np.uint16)
         lanes = len(trace.warps)
         self.covered, self.quiet = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)
         self.last_end = trace.warps.first_tick.copy()
@@ -110,28 +115,25 @@ class _Pass:
         else:
             extra = None
         own, idle = self._nested(track, start, took)
-        order = np.argsort(name, kind="stable")  # of 16 bits: a radix sort
-        track, name, start, took = track[order], name[order], start[order], took[order]
-        edges = np.flatnonzero(np.concatenate([[True], (track[1:] != track[:-1]) | (name[1:] != name[:-1])]))
-        if not len(track):
-            edges = edges[:0]
-        at = part.start
-        pace = trace.warps.tick_ns[track]
-        np.multiply(took, pace, out=self.values[at : at + len(took)])
+        order = np.argsort(name, kind="stable")  # of 8 or 16 bits: a radix sort
+        track, name, start, took = track.take(order), name.take(order), start.take(order), took.take(order)
+        fresh = np.ones(len(track), bool)
+        np.not_equal(track[1:], track[:-1], out=fresh[1:])
+        fresh[1:] |= name[1:] != name[:-1]
+        edges = np.flatnonzero(fresh)
+        size, lane, at = np.diff(edges, append=len(track)), track[edges].astype(np.int64), part.start
+        np.multiply(took, np.repeat(trace.warps.tick_ns[lane], size), out=self.values[at : at + len(took)])
         columns = [
-            track[edges].astype(np.int64), name[edges].astype(np.int64), np.diff(edges, append=len(track)),
-            np.zeros(len(edges), np.int64),
-            *(np.add.reduceat(column, edges) if len(edges) else edges for column in (took, own[order], idle[order])),
-            np.minimum.reduceat(start, edges) if len(edges) else edges,
-            np.maximum.reduceat(start, edges) if len(edges) else edges,
-            edges + at,
+            lane, name[edges].astype(np.int64), size, np.zeros(len(edges), np.int64),
+            *(_reduced(np.add, column, edges) for column in (took, own.take(order), idle.take(order))),
+            _reduced(np.minimum, start, edges), _reduced(np.maximum, start, edges), edges + at,
         ]  # fmt: skip
         if extra is not None:
             columns = [np.concatenate(pair) for pair in zip(columns, extra, strict=True)]
         with self.lock:
             self.parts[at] = columns
 
-    def _unknown(self, track: npt.NDArray[np.int32], name: npt.NDArray[np.uint16]) -> list[Int64]:
+    def _unknown(self, track: npt.NDArray[np.int32], name: Names) -> list[Int64]:
         """Cells of the spans whose duration is not known."""
         pairs, count = np.unique(track.astype(np.int64) << 16 | name, return_counts=True)
         nothing = np.zeros(len(pairs), np.int64)
@@ -141,15 +143,11 @@ class _Pass:
     def _nested(self, track: npt.NDArray[np.int32], start: Int64, took: Int64) -> tuple[Int64, Int64]:
         """(own, idle) of spans: durations without what is inside, and time in no region before them."""
         end = start + took
-        parent = parents(start, end, track)
-        own, idle = took.copy(), np.zeros(len(took), np.int64)
-        root = np.flatnonzero(parent < 0)
-        if len(root) < len(took):
-            inner = np.flatnonzero(parent >= 0)
-            np.subtract.at(own, parent[inner], took[inner])
+        held, root = inside(start, end, track, took)
+        own, idle = took - held, np.zeros(len(took), np.int64)
         if not len(root):
             return own, idle
-        of, begin, reach = track[root], start[root], end[root]
+        of, begin, reach = track.take(root), start.take(root), end.take(root)
         fresh = np.concatenate([[True], of[1:] != of[:-1]])
         before = np.empty_like(reach)
         before[1:] = reach[:-1]
@@ -159,8 +157,8 @@ class _Pass:
         gap = begin - before
         idle[root] = np.maximum(gap, 0)
         # Spans that cross count once: what they share with the one before is the negative gap.
-        covered = took[root] + np.minimum(gap, 0)
-        covered[heads] = took[root][heads]
+        covered = reach - begin + np.minimum(gap, 0)
+        covered[heads] = (reach - begin)[heads]
         self.covered[lanes] = np.add.reduceat(covered, heads)
         self.quiet[lanes] = np.maximum.reduceat(idle[root], heads)
         self.last_end[lanes] = np.maximum.reduceat(reach, heads)

@@ -214,7 +214,7 @@ def _roots(trace: Trace) -> list[tuple[Int64, Float, Float]]:
     warps, (_, code) = trace.warps, span_names(trace)
     found = []
     for part in lane_aligned(trace.track, 1 << 17):
-        keep = (trace.dur_cycles[part] >= 0) & (code >= 0)[trace.region[part]]
+        keep = (trace.dur_cycles[part] > 0) & (code >= 0)[trace.region[part]]
         track, start = trace.track[part][keep], trace.start_ticks[part][keep]
         end = start + trace.dur_cycles[part][keep]
         root = np.flatnonzero(parents(start, end, track) < 0)

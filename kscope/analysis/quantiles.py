@@ -6,14 +6,20 @@ stand scattered in one column. What does not: which spans form a group (groups.p
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 
 from ..parallel import each
+from .ranks import Ranked
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 PERCENTS = (50, 90, 99)
+_LARGE = 1 << 18
+"""From so many values on, selecting among few of them is faster than among all."""
 _MANY = 4096
 """From so many groups on, one sort of everything is faster than a selection in each."""
 
@@ -41,26 +47,43 @@ def quantiles(values: Float, row: Int64, rows: int, offset: Int64, count: Int64)
         _sorted(values, of_piece, begin, end - begin, found)
         return found
     edges = np.flatnonzero(np.concatenate([[True], of_piece[1:] != of_piece[:-1]]))
-
-    def work(job: tuple[int, int]) -> None:
-        first, last = job
-        parts = zip(begin[first:last].tolist(), end[first:last].tolist(), strict=True)
-        mine = np.concatenate([values[a:b] for a, b in parts])
-        found[of_piece[first]] = _of(mine)
-
-    each(work, list(zip(edges.tolist(), [*edges[1:].tolist(), len(pieces)], strict=True)))
+    jobs, large = list[Callable[[], None]](), list[tuple[int, Ranked]]()
+    for first, last in zip(edges.tolist(), [*edges[1:].tolist(), len(pieces)], strict=True):
+        number, a, size = int(of_piece[first]), begin[first:last], (end - begin)[first:last]
+        if size.sum() < _LARGE:
+            jobs.append(partial(_whole, values, a, size, found[number]))
+        else:
+            large.append((number, Ranked(values, a, size, _ranks(int(size.sum()))[0])))
+            jobs += large[-1][1].jobs()
+    each(lambda job: job(), jobs)
+    for number, ranked in large:
+        found[number] = _row(*ranked.result(), ranked.total)
     return found
+
+
+def _whole(values: Float, begin: Int64, length: Int64, found: Float) -> None:
+    mine = np.concatenate([values[a : a + size] for a, size in zip(begin.tolist(), length.tolist(), strict=True)])
+    found[:] = _of(mine)
 
 
 def _of(values: Float) -> Float:
     """least, percentiles, greatest of (n,) values, which are reordered."""
-    place = np.array(PERCENTS) / 100 * (len(values) - 1)
-    below = np.floor(place).astype(np.int64)
-    above = np.minimum(below + 1, len(values) - 1)
+    ranks = np.minimum(_ranks(len(values))[0][:, None] + np.arange(2), len(values) - 1)
     least, greatest = values.min(), values.max()
-    values.partition(np.unique(np.concatenate([below, above])))
-    between = _between(values[below], values[above], place - below)
-    return np.concatenate([[least], between, [greatest]])
+    values.partition(np.unique(ranks))
+    return _row(least, greatest, values[ranks], len(values))
+
+
+def _ranks(size: int) -> tuple[Int64, Float]:
+    """(rank of the value below, part of the way to the next one) of each percentile of so many values."""
+    place = np.array(PERCENTS) / 100 * (size - 1)
+    below = np.floor(place).astype(np.int64)
+    return below, place - below
+
+
+def _row(least: float, greatest: float, found: Float, size: int) -> Float:
+    """least, percentiles, greatest; found: (percentiles, 2) the values below and the next ones."""
+    return np.concatenate([[least], _between(found[:, 0], found[:, 1], _ranks(size)[1]), [greatest]])
 
 
 def _between(low: Float, high: Float, part: Float) -> Float:

@@ -188,6 +188,7 @@ class _Loop:
         self.region, self.value = np.empty(total, np.uint16), np.empty(total, np.uint32)
         self._garbled: list[int] = []
         self._wrapped: list[int] = []
+        self._missing: list[int] = []
 
     def views(self, lengths: Int64) -> list[Job]:
         jobs: list[Job] = []
@@ -256,7 +257,13 @@ class _Loop:
         ticks[...] = start
         ticks += spread(self._first)
         self.value[at].reshape(shape)[...] = words[..., 3]
-        self._table.lookup(words[..., 1].ravel(), self.region[at])
+        self._name(words[..., 1].ravel(), at)
+
+    def _name(self, ids: Words, at: slice) -> None:
+        region = self.region[at]
+        self._table.lookup(ids, region)
+        if region.max() == MISSING:
+            self._missing.append(int(np.count_nonzero(region == MISSING)))
 
     def _long(self, slab: int) -> None:
         rows, _ = self._picked(slab, slab + 1)
@@ -268,21 +275,20 @@ class _Loop:
         found = unwrap(words, int(self._first[slab]), last)
         at = slice(int(self._offsets[slab]), int(self._offsets[slab]) + len(rows))
         self.start[at], self.duration[at], self.value[at] = found.start, found.duration, words[:, 3]
-        self._table.lookup(words[:, 1], self.region[at])
+        self._name(words[:, 1], at)
         self._wrapped.append(int(np.count_nonzero(found.duration == UNKNOWN)))
 
     def finish(self, plan: _Plan) -> Records:
         problems, counts = plan.problems, plan.kept
-        garbled, wrapped = sum(self._garbled), sum(self._wrapped)
+        garbled, wrapped, missing = sum(self._garbled), sum(self._wrapped), sum(self._missing)
         if garbled:
             text = f"{counted(garbled, 'record')} with clocks outside of the warp's life: durations are not shown"
             problems.append(Problem("garbled", text, garbled))
         if wrapped:
             text = f"{counted(wrapped, 'record')} may have lasted 2^32 ticks more than they say: durations not shown"
             problems.append(Problem("wrap", text, wrapped))
-        gone = self.region == MISSING
-        missing = int(np.count_nonzero(gone))
         if missing:
+            gone = self.region == MISSING
             text = f"{counted(missing, 'record')} that the device counted are not in the data"
             problems.append(Problem("missing", text, missing))
             slab = np.repeat(np.arange(len(counts)), counts)

@@ -12,6 +12,8 @@ questions, for whole columns. What does not: how a viewer draws the answers (exp
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -55,34 +57,74 @@ def parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
     """For each span (n,) the index of the innermost span of its track that holds it, -1 without one. Order as in
     nest(). One thread: callers work on slices that end where a track does."""
     parent = np.full(len(start), -1, np.int64)
-    if not len(start):
+    key = _key(start, end, track)
+    if key is None:
+        _nest(start, end, _counts(track), parent)
         return parent
+    index: Int64 | None = None
+    for roots, rest in _levels(key):
+        held = np.diff(roots, prepend=-1) - 1  # what follows a root and is none is held by the next root
+        if index is not None:
+            roots, rest = index.take(roots), index.take(rest)
+        parent[rest] = np.repeat(roots, held)
+        index = rest
+    return parent
+
+
+def inside(start: Int64, end: Int64, track: npt.NDArray[np.int32], weight: Int64) -> tuple[Int64, Int64]:
+    """(sum of the weights of the spans whose parent each span (n,) is, spans without a parent in order of end): what
+    parents() would give, in half the time. A span of no length stands behind those that end with it."""
+    held = np.zeros(len(start), np.int64)
+    key = _key(start, end, track)
+    if key is None:
+        parent = parents(start, end, track)
+        inner, outer = np.flatnonzero(parent >= 0), np.flatnonzero(parent < 0)
+        np.add.at(held, parent[inner], weight[inner])
+        return held, outer[np.lexsort((end[outer] <= start[outer], end[outer], track[outer]))]
+    levels = _levels(key)
+    above, index = next(levels)
+    outermost, before, weight = above, above - np.arange(len(above)), weight.take(index)
+    for roots, rest in levels:
+        mine = weight.copy()
+        mine[rest] = 0
+        held[above] = _between(mine, before)
+        above, index = index.take(roots), index.take(rest)
+        before, weight = roots - np.arange(len(roots)), weight.take(rest)
+    if len(weight):  # deeper than MOST_LEVELS
+        held[above] = _between(weight, before)
+    return held, outermost
+
+
+def _key(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64 | None:
+    """Starts, every track's lifted above those of all tracks before it; None where that does not fit, or spans of no
+    length are among them."""
+    if not len(start):
+        return start
     counts, least = _counts(track), int(start.min())
     width = int(end.max()) - least + 1
     if width * len(counts) >= _MOST_KEY or bool((end <= start).any()):
-        _nest(start, end, counts, parent)
-        return parent
-    # As in _nest(), where spans have lengths: what follows a root and is none is held by the next root.
+        return None
     key = start - least
     key += np.repeat(np.arange(0, len(counts) * width, width), counts)
-    index: Int64 | None = None
+    return key
+
+
+def _levels(key: Int64) -> Iterator[tuple[Int64, Int64]]:
+    """Level by level: (spans that no other one holds, the rest), as positions in the rest of the level before."""
     for _ in range(MOST_LEVELS):
         later = np.minimum.accumulate(key[::-1])[::-1]
-        root = np.append(later[1:] > key[:-1], True)
-        rest = np.flatnonzero(~root)
+        inner = np.zeros(len(key), bool)
+        np.less_equal(later[1:], key[:-1], out=inner[:-1])
+        rest = np.flatnonzero(inner)
+        yield np.flatnonzero(~inner), rest
         if not len(rest):
             break
-        roots = np.flatnonzero(root)
-        held = np.diff(roots, prepend=-1) - 1
-        if index is None:
-            index = rest
-            parent[index] = np.repeat(roots, held)
-        else:
-            roots = index[roots]
-            index = index[rest]
-            parent[index] = np.repeat(roots, held)
-        key = key[rest]
-    return parent
+        key = key.take(rest)
+
+
+def _between(weight: Int64, before: Int64) -> Int64:
+    """Sums of the weights up to each of ascending positions, from the one before it on."""
+    return np.diff(np.append(0, np.cumsum(weight)).take(before), prepend=0)
 
 
 def lane_aligned(track: npt.NDArray[np.int32], size: int = CHUNK) -> list[slice]:

@@ -60,7 +60,8 @@ class Slabs:
 
     def take(self, which: npt.NDArray[np.bool_] | Int64) -> Slabs:
         """The slabs that a mask or an index array chooses."""
-        return Slabs(self.line[which], self.header[which], self.finished[which])
+        words = self.header.view(np.uint32).reshape(-1, 32)
+        return Slabs(self.line[which], _headers(words[which]), self.finished[which])
 
     @property
     def log2(self) -> Int64:
@@ -126,7 +127,7 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     words = np.empty((len(at), 32), np.uint32)
     np.take(lines, at, axis=0, out=words[:, :16], mode="clip")
     np.take(lines, at + 1, axis=0, out=words[:, 16:], mode="clip")
-    header = words.view(HEADER)[:, 0]
+    header = _headers(words)
     log2 = (header["place"] >> LOG2_SHIFT & 31).astype(np.int64)
     size = HEADER_UNITS + (1 << log2) // RECORDS_PER_UNIT
     ours = header["magic"] >> 8 == HEADER_WORD >> 8
@@ -149,7 +150,13 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     senseless = good & ~foreign & ((header["start_clock"] >= _LAST_CLOCK) | (header["start_time"] >= _LAST_TIME))
     _tell(problems, "garbled", senseless, "slab", "its start is a time that no clock shows, left out")
     chosen = np.flatnonzero(good & ~foreign & ~senseless)
-    return Slabs(at[chosen], header[chosen], _finished(header[chosen])), problems
+    slabs = Slabs(at, header, _finished(header))
+    return slabs if len(chosen) == len(at) else slabs.take(chosen), problems
+
+
+def _headers(words: Words) -> npt.NDArray[np.void]:
+    """Rows of 32 words as records: rows are chosen several times faster than records."""
+    return words.view(HEADER)[:, 0]
 
 
 def _finished(header: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:

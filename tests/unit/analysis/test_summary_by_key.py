@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from kscope.analysis.groups import group, role, spelled
 from kscope.analysis.imbalance import imbalance
+from kscope.analysis.occupancy import utilisation
 from kscope.analysis.summary import RegionStats, summarise
 from kscope.errors import UsageError
 from kscope.trace import Trace
@@ -251,6 +252,22 @@ def test_names_with_newlines_stay_on_their_line_in_the_terminal() -> None:
     text = summarise(hostile()).text(100)
     assert text.count("quote") == 1
     assert all(char.isprintable() or char == "\n" for char in text)
+
+
+@given(st.randoms(use_true_random=False))
+def test_time_in_no_region_is_right_where_a_coarse_clock_gives_spans_no_length(rng: random.Random) -> None:
+    made = traces.lanes(rng, shortest=0)
+    trace = traces.trace(made)
+    without = [[one.innermost(time) is None for time in range(one.start, one.end)] for one in made]
+    whole = summarise(trace).lanes
+    assert sum(lane.idle_ns for lane in whole) == pytest.approx(sum(map(sum, without)))
+    assert max(lane.longest_idle_ns for lane in whole) == max(_longest(times) for times in without)
+    busy = sum(one.end - one.start for one in made) - sum(map(sum, without))
+    assert sum(row.busy_ns for row in utilisation(trace)) == pytest.approx(busy)
+
+
+def _longest(flags: list[bool]) -> int:
+    return max((len(run) for run in "".join("x" if flag else " " for flag in flags).split()), default=0)
 
 
 def test_json_can_be_cut_to_the_longest_rows_and_says_so() -> None:

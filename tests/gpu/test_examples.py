@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
@@ -17,8 +19,12 @@ import kscope
 from kscope.trace import Trace
 
 from .checks import ROOT, doubts, run
+from .test_sanitizer import clean, sanitizer, under
+
+__all__ = ["sanitizer"]  # a fixture
 
 EXAMPLES = ROOT / "examples"
+OF_CUDA = ("cuda_library", "cuda_tma", "cupy_softmax", "cupy_gemm", "cupy_pipeline")
 SLACK_NS = 1000
 """SMs are aligned within some hundred ns: far less than a task takes."""
 
@@ -102,3 +108,23 @@ def test_a_chunk_is_waited_for_until_it_was_asked_for(tmp_path: Path) -> None:
     issued = np.full(int(asked.value.max()) + 1, np.inf)
     issued[asked.value.astype(int)] = asked.start_ns + asked.dur_ns
     assert (waited.start_ns + waited.dur_ns - issued[waited.value.astype(int)]).min() > -SLACK_NS
+
+
+def test_memcheck_finds_nothing_in_the_examples_of_cuda(sanitizer: str, tmp_path: Path) -> None:
+    """Each in a process of its own, side by side; each checks its result and the number of its records as well."""
+    import torch
+
+    pytest.importorskip("cupy")
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("bulk copies need sm_90")
+
+    def process(example: str) -> CompletedProcess[str]:
+        folder = tmp_path / example
+        folder.mkdir()
+        command = [*under(sanitizer, "memcheck"), sys.executable, str(EXAMPLES / f"{example}.py")]
+        return run(command, cwd=folder, timeout=400)
+
+    with ThreadPoolExecutor(len(OF_CUDA)) as pool:
+        for example, done in zip(OF_CUDA, pool.map(process, OF_CUDA), strict=True):
+            assert clean(done, "memcheck"), "\n".join([example, done.stdout[-6000:], done.stderr[-3000:]])
+            assert list((tmp_path / example).glob("*.kscope")), example

@@ -21,7 +21,7 @@ from ..trace import Trace
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
-Names = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
+Names = npt.NDArray[np.uint8 | np.uint16]
 SPANS = (Kind.SPAN, Kind.SPAN_VALUE)
 _COLUMNS = ("track", "name", "count", "unknown", "total", "own", "idle", "first", "last", "offset")
 _FAR = np.iinfo(np.int64).max

@@ -21,7 +21,8 @@ THEIRS = {
     "cutracer": (
         "kernel hash", "--chrome-trace", "--cutracer-trace", "--cutracer-log", "--kernel-hash", "--output",
         "total_instruction_count", "KERNEL_FILTERS", "CUTRACER_ANALYSIS", "CUDA_INJECTION64_PATH",
-        "TRITON_KERNEL_OVERRIDE", "proton.record", "mean", "golden", "chrome-only", "histogram-only",
+        "TRITON_KERNEL_OVERRIDE", "proton.record", "mean", "golden", "chrome-only", "histogram-only", "launch id",
+        "warp mismatch", "fused attention",
     ),
     "proton": (
         "dump_ttgir.sh", "insert_proton_records", "TRITON_KERNEL_OVERRIDE", "TRITON_OVERRIDE_DIR",

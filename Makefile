@@ -90,11 +90,12 @@ test-cupy: .venv/.cupy  ## what speaks to CuPy, NVRTC and cuda.core
 
 test-numba: .venv-numba/.test  ## what speaks to Numba
 	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" tests/unit/numba tests/unit/test_doctor.py
-	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" -k numba tests/contract/test_contract.py tests/unit/test_examples*.py
+	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" -k numba tests/contract/test_contract.py \
+	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py
 
 test-cute: .venv-cute/.test  ## what speaks to CuTe DSL
 	.venv-cute/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cute tests/contract/test_contract.py \
-	    tests/unit/test_examples*.py -k cute
+	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py -k cute
 
 gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses
 	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract/test_on_gpu.py tests/unit/test_readme.py tests/unit/test_examples.py

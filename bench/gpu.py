@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ HEADERS = ROOT / ".cache" / "peers"
 LEAST = 5
 """Seconds that a section is begun with, at least."""
 PACKAGES = (
-    "torch", "triton", "cupy-cuda13x", "numba-cuda", "nvidia-cutlass-dsl", "cuda-bindings", "numpy", "kscope",
+    "torch", "triton", "cupy-cuda13x", "numba-cuda", "nvidia-cutlass-dsl", "cuda-bindings", "numpy",
 )  # fmt: skip
 
 
@@ -197,8 +198,10 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that are installed, and of nvcc."""
+    """Of the packages that are installed, of kscope as it is here, and of nvcc."""
     found = {}
+    if spelled := re.search(r'__version__ = "(.+?)"', (ROOT / "kscope" / "__init__.py").read_text()):
+        found["kscope"] = spelled[1]
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)

@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -40,7 +41,15 @@ PER_SLAB, LANES = 250, 8448  # records; lanes that run at once: 132 SMs with 64 
 MORE = 10
 """Times the records, in a process that has nothing else in memory."""
 NAMES = ("load", "dot", "tile")
-Row = tuple[str, float, int]
+
+
+class Row(NamedTuple):
+    """A line of the table: wall time and CPU time of all threads in seconds, of the fastest run. NaN: not measured."""
+
+    name: str
+    seconds: float
+    cpu: float
+    records: int
 
 
 def main() -> None:
@@ -78,8 +87,8 @@ def main() -> None:
     show(rows)
     if peak:
         print(f"\npeak memory of load, decode and .pftrace of {options.records:,} records: {peak / 1e9:.2f} GB")
-    for (_, _, count), size in large:
-        print(f"peak memory of decode and summary of {count:,}, beside the raw words: {size:.0f} bytes per record")
+    for row, size in large:
+        print(f"peak memory of decode and summary of {row.records:,}, beside the raw words: {size:.0f} bytes per record")
     print(f"{os.cpu_count()}-core {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
 
 
@@ -111,14 +120,14 @@ def _ticks() -> tuple[int, int]:
     return ticks[3], sum(ticks)
 
 
-def best(repeat: int, work: Callable[[], object]) -> float:
-    """Seconds of the fastest run."""
+def best(repeat: int, work: Callable[[], object], before: Callable[[], object] = settle) -> tuple[float, float]:
+    """(wall time, CPU time) of the fastest run; `before` each one and not counted."""
     found = []
     for _ in range(repeat):
-        settle()
-        start = time.perf_counter()
+        before()
+        start, cpu = time.perf_counter(), time.process_time()
         work()
-        found.append(time.perf_counter() - start)
+        found.append((time.perf_counter() - start, time.process_time() - cpu))
     return min(found)
 
 
@@ -139,13 +148,13 @@ def decoding(capture: Capture, repeat: int) -> list[Row]:
 
     few = recorded(min(count, 200_000))
     return [
-        ("decode: start, duration, region, slab", best(repeat, words), count),
-        ("  the same in a Python loop over struct", best(1, lambda: looped(few)), 200_000),
-        ("decode to a Trace: with launches and the ns axis", best(repeat, lambda: assemble(capture)), count),
-        ("depth, on first use", best(repeat, depth), count),
-        ("summary, self time and exact percentiles included", best(repeat, trace.summary), count),
-        ("  count, sum, mean, min, max, percentiles with pandas", best(1, lambda: with_pandas(trace)), count),
-        ("decode and summary", best(repeat, lambda: assemble(capture).summary()), count),
+        Row("decode: start, duration, region, slab", *best(repeat, words), count),
+        Row("  the same in a Python loop over struct", *best(1, lambda: looped(few)), 200_000),
+        Row("decode to a Trace: with launches and the ns axis", *best(repeat, lambda: assemble(capture)), count),
+        Row("depth, on first use", *best(repeat, depth), count),
+        Row("summary, self time and exact percentiles included", *best(repeat, trace.summary), count),
+        Row("  count, sum, mean, min, max, percentiles with pandas", *best(1, lambda: with_pandas(trace)), count),
+        Row("decode and summary", *best(repeat, lambda: assemble(capture).summary()), count),
     ]
 
 
@@ -157,19 +166,19 @@ def with_pandas(trace: Trace) -> object:
     return spans.agg(["count", "sum", "mean", "min", "max"]), spans.quantile([0.5, 0.9, 0.99])
 
 
-def beside(capture: Capture) -> tuple[int, float]:
-    """(peak bytes that decoding and summarising a capture take beside it, seconds of the fastest of three runs)."""
+def beside(capture: Capture) -> tuple[int, float, float]:
+    """Of decoding and summarising a capture: peak bytes beside it, wall time and CPU time of the fastest of three."""
     Path("/proc/self/clear_refs").write_text("5")  # Linux tells and resets a process's own peak
     before = resident("VmRSS")
-    seconds = best(3, lambda: assemble(capture).summary())
-    return resident("VmHWM") - before, seconds
+    taken = best(3, lambda: assemble(capture).summary())
+    return resident("VmHWM") - before, *taken
 
 
 def apart(records: int) -> tuple[Row, float]:
     """(decode and summary, bytes that it takes per record) in a process of its own."""
     command = [sys.executable, __file__, "--beside", "--records", str(records), "--quiet", str(PATIENCE)]
-    taken, seconds = subprocess.check_output(command, text=True).split()
-    return (f"decode and summary of {records:,}", float(seconds), records), int(taken) / records
+    size, seconds, cpu = map(float, subprocess.check_output(command, text=True).split())
+    return Row(f"decode and summary of {records:,}", seconds, cpu, records), size / records
 
 
 def resident(name: str) -> int:
@@ -196,24 +205,23 @@ def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
     def written(whole: Trace, name: str, times: int = repeat, **options: object) -> Row:
         """Each time a new file: giving the old one's memory back is no part of it."""
         path = folder / name
-        found = []
-        for _ in range(times):
+
+        def before() -> None:
             path.unlink(missing_ok=True)
             settle()
-            start = time.perf_counter()
-            whole.export(path, limit=None, **options)
-            found.append(time.perf_counter() - start)
+
+        taken = best(times, lambda: whole.export(path, limit=None, **options), before)
         said = "".join(f", {key}={value}" for key, value in options.items())
-        return f"{path.suffix if path.suffix != '.gz' else '.pftrace.gz'}{said}", min(found), len(whole)
+        return Row(f"{path.suffix if path.suffix != '.gz' else '.pftrace.gz'}{said}", *taken, len(whole))
 
     plainly = [
-        ("  a list of dicts with orjson, in memory", best(2, lambda: bare(few)), len(few)),
-        ("  a list of dicts with json", best(1, lambda: with_json(few, folder / "y.json")), len(few)),
-        ("  a list of dicts with args, with orjson", best(2, lambda: bare(few, args=True)), len(few)),
+        Row("  a list of dicts with orjson, in memory", *best(2, lambda: bare(few)), len(few)),
+        Row("  a list of dicts with json", *best(1, lambda: with_json(few, folder / "y.json")), len(few)),
+        Row("  a list of dicts with args, with orjson", *best(2, lambda: bare(few, args=True)), len(few)),
     ]
     return [
-        (".kscope, save", best(1, lambda: capture.save(folder / "x.kscope")), count),
-        (".kscope, load", best(2, lambda: load(folder / "x.kscope")), count),
+        Row(".kscope, save", *best(1, lambda: capture.save(folder / "x.kscope")), count),
+        Row(".kscope, load", *best(2, lambda: load(folder / "x.kscope")), count),
         written(trace, "x.pftrace", args=False),
         written(trace, "x.pftrace"),
         written(some, "x.pftrace.gz", 2),
@@ -239,7 +247,7 @@ def others(python: str) -> list[Row]:
         if any(run.returncode for run in done):
             print(f"{name} is not measured: {done[-1].stderr.strip().splitlines()[-1]}", file=sys.stderr)
         else:
-            found.append((f"others: {name}", min(float(run.stdout) for run in done), count))
+            found.append(Row(f"others: {name}", min(float(run.stdout) for run in done), float("nan"), count))
     return found
 
 
@@ -278,13 +286,14 @@ def memory(path: Path) -> int:
 
 def show(rows: list[Row]) -> None:
     """Below a job stand plain ways to do it, set in: it says how many times faster than the first of them it is."""
-    print(f"| {'job':50} | {'seconds':>8} | {'million/s':>9} | {'times the plain way':>19} |")
-    print(f"|{'-' * 52}|{'-' * 9}:|{'-' * 10}:|{'-' * 20}:|")
-    for index, (name, seconds, count) in enumerate(rows):
-        rate = count / seconds / 1e6
-        plain = rows[index + 1] if index + 1 < len(rows) and rows[index + 1][0].startswith("  ") else None
-        ratio = "" if plain is None or name.startswith("  ") else f"{rate / (plain[2] / plain[1] / 1e6):.1f}"
-        print(f"| {name.replace('  ', '&nbsp; '):50} | {seconds:8.3f} | {rate:9.2f} | {ratio:>19} |")
+    print(f"| {'job':50} | {'seconds':>8} | {'CPU s':>7} | {'million/s':>9} | {'times the plain way':>19} |")
+    print(f"|{'-' * 52}|{'-' * 9}:|{'-' * 8}:|{'-' * 10}:|{'-' * 20}:|")
+    for row, below in zip(rows, [*rows[1:], None], strict=True):
+        plain = below if below and below.name.startswith("  ") and not row.name.startswith("  ") else None
+        ratio = "" if plain is None else f"{row.records / row.seconds / (plain.records / plain.seconds):.1f}"
+        cpu = "" if row.cpu != row.cpu else f"{row.cpu:.3f}"
+        name, rate = row.name.replace("  ", "&nbsp; "), row.records / row.seconds / 1e6
+        print(f"| {name:50} | {row.seconds:8.3f} | {cpu:>7} | {rate:9.2f} | {ratio:>19} |")
 
 
 if __name__ == "__main__":

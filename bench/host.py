@@ -87,8 +87,8 @@ def main() -> None:
     show(rows)
     if peak:
         print(f"\npeak memory of load, decode and .pftrace of {options.records:,} records: {peak / 1e9:.2f} GB")
-    for row, size in large:
-        print(f"peak memory of decode and summary of {row.records:,}, beside the raw words: {size:.0f} bytes per record")
+    for row, each in large:
+        print(f"peak memory of decode and summary of {row.records:,}, beside the raw words: {each:.0f} bytes a record")
     print(f"{os.cpu_count()}-core {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.decoding.nesting import MOST_LEVELS, cross, lanes, nest
+from kscope.decoding.nesting import MOST_LEVELS, cross, inside, lanes, nest, parents
 
 Spans = list[tuple[int, int]]
 
@@ -75,6 +75,30 @@ def test_that_any_spans_cross_is_seen_without_depths(tracks: list[list[tuple[int
     if len(start):
         assert cross(start, end, track) == nest(start, end, track)[1].any()
         assert cross(start << 40, end << 40, track) == nest(start, end, track)[1].any()
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=9), min_size=1, max_size=3))
+def test_a_span_gets_the_weights_of_the_spans_whose_parent_it_is(tracks: list[Spans]) -> None:
+    for shortest in (0, 1):  # spans of no length among them, and none
+        spans = [sorted(((s, s + max(took, shortest)) for s, took in spans), key=lambda s: s[1]) for spans in tracks]
+        start, end, track = columns(spans)
+        weight = np.arange(len(start)) + 1
+        held, outermost = inside(start, end, track, weight)
+        parent = parents(start, end, track)
+        assert held.tolist() == [int(weight[parent == index].sum()) for index in range(len(start))]
+        assert sorted(outermost.tolist()) == np.flatnonzero(parent < 0).tolist()
+        behind = np.stack([track, end, start == end], axis=1)[outermost].tolist()
+        assert behind == sorted(behind)
+
+
+def test_spans_nested_deeper_than_is_told_apart_are_counted_where_parents_puts_them() -> None:
+    spans = [(100 - depth, 200 + depth) for depth in range(MOST_LEVELS + 20)]
+    start, end, track = columns([spans])
+    weight = np.arange(len(start)) + 1
+    held, outermost = inside(start, end, track, weight)
+    parent = parents(start, end, track)
+    assert held.tolist() == [int(weight[parent == index].sum()) for index in range(len(start))]
+    assert outermost.tolist() == [len(start) - 1]
 
 
 def test_columns_longer_than_a_chunk_are_the_same_as_short_ones() -> None:

@@ -1,13 +1,13 @@
 """From SM cycles to nanoseconds on one axis.
 
-An anchor is a bracket: clock64 before, %globaltimer, clock64 after. The timer was read somewhere in
-the bracket and its true time is less than one tick after what it said. So, on one SM at a steady rate,
+Anchors (anchors.py) bound, on one SM at a steady rate, a line
 
-    T + x * rate < time + tick        T + (x + width) * rate >= time        x = clock - the SM's reference
+    time = T + x * rate        x = clock - the SM's reference
 
 Two distant anchors bound the rate, all anchors bound T (the SM's offset). clock64 differs per SM; the
 timer does not. Offset and rate are shared by all launches of a device only where all anchors fit one
-line per SM; else each launch has offsets of its own, and a rate of its own unless one rate fits all.
+line per SM; else each launch has offsets of its own, and a rate of its own unless one rate fits all; and where
+no line fits an SM's anchors in a launch, each of its blocks has a line of its own (bending.py).
 What lives here: this fit. What does not: where anchors come from (slabs.py), the host's clock.
 """
 
@@ -20,26 +20,26 @@ import numpy.typing as npt
 
 from ..capture import DeviceCapture, Problem
 from ..wording import counted
+from . import bending
+from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, band, between
 from .slabs import Slabs
-
-Float = npt.NDArray[np.float64]
-Int64 = npt.NDArray[np.int64]
 
 USUAL_TICK_NS = 32
 """Assumed where neither the device's capture nor the anchors tell (NVIDIA H200, driver 580: measured)."""
-_FASTEST, _SLOWEST = 0.2, 10.0
-"""ns per cycle of any GPU: 5 GHz to 100 MHz; used only where anchors say less than that."""
 _FAR = float(1 << 61)
 """No time lies farther from the origin, in ns: what damaged anchors give is cut to this."""
-_WIDE = 0.02
-"""A rate that its launch bounds no better than 2 % is taken from the other launches, within the bounds."""
+_ROUNDING = 1 / 16
+"""Anchors that miss a line by less than so much of a tick do not bend it: the rate was rounded."""
+_ROUNDS = 16
+"""Looks for a rate that all anchors fit; each adds what two anchors of an SM say that the last one did not fit."""
 
 
 @dataclass(frozen=True)
 class Axis:
     """Nanoseconds of each slab: ns = start + (tick - slab's first tick) * rate, after `origin`.
 
-    start, rate, error: (s,) float64; error is half the width of what the anchors allow, in ns.
+    start, rate, error: (s,) float64; error is half the width of what the anchors allow, in ns, and where the clock
+    changed in the slab's launch, how far the time may bow away from the line.
     origin: %globaltimer, ns. tick: its step, ns. shared: all launches lie on one line per SM.
     """
 
@@ -50,28 +50,6 @@ class Axis:
     tick: int
     shared: bool
     problems: tuple[Problem, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Anchors:
-    """All anchors: x, width in cycles and y in ns as float64 after the references, with slab indices."""
-
-    x: Float
-    width: Float
-    y: Float
-    slab: Int64
-
-
-@dataclass(frozen=True)
-class _Rates:
-    """Bounds of the rate per group, ns per cycle."""
-
-    least: Float
-    most: Float
-
-    @property
-    def middle(self) -> Float:
-        return (self.least + self.most) / 2
 
 
 def fit(slabs: Slabs, launch: Int64, device: DeviceCapture, origin: int) -> Axis:
@@ -93,33 +71,32 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
     anchors = _anchors(slabs, reference[sm], origin)
     problems: list[Problem] = []
     one = np.zeros(len(slabs), np.int64)
-    bounds = _rates(anchors, sm, one, tick)
-    rate = np.broadcast_to(_settle(bounds, None), len(slabs)).copy()
-    offset, error, misfit = _offsets(anchors, sm, rate, tick)
-    shared = bool((bounds.least <= bounds.most).all() and (misfit <= tick).all())
-    group = sm
-    if not shared:
+    rows = Rows.of(sm[anchors.slab], anchors.x)
+    bounds, rate = _narrowed(anchors, rows, one, _rates(anchors, rows, one, tick), None, tick)
+    offset, error, misfit = _offsets(anchors, rows, rate, one, tick)
+    shared = bool((bounds.least <= bounds.most).all() and (misfit <= tick * _ROUNDING).all())
+    if shared:
+        offset, rate = offset[sm], rate[one]
+    else:
         _, launch = np.unique(launch, return_inverse=True)
-        group = launch * (int(sm.max()) + 1) + sm
-        _, group = np.unique(group, return_inverse=True)
-        bounds = _rates(anchors, group, launch, tick)
-        known = (bounds.most - bounds.least < _WIDE * bounds.middle) & (bounds.most >= bounds.least)
-        usual = float(np.median(bounds.middle[known])) if known.any() else None
-        common = _Rates(bounds.least.max(keepdims=True), bounds.most.min(keepdims=True))
-        if (common.least <= common.most).all():
-            rates = np.broadcast_to(_settle(common, usual), len(bounds.least))
-        else:
-            rates = _settle(bounds, usual)
-        rate = rates[launch]
-        offset, error, misfit = _offsets(anchors, group, rate, tick)
-        # two readings of the timer may each be a tick off
-        changed = (misfit > 2 * tick) | (bounds.least > bounds.most)[launch]
-        if changed.any():
-            launches = len(np.unique(launch[changed]))
-            text = (
-                f"the SM clock changed within {counted(launches, 'launch')}: times may be off by {misfit.max():,.0f} ns"
-            )
-            problems.append(Problem("clock", text, launches))
+        group = _numbered(launch, sm)
+        rows = Rows.of(group[anchors.slab], anchors.x)
+        offset, rate, error, bounds, bent = _per_launch(anchors, rows, launch, tick)
+        offset, rate = offset[group], rate[launch]
+        which = bent[launch]
+        if which.any():
+            blocks = _numbered(group, header["ctaid_x"], header["ctaid_yz"])
+            numbers = [_numbered(of[which]) for of in (group, launch, blocks)]
+            lines = bending.lines(anchors.of(which), numbers[0], numbers[1], numbers[2], rate[which], tick)
+            offset[which], rate[which], error[which] = lines.offset, lines.rate, lines.error + lines.bow
+            bows = lines.bow > 2 * tick
+            if bows.any():
+                launches = len(np.unique(launch[which][bows]))
+                text = (
+                    f"the SM clocks changed within {counted(launches, 'launch')}: times inside of a block may be off"
+                    f" by about {lines.bow.max():,.0f} ns"
+                )
+                problems.append(Problem("clock", text, launches))
     loose = float(np.max((bounds.most - bounds.least) / np.maximum(bounds.middle, 1e-9)))
     if loose > 0.1 and not slabs.globaltimer.all():
         text = "launches are too short to tell the SM clock's rate from the timer: ns are a guess, cycles are exact"
@@ -133,50 +110,106 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
     return Axis(start, rate, error, origin, tick, shared, tuple(problems))
 
 
-def _anchors(slabs: Slabs, reference: Int64, origin: int) -> _Anchors:
+def _anchors(slabs: Slabs, reference: Int64, origin: int) -> Anchors:
     header, ended = slabs.header, np.flatnonzero(slabs.finished)
     every = np.arange(len(slabs))
     clock = np.concatenate([header["start_clock"], header["end_clock"][ended]]).astype(np.int64)
     time = np.concatenate([header["start_time"], header["end_time"][ended]]).astype(np.int64)
     width = np.concatenate([header["start_width"], header["end_width"][ended]]).astype(np.float64)
+    width += 1  # the second clock was read before its count went on
     slab = np.concatenate([every, ended])
-    return _Anchors((clock - reference[slab]).astype(np.float64), width, (time - origin).astype(np.float64), slab)
+    return Anchors((clock - reference[slab]).astype(np.float64), width, (time - origin).astype(np.float64), slab)
 
 
-def _rates(anchors: _Anchors, group: Int64, launch: Int64, tick: int) -> _Rates:
-    """Bounds of the rate per launch, from the first and last anchor of every group (an SM in a launch)."""
-    of = group[anchors.slab]
-    order = np.lexsort((anchors.x, of))
-    edges = np.flatnonzero(np.diff(of[order], prepend=-1))
-    first, last = order[edges], order[np.append(edges[1:], len(order)) - 1]
-    elapsed = anchors.y[last] - anchors.y[first]
-    longest = anchors.x[last] + anchors.width[last] - anchors.x[first]
-    shortest = anchors.x[last] - anchors.x[first] - anchors.width[first]
+def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple[Float, Float, Float, Rates, Bools]:
+    """Lines where launches have offsets of their own: (offset per row, rate per launch, error per slab, bounds of the
+    rate per launch, bent per launch); the lines of launches that are bent do not fit."""
+    bounds = _rates(anchors, rows, launch, tick)
+    known = bounds.close & (bounds.most >= bounds.least)
+    usual = float(np.median(bounds.middle[known])) if known.any() else None
+    within = Rates(bounds.least.max(keepdims=True), bounds.most.min(keepdims=True))
+    if (within.least <= within.most).all():
+        within, rate = _narrowed(anchors, rows, np.zeros(len(launch), np.int64), within, usual, tick)
+        within, rate = within.spread(len(bounds.least)), np.broadcast_to(rate, len(bounds.least))
+    if (within.least > within.most).any():
+        within, rate = _narrowed(anchors, rows, launch, bounds, usual, tick)
+    offset, error, misfit = _offsets(anchors, rows, rate, launch, tick)
+    bent = within.least > within.most
+    bent[launch[anchors.slab[rows.first[misfit > tick * _ROUNDING]]]] = True
+    return offset, rate, error, bounds, bent
+
+
+def _rates(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> Rates:
+    """Bounds of the rate per launch, from the first and last anchor of every row (an SM in a launch)."""
+    bounds = between(anchors, rows.first, rows.last, tick)
     least = np.full(int(launch.max()) + 1, 0.0)
     most = np.full(int(launch.max()) + 1, np.inf)
-    where = launch[anchors.slab[first]]
-    np.maximum.at(least, where, np.where(longest > 0, (elapsed - tick) / longest, 0.0))
-    np.minimum.at(most, where, np.where(shortest > 0, (elapsed + tick) / shortest, np.inf))
-    return _Rates(np.maximum(least, _FASTEST), np.minimum(most, _SLOWEST))
+    where = launch[anchors.slab[rows.first]]
+    np.maximum.at(least, where, bounds.least)
+    np.minimum.at(most, where, bounds.most)
+    return Rates(np.maximum(least, FASTEST), np.minimum(most, SLOWEST))
 
 
-def _settle(bounds: _Rates, usual: float | None) -> Float:
+def _narrowed(
+    anchors: Anchors, rows: Rows, launch: Int64, bounds: Rates, usual: float | None, tick: int
+) -> tuple[Rates, Float]:
+    """(bounds, rate) per launch: what all anchors together add to the bounds, and a rate within. Lines of that rate,
+    one per row, fit all anchors, but where the bounds contradict each other, and after _ROUNDS."""
+    where = launch[anchors.slab[rows.first]]
+    for _ in range(_ROUNDS):
+        rate = _settle(bounds, usual)
+        pace = rate[where][rows.at]
+        # what says most: T is not before the one anchor and not after the other
+        after = rows.largest(anchors.y - (anchors.x + anchors.width) * pace)
+        before = rows.largest(anchors.x * pace - anchors.y)
+        gap = anchors.y[after] - anchors.y[before] - tick
+        cycles = anchors.x[after] + anchors.width[after] - anchors.x[before]
+        wrong = (gap > cycles * rate[where]) & (bounds.least <= bounds.most)[where]
+        if not wrong.any():
+            break
+        least, most = bounds.least.copy(), bounds.most.copy()
+        for which, side, take in ((cycles > 0, least, np.maximum), (cycles < 0, most, np.minimum)):
+            chosen = wrong & which
+            take.at(side, where[chosen], (gap / cycles)[chosen])
+        bounds = Rates(least, most)
+    return bounds, _settle(bounds, usual)
+
+
+def _settle(bounds: Rates, usual: float | None) -> Float:
     """A rate within each pair of bounds: their middle where they are close, else the usual rate."""
-    close = bounds.most - bounds.least < _WIDE * bounds.middle
-    guess = np.sqrt(bounds.least * bounds.most) if usual is None else np.full(len(close), usual)
+    guess = np.sqrt(bounds.least * bounds.most) if usual is None else np.full(len(bounds.least), usual)
     within = np.clip(guess, np.minimum(bounds.least, bounds.most), np.maximum(bounds.least, bounds.most))
-    return np.where(close, bounds.middle, within)
+    return np.where(bounds.close, bounds.middle, within)
 
 
-def _offsets(anchors: _Anchors, group: Int64, rate: Float, tick: int) -> tuple[Float, Float, Float]:
-    """(offset, error, misfit) per slab: T's middle, half the width of what is allowed, and by how much no T fits."""
-    of, pace = group[anchors.slab], rate[anchors.slab]
-    least = np.full(int(group.max()) + 1, -np.inf)
-    most = np.full(int(group.max()) + 1, np.inf)
-    np.maximum.at(least, of, anchors.y - (anchors.x + anchors.width) * pace)
-    np.minimum.at(most, of, anchors.y + tick - anchors.x * pace)
-    misfit = np.maximum(least - most, 0.0)
-    return ((least + most) / 2)[group], (np.abs(most - least) / 2)[group], misfit[group]
+def _offsets(anchors: Anchors, rows: Rows, rates: Float, launch: Int64, tick: int) -> tuple[Float, Float, Float]:
+    """(offset, error, misfit) at a rate per launch. Per row: T's middle, and by how much no T fits. Per slab: how far
+    its line may be from the time at its anchors, where each SM kept a rate that is its own, within what its own
+    anchors say."""
+    rate = rates[launch[anchors.slab[rows.first]]]
+    pace = rate[rows.at]
+    after = rows.largest(anchors.y - (anchors.x + anchors.width) * pace)
+    before = rows.largest(anchors.x * pace - anchors.y)
+    least = anchors.y[after] - (anchors.x[after] + anchors.width[after]) * rate
+    most = anchors.y[before] + tick - anchors.x[before] * rate
+    offset = (least + most) / 2
+    own = between(anchors, rows.first, rows.last, tick)
+    low, high = band(anchors, rows, tick, Rates(np.maximum(own.least, FASTEST), np.minimum(own.most, SLOWEST)))
+    line = offset[rows.at] + anchors.x * pace
+    error = np.zeros(len(launch))
+    np.maximum.at(error, anchors.slab, np.maximum(line - low, high - line))
+    return offset, error + tick * _ROUNDING, np.maximum(least - most, 0.0)
+
+
+def _numbered(*keys: npt.NDArray[np.generic]) -> Int64:
+    """A number for each distinct tuple of keys, from 0 without holes."""
+    order = np.lexsort(keys)
+    new = np.zeros(len(order), bool)
+    for key in keys:
+        new[1:] |= key[order[1:]] != key[order[:-1]]
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(new)
+    return number
 
 
 def _tick_seen(slabs: Slabs) -> int:

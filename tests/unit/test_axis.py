@@ -43,12 +43,12 @@ class Gpu:
 
     def warp(self, sm: int, start: float, end: float, grid_id: int = 1, block: int = 0) -> None:
         c0, g0, width = self.anchor(sm, start)
-        c1, g1, _ = self.anchor(sm, end)
+        c1, g1, wide = self.anchor(sm, end)
         middle = (start + end) / 2
         record = synth.Rec("load", self.clock(sm, middle), self.clock(sm, middle) + 100)
         self.lines.append(
             synth.slab(
-                [record], start=c0, start_time=g0, end=c1, end_time=g1, sm=sm, grid_id=grid_id, width=width,
+                [record], start=c0, start_time=g0, end=c1, end_time=g1, sm=sm, grid_id=grid_id, width=width, end_width=wide,
                 block=(block, 0, 0), grid=(1 << 20, 1, 1),
             )
         )  # fmt: skip

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import statistics
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,10 +137,18 @@ def build(variant: Variant, folder: Path, arch: str, headers: Path) -> Path:
     return nvcc(SOURCE, own / "loops.cubin", arch, *options, *flags)
 
 
-def built(variants: Iterable[Variant], folder: Path, arch: str, headers: Path) -> dict[str, Path]:
-    """All of them, on all cores."""
+Checked = dict[str, tuple[int, str]]
+
+
+def built(variants: Iterable[Variant], configs: Sequence[Config], options: Any) -> dict[str, tuple[Path, Checked]]:
+    """All of them, on all cores, and what checked() says of each."""
+
+    def one(variant: Variant) -> tuple[Path, Checked]:
+        cubin = build(variant, options.folder, options.arch, options.headers)
+        return cubin, checked(cubin, configs)
+
     with ThreadPoolExecutor() as pool:
-        jobs = {one.name: pool.submit(build, one, folder, arch, headers) for one in variants}
+        jobs = {variant.name: pool.submit(one, variant) for variant in variants}
         return {name: job.result() for name, job in jobs.items()}
 
 
@@ -198,7 +206,7 @@ def doubt(body: list[str], work: dict[str, int]) -> str:
     return ""
 
 
-def checked(cubin: Path, configs: Iterable[Config]) -> dict[str, tuple[int, str]]:
+def checked(cubin: Path, configs: Iterable[Config]) -> Checked:
     """By loop: how many instructions the marks add to its first place, and what is wrong with it."""
     code = disassembled(cubin)
     found = {}
@@ -271,11 +279,11 @@ def measure(section: str, options: Any) -> Iterator[Row]:
     """The rows of a section."""
     configs = SECTIONS[section]
     variants, _ = chosen(section, options.headers)
-    cubins = built(variants, options.folder, options.arch, options.headers)
+    made = built(variants, configs, options)
     device = Device()
     for variant in variants:
-        found = checked(cubins[variant.name], configs)
-        loops = Loops(device, cubins[variant.name], 3 if options.quick else REPEATS)
+        cubin, found = made[variant.name]
+        loops = Loops(device, cubin, 3 if options.quick else REPEATS)
         try:
             for config in configs:
                 sass, said = found[config.loop]
@@ -294,8 +302,7 @@ def dry(section: str, options: Any) -> Iterator[Row]:
     """Without a GPU: every loop is compiled, and its machine code checked. Rows are instructions that marks add."""
     configs = SECTIONS[section]
     variants, _ = chosen(section, options.headers)
-    for name, cubin in built(variants, options.folder, options.arch, options.headers).items():
-        found = checked(cubin, configs)
+    for name, (_, found) in built(variants, configs, options).items():
         for config in configs:
             sass, said = found[config.loop]
             yield row(name, config.where, "instructions", [sass], **({"doubt": said} if said else {}))

@@ -53,6 +53,15 @@ def device_code(data: bytes, missing: list[MissingError]) -> Iterator[bytes]:
                 yield _constants(unpacked) if entry.kind == _PTX else unpacked
 
 
+def ptx_texts(data: bytes) -> Iterator[str]:
+    """The PTX texts that the file keeps for GPUs to come, those that can be unpacked here."""
+    for entry in (entry for entries in _containers(data) for entry in entries if entry.kind == _PTX):
+        try:
+            yield entry.unpacked().decode(errors="replace")
+        except (MissingError, FormatError):  # nobody is promised a text: most files keep none
+            continue
+
+
 @dataclass(frozen=True)
 class _Entry:
     """One piece of code of a container. size: of what it is unpacked."""

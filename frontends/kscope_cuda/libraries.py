@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
 from kscope import frontends
@@ -21,7 +22,8 @@ from kscope.errors import DriverError, UsageError
 from kscope.frontends import Frontend
 from kscope.recording import Recording
 
-from .described import FRONTEND, describe_file
+from . import paired
+from .described import FRONTEND, describe
 from .header.hosted import FUNCTION
 
 _NO_UNIT = -1
@@ -35,11 +37,12 @@ AnyLibrary = ctypes.CDLL | ModuleType | str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Library:
-    """A loaded library, and what its file says of its modules."""
+    """A loaded library, what its file says of its modules, and what is wrong with their marks."""
 
     path: str
     handle: ctypes.CDLL
     metas: tuple[ModuleMeta, ...]
+    problems: tuple[Problem, ...]
 
     @staticmethod
     def of(library: AnyLibrary) -> Library:
@@ -50,7 +53,8 @@ class Library:
                 f"{path} was not built with kscope: include kscope.cuh, write KSCOPE_KERNEL() and regions, and compile "
                 "with nvcc -DKSCOPE=1 -I$(python -m kscope include)"
             )
-        return Library(path, handle, describe_file(path))
+        data = Path(path).read_bytes()
+        return Library(path, handle, describe(data, path), paired.problems(data, path))
 
     def controls(self) -> list[int]:
         """The addresses of the constants on the current device, one for each translation unit. Raises DriverError."""
@@ -99,8 +103,10 @@ class CudaFrontend(Frontend):
         """Nothing to remove: what nvcc built stays as it is, and rests between sessions."""
 
     def problems(self) -> tuple[Problem, ...]:
-        """Options of the session that differ from those that a library was built with."""
-        return tuple(
+        """Options of the session that differ from those that a library was built with, and explicit marks that do not
+        pair in it."""
+        unpaired = tuple(problem for library in self._libraries.values() for problem in library.problems)
+        return unpaired + tuple(
             Problem(
                 "options",
                 f"{library.path} was built with {what}={built}: the session's {what}={wanted} does not reach code that "

@@ -7,6 +7,8 @@ What lives here: those texts. What does not: the texts that the pass over a modu
 
 from __future__ import annotations
 
+import re
+
 from .. import layout
 from .claim import again, attempt, claim, one_of
 from .entry import entry
@@ -52,6 +54,11 @@ def guard_by_name(register: str, name: str) -> str:
 def remember(kernel: Kernel, slot: str, record: str, value: str) -> str:
     """An explicit enter, in registers with the suffix `slot`: clock, record id and value."""
     return f"\t{clock(kernel, f'ks_t{slot}')} mov.b32 ks_i{slot}, {record}; mov.b32 ks_v{slot}, {value};\n"
+
+
+ENTERED = re.compile(r"mov\.u64 ks_t(\d+),[^;]*;")
+LEFT = re.compile(r"cvt\.u32\.u64 \w+, ks_t(\d+);")
+"""How a text says that remember() of a slot was here, and that the slot's record is stored."""
 
 
 def remembered(slots: int) -> str:

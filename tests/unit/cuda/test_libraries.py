@@ -88,9 +88,9 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Told:
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    """Builds a library of units with these kernels, against the stand-in."""
+    """Builds a library of units with these kernels, against the stand-in. more: stands in each, behind its region."""
 
-    def build(name: str, *kernels: str, options: tuple[str, ...] = (IN_PLACE,)) -> Path:
+    def build(name: str, *kernels: str, options: tuple[str, ...] = (IN_PLACE,), more: str = "") -> Path:
         folder = tmp_path / name
         folder.mkdir()
 
@@ -102,7 +102,9 @@ def build(tmp_path: Path) -> Build:
         run("gcc", "-w", "-c", "-fPIC", "-fvisibility=hidden", "standin.c")
         objects = ["standin.o"]
         for kernel in kernels:
-            (folder / f"{kernel}.cu").write_text(UNIT.replace("NAME", kernel))
+            (folder / f"{kernel}.cu").write_text(
+                UNIT.replace("NAME", kernel).replace("  out[0]", f"  {more}\n  out[0]")
+            )
             run(*nvcc, "-c", *options, f"{kernel}.cu", "-o", f"{kernel}.o")
             objects.append(f"{kernel}.o")
         if "-rdc=true" in options:
@@ -170,6 +172,20 @@ def test_options_of_the_session_that_do_not_reach_a_library_are_told(build: Buil
     assert len(texts) == 2
     assert any("was built with strategy=warp: the session's strategy=lanes does not reach" in text for text in texts)
     assert any("fill=ring" in text and "kscope_cuda.flags(fill=...)" in text for text in texts)
+
+
+@needs_nvcc
+def test_explicit_marks_of_a_library_that_do_not_pair_are_told(build: Build, backend: Told) -> None:
+    options = IN_PLACE, "-compress-mode=none"
+    library = build("unpaired", "one", options=options, more='if (out[1]) KSCOPE_ENTER("r");')
+    kscope_cuda.arm(library)
+    kscope_cuda.arm(build("paired", "two", options=options, more='KSCOPE_ENTER("r"); KSCOPE_EXIT("r");'))
+    frontend = frontends.frontend("cuda")
+    for _ in range(2):  # sessions
+        (problem,) = frontend.problems()
+        assert problem.kind == "pairing"
+        assert problem.text.startswith(f"{library}: kernel ")
+        assert "region 'r' (one.cu:6) is" in problem.text
 
 
 @needs_nvcc

@@ -61,8 +61,12 @@ class NumbaFrontend(Frontend):
         """A device helper's value in the simulated thread that runs. Numba compiles the words by rules of their own."""
         return self._parts.read(name) if context is None else None
 
+    def begin(self) -> None:
+        """Launches count from now on."""
+        self._parts.begin()
+
     def problems(self) -> tuple[Problem, ...]:
-        """Kernels that are not recorded since enable()."""
+        """Kernels that were launched since begin() and are not recorded."""
         found: tuple[Problem, ...] = self._parts.problems()
         return found
 

@@ -60,9 +60,13 @@ class Compiled:
         """None: kscope's device helpers are functions that Numba knows (helpers.py)."""
         return None
 
+    def begin(self) -> None:
+        """Launches count from now on."""
+        self._loader.begin()
+
     def problems(self) -> tuple[Problem, ...]:
-        """Kernels that are not recorded."""
-        return tuple(self._loader.problems)
+        """Kernels that were launched and are not recorded."""
+        return self._loader.problems
 
     def emit(self, mark: Mark, value: Any, when: Any) -> bool:
         """True while a function is rewritten on this thread."""

@@ -52,9 +52,19 @@ class Loader:
         self._patches = Patches()
         self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
         self._alive: list[Any] = []  # Numba knows compiled device functions by their address
-        self.problems: list[Problem] = []
-        """Kernels that stay as they were since the last switch."""
+        self._stays: WeakKeyDictionary[Any, Problem] = WeakKeyDictionary()  # libraries that stayed at the last switch
+        self._unseen: list[Problem] = []  # of device functions, which nobody launches
+        self._launched: set[Problem] = set()
         self._told: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Kernels that stay as they were since the last switch, and were launched since begin()."""
+        return *self._unseen, *sorted(self._launched, key=lambda problem: problem.text)
+
+    def begin(self) -> None:
+        """What was launched until now is no problem of what comes."""
+        self._launched.clear()
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this numba-cuda lacks."""
@@ -97,6 +107,8 @@ class Loader:
             handle = _binding.CUlibrary(int(found.module.handle))
             backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
         backend.pace()
+        if library in self._stays:
+            self._launched.add(self._stays[library])
         return found
 
     def _key(self, original: Any, cache: Any, *arguments: Any) -> Any:
@@ -113,7 +125,9 @@ class Loader:
         chosen, self._selection = self._selection, selection
         if before == state:
             return
-        self.problems = []
+        self._stays.clear()
+        self._unseen.clear()
+        self.begin()
         concerned = [one for one in _dispatchers() if self._concerns(one.py_func) or _selected(one.py_func, chosen)]
         again = [(one, *self._swap(one, state, before)) for one in concerned]
         for dispatcher, kernels, specialized in again:
@@ -124,7 +138,10 @@ class Loader:
                 text = (
                     f"kernel {dispatcher.__name__} has fixed signatures, and cannot be compiled for recording: {error}"
                 )
-                self.problems.append(Problem("plain", f"{text}; it stays as it was"))
+                problem = Problem("plain", f"{text}; it stays as it was")
+                libraries = [one._codelibrary for one in kernels if isinstance(one, _dispatcher._Kernel)]
+                self._stays.update((library, problem) for library in libraries)
+                self._unseen += [] if libraries else [problem]
 
     def _swap(self, dispatcher: Any, state: str, before: str) -> tuple[list[Any], bool]:
         """Puts the other state's kernels in place. Returns those of the state before that must be compiled now, as

@@ -72,8 +72,12 @@ class CupyFrontend(Frontend):
         if context is None:
             helpers.refuse(name)
 
+    def begin(self) -> None:
+        """Launches count from now on."""
+        self._loader.begin()
+
     def problems(self) -> tuple[Problem, ...]:
-        """Kernels that stay plain since enable()."""
+        """Kernels that stay plain since enable(), and were launched since begin()."""
         return tuple(self._loader.problems)
 
     def _check(self) -> None:

@@ -58,6 +58,22 @@ class Kernel(function.Function):
         return super().linear_launch(*args, **options)
 
 
+class Noted(function.Function):
+    """In the place of a function that stays plain: its name is noted at each launch."""
+
+    def __init__(self, kept: Any, name: str, launched: set[str]) -> None:
+        self.ptr, self.module = kept.ptr, kept.module
+        self.kept, self._name, self._launched = kept, name, launched
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self._launched.add(self._name)
+        return self.kept(*args, **options)
+
+    def linear_launch(self, *args: Any, **options: Any) -> Any:
+        self._launched.add(self._name)
+        return self.kept.linear_launch(*args, **options)
+
+
 class Prepared(function.Module):
     """A prepared module, in the place of the one that CuPy made and loaded."""
 
@@ -84,12 +100,12 @@ class Loader:
             WeakKeyDictionary()
         )  # state; other states' caches
         self.taught = False  # whether cupyx.jit reads `with` also when plain
-        self._plain: set[str] = set()
+        self._launched: set[str] = set()  # kernels that stay plain
         self._probe = threading.local()
 
     @property
     def problems(self) -> list[Problem]:
-        """Kernels that are not recorded because they were loaded before."""
+        """Kernels that were launched since begin(), and are not recorded because they were loaded before."""
         return [
             Problem(
                 "plain",
@@ -97,8 +113,12 @@ class Loader:
                 "the program may have written to: it stays as it was, and is not recorded; call kscope.enable() before "
                 "the kernel is first used",
             )
-            for name in sorted(self._plain)
+            for name in sorted(self._launched)
         ]
+
+    def begin(self) -> None:
+        """What was launched until now is no problem of what comes."""
+        self._launched.clear()
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuPy lacks."""
@@ -220,7 +240,7 @@ class Loader:
         chosen, self._selection = self._selection, selection
         if before == state:
             return
-        self._plain.clear()
+        self.begin()
         for kernel in _living():
             if isinstance(kernel, raw.RawKernel):
                 self._switch_raw(kernel, chosen)
@@ -241,8 +261,11 @@ class Loader:
         elif not self._concerns(kernel.code, kernel.options, also=chosen):
             return
         elif _VARIABLES.search(kernel.code):
-            if self._state and any(not isinstance(old, Kernel) for _, old in loaded):
-                self._plain.add(kernel.name)
+            for device, old in loaded:
+                if isinstance(old, Noted):
+                    cached[device] = old if self._state else old.kept
+                elif self._state and not isinstance(old, Kernel):
+                    cached[device] = Noted(old, kernel.name, self._launched)
         else:
             for device, old in loaded:
                 cached[device] = None

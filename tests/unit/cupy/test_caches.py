@@ -172,16 +172,38 @@ def test_a_kernel_that_was_loaded_plain_is_loaded_again(frontend, gpu, source, c
     assert frontend.problems() == ()
 
 
-def test_a_kernel_that_stays_plain_is_named(frontend, gpu, source, carried):
-    kernel = cupy.RawKernel(source(before=VARIABLE, name="stays"), "stays", options=INCLUDE)
-    cache_of(kernel).append(loading.function.Function.__new__(loading.function.Function))
-    frontend.enable(Recording())
-    assert cache_of(kernel) != [None]
-    (problem,) = frontend.problems()
-    assert problem.kind == "plain"
-    assert "kernel stays was loaded before recording was enabled" in problem.text
+class Plain(loading.function.Function):
+    """What CuPy has loaded of a kernel that has nothing of kscope's in it; launching it does nothing."""
+
+    def __init__(self):
+        self.ptr, self.launches = 7, []
+
+    def __call__(self, *args, **options):
+        self.launches.append(("shaped", *args))
+
+    def linear_launch(self, *args, **options):
+        self.launches.append(("linear", *args))
+
+
+def test_a_kernel_that_stays_plain_is_named_in_every_session_that_launches_it(frontend, gpu, source, carried):
+    kernel, plain = cupy.RawKernel(source(before=VARIABLE, name="stays"), "stays", options=INCLUDE), Plain()
+    cache_of(kernel).append(plain)
+    for recording in (Recording(), Recording(records=8)):
+        frontend.enable(recording)
+        assert frontend.problems() == ()
+        (launched,) = cache_of(kernel)
+        assert launched.ptr == 7
+        for launch in (launched, launched.linear_launch):
+            frontend.begin()
+            assert frontend.problems() == ()
+            launch(1)
+            (problem,) = frontend.problems()
+            assert problem.kind == "plain"
+            assert "kernel stays was loaded before recording was enabled" in problem.text
     frontend.disable()
     assert frontend.problems() == ()
+    assert cache_of(kernel) == [plain]
+    assert plain.launches == [("shaped", 1), ("linear", 1)] * 2
 
 
 @pytest.mark.parametrize(

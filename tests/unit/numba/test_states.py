@@ -46,6 +46,16 @@ class Array:
     _numba_type_ = types.Array(types.float32, 1, "C")
 
 
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> object:
+    """Modules are loaded, one as the other: what Numba launches then."""
+    function = SimpleNamespace(module=SimpleNamespace(handle=5))
+    monkeypatch.setattr(CUDACodeLibrary, "get_cufunc", lambda library: function)
+    driver = SimpleNamespace(cuLibraryGetModule=lambda library: int(library) + 70)
+    monkeypatch.setattr(loading, "_driver", SimpleNamespace(driver=driver))
+    return function
+
+
 def launch(kernel: Any, gpu: Backend) -> bytes:
     """The cubin that a launch runs."""
     kernel[128, 32](Array(), 3)
@@ -118,7 +128,9 @@ def test_kernels_with_fixed_signatures_are_compiled_again(taught: Any, gpu: Back
             assert ("kscope_ctl" in compiled.inspect_asm((9, 0))) is (marked and not compiled._codelibrary._lto)
 
 
-def test_a_fixed_kernel_that_cannot_record_stays_and_is_named(taught: Any, gpu: Backend, written: Written) -> None:
+def test_a_fixed_kernel_that_cannot_record_stays_and_is_named_when_it_is_launched(
+    taught: Any, gpu: Backend, written: Written, loads: object
+) -> None:
     space = written("""
         @cuda.jit("void(float32[::1], int64)", debug=True, opt=False)
         def fixed(x, n):
@@ -127,8 +139,16 @@ def test_a_fixed_kernel_that_cannot_record_stays_and_is_named(taught: Any, gpu: 
     """)
     before = dict(space["fixed"].overloads)
     taught.enable(Recording())
-    (problem,) = [one for one in taught.problems() if "kernel fixed" in one.text]
-    assert problem.kind == "plain" and "debug=True" in problem.text
+    assert taught.problems() == ()
+    (compiled,) = before.values()
+    compiled._codelibrary.get_cufunc()  # as Numba begins each launch
+    (problem,) = taught.problems()
+    assert problem.kind == "plain" and "kernel fixed" in problem.text and "debug=True" in problem.text
+    for launches in (0, 1, 0):
+        taught.begin()
+        for _ in range(launches):
+            compiled._codelibrary.get_cufunc()
+        assert taught.problems() == (problem,) * launches
     assert space["fixed"].overloads == before and space["fixed"].specialized
     taught.disable()
     assert space["fixed"].overloads == before
@@ -145,16 +165,12 @@ def test_what_a_kernel_inspects_is_of_its_state(taught: Any, gpu: Backend, writt
 
 
 def test_the_runtime_is_told_of_a_module_once_and_asked_before_each_launch(
-    frontend: Any, gpu: Backend, monkeypatch: pytest.MonkeyPatch
+    frontend: Any, gpu: Backend, loads: object
 ) -> None:
-    function = SimpleNamespace(module=SimpleNamespace(handle=5))
-    monkeypatch.setattr(CUDACodeLibrary, "get_cufunc", lambda library: function)
-    driver = SimpleNamespace(cuLibraryGetModule=lambda library: int(library) + 70)
-    monkeypatch.setattr(loading, "_driver", SimpleNamespace(driver=driver))
     frontend.enable(Recording())
     library = CUDACodeLibrary(None, "library", entry_name="kernel")
     for _ in range(3):
-        assert library.get_cufunc() is function
+        assert library.get_cufunc() is loads
     assert (gpu.modules, gpu.paced) == ([75], 3)
     frontend.disable()
     library.get_cufunc()

@@ -7,7 +7,7 @@ CACHE := $(CURDIR)/.cache
 .PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute gpu lint types bench bench-gpu peers fuzz clean
 
 help:  ## this list
-	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 24
 
 # A venv is current when its stamp is newer than what it was made from.
 .venv/.base: pyproject.toml

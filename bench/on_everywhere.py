@@ -96,7 +96,7 @@ def said(section: str, options: Any) -> list[str]:
 def measure(section: str, options: Any) -> Iterator[Row]:
     """Per language and kernel the time of each state, and what it adds. Raises RuntimeError, behind the rows of the
     others, where one failed, or ncu saw other launches of a language than were made."""
-    from on_triton import microseconds, profiled  # it needs Triton, as one of the languages does
+    from on_triton import DURATION, REGISTERS, microseconds, profiled  # it needs Triton, as one of the languages does
 
     rounds = 4 if options.quick else ROUNDS
     script = [__file__, str(rounds), str(options.folder)]
@@ -106,9 +106,11 @@ def measure(section: str, options: Any) -> Iterator[Row]:
     wrong = [f"{name}: {text}" for name, text in doubts.items()]
     for languages, spelled in SPELLED.items():
         launched = [one for one in recorded["launched"] if one[0] in languages]
-        mine = [one for one in rows if re.fullmatch(spelled, one["Kernel Name"])]
-        if len(mine) == len(launched):
-            yield from _rows(launched, [microseconds(one) for one in mine], doubts)
+        seen = [one for one in rows if re.fullmatch(spelled, one["Kernel Name"])]
+        mine = [one for one in seen if one["Metric Name"] == DURATION]
+        registers = [float(one["Metric Value"]) for one in seen if one["Metric Name"] == REGISTERS]
+        if len(mine) == len(registers) == len(launched):
+            yield from _rows(launched, [microseconds(one) for one in mine], registers, doubts)
         else:
             names = ", ".join(sorted({one["Kernel Name"][:60] for one in rows}))
             wrong.append(f"{languages}: ncu saw {len(mine)} launches, {len(launched)} were made; of {names}")
@@ -116,19 +118,22 @@ def measure(section: str, options: Any) -> Iterator[Row]:
         raise RuntimeError("; ".join(wrong))
 
 
-def _rows(launched: list[tuple[str, str, str, int]], times: list[float], doubts: dict[str, str]) -> Iterator[Row]:
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for (language, kernel, state, turn), time in zip(launched, times, strict=True):
+def _rows(
+    launched: list[tuple[str, str, str, int]], times: list[float], registers: list[float], doubts: dict[str, str]
+) -> Iterator[Row]:
+    found: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
+    for (language, kernel, state, turn), time, count in zip(launched, times, registers, strict=True):
         if turn >= DROPPED:
-            found.setdefault((kernel, language), {}).setdefault(state, []).append(time)
+            found.setdefault((kernel, language), {}).setdefault(state, []).append((time, count))
     for (kernel, language), states in found.items():
         name = f"{kernel}, {language}"
         notes = {"doubt": doubts[name]} if name in doubts else {}
-        base = statistics.median(states["plain"])
+        base = statistics.median(time for time, _ in states["plain"])
         for state, seen in states.items():
-            yield row(name, state, "us", seen, **notes)
+            yield row(name, state, "us", [time for time, _ in seen], **notes)
             if state != "plain":
-                yield row(f"{name}, added", state, "%", [100 * (one / base - 1) for one in seen])
+                yield row(f"{name}, added", state, "%", [100 * (time / base - 1) for time, _ in seen])
+            yield row(f"{name}, registers", state, "registers", [count for _, count in seen])
 
 
 def dry(section: str, options: Any) -> Iterator[Row]:

@@ -47,6 +47,8 @@ import kscope
 from kscope.lowering import fit, plan
 from kscope.marks import PREFIX
 
+DURATION, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
+"""What ncu is asked for."""
 LAUNCHES, DROPPED = 12, 2
 PROTON_LAUNCHES, PROTON_ROUNDS = 5, 2  # its host side takes seconds a launch
 PROTON: dict[str, dict[str, Any]] = {
@@ -229,7 +231,7 @@ def kept(compiled: Any, path: Path) -> dict[str, Any]:
 def times(rows: list[dict[str, str]], launched: list[tuple[str, str, int]]) -> dict[tuple[str, str], list[float]]:
     """Microseconds of each variant's launches, the first ones of every batch left out. Raises RuntimeError where ncu
     saw other launches than were made."""
-    duration = [one for one in rows if one["Metric Name"] == "gpu__time_duration.sum"]
+    duration = [one for one in rows if one["Metric Name"] == DURATION]
     if len(duration) != len(launched):
         seen = ", ".join(sorted({one["Kernel Name"][:60] for one in duration}))
         raise RuntimeError(f"ncu saw {len(duration)} launches, {len(launched)} were made; of {seen}")
@@ -251,7 +253,7 @@ def profiled(script: list[str], kernels: str, folder: Path, names: str = "functi
     log = folder / "ncu.csv"
     command = ["ncu", "--clock-control", "none", "--cache-control", "none", "--csv", "--log-file", str(log)]
     command += ["--kernel-name-base", names, "--print-kernel-base", names]
-    command += ["--metrics", "gpu__time_duration.sum", "-k", f"regex:{kernels}", sys.executable, *script]
+    command += ["--metrics", f"{DURATION},{REGISTERS}", "-k", f"regex:{kernels}", sys.executable, *script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not log.exists():
         raise RuntimeError(f"ncu: {(done.stderr or done.stdout)[-2000:]}")

@@ -91,11 +91,12 @@ def of_kernels(rows: Sequence[Row]) -> Lines:
 def of_languages(rows: Sequence[Row]) -> Lines:
     """A kernel in every language: plain, and what its other states add."""
     found, body = cells(rows), []
-    for what in (what for what in found if not what.endswith("added")):
-        added = found.get(f"{what}, added", {})
+    for what in (what for what in found if not what.endswith(("added", "registers"))):
+        added, registers = found.get(f"{what}, added", {}), found.get(f"{what}, registers", {})
         percents = [f"{number(added.get(state), sign='+')} %" for state in ("at rest", "recording")]
-        body.append([what, spread(found[what].get("plain")), *percents])
-    return grid(["kernel, language", "plain, us", "at rest", "recording"], body)
+        counts = [number(registers.get(state), 0) for state in ("plain", "recording")]
+        body.append([what, spread(found[what].get("plain")), *percents, *counts])
+    return grid(["kernel, language", "plain, us", "at rest", "recording", "registers plain", "recording"], body)
 
 
 def of_launches(rows: Sequence[Row]) -> Lines:

@@ -60,7 +60,7 @@ def test_a_kernel_is_a_line_with_time_cost_and_registers(tables: ModuleType, row
 
 def test_a_language_is_a_line_with_what_its_states_add(tables: ModuleType, rows: ModuleType) -> None:
     found = [rows.row("tasks, cute", "plain", "us", [30.0]), rows.row("tasks, cute, added", "recording", "%", [5.25])]
-    assert "| tasks, cute | 30.0 | - % | +5.2 % |" in lines(tables, report(rows, "everywhere", found))
+    assert "| tasks, cute | 30.0 | - % | +5.2 % | - | - |" in lines(tables, report(rows, "everywhere", found))
 
 
 def test_growth_says_what_arrived(tables: ModuleType, rows: ModuleType) -> None:

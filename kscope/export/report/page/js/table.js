@@ -6,12 +6,12 @@ const COLUMNS = [
   ["count", (row) => row.count, (row) => countText(row.count)],
   ["total", (row) => row.total_ns, (row) => timeText(row.total_ns)],
   ["share", (row) => row.share, (row) => shareText(row.share)],
+  ["imbalance", (row) => row.imbalance, (row) => (row.imbalance === null ? "-" : `${row.imbalance.toFixed(2)}×`)],
   ["self", (row) => row.self_ns, (row) => timeText(row.self_ns)],
   ["mean", (row) => row.mean_ns, (row) => timeText(row.mean_ns)],
   ["p50", (row) => row.p50_ns, (row) => timeText(row.p50_ns)],
   ["p99", (row) => row.p99_ns, (row) => timeText(row.p99_ns)],
   ["max", (row) => row.max_ns, (row) => timeText(row.max_ns)],
-  ["imbalance", (row) => row.imbalance, (row) => (row.imbalance === null ? "-" : `${row.imbalance.toFixed(2)}×`)],
 ];
 const NOTABLE = 1.5; // an imbalance worth a colour
 const MOST_ROWS = 500;

@@ -52,6 +52,8 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 SIZE, ROUNDS = 4096, 30
+LEAST = 1 << 20
+"""Bytes that a recording of this kernel has, at least: a launch has half a million ranges."""
 
 
 def measure(section: str, options: Any) -> Iterator[Row]:
@@ -78,12 +80,16 @@ def within(tool: str, rounds: int, folder: Path) -> dict[str, Any]:
     command = [sys.executable, __file__, tool, str(result), str(SIZE), str(rounds)]
     if tool == "iket":
         run = "from iket.cli.main import entrypoint; entrypoint()"
-        where, quiet = ["--clobber", "--output-dir", str(folder / "iket")], ["--postprocess", "none", "--no-keep"]
+        where, quiet = ["--clobber", "--output-dir", str(folder / "iket")], ["--postprocess", "none", "--keep"]
         command = [sys.executable, "-c", run, *where, "profile", *quiet, "--", *command]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode or not result.exists():  # run-iket runs it twice, and only the second time records
         return {"failed": (done.stderr or done.stdout).strip().splitlines()[-3:]}
     found: dict[str, Any] = json.loads(result.read_text())
+    if tool == "iket":
+        written = sum(path.stat().st_size for path in (folder / "iket" / "iket").rglob("*") if path.is_file())
+        if written < LEAST:
+            found["problems"].append(f"run-iket wrote {written:,} bytes: it recorded next to nothing")
     return found
 
 

@@ -139,4 +139,4 @@ def band(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float, 
 def _running(values: Float, row: Int64) -> Float:
     """The largest value so far within each row; rows follow one another and are numbered upwards."""
     lift = row * (np.ptp(values) + 1.0)
-    return np.asarray(np.maximum.accumulate(values + lift) - lift)
+    return np.asarray(np.maximum.accumulate(values + lift) - lift, np.float64)

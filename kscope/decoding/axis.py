@@ -128,10 +128,12 @@ def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple
     known = bounds.close & (bounds.most >= bounds.least)
     usual = float(np.median(bounds.middle[known])) if known.any() else None
     within = Rates(bounds.least.max(keepdims=True), bounds.most.min(keepdims=True))
+    # one rate for all launches where there is one: most launches are too short to tell their own
+    one = np.zeros(len(launch), np.int64)
+    within, rate = _narrowed(anchors, rows, one, within, usual, tick)
     if (within.least <= within.most).all():
-        within, rate = _narrowed(anchors, rows, np.zeros(len(launch), np.int64), within, usual, tick)
         within, rate = within.spread(len(bounds.least)), np.broadcast_to(rate, len(bounds.least))
-    if (within.least > within.most).any():
+    else:
         within, rate = _narrowed(anchors, rows, launch, bounds, usual, tick)
     offset, error, misfit = _offsets(anchors, rows, rate, launch, tick)
     bent = within.least > within.most

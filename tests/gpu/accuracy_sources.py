@@ -58,7 +58,8 @@ extern "C" __global__ void asleep(long long* out, int ns, int rounds) {
 """
 )
 
-# FMAs that depend on each other, 256 and 1024 of them: four cycles each on every GPU from Volta on.
+# FMAs that depend on each other, 256 and 1024 of them: each is issued four cycles after the one before it, on every GPU
+# from Volta on. The clock behind them is read when the last one is issued: nothing there waits for its result.
 CHAIN = (
     HEAD
     + r"""
@@ -80,7 +81,25 @@ extern "C" __global__ void chains(float* out, int rounds) {
 """
 )
 
-# Warp 0 works, the others wait for it at a barrier: what they do next begins at once.
+# The global timer right before and right behind a mark: out[0] <= the mark's time <= out[1] and a tick.
+NOW = (
+    HEAD
+    + r"""
+extern "C" __global__ void now(long long* out, int pause, int rounds) {
+    KSCOPE_KERNEL();
+    out += 2LL * rounds * blockIdx.x;
+    for (int i = 0; i < rounds; ++i) {
+        for (long long begin = cycles(); cycles() - begin < pause;);
+        const long long before = timer();
+        KSCOPE_INSTANT_V("now", i);
+        const long long behind = timer();
+        if (threadIdx.x == 0) { *out++ = before; *out++ = behind; }
+    }
+}
+"""
+)
+
+# One warp works, another one each round, and the others wait for it at a barrier: all go on at once.
 BARRIER = (
     HEAD
     + r"""
@@ -89,52 +108,69 @@ extern "C" __global__ void met(int* out, int rounds) {
     for (int i = 0; i < rounds; ++i) {
         if (threadIdx.x / 32 == i % (blockDim.x / 32))
             for (long long begin = cycles(); cycles() - begin < 2000;);
-        __syncthreads();
-        KSCOPE_REGION_V("after", i);
+        { KSCOPE_REGION_V("meet", i); __syncthreads(); }
+        KSCOPE_INSTANT_V("after", i);
         out[threadIdx.x] = i;
     }
 }
 """
 )
 
-# Block 0 calls every other block in turn, `rounds` times, and each answers: one flag each, 128 bytes apart.
+# Block 0 calls blocks [first, last) in turn, `rounds` times each, and each answers. A flag goes there and back through
+# one of FLAGS lines of memory, so both ways are equally long; both sides write down their clocks. No fence is
+# waited for, and pauses that vary keep the two from looking at the flag in step.
+FLAGS = 4
 PING = (
     HEAD
+    + rf"""
+#define FLAGS {FLAGS}
+"""
     + r"""
 __device__ __forceinline__ void tell(int* flag, int what) {
-    if (threadIdx.x == 0) asm volatile("st.release.gpu.global.s32 [%0], %1;" :: "l"(flag), "r"(what) : "memory");
+    asm volatile("st.relaxed.gpu.global.s32 [%0], %1;" :: "l"(flag), "r"(what) : "memory");
 }
 __device__ __forceinline__ void hear(int* flag, int what) {
-    if (threadIdx.x == 0) {  // one lane alone: the flag goes on as soon as it was heard
-        int now;
-        do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(flag) : "memory");
-        while (now != what);
-    }
-    __syncwarp();
+    int now;
+    do asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(flag) : "memory");
+    while (now != what);
 }
-extern "C" __global__ void ping(int* flags, int rounds) {
+__device__ __forceinline__ void pause(unsigned seed) {
+    const int length = 300 + (seed * 2654435761u >> 23);  // 300 to 811 cycles
+    for (long long begin = cycles(); cycles() - begin < length;);
+}
+// out[other][round] = called, heard, answered, heard again: clocks of block 0, other, other, block 0
+extern "C" __global__ void ping(int* flags, long long* out, int first, int last, int rounds) {
     KSCOPE_KERNEL();
-    const int first = blockIdx.x == 0 ? 1 : blockIdx.x, last = blockIdx.x == 0 ? gridDim.x : blockIdx.x + 1;
-    for (int other = first; other < last; ++other)
+    KSCOPE_REGION("all");
+    for (int other = first; other < last; ++other) {
+        if (threadIdx.x != 0 || (blockIdx.x != 0 && blockIdx.x != other)) continue;
         for (int i = 0; i < rounds; ++i) {
-            const int value = other * rounds + i;
+            int* flag = flags + 32 * (FLAGS * other + i % FLAGS);
+            long long* said = out + 4LL * (rounds * other + i);
+            const int call = i / FLAGS * 2 + 1;
             if (blockIdx.x == 0) {
-                KSCOPE_INSTANT_V("call", value);
-                tell(flags + 32 * other, 2 * i + 1);
-                hear(flags + 32 * other, 2 * i + 2);
-                KSCOPE_INSTANT_V("answered", value);
+                pause(2 * (rounds * other + i));
+                const long long called = cycles();
+                tell(flag, call);
+                hear(flag, call + 1);
+                said[3] = cycles();
+                said[0] = called;
             } else {
-                hear(flags + 32 * other, 2 * i + 1);
-                KSCOPE_INSTANT_V("heard", value);
-                KSCOPE_INSTANT_V("answer", value);
-                tell(flags + 32 * other, 2 * i + 2);
+                hear(flag, call);
+                const long long heard = cycles();
+                pause(2 * (rounds * other + i) + 1);
+                const long long answered = cycles();
+                tell(flag, call + 1);
+                said[1] = heard;
+                said[2] = answered;
             }
         }
+    }
 }
 """
 )
 
-NAMES = {"spin": SPIN, "asleep": SLEEP, "chains": CHAIN, "met": BARRIER, "ping": PING}
+NAMES = {"spin": SPIN, "asleep": SLEEP, "chains": CHAIN, "now": NOW, "met": BARRIER, "ping": PING}
 
 
 def kernel(name: str) -> cupy.RawKernel:

@@ -1,7 +1,8 @@
 """What a region says against what is known: the kernel's own clocks, chains, barriers, and who was first.
 
 Every bound is one that the trace itself gives (the tick of the timer, the error of its alignment), or that of the
-kernel's own readings right inside of a region and right around it.
+kernel's own readings right inside of a region and right around it. What is measured is printed with every run, so that
+a bound that breaks says how (docs/reliability.md has one run's numbers).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def test_a_region_lasts_as_long_as_the_kernels_own_clock_says(sources: ModuleTyp
         f"a region of {length:,} cycles", f"says {np.median(error):.2%} more than its inside, at most {error.max():.2%}"
     )
     if length >= 1980:
-        assert np.median(error) <= 0.02
+        assert error.max() <= 0.02
 
 
 def test_cycles_become_the_nanoseconds_of_the_global_timer(sources: ModuleType, table: Table) -> None:
@@ -81,14 +82,44 @@ def test_cycles_become_the_nanoseconds_of_the_global_timer(sources: ModuleType, 
         table(f"100 us by the timer, {name}", f"median error {np.median(error):.3%}, at most {error.max():.3%}")
 
 
+def test_every_time_is_the_global_timers_at_that_moment_on_every_sm(sources: ModuleType, table: Table) -> None:
+    """Records between reads of the timer, through a launch of a millisecond: one shift fits all of them."""
+    blocks, rounds, pause = sms(), 24, 80_000
+    out = cupy.zeros((blocks, rounds, 2), np.int64)
+    warm(sources)
+    with kscope.profile(records=64) as prof:
+        sources.kernel("now")((blocks,), (32,), (out, np.int32(pause), np.int32(rounds)))
+    trace, known = prof.trace, out.get()
+    known = (known - known.min()).astype(np.float64)
+    at, error = (of(trace, "now", column, blocks) for column in (trace.start_ns, trace.warps.error_ns[trace.track]))
+    # before <= at + shift < behind + tick, to the error told
+    least, most = known[..., 0] - at, known[..., 1] + trace.tick_ns - at
+    table(
+        "records by the global timer", f"one shift misses by {max(least.max() - most.min(), 0):.1f} ns, no error taken"
+    )
+    table("  what the trace says of its error", told(trace))
+    assert (least - error).max() <= (most + error).min()
+
+
+def told(trace: kscope.Trace) -> str:
+    """What a trace says of its own alignment."""
+    error = trace.warps.error_ns
+    rates = trace.warps.tick_ns
+    problems = "; ".join(problem.text for problem in trace.problems) or "no problems"
+    speeds = f"{1 / rates.max():.6f} to {1 / rates.min():.6f} GHz"
+    return f"median {np.median(error):.0f} ns, at most {error.max():.0f} ns; {speeds}; {problems}"
+
+
 def test_a_chain_of_fmas_takes_four_cycles_each(sources: ModuleType, table: Table) -> None:
     out, rounds = cupy.zeros(32, np.float32), 10
     with kscope.profile(records=64) as prof:
         sources.kernel("chains")((1,), (32,), (out, np.int32(rounds)))
     short, long = (of(prof.trace, name, prof.trace.dur_cycles, 1).min() for name in ("256", "1024"))
     table("dependent FMAs", f"{(long - short) / 768:.3f} cycles each; 256 of them {short:.0f}, 1024 {long:.0f}")
-    assert (long - short) / 768 == pytest.approx(4, rel=0.02)
-    assert 4 * 1024 <= long <= 4 * 1024 * 1.03
+    assert (long - short) / 768 == pytest.approx(4, rel=0.01)
+    # the last one is issued before the clock is read, and not waited for
+    assert 4 * 1023 < long < 4 * 1024 + 32
+    assert 4 * 255 < short < 4 * 256 + 32
 
 
 def test_warps_that_meet_at_a_barrier_go_on_together(sources: ModuleType, table: Table) -> None:
@@ -97,43 +128,83 @@ def test_warps_that_meet_at_a_barrier_go_on_together(sources: ModuleType, table:
     with kscope.profile(records=64) as prof:
         sources.kernel("met")((blocks,), (32 * warps,), (out, np.int32(rounds)))
     trace = prof.trace
-    assert len(trace) == blocks * warps * rounds
-    order = np.lexsort((trace.value, trace.warp, trace.block))
-    ticks = trace.start_ticks[order].reshape(blocks, warps, rounds)
-    times = trace.start_ns[order].reshape(blocks, warps, rounds)
-    error = trace.warps.error_ns[trace.track[order]].reshape(blocks, warps, rounds)
+    assert len(trace) == 2 * blocks * warps * rounds
+    names = np.array([region.name for region in trace.regions])[trace.region]
+
+    def by_round(name: str, column: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        mine = np.flatnonzero(names == name)
+        order = mine[np.lexsort((trace.value[mine], trace.warp[mine], trace.block[mine]))]
+        return column[order].reshape(blocks, warps, rounds)
+
+    came, left = (by_round("meet", column) for column in (trace.start_ticks, trace.start_ticks + trace.dur_cycles))
+    ticks = by_round("after", trace.start_ticks)
+    times = by_round("after", trace.start_ns)
+    error = by_round("after", trace.warps.error_ns[trace.track])
+    early = came.max(axis=1) - left.min(axis=1)  # the last one comes before the first one leaves
     apart = ticks.max(axis=1) - ticks.min(axis=1)
     spread = times.max(axis=1) - times.min(axis=1)
     table("warps behind a barrier", f"median {np.median(apart):.0f} cycles apart, at most {apart.max()}")
+    table("  the last comes, the first leaves", f"median {-np.median(early):.0f} cycles later, at least {-early.max()}")
+    waited = np.sort(left - came, axis=1)
+    table("  who waits least, and most", f"median {np.median(waited[:, 0]):.0f}, {np.median(waited[:, -1]):.0f} cycles")
+    assert (early <= 0).all()
     assert np.median(apart) < 100
+    assert np.median(waited[:, 1:]) > 1900  # all but the one that worked for 2,000 cycles
     # what the clock of one SM says, and what the axis makes of it: the same but for the bound that the trace tells
     cycles_ns = apart * trace.warps.tick_ns[0]
     assert (np.abs(spread - cycles_ns) <= 2 * error.max(axis=1) + 1).all()
 
 
 def test_no_answer_comes_before_its_question_on_any_sm(sources: ModuleType, table: Table) -> None:
-    """Signals go both ways between block 0 and every other: half of what the two ways differ by, at their fastest, is
-    how far the axis sets the two SMs apart, as both ways are equally long."""
-    blocks, rounds = sms(), 20
-    flags = cupy.zeros(32 * blocks, np.int32)
+    """Signals go both ways between block 0 and every other, and both write down their own clocks. An axis that is wrong
+    by more than the way takes has an answer before its question. Half of what the two ways differ by, at
+    their fastest, estimates how far the axis sets two SMs apart: both lead through the same line of the same cache."""
+    blocks, rounds, few = sms(), 256, 12
+    lines = int(sources.FLAGS)
+    flags = cupy.zeros(32 * lines * blocks, np.int32)
+    out = cupy.zeros((blocks, rounds, 4), np.int64)
+    ping = sources.kernel("ping")
+    firsts = range(1, blocks, few)
     warm(sources)
-    with kscope.profile(records=8192) as prof:
-        sources.kernel("ping")((blocks,), (32,), (flags, np.int32(rounds)))
-    trace = prof.trace
-    assert len(trace) == 4 * (blocks - 1) * rounds
-    names = np.array([region.name for region in trace.regions])[trace.region]
-    at: dict[str, Float] = {}
-    for name in ("call", "heard", "answer", "answered"):
-        mine = names == name
-        order = np.argsort(trace.value[mine])
-        at[name] = np.asarray(trace.start_ns[mine][order].reshape(blocks - 1, rounds), np.float64)
-    forth = (at["heard"] - at["call"]).min(axis=1)
-    back = (at["answered"] - at["answer"]).min(axis=1)
-    error = np.zeros(blocks)
-    np.maximum.at(error, trace.warps.block, trace.warps.error_ns)
-    bound = error[1:] + error[0]
-    offset = np.abs(forth - back) / 2
-    table("SMs apart, by signals both ways", f"median {np.median(offset):.0f} ns, at most {offset.max():.0f} ns")
-    table("  what the trace says of its alignment", f"within {error.max():.0f} ns")
-    assert (forth >= -bound).all() and (back >= -bound).all()
-    assert (offset <= bound + trace.tick_ns).all()
+    with kscope.profile(records=16) as prof:
+        for first in firsts:
+            ping((blocks,), (32,), (flags, out, np.int32(first), np.int32(min(first + few, blocks)), np.int32(rounds)))
+    trace, clocks = prof.trace, out.get()[1:]
+    warps = trace.warps
+    launches = np.unique(warps.launch)
+    assert len(launches) == len(firsts)
+    assert len(warps) == blocks * len(launches)
+    rows = np.empty((len(launches), blocks), np.int64)
+    rows[np.searchsorted(launches, warps.launch), warps.block] = np.arange(len(warps))
+    others = np.arange(1, blocks)
+    launch = (others - 1) // few
+    here, there = rows[launch, 0], rows[launch, others]
+
+    def ns(row: npt.NDArray[np.int64], clock: npt.NDArray[np.int64]) -> Float:
+        after = (clock - warps.first_tick[row][:, None]).astype(np.float64)
+        return np.asarray(warps.start_ns[row][:, None] + after * warps.tick_ns[row][:, None], np.float64)
+
+    ways = (ns(there, clocks[..., 1]) - ns(here, clocks[..., 0]), ns(here, clocks[..., 3]) - ns(there, clocks[..., 2]))
+    # (blocks - 1, lines): the fastest of the rounds through each line
+    forth, back = (way.reshape(blocks - 1, rounds // lines, lines).min(axis=1) for way in ways)
+    apart = np.median((forth - back) / 2, axis=1)
+    bound = warps.error_ns[here] + warps.error_ns[there]
+    for name, way in (("forth", forth), ("back", back)):
+        table(
+            f"a signal to another SM, {name}", f"{way.min():.0f} to {way.max():.0f} ns, median {np.median(way):.0f} ns"
+        )
+    per_line = np.median((forth - back) / 2, axis=0)
+    table("  all, by lines of memory", ", ".join(f"{one:+.1f}" for one in per_line) + " ns apart in the median")
+    size = np.abs(apart)
+    table(
+        "SMs apart, by signals both ways",
+        f"median {np.median(size):.1f} ns, 9 of 10 {np.percentile(size, 90):.1f} ns, at most {size.max():.1f} ns;"
+        f" signed median {np.median(apart):+.1f} ns",
+    )
+    worst = np.argsort(-size)[:6]
+    sites = ", ".join(f"SM {warps.sm[there[at]]}: {apart[at]:+.0f} (told {bound[at]:.0f})" for at in worst)
+    table("  the farthest", f"{sites}; from SM {np.unique(warps.sm[here]).tolist()}")
+    table("  what the trace says of its alignment", told(trace))
+    assert (forth > 0).all() and (back > 0).all()
+    assert (size <= bound).all()
+    assert warps.error_ns.max() <= 64

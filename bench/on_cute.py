@@ -1,7 +1,7 @@
 """What recording costs a whole CuTe DSL kernel: kscope, and NVIDIA's IKET, on the same matmul with the same regions.
 
 The kernel is examples/cute_gemm.py. Two processes: kscope's; and IKET's in run-iket, which runs it twice. In each, the
-kernel without any annotation takes turns with the others, every launch behind a matmul that hides its latency, and CUDA
+kernel without any annotation takes turns with the others, every launch behind matmuls that hide its latency, and CUDA
 events tell the time on the GPU. What lives here: this measurement. What does not: the kernel. Needs an sm_90 GPU, torch
 and nvidia-cutlass-dsl 4.6 or later.
 """
@@ -51,7 +51,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-SIZE, ROUNDS = 4096, 30
+SIZE, ROUNDS, AHEAD = 4096, 30, 20
 LEAST = 1 << 20
 """Bytes that a recording of this kernel has, at least: a launch has half a million ranges."""
 
@@ -147,12 +147,13 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
 
 
 def timed(launch: Callable[[], None], a: Any, b: Any) -> float:
-    """Duration on the GPU in us; the launch is queued while a matmul runs."""
+    """Duration on the GPU in us; the launch is queued while matmuls run for longer than it takes the host to launch."""
     import torch
 
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
-    torch.matmul(a, b)
+    for _ in range(AHEAD):
+        torch.matmul(a, b)
     begin.record()
     launch()
     end.record()

@@ -1,15 +1,18 @@
 """Records the golden captures: small, from a real GPU, judged there before they are written.
 
-    python tests/golden/record.py [FOLDER]            needs a GPU
+    python tests/golden/record.py [FOLDER [NAME...]]  needs a GPU
 
-Each is cut to a few blocks by sampling. What lives here: how they were made. What does not: what must
-come out of them again (tests/unit/test_golden.py, from counts that follow from the launches below).
+Each is cut to a few blocks by sampling. A language that is not installed is skipped and named. What lives here: how
+they were made. What does not: what must come out of them again (tests/unit/test_golden.py, from counts that follow
+from the launches below).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +82,14 @@ def graph() -> None:
         captured.replay()
 
 
+LANGUAGES = {"cupy": "cupy", "cute": "cutlass", "gluon": "triton", "numba": "numba"}
+"""Each records the same softmax, its example's; and the module that it needs."""
+
+
+def softmax_in(language: str) -> Callable[[], Any]:
+    return lambda: import_module(f"{language}_softmax").run()
+
+
 CAPTURES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "matmul": (matmul, {"blocks": 4}),
     "attention": (attention, {"blocks": range(0, 512, 128)}),
@@ -90,11 +101,17 @@ CAPTURES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "globaltimer": (loop, {"clock": "globaltimer", "records": 64}),
     "block": (loop, {"strategy": kscope.Lane0Warp0()}),
     "graph": (graph, {}),
+    **{f"softmax_{language}": (softmax_in(language), {"blocks": 4}) for language in LANGUAGES},
 }
 
 
-def main(folder: Path) -> None:
-    for name, (run, options) in CAPTURES.items():
+def main(folder: Path, names: list[str]) -> None:
+    for name in names or CAPTURES:
+        language = LANGUAGES.get(name.removeprefix("softmax_"))
+        if language and not find_spec(language):
+            print(f"{name:18} skipped: {language} is not installed")
+            continue
+        run, options = CAPTURES[name]
         with kscope.profile(folder / f"{name}.kscope", **options) as prof:
             run()
             torch.cuda.synchronize()
@@ -102,4 +119,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE, sys.argv[2:])

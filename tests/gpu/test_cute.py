@@ -101,8 +101,8 @@ def compiled(job: Job, folder: Path) -> Call:
 
 
 def exported(job: Job, folder: Path) -> Call:
-    """An object file, loaded. Its function is looked up once: each look-up loads the kernels anew, and unloads them with
-    the function that it gave, under a graph that has captured them."""
+    """An object file, loaded. Its function is looked up once: each look-up loads the kernels anew, and unloads them
+    with the function that it gave, under a graph that has captured them."""
     job.compile().export_to_c(str(folder), "made", function_prefix="made")
     made = load_module(str(folder / "made.o")).made
     return lambda: made(*job.arguments)

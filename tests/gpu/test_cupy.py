@@ -104,8 +104,8 @@ def test_two_devices_record_in_one_session(c: ModuleType) -> None:
                 sync()
                 assert bool((out == 4).all())
     assert not doubts(prof.trace)
-    assert prof.trace.devices == (0, 1)
-    assert {launch.device for launch in prof.trace.launches} == {0, 1}
+    assert set(prof.trace.devices) == {0, 1}  # a context of another test's may be there as well
+    assert {prof.trace.devices[launch.device] for launch in prof.trace.launches} == {0, 1}
     assert len(prof.trace) == 2 * 33 * 4 * c.RECORDS
 
 

@@ -29,10 +29,10 @@ def text() -> str:
     """The C++ text, inside of the namespace, before stored.text()."""
     call = inline.guard_by_name(GUARD + operand("n", "LINE"), SAID + operand("C", "name_::text"))
     return f"""
+#if {NEEDS}
 // a thread lies in its block: the compiler does not know it, and is told so in kernels
 KSCOPE_FN_ bool inside_() {{ return threadIdx.z < blockDim.z; }}
 KSCOPE_FN_ void told_() {{ __builtin_assume(inside_()); }}
-#if {NEEDS}
 // a function's name as an identifier: F::at is its characters
 KSCOPE_FN_ constexpr bool letter_(char c) {{
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -63,5 +63,6 @@ template <int LINE, class F, int... I> KSCOPE_FN_ void apart_(numbers_<I...>) {{
   kscope::apart_<__LINE__ % KSCOPE_LINES_, kscope_function_>(kscope::below_< \\
     sizeof(kscope_said_) - 1 < {LONGEST} ? sizeof(kscope_said_) - 1 : {LONGEST}>::type()); }}
 #else
+KSCOPE_FN_ void told_() {{}}
 #define KSCOPE_APART_() static_assert(true, "")
 #endif"""

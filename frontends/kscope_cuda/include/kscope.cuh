@@ -427,10 +427,10 @@ template <class NAME, class S, int> struct mark_ {
   }
 };
 #else
+#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206
 // a thread lies in its block: the compiler does not know it, and is told so in kernels
 KSCOPE_FN_ bool inside_() { return threadIdx.z < blockDim.z; }
 KSCOPE_FN_ void told_() { __builtin_assume(inside_()); }
-#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206
 // a function's name as an identifier: F::at is its characters
 KSCOPE_FN_ constexpr bool letter_(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -464,6 +464,7 @@ template <int LINE, class F, int... I> KSCOPE_FN_ void apart_(numbers_<I...>) {
   kscope::apart_<__LINE__ % KSCOPE_LINES_, kscope_function_>(kscope::below_< \
     sizeof(kscope_said_) - 1 < 128 ? sizeof(kscope_said_) - 1 : 128>::type()); }
 #else
+KSCOPE_FN_ void told_() {}
 #define KSCOPE_APART_() static_assert(true, "")
 #endif
 __device__ constexpr int ceil_(b64_ records, int log2) {

@@ -261,13 +261,17 @@ def test_time_in_no_region_is_right_where_a_coarse_clock_gives_spans_no_length(r
     without = [[one.innermost(time) is None for time in range(one.start, one.end)] for one in made]
     whole = summarise(trace).lanes
     assert sum(lane.idle_ns for lane in whole) == pytest.approx(sum(map(sum, without)))
-    assert max(lane.longest_idle_ns for lane in whole) == max(_longest(times) for times in without)
+    assert max(lane.longest_idle_ns for lane in whole) == max(map(_longest, made))
     busy = sum(one.end - one.start for one in made) - sum(map(sum, without))
     assert sum(row.busy_ns for row in utilisation(trace)) == pytest.approx(busy)
 
 
-def _longest(flags: list[bool]) -> int:
-    return max((len(run) for run in "".join("x" if flag else " " for flag in flags).split()), default=0)
+def _longest(one: traces.Lane) -> int:
+    """The longest time in no region; a region of no length ends one and begins the next."""
+    points = {start for _, start, end in one.spans if start == end}
+    times = range(one.start, one.end)
+    marks = ((" " if time in points else "") + ("x" if one.innermost(time) is None else " ") for time in times)
+    return max(map(len, "".join(marks).split()), default=0)
 
 
 def test_json_can_be_cut_to_the_longest_rows_and_says_so() -> None:

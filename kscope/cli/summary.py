@@ -14,7 +14,7 @@ from . import selecting
 from .options import is_number
 from .reading import STRICT
 
-_MOST_JSON = 1000
+_MOST_JSON = 100
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="one line per row, all numbers")
     form.add_argument("--markdown", action="store_true", help="a Markdown table")
     parser.add_argument(
-        "--top", metavar="N", type=_count, help=f"the N longest rows (table: 50 per kernel, JSON: {_MOST_JSON:,})"
+        "--top", metavar="N", type=_count, help=f"the N longest rows (table: 50 per kernel, JSON: {_MOST_JSON})"
     )
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} where records were lost or doubtful")
     parser.set_defaults(command=summary)

@@ -67,6 +67,15 @@ def test_json_can_be_read_by_a_program(name: str, capsys: pytest.CaptureFixture[
     assert "NaN" not in out
 
 
+def test_json_stays_small_unless_more_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ("summary", MATMUL, "--by", "block,warp", "--json")  # 4 blocks of 8 warps with 4 regions
+    _, out, _ = run(capsys, *rows)
+    assert (len(json.loads(out)["regions"]), json.loads(out)["left_out"]) == (100, 28)
+    assert len(out) < 100_000
+    _, out, _ = run(capsys, *rows, "--top", "1000")
+    assert (len(json.loads(out)["regions"]), json.loads(out)["left_out"]) == (128, 0)
+
+
 def test_the_summary_of_a_role_is_of_its_warps(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, *JSON["roles"])
     rows = json.loads(out)["regions"]

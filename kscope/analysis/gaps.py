@@ -106,7 +106,7 @@ def _around(trace: Trace, of: str | None) -> tuple[Segments, Int64, Int64, Int64
     found = recorded(trace, flatten(trace))
     if of is not None and of not in found.names:
         raise UsageError(f"of={of!r}: no such region; this trace has {', '.join(found.names) or 'none'}")
-    order = np.lexsort((found.start, found.track))
+    order = _by_lane(found)
     pieces = Segments(found.names, found.track[order], found.name[order], found.start[order], found.end[order])
     at = np.flatnonzero(pieces.name == (NONE if of is None else found.names.index(of)))
     padded = np.concatenate([[-2], pieces.name, [-2]])
@@ -114,6 +114,18 @@ def _around(trace: Trace, of: str | None) -> tuple[Segments, Int64, Int64, Int64
     after = np.where((lane[at] == pieces.track[at]) & (padded[at] != NONE), padded[at], -2)
     before = np.where((lane[at + 2] == pieces.track[at]) & (padded[at + 2] != NONE), padded[at + 2], -2)
     return pieces, at, after, before
+
+
+def _by_lane(pieces: Segments) -> Int64:
+    """Indices of pieces by lane and time: one sort, where lane and time together fit 62 bits. A piece lasts longer than
+    the step of its time: no clock ticks every 16th of a ns."""
+    if not len(pieces):
+        return np.zeros(0, np.int64)
+    time = (pieces.start - pieces.start.min()) * 16
+    width = float(time.max()) + 1
+    if width * (int(pieces.track.max()) + 1) >= 1 << 62:
+        return np.lexsort((pieces.start, pieces.track))
+    return np.argsort(pieces.track * int(width) + time.astype(np.int64))
 
 
 def _beside(pieces: Segments, names: list[str], piece: int, block: Int64) -> tuple[tuple[str, float], ...]:

@@ -2,7 +2,7 @@
 
 Of the lanes that get to a mark together the first records it, each in a slab of its own. To a reader it is the
 warp that was there: one row, records in order of their ends. What lives here: joining these rows. What does not:
-which they are (launches.py).
+which they are (decoding/launches.py).
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import os
 import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,9 @@ def test_what_a_block_of_python_takes_from_kscope_is_there(page: Path) -> None:
     for node in (node for block in blocks for node in ast.walk(ast.parse(block.replace("(...):", "(): ")))):
         if isinstance(node, ast.Attribute) and _is_kscope(node.value):
             assert hasattr(kscope, node.attr), f"kscope.{node.attr}"
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "kscope":
+            module = importlib.import_module(node.module or "")
+            assert all(hasattr(module, one.name) or find_spec(f"{node.module}.{one.name}") for one in node.names)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_kscope(node.func.value):
             known = inspect.signature(getattr(kscope, node.func.attr)).parameters
             unknown = [word.arg for word in node.keywords if word.arg is not None and word.arg not in known]

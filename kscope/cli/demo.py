@@ -60,11 +60,17 @@ def _choose(wanted: str | None) -> tuple[ModuleType, list[str]]:
     if wanted is not None and wanted not in frontends.TABLE:
         raise UsageError(f"--on {wanted}: known ones are {', '.join(frontends.TABLE)}")
     skipped: list[str] = []
+    absent: list[str] = []
     for name in [wanted] if wanted else frontends.TABLE:
+        if wanted is None and not frontends.installed(frontends.TABLE[name]):
+            absent.append(name)
+            continue
         try:
-            return _demo(frontends.TABLE[name]), skipped
+            found = _demo(frontends.TABLE[name])
         except MissingError as error:
             skipped.append(f"not on {name}: {error}")
+        else:
+            return found, [f"not installed: {', '.join(absent)} (kscope doctor says how)"] * bool(absent) + skipped
     raise MissingError("; ".join(skipped))
 
 

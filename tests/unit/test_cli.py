@@ -170,6 +170,16 @@ def test_the_demo_runs_where_there_is_no_gpu(
     assert cli.main(["summary", "d.kscope"]) == 0
 
 
+def test_the_demo_says_in_a_line_what_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(frontends, "installed", lambda entry: not entry.extra)
+    monkeypatch.setattr(frontends, "TABLE", {name: frontends.TABLE[name] for name in ("triton", "cupy", "sim")})
+    assert cli.main(["demo"]) == 0
+    assert capsys.readouterr().out.startswith("not installed: triton, cupy (kscope doctor says how)\nrecording ")
+
+
 def test_the_demo_checks_its_output_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert "known ones are" in _refused(capsys, "demo", "-o", "x.doc")
 

@@ -48,8 +48,8 @@ class Gpu:
         record = synth.Rec("load", self.clock(sm, middle), self.clock(sm, middle) + 100)
         self.lines.append(
             synth.slab(
-                [record], start=c0, start_time=g0, end=c1, end_time=g1, sm=sm, grid_id=grid_id, width=width, end_width=wide,
-                block=(block, 0, 0), grid=(1 << 20, 1, 1),
+                [record], start=c0, start_time=g0, end=c1, end_time=g1, sm=sm, grid_id=grid_id, width=width,
+                end_width=wide, block=(block, 0, 0), grid=(1 << 20, 1, 1),
             )
         )  # fmt: skip
         self.truth.append(middle)

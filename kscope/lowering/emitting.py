@@ -6,7 +6,7 @@ What lives here: the walk, and the records that are pending on the way. What doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from .. import layout, ptx
 from ..marks import Mark
@@ -26,9 +26,16 @@ class Emitter:
     """Walks a function's statements in order and says what text each needs; holds the pending records."""
 
     def __init__(
-        self, slots: Mapping[Key, ptx.Slot], depths: Mapping[int, int], recording: Recording, kernel: ptx.Kernel
+        self,
+        slots: Mapping[Key, ptx.Slot],
+        depths: Mapping[int, int],
+        recording: Recording,
+        kernel: ptx.Kernel,
+        behind: Set[int] = frozenset(),
     ) -> None:
+        """behind: indices of statements whose clock reads stand behind a barrier."""
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
+        self.behind = behind
         self.limit = 0 if recording.live else recording.pending
         self.pending: list[tuple[ptx.Slot, layout.Kind, str | None]] = []
         self.attempted = self.claimed = False
@@ -44,7 +51,7 @@ class Emitter:
         if mark.act == "pin":
             return ptx.pin(mark.operand or "0")
         slot = self.slots[key_of(mark, self.depths.get(i, 0))]
-        text = self._flush(through=slot)
+        text = self._flush(through=slot) + self._settle(i)
         if mark.act == "enter":
             return text + ptx.enter(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy))
         kind = slot.kind
@@ -63,17 +70,20 @@ class Emitter:
             return self._attempt()
         return self._claim() if statement.flushes or statement.mark else ""
 
-    def before(self, statement: cfg.Statement) -> str:
+    def before(self, i: int, statement: cfg.Statement) -> str:
         if statement.sort == "access":
             return self._attempt()
         text = self._claim() + self._flush()
         if statement.sort == "leave":
             if not statement.predicate:
-                return text + ptx.finish()
+                return text + self._settle(i) + ptx.finish()
             self.leaves += 1
             label = f"KS_LEAVE{self.leaves}"
-            return text + ptx.guarded(statement.predicate, statement.negated, label, [ptx.finish()])
+            return text + ptx.guarded(statement.predicate, statement.negated, label, [self._settle(i), ptx.finish()])
         return text
+
+    def _settle(self, i: int) -> str:
+        return ptx.settle(self.kernel) if i in self.behind else ""
 
     def _claim(self) -> str:
         if self.claimed:

@@ -20,7 +20,7 @@ from ..errors import PairingError, UnsupportedError, UsageError
 from ..marks import NEVER, PREFIX, Mark, ValueType, spoken
 from ..recording import AUTO_RECORDS, Recording, log2_records
 from ..strategies import ANY_LANE, parse_strategy
-from . import cfg, hoist, pairing
+from . import cfg, hoist, pairing, settling
 from .emitting import Emitter, key_of
 
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.M)
@@ -144,6 +144,7 @@ class _Body:
     problems: tuple[Problem, ...] = ()
     regions: tuple[RegionMeta, ...] = field(default=())
     moves: tuple[tuple[int, int, str], ...] = ()
+    behind: frozenset[int] = frozenset()
 
     @staticmethod
     def of(
@@ -196,11 +197,12 @@ class _Body:
             problems,
             tuple(RegionMeta(name, _type_of(name, types), where) for name, where in first.items()),
             () if recording.live else tuple(hoist.moves(function, graph, text)),
+            settling.behind_barriers(function, graph, text),
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        emitter = Emitter(self.slots, self.depths, self.recording, kernel)
+        emitter = Emitter(self.slots, self.depths, self.recording, kernel, self.behind)
         yield from self.moves
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
@@ -214,7 +216,7 @@ class _Body:
                     emitter.mark(i, statement.mark).strip() if (statement.mark.name not in self.broken) else "",
                 )
             elif statement.flushes or statement.sort == "access":
-                yield statement.start, statement.start, emitter.before(statement)
+                yield statement.start, statement.start, emitter.before(i, statement)
         yield self.function.close, self.function.close, ptx.again(kernel)
 
 

@@ -26,7 +26,7 @@ from .claim import again, attempt, claim, late
 from .entry import control_symbol, entry, metadata_symbol
 from .kernel import Kernel, Slot
 from .reading import READINGS, Reading
-from .record import clock, enter, finish, guarded, leave, pin, point, store
+from .record import clock, enter, finish, guarded, leave, pin, point, settle, store
 
 __all__ = [
     "READINGS",
@@ -47,5 +47,6 @@ __all__ = [
     "metadata_symbol",
     "pin",
     "point",
+    "settle",
     "store",
 ]

@@ -17,6 +17,13 @@ def clock(kernel: Kernel, into: str) -> str:
     return f"mov.u64 {into}, %{'clock64' if kernel.recording.clock == 'cycles' else 'globaltimer'};"
 
 
+def settle(kernel: Kernel) -> str:
+    """Before a clock read behind a barrier, so that the barrier has been passed. A fence that is a NOP in machine code
+    and asks nothing of other lanes; the assembler keeps it behind barriers and before clock reads. Before sm_90
+    barriers hold a warp at once."""
+    return "\tfence.mbarrier_init.release.cluster;\n" if kernel.arch >= 90 else ""
+
+
 def enter(kernel: Kernel, slot: Slot, value: str | None, when: str | None = None, elect: bool = False) -> str:
     """One clock read into the slot's register; touches no memory. The value is copied: the user's register
     may hold something else by the time of the store. So is the predicate, which the exit follows. elect: it holds

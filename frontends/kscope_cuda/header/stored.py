@@ -31,6 +31,7 @@ LINES = 1 << 16
 
 _LOG2 = Unknown("log2_")
 _LANES, _WARP = AllThreads().spec, Elected().spec
+_SETTLED = "KSCOPE_SETTLE_\n"
 _NAME = "name"
 """Any name: its record id is replaced by an operand."""
 
@@ -42,6 +43,7 @@ def text() -> str:
             _options(),
             _WHO,
             _begin(),
+            _settle(),
             _by("KSCOPE_CLOCK_ == 1", _clock("cycles"), _clock("globaltimer")),
             _by("KSCOPE_FILL_ == 1", _store("ring"), _store("stop")),
             _owner_and_end(),
@@ -119,14 +121,24 @@ def _prologue(spec: str, arch: int) -> str:
     return _replaced(text, {f"{(_LOG2 << layout.LOG2_SHIFT) | flags << layout.FLAG_SHIFT}": operand("n", "PLACE")})
 
 
+def _settle() -> str:
+    """A barrier may stand before any clock read: nobody looks here, so every one waits for it."""
+    return f"""#if __CUDA_ARCH__ >= 900  // barriers cast a shadow
+#define KSCOPE_SETTLE_ {quoted(ptx.settle(_kernel(arch=90)))}
+#else
+#define KSCOPE_SETTLE_ {quoted("//")}
+#endif"""
+
+
 def _clock(clock: Clock) -> str:
+    remember = inline.remember(_kernel(clock), operand("n", "SLOT"), operand("n", "RECORD"), operand("r", "value"))
     return f"""__device__ __forceinline__ b64_ clock_() {{
   b64_ t;
-{assembly(ptx.clock(_kernel(clock), operand("=l", "t")))}
+{assembly(_SETTLED + ptx.clock(_kernel(clock), operand("=l", "t")))}
   return t;
 }}
 template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_ value) {{
-{assembly(inline.remember(_kernel(clock), operand("n", "SLOT"), operand("n", "RECORD"), operand("r", "value")))}
+{assembly(_SETTLED + remember)}
 }}"""
 
 

@@ -685,16 +685,23 @@ __device__ __forceinline__ void begin_(b32_ who, lanes_<false>) {
     "KS_BODY:\n"
     :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
+#if __CUDA_ARCH__ >= 900  // barriers cast a shadow
+#define KSCOPE_SETTLE_ "fence.mbarrier_init.release.cluster;\n"
+#else
+#define KSCOPE_SETTLE_ "//\n"
+#endif
 #if KSCOPE_CLOCK_ == 1
 __device__ __forceinline__ b64_ clock_() {
   b64_ t;
   asm volatile(
+    KSCOPE_SETTLE_
     "mov.u64 %0, %%clock64;\n"
     : "=l"(t) :  : "memory");
   return t;
 }
 template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_ value) {
   asm volatile(
+    KSCOPE_SETTLE_
     "mov.u64 ks_t%0, %%clock64; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
     :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
 }
@@ -702,12 +709,14 @@ template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_
 __device__ __forceinline__ b64_ clock_() {
   b64_ t;
   asm volatile(
+    KSCOPE_SETTLE_
     "mov.u64 %0, %%globaltimer;\n"
     : "=l"(t) :  : "memory");
   return t;
 }
 template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_ value) {
   asm volatile(
+    KSCOPE_SETTLE_
     "mov.u64 ks_t%0, %%globaltimer; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
     :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
 }

@@ -1,6 +1,6 @@
 """One process of tests/gpu/test_sanitizer.py: records every program of the contract in one kernel language.
 
-    python -m gpu.contract_process NAME
+    python -m gpu.contract_process NAME [PROGRAM...]      the programs are left out
 
 What lives here: the process, which says what it is about to do, for where a tool stops it. What does not: the tools,
 and the comparison with the simulator (contract/test_on_gpu.py): instrumented warps may part where others do not, and
@@ -23,12 +23,12 @@ def regions(lanes: list[Lane]) -> set[str]:
     return {record.region for lane in lanes for record in lane.records}
 
 
-def main(name: str) -> None:
+def main(name: str, *without: str) -> None:
     frontend = joined.load(name)
     assert not frontend.available()  # which is also where some wake the driver
     covered = records = 0
     for program in PROGRAMS:
-        if joined.absent(frontend, program):
+        if program.name in without or joined.absent(frontend, program):
             continue
         print(f"program {program.name}", flush=True)
         capture = record(program, frontend.ready)
@@ -40,4 +40,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

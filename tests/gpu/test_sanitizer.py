@@ -66,6 +66,10 @@ CLEAN = {
     "synccheck": (BARRIERS, ERRORS),
     "racecheck": (BARRIERS, HAZARDS),
 }
+LEFT_OUT = {("gluon", "racecheck"): ["roles"]}
+"""What a tool cannot judge. It takes the way in which Triton hands a block's warps to its partitions, words in shared
+memory and barriers of its own at gl.warp_specialize, for a race. kscope's instructions touch no shared memory
+(tests/unit/test_ptx_assembles.py)."""
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +106,8 @@ def test_compute_sanitizer_finds_nothing_in_the_contract(
         built[frontend.KEPT] = str(tmp_path)
 
     def process(tool: str) -> CompletedProcess[str]:
-        command = [*under(sanitizer, tool), sys.executable, "-m", "gpu.contract_process", name]
+        without = LEFT_OUT.get((name, tool), [])
+        command = [*under(sanitizer, tool), sys.executable, "-m", "gpu.contract_process", name, *without]
         return run(command, timeout=400, **built)
 
     with ThreadPoolExecutor(len(CLEAN)) as pool:
@@ -111,8 +116,9 @@ def test_compute_sanitizer_finds_nothing_in_the_contract(
         # a program says its name before it runs; where the host was is long, and tells nothing of a kernel
         lines = [line for line in one.stdout.splitlines() if "Host Frame" not in line]
         assert clean(one, tool), "\n".join([tool, *lines[:150], "...", *lines[-30:], one.stderr[-3000:]])
-    (covered,) = {found for one in done.values() for found in re.findall(r"^covered (\d+ programs)", one.stdout, re.M)}
-    table(f"compute-sanitizer over the contract, {name}", f"{covered}, {', '.join(CLEAN)}: nothing found")
+    (covered,) = re.findall(r"^covered (\d+ programs)", done["memcheck"].stdout, re.M)
+    less = "".join(f"; {tool} without {', '.join(out)}" for (left, tool), out in LEFT_OUT.items() if left == name)
+    table(f"compute-sanitizer over the contract, {name}", f"{covered}, {', '.join(CLEAN)}: nothing found{less}")
 
 
 @pytest.mark.parametrize("tool", CLEAN)

@@ -134,7 +134,9 @@ def test_kinds_of_statements_record(kernels: Kernels, table: Table) -> None:
     for name, count in counted(prof.trace).items():
         found[name.split()[0]] += count
     lanes = BLOCKS * WARPS
-    assert found == {"barrier": 2 * lanes * TURNS, "store": lanes, "loop": lanes * (1 + TURNS)}
+    seen = [(kernel.name, len(module.regions)) for module in prof.capture.modules for kernel in module.kernels]
+    units = [len(device.lines) for device in prof.capture.devices]
+    assert found == {"barrier": 2 * lanes * TURNS, "store": lanes, "loop": lanes * (1 + TURNS)}, (seen, units)
     table("an unannotated product, by kind", f"{len(prof.trace):,} records")
 
 

@@ -31,6 +31,7 @@ COUNTS = {
     "globaltimer": {"loop": 4 * 4, "step": 4 * 4 * 40},
     "block": {"loop": 4, "step": 4 * 40},
     "graph": dict.fromkeys(("one", "two", "three", "four"), 6 * 4),
+    "softmax_cute": dict.fromkeys(("maximum", "sum", "write"), 4 * 8),
 }
 
 

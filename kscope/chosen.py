@@ -46,8 +46,8 @@ class Patterns:
 
 
 def only(capture: Capture, patterns: Patterns) -> Capture:
-    """The capture with the kernels that match, and a problem where none does. Lanes that were lost stay counted:
-    nobody knows whose they were."""
+    """The capture with the kernels that match, and a problem where none does, or others recorded and none of these.
+    Lanes that were lost stay counted: nobody knows whose they were."""
     if not patterns.globs:
         return capture
     modules, kept = [], set[int]()
@@ -56,15 +56,23 @@ def only(capture: Capture, patterns: Patterns) -> Capture:
         kept.update(kernel.id for kernel in kernels)
         if kernels:
             modules.append(replace(module, kernels=kernels))
+    recorded = {number for device in capture.devices for number in _kernels(device, capture.epoch)}
     devices = tuple(_lines(device, capture.epoch, kept) for device in capture.devices)
-    names = sorted({kernel.name for module in capture.modules for kernel in module.kernels})
-    problems = capture.problems
-    if names and not kept:
-        globs = ", ".join(patterns.globs)
-        problems += (
-            Problem("nothing", f"no kernel is called {globs} (kernels=); those with marks: {', '.join(names)}"),
-        )
+    known = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
+    problems, globs = capture.problems, ", ".join(patterns.globs)
+    if known and not kept:
+        marked = ", ".join(sorted({*known.values()}))
+        problems += (Problem("nothing", f"no kernel is called {globs} (kernels=); those with marks: {marked}"),)
+    elif recorded and not recorded & kept:
+        others = ", ".join(sorted({known.get(number, f"0x{number:x}") for number in recorded}))
+        problems += (Problem("nothing", f"no kernel called {globs} (kernels=) recorded; these did: {others}"),)
     return replace(capture, modules=tuple(modules), devices=devices, problems=problems)
+
+
+def _kernels(device: DeviceCapture, epoch: int) -> list[int]:
+    """Ids of the kernels that claimed a slab."""
+    ids: list[int] = np.unique(slabs.find(device.lines, epoch)[0].header["kernel"]).tolist()
+    return ids
 
 
 def _lines(device: DeviceCapture, epoch: int, kept: set[int]) -> DeviceCapture:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from noted import Noted, NotedBackend, attention, launch, work
 
 import kscope
 from kscope import frontends
+from kscope.chosen import Patterns, only
 from kscope.errors import MissingError, UnsupportedError
 from kscope.frontends import Entry
 from kscope.selection.auto import Lines, Selection
@@ -67,6 +69,18 @@ def test_a_pattern_that_no_kernel_matches_is_told() -> None:
     assert problem.kind == "nothing"
     assert "conv_*" in problem.text
     assert "work" in problem.text
+
+
+def test_a_kernel_that_was_chosen_and_did_not_record_is_told_of_and_who_did() -> None:
+    with kscope.profile() as both:
+        launch(work)
+        launch(attention)
+    with kscope.profile() as one:
+        launch(work)
+    known = replace(one.capture, modules=both.capture.modules)
+    (problem,) = only(known, Patterns.of("att*")).problems
+    assert (problem.kind, problem.text) == ("nothing", "no kernel called att* (kernels=) recorded; these did: work")
+    assert only(known, Patterns.of("wo*")).problems == ()
 
 
 def test_the_capture_says_what_it_is() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -52,6 +53,8 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 SIZE, ROUNDS, AHEAD = 4096, 30, 20
+TOLD = 25
+"""Lines of a log that are kept of a run that failed."""
 LEAST = 1 << 20
 """Bytes that a recording of this kernel has, at least: a launch has half a million ranges."""
 
@@ -82,15 +85,30 @@ def within(tool: str, rounds: int, folder: Path) -> dict[str, Any]:
         run = "from iket.cli.main import entrypoint; entrypoint()"
         where, quiet = ["--clobber", "--output-dir", str(folder / "iket")], ["--postprocess", "none", "--keep"]
         command = [sys.executable, "-c", run, *where, "profile", *quiet, "--", *command]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,  # run-iket writes all to stdout, also what the program under it wrote to stderr
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # an abort below Python tells where Python was
+    )
     if done.returncode or not result.exists():  # run-iket runs it twice, and only the second time records
-        return {"failed": (done.stderr or done.stdout).strip().splitlines()[-3:]}
+        return {"failed": [f"ended with {done.returncode}", *told(done.stdout, folder / "iket")]}
     found: dict[str, Any] = json.loads(result.read_text())
     if tool == "iket":
         written = sum(path.stat().st_size for path in (folder / "iket" / "iket").rglob("*") if path.is_file())
         if written < LEAST:
             found["problems"].append(f"run-iket wrote {written:,} bytes: it recorded next to nothing")
     return found
+
+
+def told(output: str, folder: Path) -> list[str]:
+    """The end of what a run that failed wrote, and of each log that it left in its folder."""
+    logs = {path.name: path.read_text(errors="replace") for path in sorted(folder.rglob("*.log"))}
+    lines = [f"{name}: {line}" for name, text in logs.items() for line in text.splitlines()[-TOLD:]]
+    return [line for line in (*lines, *output.splitlines()[-TOLD:]) if line.strip()]
 
 
 def form(name: str, folder: Path) -> Any:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from kscope import frontends
 from kscope.capture import Problem
@@ -32,14 +32,21 @@ _dispatcher: Any = module("dispatcher")
 _driver: Any = module("cudadrv.driver")
 _binding: Any = _driver.binding
 PLAIN = ""
+RESTING = "at rest"
+"""Numba compiles as if kscope were not there, and so no kernel that has its words: those that were compiled before
+stay in their place, and rest."""
+_Compiled = tuple[dict[Any, Any], dict[Any, Any]]
+"""A dispatcher's compiled kernels by types, and its specializations."""
 
 
 @dataclass
 class _Kept:
-    """A dispatcher's compiled kernels: whose they are that are in its place, and those of other states."""
+    """A dispatcher's compiled kernels: whose they are that are in its place, and those of other states. before: the
+    state that was in its place before."""
 
     state: str = PLAIN
-    others: dict[str, tuple[dict[Any, Any], dict[Any, Any]]] = field(default_factory=dict)
+    before: str = PLAIN
+    others: dict[str, _Compiled] = field(default_factory=dict)
 
 
 class Loader:
@@ -93,8 +100,7 @@ class Loader:
         """Inverse of install(). Where Numba cannot compile the kernels plain (not taught), they stay, and rest."""
         self._patches.restore()
         self._listing = False
-        if taught:
-            self._switch(PLAIN, Selection())
+        self._switch(PLAIN if taught else RESTING, Selection())
 
     # modules
 
@@ -134,7 +140,7 @@ class Loader:
             try:
                 _compile_again(dispatcher, kernels, specialized)
             except Exception as error:  # of the compiler, or of kscope: others may record
-                self._swap(dispatcher, before, state)
+                self._swap_back(dispatcher)
                 text = (
                     f"kernel {dispatcher.__name__} has fixed signatures, and cannot be compiled for recording: {error}"
                 )
@@ -146,24 +152,43 @@ class Loader:
     def _swap(self, dispatcher: Any, state: str, before: str) -> tuple[list[Any], bool]:
         """Puts the other state's kernels in place. Returns those of the state before that must be compiled now, as
         the dispatcher compiles nothing by itself; and whether it is specialized."""
-        kept = self._kept.setdefault(dispatcher, _Kept(before))
+        kept = self._kept.setdefault(dispatcher, _Kept(_own_state(dispatcher, before)))
+        state = _own_state(dispatcher, state)
         if kept.state == state:
             return [], False
         now = dict(dispatcher.overloads), dict(dispatcher.specializations)
         self._alive += now[0].values()
+        found = kept.others.pop(state, ({}, {}))
         kept.others[kept.state] = now
-        compiled, specializations = kept.others.pop(state, ({}, {}))
-        kept.state = state
-        dispatcher._reset_overloads()
-        dispatcher.specializations.clear()
-        dispatcher.specializations.update(specializations)
-        for types, kernel in compiled.items():
-            if isinstance(kernel, _dispatcher._Kernel):
-                dispatcher.add_overload(kernel, types)
-            else:
-                dispatcher.overloads[types] = kernel
-        missing = [] if compiled or dispatcher._can_compile else list(now[0].values())
+        kept.before, kept.state = kept.state, state
+        _put(dispatcher, now if state == RESTING else found)
+        missing = [] if dispatcher.overloads or dispatcher._can_compile else list(now[0].values())
         return missing, dispatcher._specialized
+
+    def _swap_back(self, dispatcher: Any) -> None:
+        """Inverse of the latest _swap()."""
+        kept = self._kept[dispatcher]
+        self._alive += dispatcher.overloads.values()
+        kept.state = kept.before
+        _put(dispatcher, kept.others.pop(kept.state))
+
+
+def _own_state(dispatcher: Any, state: str) -> str:
+    """What a state is for this dispatcher: what has no words of kscope's is compiled plain by anyone."""
+    return PLAIN if state == RESTING and not _concerns(dispatcher.py_func) else state
+
+
+def _put(dispatcher: Any, compiled: _Compiled) -> None:
+    """These in the place of what the dispatcher has compiled."""
+    kernels, specializations = compiled
+    dispatcher._reset_overloads()
+    dispatcher.specializations.clear()
+    dispatcher.specializations.update(specializations)
+    for types, kernel in kernels.items():
+        if isinstance(kernel, _dispatcher._Kernel):
+            dispatcher.add_overload(kernel, types)
+        else:
+            dispatcher.overloads[types] = kernel
 
 
 def _compile_again(dispatcher: Any, kernels: Iterable[Any], specialized: bool) -> None:
@@ -189,13 +214,14 @@ def _dispatchers() -> list[Any]:
     return [found for found in gc.get_objects() if type(found) is _dispatcher.CUDADispatcher]
 
 
-_known: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+_known: WeakSet[Any] = WeakSet()
 
 
 def _concerns(function: Any) -> bool:
-    if function not in _known:
-        _known[function] = concerns(function)
-    return _known[function]
+    """Whether the function has kscope's words; known for good once it has: what it names may be defined later."""
+    if function not in _known and concerns(function):
+        _known.add(function)
+    return function in _known
 
 
 def _selected(function: Any, selection: Selection) -> bool:

@@ -251,7 +251,7 @@ def test_kinds_of_statements_are_marked_and_listed(taught: Any, gpu: Backend, ke
         assert is_marked(launch(kernels["kernel"], gpu))
     taught.disable()
     assert launch(kernels["kernel"], gpu) == plain
-    (kernel,) = found
+    (kernel,) = (one for one in found if one.kernel == "kernel")  # kernels of other tests may be compiled as well
     assert (kernel.frontend, kernel.kernel, kernel.target) == ("numba", "kernel", "sm_90")
     names = [auto.name(*place) for place in (("loop", FILE, line("range(n)")), ("barrier", FILE, line("syncthreads")))]
     assert {site.region for site in kernel.sites} >= {*names, f"store {FILE}:{line('helper(s')}"}
@@ -271,7 +271,8 @@ def test_a_name_that_an_earlier_selection_used_is_listed_where_it_is_now(
         taught.enable(Recording())
         launch(written(ANNOTATED.replace('"a"', f'"{name}"'), "annotated_kernels.py")["kernel"], gpu)
     taught.disable()
-    assert [[site.where for site in kernel.sites] for kernel in found] == [[f"{FILE}:{first}"], []]
+    listed = [[site.where for site in one.sites] for one in found if one.kernel == "kernel"]
+    assert listed == [[f"{FILE}:{first}"], []]
 
 
 def test_a_dry_run_leaves_nothing_in_the_cache(taught: Any, gpu: Backend, written: Written, tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""Sessions, pauses and launches in any order: each launch runs what its state asks for, and nothing of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from kscope.recording import Recording
+from kscope.selection.auto import Selection
+from kscope_numba import loading
+
+from .conftest import Backend
+from .test_states import is_marked, launch
+
+Written = Callable[..., dict[str, Any]]
+KERNELS = """
+    @cuda.jit
+    def annotated(x, n):
+        with kscope.region("inside"):
+            for k in range(n):
+                x[k] = k
+
+    @cuda.jit
+    def bare(x, n):
+        for k in range(n):
+            x[k] = k
+
+    @cuda.jit("void(float32[::1], int64)")
+    def fixed(x, n):
+        for k in range(n):
+            x[k] = k
+
+    @cuda.jit
+    def calls(x, n):
+        later(x, n)
+
+    STATE.append(1)
+
+    @cuda.jit
+    def later(x, n):
+        with kscope.region("inside"):
+            x[n] = n
+"""
+STATES = {
+    "plain": None,
+    "usual": Recording(),
+    "short": Recording(records=8),
+    "kinds": Recording(selection=Selection(("loop",))),
+    "chosen": Recording(selection=Selection(("loop",), kernels=("bare",))),
+}
+LOOPS = {
+    "plain": (),
+    "usual": (),
+    "short": (),
+    "kinds": ("annotated", "bare", "fixed"),
+    "chosen": ("bare",),
+}
+"""Kernels whose loop is marked, by state."""
+ANNOTATED = ("annotated", "calls")
+
+
+def enter(frontend: Any, state: str) -> None:
+    """The process is in this state from now on."""
+    wanted = STATES[state]
+    frontend.disable() if wanted is None else frontend.enable(wanted)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_launch_runs_what_its_state_asks_for_in_any_order(
+    frontend: Any, gpu: Backend, written: Written, seed: int
+) -> None:
+    random = Random(seed)
+    taught, state = False, "plain"
+    compiled = set[str]()
+
+    def made() -> dict[str, Any]:
+        return {name: made for name, made in written(KERNELS, STATE=[]).items() if hasattr(made, "py_func")}
+
+    space = made()
+    for _ in range(40):
+        step = random.choice(("state", "state", "launch", "launch", "launch", "launch", "made", "taught"))
+        if step == "state":
+            state = random.choice(list(STATES))
+            enter(frontend, state)
+        elif step == "made" and random.random() < 0.3:
+            space, compiled = made(), set()
+        elif step == "taught" and random.random() < 0.3:
+            taught = True
+            frontend.teach()
+        elif step == "launch":
+            name = random.choice(["annotated", "bare", "fixed", "calls"])
+            rests = state == "plain" and not taught and name in ANNOTATED
+            if rests and name not in compiled:
+                continue  # Numba knows no `with`
+            cubin = launch(space[name], gpu)
+            compiled.add(name)
+            where = f"{name} in {state}, taught: {taught}"
+            if rests:
+                assert is_marked(cubin), where
+                continue
+            assert (b'"inside"' in cubin) is (state != "plain" and name in ANNOTATED), where
+            assert (b'"loop kernels' in cubin) is (name in LOOPS[state]), where
+            assert is_marked(cubin) is (b'"inside"' in cubin or b'"loop kernels' in cubin), where
+
+
+def test_what_is_compiled_between_two_sessions_records_in_the_second(
+    frontend: Any, gpu: Backend, written: Written
+) -> None:
+    enter(frontend, "kinds")
+    frontend.disable()
+    kernel = written(KERNELS, STATE=[])["bare"]
+    plain = launch(kernel, gpu)
+    assert not is_marked(plain)
+    enter(frontend, "kinds")
+    assert is_marked(launch(kernel, gpu))
+    frontend.disable()
+    assert launch(kernel, gpu) == plain
+
+
+def test_a_kernel_whose_helper_is_defined_later_belongs_to_its_state(
+    taught: Any, gpu: Backend, written: Written
+) -> None:
+    class Enabling(list[int]):
+        def append(self, one: int) -> None:
+            enter(taught, "usual")
+
+    kernel = written(KERNELS, STATE=Enabling())["calls"]
+    assert is_marked(launch(kernel, gpu))
+    taught.disable()
+    assert not is_marked(launch(kernel, gpu))
+
+
+def test_a_fixed_kernel_that_cannot_record_is_as_it_was_whichever_session_came_before(
+    taught: Any, gpu: Backend, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = written(KERNELS, STATE=[])["fixed"]
+    for state in ("kinds", "chosen", "usual", "plain"):
+        enter(taught, state)
+    compile_again = loading._compile_again
+
+    def failing(dispatcher: Any, kernels: list[Any], specialized: bool) -> None:
+        if dispatcher is kernel and kernels:
+            raise RuntimeError("no")
+        compile_again(dispatcher, kernels, specialized)
+
+    monkeypatch.setattr(loading, "_compile_again", failing)
+    taught.enable(Recording(selection=Selection(("store",))))
+    assert not is_marked(launch(kernel, gpu))

@@ -139,11 +139,11 @@ def _narrow(builder: Any, value: Any, kind: Any) -> Any:
         return (builder.sext if kind == "i32" else builder.zext)(value, _WORD)
     if width == 32:
         return value
-    compare = builder.icmp_signed if kind == "i32" else builder.icmp_unsigned
-    low, high = (-(1 << 31), (1 << 31) - 1) if kind == "i32" else (0, (1 << 32) - 1)
-    value = builder.select(compare(">", value, value.type(high)), value.type(high), value)
-    value = builder.select(compare("<", value, value.type(low)), value.type(low), value)
-    return builder.trunc(value, _WORD)
+    low = builder.trunc(value, _WORD)
+    if kind == "u32":
+        return builder.select(builder.icmp_unsigned("<=", value, value.type((1 << 32) - 1)), low, _WORD(-1))
+    limit = builder.xor(builder.trunc(builder.ashr(value, value.type(63)), _WORD), _WORD((1 << 31) - 1))
+    return builder.select(builder.icmp_signed("==", builder.sext(low, value.type), value), low, limit)
 
 
 def _emit(builder: Any, mark: Mark, value: Any = None, held: Any = None) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 from contract.numba_offline import built
+from numba import cuda
+from ptxvm.host import Host, Pool, Ring
+from ptxvm.machine import Grid, Launch, run
 
 from kscope.recording import Recording
 from kscope.strategies import AllThreads
@@ -184,6 +187,30 @@ def test_values_have_the_type_of_what_is_given(enabled: Any, written: Written, v
     assert {name: kind for name, (kind, _) in regions(ptx(built(space["kernel"], SIGNATURE))).items()} == dict.fromkeys(
         "ric", kind
     )
+
+
+@pytest.mark.parametrize(("kind", "low", "high"), [("int64", -(1 << 31), (1 << 31) - 1), ("uint64", 0, (1 << 32) - 1)])
+def test_wide_values_are_the_nearest_number(enabled: Any, written: Written, kind: str, low: int, high: int) -> None:
+    space = written("""
+        def kernel(n):
+            kscope.instant("n", n)
+    """)
+    library = built(cuda.jit(space["kernel"]), f"void({kind})", lto=True)
+    signed = kind == "int64"
+    ends = (-(1 << 63), (1 << 63) - 1) if signed else (0, (1 << 64) - 1)
+    for n in (*ends, *(end + step for end in (low, high, 0, 1 << 32) for step in (-1, 0, 1))):
+        if ends[0] <= n <= ends[1]:
+            (found,) = recorded(ptx(library), library._entry_name, n)
+            assert found == max(low, min(high, n)) % (1 << 32), n
+
+
+def recorded(text: str, kernel: str, argument: int) -> list[int]:
+    """The values that one warp records, run by the interpreter."""
+    host = Host(Pool((Ring(12), Ring(12))))
+    grid, words = Grid((1, 1, 1), (32, 1, 1)), [argument % (1 << 64)]
+    launch = Launch(host.load(text.rstrip("\0")), host.memory, kernel, grid, words, [(0, 0, 0)])
+    run(launch.start(), "random", 1)
+    return [int(record["value"]) for slab in host.slabs() for record in slab.records()]
 
 
 def test_scopes_are_found_wherever_they_are_declared(enabled: Any, written: Written) -> None:

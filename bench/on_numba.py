@@ -3,37 +3,63 @@
 Both loops are 64 dependent FMAs; each runs without and with `with kscope.region("work"):` around them, and a row is the
 difference of the median block's cycles per iteration. The C++ row is compiled by nvcc and lowered by kscope, as
 on_regions.py does it (its B and C); Numba's rows go through its own compiler, with link-time optimization and without.
-Loops are measured at four places, as their cost depends on where they fall in the instruction cache: the best place and
-the median one are shown.
+Loops are measured at four places, as their cost may depend on where they fall in the instruction cache: the best place
+and the median one are shown.
+
+The same loop means two things that are no region's. Counters: Numba's plain integers have 64 bits, and comparing them
+takes ten cycles longer, which the plain loop hides among its FMAs and the marked one cannot, as no instruction passes a
+clock reading. So counters have 32 bits in both languages, and in rows of their own 64 in both. Constants: an FMA takes
+one in itself and the other in a register, which the assembler sets in some loops, for 4 or 10 cycles an iteration, and
+before others; these FMAs have one constant.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import numpy as np
-from driver import Device
+from driver import Device, nvcc, ptxas
 from numba import cuda, float32, int32, int64, void
 from numba.cuda.extending import intrinsic
-from on_regions import SECTIONS, WORK, Config, Loops, Variant, build, checked, disassembled, doubt, loop_of
+from on_regions import SECTIONS, SOURCE, WORK, Config, Loops, doubt
 from rows import Row, row
+from scheduled import Loop, loops
 
 import kscope
 import kscope_numba
+from kscope.lowering import plan
 from kscope.recording import Recording
 
 CONFIGS = tuple(config for config in SECTIONS["regions"] if config.loop == "fmas")
 PLACES, REPEATS, FMAS = 4, 9, 64
-WAYS = {"Numba, link-time optimization": True, "Numba, without": False}
-"""Whether link-time optimization is on."""
 RECORDING = Recording(records=256)
-BESIDE = Variant("CUDA C++ (nvcc, lowered)", lowered=RECORDING)
+SIGNATURE = void(float32[::1], int64[::1], int32)
 Measure = Callable[[Config, int], list[float]]
 """Cycles that a region adds at one place, of each run."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a loop is compiled. language: numba or cuda; lto: with link-time optimization; bits: of the counter."""
+
+    name: str
+    language: str = "numba"
+    lto: bool = True
+    bits: int = 32
+
+
+WAYS = (
+    Way("Numba, link-time optimization"),
+    Way("Numba, without", lto=False),
+    Way("Numba, 64-bit counter", bits=64),
+    Way("CUDA C++ (nvcc, lowered)", "cuda"),
+    Way("CUDA C++, 64-bit counter", "cuda", bits=64),
+)
 
 
 def _assembly(text: str, constraints: str, kind: Any) -> Any:
@@ -44,7 +70,7 @@ def _assembly(text: str, constraints: str, kind: Any) -> Any:
     def typed(context: Any, *given: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             types = [argument.type for argument in arguments]
-            result = ir.FloatType() if kind is float32 else ir.IntType(64)
+            result = ir.FloatType() if kind is float32 else ir.IntType(kind.bitwidth)
             shape = ir.FunctionType(result, types)
             return builder.call(ir.InlineAsm(shape, text, constraints, side_effect=True), arguments)
 
@@ -60,16 +86,17 @@ def now(context: Any) -> Any:
 
 @intrinsic
 def fma(context: Any, x: Any) -> Any:
-    return _assembly("fma.rn.f32 $0, $1, 0f3F800001, 0f3A83126F;", "=f,f", float32)(context, x)
+    return _assembly("fma.rn.f32 $0, $1, 0fBA83126F, $1;", "=f,f", float32)(context, x)
 
 
 @intrinsic
 def after(context: Any, i: Any) -> Any:
     """The next number, so that the compiler cannot count the iterations and unroll them, which nvcc is told not to."""
-    return _assembly("add.s64 $0, $1, 1;", "=l,l", int64)(context, i)
+    long = i.bitwidth == 64
+    return _assembly(f"add.s{i.bitwidth} $0, $1, 1;", "=l,l" if long else "=r,r", int64 if long else int32)(context, i)
 
 
-def source(marked: bool, place: int) -> str:
+def source(marked: bool, place: int, bits: int) -> str:
     """The loop in Python; `place` FMAs before it move it in the instruction cache."""
     before = "\n".join("    x = fma(x)" for _ in range(place))
     work = "\n".join(f"{'    ' * (3 if marked else 2)}x = fma(x)" for _ in range(FMAS))
@@ -79,7 +106,7 @@ def loop(out, cycles, iterations):
     x = float32(cuda.threadIdx.x)
 {before}
     begin = now()
-    i = int64(0)
+    i = int{bits}(0)
     while i < iterations:
 {body}
         i = after(i)
@@ -90,27 +117,39 @@ def loop(out, cycles, iterations):
 """
 
 
-def function(folder: Path, marked: bool, place: int) -> FunctionType:
-    path = folder / f"loop_{int(marked)}_{place}.py"
-    path.write_text(source(marked, place))
-    space = {"cuda": cuda, "float32": float32, "int64": int64, "now": now, "fma": fma, "after": after, "kscope": kscope}
+def function(folder: Path, marked: bool, place: int, bits: int) -> FunctionType:
+    path = folder / f"loop{bits}_{int(marked)}_{place}.py"
+    path.write_text(source(marked, place, bits))
+    words = (cuda, float32, int32, int64, now, fma, after, kscope)
+    names = ("cuda", "float32", "int32", "int64", "now", "fma", "after", "kscope")
+    space = dict(zip(names, words, strict=True))
     exec(compile(path.read_text(), str(path), "exec", dont_inherit=True), space)
     made: FunctionType = space["loop"]  # type: ignore[assignment]  # the source defines it
     return made
 
 
-def kernels_of(folder: Path, lto: bool) -> dict[tuple[bool, int], Any]:
+def kernels_of(folder: Path, way: Way) -> dict[tuple[bool, int], Any]:
     """Numba's loops by (marked, place)."""
     return {
-        (marked, place): cuda.jit(function(folder, marked, place), lto=lto)
+        (marked, place): cuda.jit(function(folder, marked, place, way.bits), lto=way.lto)
         for marked in (False, True)
         for place in range(PLACES)
     }
 
 
-def numba_loops(folder: Path, lto: bool) -> Measure:
+def beside(folder: Path, way: Way, arch: str) -> Path:
+    """The loops in CUDA C++ as a cubin."""
+    own = folder / f"cuda{way.bits}"
+    own.mkdir(exist_ok=True)
+    counter = {32: "int", 64: "long long"}[way.bits]
+    options = ["-DPEER=0", "-DKSCOPE_BENCH_MARKS", "-DONE_CONSTANT", f"-DCOUNTER={counter}"]
+    text = nvcc(SOURCE, own / "loops.ptx", arch, *options).read_text()
+    return ptxas(plan.lower(text, RECORDING, frontend="bench").text, own / "loops.cubin", arch)
+
+
+def numba_loops(folder: Path, way: Way) -> Measure:
     """How a place of Numba's loop is measured."""
-    kernels = kernels_of(folder, lto)
+    kernels = kernels_of(folder, way)
     out, cycles = cuda.device_array(264 * 256, np.float32), cuda.device_array(264, np.int64)
 
     def added(config: Config, place: int) -> list[float]:
@@ -135,35 +174,51 @@ def rows_of(name: str, measure: Measure) -> Iterator[Row]:
 
 
 def measure(section: str, options: Any) -> Iterator[Row]:
-    """The rows of both of Numba's ways, and of CUDA C++."""
+    """The rows of both languages."""
     kscope_numba.teach()
-    for name, lto in WAYS.items():
+    for way in (one for one in WAYS if one.language == "numba"):
         with kscope.profile(records=RECORDING.records):
-            yield from rows_of(name, numba_loops(options.folder, lto))
-    loops = Loops(Device(), build(BESIDE, options.folder, options.arch, options.headers))
-    try:
-        yield from rows_of(BESIDE.name, loops.added_at)
-    finally:
-        loops.close()
+            yield from rows_of(way.name, numba_loops(options.folder, way))
+    device = Device()
+    for way in (one for one in WAYS if one.language == "cuda"):
+        loaded = Loops(device, beside(options.folder, way, options.arch))
+        try:
+            yield from rows_of(way.name, loaded.added_at)
+        finally:
+            loaded.close()
+
+
+def planned(folder: Path, way: Way, arch: str = "sm_90a") -> dict[tuple[bool, int], Loop]:
+    """The machine code of the loops by (marked, place), without a GPU; recording is to be enabled."""
+    from contract import numba_offline
+
+    if way.language == "cuda":
+        found = loops(beside(folder, way, arch), WORK["fmas"])
+        return {
+            (marked, place): found[f"{'marked' if marked else 'plain'}_fmas_{place}"]
+            for marked in (False, True)
+            for place in range(PLACES)
+        }
+    code = {}
+    for (marked, place), kernel in kernels_of(folder, way).items():
+        cubin = folder / "loop.cubin"
+        with numba_offline.device(numba_offline.CC):
+            built = numba_offline.built(kernel, SIGNATURE, lto=way.lto)
+            cubin.write_bytes(built.get_cubin(cc=numba_offline.CC).code)
+        (code[marked, place],) = loops(cubin, WORK["fmas"]).values()
+    return code
 
 
 def dry(section: str, options: Any) -> Iterator[Row]:
-    """Without a GPU: Numba's loops are compiled, and their code is checked. Rows are instructions that marks add."""
-    from contract import numba_offline
-
+    """Without a GPU: the loops are compiled, and their code is checked. Rows are instructions that marks add, and the
+    cycles that the assembler plans for them."""
     kscope.enable(records=RECORDING.records)
-    signature, cc = void(float32[::1], int64[::1], int32), numba_offline.CC
-    for name, lto in WAYS.items():
-        code = {}
-        for (marked, place), kernel in kernels_of(options.folder, lto).items():
-            cubin = options.folder / f"loop_{int(marked)}_{place}.cubin"
-            with numba_offline.device(cc):
-                cubin.write_bytes(numba_offline.built(kernel, signature, cc, lto=lto).get_cubin(cc=cc).code)
-            (found,) = disassembled(cubin).values()
-            code[marked, place] = loop_of(found, WORK["fmas"])
-        doubts = {place: text for place in range(PLACES) if (text := doubt(code[True, place], WORK["fmas"]))}
-        said = "; ".join(f"place {place}: {text}" for place, text in doubts.items())
-        added = [len(code[True, place]) - len(code[False, place]) for place in range(PLACES)]
-        yield row(name, "B", "instructions", added, **({"doubt": said} if said else {}))
-    beside, said = checked(build(BESIDE, options.folder, options.arch, options.headers), CONFIGS)["fmas"]
-    yield row(BESIDE.name, "B", "instructions", [beside], **({"doubt": said} if said else {}))
+    for way in WAYS:
+        code = planned(options.folder, way, options.arch)
+        pairs = [(code[True, place], code[False, place]) for place in range(PLACES)]
+        found = (doubt(list(marked.instructions), WORK["fmas"]) for marked, _ in pairs)
+        said = "; ".join(f"place {place}: {text}" for place, text in enumerate(found) if text)
+        notes = {"doubt": said} if said else {}
+        added = [len(marked.instructions) - len(plain.instructions) for marked, plain in pairs]
+        yield row(way.name, "B", "instructions", added, **notes)
+        yield row(way.name, "B", "cycles, planned", [marked.cycles - plain.cycles for marked, plain in pairs], **notes)

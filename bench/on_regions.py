@@ -167,18 +167,26 @@ def disassembled(cubin: Path) -> dict[str, Code]:
     return found
 
 
-def loop_of(code: Code, work: dict[str, int]) -> list[str]:
-    """The body of the shortest backward branch that has all of the work, and reads clocks if one of them does; [] where
-    there is none. A loop that waits may stand behind the kernel's end and jump back into this one's midst: it is none.
+def span_of(code: Code, work: dict[str, int]) -> tuple[int, int] | None:
+    """The addresses of the first and the last instruction of the shortest backward branch that has all of the work, and
+    reads clocks if one of them does; None where there is none. A loop that waits may stand behind the kernel's end and
+    jump back into this one's midst: it is none.
     """
-    found: list[list[str]] = []
+    found: list[tuple[bool, int, int, int]] = []
     for at, instruction in code:
         target = re.search(r"BRA\S*\s+.*?0x([0-9a-f]+)", instruction)
         if target and int(target[1], 16) < at:
-            body = [one for a, one in code if int(target[1], 16) <= a <= at]
+            first = int(target[1], 16)
+            body = [one for a, one in code if first <= a <= at]
             if all(len(_where(body, name)) >= count for name, count in work.items()):
-                found.append(body)
-    return min(found, key=lambda body: (not any(map(reads_clock, body)), len(body)), default=[])
+                found.append((not any(map(reads_clock, body)), len(body), first, at))
+    return min(found)[2:] if found else None
+
+
+def loop_of(code: Code, work: dict[str, int]) -> list[str]:
+    """The instructions there; [] where there is none."""
+    span = span_of(code, work)
+    return [one for at, one in code if span[0] <= at <= span[1]] if span else []
 
 
 def _where(body: list[str], name: str) -> list[int]:

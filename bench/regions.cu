@@ -232,9 +232,14 @@ __device__ __forceinline__ long long clock_now() {
 
 // The work between the marks: `fmas` that depend on each other, loads whose values the next iteration needs, or a
 // tile that the copy engine (TMA) brings while the three before it are used.
+// One of two constants must be in a register: ptxas sets it in some loops, behind 4 or 10 cycles, and before others.
 template <int COUNT> __device__ __forceinline__ float fmas(float x) {
 #pragma unroll
+#ifdef ONE_CONSTANT
+  for (int i = 0; i < COUNT; i++) asm volatile("fma.rn.f32 %0, %0, 0fBA83126F, %0;" : "+f"(x));
+#else
   for (int i = 0; i < COUNT; i++) asm volatile("fma.rn.f32 %0, %0, 0f3F800001, 0f3A83126F;" : "+f"(x));
+#endif
   return x;
 }
 template <int COUNT> struct Work {
@@ -314,6 +319,9 @@ struct Tiles {
 };
 #endif
 
+#ifndef COUNTER
+#define COUNTER int
+#endif
 #define LOOP(kind, NAME, WORK, PLACE, BEFORE, AFTER)                                                           \
   extern "C" __global__ void kind##_##NAME##_##PLACE(float* out, long long* cycles, unsigned char* memory,     \
                                                      const float* source, int iterations) {                    \
@@ -321,7 +329,7 @@ struct Tiles {
     WORK work(source);                                                                                         \
     float x = fmas<PLACE>(threadIdx.x);                                                                        \
     const long long begin = clock_now();                                                                       \
-    _Pragma("unroll 1") for (int i = 0; i < iterations; i++) {                                                 \
+    _Pragma("unroll 1") for (COUNTER i = 0; i < iterations; i++) {                                             \
       BEFORE(kind);                                                                                            \
       x = work.step(x, i);                                                                                     \
       AFTER(kind);                                                                                             \

@@ -63,5 +63,6 @@ class CuteFrontend(Frontend):
         self._loading.begin()
 
     def problems(self) -> tuple[Problem, ...]:
-        """What was launched since begin() and records nothing, as it was compiled before."""
-        return self._loading.problems()
+        """What was launched since begin() and records nothing, as it was compiled before; functions in which nothing
+        could be marked that is selected."""
+        return *self._selected.problems(), *self._loading.problems()

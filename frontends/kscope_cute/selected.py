@@ -20,6 +20,7 @@ from typing import Any
 from cutlass.base_dsl import ast_preprocessor
 from cutlass.base_dsl import dsl as cute_dsl
 
+from kscope.capture import Problem
 from kscope.errors import UsageError
 from kscope.selection import pylines
 from kscope.selection.auto import Selection
@@ -80,6 +81,10 @@ class Selected:
         self._restore(*self._marked)
         self._selection = Selection()
 
+    def problems(self) -> tuple[Problem, ...]:
+        """Functions in which nothing could be marked that is selected by its kind."""
+        return self.sites.missed(self._selection)
+
     def means(self, function: FunctionType) -> bool:
         """Whether something in this function may be selected."""
         if self._selection.kinds and (function.__module__ or "").partition(".")[0] not in _CUTLASS:
@@ -99,9 +104,13 @@ class Selected:
         own = _own_code(function) if done else function.__code__
         off = getattr(function, _OFF, True) is False or (done and own == function.__code__)  # 4.4 calls it done
         if off or own is None:
-            if not lines:  # statements of a kind that cannot be marked stay as they are
-                return original(function)
             why = "preprocess=False" if off else "no source at hand that is what was imported"
+            if not lines:  # statements of a kind that cannot be marked stay as they are
+                code = function.__code__
+                place = f"{code.co_filename}:{code.co_firstlineno}"
+                if self._selection.of_kernel(function.__name__):
+                    self.sites.miss(self._selection, function.__qualname__, place, f"it has {why}")
+                return original(function)
             raise UsageError(f"region {lines[0]}: CuTe does not read {function.__qualname__}, which has {why}")
         _read_again(function, own)
         self._marked[function], self._now.asked = own, function

@@ -66,7 +66,8 @@ class NumbaFrontend(Frontend):
         self._parts.begin()
 
     def problems(self) -> tuple[Problem, ...]:
-        """Kernels that were launched since begin() and are not recorded."""
+        """Kernels that were launched since begin() and are not recorded, and functions in which nothing could be marked
+        that is selected."""
         found: tuple[Problem, ...] = self._parts.problems()
         return found
 

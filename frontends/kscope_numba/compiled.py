@@ -65,8 +65,8 @@ class Compiled:
         self._loader.begin()
 
     def problems(self) -> tuple[Problem, ...]:
-        """Kernels that were launched and are not recorded."""
-        return self._loader.problems
+        """Kernels that were launched and are not recorded, and functions in which nothing could be marked."""
+        return *self._functions.problems(), *self._loader.problems
 
     def emit(self, mark: Mark, value: Any, when: Any) -> bool:
         """True while a function is rewritten on this thread."""

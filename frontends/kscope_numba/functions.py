@@ -11,6 +11,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
+from kscope.capture import Problem
 from kscope.marks import Mark
 from kscope.selection.auto import Selection
 from kscope.selection.catalogue import Sites
@@ -49,6 +50,10 @@ class Functions:
     def select(self, selection: Selection, is_kernel: Callable[[FunctionType], bool]) -> None:
         """What is marked from now on. is_kernel: whether the function that is compiled now is a kernel."""
         self._selection, self._is_kernel = selection, is_kernel
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Functions in which nothing could be marked that is selected."""
+        return self.sites.missed(self._selection)
 
     def install(self, placing: bool) -> None:
         """Idempotent; later calls change whether marks are placed."""
@@ -89,6 +94,8 @@ class Functions:
                 raise selected.refused(asked.lines[0], function, str(error)) from None
             if has_with(function):
                 raise refuse(function, str(error)) from None
+            if asked.kinds:
+                self.sites.miss(self._selection, function.__qualname__, source.where(function), str(error))
             return function
         self.sites.add(self._selection, asked.sites)
         if names:

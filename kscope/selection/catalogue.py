@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..capture import Problem
 from .auto import Selection
 
 
@@ -56,10 +57,20 @@ class Sites:
 
     def __init__(self) -> None:
         self._found: dict[Selection, set[Site]] = {}
+        self._missed: dict[Selection, dict[Problem, None]] = {}
 
     def add(self, selection: Selection, sites: Iterable[Site]) -> None:
         """They were marked as this was selected."""
         self._found.setdefault(selection, set()).update(sites)
+
+    def miss(self, selection: Selection, function: str, where: str, reason: str) -> None:
+        """No statement of a kind could be marked in that function."""
+        problem = Problem("nothing", f"auto=: nothing is marked in {function} ({where}): {reason}")
+        self._missed.setdefault(selection, {})[problem] = None
+
+    def missed(self, selection: Selection) -> tuple[Problem, ...]:
+        """What could not be marked that this selects by its kind."""
+        return tuple(self._missed.get(selection, ()))
 
     def of(self, selection: Selection, regions: Iterable[str]) -> tuple[Site, ...]:
         """Those of these regions, in order of their places in the source."""

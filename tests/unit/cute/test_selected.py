@@ -179,6 +179,19 @@ def test_a_function_that_cute_does_not_read_is_refused_by_name(frontend: Any) ->
     assert is_marked(compile(module.host, *arguments()))
 
 
+def test_a_function_that_cute_does_not_read_is_named_where_kinds_are_asked_for(frontend: Any) -> None:
+    module = source("x[thread] = twice(x[0])", before=HELPER.replace("@cute.jit", "@cute.jit(preprocess=False)"))
+    for kernels, named in (((), 1), (("other*",), 0)):
+        frontend.enable(recording(kinds=("store",), kernels=kernels))
+        compile(module.host, *arguments())
+        found = [problem for problem in frontend.problems() if module.__file__ in problem.text]
+        assert len(found) == named
+        assert all(
+            one.kind == "nothing" and "nothing is marked in twice" in one.text and "preprocess=False" in one.text
+            for one in found
+        )
+
+
 def test_kinds_of_statements_are_marked_and_listed(frontend: Any, tmp_path: Path) -> None:
     module, line = kernels()
     file = Path(module.__file__).name

@@ -235,6 +235,23 @@ def test_a_file_that_was_edited_is_refused(frontend: Any, kernels: dict[str, Any
         numba_offline.built(kernels["kernel"], SIGNATURE)
 
 
+def test_a_kernel_that_has_no_statement_to_mark_as_its_source_is_gone_is_named(
+    frontend: Any, kernels: dict[str, Any]
+) -> None:
+    path = Path(kernels["__file__"])
+    path.write_text(path.read_text().replace("s += k", "s += 2 * k"))
+    for kinds in (("loop",), ("store",)):
+        frontend.enable(recording(kinds=kinds))
+        assert not frontend.problems()
+        numba_offline.built(kernels["kernel"], SIGNATURE)
+        (problem,) = frontend.problems()  # the helper stands there as it was
+        assert problem.kind == "nothing" and problem.text.startswith("auto=: nothing is marked in kernel (")
+        assert "its source is not what was compiled" in problem.text
+    frontend.enable(recording(kinds=("loop",), kernels=("other",)))
+    numba_offline.built(kernels["kernel"], SIGNATURE)
+    assert not frontend.problems()
+
+
 def test_numbas_own_errors_keep_the_lines_of_the_user(frontend: Any, written: Written) -> None:
     wrong = KERNELS.replace("s += k", "s += x.nothing")
     space = written(wrong, FILE)

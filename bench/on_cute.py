@@ -1,9 +1,10 @@
 """What recording costs a whole CuTe DSL kernel: kscope, and NVIDIA's IKET, on the same matmul with the same regions.
 
 The kernel is examples/cute_gemm.py. Two processes: kscope's; and IKET's in run-iket, which runs it twice. In each, the
-kernel without any annotation takes turns with the others, every launch behind matmuls that hide its latency, and CUDA
-events tell the time on the GPU. What lives here: this measurement. What does not: the kernel. Needs an sm_90 GPU, torch
-and nvidia-cutlass-dsl 4.6 or later.
+kernel without any annotation takes turns with the others, every launch behind others of it that hide its latency, and
+CUDA events tell the time on the GPU. Nothing here calls cuBLAS: IKET 4.8.1 cannot read one of its modules, and ends
+the process at its first launch. What lives here: this measurement. What does not: the kernel. Needs an sm_90 GPU,
+torch and nvidia-cutlass-dsl 4.6 or later.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-SIZE, ROUNDS, AHEAD = 4096, 30, 20
+SIZE, ROUNDS, AHEAD, ROWS = 4096, 100, 20, 64
 TOLD = 25
 """Lines of a log that are kept of a run that failed."""
 LEAST = 1 << 20
@@ -63,7 +64,7 @@ def measure(section: str, options: Any) -> Iterator[Row]:
     """The time of each kind of launch, and what it adds to the kernel without annotations of its own process."""
     failed = []
     for tool in ("kscope", "iket"):
-        found = within(tool, 10 if options.quick else ROUNDS, options.folder)
+        found = within(tool, 30 if options.quick else ROUNDS, options.folder)
         if "failed" in found:
             failed.append(f"{tool}: {' | '.join(found['failed'])}")
             continue
@@ -155,23 +156,25 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
         for turn in range(rounds + 3):
             for name, launch in launches.items():
                 with nullcontext() if prof is None or name == "kscope, recording" else prof.paused():
-                    took = timed(launch, a, b)
+                    took = timed(launch, launches["without annotations"])
                 if turn >= 3:
                     times[name].append(took)
-    torch.testing.assert_close(c, a @ b.T, rtol=1e-2, atol=1e-1)
+    some = slice(0, size, size // ROWS)
+    expected = a[some].cpu().float() @ b.cpu().float().T
+    torch.testing.assert_close(c[some].cpu().float(), expected, rtol=1e-2, atol=1e-1)
     problems = prof.trace.problems if prof is not None else ()
     lost = [problem.text for problem in problems if problem.kind != "plain"]  # one was launched plain on purpose
     return {"device": torch.cuda.get_device_name(), "times": times, "problems": lost}
 
 
-def timed(launch: Callable[[], None], a: Any, b: Any) -> float:
-    """Duration on the GPU in us; the launch is queued while matmuls run for longer than it takes the host to launch."""
+def timed(launch: Callable[[], None], ahead: Callable[[], None]) -> float:
+    """Duration on the GPU in us; the launch is queued behind others that run for longer than it takes the host."""
     import torch
 
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     for _ in range(AHEAD):
-        torch.matmul(a, b)
+        ahead()
     begin.record()
     launch()
     end.record()

@@ -1,16 +1,20 @@
-"""PTX to a cubin without nvcc and without a GPU: NVIDIA's linker library, where it is installed.
+"""PTX to a cubin without a GPU: by ptxas, or by NVIDIA's linker library, whichever is installed.
 
-What lives here: nvJitLink through cuda-bindings, and what its log says of registers. What does not: lowering
-(kscope/lowering), and what is done where the library is missing (nvrtc.py: the driver assembles the PTX itself).
+What lives here: both, and what their logs say of registers. What does not: lowering (kscope/lowering), and what is
+done where neither is there (nvrtc.py: the driver assembles the PTX itself).
 
-nvJitLink comes with the CUDA toolkit, and with the wheels that CuPy's extra [ctk] and PyTorch install. It must be
-as new as the compiler that wrote the PTX, else it refuses; then the driver is asked as well.
+ptxas first, as it does what NVRTC does to code without marks. nvJitLink takes all code for a part of something that
+blocks of 1,024 threads must be able to run: it gives a thread 64 registers at most, and a matmul that then has too few
+to keep its loads under way took 54 % longer (docs/performance.md). ptxas comes with the CUDA toolkit and with the wheel
+nvidia-cuda-nvcc, nvJitLink with the toolkit and with the wheels that CuPy's extra [ctk] and PyTorch install. Each must
+be as new as the compiler that wrote the PTX, else it refuses; then the next one is asked.
 """
 
 from __future__ import annotations
 
+import shutil
+import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
@@ -19,20 +23,33 @@ from typing import Any
 from kscope.lowering import fit
 
 _PASSED = ("maxrregcount", "lineinfo", "Xptxas")
+TOLD_FROM = 48
+"""Registers from which on the linker's limit is felt: it keeps some of the 64 for calls."""
+_FEW = (
+    "kscope: no ptxas here takes this PTX, so nvJitLink assembles it, with 64 registers for a thread at most: a kernel "
+    "that needs more is slower than without kscope; install the CUDA toolkit, or nvidia-cuda-nvcc, as new as NVRTC"
+)
 _SPELLED = {"generate-line-info": "lineinfo", "ptxas-options": "Xptxas"}
 
 
-@dataclass(frozen=True)
-class Assembled:
-    """A cubin, and what it needs."""
-
-    cubin: bytes
-    usage: fit.Usage
-
-
 @lru_cache(16)
-def assemble(text: str, arch: str, flags: tuple[str, ...] = ()) -> Assembled | None:
-    """The text for ``sm_90`` or another such word; None where the library is missing, or refuses the text."""
+def assemble(text: str, arch: str, flags: tuple[str, ...] = ()) -> fit.Assembled | None:
+    """The text for ``sm_90`` or another such word; None where nothing here assembles it."""
+    return _by_ptxas(text, arch, flags) or _by_nvjitlink(text, arch, flags)
+
+
+def _by_ptxas(text: str, arch: str, flags: tuple[str, ...]) -> fit.Assembled | None:
+    program = ptxas()
+    words = (f"-arch={arch}", *(word for flag in flags for word in _words(flag)))
+    return None if program is None else fit.assemble(text, program, words)
+
+
+def _words(flag: str) -> list[str]:
+    """What ptxas is told for a flag of nvJitLink's: -Xptxas=-O1,-dlcm=cg is for it alone."""
+    return flag.removeprefix("-Xptxas=").split(",") if flag.startswith("-Xptxas=") else [flag]
+
+
+def _by_nvjitlink(text: str, arch: str, flags: tuple[str, ...]) -> fit.Assembled | None:
     linker = nvjitlink()
     if linker is None:
         return None
@@ -53,7 +70,21 @@ def assemble(text: str, arch: str, flags: tuple[str, ...] = ()) -> Assembled | N
         return None
     finally:
         linker.destroy(handle)
-    return Assembled(bytes(cubin), fit.usage(log.decode(errors="replace")))
+    usage = fit.usage(log.decode(errors="replace"))
+    if usage.registers > TOLD_FROM:
+        warnings.warn(_FEW, stacklevel=2)
+    return fit.Assembled(bytes(cubin), usage)
+
+
+@lru_cache
+def ptxas() -> str | None:
+    """Where ptxas is, by the rules of CUDA's own Python packages (wheels, conda, CUDA_HOME), else in PATH."""
+    try:
+        pathfinder = import_module("cuda.pathfinder")
+        found: str | None = pathfinder.find_nvidia_binary_utility("ptxas")
+    except (ImportError, AttributeError):  # no cuda-bindings, or a pathfinder from before it looked for programs
+        found = None
+    return found or shutil.which("ptxas")
 
 
 @lru_cache

@@ -37,8 +37,8 @@ def compile_options() -> list[str]:
 def lower(ptx: str | bytes, arch: str | None = None) -> bytes:
     """What is loaded in the place of this PTX: its marks lowered for the state that this process is in now.
 
-    arch: ``sm_90``; where it is given and nvJitLink is there, a cubin; else PTX for the driver. PTX without marks
-    comes back as it is, and so does all PTX in the plain state: marks are comments. Raises as plan.lower().
+    arch: ``sm_90``; where it is given and ptxas or nvJitLink is there, a cubin; else PTX for the driver. PTX without
+    marks comes back as it is, and so does all PTX in the plain state: marks are comments. Raises as plan.lower().
     """
     text = ptx if isinstance(ptx, str) else ptx.decode()
     text = text.rstrip("\0")

@@ -180,7 +180,8 @@ def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:
 
 def _assemble(text: str, backend: Any, options: Any) -> fit.Usage | None:
     """What Triton's own assembler makes of the text."""
-    return fit.assemble(text, nvidia.get_ptxas(backend.target.arch).path, _flags(backend, options))
+    done = fit.assemble(text, nvidia.get_ptxas(backend.target.arch).path, _flags(backend, options))
+    return done.usage if done else None
 
 
 def _flags(backend: Any, options: Any) -> tuple[str, ...]:

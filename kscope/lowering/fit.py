@@ -1,8 +1,9 @@
-"""Lowering that fits: as many pending records as the kernel has registers for.
+"""Lowering that fits: as many pending records as the kernel has registers for, in blocks as large as before.
 
 A record that waits to be stored holds two registers or three. Where that makes the kernel spill, or lose a
-setmaxnreg, a store in place is cheaper: so the assembler is asked. What lives here: the question, and the
-choice. What does not: lowering (plan.py), which assembler and flags (frontends).
+setmaxnreg, a store in place is cheaper: so the assembler is asked. And a kernel that has grown past 64 registers
+could not be launched with 1,024 threads any more. What lives here: the question, and the choice. What does not:
+lowering (plan.py), which assembler and flags (frontends).
 """
 
 from __future__ import annotations
@@ -10,32 +11,40 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from ..capture import Problem
 from ..recording import Recording
+from . import cfg
 from .plan import Lowered, Told, lower, without_marks
 
 FEWER = (2, 0)
 """Pending records to try after the recording's own number; 0 stores in place."""
 
+ROOM = (64, 128)
+"""Registers that each thread can have in blocks of 1,024 and of 512."""
+
 _SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'(?:(?!Compiling entry).)*?Used (\d+) registers", re.S)
 _IGNORED = re.compile(r"setmaxnreg'?\s+ignored")
 _THREADS = re.compile(r"^\s*\.(?:req|max)ntid\b[^\n{]*", re.M)
 _BOUND = re.compile(r"\.(?:minnctapersm|maxnreg)\b")
+_SAID = re.compile(r"\.(?:minnctapersm|maxnctapersm|maxnreg|maxntid|reqntid)\b")
 
 
 @dataclass(frozen=True, order=True)
 class Usage:
-    """What the assembler says of a text; smaller is better. Bytes are per thread, summed over functions."""
+    """What the assembler says of a text; smaller is better. Bytes are per thread, summed over functions; entries:
+    registers by kernel, where the log tells them."""
 
     setmaxnreg_ignored: bool
     spill_bytes: int
     registers: int
+    entries: tuple[tuple[str, int], ...] = field(default=(), compare=False)
 
     @property
     def pressed(self) -> bool:
@@ -55,28 +64,68 @@ class Usage:
 Assemble = Callable[[str], "Usage | None"]
 
 
+@dataclass(frozen=True)
+class Assembled:
+    """A cubin, and what it needs."""
+
+    cubin: bytes
+    usage: Usage
+
+
 @lru_cache(8)
-def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Usage | None:
+def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None:
     """Runs `ptxas -v`. None where it refuses the text: its error is for whoever compiles it in earnest."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
-        source = Path(folder, "module.ptx")
+        source, out = Path(folder, "module.ptx"), Path(folder, "module.cubin")
         source.write_text(text)
-        command: Sequence[str] = [ptxas, "-v", *flags, str(source), "-o", str(source.with_suffix(".cubin"))]
+        command: Sequence[str] = [ptxas, "-v", *flags, str(source), "-o", str(out)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return None if done.returncode else usage(done.stderr + done.stdout)
+        return None if done.returncode else Assembled(out.read_bytes(), usage(done.stderr + done.stdout))
 
 
 def usage(log: str) -> Usage:
     """What an assembler's verbose log says: ptxas -v, or nvJitLink's -verbose."""
     spilled = sum(int(stores) + int(loads) for stores, loads in _SPILL.findall(log))
     registers = max(map(int, _REGISTERS.findall(log)), default=0)
-    return Usage(_IGNORED.search(log) is not None, spilled, registers)
+    entries = tuple((name, int(count)) for name, count in _ENTRY.findall(log))
+    return Usage(_IGNORED.search(log) is not None, spilled, registers, entries)
 
 
 def roomy(text: str) -> str:
     """The text, whose kernels say that one block on an SM is enough: they get all registers that a thread can have.
     As it is where the text says something about that itself."""
     return text if _BOUND.search(text) else _THREADS.sub(r"\g<0>\n.minnctapersm 1", text)
+
+
+def outgrown(plain: Usage, usage: Usage) -> dict[str, int]:
+    """By kernel, the registers that it may have: those that records took from what large blocks can have to more."""
+    before = dict(plain.entries)
+    found = {}
+    for name, count in usage.entries:
+        room = next((room for room in ROOM if before.get(name, count) <= room < count), None)
+        if room is not None:
+            found[name] = room
+    return found
+
+
+def bounded(text: str, room: Mapping[str, int]) -> str:
+    """The text, whose kernels say how many registers they may have."""
+    for function in reversed(cfg.functions(text) if room else []):
+        if function.name in room:
+            brace = function.open - 1
+            text = f"{text[:brace]}.maxnreg {room[function.name]}\n{text[brace:]}"
+    return text
+
+
+def _large(text: str, usage: Usage) -> bool:
+    """Whether a kernel that says nothing of its threads or registers needs more than blocks of 1,024 threads have."""
+    large = {name for name, count in usage.entries if count > ROOM[0]}
+    return any(f.name in large and not _said(text, f) for f in (cfg.functions(text) if large else []))
+
+
+def _said(text: str, function: cfg.Function) -> bool:
+    brace = function.open - 1
+    return _SAID.search(text, text.rfind(")", 0, brace), brace) is not None
 
 
 def lower_to_fit(
@@ -90,34 +139,41 @@ def lower_to_fit(
 ) -> Lowered:
     """plan.lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
-    `measure` is called once where the first try fits, up to five times where it does not, and never for
+    `measure` is called once where the first try fits, up to seven times where it does not, and never for
     text without marks. What the kernel loses all the same is a problem of the result. Raises as lower().
     """
 
-    def lowered(pending: int, known: tuple[Problem, ...], room: bool) -> Lowered:
+    def lowered(pending: int, known: tuple[Problem, ...], roomily: bool) -> Lowered:
         found = lower(text, replace(recording, pending=pending), frontend=frontend, known=known, told=told)
-        return replace(found, text=roomy(found.text)) if room else found
+        return replace(found, text=roomy(found.text) if roomily else bounded(found.text, room))
 
-    known = tuple(known)
+    known, room = tuple(known), dict[str, int]()
     best = lower(text, recording, frontend=frontend, known=known, told=told)
     if best.text is text:
         return best
     least = measure(best.text)
-    if least is None or not least.pressed:
+    if least is None or not (least.pressed or _large(best.text, least)):
         return best
     plain = measure(without_marks(text))
-    if plain is None or least.no_worse(plain):
+    if plain is None:
+        return best
+    said = {function.name for function in cfg.functions(text) if _said(text, function)}
+    room = {name: most for name, most in outgrown(plain, least).items() if name not in said}
+    narrow = replace(best, text=bounded(best.text, room))
+    if narrow.text != best.text:
+        best, least = narrow, measure(narrow.text) or least
+    if least.no_worse(plain):
         return best
     fewer = [pending for pending in FEWER if pending < recording.pending and not recording.live]
-    room = least.gave_up(plain)
-    if room:
+    roomily = least.gave_up(plain)
+    if roomily:
         fewer = [recording.pending, *fewer]
     chosen = recording.pending, False
     for pending in fewer:
-        other = lowered(pending, known, room)
+        other = lowered(pending, known, roomily)
         usage = measure(other.text)
         if usage is not None and usage < least:
-            best, least, chosen = other, usage, (pending, room)
+            best, least, chosen = other, usage, (pending, roomily)
         if least.no_worse(plain):
             return best
     return lowered(chosen[0], (*known, _loss(best, plain, least)), chosen[1])

@@ -49,6 +49,18 @@ def test_blocks_and_grids_of_three_dimensions(c: ModuleType) -> None:
     assert bool((out == 4).all())
 
 
+def test_a_kernel_with_regions_runs_in_blocks_of_1024_threads_where_it_did_without(c: ModuleType) -> None:
+    x = cupy.random.default_rng(1).random(64, cupy.float32) / 2
+    plain, marked = cupy.zeros((4, 1024), cupy.float32), cupy.zeros((4, 1024), cupy.float32)
+    wide = cupy.RawKernel(c.WIDE, "wide", ("-DCOUNT=52",))
+    wide((4,), (1024,), (x, plain, np.int32(20)))
+    with kscope.profile(records=32) as prof:
+        wide((4,), (1024,), (x, marked, np.int32(20)))
+    assert not doubts(prof.trace)
+    assert len(prof.trace) == 4 * 32 * 20
+    assert bool((plain == marked).all())
+
+
 def test_1000_launches(c: ModuleType) -> None:
     out = c.ints(132)
     with kscope.profile() as prof:
@@ -204,6 +216,7 @@ def test_ptx_that_the_driver_assembles(c: ModuleType, monkeypatch: pytest.Monkey
     from kscope_cuda import assembling
 
     assembling.assemble.cache_clear()
+    monkeypatch.setattr(assembling, "ptxas", lambda: None)
     monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
     out = c.ints(30)
     with kscope.profile(records=8) as prof:

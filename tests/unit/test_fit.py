@@ -152,9 +152,12 @@ ptxas info    : Used 168 registers, used 1 barriers
 
 def test_the_log_of_ptxas_is_read(tmp_path):
     ptxas = tmp_path / "ptxas"
-    ptxas.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{LOG}END\n")
+    ptxas.write_text(f"#!/bin/sh\nfor last; do :; done\nprintf cubin > $last\ncat >&2 <<'END'\n{LOG}END\n")
     ptxas.chmod(0o755)
-    assert fit.assemble(MARKED, str(ptxas), ()) == Usage(True, 32, 168)
+    found = fit.assemble(MARKED, str(ptxas), ())
+    assert found is not None
+    assert found.usage == Usage(True, 32, 168)
+    assert found.cubin == b"cubin"
 
 
 def test_a_refusal_of_ptxas_is_no_usage(tmp_path):
@@ -162,3 +165,54 @@ def test_a_refusal_of_ptxas_is_no_usage(tmp_path):
     ptxas.write_text("#!/bin/sh\nexit 255\n")
     ptxas.chmod(0o755)
     assert fit.assemble(MARKED, str(ptxas), ()) is None
+
+
+def test_registers_are_read_by_kernel(tmp_path):
+    log = "".join(
+        f"ptxas info    : Compiling entry function '{name}' for 'sm_90'\n"
+        f"ptxas info    : Function properties for {name}\n"
+        f"    0 bytes stack frame\n"
+        f"ptxas info    : Used {count} registers\n"
+        for name, count in (("a", 40), ("b", 70))
+    )
+    assert fit.usage(log).entries == (("a", 40), ("b", 70))
+
+
+def grown(text: str, plain: int, marked: int, narrow: Usage | None = None) -> tuple[str, list[str], list[str]]:
+    """Lowered to fit, where the kernel k needs so many registers; whom it asked, and the kinds of problem."""
+    asked = []
+
+    def measure(asking: str) -> Usage | None:
+        kind = "plain" if "kscope" not in asking else "bounded" if ".maxnreg" in asking else "marked"
+        asked.append(kind)
+        count = {"plain": plain, "marked": marked, "bounded": 64}[kind]
+        usage = Usage(False, 0, count, (("k", count),))
+        return narrow if kind == "bounded" and narrow else usage
+
+    result = lower_to_fit(text, Recording(), frontend="test", measure=measure)
+    return result.text, asked, [problem.kind for problem in result.problems]
+
+
+def test_a_kernel_can_be_launched_with_as_many_threads_as_before():
+    text, asked, problems = grown(MARKED, plain=60, marked=68)
+    assert ".maxnreg 64\n{" in text
+    assert asked == ["marked", "plain", "bounded"]
+    assert not problems
+    assert ".maxnreg 128\n{" in grown(MARKED, plain=100, marked=130)[0]
+
+
+@pytest.mark.parametrize(("plain", "marked"), [(66, 70), (40, 64), (130, 200)])
+def test_a_kernel_that_needs_as_much_without_records_is_not_bounded(plain, marked):
+    assert ".maxnreg" not in grown(MARKED, plain, marked)[0]
+
+
+def test_a_kernel_that_says_how_many_threads_it_has_is_not_bounded():
+    text, asked, _ = grown(MARKED.replace("k()\n", "k()\n.maxntid 256, 1, 1\n"), plain=60, marked=68)
+    assert ".maxnreg" not in text
+    assert asked == ["marked"]
+
+
+def test_what_a_bound_makes_spill_waits_less_and_is_told():
+    _, asked, problems = grown(MARKED, plain=60, marked=68, narrow=Usage(False, 16, 64, (("k", 64),)))
+    assert asked == ["marked", "plain", "bounded", "bounded", "bounded"]
+    assert problems == ["registers"]

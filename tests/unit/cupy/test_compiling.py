@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 
 import cupy
 import pytest
 from contract.cuda_programs import FUNCTIONS, source_of
 from cupy.cuda import compiler
+from gpu.cupy_sources import WIDE
 
 import kscope
 from kscope import layout
@@ -67,10 +69,11 @@ def test_ptx_is_lowered_where_cupy_asks_for_ptx(frontend, gpu, source, monkeypat
     assert "//kscope" not in text
 
 
-@pytest.mark.parametrize("why", ["there is no library", "it refuses the text"])
+@pytest.mark.parametrize("why", ["there is nothing", "it refuses the text"])
 def test_the_driver_gets_ptx_where_nothing_here_assembles(frontend, gpu, source, monkeypatch, why):
     assembling.assemble.cache_clear()
-    if why == "there is no library":
+    if why == "there is nothing":
+        monkeypatch.setattr(assembling, "ptxas", lambda: None)
         monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
     else:
         monkeypatch.setattr(assembling, "flags", lambda options: ("-nonsense",))
@@ -80,17 +83,71 @@ def test_the_driver_gets_ptx_where_nothing_here_assembles(frontend, gpu, source,
     assert "//kscope" not in text
 
 
-def test_the_assembler_tells_what_a_text_needs():
-    text = (
-        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p){ .reg .b64 %r; "
-        ".reg .b32 %x<3>; ld.param.u64 %r,[p]; ld.global.u32 %x1,[%r]; "
-        "add.u32 %x2,%x1,1; st.global.u32 [%r], %x2; ret; }\n"
-    )
-    found = assembling.assemble(text, "sm_90")
+TEXT = (
+    ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p){ .reg .b64 %r; "
+    ".reg .b32 %x<3>; ld.param.u64 %r,[p]; ld.global.u32 %x1,[%r]; "
+    "add.u32 %x2,%x1,1; st.global.u32 [%r], %x2; ret; }\n"
+)
+
+
+@pytest.mark.parametrize("by", ["ptxas", "nvjitlink"])
+def test_each_assembler_tells_what_a_text_needs(by, monkeypatch):
+    if getattr(assembling, by)() is None:
+        pytest.skip(f"there is no {by} here")
+    monkeypatch.setattr(assembling, "nvjitlink" if by == "ptxas" else "ptxas", lambda: None)
+    assembling.assemble.cache_clear()
+    found = assembling.assemble(TEXT, "sm_90", ("-lineinfo", "-Xptxas=-O1"))
     assert found.cubin.startswith(b"\x7fELF")
     assert found.usage.spill_bytes == 0
     assert 4 <= found.usage.registers <= 16
+    assert found.usage.entries == (("k", found.usage.registers),)
     assert assembling.assemble("nonsense", "sm_90") is None
+
+
+def test_what_ptxas_refuses_goes_to_the_linker(tmp_path, monkeypatch):
+    if assembling.nvjitlink() is None:
+        pytest.skip("there is no nvJitLink here")
+    old = tmp_path / "ptxas"
+    old.write_text("#!/bin/sh\necho 'Unsupported .version' >&2\nexit 255\n")
+    old.chmod(0o755)
+    monkeypatch.setattr(assembling, "ptxas", lambda: str(old))
+    assembling.assemble.cache_clear()
+    assert assembling.assemble(TEXT, "sm_90").cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_kernel_that_the_linker_gives_too_few_registers_is_told_of(wide, monkeypatch):
+    if assembling.nvjitlink() is None:
+        pytest.skip("there is no nvJitLink here")
+    monkeypatch.setattr(assembling, "ptxas", lambda: None)
+    assembling.assemble.cache_clear()
+    count = 90 if wide else 8
+    loads = "".join(f"ld.volatile.global.u32 %x{n}, [%r+{4 * n}]; " for n in range(count))
+    stores = "".join(f"st.volatile.global.u32 [%r+{4 * n}], %x{n}; " for n in range(count))
+    text = TEXT.replace("%x<3>", "%x<99>").replace("ld.global.u32 %x1,[%r]; ", loads)
+    text = text.replace("add.u32 %x2,%x1,1; st.global.u32 [%r], %x2; ", stores)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        assembling.assemble(text, "sm_90")
+    assert ["64 registers" in str(one.message) for one in heard] == [True] * wide
+
+
+@pytest.mark.skipif(assembling.ptxas() is None, reason="there is no ptxas")
+@pytest.mark.parametrize(("count", "most"), [(8, None), (52, 64), (70, None), (118, 128)])
+def test_regions_do_not_take_a_kernel_past_what_large_blocks_can_have(frontend, gpu, monkeypatch, count, most):
+    def registers() -> int:
+        cubin = gpu.compile(WIDE, (*INCLUDE, f"-DCOUNT={count}"))
+        assert isinstance(cubin, bytes)
+        return seen[-1].usage.registers
+
+    seen, assemble = [], assembling.assemble
+    monkeypatch.setattr(assembling, "assemble", lambda *given: seen.append(assemble(*given)) or seen[-1])
+    frontend.enable(Recording())
+    found = registers()
+    assert most is None or most - 8 < found <= most
+    if count == 8:
+        assert found <= 64
+        assert len(seen) == 2  # to measure, and to make
 
 
 def test_a_function_that_is_not_inlined_is_refused_by_name(frontend, gpu, source):

@@ -94,10 +94,10 @@ def test_a_warp_specialized_kernel_keeps_its_setmaxnreg_and_does_not_spill(compi
     from kscope.lowering import fit
 
     kernel = compiler(specialized, out="*i32", n="i32")
-    usage = fit.assemble(kernel.asm["ptx"], get_ptxas(90).path, ("--gpu-name=sm_90a",))
+    made = fit.assemble(kernel.asm["ptx"], get_ptxas(90).path, ("--gpu-name=sm_90a",))
     assert "setmaxnreg" in kernel.asm["ptx"]
-    assert usage is not None
-    assert not usage.pressed
+    assert made is not None
+    assert not made.usage.pressed
 
 
 @gluon.jit

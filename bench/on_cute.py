@@ -53,9 +53,12 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-SIZE, ROUNDS, AHEAD, ROWS = 4096, 100, 20, 64
+SIZES = {4096: 1024, 8192: 8192}
+"""Rows of the matrices, and the records that a warp then has room for: all that it makes."""
+ROUNDS, AHEAD, ROWS = 100, 20, 64
 TOLD = 25
 """Lines of a log that are kept of a run that failed."""
+POOL = 4 << 30
 LEAST = 1 << 20
 """Bytes that a recording of this kernel has, at least: a launch has half a million ranges."""
 
@@ -63,25 +66,30 @@ LEAST = 1 << 20
 def measure(section: str, options: Any) -> Iterator[Row]:
     """The time of each kind of launch, and what it adds to the kernel without annotations of its own process."""
     failed = []
-    for tool in ("kscope", "iket"):
-        found = within(tool, 30 if options.quick else ROUNDS, options.folder)
-        if "failed" in found:
-            failed.append(f"{tool}: {' | '.join(found['failed'])}")
-            continue
-        base = statistics.median(found["times"]["without annotations"])
-        for name, times in found["times"].items():
-            notes = {"doubt": "; ".join(found["problems"])} if found["problems"] else {}
-            yield row(f"{tool}'s process", name, "us", times, **notes)
-            if name != "without annotations":
-                yield row(f"{tool}'s process, added", name, "%", [100 * (one / base - 1) for one in times])
+    for size in SIZES:
+        for tool in ("kscope", "iket"):
+            found = within(tool, size, 30 if options.quick else ROUNDS, options.folder)
+            if "failed" in found:
+                failed.append(f"{tool}, {size}: {' | '.join(found['failed'])}")
+            else:
+                yield from _rows(f"{size}^3, {tool}'s process", found)
     if failed:
         raise RuntimeError("; ".join(failed))
 
 
-def within(tool: str, rounds: int, folder: Path) -> dict[str, Any]:
+def _rows(what: str, found: dict[str, Any]) -> Iterator[Row]:
+    base = statistics.median(found["times"]["without annotations"])
+    for name, times in found["times"].items():
+        notes = {"doubt": "; ".join(found["problems"])} if found["problems"] else {}
+        yield row(what, name, "us", times, **notes)
+        if name != "without annotations":
+            yield row(f"{what}, added", name, "%", [100 * (one / base - 1) for one in times])
+
+
+def within(tool: str, size: int, rounds: int, folder: Path) -> dict[str, Any]:
     """The measurement in a process of its own, in run-iket where it is IKET's."""
-    result = folder / f"{tool}.json"
-    command = [sys.executable, __file__, tool, str(result), str(SIZE), str(rounds)]
+    result = folder / f"{tool}-{size}.json"
+    command = [sys.executable, __file__, tool, str(result), str(size), str(rounds)]
     if tool == "iket":
         run = "from iket.cli.main import entrypoint; entrypoint()"
         where, quiet = ["--clobber", "--output-dir", str(folder / "iket")], ["--postprocess", "none", "--keep"]
@@ -146,13 +154,13 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
     launches = {"without annotations": compiled("bare")}
     if tool == "kscope":
         launches["kscope, disabled"] = compiled("kscope")
-        kscope.enable(records=1024)
+        kscope.enable(records=SIZES[size])
         prepared = compiled("kscope")
         launches |= {"kscope, at rest": prepared, "kscope, recording": prepared}
     else:
         launches["IKET, recording"] = compiled("iket")
     times: dict[str, list[float]] = {name: [] for name in launches}
-    with kscope.profile(records=1024) if tool == "kscope" else nullcontext() as prof:
+    with kscope.profile(records=SIZES[size], pool=POOL) if tool == "kscope" else nullcontext() as prof:
         for turn in range(rounds + 3):
             for name, launch in launches.items():
                 with nullcontext() if prof is None or name == "kscope, recording" else prof.paused():

@@ -1,10 +1,10 @@
 """What regions cost a whole Triton kernel: every variant interleaved in one process, timed by Nsight Compute.
 
 Variants: off (annotated, plain); kscope as it ships (Elected), at rest (prepared, not recording), one thread per block
-(Lane0Warp0), stores in place; clock reads alone (the floor of any in-kernel profiler: no record, no claim); Proton's
-instrumentation in its cheapest modes. Beside the times: registers, spilled bytes, instructions and the warps that fit
-on an SM, read from each variant's cubin. What lives here: this measurement. What does not: the kernels
-(triton_kernels.py).
+(Lane0Warp0), stores in place; clock reads alone (the floor of any in-kernel profiler: no record, no claim), and those
+that wait for the barrier in front of them, as kscope's do; Proton's instrumentation in its cheapest modes. Beside the
+times: registers, spilled bytes, instructions and the warps that fit on an SM, read from each variant's cubin. What
+lives here: this measurement. What does not: the kernels (triton_kernels.py).
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ from triton_kernels import (
 )
 
 import kscope
-from kscope.lowering import fit, plan
+from kscope.lowering import cfg, fit, plan, settling
 from kscope.marks import PREFIX
 
 DURATION, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
 """What ncu is asked for."""
+FENCE = "fence.mbarrier_init.release.cluster;"
+"""What kscope puts before a clock read behind a barrier: a NOP in machine code."""
 LAUNCHES, DROPPED = 12, 2
 PROTON_LAUNCHES, PROTON_ROUNDS = 5, 2  # its host side takes seconds a launch
 PROTON: dict[str, dict[str, Any]] = {
@@ -140,6 +142,10 @@ def lowering(change: Callable[[Lower], Lower]) -> Iterator[None]:
         yield
 
 
+def unchanged(lower: Lower) -> Lower:
+    return lower
+
+
 def in_place(lower: Lower) -> Lower:
     """Every record is stored where its region ends."""
     return lambda text, recording, **more: lower(text, replace(recording, pending=0), **more)
@@ -147,21 +153,37 @@ def in_place(lower: Lower) -> Lower:
 
 def clocks_alone(lower: Lower) -> Lower:
     """Every mark becomes a clock read that is folded into one register: the floor."""
+    return lambda text, recording, **more: _clocks(lower, text, text, recording, more)
+
+
+def clocks_behind_barriers(lower: Lower) -> Lower:
+    """The same, and a read waits for the barrier in front of it, where kscope's does."""
+
+    def floor(text: str, recording: Any, **more: Any) -> plan.Lowered:
+        fenced = text
+        for function in reversed(cfg.functions(text)):
+            behind = settling.behind_barriers(function, cfg.blocks(function, text), text)
+            for start in sorted((function.statements[i].start for i in behind), reverse=True):
+                if fenced.startswith(PREFIX, start):
+                    fenced = f"{fenced[:start]}{FENCE}\n{fenced[start:]}"
+        return _clocks(lower, text, fenced, recording, more)
+
+    return floor
+
+
+def _clocks(lower: Lower, text: str, marked: str, recording: Any, more: dict[str, Any]) -> plan.Lowered:
+    """The text lowered, with a clock read for every mark that stands in `marked`."""
     read = (
         "{ .reg .b64 ks_c; .reg .b32 ks_z; mov.u64 ks_c, %clock64; cvt.u32.u64 ks_z, ks_c;"
         " xor.b32 ks_sum, ks_sum, ks_z; }"
     )
     keep = "{ .reg .pred ks_q; setp.eq.u32 ks_q, ks_sum, 305419896; @ks_q trap; }\n\tret;"
-
-    def floor(text: str, recording: Any, **more: Any) -> plan.Lowered:
-        lowered = lower(text, recording, **more)
-        if lowered.text is text:
-            return lowered
-        body = re.sub(rf"{PREFIX}[^\n]*", read, text)
-        body = re.sub(r"(\.entry[^{]*\{)", r"\1 .reg .b32 ks_sum; mov.u32 ks_sum, 0;", body)
-        return plan.Lowered(re.sub(r"\bret;", keep, body), lowered.meta)
-
-    return floor
+    lowered = lower(text, recording, **more)
+    if lowered.text is text:
+        return lowered
+    body = re.sub(rf"{PREFIX}[^\n]*", read, marked)
+    body = re.sub(r"(\.entry[^{]*\{)", r"\1 .reg .b32 ks_sum; mov.u32 ks_sum, 0;", body)
+    return plan.Lowered(re.sub(r"\bret;", keep, body), lowered.meta)
 
 
 def record(rounds: int, folder: Path, kernels: Iterable[str] = KERNELS, launches: int = LAUNCHES) -> None:
@@ -194,12 +216,14 @@ def record(rounds: int, folder: Path, kernels: Iterable[str] = KERNELS, launches
                 run(name, "kscope in place", kernel, 3)
             with lowering(clocks_alone), kscope.profile():
                 run(name, "clock reads alone", kernel, 4)
+            with lowering(clocks_behind_barriers), kscope.profile():
+                run(name, "clock reads alone, behind barriers", kernel, 5)
             for i, (variant, options) in enumerate(PROTON.items() if turn < PROTON_ROUNDS else ()):
                 with tempfile.TemporaryDirectory() as place:
                     size = BUFFERS[name] if "buffer_type" in options else 0
                     mode = proton.mode.Default(buffer_size=size, **options)
                     proton.start(f"{place}/proton", data="tree", backend="instrumentation", mode=mode)
-                    run(name, variant, protons, 5 + i, min(launches, PROTON_LAUNCHES))
+                    run(name, variant, protons, 6 + i, min(launches, PROTON_LAUNCHES))
                     proton.finalize()
     found = [[name, variant, build] for (name, variant), build in builds.items()]
     (folder / "order.json").write_text(json.dumps({"launched": launched, "builds": found}))
@@ -294,12 +318,14 @@ def dry(section: str, options: Any) -> Iterator[Row]:
     target = GPUTarget("cuda", int(re.sub(r"\D", "", options.arch)), 32)
     for name, (kernel, _) in KERNELS.items():
         types, constants, launch = SIGNATURES[name]
-        for tag, variant in enumerate(("off", "kscope Elected", "clock reads alone")):
+        changes = (unchanged, unchanged, clocks_alone, clocks_behind_barriers)
+        variants = ("off", "kscope Elected", "clock reads alone", "clock reads alone, behind barriers")
+        for tag, (variant, change) in enumerate(zip(variants, changes, strict=True)):
             kscope.disable() if variant == "off" else kscope.enable()
             aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind != "fp32"}
             signature = {**types, **dict.fromkeys((*constants, "TAG"), "constexpr")}
             source = ASTSource(kernel, signature, {**constants, "TAG": tag}, aligned)
-            with lowering(clocks_alone if tag == 2 else lambda lower: lower):
+            with lowering(change):
                 compiled = triton.compile(source, target=target, options=launch)
             yield from taken(name, variant, kept(compiled, options.folder / f"{name}{tag}.cubin"))
     kscope.disable()

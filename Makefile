@@ -85,7 +85,7 @@ test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## what proto
 		.venv/bin/python -m pytest tests/viewers
 
 test-cupy: .venv/.cupy  ## what speaks to CuPy, NVRTC and cuda.core
-	.venv/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cupy tests/unit/test_doctor.py
+	.venv/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cupy tests/unit/cuda/test_nvrtc.py tests/unit/test_doctor.py
 	.venv/bin/python -m pytest -n 2 -m "not gpu" -k cupy tests/contract/test_contract.py tests/unit/test_examples*.py
 
 test-numba: .venv-numba/.test  ## what speaks to Numba

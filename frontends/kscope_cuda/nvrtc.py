@@ -16,7 +16,8 @@ from pathlib import Path
 
 from kscope import cuda_include, meta
 from kscope import ptx as ptx_of
-from kscope.lowering import fit, plan
+from kscope.errors import UnsupportedError
+from kscope.lowering import cfg, fit, plan
 from kscope.recording import Recording
 
 from . import assembling, listed
@@ -27,6 +28,7 @@ FILE = "kern.cu"
 """What a source is called that lies in no file."""
 _REAL = re.compile(r"(-arch=|--gpu-architecture=)(sm_\w+)")
 _LINE_OPTIONS = {LINES, "--generate-line-info", "-G", "--device-debug"}
+_DEBUGGED = re.compile(r"^\s*\.target\s+[^\n]*\bdebug\b", re.M)
 _OURS = re.compile(rf'^\s*\.file\s+(\d+)\s+"[^"]*{HEADER}"', re.M)
 _TOLD = re.compile(r"^\s*\.(?:loc|file)\s[^\n]*\n|^\s*\.section\s+\.debug_str\s*\{.*?\}\n", re.M | re.S)
 _ANYWHERE = re.compile(rf'(\.file\s+\d+\s+)"[^"]*/({FILE})"')
@@ -91,8 +93,9 @@ def lower(
 
     names: what the user calls kernels whose names the compiler has mangled. Without marks, or with arch=None, or
     without an assembler, it is PTX, which the driver assembles when it loads it. Warns of regions that the compiler
-    took apart. Raises as plan.lower() does.
+    took apart. Raises as plan.lower() does, and UnsupportedError for what was compiled with -G.
     """
+    _refuse_debugging(ptx, names or {})
     measure = partial(_usage, arch=arch, flags=flags)
     lowered = fit.lower_to_fit(_located(ptx), recording, frontend=frontend, measure=measure)
     for problem in lowered.problems:
@@ -102,6 +105,17 @@ def lower(
     made = done.cubin if done else text.encode()
     listed.note(frontend, _untold(ptx, flags), made, arch, flags)
     return made
+
+
+def _refuse_debugging(ptx: str, names: Mapping[str, str]) -> None:
+    """Marks in PTX that was made with -G: without optimization regions leave by flags, which nobody can follow."""
+    if _DEBUGGED.search(ptx):
+        found = [names.get(function.name, function.name) for function in cfg.functions(ptx) if any(function.marks)]
+        if found:
+            raise UnsupportedError(
+                f"regions in {', '.join(found)}: compiled with -G (--device-debug), and code that is not optimized "
+                "cannot be recorded; leave -G out, or do without kscope.enable() and kscope.profile()"
+            )
 
 
 def _located(ptx: str) -> str:

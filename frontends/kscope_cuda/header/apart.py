@@ -1,4 +1,4 @@
-"""In-place mode: a mark in a function that was not inlined is refused by that function's name.
+"""In-place mode: a mark in a function that was not inlined, or is compiled with -G, is refused by that function's name.
 
 What lives here: how the name gets into the assembler's error. What does not: the guard that makes the error
 (stored.py), and the same refusal where kscope's own pass lowers marks (kscope/lowering).
@@ -9,6 +9,10 @@ none does, and the branch is gone from everything that is inlined into a kernel 
 sees any of it. In other functions it stays, and there the assembler finds the function's name in the call's prototype,
 as it misses the argument. A compiler that does not optimize leaves the branch in kernels as well, where it assembles
 and is never taken.
+
+With -G that would name few functions, as kernels and what must be inlined would pass, in code that is not worth a
+measurement. There each mark calls a function of the host's, and nvcc says who does. NVRTC, which knows no host, gets a
+call as above with an argument that is missing everywhere.
 """
 
 from __future__ import annotations
@@ -19,6 +23,10 @@ from .emitted import assembly, operand
 from .stored import GUARD
 
 SAID = "kscope_inline_this_function_into_a_kernel_with_KSCOPE_KERNEL_or_keep_marks_out_of_it__"
+DEBUGGED = "regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0"
+DEBUGGED_LINE = "kscope_mark_in_a_function_that_is_compiled_with_G_line_"
+_NOT_DEVICE = (20011, 20014)
+"""nvcc's numbers of the calls to the host that it only warns of: those of functions for both."""
 LONGEST = 128
 """Characters of a function's name, as the compiler spells it with its result and parameters; the rest is cut."""
 NEEDS = "__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206"
@@ -27,9 +35,20 @@ NEEDS = "__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206"
 
 def text() -> str:
     """The C++ text, inside of the namespace, before stored.text()."""
-    call = inline.guard_by_name(GUARD + operand("n", "LINE"), SAID + operand("C", "name_::text"))
+    said, missing = (
+        (inline.guard_by_name(line + operand("n", "LINE"), text + operand("C", "name_")))
+        for line, text in ((GUARD, SAID), (DEBUGGED_LINE, f"kscope_{DEBUGGED}__"))
+    )
+    errors = " ".join(f'_Pragma("nv_diag_error {number}")' for number in _NOT_DEVICE)
     return f"""
-#if {NEEDS}
+#if KSCOPE_DEBUG_ && !defined(__CUDACC_RTC__)
+KSCOPE_FN_ void told_() {{}}
+void {DEBUGGED}();
+#define KSCOPE_APART_() {{ \\
+  _Pragma("nv_diagnostic push") {errors} \\
+  kscope::{DEBUGGED}(); \\
+  _Pragma("nv_diagnostic pop") }}
+#elif {NEEDS}
 // a thread lies in its block: the compiler does not know it, and is told so in kernels
 KSCOPE_FN_ bool inside_() {{ return threadIdx.z < blockDim.z; }}
 KSCOPE_FN_ void told_() {{ __builtin_assume(inside_()); }}
@@ -47,12 +66,14 @@ template <int... I> struct numbers_ {{
 template <int N, bool ODD = N % 2> struct below_ {{ typedef typename below_<N / 2>::type::twice type; }};
 template <int N> struct below_<N, true> {{ typedef typename below_<N / 2>::type::twice_and_one type; }};
 template <> struct below_<0, false> {{ typedef numbers_<> type; }};
-template <class F, int... I> struct spelled_ {{ static constexpr const char text[] = {{F::at(I)..., 0}}; }};
-template <class F, int... I> constexpr const char spelled_<F, I...>::text[];
 template <int LINE, class F, int... I> KSCOPE_FN_ void apart_(numbers_<I...>) {{
-  typedef spelled_<F, I...> name_;
+  static constexpr const char name_[] = {{F::at(I)..., 0}};
   if (!inside_()) {{
-{assembly(call, "    ")}
+#if KSCOPE_DEBUG_
+{assembly(missing, "    ")}
+#else
+{assembly(said, "    ")}
+#endif
   }}
 }}
 #define KSCOPE_APART_() {{ \\
@@ -64,5 +85,6 @@ template <int LINE, class F, int... I> KSCOPE_FN_ void apart_(numbers_<I...>) {{
     sizeof(kscope_said_) - 1 < {LONGEST} ? sizeof(kscope_said_) - 1 : {LONGEST}>::type()); }}
 #else
 KSCOPE_FN_ void told_() {{}}
-#define KSCOPE_APART_() static_assert(true, "")
+#define KSCOPE_APART_() static_assert(!KSCOPE_DEBUG_, "kscope: regions need a build without -G: leave it out, or " \\
+  "build plain with -DKSCOPE=0")
 #endif"""

@@ -55,11 +55,7 @@ template <b32_ HASH, b32_ WORDS, {parameters}> struct name_ {{
 }};
 #define KSCOPE_WORD_(name, i) kscope::word_(name, sizeof(name) - 1, i)
 #define KSCOPE_NAME_(name) kscope::name_<kscope::hash_(name), (sizeof(name) + 6) / 8, {arguments}>
-#define KSCOPE_CHECK_BUILD_() \\
-  static_assert(!KSCOPE_DEBUG_, "kscope: this function is compiled with -G, which inlines nothing, and a region's " \\
-    "state lives in its kernel's registers; compile it without -G, or plain: -DKSCOPE=0")
 #define KSCOPE_CHECK_(name) \\
-  KSCOPE_CHECK_BUILD_(); \\
   static_assert(decltype(kscope::measure_(name))::ok, "kscope: a region's name is a string literal, known when the " \\
     "kernel is compiled; pass what changes at run time as a value: KSCOPE_REGION_V(\\"name\\", value)"); \\
   static_assert(sizeof(name) > 1 && sizeof(name) <= {NAME_WORDS * 8 + 1}, \\

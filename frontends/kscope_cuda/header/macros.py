@@ -60,10 +60,15 @@ SHARED = r"""
 MARKED = r"""
 #define KSCOPE_APART_() static_assert(true, "")
 #define KSCOPE_NOTE_(sort, text, ...) static_assert(true, "")
-#define KSCOPE_KERNEL(...) KSCOPE_CHECK_BUILD_(); kscope::list_<__VA_ARGS__>::mark()
+#define KSCOPE_KERNEL(...) kscope::list_<__VA_ARGS__>::mark()
 """
 
 STORED = r"""
+#if KSCOPE_DEBUG_
+#define KSCOPE_CHECK_BUILD_() KSCOPE_APART_()
+#else
+#define KSCOPE_CHECK_BUILD_() static_assert(true, "")
+#endif
 #define KSCOPE_NOTE_(sort, text, ...) { \
   static __device__ __attribute__((used)) constexpr kscope::note_<sizeof(text), sizeof(__FILE__)> kscope_note_( \
     kscope::sort, __LINE__, text, __FILE__, __VA_ARGS__); }
@@ -136,7 +141,6 @@ MARKS = r"""
   kscope_mark_::act(kscope::of_(value), KSCOPE_WHEN_(pred)); } while (0)
 
 #define KSCOPE_PIN(value) do { \
-  KSCOPE_CHECK_BUILD_(); \
   KSCOPE_APART_(); \
   kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
 #define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))

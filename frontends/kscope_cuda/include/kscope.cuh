@@ -211,11 +211,7 @@ template <b32_ HASH, b32_ WORDS, b64_ W0, b64_ W1, b64_ W2, b64_ W3, b64_ W4, b6
 };
 #define KSCOPE_WORD_(name, i) kscope::word_(name, sizeof(name) - 1, i)
 #define KSCOPE_NAME_(name) kscope::name_<kscope::hash_(name), (sizeof(name) + 6) / 8, KSCOPE_WORD_(name, 0), KSCOPE_WORD_(name, 1), KSCOPE_WORD_(name, 2), KSCOPE_WORD_(name, 3), KSCOPE_WORD_(name, 4), KSCOPE_WORD_(name, 5), KSCOPE_WORD_(name, 6), KSCOPE_WORD_(name, 7), KSCOPE_WORD_(name, 8), KSCOPE_WORD_(name, 9), KSCOPE_WORD_(name, 10), KSCOPE_WORD_(name, 11), KSCOPE_WORD_(name, 12), KSCOPE_WORD_(name, 13), KSCOPE_WORD_(name, 14), KSCOPE_WORD_(name, 15)>
-#define KSCOPE_CHECK_BUILD_() \
-  static_assert(!KSCOPE_DEBUG_, "kscope: this function is compiled with -G, which inlines nothing, and a region's " \
-    "state lives in its kernel's registers; compile it without -G, or plain: -DKSCOPE=0")
 #define KSCOPE_CHECK_(name) \
-  KSCOPE_CHECK_BUILD_(); \
   static_assert(decltype(kscope::measure_(name))::ok, "kscope: a region's name is a string literal, known when the " \
     "kernel is compiled; pass what changes at run time as a value: KSCOPE_REGION_V(\"name\", value)"); \
   static_assert(sizeof(name) > 1 && sizeof(name) <= 129, \
@@ -427,7 +423,14 @@ template <class NAME, class S, int> struct mark_ {
   }
 };
 #else
-#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206
+#if KSCOPE_DEBUG_ && !defined(__CUDACC_RTC__)
+KSCOPE_FN_ void told_() {}
+void regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0();
+#define KSCOPE_APART_() { \
+  _Pragma("nv_diagnostic push") _Pragma("nv_diag_error 20011") _Pragma("nv_diag_error 20014") \
+  kscope::regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0(); \
+  _Pragma("nv_diagnostic pop") }
+#elif __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206
 // a thread lies in its block: the compiler does not know it, and is told so in kernels
 KSCOPE_FN_ bool inside_() { return threadIdx.z < blockDim.z; }
 KSCOPE_FN_ void told_() { __builtin_assume(inside_()); }
@@ -445,15 +448,20 @@ template <int... I> struct numbers_ {
 template <int N, bool ODD = N % 2> struct below_ { typedef typename below_<N / 2>::type::twice type; };
 template <int N> struct below_<N, true> { typedef typename below_<N / 2>::type::twice_and_one type; };
 template <> struct below_<0, false> { typedef numbers_<> type; };
-template <class F, int... I> struct spelled_ { static constexpr const char text[] = {F::at(I)..., 0}; };
-template <class F, int... I> constexpr const char spelled_<F, I...>::text[];
 template <int LINE, class F, int... I> KSCOPE_FN_ void apart_(numbers_<I...>) {
-  typedef spelled_<F, I...> name_;
+  static constexpr const char name_[] = {F::at(I)..., 0};
   if (!inside_()) {
+#if KSCOPE_DEBUG_
+    asm volatile(
+      "{ KS_APART: .callprototype _ (.param .b32 kscope_regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0__%0);\n"
+      ".reg .b64 ks_x; mov.b64 ks_x, 0; call ks_x, (kscope_mark_in_a_function_that_is_compiled_with_G_line_%1), KS_APART; }\n"
+      :  : "C"(name_), "n"(LINE) : "memory");
+#else
     asm volatile(
       "{ KS_APART: .callprototype _ (.param .b32 kscope_inline_this_function_into_a_kernel_with_KSCOPE_KERNEL_or_keep_marks_out_of_it__%0);\n"
       ".reg .b64 ks_x; mov.b64 ks_x, 0; call ks_x, (kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%1), KS_APART; }\n"
-      :  : "C"(name_::text), "n"(LINE) : "memory");
+      :  : "C"(name_), "n"(LINE) : "memory");
+#endif
   }
 }
 #define KSCOPE_APART_() { \
@@ -465,7 +473,8 @@ template <int LINE, class F, int... I> KSCOPE_FN_ void apart_(numbers_<I...>) {
     sizeof(kscope_said_) - 1 < 128 ? sizeof(kscope_said_) - 1 : 128>::type()); }
 #else
 KSCOPE_FN_ void told_() {}
-#define KSCOPE_APART_() static_assert(true, "")
+#define KSCOPE_APART_() static_assert(!KSCOPE_DEBUG_, "kscope: regions need a build without -G: leave it out, or " \
+  "build plain with -DKSCOPE=0")
 #endif
 __device__ constexpr int ceil_(b64_ records, int log2) {
   return (1ull << log2) >= records ? log2 : ceil_(records, log2 + 1);
@@ -947,8 +956,13 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 #if KSCOPE_MARKS
 #define KSCOPE_APART_() static_assert(true, "")
 #define KSCOPE_NOTE_(sort, text, ...) static_assert(true, "")
-#define KSCOPE_KERNEL(...) KSCOPE_CHECK_BUILD_(); kscope::list_<__VA_ARGS__>::mark()
+#define KSCOPE_KERNEL(...) kscope::list_<__VA_ARGS__>::mark()
 #else
+#if KSCOPE_DEBUG_
+#define KSCOPE_CHECK_BUILD_() KSCOPE_APART_()
+#else
+#define KSCOPE_CHECK_BUILD_() static_assert(true, "")
+#endif
 #define KSCOPE_NOTE_(sort, text, ...) { \
   static __device__ __attribute__((used)) constexpr kscope::note_<sizeof(text), sizeof(__FILE__)> kscope_note_( \
     kscope::sort, __LINE__, text, __FILE__, __VA_ARGS__); }
@@ -1019,7 +1033,6 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   kscope_mark_::act(kscope::of_(value), KSCOPE_WHEN_(pred)); } while (0)
 
 #define KSCOPE_PIN(value) do { \
-  KSCOPE_CHECK_BUILD_(); \
   KSCOPE_APART_(); \
   kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
 #define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))

@@ -8,8 +8,10 @@ import pytest
 from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, kernel, recorded, without_macros
 
 import kscope
+from kscope.errors import UnsupportedError
 from kscope.lowering import plan
 from kscope.recording import Recording
+from kscope_cuda import nvrtc as lowering
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 try:
@@ -93,8 +95,29 @@ def test_two_regions_of_one_line_are_refused_in_words() -> None:
     assert "kscope_one_region_per_line_5" in said
 
 
-def test_debugging_is_refused() -> None:
-    ptx, said = compile_with(f'{HEADER}__global__ void k() {{\n  KSCOPE_REGION("a");\n}}\n', MARKS, "-G")
-    assert ptx is None
-    assert "unit.cu(3)" in said
-    assert "compiled with -G" in said
+DEBUGGED = f"""{HEADER}
+template <class T> __device__ T apart(T x) {{
+  KSCOPE_REGION("a");
+  return x;
+}}
+extern "C" __global__ void k(int* x) {{ *x = apart(*x); }}
+"""
+
+
+def test_debugging_is_refused_in_place_by_the_name_of_the_function() -> None:
+    ptx, said = compile_with(DEBUGGED, IN_PLACE, "-G")
+    if VERSION < (12, 6):
+        assert ptx is None
+        assert "unit.cu(4)" in said
+        assert "kscope: regions need a build without -G" in said
+    else:
+        assert ptx is not None
+        assert b"build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0__T_apart_T___with_T___int_)" in ptx
+        assert b"(kscope_mark_in_a_function_that_is_compiled_with_G_line_4)" in ptx
+
+
+def test_debugging_is_refused_by_the_name_of_the_function_where_kscope_lowers() -> None:
+    ptx, said = compile_with(DEBUGGED, MARKS, "--device-debug", lowering.LINES)
+    assert ptx is not None, said
+    with pytest.raises(UnsupportedError, match=r"regions in _Z5apartIiET_S0_: compiled with -G \(--device-debug\)"):
+        lowering.lower(ptx.decode(), Recording(), frontend="test", arch=None)

@@ -8,6 +8,8 @@ from nvcc import HEADER, IN_PLACE, MARKS, compiled, kernel, needs_nvcc, refused
 from kscope.errors import PairingError, UnsupportedError
 from kscope.lowering import plan
 from kscope.recording import Recording
+from kscope_cuda import nvrtc
+from kscope_cuda.header.apart import DEBUGGED
 
 pytestmark = needs_nvcc
 BOTH = pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
@@ -71,12 +73,43 @@ def test_a_strategy_that_means_nothing(mode: str, strategy: str, message: str) -
     assert message in refused(kernel(f'  KSCOPE_REGION("r", {strategy});'), mode)
 
 
-@BOTH
-def test_device_debugging_at_the_line_of_the_mark(mode: str) -> None:
-    said = refused(kernel('  KSCOPE_REGION("r");'), mode, "-G")
-    assert "unit.cu(4)" in said
-    assert "compiled with -G" in said
-    assert "compile it without -G, or plain: -DKSCOPE=0" in said
+DEBUGS = f'calling a __host__ function("kscope::{DEBUGGED}()")'
+IN_PLACES = {
+    "kernel k": "__global__ void k(int x) {\n  @\n}",
+    "function apart": "__device__ int apart(int x) {\n  @\n  return x;\n}",
+    "function ns::Tile::at<int> ": (
+        "namespace ns { struct Tile { template <class T> __device__ T at(T x) {\n  @\n  return x; } }; }\n"
+        "__device__ int of(int x) { return ns::Tile().at(x); }"
+    ),
+    "both both": "__host__ __device__ int both(int x) {\n  @\n  return x;\n}\n__global__ void k() { both(1); }",
+    "lambda k(int)::[lambda() (instance 1)]::operator () const": ("__global__ void k(int x) { [=]() {\n  @\n  }(); }"),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACES)
+def test_device_debugging_by_the_name_of_the_function_and_the_line_of_the_mark(name: str) -> None:
+    said = refused(HEADER + IN_PLACES[name].replace("@", 'KSCOPE_REGION("r");'), IN_PLACE, "-G")
+    spaces = {"kernel": "__global__", "both": "__host__ __device__"}
+    sort, _, called = name.partition(" ")
+    assert f'unit.cu(3): error: {DEBUGS} from a {spaces.get(sort, "__device__")} function("{called}") is not' in said
+
+
+@pytest.mark.parametrize("mark", MACROS)
+def test_device_debugging_whatever_the_mark(mark: str) -> None:
+    said = refused(f"{HEADER}__device__ int apart(int x) {{\n  {mark}\n  return x;\n}}\n", IN_PLACE, "-G")
+    assert f'{DEBUGS} from a __device__ function("apart")' in said
+
+
+def test_device_debugging_of_a_kernel_without_a_region() -> None:
+    assert f'{DEBUGS} from a __global__ function("k")' in refused(kernel("  out[0] = n;"), IN_PLACE, "-G")
+
+
+def test_device_debugging_of_what_kscope_lowers_by_the_names_of_its_functions() -> None:
+    text = compiled(kernel('  KSCOPE_REGION("r");\n  out[0] = apart(n);', before=NOT_INLINED), MARKS, "-G").decode()
+    with pytest.raises(
+        UnsupportedError, match=r"regions in _Z5aparti, k: compiled with -G \(--device-debug\).* leave -G out"
+    ):
+        nvrtc.lower(text, Recording(), frontend="test", arch=None)
 
 
 def test_plain_code_may_be_debugged() -> None:
@@ -143,10 +176,18 @@ def test_an_option_that_means_nothing(define: str) -> None:
     assert f"kscope: {option} is " in refused(kernel("  out[0] = n;"), IN_PLACE, define)
 
 
-def test_marks_in_a_function_that_is_not_inlined_by_its_name() -> None:
-    text = compiled(kernel("  out[0] = apart(n);", before=NOT_INLINED), MARKS).decode()
+@pytest.mark.parametrize("more", [[], ["-rdc=true"]])
+def test_marks_in_a_function_that_is_not_inlined_by_its_name(more: list[str]) -> None:
+    text = compiled(kernel("  out[0] = apart(n);", before=NOT_INLINED), MARKS, *more).decode()
     with pytest.raises(UnsupportedError, match=r"regions in _Z5aparti: the function was compiled apart"):
         plan.lower(text, Recording(), frontend="test")
+
+
+def test_marks_in_a_function_that_is_compiled_apart_by_its_name() -> None:
+    """With -rdc=true and no kernel in sight."""
+    apart = HEADER + '__device__ void apart(int* out) {\n  KSCOPE_REGION("r");\n  out[0] = 1;\n}\n'
+    with pytest.raises(UnsupportedError, match=r"regions in _Z5apartPi: the function was compiled apart"):
+        plan.lower(compiled(apart, MARKS, "-rdc=true").decode(), Recording(), frontend="test")
 
 
 def test_explicit_marks_that_do_not_pair_by_kernel_region_and_line() -> None:

@@ -56,6 +56,14 @@ for arch in ("sm_80", "sm_90", "sm_100"):
     assert build(BARE).code == never.code
     frontend.enable(Recording(selection=Selection(("store",), (Lines.of("all=kernel:2"),))))
     assert all(name in build(BARE).code for name in (b'"all"', b'"store kernel:2"'))
+    usual, options = options, ProgramOptions(arch=arch, define_macro=("OUT", "3"), debug=True)
+    try:
+        build(MARKED)
+    except kscope.UnsupportedError as error:
+        assert "regions in kernel<int>: compiled with -G" in str(error), error
+    else:
+        raise AssertionError("a program for the debugger was not refused")
+    options = usual
     frontend.disable()
     assert build(MARKED).code == build(BARE).code == never.code
     core.arm(never)

@@ -8,7 +8,6 @@ compiling (pipeline.py), driver calls (the runtime).
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,6 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from kscope import frontends
 from kscope.capture import Problem
+from kscope.living import hidden, living
 from kscope.recording import Recording
 from kscope.selection import catalogue
 from kscope.selection.auto import Selection
@@ -60,6 +60,7 @@ class Loader:
         self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
         self._alive: list[Any] = []  # Numba knows compiled device functions by their address
         self._stays: WeakKeyDictionary[Any, Problem] = WeakKeyDictionary()  # libraries that stayed at the last switch
+        self._hidden: tuple[Problem, ...] = ()  # kernels that could not be looked for at the last switch
         self._unseen: list[Problem] = []  # of device functions, which nobody launches
         self._launched: set[Problem] = set()
         self._told: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
@@ -67,7 +68,7 @@ class Loader:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Kernels that stay as they were since the last switch, and were launched since begin()."""
-        return *self._unseen, *sorted(self._launched, key=lambda problem: problem.text)
+        return *self._hidden, *self._unseen, *sorted(self._launched, key=lambda problem: problem.text)
 
     def begin(self) -> None:
         """What was launched until now is no problem of what comes."""
@@ -134,7 +135,10 @@ class Loader:
         self._stays.clear()
         self._unseen.clear()
         self.begin()
-        concerned = [one for one in _dispatchers() if self._concerns(one.py_func) or _selected(one.py_func, chosen)]
+        self._hidden = hidden("kernels of Numba") if state not in (PLAIN, RESTING) else ()
+        # device functions first, which kernels are compiled from
+        dispatchers = {id(one): one for one in (*living(_dispatcher.CUDADispatcher), *self._kept)}.values()
+        concerned = [one for one in dispatchers if self._concerns(one.py_func) or _selected(one.py_func, chosen)]
         again = [(one, *self._swap(one, state, before)) for one in concerned]
         for dispatcher, kernels, specialized in again:
             try:
@@ -207,11 +211,6 @@ def _compile_again(dispatcher: Any, kernels: Iterable[Any], specialized: bool) -
     finally:
         dispatcher._can_compile = False  # disable_compile() wants one that was compiled
         dispatcher._specialized = specialized
-
-
-def _dispatchers() -> list[Any]:
-    """Every dispatcher of this process; device functions first, which kernels are compiled from."""
-    return [found for found in gc.get_objects() if type(found) is _dispatcher.CUDADispatcher]
 
 
 _known: WeakSet[Any] = WeakSet()

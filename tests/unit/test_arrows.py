@@ -155,6 +155,7 @@ def test_every_room_is_one_that_these_tests_know() -> None:
         "errors",
         "frontends",
         "including",
+        "living",
         "layout",
         "marks",
         "meta",

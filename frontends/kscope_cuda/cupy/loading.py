@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 from kscope import frontends
 from kscope.capture import Problem
 from kscope.layout import CTL_SYMBOL
+from kscope.living import hidden, living
 from kscope.recording import Recording
 from kscope.selection import catalogue
 from kscope.selection.auto import Selection
@@ -101,20 +102,13 @@ class Loader:
         )  # state; other states' caches
         self.taught = False  # whether cupyx.jit reads `with` also when plain
         self._launched: set[str] = set()  # kernels that stay plain
+        self._hidden: tuple[Problem, ...] = ()  # kernels that could not be looked for at the last switch
         self._probe = threading.local()
 
     @property
     def problems(self) -> list[Problem]:
         """Kernels that were launched since begin(), and are not recorded because they were loaded before."""
-        return [
-            Problem(
-                "plain",
-                f"kernel {name} was loaded before recording was enabled, and its module has variables of its own that "
-                "the program may have written to: it stays as it was, and is not recorded; call kscope.enable() before "
-                "the kernel is first used",
-            )
-            for name in sorted(self._launched)
-        ]
+        return [*self._hidden, *map(_stays, sorted(self._launched))]
 
     def begin(self) -> None:
         """What was launched until now is no problem of what comes."""
@@ -241,6 +235,7 @@ class Loader:
         if before == state:
             return
         self.begin()
+        self._hidden = hidden("kernels of CuPy") if state else ()
         for kernel in _living():
             if isinstance(kernel, raw.RawKernel):
                 self._switch_raw(kernel, chosen)
@@ -280,14 +275,22 @@ class Loader:
         self._jit[kernel] = self._state, others
 
 
+def _stays(name: str) -> Problem:
+    return Problem(
+        "plain",
+        f"kernel {name} was loaded before recording was enabled, and its module has variables of its own that "
+        "the program may have written to: it stays as it was, and is not recorded; call kscope.enable() before "
+        "the kernel is first used",
+    )
+
+
 class _NotLoadedError(Exception):
     """CuPy has no module for these arguments."""
 
 
 def _living() -> Iterable[Any]:
     """Every kernel of this process that keeps what it loaded."""
-    kinds = (raw.RawKernel, elementwise.ElementwiseKernel, points.fetch(interface, _JIT))
-    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]  # a proxy's __class__ may act
+    return living(raw.RawKernel, elementwise.ElementwiseKernel, points.fetch(interface, _JIT))
 
 
 def _carry(kernel: Any, device: int, old: Any) -> None:

@@ -333,3 +333,15 @@ def test_a_cubin_that_records_in_place_is_armed_with_its_names(frontend, gpu, tm
     assert address == 4096
     assert [kernel.name for meta in metas for kernel in meta.kernels] == ["k"]
     assert [region.name for meta in metas for region in meta.regions] == ["a"]
+
+
+def test_kernels_that_the_collector_does_not_show_are_told_of(frontend, gpu):
+    gc.freeze()
+    try:
+        switch(frontend, "prepared")
+        (problem,) = frontend.problems()
+        assert problem.kind == "plain" and "gc.freeze() was called: kernels of CuPy" in problem.text
+    finally:
+        gc.unfreeze()
+    switch(frontend, "by block")
+    assert frontend.problems() == ()

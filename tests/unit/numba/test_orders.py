@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -149,3 +150,27 @@ def test_a_fixed_kernel_that_cannot_record_is_as_it_was_whichever_session_came_b
     monkeypatch.setattr(loading, "_compile_again", failing)
     taught.enable(Recording(selection=Selection(("store",))))
     assert not is_marked(launch(kernel, gpu))
+
+
+def test_a_dispatcher_that_the_collector_does_not_show_is_told_of_or_known_before(
+    taught: Any, gpu: Backend, written: Written
+) -> None:
+    known, unknown = (written(KERNELS, STATE=[])["bare"] for _ in range(2))
+    enter(taught, "usual")
+    enter(taught, "kinds")
+    launch(known, gpu)
+    enter(taught, "plain")
+    plain = launch(unknown, gpu)
+    assert not is_marked(launch(known, gpu))
+    gc.freeze()
+    try:
+        enter(taught, "chosen")
+        assert is_marked(launch(known, gpu))
+        (problem,) = taught.problems()
+        assert problem.kind == "plain" and "gc.freeze() was called: kernels of Numba" in problem.text
+        enter(taught, "plain")
+    finally:
+        gc.unfreeze()
+    assert not is_marked(launch(known, gpu)) and launch(unknown, gpu) == plain
+    enter(taught, "kinds")
+    assert taught.problems() == () and is_marked(launch(unknown, gpu))

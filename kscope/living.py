@@ -1,0 +1,28 @@
+"""Objects of other libraries that are alive in this process: kernels that were made before recording was enabled.
+
+What lives here: asking the garbage collector, and what is said where it cannot tell. What does not: what becomes of the
+objects (frontends).
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from .capture import Problem
+
+
+def living(*kinds: type) -> list[Any]:
+    """Every object of these types that the collector knows. A proxy's __class__ may act: it is not asked."""
+    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]
+
+
+def hidden(kernels: str) -> tuple[Problem, ...]:
+    """A problem where gc.freeze() was called: living() does not see what was alive then. kernels: what it looks for."""
+    if not gc.get_freeze_count():
+        return ()
+    text = (
+        f"gc.freeze() was called: {kernels} that were made before stay as they were, and may not be recorded; call "
+        "gc.unfreeze() before recording, or kscope.enable() before gc.freeze()"
+    )
+    return (Problem("plain", text),)

@@ -22,7 +22,7 @@ THEIRS = {
         "kernel hash", "--chrome-trace", "--cutracer-trace", "--cutracer-log", "--kernel-hash", "--output",
         "total_instruction_count", "KERNEL_FILTERS", "CUTRACER_ANALYSIS", "CUDA_INJECTION64_PATH",
         "TRITON_KERNEL_OVERRIDE", "proton.record", "mean", "golden", "chrome-only", "histogram-only", "launch id",
-        "warp mismatch", "fused attention",
+        "warp mismatch", "fused attention", "environment variables",
     ),
     "proton": (
         "dump_ttgir.sh", "insert_proton_records", "TRITON_KERNEL_OVERRIDE", "TRITON_OVERRIDE_DIR",

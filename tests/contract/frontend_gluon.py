@@ -1,4 +1,4 @@
-"""The contract's kernels in Gluon, for Hopper and later: roles are partitions of its warps."""
+"""The contract's kernels in Gluon: roles are partitions of its warps, which Hopper and later have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDS_GPU = True
 FRONTEND = "triton"
 OWN_ASSEMBLER = True
 ABSENT = triton_programs.ABSENT
-ARCHITECTURES = (90, 100)
+LATER = {"roles": 90}
 NOT_INTERPRETED = {"roles": "tests/ptxvm knows no mbarriers"}
 
 

@@ -46,10 +46,10 @@ def absent(module: ModuleType, program: Program) -> str | None:
     return "; ".join(reasons) or None
 
 
-def architectures(module: ModuleType) -> tuple[int, ...]:
-    """Those that the DSL compiles for."""
-    found: tuple[int, ...] = getattr(module, "ARCHITECTURES", ARCHITECTURES)
-    return found
+def least(module: ModuleType, program: Program) -> int:
+    """The oldest architecture that runs the program in this DSL."""
+    later: dict[str, int] = getattr(module, "LATER", {})
+    return max(later.get(kernel, ARCHITECTURES[0]) for kernel in program.kernels)
 
 
 @lru_cache(256)

@@ -19,7 +19,7 @@ without a device (else leave these out): the suite assembles what comes out and 
 
     FRONTEND: str                           whose enable() makes compile() place marks
     compile(program, arch) -> list[str]     each kernel's PTX for sm_<arch>, as it would be loaded
-    ARCHITECTURES: tuple[int, ...]          optional: which of 80, 90 and 100 there are
+    LATER: dict[str, int]                   optional: kernels that only a later GPU than sm_80 runs: from which on
     OWN_ASSEMBLER = True                    optional: compile() makes SASS as well, and fails where that fails
     NOT_INTERPRETED: dict[str, str]         optional: kernels that tests/ptxvm cannot run, and why
     block(program) -> Dim                   optional: the shape of a block, where that is not the program's

@@ -7,7 +7,7 @@ kernel's registers. What lives here: both repairs, on llvmlite's modules. What d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,29 +23,23 @@ _APART = ("noinline", "optnone")
 def marks(module: Any) -> Iterator[Mark]:
     """Every mark of a module."""
     for function in module.functions:
-        for block in function.blocks:
-            for instruction in block.instructions:
-                found = _mark(instruction)
-                if found is not None:
-                    yield found
+        yield from _marks(function)
 
 
 def close(module: Any) -> None:
     """Before a return of an error code, the exits of what is open there. Doing it again changes nothing."""
     for function in module.functions:
-        if not function.is_declaration and any(_mark(one) for block in function.blocks for one in block.instructions):
+        if next(_marks(function), None) is not None:
             _close(function)
 
 
-def inline(modules: Iterable[Any], entry: str) -> None:
-    """Every function on a way from the kernel to a mark becomes a part of the kernel."""
+def inline(modules: Iterable[Any], entry: str) -> Mark | None:
+    """Every function on a way from the kernel to a mark becomes a part of the kernel. Returns a mark that cannot, as it
+    is called by a function that calls itself; None where there is none."""
     functions = {function.name: function for module in modules for function in module.functions if function.blocks}
-    calls = {name: set(_calls(function)) for name, function in functions.items()}
-    marked = {
-        name
-        for name, function in functions.items()
-        if any(_mark(one) for block in function.blocks for one in block.instructions)
-    }
+    calls = {name: set(_calls(function)) & functions.keys() for name, function in functions.items()}
+    placed = {name: found for name, function in functions.items() if (found := next(_marks(function), None))}
+    marked = set(placed)
     while more := {name for name, called in calls.items() if called & marked} - marked:
         marked |= more
     for name in marked - {entry}:
@@ -53,6 +47,22 @@ def inline(modules: Iterable[Any], entry: str) -> None:
         for attribute in _APART:
             attributes.discard(attribute)
         attributes.add("alwaysinline")
+    for name in sorted(marked):
+        reached = _reached(calls, name)
+        if name in reached:
+            return next(placed[one] for one in sorted({name, *reached}) if one in placed)
+    return None
+
+
+def _reached(calls: Mapping[str, set[str]], name: str) -> set[str]:
+    """What the function calls, directly or through others."""
+    reached: set[str] = set()
+    work = [name]
+    while work:
+        more = calls[work.pop()] - reached
+        reached |= more
+        work += more
+    return reached
 
 
 def _close(function: Any) -> None:
@@ -103,6 +113,14 @@ def _successors(terminator: Any) -> Iterator[Any]:
     for operand in (*terminator.operands, *cases):
         if isinstance(operand, ir.Block):
             yield operand
+
+
+def _marks(function: Any) -> Iterator[Mark]:
+    for block in function.blocks:
+        for instruction in block.instructions:
+            found = _mark(instruction)
+            if found is not None:
+                yield found
 
 
 def _mark(instruction: Any) -> Mark | None:

@@ -6,7 +6,7 @@ states: marks placed, or left out (plain). What does not: rewriting (lowering.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -24,8 +24,9 @@ from .words import RunTime
 
 _bytecode: Any = module("core.bytecode")
 _descriptor: Any = module("descriptor")
+_stack: Any = module("typing.context").CallStack
 _identity: Any = _bytecode.FunctionIdentity
-_POINT = "from_function"
+_POINT, _FRAMES = "from_function", "finditer"
 _NOTHING = selected.Asked()
 
 
@@ -45,6 +46,7 @@ class Functions:
         """Raises UnsupportedError naming the hook point that this numba-cuda lacks."""
         check(_bytecode, "get_function_object")
         check(_identity, _POINT)
+        check(_stack, _FRAMES, "findfirst", "match")
         check(_descriptor.cuda_target, "typing_context", "target_context")
 
     def select(self, selection: Selection, is_kernel: Callable[[FunctionType], bool]) -> None:
@@ -66,6 +68,7 @@ class Functions:
             # a function, as Python 3.10 takes a bound method for one that needs no class
             hook = classmethod(lambda kind, function: self._from_function(kind, function))
             self._patches.put(_identity, _POINT, hook)
+            self._patches.put(_stack, _FRAMES, _frames)
             if getattr(_descriptor.cuda_target.typing_context, "_registries", True):
                 _refresh()  # else it looks around when it first compiles: it may be imported and unusable
 
@@ -101,6 +104,12 @@ class Functions:
         if names:
             _refresh()
         return made
+
+
+def _frames(stack: Any, function: Any) -> Iterator[Any]:
+    """Where a function is being compiled, innermost first: a function that calls itself names the user's, and Numba
+    compiles the one that was made of it."""
+    return (frame for frame in stack if source.users(frame.func_id.func) is source.users(function))
 
 
 def _lowered(

@@ -96,8 +96,9 @@ class _Lowering(ast.NodeTransformer):
         item, rest = items[0], items[1:]
         entered = self._words.scope(item.context_expr)
         if entered is None:
-            inner = ast.With(items=[self.visit(item)], body=self._items(node, rest))
-            return [ast.copy_location(inner, node)]
+            expected = "expected kscope.region(name), or a scope that is known when the kernel is compiled"
+            text = f"with {ast.unparse(item.context_expr)}: {expected}; Numba compiles no other `with`"
+            raise self._words.error(item.context_expr, text)
         self._bind(item.optional_vars, entered)
         line = item.context_expr.lineno
         out = self._marks(entered.__enter__, line)

@@ -92,7 +92,13 @@ class Pipeline:
             if found is not None:
                 if _debug(library):
                     raise _refused(library, found.name)
-                closing.inline(modules, library._entry_name)
+                apart = closing.inline(modules, library._entry_name)
+                if apart is not None:
+                    raise UnsupportedError(
+                        f"{_called(library)} calls a function that calls itself and has region {apart.name!r} "
+                        f"({_places(library).get(apart.name, '?')}): a region's state lives in its kernel's registers, "
+                        "and such a function keeps its own; put the region around the call"
+                    )
         return self._originals["llvm_strs"].fget(library)
 
     # PTX

@@ -20,7 +20,7 @@ _FUTURES = __future__.annotations.compiler_flag
 """Of what a function's flags say, what compiling its text again must be told: text that was executed may have
 inherited it."""
 LOWERED = "__kscope_lowered__"
-"""Attribute of a function that rebuilt() made."""
+"""Attribute of a function that rebuilt() made: the user's function."""
 
 
 class NoSourceError(Exception):
@@ -30,6 +30,11 @@ class NoSourceError(Exception):
 def where(function: FunctionType, line: int = 0) -> str:
     """file:line of a function, or of a line in it."""
     return f"{function.__code__.co_filename}:{line or function.__code__.co_firstlineno}"
+
+
+def users(function: Any) -> Any:
+    """The user's function that this one was made of, or the function itself."""
+    return vars(function).get(LOWERED, function) if isinstance(function, FunctionType) else function
 
 
 def rebuilt(function: FunctionType, change: Callable[[Definition], Definition], names: dict[str, Any]) -> FunctionType:
@@ -60,7 +65,7 @@ def rebuilt(function: FunctionType, change: Callable[[Definition], Definition], 
         function.__module__,
     )
     made.__doc__, made.__annotations__ = function.__doc__, function.__annotations__
-    vars(made)[LOWERED] = True
+    vars(made)[LOWERED] = function
     return made
 
 

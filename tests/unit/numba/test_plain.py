@@ -16,6 +16,7 @@ from contract.numba_offline import built
 from numba.cuda import codegen, compiler, dispatcher
 from numba.cuda.core import bytecode
 from numba.cuda.cudadrv import nvrtc
+from numba.cuda.typing import context
 
 from kscope.recording import Recording
 
@@ -84,6 +85,7 @@ POINTS = [
 ] + [
     (nvrtc, "compile"), (compiler, "compile_cuda"), (dispatcher, "compile_cuda"),
     (dispatcher.CUDACache, "_index_key"), (bytecode.FunctionIdentity, "from_function"),
+    (context.CallStack, "finditer"),
 ]  # fmt: skip
 
 SCRIPT = """
@@ -130,7 +132,9 @@ def test_every_hook_is_gone_after_disable(frontend: Any) -> None:
 def test_importing_and_making_the_frontend_patches_nothing() -> None:
     script = (
         "from numba import cuda; from numba.cuda import codegen, dispatcher; from numba.cuda.core import bytecode\n"
+        "from numba.cuda.typing.context import CallStack\n"
         "owners = codegen.CUDACodeLibrary, dispatcher.CUDACache, dispatcher.CUDADispatcher, bytecode.FunctionIdentity\n"
+        "owners += (CallStack,)\n"
         "spaces = [vars(owner) for owner in owners]\n"
         "before = [dict(space) for space in spaces]\n"
         "import kscope_numba; from kscope import frontends; frontends.frontend('numba')\n"
@@ -148,6 +152,27 @@ def test_taught_numba_compiles_regions_away_and_enabled_it_records_them(taught: 
     assert regions(ptx(built(kernel, SIGNATURE))).keys() == {"depth", "helper", "load", "outer", "tick"}
     taught.disable()
     assert "kscope" not in ptx(built(kernel, SIGNATURE))
+
+
+@pytest.mark.filterwarnings("ignore:Context.call_conv:DeprecationWarning")  # Numba's own, of such a function
+def test_a_function_that_calls_itself_is_plain_without_its_region(taught: Any, written: Written) -> None:
+    text = """
+        @cuda.jit
+        def depth(i):
+            {}
+                if i < 1:
+                    return 0
+                return depth(i - 1) + 1
+
+        @cuda.jit
+        def kernel(x, n):
+            x[0] = depth(n)
+    """
+    annotated, bare = (
+        normal(ptx(built(written(text.format(line), __name__="__main__")["kernel"], SIGNATURE)))
+        for line in ('with kscope.region("deeper"):', "if True:")
+    )
+    assert annotated == bare
 
 
 def test_a_kernel_without_regions_is_the_same_in_every_state(frontend: Any, written: Written) -> None:

@@ -52,6 +52,8 @@ def refused(written: Written, body: str, kind: type[Exception], **options: Any) 
     ('kscope.counter("a")', "missing 1 required positional argument: 'value'"),
     ('kscope.region("a").pin(x)', "expected a number"),
     ('with kscope.region("a") as (b, c): x[0] = 1', "a region has one name"),
+    ('with kscope.regoin("a"): x[0] = 1', "with kscope.regoin('a'): expected kscope.region(name), or a scope"),
+    ('with kscope.region("a"), cuda.pinned(x): x[0] = 1', "with cuda.pinned(x): expected kscope.region(name)"),
 ])  # fmt: skip
 def test_what_was_typed_is_told_with_its_place(enabled: Any, written: Written, statement: str, said: str) -> None:
     message = refused(written, statement, UsageError)
@@ -96,6 +98,34 @@ def test_calls_that_do_not_pair(enabled: Any, written: Written, body: str, lto: 
     message = refused(written, body, PairingError, lto=lto)
     assert "kernel kernel: region 'a'" in message
     assert ".py:9" in message or ".py:10" in message
+
+
+@pytest.mark.filterwarnings("ignore:Context.call_conv:DeprecationWarning")  # Numba's own, of such a function
+@pytest.mark.parametrize("lto", [False, True])
+@pytest.mark.parametrize("body", [
+    'with kscope.region("deeper"):\n    return 0 if i < 1 else depth(i - 1) + 1',
+    "return 0 if i < 1 else depth(leaf(i) - 1) + 1",
+])  # fmt: skip
+def test_regions_in_a_function_that_calls_itself(enabled: Any, written: Written, body: str, lto: bool) -> None:
+    """Also in what such a function calls."""
+    space = written("""
+        @cuda.jit
+        def leaf(i):
+            with kscope.region("deeper"):
+                return i
+
+        @cuda.jit
+        def depth(i):
+            BODY
+
+        @cuda.jit
+        def kernel(x, n):
+            with kscope.region("outer"):
+                x[0] = depth(n)
+    """.replace("BODY", body.replace("\n", "\n            ")), __name__="__main__")  # fmt: skip
+    said = r"kernel calls a function that calls itself and has region 'deeper' \(.*\.py:(9|14)\)"
+    with pytest.raises(UnsupportedError, match=said):
+        ptx(built(space["kernel"], SIGNATURE, lto=lto))
 
 
 def test_debug_builds_are_refused_by_name(enabled: Any, written: Written) -> None:

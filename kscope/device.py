@@ -66,7 +66,8 @@ def _read(name: str, context: Any) -> Any:
         if (found := frontend.read(name, None)) is not None:
             return found
     failed: list[KscopeError] = []
-    for other in frontends.others():  # a plain kernel: nothing was recorded in this process so far
+    # a plain kernel: nothing was recorded in this process so far. Another thread may take a frontend into use meanwhile
+    for other in frontends.imported():
         try:
             found = frontends.frontend(other).read(name, None)
         except KscopeError as error:  # that DSL cannot be used, and may not be the one that asks

@@ -62,6 +62,10 @@ class Frontend(ABC):
         """What the DSL's cache keys must know of a scope declared outside of a kernel (Triton)."""
         return []
 
+    def bind(self, code: Any, image: Any) -> tuple[ModuleMeta, ...]:
+        """Arm code that was loaded without its hooks, see binding.bind(); what it says of itself."""
+        raise UnsupportedError(f"the {self.name} frontend knows no code that others have loaded")
+
     def begin(self) -> None:  # noqa: B027  # a frontend that sees no launches has none to forget
         """A session begins, or begins again: what was launched before is none of its problems."""
 
@@ -82,6 +86,12 @@ class Backend(ABC):
         """A module of a library that loads its own, on the current device: arm it. control: the address of its
         constant kscope_ctl; metas: what the library says of its modules."""
         raise UnsupportedError(f"{type(self).__name__} knows no modules that a library has loaded")
+
+    def bind(self, code: Any, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:
+        """Arm the module behind the driver's handle `code` on the current device, as module_loaded() does, but raise
+        UsageError where there is nothing to arm. metas: what is known of modules that cannot say it themselves.
+        Returns what it says, or these."""
+        raise UnsupportedError(f"{type(self).__name__} has no driver that gives out handles")
 
     @abstractmethod
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
@@ -198,8 +208,3 @@ def imported() -> Iterator[str]:
 def loaded() -> Iterator[Frontend]:
     """The frontends that are in use."""
     return iter(_frontends.values())
-
-
-def others() -> list[str]:
-    """Names of frontends that are not in use, though this process has imported their DSL."""
-    return [name for name in imported() if name not in _frontends]

@@ -7,7 +7,7 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope import device
+from kscope import device, frontends
 from kscope.errors import UsageError
 from kscope.ptx import READINGS
 
@@ -21,6 +21,16 @@ def test_the_words_and_their_instructions_are_the_same_set() -> None:
 def test_outside_of_kernels_there_is_nothing_to_ask(word) -> None:
     with pytest.raises(UsageError, match=rf"kscope.{word.__name__}\(\) is a word of kernels"):
         word()
+
+
+def test_a_frontend_that_another_thread_has_just_taken_into_use_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ready(kscope_sim.SimFrontend):
+        def read(self, name: str, context: object) -> object:
+            return 7 if context is None else None
+
+    monkeypatch.setitem(frontends._frontends, "sim", Ready())
+    monkeypatch.setattr(frontends, "loaded", lambda: iter(()))  # as it was when this thread looked
+    assert kscope.warp_id() == 7
 
 
 def test_a_simulated_warp_is_told_its_place() -> None:

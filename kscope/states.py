@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -101,6 +102,16 @@ def refuse_nested(what: str) -> None:
         f"{what} inside of a profile(): one session records at a time; leave the first one before. `kscope run` is a "
         "session too: start a script that records itself with python"
     )
+
+
+@contextmanager
+def taken() -> Generator[None]:
+    """Within, what the process is in belongs to somebody: enable(), disable() and profile() are refused."""
+    STATE.active, STATE.pid = object(), os.getpid()
+    try:
+        yield
+    finally:
+        STATE.active = None
 
 
 def enable(

@@ -23,7 +23,7 @@ from ..errors import UsageError
 from ..selection.auto import KINDS
 from ..selection.catalogue import listing
 from ..session import FATAL, profile
-from ..states import disable, enable, recording
+from ..states import disable, enable, recording, taken
 from . import options as flags
 from . import sites
 from .reading import STRICT
@@ -91,7 +91,7 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
         enable(**compiled)
         selection = recording().selection
         try:
-            with _as_interpreter(options):
+            with _as_interpreter(options), taken():
                 _watch(execute, raised)
         except BaseException as error:
             if error not in raised:

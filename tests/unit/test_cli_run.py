@@ -115,6 +115,16 @@ def test_a_kscope_error_of_the_script_is_its_own(folder: Path) -> None:
     assert "warp of a block" in done.stderr
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize("own", ["kscope.enable()", "kscope.disable()", "with kscope.profile(): launch()"])
+def test_a_script_that_records_itself_is_refused(folder: Path, own: str, dry: tuple[str, ...]) -> None:
+    _script(folder, own)
+    done = _kscope("run", *dry, "script.py", cwd=folder)
+    assert done.returncode == 1
+    assert f"kscope.{'profile' if 'profile' in own else own[7:-2]}() inside of a profile()" in done.stderr
+    assert "start a script that records itself with python" in done.stderr
+
+
 def test_a_failed_run_leaves_the_last_good_capture(folder: Path) -> None:
     _script(folder, "import sys", "launch()", "if len(sys.argv) > 1: launch(); sys.exit(3)")
     assert _kscope("run", "script.py", cwd=folder).returncode == 0

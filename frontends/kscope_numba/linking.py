@@ -6,6 +6,7 @@ kscope's header. What does not: lowering, and when this is done (pipeline.py).
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -23,6 +24,7 @@ _driver: Any = module("cudadrv.driver")
 _nvrtc: Any = module("cudadrv.nvrtc")
 _MACRO, _HEADER = "KSCOPE_", "kscope.cuh"
 _PATHS = "CUDA_NVRTC_EXTRA_SEARCH_PATHS"
+_INCLUDED = re.compile(r"""^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]""", re.MULTILINE)
 
 
 def check_points() -> None:
@@ -114,6 +116,17 @@ def marked(compile_cu: Callable[..., Any], source: Any, name: str, *args: Any, *
         setattr(config, _PATHS, before)
 
 
-def _uses(text: str | bytes) -> bool:
+def _uses(text: str | bytes, read: set[Path] | None = None) -> bool:
+    """Whether a source, or a header of the user's that it includes, uses kscope's. read: headers looked at so far."""
     text = text.decode(errors="replace") if isinstance(text, bytes) else text
-    return _MACRO in text or _HEADER in text
+    if _MACRO in text or _HEADER in text:
+        return True
+    read = set() if read is None else read
+    folders = [".", *(getattr(_nvrtc.config, _PATHS) or "").split(":")]
+    for name in _INCLUDED.findall(text):
+        header = next((path for path in (Path(folder, name) for folder in folders if folder) if path.is_file()), None)
+        if header is not None and header not in read:
+            read.add(header)
+            if _uses(header.read_text(errors="replace"), read):
+                return True
+    return False

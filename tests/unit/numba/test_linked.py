@@ -56,6 +56,22 @@ def test_regions_in_linked_source_are_recorded_when_linking_inlines_it(
     assert b"in c++" in library.get_cubin(cc=(9, 0)).code
 
 
+@pytest.mark.parametrize("region", [True, False])
+def test_regions_by_a_header_of_ones_own_are_recorded(
+    enabled: Any, written: Written, tmp_path: Path, region: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.cuh").write_text(
+        '#pragma once\n#include "mine.cuh"\n#include <kscope.cuh>\n#define TIMED KSCOPE_REGION'
+    )
+    path = tmp_path / "scaled.cu"
+    path.write_text(SOURCE.format(body="").replace("<kscope.cuh>", '"mine.cuh"').replace("KSCOPE_REGION", "TIMED"))
+    monkeypatch.setattr(nvrtc.config, "CUDA_NVRTC_EXTRA_SEARCH_PATHS", str(tmp_path))
+    kernel = written(KERNEL.format(before='kscope.instant("before")' if region else ""))["kernel"]
+    library = built(kernel, SIGNATURE, lto=True, link=[str(path)])
+    assert regions(ptx(library)).keys() == {"in c++", *(["before"] if region else [])}
+    assert b"in c++" in library.get_cubin(cc=(9, 0)).code
+
+
 def test_without_lto_they_are_refused_by_the_files_name(enabled: Any, written: Written, tmp_path: Path) -> None:
     library = linked(written, tmp_path, lto=False)
     with pytest.raises(

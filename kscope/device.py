@@ -62,7 +62,7 @@ def _read(name: str, context: Any) -> Any:
     """What the frontend that traces or runs a kernel now makes of the word. Raises UsageError outside of kernels."""
     if context is not None:
         return frontends.frontend(frontends.COMPILER).read(name, context)
-    for frontend in list(frontends.loaded()):
+    for frontend in frontends.loaded():
         if (found := frontend.read(name, None)) is not None:
             return found
     failed: list[KscopeError] = []

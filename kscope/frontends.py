@@ -205,6 +205,6 @@ def imported() -> Iterator[str]:
     return (name for name, entry in table().items() if entry.dsl in sys.modules)
 
 
-def loaded() -> Iterator[Frontend]:
-    """The frontends that are in use."""
-    return iter(_frontends.values())
+def loaded() -> tuple[Frontend, ...]:
+    """The frontends that are in use now; a simulated kernel's threads may take others into use meanwhile."""
+    return tuple(_frontends.values())

@@ -29,7 +29,7 @@ def test_a_frontend_that_another_thread_has_just_taken_into_use_is_asked(monkeyp
             return 7 if context is None else None
 
     monkeypatch.setitem(frontends._frontends, "sim", Ready())
-    monkeypatch.setattr(frontends, "loaded", lambda: iter(()))  # as it was when this thread looked
+    monkeypatch.setattr(frontends, "loaded", tuple)  # as it was when this thread looked
     assert kscope.warp_id() == 7
 
 

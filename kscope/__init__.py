@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import passes as passes
     from . import readers as readers
+    from .binding import bind as bind
     from .capture import Capture as Capture
     from .capture import load as load
     from .device import block_id as block_id
@@ -62,6 +63,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "bind",
     "block_id",
     "clock",
     "clock64",
@@ -84,6 +86,7 @@ __all__ = [
 ]
 
 _HOME = {
+    **dict.fromkeys(("bind",), "binding"),
     **dict.fromkeys(("Capture", "load"), "capture"),
     **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "device"),
     **dict.fromkeys(("counter", "instant", "region", "scope"), "regions"),

@@ -1,7 +1,9 @@
-"""Libraries that nvcc built with kscope.cuh: sessions record their kernels once they are armed.
+"""Libraries that nvcc built with kscope.cuh, and code that somebody loaded: sessions record their kernels once they are
+armed.
 
-What lives here: arm(), and the frontend that keeps what it was given. What does not: the function that the
-header puts into a library (header/hosted.py), the names in its file (described.py).
+What lives here: arm(), and the frontend that keeps what it and kscope.bind() were given. What does not: the function
+that the header puts into a library (header/hosted.py), the names in its file (described.py), the driver's handles
+(the runtime).
 
 A library's modules are known to the CUDA runtime that is linked into it. The library itself asks that
 runtime for the address of its constant, in every translation unit; this also loads modules that wait for
@@ -15,6 +17,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from kscope import frontends
 from kscope.capture import ModuleMeta, Problem
@@ -33,14 +36,16 @@ _ADVICE = {
     35: "the driver is older than the CUDA runtime that the library is linked with",
 }
 AnyLibrary = ctypes.CDLL | ModuleType | str | os.PathLike[str]
+Image = bytes | bytearray | memoryview | str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
 class Library:
-    """A loaded library, what its file says of its modules, and what is wrong with their marks."""
+    """A loaded library, what its file says of its modules, and what is wrong with their marks. handle: None for the
+    image of code that was bound by a handle of the driver's, which may be gone by now."""
 
     path: str
-    handle: ctypes.CDLL
+    handle: ctypes.CDLL | None
     metas: tuple[ModuleMeta, ...]
     problems: tuple[Problem, ...]
 
@@ -56,8 +61,25 @@ class Library:
         data = Path(path).read_bytes()
         return Library(path, handle, describe(data, path), paired.problems(data, path))
 
+    @staticmethod
+    def image(image: Image) -> Library:
+        """What a file says of code that somebody loaded. Raises UsageError where that is nothing, OSError."""
+        if isinstance(image, str | os.PathLike):
+            data, what = Path(image).read_bytes(), os.fspath(image)
+        else:
+            data, what = bytes(image), "the image"
+        metas = describe(data, what)
+        if not metas:
+            raise UsageError(
+                f"{what} has no names of kscope's: give the cubin or fatbin that the module was loaded from and that "
+                "nvcc built with -DKSCOPE=1; leave it out where kscope itself compiled the module"
+            )
+        return Library(what, None, metas, paired.problems(data, what))
+
     def controls(self) -> list[int]:
         """The addresses of the constants on the current device, one for each translation unit. Raises DriverError."""
+        if self.handle is None:
+            return []
         function, address, found = getattr(self.handle, FUNCTION), ctypes.c_uint64(), list[int]()
         while (result := int(function(len(found), ctypes.byref(address)))) != _NO_UNIT:
             if result:
@@ -87,11 +109,24 @@ class CudaFrontend(Frontend):
         self._libraries: dict[str, Library] = {}
         self._recording = Recording()
 
-    def arm(self, library: AnyLibrary) -> None:
-        """See the function of this name."""
-        found = Library.of(library)
-        self._bind(found)
-        self._libraries[found.path] = found
+    def bind(self, code: Any, image: Any) -> tuple[ModuleMeta, ...]:
+        """See kscope.bind()."""
+        if isinstance(code, ctypes.CDLL | ModuleType | str | os.PathLike):
+            if image is not None:
+                raise UsageError(
+                    f"bind({code!r}, image): the names of a shared object are in its own file: leave it out"
+                )
+            found = Library.of(code)
+            self._bind(found)
+            self._libraries[found.path] = found
+            return found.metas
+        if image is None:
+            return frontends.backend(self.backend).bind(code, ())
+        about = Library.image(image)
+        metas = frontends.backend(self.backend).bind(code, about.metas)
+        if metas == about.metas:
+            self._libraries[about.path] = about
+        return metas
 
     def enable(self, recording: Recording) -> None:
         """What was armed on another device is armed on the current one as well."""
@@ -138,7 +173,8 @@ class CudaFrontend(Frontend):
 
 
 def arm(library: AnyLibrary) -> None:
-    """Let sessions record the kernels of a shared object that nvcc built with kscope.cuh, from now on.
+    """Let sessions record the kernels of a shared object that nvcc built with kscope.cuh, from now on; kscope.bind()
+    does so as well, and with code that the driver loaded.
 
     library: what ctypes.CDLL returned, an extension module, or the file's path. With several GPUs, call
     it once for each, with that device current. Not inside of a graph capture: device code may be loaded.
@@ -146,6 +182,4 @@ def arm(library: AnyLibrary) -> None:
     Raises UsageError for a library without kscope, or names that cannot be told apart; MissingError where
     there is no GPU; DriverError where the library's code does not load; OSError for its file.
     """
-    frontend = frontends.frontend(FRONTEND)
-    assert isinstance(frontend, CudaFrontend)
-    frontend.arm(library)
+    frontends.frontend(FRONTEND).bind(library, None)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from kscope import layout
 from kscope.capture import DeviceCapture, ModuleMeta, Problem
@@ -18,6 +19,7 @@ from kscope.errors import DriverError, UsageError
 from kscope.frontends import Backend
 from kscope.sampling import Sampling
 
+from . import handles
 from .arming import Modules
 from .device import Device
 from .drain import Drain
@@ -64,6 +66,11 @@ class CudaBackend(Backend):
         with self._mine(), self._driver.relaxed():
             self._modules.told(metas)
             self._device().bind(control)
+
+    def bind(self, code: Any, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:
+        """Arm the module behind a handle in the current context. Raises UsageError, FormatError, DriverError."""
+        with self._mine(), self._driver.relaxed():
+            return self._modules.bind(handles.module(self._driver, code), self._device(), metas)
 
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
         """Open the gates of all devices for this epoch; while another one is armed, that one's data is dropped."""

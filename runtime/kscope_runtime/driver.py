@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kscope.errors import DriverError, MissingError
+from kscope.errors import DriverError, MissingError, UnsupportedError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -29,6 +29,8 @@ _ADVICE = {
     "CUDA_ERROR_MISALIGNED_ADDRESS": _BROKEN,
     "CUDA_ERROR_LAUNCH_FAILED": _BROKEN,
     "CUDA_ERROR_ASSERT": "an assertion in a kernel fired and broke the context",
+    "CUDA_ERROR_INVALID_HANDLE": "it was unloaded, belongs to another context, or is a handle of another kind: a "
+    "number is taken for a CUlibrary; say CUmodule(number) with cuda.bindings.driver's type, for another one",
     "CUDA_ERROR_NOT_INITIALIZED": "the process was forked, or is about to end",
 }
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
@@ -62,6 +64,9 @@ class Driver(Protocol):
     def write(self, address: int, words: Bytes, stream: int) -> None: ...
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None: ...
     def symbol(self, module: int, name: str) -> tuple[int, int] | None: ...
+    def module_of_library(self, library: int) -> int: ...
+    def library_of_kernel(self, kernel: int) -> int: ...
+    def module_of_function(self, function: int) -> int: ...
     def load(self, ptx: str) -> int: ...
     def launch(self, module: int, name: str, argument: int, stream: int) -> None: ...
     def relaxed(self) -> Any: ...
@@ -204,6 +209,20 @@ class CudaDriver:
         if int(result) != 0:
             raise DriverError("cuModuleGetGlobal", result.name, int(result), _ADVICE.get(result.name, ""))
         return int(values[0]), int(values[1])
+
+    def module_of_library(self, library: int) -> int:
+        """A library's module in the current context; loads it there if it was not yet."""
+        return int(self._call("cuLibraryGetModule", library))
+
+    def library_of_kernel(self, kernel: int) -> int:
+        """The library that a kernel is of. Raises UnsupportedError before CUDA 12.5."""
+        if not hasattr(self._cu, "cuKernelGetLibrary"):
+            raise UnsupportedError("cuda-bindings before 12.5 cannot tell a kernel's library: give the library itself")
+        return int(self._call("cuKernelGetLibrary", kernel))
+
+    def module_of_function(self, function: int) -> int:
+        """The module that a function is of."""
+        return int(self._call("cuFuncGetModule", function))
 
     def load(self, ptx: str) -> int:
         """Assemble and load PTX into the current context: a module."""

@@ -166,5 +166,5 @@ def test_every_room_is_one_that_these_tests_know() -> None:
         "strategies",
         "wording",
     }
-    session = {"chosen", "finishing", "machine", "saving", "session", "states", "watching"}
+    session = {"binding", "chosen", "finishing", "machine", "saving", "session", "states", "watching"}
     assert set(_arrows()) <= WRITERS | READERS | TOP | shared | session

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from nvcc import HEADER, IN_PLACE, PLAIN, needs_nvcc
+from nvcc import HEADER, IN_PLACE, PLAIN, compiled, needs_nvcc
 
 import kscope
 import kscope_cuda
 from kscope import frontends, states
-from kscope.capture import ModuleMeta
+from kscope.capture import KernelMeta, ModuleMeta
 from kscope.errors import DriverError, UsageError
 from kscope.frontends import Entry
 from kscope_cuda import libraries
@@ -57,10 +57,14 @@ class Told(frontends.Backend):
     found: list[tuple[int, tuple[ModuleMeta, ...]]]
 
     def __init__(self) -> None:
-        self.found = []
+        self.found, self.bound = [], list[object]()
 
     def control_found(self, control: int, metas: Sequence[ModuleMeta]) -> None:
         self.found.append((control, tuple(metas)))
+
+    def bind(self, code: object, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:
+        self.bound.append(code)
+        return tuple(metas) or (ModuleMeta("cute", (KernelMeta("says so itself", 1, 2),), ()),)
 
     def module_loaded(self, module: int) -> None: ...
     def arm(self, epoch: int, sampling: object, pool_bytes: int | None) -> None: ...
@@ -195,6 +199,55 @@ def test_a_library_that_is_plain_is_refused_with_what_to_do(
 ) -> None:
     with pytest.raises(UsageError, match=r"plain\.so was not built with kscope.*nvcc -DKSCOPE=1"):
         kscope_cuda.arm(build("plain", "left", options=options))
+
+
+@needs_nvcc
+def test_bind_takes_libraries_as_arm_does(build: Build, backend: Told) -> None:
+    path = build("two", "left", "right")
+    assert sorted(kscope.bind(path)) == ["left", "right"]
+    assert len(backend.found) == 2
+    with pytest.raises(UsageError, match="the names of a shared object are in its own file: leave it out"):
+        kscope.bind(path, path)
+
+
+CODE = UNIT[: UNIT.index("void launch")].replace("NAME", "alone")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("to", ["cubin", "fatbin"])
+def test_bind_reads_the_names_of_code_in_place_from_its_file(tmp_path: Path, backend: Told, to: str) -> None:
+    data = compiled(CODE, IN_PLACE, to=to)
+    path = tmp_path / f"code.{to}"
+    path.write_bytes(data)
+    for image in (data, bytearray(data), memoryview(data), path, str(path)):
+        assert kscope.bind(7, image) == ("alone",)
+    assert backend.bound == [7] * 5
+
+
+@needs_nvcc
+def test_options_that_do_not_reach_code_in_place_are_told_of_its_file_too(tmp_path: Path, backend: Told) -> None:
+    path = tmp_path / "code.cubin"
+    path.write_bytes(compiled(CODE, IN_PLACE, to="cubin"))
+    kscope.bind(7, path)
+    with kscope.profile(fill="stop") as prof:
+        pass
+    (problem,) = prof.capture.problems
+    assert problem.text.startswith(f"{path} was built with fill=ring: ")
+    assert backend.bound == [7]  # the code may be gone by now
+
+
+@needs_nvcc
+def test_a_file_without_names_is_refused(backend: Told) -> None:
+    with pytest.raises(UsageError, match=r"the image has no names of kscope's: .*leave it out where kscope itself"):
+        kscope.bind(7, compiled(CODE, PLAIN, to="cubin"))
+    assert backend.bound == []
+
+
+def test_what_kscope_lowered_needs_no_file(backend: Told) -> None:
+    assert kscope.bind(7) == ("says so itself",)
+    with kscope.profile() as prof:
+        pass
+    assert prof.capture.problems == ()
 
 
 @needs_nvcc

@@ -160,6 +160,9 @@ class FakeDriver:
         self.gpus = gpus or (Gpu(),)
         self.current = current
         self.broken: tuple[str, int] | None = None
+        self.libraries: dict[int, int] = {}  # handle of a library: of its module
+        self.kernels: dict[int, int] = {}  # of its library
+        self.functions: dict[int, int] = {}  # of its module
         self.calls: list[str] = []
         self.host: dict[int, Bytes] = {}
         self.clock = 10_000
@@ -247,6 +250,21 @@ class FakeDriver:
 
     def symbol(self, module: int, name: str) -> tuple[int, int] | None:
         return self._call("symbol").modules[module].get(name)
+
+    def module_of_library(self, library: int) -> int:
+        return self._of("cuLibraryGetModule", self.libraries, library)
+
+    def library_of_kernel(self, kernel: int) -> int:
+        return self._of("cuKernelGetLibrary", self.kernels, kernel)
+
+    def module_of_function(self, function: int) -> int:
+        return self._of("cuFuncGetModule", self.functions, function)
+
+    def _of(self, name: str, known: dict[int, int], handle: int) -> int:
+        self._call(name)
+        if handle not in known:
+            raise DriverError(name, "CUDA_ERROR_INVALID_HANDLE", 400)
+        return known[handle]
 
     def load(self, ptx: str) -> int:
         self._call("load")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kscope import frontends
-from kscope.errors import DriverError, MissingError
+from kscope.errors import DriverError, MissingError, UnsupportedError
 from kscope_runtime import driver
 from kscope_runtime.driver import CudaDriver
 
@@ -20,6 +20,7 @@ class CUresult(IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_OUT_OF_MEMORY = 2
     CUDA_ERROR_NO_DEVICE = 100
+    CUDA_ERROR_INVALID_HANDLE = 400
     CUDA_ERROR_NOT_FOUND = 500
     CUDA_ERROR_NOT_READY = 600
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
@@ -159,3 +160,27 @@ def test_facts_are_the_current_devices(cu: Bindings) -> None:
     cu.values |= {"cuCtxGetDevice": (1,), "cuDeviceGetName": (b"NVIDIA H200\0\0\0",), "cuDeviceGetAttribute": (132,)}
     facts = CudaDriver().facts()
     assert (facts.ordinal, facts.name, facts.sms) == (1, "NVIDIA H200", 132)
+
+
+def test_handles_are_asked_for_their_module(cu: Bindings) -> None:
+    cu.values |= {"cuLibraryGetModule": (11,), "cuKernelGetLibrary": (22,), "cuFuncGetModule": (33,)}
+    made = CudaDriver()
+    assert (made.module_of_library(1), made.library_of_kernel(2), made.module_of_function(3)) == (11, 22, 33)
+    assert cu.calls[-3:] == [("cuLibraryGetModule", 1), ("cuKernelGetLibrary", 2), ("cuFuncGetModule", 3)]
+
+
+def test_bindings_that_cannot_tell_a_kernels_library_say_what_to_give(
+    cu: Bindings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = CudaDriver()
+    monkeypatch.setattr(made, "_cu", SimpleNamespace())
+    with pytest.raises(UnsupportedError, match=r"before 12\.5.*give the library itself"):
+        made.library_of_kernel(2)
+
+
+def test_a_handle_that_is_unknown_says_what_it_may_be(cu: Bindings) -> None:
+    cu.answers["cuLibraryGetModule"] = CUresult.CUDA_ERROR_INVALID_HANDLE
+    with pytest.raises(
+        DriverError, match=r"CUDA_ERROR_INVALID_HANDLE \(400\)\. it was unloaded.*say CUmodule\(number\)"
+    ):
+        CudaDriver().module_of_library(1)

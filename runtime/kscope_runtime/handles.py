@@ -1,0 +1,54 @@
+"""What a user holds of code that somebody loaded, as a module of the current context.
+
+What lives here: which handles there are, and the way from each to a module. What does not: the calls (driver.py),
+what is done with the module (arming.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from kscope.errors import UsageError
+
+from .driver import Driver
+
+_KINDS = {
+    **dict.fromkeys(("CUlibrary", "cudaLibrary_t"), "library"),
+    "CUmodule": "module",
+    **dict.fromkeys(("CUkernel", "cudaKernel_t"), "kernel"),
+    **dict.fromkeys(("CUfunction", "cudaFunction_t"), "function"),
+}
+"""Types of cuda-bindings by name: of the driver, and of the runtime, whose handles are the driver's."""
+_POINTER = ctypes.POINTER(ctypes.c_void_p)
+
+
+def module(driver: Driver, code: Any) -> int:
+    """The module behind a handle, loaded on the current device if it was not yet. Raises UsageError, DriverError."""
+    kind, handle = _told(code)
+    if handle == 0:
+        raise UsageError(f"bind({code!r}): the {kind} is null: nothing is loaded, or it was unloaded")
+    if driver.context() == 0:
+        raise UsageError(f"bind({code!r}): no GPU is current in this thread; make the one current that has the {kind}")
+    if kind == "function":
+        return driver.module_of_function(handle)
+    if kind == "kernel":
+        handle, kind = driver.library_of_kernel(handle), "library"
+    return driver.module_of_library(handle) if kind == "library" else handle
+
+
+def _told(code: Any) -> tuple[str, int]:
+    """(kind, handle). A number is a library: that is what CuTe's objects and the runtime's loader give."""
+    if isinstance(code, _POINTER):
+        if not code:
+            raise UsageError(f"bind({code!r}): the pointer is null")
+        code = code.contents
+    if isinstance(code, ctypes.c_void_p | ctypes.c_uint64 | ctypes.c_int64):
+        code = code.value or 0
+    kind = "library" if type(code) is int else _KINDS.get(type(code).__name__)
+    if kind is None:
+        raise UsageError(
+            f"bind({code!r}): expected a {', '.join(sorted(_KINDS))} of cuda-bindings, the number of a CUlibrary, or a "
+            "shared object"
+        )
+    return kind, int(code)

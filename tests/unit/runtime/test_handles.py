@@ -1,0 +1,159 @@
+"""kscope.bind(): what the driver gave somebody becomes a module that records, over a fake driver."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import kscope
+from kscope import frontends, states
+from kscope.capture import KernelMeta, ModuleMeta
+from kscope.errors import DriverError, FormatError, UsageError
+
+from .conftest import MODULE, Bench
+from .fake import FakeDriver, described
+
+Make = Callable[..., Bench]
+LIBRARY, KERNEL, FUNCTION = 0x70, 0x71, 0x72
+POINTER = ctypes.POINTER(ctypes.c_void_p)
+
+
+def handle(name: str, number: int) -> object:
+    """What cuda-bindings has of that name: an object of a type of its own, that is a number when asked."""
+    return type(name, (), {"__int__": lambda self: number, "__repr__": lambda self: f"<{name} {number:#x}>"})()
+
+
+def module(number: int) -> object:
+    return handle("CUmodule", number)
+
+
+@pytest.fixture
+def rig(bench: Make, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A GPU with a module that nobody told of, as a library, and its kernel and function."""
+    made = bench()
+    made.driver.libraries[LIBRARY], made.driver.kernels[KERNEL], made.driver.functions[FUNCTION] = (
+        MODULE,
+        LIBRARY,
+        MODULE,
+    )
+    monkeypatch.setattr(frontends, "_frontends", {})
+    monkeypatch.setattr(frontends, "_backends", {"cuda": made.backend})
+    monkeypatch.setattr(frontends, "TABLE", {"cuda": frontends.TABLE["cuda"]})
+    monkeypatch.setattr(frontends.metadata, "entry_points", lambda group: ())
+    yield made
+    states.STATE.active = states.STATE.arm = None
+    kscope.disable()
+
+
+HANDLES = {
+    "CUmodule": module(MODULE),
+    "CUlibrary": handle("CUlibrary", LIBRARY),
+    "CUkernel": handle("CUkernel", KERNEL),
+    "CUfunction": handle("CUfunction", FUNCTION),
+    "cudaLibrary_t": handle("cudaLibrary_t", LIBRARY),
+    "cudaKernel_t": handle("cudaKernel_t", KERNEL),
+    "a number": LIBRARY,
+    "a void pointer": ctypes.c_void_p(LIBRARY),
+    "64 bits": ctypes.c_uint64(LIBRARY),
+    "a pointer to one": ctypes.pointer(ctypes.c_void_p(LIBRARY)),
+}
+
+
+@pytest.mark.parametrize("code", HANDLES.values(), ids=HANDLES)
+def test_every_handle_leads_to_its_module(rig: Bench, code: object) -> None:
+    assert kscope.bind(code) == ("kernel",)
+    assert rig.gpu.bound(MODULE) != 0
+
+
+def test_before_a_session_and_within(rig: Bench) -> None:
+    kscope.bind(LIBRARY)
+    rig.gpu.module(9, meta=described(name="later"))
+    with kscope.profile(pool=rig.pool) as prof:
+        assert rig.gpu.memory(MODULE).gate["epoch"] != 0
+        kscope.bind(module(9))
+        assert rig.gpu.bound(9) == rig.gpu.bound(MODULE)
+    assert rig.gpu.memory(MODULE).gate["epoch"] == 0
+    assert [kernel.name for meta in prof.capture.modules for kernel in meta.kernels] == ["kernel", "later"]
+
+
+def test_the_first_call_may_stand_in_a_session(rig: Bench) -> None:
+    with kscope.profile(pool=rig.pool) as prof:
+        kscope.bind(LIBRARY)
+        assert rig.gpu.memory(MODULE).gate["epoch"] != 0
+    assert [kernel.name for meta in prof.capture.modules for kernel in meta.kernels] == ["kernel"]
+
+
+def test_binding_again_changes_nothing(rig: Bench) -> None:
+    kscope.bind(LIBRARY)
+    bound = rig.gpu.bound(MODULE)
+    kscope.bind(module(MODULE))
+    assert rig.gpu.bound(MODULE) == bound
+    assert len(rig.backend.modules()) == 1
+
+
+def test_a_capture_on_this_thread_does_not_forbid_it(rig: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[int] = []
+    call = FakeDriver._call
+    monkeypatch.setattr(FakeDriver, "_call", lambda self, name: (modes.append(self.strict[-1]), call(self, name))[1])
+    kscope.bind(LIBRARY)
+    assert set(modes) == {1}
+    assert rig.driver.strict == [0]
+
+
+def test_a_plain_module_is_refused_with_what_to_do(rig: Bench) -> None:
+    rig.gpu.module(8, prepared=False)
+    with pytest.raises(UsageError, match=r"nothing of kscope in it.*compiled plain; compile them after kscope\.enable"):
+        kscope.bind(module(8))
+
+
+def test_names_that_are_in_a_file_are_asked_for(rig: Bench) -> None:
+    rig.gpu.module(9, meta=b"")
+    with pytest.raises(UsageError, match=r"no kscope_meta.*kscope\.bind\(module, 'kernels\.cubin'\)"):
+        kscope.bind(module(9))
+    assert rig.gpu.bound(9) == 0
+    told = (ModuleMeta("cuda", (KernelMeta("of the file", 5, 8),), ()),)
+    assert rig.backend.bind(module(9), told) == told
+    assert rig.gpu.bound(9) != 0
+    assert rig.backend.modules() == told
+
+
+def test_names_that_cannot_be_read_are_told(rig: Bench) -> None:
+    rig.gpu.module(9, meta=b"not JSON\0")
+    with pytest.raises(FormatError, match="is no JSON"):
+        kscope.bind(module(9))
+    assert rig.gpu.bound(9) == 0
+    assert rig.backend.problems() == ()
+
+
+@pytest.mark.parametrize("code", [0, ctypes.c_void_p(), module(0), POINTER()], ids=["0", "void", "module", "pointer"])
+def test_null_is_no_handle(rig: Bench, code: object) -> None:
+    with pytest.raises(UsageError, match=r"null"):
+        kscope.bind(code)
+
+
+@pytest.mark.parametrize("code", [None, 1.5, True, b"cubin", object()], ids=["None", "1.5", "True", "bytes", "object"])
+def test_what_is_no_handle_at_all(rig: Bench, code: object) -> None:
+    with pytest.raises(UsageError, match=r"expected a CUfunction, .*the number of a CUlibrary, or a shared object"):
+        kscope.bind(code)
+
+
+def test_a_handle_that_the_driver_does_not_know(rig: Bench) -> None:
+    with pytest.raises(DriverError, match="cuLibraryGetModule failed: CUDA_ERROR_INVALID_HANDLE"):
+        kscope.bind(0x666)
+
+
+def test_no_gpu_is_current(rig: Bench) -> None:
+    rig.driver.set_context(0)
+    with pytest.raises(UsageError, match="no GPU is current in this thread"):
+        kscope.bind(LIBRARY)
+
+
+def test_a_simulated_gpu_gives_out_no_handles() -> None:
+    from kscope_sim import SimBackend, SimFrontend
+
+    with pytest.raises(kscope.UnsupportedError, match="SimBackend has no driver"):
+        SimBackend().bind(LIBRARY, ())
+    with pytest.raises(kscope.UnsupportedError, match="the sim frontend knows no code"):
+        SimFrontend().bind(LIBRARY, None)

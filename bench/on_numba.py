@@ -18,6 +18,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -26,7 +27,7 @@ import numpy as np
 from driver import Device, nvcc, ptxas
 from numba import cuda, float32, int32, int64, void
 from numba.cuda.extending import intrinsic
-from on_regions import SECTIONS, SOURCE, WORK, Config, Loops, doubt
+from on_regions import GLOBAL, SECTIONS, SOURCE, WORK, Config, Loops, doubt
 from rows import Row, row
 from scheduled import Loop, loops
 
@@ -41,6 +42,8 @@ RECORDING = Recording(records=256)
 SIGNATURE = void(float32[::1], int64[::1], int32)
 Measure = Callable[[Config, int], list[float]]
 """Cycles that a region adds at one place, of each run."""
+Code = dict[tuple[bool, int], Loop]
+"""Machine code by (marked, place)."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +150,8 @@ def beside(folder: Path, way: Way, arch: str) -> Path:
     return ptxas(plan.lower(text, RECORDING, frontend="bench").text, own / "loops.cubin", arch)
 
 
-def numba_loops(folder: Path, way: Way) -> Measure:
+def numba_loops(kernels: dict[tuple[bool, int], Any]) -> Measure:
     """How a place of Numba's loop is measured."""
-    kernels = kernels_of(folder, way)
     out, cycles = cuda.device_array(264 * 256, np.float32), cuda.device_array(264, np.int64)
 
     def added(config: Config, place: int) -> list[float]:
@@ -165,48 +167,82 @@ def numba_loops(folder: Path, way: Way) -> Measure:
     return added
 
 
-def rows_of(name: str, measure: Measure) -> Iterator[Row]:
-    """The best place and the median one, in every configuration."""
-    for config in CONFIGS:
-        places = sorted((measure(config, place) for place in range(PLACES)), key=statistics.median)
-        yield row(name, config.where, "cycles", places[0])
-        yield row(name, f"{config.where}, median place", "cycles", places[len(places) // 2])
+def numba_code(folder: Path, cubins: dict[tuple[bool, int], bytes]) -> Code:
+    """Numba's loops in their cubins."""
+    path, code = folder / "loop.cubin", {}
+    for key, cubin in cubins.items():
+        path.write_bytes(cubin)
+        (code[key],) = loops(path, WORK["fmas"]).values()
+    return code
+
+
+def cuda_code(cubin: Path) -> Code:
+    """nvcc's loops in their cubin."""
+    found = loops(cubin, WORK["fmas"])
+    kinds = {False: "plain", True: "marked"}
+    return {(marked, place): found[f"{kind}_fmas_{place}"] for marked, kind in kinds.items() for place in range(PLACES)}
+
+
+def added_by(code: Code) -> list[tuple[int, int]]:
+    """Instructions and planned cycles that marks add, by place."""
+    pairs = [(code[True, place], code[False, place]) for place in range(PLACES)]
+    return [(len(one.instructions) - len(base.instructions), one.cycles - base.cycles) for one, base in pairs]
+
+
+def noted(code: Code) -> dict[str, Any]:
+    """What rows say of the machine code; doubt: where the work is not between the marks."""
+    found = (doubt(list(code[True, place].instructions), WORK["fmas"]) for place in range(PLACES))
+    said = "; ".join(f"place {place}: {text}" for place, text in enumerate(found) if text)
+    sass, cycles = added_by(code)[0]
+    return {"records": GLOBAL, "sass": sass, "planned": cycles, **({"doubt": said} if said else {})}
+
+
+def rows_of(name: str, measure: Measure, code: Callable[[], Code]) -> Iterator[Row]:
+    """The best place and the median one, in every configuration. code: asked when all has run."""
+    measured = {
+        config.where: sorted((measure(config, place) for place in range(PLACES)), key=statistics.median)
+        for config in CONFIGS
+    }
+    notes = noted(code())
+    for where, places in measured.items():
+        yield row(name, where, "cycles", places[0], **notes)
+        yield row(name, f"{where}, median place", "cycles", places[len(places) // 2], **notes)
 
 
 def measure(section: str, options: Any) -> Iterator[Row]:
     """The rows of both languages."""
     kscope_numba.teach()
     for way in (one for one in WAYS if one.language == "numba"):
+        kernels = kernels_of(options.folder, way)
+
+        def code(kernels: dict[tuple[bool, int], Any] = kernels) -> Code:
+            made = {key: next(iter(kernel.overloads.values())) for key, kernel in kernels.items()}
+            return numba_code(options.folder, {key: one._codelibrary.get_cubin().code for key, one in made.items()})
+
         with kscope.profile(records=RECORDING.records):
-            yield from rows_of(way.name, numba_loops(options.folder, way))
+            yield from rows_of(way.name, numba_loops(kernels), code)
     device = Device()
     for way in (one for one in WAYS if one.language == "cuda"):
-        loaded = Loops(device, beside(options.folder, way, options.arch))
+        cubin = beside(options.folder, way, options.arch)
+        loaded = Loops(device, cubin)
         try:
-            yield from rows_of(way.name, loaded.added_at)
+            yield from rows_of(way.name, loaded.added_at, partial(cuda_code, cubin))
         finally:
             loaded.close()
 
 
-def planned(folder: Path, way: Way, arch: str = "sm_90a") -> dict[tuple[bool, int], Loop]:
-    """The machine code of the loops by (marked, place), without a GPU; recording is to be enabled."""
+def planned(folder: Path, way: Way, arch: str = "sm_90a") -> Code:
+    """The machine code of the loops, without a GPU; recording is to be enabled."""
     from contract import numba_offline
 
     if way.language == "cuda":
-        found = loops(beside(folder, way, arch), WORK["fmas"])
-        return {
-            (marked, place): found[f"{'marked' if marked else 'plain'}_fmas_{place}"]
-            for marked in (False, True)
-            for place in range(PLACES)
-        }
-    code = {}
-    for (marked, place), kernel in kernels_of(folder, way).items():
-        cubin = folder / "loop.cubin"
+        return cuda_code(beside(folder, way, arch))
+    cubins = {}
+    for key, kernel in kernels_of(folder, way).items():
         with numba_offline.device(numba_offline.CC):
             built = numba_offline.built(kernel, SIGNATURE, lto=way.lto)
-            cubin.write_bytes(built.get_cubin(cc=numba_offline.CC).code)
-        (code[marked, place],) = loops(cubin, WORK["fmas"]).values()
-    return code
+            cubins[key] = built.get_cubin(cc=numba_offline.CC).code
+    return numba_code(folder, cubins)
 
 
 def dry(section: str, options: Any) -> Iterator[Row]:
@@ -215,10 +251,6 @@ def dry(section: str, options: Any) -> Iterator[Row]:
     kscope.enable(records=RECORDING.records)
     for way in WAYS:
         code = planned(options.folder, way, options.arch)
-        pairs = [(code[True, place], code[False, place]) for place in range(PLACES)]
-        found = (doubt(list(marked.instructions), WORK["fmas"]) for marked, _ in pairs)
-        said = "; ".join(f"place {place}: {text}" for place, text in enumerate(found) if text)
-        notes = {"doubt": said} if said else {}
-        added = [len(marked.instructions) - len(plain.instructions) for marked, plain in pairs]
-        yield row(way.name, "B", "instructions", added, **notes)
-        yield row(way.name, "B", "cycles, planned", [marked.cycles - plain.cycles for marked, plain in pairs], **notes)
+        instructions, cycles = zip(*added_by(code), strict=True)
+        yield row(way.name, "B", "instructions", instructions, **noted(code))
+        yield row(way.name, "B", "cycles, planned", cycles, **noted(code))

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def _made(command: list[str], source: Path, out: Path, given: list[bytes]) -> Pa
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
         KEPT.mkdir(parents=True, exist_ok=True)
-        unfinished = kept.with_suffix(f".{os.getpid()}")
+        unfinished = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # several ask for the same at a time
         shutil.copyfile(out, unfinished)
         unfinished.replace(kept)
     shutil.copyfile(kept, out)
@@ -123,6 +124,11 @@ class Device:
         self.check(
             self.driver.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, shared, 0, ctypes.addressof(pointers), 0)
         )
+
+    def fits(self, function: Any, blocks: int, threads: int) -> bool:
+        """Whether an SM holds so many blocks at once, without dynamic shared memory."""
+        most = self.check(self.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0))
+        return int(most) >= blocks
 
     def synchronize(self) -> None:
         self.check(self.driver.cuCtxSynchronize())

@@ -31,7 +31,9 @@ from problems import (
 )
 
 import kscope
+import kscope_numba
 
+kscope_numba.teach()  # kernels run plain as well, and kscope may be no more than a folder in PYTHONPATH
 EPS, FACTOR = np.float32(EPSILON), np.float32(SCALE)
 PER_TILE = KEYS * WIDTH
 

@@ -41,6 +41,8 @@ SOURCE = Path(__file__).with_name("regions.cu")
 PEER_BYTES = 768 << 20
 """As in the source: what lies behind is loaded from."""
 PLACES, REPEATS = 8, 7
+UNFIT: list[str] = []
+"""What was not measured, as its blocks would have run one after the other."""
 GLOBAL, SHARED = "global memory", "shared memory"
 
 
@@ -266,6 +268,12 @@ class Loops:
             seen.append(float(np.median(self.device.read(self.cycles, host))) / config.iterations)
         return seen
 
+    def fits(self, config: Config) -> bool:
+        """Whether all blocks are on the SMs at the same time."""
+        kernels = (f"plain_{config.plain or config.loop}_0", f"marked_{config.loop}_0")
+        functions = (self.device.function(self.module, kernel) for kernel in kernels)
+        return all(self.device.fits(function, config.blocks, config.block) for function in functions)
+
     def added_at(self, config: Config, place: int) -> list[float]:
         """Of each run the cycles that a region adds, over the median run without marks."""
         base = statistics.median(self.median(f"plain_{config.plain or config.loop}_{place}", config))
@@ -280,7 +288,7 @@ class Loops:
 def said(section: str, options: Any) -> list[str]:
     """What is not among the rows."""
     _, missing = chosen(section, options.headers)
-    return [f"{name}: its header is not in {options.headers} (make peers)" for name in missing]
+    return [*(f"{name}: its header is not in {options.headers} (make peers)" for name in missing), *UNFIT]
 
 
 def measure(section: str, options: Any) -> Iterator[Row]:
@@ -295,6 +303,9 @@ def measure(section: str, options: Any) -> Iterator[Row]:
         try:
             for config in configs:
                 sass, said = found[config.loop]
+                if not loops.fits(config):
+                    UNFIT.append(f"{variant.name}, {config.where}: an SM does not hold all of it, with its registers")
+                    continue
                 notes = {"records": variant.where, "sass": sass, **({"doubt": said} if said else {})}
                 places = loops.added(config)
                 yield row(variant.name, config.where, "cycles", places[0], **notes)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +19,7 @@ cutlass = pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl: pip i
 import torch  # noqa: E402  # after the check that CuTe is there
 from cuda.bindings import driver  # noqa: E402
 from cutlass import cute  # noqa: E402
+from cutlass.cute import runtime  # noqa: E402
 from cutlass.cute.runtime import from_dlpack, load_module  # noqa: E402
 
 import kscope  # noqa: E402
@@ -130,6 +134,31 @@ def call(request: pytest.FixtureRequest, job: Job, tmp_path: Path) -> Call:
     kscope.enable()
     found: Call = request.param(job, tmp_path)
     return found
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler to link with")
+def test_a_shared_library_that_cute_does_not_load_records_once_it_is_bound(job: Job, tmp_path: Path) -> None:
+    ffi = pytest.importorskip("tvm_ffi")
+    path = tmp_path / "made.so"
+    kscope.enable()
+    job.compile(FFI).export_to_c(str(tmp_path / "made.o"), function_name="made")
+    kscope.disable()
+    libraries = runtime.find_runtime_libraries(enable_tvm_ffi=True)
+    found = [f"-Wl,-rpath,{Path(library).parent}" for library in libraries]
+    subprocess.run(["cc", "-shared", tmp_path / "made.o", *libraries, *found, "-o", path], check=True)
+    made = ffi.load_module(str(path)).made
+    with kscope.profile() as before:
+        made(job.x, STEPS, job.stream)
+        torch.cuda.synchronize()
+    assert len(before.trace) == 0
+    library = ctypes.CDLL(str(path))["__cute_internal_made_kscope_library"]
+    library.restype = ctypes.c_void_p
+    (name,) = kscope.bind(library())
+    assert "count_up" in name
+    with kscope.profile() as prof:
+        made(job.x, STEPS, job.stream)
+        job.check(2)
+    full(prof.trace)
 
 
 def test_what_was_compiled_ahead_is_switched_on_and_off(job: Job, call: Call) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -227,6 +229,24 @@ def test_an_exported_object_brings_the_function_along(
     assert held is not holding
     load_module(str(tmp_path / "made.o"), enable_tvm_ffi=True).made  # noqa: B018  # looking it up loads it
     assert (asked, gpu.loaded) == (["__cute_internal_made_kscope_library"], [91])
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_a_shared_library_of_an_exported_object_has_the_function_for_kscope_bind(
+    gpu: Gpu, prepared: Any, tvm_ffi: Any, tmp_path: Path
+) -> None:
+    """As docs/cute.md has it."""
+    from cutlass.cute.runtime import find_runtime_libraries
+
+    module = source(BODY)
+    compiled = compile(module.host, *arguments(), options=FFI).compiled
+    compiled.export_to_c(str(tmp_path / "made.o"), function_name="made")
+    libraries = find_runtime_libraries(enable_tvm_ffi=True)
+    found = [f"-Wl,-rpath,{Path(library).parent}" for library in libraries]
+    subprocess.run(["cc", "-shared", tmp_path / "made.o", *libraries, *found, "-o", tmp_path / "made.so"], check=True)
+    assert tvm_ffi.load_module(str(tmp_path / "made.so")).made is not None
+    assert gpu.loaded == [], "no hook of CuTe's Python sees it"
+    assert ctypes.CDLL(str(tmp_path / "made.so"))["__cute_internal_made_kscope_library"]
 
 
 class _Engine:

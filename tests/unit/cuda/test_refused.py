@@ -112,6 +112,13 @@ def test_device_debugging_of_what_kscope_lowers_by_the_names_of_its_functions() 
         nvrtc.lower(text, Recording(), frontend="test", arch=None)
 
 
+def test_what_is_optimized_may_be_debugged() -> None:
+    source = kernel('  KSCOPE_REGION("r");\n  out[0] = n;')
+    compiled(source, IN_PLACE, "-G", "-dopt=on", to="cubin")
+    text = compiled(source, MARKS, "-G", "-dopt=on").decode()
+    assert b"kscope_ctl" in nvrtc.lower(text, Recording(), frontend="test", arch=None)
+
+
 def test_plain_code_may_be_debugged() -> None:
     compiled(kernel('  KSCOPE_REGION("r");'), "-G", to="cubin")
 

@@ -166,11 +166,11 @@ def test_a_dispatcher_that_the_collector_does_not_show_is_told_of_or_known_befor
     try:
         enter(taught, "chosen")
         assert is_marked(launch(known, gpu))
-        (problem,) = taught.problems()
-        assert problem.kind == "plain" and "gc.freeze() was called: kernels of Numba" in problem.text
+        (problem,) = (one for one in taught.problems() if "gc.freeze() was called: kernels of Numba" in one.text)
+        assert problem.kind == "plain"
         enter(taught, "plain")
     finally:
         gc.unfreeze()
     assert not is_marked(launch(known, gpu)) and launch(unknown, gpu) == plain
     enter(taught, "kinds")
-    assert taught.problems() == () and is_marked(launch(unknown, gpu))
+    assert not any("gc.freeze()" in one.text for one in taught.problems()) and is_marked(launch(unknown, gpu))

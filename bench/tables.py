@@ -133,7 +133,8 @@ def source(report: Report, section: Section) -> str:
     """Where the numbers are from, on one line."""
     machine = {"driver": "?", "most": "?", **report.machine}
     packages = ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))
-    runs = f"{min((one.runs for one in section.rows), default=0)} runs or more"
+    least = min((one.runs for one in section.rows), default=0)
+    runs = f"{least} {'run' if least == 1 else 'runs'} or more"
     gpu = f"{machine['gpu']} (driver {machine['driver']}, SM clock up to {machine['most']})"
     return f"{gpu}; {packages}; {report.started}; `{' '.join(report.command)}`: medians of {runs}."
 

@@ -81,8 +81,9 @@ def lower(
             continue
         if function.kind == "func":
             raise UnsupportedError(
-                f"regions in {function.name}: the function was compiled apart (noinline, or debug), and a region's"
-                " state lives in its kernel's registers; let it be inlined, or move the region to its caller"
+                f"regions in {function.name}: the function was compiled apart (noinline, debug, or relocatable device code),"
+                " and a region's state lives in its kernel's registers; let it be inlined, or move the region to its"
+                " caller"
             )
         own = _own(function, recording)
         body = _Body.of(function, text, own, files, told.places)

@@ -138,6 +138,17 @@ def test_a_function_that_is_compiled_apart_by_its_name_and_the_line_of_its_mark(
     assert f"{GUARD}3'" in said
 
 
+@BOTH
+@pytest.mark.parametrize("kind", ["static", "__forceinline__"])
+def test_a_function_of_one_file_is_inlined_in_relocatable_code_too(mode: str, kind: str) -> None:
+    before = NOT_INLINED.replace("__noinline__", kind)
+    source = kernel("  out[0] = apart(n);", before=before)
+    compiled(source, mode, to="o")
+    if mode == MARKS:
+        lowered = plan.lower(compiled(source, mode, "-rdc=true").decode(), Recording(), frontend="test")
+        assert [region.name for region in lowered.meta.regions] == ["apart"]
+
+
 def test_a_kernel_without_KSCOPE_KERNEL_by_its_name_and_the_line_of_its_mark() -> None:  # noqa: N802  # the macro's name
     source = HEADER + '__global__ void k(int* out) {\n  KSCOPE_INSTANT("i");\n  out[0] = 1;\n}\n'
     said = refused(source, IN_PLACE)

@@ -81,7 +81,7 @@ def lower(
             continue
         if function.kind == "func":
             raise UnsupportedError(
-                f"regions in {function.name}: the function was compiled apart (noinline, debug, or relocatable device code),"
+                f"regions in {function.name}: the function was compiled apart (noinline, debug, or relocatable code),"
                 " and a region's state lives in its kernel's registers; let it be inlined, or move the region to its"
                 " caller"
             )

@@ -5,14 +5,16 @@ What lives here: getting at them without copying more than is there. What does n
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+import numpy.lib.format as npy
 import numpy.typing as npt
 
 from .. import bounded
@@ -20,6 +22,8 @@ from ..errors import FormatError, UsageError
 
 Names = Sequence[str] | Mapping[int, str] | None
 Bytes = npt.NDArray[np.uint8]
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+"""What reads the rest of a .npy file's header, by its version."""
 
 
 def words(buffer: Any) -> tuple[npt.NDArray[np.uint64], int]:
@@ -59,12 +63,38 @@ def _file(path: Path) -> Bytes:
     if path.suffix != ".npy":
         return np.fromfile(path, np.uint8)
     try:
-        # Mapped, not loaded: a header may promise more than the file has.
-        with warnings.catch_warnings():
+        with path.open("rb") as file, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what Python 2 wrote is read as well
-            return _bytes(np.asarray(np.load(path, mmap_mode="r", allow_pickle=False)))
-    except (ValueError, EOFError, SyntaxError, TokenError) as error:
+            return _bytes(_array(file, size))
+    except (
+        ArithmeticError,
+        EOFError,
+        LookupError,
+        RecursionError,
+        SyntaxError,
+        TokenError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise FormatError(f"{path} is no array of numpy's ({error}): save it with numpy.save(path, buffer)") from None
+
+
+def _array(file: BinaryIO, size: int) -> npt.NDArray[Any]:
+    """What a .npy file of that many bytes holds. Its header may say anything, and numpy believes it: one that promises
+    elements of no bytes ends the process. Raises what numpy raises, and ValueError."""
+    version = npy.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version[0]}.{version[1]}")
+    shape, fortran, dtype = _HEADERS[version](file)
+    if dtype.hasobject or dtype.subdtype is not None or not dtype.itemsize:
+        raise ValueError(f"elements of {dtype}")
+    if not all(type(length) is int and 0 <= length <= size for length in shape):
+        raise ValueError(f"a shape of {shape}")
+    promised, there = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if promised > there:
+        raise ValueError(f"{promised:,} bytes are promised, and {there:,} are there")
+    flat = np.fromfile(file, dtype, math.prod(shape))
+    return flat.reshape(shape[::-1]).transpose() if fortran else flat
 
 
 def named(names: Names, noun: str) -> dict[int, str]:

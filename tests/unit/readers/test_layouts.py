@@ -193,10 +193,12 @@ def test_a_block_that_proton_saw_twice_is_two_launches() -> None:
     assert sorted(trace.start_ns.tolist()) == [0, 0, 1000, 1000]
 
 
-@pytest.mark.parametrize("form", ["array", "int64", "bytes", "npy", "raw", "tensor"])
+@pytest.mark.parametrize("form", ["array", "int64", "bytes", "npy", "columns", "big", "raw", "tensor"])
 def test_buffers_come_in_many_forms(form: str, tmp_path: Any) -> None:
     buffer = foreign.flashinfer([Group(0, 0, 0, [("begin", 0, 10), ("end", 0, 30)])], 1)
     np.save(tmp_path / "b.npy", buffer)
+    np.save(tmp_path / "columns.npy", np.asfortranarray(buffer.reshape(5, -1)))
+    np.save(tmp_path / "big.npy", buffer.astype(">u8"))
     (tmp_path / "b.bin").write_bytes(buffer.tobytes())
 
     class Tensor:
@@ -208,6 +210,7 @@ def test_buffers_come_in_many_forms(form: str, tmp_path: Any) -> None:
 
     given: dict[str, Any] = {
         "array": buffer, "int64": buffer.view(np.int64), "bytes": buffer.tobytes(), "npy": tmp_path / "b.npy",
+        "columns": tmp_path / "columns.npy", "big": tmp_path / "big.npy",
         "raw": str(tmp_path / "b.bin"), "tensor": Tensor(),
     }  # fmt: skip
     assert readers.flashinfer(given[form]).dur_ns.tolist() == [20]

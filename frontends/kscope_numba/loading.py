@@ -58,7 +58,7 @@ class Loader:
         self._listing = False
         self._patches = Patches()
         self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
-        self._alive: list[Any] = []  # Numba knows compiled device functions by their address
+        self._alive: dict[int, Any] = {}  # by id: Numba knows compiled device functions by their address
         self._stays: WeakKeyDictionary[Any, Problem] = WeakKeyDictionary()  # libraries that stayed at the last switch
         self._hidden: tuple[Problem, ...] = ()  # kernels that could not be looked for at the last switch
         self._unseen: list[Problem] = []  # of device functions, which nobody launches
@@ -161,7 +161,7 @@ class Loader:
         if kept.state == state:
             return [], False
         now = dict(dispatcher.overloads), dict(dispatcher.specializations)
-        self._alive += now[0].values()
+        self._keep(now[0])
         found = kept.others.pop(state, ({}, {}))
         kept.others[kept.state] = now
         kept.before, kept.state = kept.state, state
@@ -169,10 +169,13 @@ class Loader:
         missing = [] if dispatcher.overloads or dispatcher._can_compile else list(now[0].values())
         return missing, dispatcher._specialized
 
+    def _keep(self, compiled: dict[Any, Any]) -> None:
+        self._alive.update((id(one), one) for one in compiled.values())
+
     def _swap_back(self, dispatcher: Any) -> None:
         """Inverse of the latest _swap()."""
         kept = self._kept[dispatcher]
-        self._alive += dispatcher.overloads.values()
+        self._keep(dispatcher.overloads)
         kept.state = kept.before
         _put(dispatcher, kept.others.pop(kept.state))
 

@@ -174,3 +174,17 @@ def test_a_dispatcher_that_the_collector_does_not_show_is_told_of_or_known_befor
     assert not is_marked(launch(known, gpu)) and launch(unknown, gpu) == plain
     enter(taught, "kinds")
     assert not any("gc.freeze()" in one.text for one in taught.problems()) and is_marked(launch(unknown, gpu))
+
+
+def test_what_is_kept_does_not_grow_with_sessions(taught: Any, gpu: Backend, written: Written) -> None:
+    kernel = written(KERNELS, STATE=[])["bare"]
+
+    def sessions(count: int) -> int:
+        for _ in range(count):
+            enter(taught, "kinds")
+            launch(kernel, gpu)
+            enter(taught, "plain")
+            launch(kernel, gpu)
+        return len(taught._parts._loader._alive)
+
+    assert sessions(2) == sessions(20)

@@ -22,8 +22,8 @@ def bind(code: Any, image: Image | None = None) -> tuple[str, ...]:
 
     code: what the driver gave whoever loaded it: a CUlibrary, CUmodule, CUkernel or CUfunction of cuda-bindings (or
         the runtime's cudaLibrary_t, cudaKernel_t); a number or ctypes.c_void_p, which is taken for a CUlibrary (a
-        cudaLibrary_t is one); or a ctypes pointer to such a one. Or a shared object that nvcc built with kscope.cuh,
-        as kscope_cuda.arm() takes it: what ctypes.CDLL returned, an extension module, or a path.
+        cudaLibrary_t is one); or a ctypes pointer to such a one. Or a shared object that nvcc built with kscope.cuh, or
+        that has functions of TVM-FFI from CuTe DSL: what ctypes.CDLL returned, an extension module, or a path.
     image: the cubin or fatbin that was loaded, or its path. Needed for what nvcc built in place, whose names are in
         that file; what kscope lowered brings them along.
 

@@ -25,7 +25,7 @@ from kscope.errors import DriverError, UsageError
 from kscope.frontends import Frontend
 from kscope.recording import Recording
 
-from . import paired
+from . import paired, saying
 from .described import FRONTEND, describe
 from .header.hosted import FUNCTION
 
@@ -50,9 +50,8 @@ class Library:
     problems: tuple[Problem, ...]
 
     @staticmethod
-    def of(library: AnyLibrary) -> Library:
-        """Raises UsageError for what is no library, or has nothing of kscope in it; OSError."""
-        path, handle = _loaded(library)
+    def of(path: str, handle: ctypes.CDLL) -> Library:
+        """Raises UsageError for what has nothing of kscope in it; OSError."""
         if not hasattr(handle, FUNCTION):
             raise UsageError(
                 f"{path} was not built with kscope: include kscope.cuh, write KSCOPE_KERNEL() and regions, and compile "
@@ -97,7 +96,7 @@ def _loaded(library: AnyLibrary) -> tuple[str, ctypes.CDLL]:
     path = getattr(library, "__file__", None) if isinstance(library, ModuleType) else os.fspath(library)
     if path is None:
         raise UsageError(f"arm({library!r}): the module has no file; arm a shared object that nvcc built")
-    return path, ctypes.CDLL(path)  # one that is loaded already is not loaded again
+    return path, ctypes.CDLL(os.path.abspath(path))  # one that is loaded already is not loaded again
 
 
 class CudaFrontend(Frontend):
@@ -116,7 +115,11 @@ class CudaFrontend(Frontend):
                 raise UsageError(
                     f"bind({code!r}, image): the names of a shared object are in its own file: leave it out"
                 )
-            found = Library.of(code)
+            path, handle = _loaded(code)
+            if said := saying.libraries(path, handle):
+                backend = frontends.backend(self.backend)
+                return tuple(meta for library in said for meta in backend.bind(library, ()))
+            found = Library.of(path, handle)
             self._bind(found)
             self._libraries[found.path] = found
             return found.metas

@@ -4,6 +4,7 @@ that gives every constant its own address in the host's memory."""
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,6 @@ from kscope import frontends, states
 from kscope.capture import KernelMeta, ModuleMeta
 from kscope.errors import DriverError, UsageError
 from kscope.frontends import Entry
-from kscope_cuda import libraries
 
 STANDIN = """
 typedef int E;
@@ -210,6 +210,29 @@ def test_bind_takes_libraries_as_arm_does(build: Build, backend: Told) -> None:
         kscope.bind(path, path)
 
 
+SAYING = """
+long long one_kscope_library() { return 0x70; }
+long long two_kscope_library() { return 0x71; }
+extern long long not_here_kscope_library();
+long long kscope_library_of_another() { return not_here_kscope_library ? 0x72 : 0x73; }
+static long long hidden_kscope_library() { return 0x74; }
+long long (*used)() = hidden_kscope_library;
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
+def test_a_shared_object_that_says_its_libraries_is_bound_by_what_it_says(
+    tmp_path: Path, backend: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "made.c").write_text(
+        SAYING.replace("extern long long not", "extern __attribute__((weak)) long long not")
+    )
+    subprocess.run(["gcc", "-shared", "-fPIC", "made.c", "-o", "made.so"], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    assert kscope.bind("made.so") == ("says so itself",) * 2
+    assert sorted(backend.bound) == [0x70, 0x71]
+
+
 CODE = UNIT[: UNIT.index("void launch")].replace("NAME", "alone")
 
 
@@ -260,9 +283,9 @@ def test_what_the_runtime_refuses_is_told_with_its_number(build: Build, backend:
 
 def test_the_program_itself_has_no_file_to_read() -> None:
     with pytest.raises(UsageError, match="arm a shared object"):
-        libraries.Library.of(ctypes.CDLL(None))
+        kscope_cuda.arm(ctypes.CDLL(None))
     with pytest.raises(UsageError, match="the module has no file"):
-        libraries.Library.of(type(kscope)("builtin"))
+        kscope_cuda.arm(type(kscope)("builtin"))
 
 
 def test_flags_are_what_the_header_reads() -> None:

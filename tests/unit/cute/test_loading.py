@@ -16,6 +16,7 @@ from cutlass.base_dsl import jit_executor
 
 from kscope import frontends
 from kscope.recording import Recording
+from kscope_cuda import saying
 from kscope_cute import ffi, libraries
 
 from .conftest import VERSION, arguments, compile, source
@@ -246,7 +247,12 @@ def test_a_shared_library_of_an_exported_object_has_the_function_for_kscope_bind
     subprocess.run(["cc", "-shared", tmp_path / "made.o", *libraries, *found, "-o", tmp_path / "made.so"], check=True)
     assert tvm_ffi.load_module(str(tmp_path / "made.so")).made is not None
     assert gpu.loaded == [], "no hook of CuTe's Python sees it"
-    assert ctypes.CDLL(str(tmp_path / "made.so"))["__cute_internal_made_kscope_library"]
+    path = str(tmp_path / "made.so")
+    assert [name for name in saying._exported(Path(path).read_bytes()) if name.endswith(saying.ENDING)] == [
+        "__cute_internal_made_kscope_library"
+    ]
+    assert ctypes.CDLL(path)["__cute_internal_made_kscope_library"]
+    assert ffi.LIBRARY.endswith(saying.ENDING)
 
 
 class _Engine:

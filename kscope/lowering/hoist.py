@@ -1,10 +1,12 @@
-"""Address arithmetic that a mark would hold back, moved to where the compiler would have had it.
+"""Arithmetic that a mark would hold back, moved to where the compiler would have had it.
 
-A pipelined loop waits for its tensor cores, meets at a barrier, and asks for the next tiles. The assembler
-computes their addresses above the wait, in its shadow. A clock read behind the wait keeps it from that: the
-arithmetic then stands between the wait and the barrier, on the one chain that bounds the loop (4 % of a
-matmul, 6 % of a persistent one: docs/performance.md). What lives here: which statements stand above the wait
-instead, as edits. What does not: any mark's code (plan.py, ptx/), and finding statements (cfg.py).
+A loop's counter costs nothing where the assembler puts it among arithmetic that waits for its own results; behind a
+clock read at the loop's end it cannot get there (9 cycles of a region behind 64 FMAs). A pipelined loop waits for its
+tensor cores, meets at a barrier, and asks for the next tiles. The assembler computes their addresses above the wait, in
+its shadow. A clock read behind the wait keeps it from that: the arithmetic then stands between the wait and the
+barrier, on the one chain that bounds the loop (4 % of a matmul, 6 % of a persistent one: docs/performance.md). What
+lives here: which statements stand above the mark or the wait instead, as edits. What does not: any mark's code
+(plan.py, ptx/), and finding statements (cfg.py).
 """
 
 from __future__ import annotations
@@ -40,12 +42,13 @@ class _Step:
 
 
 def moves(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> Iterator[tuple[int, int, str]]:
-    """Edits (start, end, new text) that move arithmetic above the waits it stands behind.
+    """Edits (start, end, new text) that move arithmetic above the waits and the ends of regions it stands behind.
 
-    Moved is what asynchronous copies of the same basic block need, from between a wait and the first access
-    to memory (a barrier, mostly) behind it; where a mark stands there, and nothing but marks and such
-    arithmetic. No statement that is moved reads a register that the wait is for, and none that stays can
-    notice.
+    In a loop's last block: what stands between the end of a region that ends in arithmetic and the jump, where
+    that is arithmetic alone and the block waits for nothing. Above waits: what asynchronous copies of the same basic
+    block need, from between a wait and the first access to memory (a barrier, mostly) behind it; where a mark stands
+    there, and nothing but marks and such arithmetic. No statement that is moved reads a register that the wait is
+    for, and none that stays can notice.
     """
     in_flight = frozenset(
         register
@@ -56,6 +59,7 @@ def moves(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> Iter
     )
     for block in graph:
         inside = function.statements[block.first : block.last]
+        yield from _counters(block, inside, text)
         for n, wait in enumerate(inside):
             if wait.sort != "wait" or wait.scope:
                 continue
@@ -64,6 +68,21 @@ def moves(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> Iter
             if moved:
                 yield wait.start, wait.start, "".join(f"{step.text}\n\t" for step in moved)
                 yield from ((step.statement.start, step.statement.end, "") for step in moved)
+
+
+def _counters(block: cfg.Block, inside: Sequence[cfg.Statement], text: str) -> Iterator[tuple[int, int, str]]:
+    if not block.looped or any(s.sort == "wait" for s in inside) or not inside or inside[-1].sort != "jump":
+        return
+    tail = list(takewhile(lambda s: s.sort == "other", reversed(inside[:-1])))[::-1]
+    marks = list(takewhile(lambda s: s.mark is not None and s.mark.act == "exit", reversed(inside[: -1 - len(tail)])))
+    steps = [_step(s, text) for s in tail]
+    before = len(inside) - 1 - len(tail) - len(marks)
+    if not (marks and before > 0 and inside[before - 1].sort == "other") or any(step.into is None for step in steps):
+        return
+    first = marks[-1]
+    if first.scope == () and steps:
+        yield first.start, first.start, "".join(f"{step.text}\n\t" for step in steps)
+        yield from ((step.statement.start, step.statement.end, "") for step in steps)
 
 
 def _step(statement: cfg.Statement, text: str) -> _Step:

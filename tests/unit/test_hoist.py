@@ -136,3 +136,57 @@ def test_every_copy_mark_and_register_has_the_value_it_had(lines: list[str], dat
     body = [*lines[:at], "wgmma.wait_group.sync.aligned 0;", "//kscope exit b - - with", *lines[at:]]
     text = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r6,%r7}, %rd1, %rd2, %p1, 1, 1;\n" + "\n".join(body)
     assert run(moved(text + "\nret;\n}\n")) == run(text)
+
+
+COUNTED = """
+$L0:
+    //kscope enter work - - with
+    fma.rn.f32 %f1, %f1, %f1, %f2;
+    //kscope exit work - - with
+    add.s32 %r1, %r1, 1;
+    setp.ne.s32 %p1, %r1, %r2;
+    @%p1 bra $L0;
+    ret;
+}
+"""
+
+
+def test_a_loops_counter_stands_with_the_arithmetic_that_hides_it() -> None:
+    text = moved(COUNTED)
+    assert text.index("fma.rn") < text.index("add.s32 %r1") < text.index("setp.ne") < text.index("//kscope exit")
+    assert text.count("add.s32") == text.count("setp.ne") == 1
+
+
+def test_a_loops_counter_stands_above_all_regions_that_end_there() -> None:
+    two = COUNTED.replace("//kscope enter work", "//kscope enter all - - with\n    //kscope enter work")
+    two = two.replace("//kscope exit work - - with", "//kscope exit work - - with\n    //kscope exit all - - with")
+    text = moved(two)
+    assert text.index("setp.ne") < text.index("//kscope exit work") < text.index("//kscope exit all")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("fma.rn.f32 %f1, %f1, %f1, %f2;", ""),  # a region around nothing would be around the counter
+        ("fma.rn.f32 %f1, %f1, %f1, %f2;", "bar.sync 0;"),  # its end would be told late
+        ("fma.rn.f32 %f1, %f1, %f1, %f2;", "wgmma.wait_group.sync.aligned 0;\n    add.s32 %r8, %r9, 1;"),
+        ("add.s32 %r1, %r1, 1;", "ld.global.u32 %r1, [%rd1];"),
+        ("add.s32 %r1, %r1, 1;", "add.f32 %f3, %f3, %f4;"),
+        ("add.s32 %r1, %r1, 1;", "mov.u32 %r1, %clock;"),
+        ("add.s32 %r1, %r1, 1;", "@%p2 add.s32 %r1, %r1, 1;"),
+        ("//kscope exit work - - with", "//kscope exit work - - with\n    //kscope counter n u32 %r1 with"),
+        ("@%p1 bra $L0;", "@%p1 bra $L1;\n$L1:"),  # no loop
+    ],
+)
+def test_a_loops_counter_stays_where_it_would_cost_or_be_seen(old: str, new: str) -> None:
+    body = COUNTED.replace(old, new)
+    assert body != COUNTED
+    assert moved(body) == HEAD + body
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(arithmetic, arithmetic, copy, mark, bar), max_size=8), st.lists(arithmetic, max_size=4))
+def test_a_loop_with_its_counter_moved_computes_and_shows_what_it_did(lines: list[str], tail: list[str]) -> None:
+    turn = ["//kscope enter b i32 %r1 with", *lines, "//kscope exit b - - with", *tail]
+    text = "\n".join(["$L0:", *turn, "@%p1 bra $L0;"])
+    assert run(moved(text + "\nret;\n}\n")) == run(text)

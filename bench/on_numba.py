@@ -145,7 +145,7 @@ def beside(folder: Path, way: Way, arch: str) -> Path:
     own = folder / f"cuda{way.bits}"
     own.mkdir(exist_ok=True)
     counter = {32: "int", 64: "long long"}[way.bits]
-    options = ["-DPEER=0", "-DKSCOPE_BENCH_MARKS", "-DONE_CONSTANT", f"-DCOUNTER={counter}"]
+    options = ["-DPEER=0", "-DKSCOPE_BENCH_MARKS", f"-DCOUNTER={counter}"]
     text = nvcc(SOURCE, own / "loops.ptx", arch, *options).read_text()
     return ptxas(plan.lower(text, RECORDING, frontend="bench").text, own / "loops.cubin", arch)
 

@@ -232,14 +232,11 @@ __device__ __forceinline__ long long clock_now() {
 
 // The work between the marks: `fmas` that depend on each other, loads whose values the next iteration needs, or a
 // tile that the copy engine (TMA) brings while the three before it are used.
-// One of two constants must be in a register: ptxas sets it in some loops, behind 4 or 10 cycles, and before others.
+// With one constant: of two, one must be in a register, and ptxas sets it in some loops, which costs 4 or 10 cycles, and
+// before others.
 template <int COUNT> __device__ __forceinline__ float fmas(float x) {
 #pragma unroll
-#ifdef ONE_CONSTANT
   for (int i = 0; i < COUNT; i++) asm volatile("fma.rn.f32 %0, %0, 0fBA83126F, %0;" : "+f"(x));
-#else
-  for (int i = 0; i < COUNT; i++) asm volatile("fma.rn.f32 %0, %0, 0f3F800001, 0f3A83126F;" : "+f"(x));
-#endif
   return x;
 }
 template <int COUNT> struct Work {

@@ -20,10 +20,11 @@ Image = bytes | bytearray | memoryview | str | os.PathLike[str]
 def bind(code: Any, image: Image | None = None) -> tuple[str, ...]:
     """Let sessions record the kernels of code that kscope did not see being loaded, from now on; their names.
 
-    code: what the driver gave whoever loaded it: a CUlibrary, CUmodule, CUkernel or CUfunction of cuda-bindings (or
-        the runtime's cudaLibrary_t, cudaKernel_t); a number or ctypes.c_void_p, which is taken for a CUlibrary (a
-        cudaLibrary_t is one); or a ctypes pointer to such a one. Or a shared object that nvcc built with kscope.cuh, or
-        that has functions of TVM-FFI from CuTe DSL: what ctypes.CDLL returned, an extension module, or a path.
+    code: what the driver gave whoever loaded it: a CUlibrary, CUmodule, CUkernel or CUfunction of cuda-bindings, the
+        runtime's cudaLibrary_t or cudaKernel_t, or an object of cuda.core's that has one as its `handle`; a number or
+        ctypes.c_void_p, which is taken for a CUlibrary (a cudaLibrary_t is one); or a ctypes pointer to such a one. Or
+        a shared object that nvcc built with kscope.cuh, or that has functions of TVM-FFI from CuTe DSL: what
+        ctypes.CDLL returned, an extension module, or a path.
     image: the cubin or fatbin that was loaded, or its path. Needed for what nvcc built in place, whose names are in
         that file; what kscope lowered brings them along.
 

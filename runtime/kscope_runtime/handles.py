@@ -39,16 +39,17 @@ def module(driver: Driver, code: Any) -> int:
 
 def _told(code: Any) -> tuple[str, int]:
     """(kind, handle). A number is a library: that is what CuTe's objects and the runtime's loader give."""
-    if isinstance(code, _POINTER):
-        if not code:
+    held = getattr(code, "handle", code)  # as cuda.core's ObjectCode and Kernel have one
+    if isinstance(held, _POINTER):
+        if not held:
             raise UsageError(f"bind({code!r}): the pointer is null")
-        code = code.contents
-    if isinstance(code, ctypes.c_void_p | ctypes.c_uint64 | ctypes.c_int64):
-        code = code.value or 0
-    kind = "library" if type(code) is int else _KINDS.get(type(code).__name__)
+        held = held.contents
+    if isinstance(held, ctypes.c_void_p | ctypes.c_uint64 | ctypes.c_int64):
+        held = held.value or 0
+    kind = "library" if type(held) is int else _KINDS.get(type(held).__name__)
     if kind is None:
         raise UsageError(
             f"bind({code!r}): expected a {', '.join(sorted(_KINDS))} of cuda-bindings, the number of a CUlibrary, or a "
             "shared object"
         )
-    return kind, int(code)
+    return kind, int(held)

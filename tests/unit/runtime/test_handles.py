@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,6 +58,7 @@ HANDLES = {
     "a number": LIBRARY,
     "a void pointer": ctypes.c_void_p(LIBRARY),
     "64 bits": ctypes.c_uint64(LIBRARY),
+    "an object of cuda.core's": SimpleNamespace(handle=handle("CUlibrary", LIBRARY)),
     "a pointer to one": ctypes.pointer(ctypes.c_void_p(LIBRARY)),
 }
 

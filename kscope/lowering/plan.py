@@ -175,7 +175,7 @@ class _Body:
             for i, s in enumerate(function.statements)
             if s.mark is not None and s.mark.act != "kernel" and s.mark.name not in out
         ]
-        types = _types(function.name, [mark for _, _, mark in kept])
+        types = _types(function.name, [(mark, _where(s.source, files) or places.get(mark.name)) for _, s, mark in kept])
         keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
         asked = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _asks(mark, recording)}
         looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
@@ -252,17 +252,20 @@ def _is_zero(word: str, function: cfg.Function, text: str) -> bool:
     return len(written) == 1 and written[0][0].startswith("mov.") and written[0][1].strip() == "0"
 
 
-def _types(kernel: str, marks: Sequence[Mark]) -> dict[tuple[str, str], ValueType | None]:
-    """The value's type of each name and sort; it must be one."""
+def _types(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tuple[str, str], ValueType | None]:
+    """The value's type of each name and sort, of marks and where they stand; it must be one."""
     types: dict[tuple[str, str], ValueType | None] = {}
-    for mark in marks:
+    first: dict[tuple[str, str], str] = {}
+    for mark, where in marks:
         if mark.act in ("exit", "pin"):
             continue
         name, sort, _ = key_of(mark, 0)
+        said = f" ({where})" if where else ""
+        before = first.setdefault((name, sort), said)
         if types.setdefault((name, sort), mark.type) != mark.type:
             raise UsageError(
-                f"kernel {kernel}: {spoken(name)} has a value of type {mark.type or 'none'} at one place and"
-                f" {types[name, sort] or 'none'} at another; give it one type everywhere, or use two names"
+                f"kernel {kernel}: {spoken(name)} has a value of type {mark.type or 'none'} at one place{said} and"
+                f" {types[name, sort] or 'none'} at another{before}; give it one type everywhere, or use two names"
             )
     return types
 

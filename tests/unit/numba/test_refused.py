@@ -177,7 +177,9 @@ def test_two_types_of_one_name_are_refused(enabled: Any, written: Written) -> No
         "\n        @cuda.jit\n        def kernel(x, n):\n"
         + "".join(f"            {line}\n" for line in body.splitlines())
     )
-    with pytest.raises(UsageError, match="kernel kernel: 'a' has a value of type f32 at one place and i32 at another"):
+    with pytest.raises(
+        UsageError, match=r"kernel kernel: 'a' has a value of type f32 at one place \(\S+:\d+\) and i32 at another"
+    ):
         ptx(built(space["kernel"], SIGNATURE))
 
 

@@ -3,15 +3,18 @@
     make bench          or, with PYTHONPATH=.:tests, python bench/host.py [--records 10_000_000] [--repeat 5]
                         --peers PYTHON: one that has viztracer and tg4perfetto, else this one
                         --reading: decode and summary only
+                        --json FILE (bench.json)
 
-Prints one table. Every measurement is the best of `repeat` runs, in this process; memory is measured in
-processes of their own: one loads a capture file, decodes it and writes the .pftrace, others have a capture
+Prints one table, and writes a file of rows as bench/gpu.py does, with the spread of the runs, the machine and the
+versions of packages. Every measurement of the table is the best of `repeat` runs, in this process; memory is measured
+in processes of their own: one loads a capture file, decodes it and writes the .pftrace, others have a capture
 in memory, as many records and ten times as many, and then decode and summarise it, three times.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import resource
@@ -22,14 +25,17 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import orjson
+import rows as told
 import synth
 
+import kscope
 from kscope.assemble import assemble
 from kscope.capture import Capture, load
 from kscope.decoding.columns import decode_slabs, id_sample
@@ -44,11 +50,13 @@ NAMES = ("load", "dot", "tile")
 
 
 class Row(NamedTuple):
-    """A line of the table: wall time and CPU time of all threads in seconds, of the fastest run. NaN: not measured."""
+    """A line of the table: wall time and CPU time of all threads in seconds, of the fastest run; wall times of all
+    runs. NaN: not measured."""
 
     name: str
     seconds: float
     cpu: float
+    runs: tuple[float, ...]
     records: int
 
 
@@ -61,9 +69,11 @@ def main() -> None:
     )
     parser.add_argument("--peers", metavar="PYTHON", default=sys.executable)
     parser.add_argument("--reading", action="store_true")
+    parser.add_argument("--json", type=Path, default=Path("bench.json"))
     parser.add_argument("--memory", metavar="CAPTURE", help=argparse.SUPPRESS)
     parser.add_argument("--beside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    started, begun = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()), time.monotonic()
     global PATIENCE
     PATIENCE = options.quiet
     if options.memory:
@@ -90,6 +100,27 @@ def main() -> None:
     for row, each in large:
         print(f"peak memory of decode and summary of {row.records:,}, beside the raw words: {each:.0f} bytes a record")
     print(f"{os.cpu_count()}-core {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
+    sizes = [
+        told.row("peak of decode and summary", f"{row.records:,}", "bytes a record", [each]) for row, each in large
+    ]
+    if peak:
+        sizes.append(told.row("peak of load, decode and .pftrace", f"{options.records:,}", "bytes", [peak]))
+    times = [
+        told.row(
+            row.name.strip(), f"{row.records:,}", "s", row.runs, **({} if row.cpu != row.cpu else {"cpu": row.cpu})
+        )
+        for row in rows
+    ]
+    section = told.Section("host", time.monotonic() - begun, "ok", rows=(*times, *sizes))
+    machine = {"host": f"{os.cpu_count()}-core {platform.machine()}", "python": platform.python_version()}
+    report = told.Report(["python", *sys.argv], started, machine, versions(), (section,))
+    options.json.write_text(json.dumps(told.to_dict(report), indent=1) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that are measured, or measured with."""
+    names = [name for name in ("numpy", "orjson", "pandas", "perfetto", "pyarrow") if find_spec(name)]
+    return {"kscope": kscope.__version__, **{name: metadata.version(name) for name in names}}
 
 
 def recorded(records: int) -> Capture:
@@ -120,15 +151,18 @@ def _ticks() -> tuple[int, int]:
     return ticks[3], sum(ticks)
 
 
-def best(repeat: int, work: Callable[[], object], before: Callable[[], object] = settle) -> tuple[float, float]:
-    """(wall time, CPU time) of the fastest run; `before` each one and not counted."""
+Times = tuple[float, float, tuple[float, ...]]
+
+
+def best(repeat: int, work: Callable[[], object], before: Callable[[], object] = settle) -> Times:
+    """(wall time, CPU time) of the fastest run, wall times of all; `before` each one and not counted."""
     found = []
     for _ in range(repeat):
         before()
         start, cpu = time.perf_counter(), time.process_time()
         work()
         found.append((time.perf_counter() - start, time.process_time() - cpu))
-    return min(found)
+    return *min(found), tuple(wall for wall, _ in found)
 
 
 def decoding(capture: Capture, repeat: int) -> list[Row]:
@@ -166,19 +200,19 @@ def with_pandas(trace: Trace) -> object:
     return spans.agg(["count", "sum", "mean", "min", "max"]), spans.quantile([0.5, 0.9, 0.99])
 
 
-def beside(capture: Capture) -> tuple[int, float, float]:
-    """Of decoding and summarising a capture: peak bytes beside it, wall time and CPU time of the fastest of three."""
+def beside(capture: Capture) -> tuple[float, ...]:
+    """Of decoding and summarising a capture: peak bytes beside it, CPU time of the fastest run, wall times of all."""
     Path("/proc/self/clear_refs").write_text("5")  # Linux tells and resets a process's own peak
     before = resident("VmRSS")
-    taken = best(3, lambda: assemble(capture).summary())
-    return resident("VmHWM") - before, *taken
+    _, cpu, runs = best(3, lambda: assemble(capture).summary())
+    return resident("VmHWM") - before, cpu, *runs
 
 
 def apart(records: int) -> tuple[Row, float]:
     """(decode and summary, bytes that it takes per record) in a process of its own."""
     command = [sys.executable, __file__, "--beside", "--records", str(records), "--quiet", str(PATIENCE)]
-    size, seconds, cpu = map(float, subprocess.check_output(command, text=True).split())
-    return Row(f"decode and summary of {records:,}", seconds, cpu, records), size / records
+    size, cpu, *runs = map(float, subprocess.check_output(command, text=True).split())
+    return Row(f"decode and summary of {records:,}", min(runs), cpu, tuple(runs), records), size / records
 
 
 def resident(name: str) -> int:
@@ -247,7 +281,8 @@ def others(python: str) -> list[Row]:
         if any(run.returncode for run in done):
             print(f"{name} is not measured: {done[-1].stderr.strip().splitlines()[-1]}", file=sys.stderr)
         else:
-            found.append(Row(f"others: {name}", min(float(run.stdout) for run in done), float("nan"), count))
+            runs = tuple(float(run.stdout) for run in done)
+            found.append(Row(f"others: {name}", min(runs), float("nan"), runs, count))
     return found
 
 

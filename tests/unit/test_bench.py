@@ -1,8 +1,9 @@
-"""bench/gpu.py without a GPU: its rows, its table and its file, and that it sees where the work of a loop stands."""
+"""The benches without a GPU: their rows, tables and files, and that the work of a loop is seen where it stands."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -205,3 +206,17 @@ def test_a_dry_run_writes_one_table_and_one_file(rows: ModuleType, tmp_path: Pat
     found = rows.from_dict(json.loads((tmp_path / "x.json").read_text()))
     assert [(one.name, one.state) for one in found.sections] == [("growth", "ok"), ("cuda", "skipped")]
     assert "## growth" in done.stdout and found.versions["numpy"]
+
+
+def test_the_bench_of_the_host_writes_one_table_and_one_file(rows: ModuleType, tmp_path: Path) -> None:
+    command = [sys.executable, BENCH / "host.py", "--records", "2000", "--repeat", "3", "--reading"]
+    done = subprocess.run(
+        [*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = rows.read(tmp_path / "x.json")
+    (section,) = found.sections
+    summed = next(row for row in section.rows if row.what == "decode and summary")
+    assert summed.runs == 3 and summed.least <= summed.value <= summed.most and summed.unit == "s"
+    assert "| decode and summary " in done.stdout and found.machine["host"] and found.versions["numpy"]

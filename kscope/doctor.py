@@ -65,9 +65,10 @@ def _frontend(name: str, entry: frontends.Entry) -> Finding:
         found = frontends.frontend(name)
         found.enable(Recording())
         found.disable()
+        lacking = found.lacks()
     except (KscopeError, ImportError) as error:  # a DSL that is installed and cannot be loaded is a finding too
         return Finding(name, "broken", str(error))
-    return Finding(name, "ok", f"{_version(entry)}all hook points found")
+    return Finding(name, "ok", f"{_version(entry)}all hook points found{lacking and f'; {lacking}'}")
 
 
 def _version(entry: frontends.Entry) -> str:

@@ -66,6 +66,10 @@ class Frontend(ABC):
         """Arm code that was loaded without its hooks, see binding.bind(); what it says of itself."""
         raise UnsupportedError(f"the {self.name} frontend knows no code that others have loaded")
 
+    def lacks(self) -> str:
+        """What the frontend works without, and worse, and what to do; nothing, where it has all."""
+        return ""
+
     def begin(self) -> None:  # noqa: B027  # a frontend that sees no launches has none to forget
         """A session begins, or begins again: what was launched before is none of its problems."""
 

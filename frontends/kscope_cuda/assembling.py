@@ -87,6 +87,11 @@ def ptxas() -> str | None:
     return found or shutil.which("ptxas")
 
 
+def lacking() -> str:
+    """What frontends say that assemble PTX, where ptxas is not here."""
+    return "" if ptxas() else "no ptxas: kernels that need more than 64 registers are slower; install nvidia-cuda-nvcc"
+
+
 @lru_cache
 def nvjitlink() -> ModuleType | Any | None:
     """cuda.bindings.nvjitlink with its library loaded; None where either is missing."""

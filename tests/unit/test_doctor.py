@@ -34,3 +34,30 @@ def test_a_language_that_lacks_what_its_frontend_imports_is_broken(
     assert finding.state == "broken"
     assert "cannot import name 'hooks' from 'oldlang'" in finding.text
     assert "pip install '.[old]' in a checkout of kscope" in finding.text
+
+
+def test_what_a_language_works_worse_without_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slowlang.py").write_text("")
+    (tmp_path / "slowlang_frontend.py").write_text(
+        "from kscope.frontends import Frontend\n"
+        "class Slow(Frontend):\n"
+        "    name = 'slow'\n"
+        "    def enable(self, recording): pass\n"
+        "    def disable(self): pass\n"
+        "    def lacks(self): return 'no assembler: install one'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(frontends, "TABLE", {"slow": Entry("slowlang", "slowlang_frontend:Slow", "slow")})
+    finding = found("slow")
+    assert finding.state == "ok"
+    assert finding.text == "all hook points found; no assembler: install one"
+
+
+def test_cupys_frontend_tells_of_a_missing_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cupy")
+    from kscope_cuda import assembling
+
+    monkeypatch.setattr(assembling, "ptxas", lambda: None)
+    assert "install nvidia-cuda-nvcc" in frontends.frontend("cupy").lacks()
+    monkeypatch.setattr(assembling, "ptxas", lambda: "/usr/local/cuda/bin/ptxas")
+    assert frontends.frontend("cupy").lacks() == ""

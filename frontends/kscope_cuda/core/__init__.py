@@ -49,6 +49,9 @@ class CoreFrontend(Frontend):
         """Programs that compile() makes from now on are plain."""
         self.recording = None
 
+    def lacks(self) -> str:
+        return assembling.lacking()
+
 
 def compile(source: str, options: Any = None, *, name_expressions: Sequence[str] = ()) -> Any:
     """An ObjectCode of C++: plain, or prepared where recording is enabled now. It stays what it is.

@@ -15,6 +15,7 @@ from kscope.frontends import Frontend
 from kscope.marks import Mark
 from kscope.recording import Recording
 
+from .. import assembling
 from . import helpers
 from .compiling import NAME, Compiling
 from .jit import Jit
@@ -61,6 +62,9 @@ class CupyFrontend(Frontend):
             self._jit.install()
             if self._compiling.recording is None:
                 self._compiling.install(None)
+
+    def lacks(self) -> str:
+        return assembling.lacking()
 
     def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Place a mark in the cupyx.jit kernel that is translated now. Raises UsageError for a value that is no

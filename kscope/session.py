@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -305,8 +306,9 @@ class Session:
     def _unselected(self, modules: tuple[ModuleMeta, ...]) -> list[Problem]:
         """What auto and regions asked for in vain."""
         selection = self._recording.selection
-        found = list(unmatched(selection, modules)) if not self._paused else []
         able = {what for name in STATE.names for what in frontends.frontend(name).selects}
+        possible = replace(selection, kinds=selection.kinds if "kinds" in able else ())
+        found = list(unmatched(possible, modules)) if not self._paused else []
         asked = {"kinds": "auto= (kinds of operation)", "lines": "regions= (lines of source)"}
         missing = [text for what, text in asked.items() if getattr(selection, what) and what not in able]
         if missing and STATE.names:

@@ -124,18 +124,18 @@ def name(kind: str, path: str, line: int) -> str:
 
 
 def unmatched(selection: Selection, modules: Iterable[ModuleMeta]) -> tuple[Problem, ...]:
-    """A problem for each range of lines that no kernel has anything at."""
+    """A problem for each range of lines that no kernel has anything at, and one where none has any of the kinds."""
     seen = {region.name for module in modules for region in module.regions}
     which = f" whose name matches {', '.join(selection.kernels)}" if selection.kernels else ""
-    return tuple(
-        Problem(
-            "nothing",
-            f"region {lines}: no kernel{which} that ran has an operation at these lines; kscope run --auto --dry-run"
-            " lists kernels and the lines of their operations",
-        )
+    asked = [
+        f"region {lines}: no kernel{which} that ran has an operation at these lines"
         for lines in selection.lines
         if lines.name not in seen
-    )
+    ]
+    if selection.kinds and not any(known.partition(" ")[0] in selection.kinds for known in seen):
+        asked.append(f"auto=: no kernel{which} that ran has an operation of a kind {', '.join(selection.kinds)}")
+    more = "kscope run --auto --dry-run lists kernels and the lines of their operations"
+    return tuple(Problem("nothing", f"{text}; {more}") for text in asked)
 
 
 def _kinds(auto: object) -> tuple[str, ...]:

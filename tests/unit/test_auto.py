@@ -133,7 +133,15 @@ def test_lines_at_which_no_kernel_has_anything_are_a_problem() -> None:
     module = ModuleMeta("triton", (), (RegionMeta("load"),))
     (problem,) = unmatched(selection, [module])
     assert "region dot=a.py:7: no kernel whose name matches mm* that ran has an operation" in problem.text
-    assert not unmatched(Selection(("wait",)), [])
+
+
+def test_kinds_that_no_kernel_has_are_a_problem() -> None:
+    selection = Selection(("wait", "dot"), kernels=("mm*",))
+    for regions in ((), ("load a.py:4", "waiter"), ("tile",)):
+        (problem,) = unmatched(selection, [ModuleMeta("triton", (), tuple(map(RegionMeta, regions)))])
+        assert "auto=: no kernel whose name matches mm* that ran has an operation of a kind wait, dot" in problem.text
+    for region in ("wait a.py:4", "dot"):
+        assert not unmatched(selection, [ModuleMeta("triton", (), (RegionMeta("load a.py:4"), RegionMeta(region)))])
 
 
 def test_the_command_line_says_the_same_in_flags() -> None:

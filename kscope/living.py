@@ -11,7 +11,6 @@ from typing import Any
 
 from .capture import Problem
 
-
 OWN = 5000
 """More objects than Python freezes of its own: 3.12 some 375 at its start, the others none. A program that has imported
 a kernel language has ten times as many."""

@@ -165,9 +165,9 @@ class CudaBackend(Backend):
         except DriverError as error:
             self._failed(drain.device, error)
         if epoch:
-            drain.recording.set()
+            drain.opened()
         else:
-            drain.recording.clear()
+            drain.closed()
 
     def _collect(self, drain: Drain, wait: bool) -> DeviceCapture:
         device, lines = drain.device, None

@@ -5,8 +5,10 @@ What lives here: that thread, and a session's begin and end. What does not: a pa
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -22,23 +24,27 @@ _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
 _MUCH = 8 << 20
 """Bytes: after a pass that freed as much, the next one follows at once."""
 _SHARE = 8
+_FRESH_S, _LOOK_S = 0.02, 0.0005
+"""How old a look at the pool may be that says that there is room, and how often a launch asks that waits for one.
+Threads that launch without a pause keep the interpreter from the drain: a small pool is full before it looks again."""
 _PATIENCE_S = 0.25
-"""How long a launch waits for room; what fills the pool may itself wait for that launch."""
+"""How long a launch waits while nothing is freed; what fills the pool may itself wait for that launch."""
 _THREADS = max(1, min(12, (os.cpu_count() or 2) - 2))
 
 
 class Drain:
-    """One device's drain, made when it is first armed. `recording` is set while the gate is open."""
+    """One device's drain, made when it is first armed."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.failed: Problem | None = None
-        self.recording = threading.Event()
+        self._recording = threading.Event()  # while the gate is open
         self._patient = True
+        self._freed = 0  # bytes, by all passes of the thread
         self._name = f"kscope drain {device.facts.ordinal}"
         self._passes = Passes(device, ThreadPoolExecutor(_THREADS, self._name))
         self._lock = threading.Lock()
-        self._stop = threading.Event()
+        self._stop, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self, epoch: int, pool: int | None) -> None:
@@ -58,19 +64,40 @@ class Drain:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
+    def opened(self) -> None:
+        """The gate was opened: passes follow closely. Nobody has claimed since it was closed, so what was seen of the
+        pool then is as good as new."""
+        self._passes.looked = time.monotonic()
+        self._recording.set()
+        self._wake.set()
+
+    def closed(self) -> None:
+        """The gate was closed."""
+        self._recording.clear()
+
     def wait_for_room(self) -> None:
-        """Returns when most of the pool is free, or after a while; once in vain, it no longer waits until there
-        was room again."""
-        if self._passes.room.is_set():
+        """Returns when most of the pool is free, or when nothing was freed for a while; once in vain, it no longer
+        waits until there was room again."""
+        if self._has_room():
             self._patient = True
-        elif self._patient:
-            self._patient = self._passes.room.wait(_PATIENCE_S)
+            return
+        freed, until = self._freed, time.monotonic() + _PATIENCE_S
+        while self._patient and not self._has_room():
+            if self._freed != freed:
+                freed, until = self._freed, time.monotonic() + _PATIENCE_S
+            self._patient = self.failed is None and time.monotonic() < until
+            time.sleep(_LOOK_S)
+
+    def _has_room(self) -> bool:
+        return self._passes.room.is_set() and time.monotonic() - self._passes.looked < _FRESH_S
 
     def stop(self) -> None:
-        """No more passes; returns when the last one is done."""
+        """No more passes; returns when the last one is done. Nobody waits for room from here on."""
         self._passes.room.set()
+        self._passes.looked = math.inf
         if self._thread is not None:
             self._stop.set()
+            self._wake.set()
             self._thread.join()
             self._thread = None
 
@@ -107,8 +134,13 @@ class Drain:
 
     def _passes_until_stopped(self) -> None:
         wait = 0.0
-        while not self._stop.wait(wait):
+        while True:
+            self._wake.wait(wait)
+            self._wake.clear()
+            if self._stop.is_set():
+                return
             with self._lock:
                 freed = self._passes.once(_SHARE)
-            idle = _IDLE_S if self.recording.is_set() else _CLOSED_S
+            self._freed += freed
+            idle = _IDLE_S if self._recording.is_set() else _CLOSED_S
             wait = 0.0 if freed >= _MUCH else _BUSY_S if freed else idle

@@ -55,6 +55,7 @@ class Passes:
         self._before, self._control = (device.driver.pinned(lines).view(layout.STRIPE) for _ in range(2))
         self.room = threading.Event()  # less than a quarter of the pool, and of its reserve, is claimed
         self.room.set()
+        self.looked = time.monotonic()  # when that was seen
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
         self._staging = device.driver.pinned(2 * HALF).view("<u4").reshape(2, -1, _WORDS)
         self._keep = threading.Lock()
@@ -117,6 +118,7 @@ class Passes:
             self.room.clear()
         else:
             self.room.set()
+        self.looked = time.monotonic()
         return skipped, head
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:

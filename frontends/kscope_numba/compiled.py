@@ -15,11 +15,16 @@ from .functions import Functions
 from .loading import Loader
 from .located import Located
 from .pipeline import Pipeline
+from .points import check, module
 from .words import collect
+
+_dispatcher: Any = module("dispatcher")
+_LOCK = "global_compiler_lock"
 
 
 class Compiled:
-    """numba.cuda as it compiles for a GPU."""
+    """numba.cuda as it compiles for a GPU. What another thread compiles belongs to the state in which it began: states
+    change when it is done."""
 
     def __init__(self) -> None:
         self._functions, self._loader = Functions(), Loader()
@@ -29,23 +34,26 @@ class Compiled:
 
     def enable(self, recording: Recording) -> None:
         """Raises UnsupportedError naming a missing hook point; then nothing was changed."""
+        check(_dispatcher, _LOCK)
         for part in (self._functions, self._pipeline, self._loader, self._located):
             part.check()
-        self._located.install()
-        self._pipeline.install(recording)
-        self._functions.select(recording.selection, self._located.is_kernel)
-        self._functions.install(placing=True)
-        self._loader.install(recording)
+        with getattr(_dispatcher, _LOCK):
+            self._located.install()
+            self._pipeline.install(recording)
+            self._functions.select(recording.selection, self._located.is_kernel)
+            self._functions.install(placing=True)
+            self._loader.install(recording)
 
     def disable(self) -> None:
         """Inverse of enable()."""
-        self._located.remove()
-        self._pipeline.remove()
-        if self._taught:
-            self._functions.install(placing=False)
-        else:
-            self._functions.remove()
-        self._loader.remove(self._taught)
+        with getattr(_dispatcher, _LOCK):
+            self._located.remove()
+            self._pipeline.remove()
+            if self._taught:
+                self._functions.install(placing=False)
+            else:
+                self._functions.remove()
+            self._loader.remove(self._taught)
 
     def teach(self) -> None:
         """Regions are left out where recording is not enabled."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from random import Random
 from typing import Any
 
 import pytest
+from numba.cuda import dispatcher
 
 from kscope.recording import Recording
 from kscope.selection.auto import Selection
@@ -188,3 +191,26 @@ def test_what_is_kept_does_not_grow_with_sessions(taught: Any, gpu: Backend, wri
         return len(taught._parts._loader._alive)
 
     assert sessions(2) == sessions(20)
+
+
+def test_a_kernel_that_another_thread_compiles_meanwhile_is_of_the_state_in_which_it_began(
+    taught: Any, gpu: Backend, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, begun, go = written(KERNELS, STATE=[])["bare"], threading.Event(), threading.Event()
+    init = dispatcher._Kernel.__init__
+
+    def slowly(made: Any, *args: Any, **options: Any) -> None:
+        init(made, *args, **options)
+        begun.set()
+        assert go.wait(60)
+
+    monkeypatch.setattr(dispatcher._Kernel, "__init__", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        launched = pool.submit(launch, kernel, gpu)
+        assert begun.wait(60)
+        entered = pool.submit(enter, taught, "kinds")
+        wait([entered], timeout=0.3)  # it waits for the compiler; if it did not, it would be done
+        go.set()
+        entered.result(60)
+        assert not is_marked(launched.result(60))
+    assert is_marked(launch(kernel, gpu))

@@ -86,7 +86,10 @@ class Drain:
             if self._freed != freed:
                 freed, until = self._freed, time.monotonic() + _PATIENCE_S
             self._patient = self.failed is None and time.monotonic() < until
-            time.sleep(_LOOK_S)
+            if self._passes.room.is_set():  # as of long ago
+                time.sleep(_LOOK_S)
+            else:
+                self._passes.room.wait(_PATIENCE_S / 8)
 
     def _has_room(self) -> bool:
         return self._passes.room.is_set() and time.monotonic() - self._passes.looked < _FRESH_S

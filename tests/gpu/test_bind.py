@@ -166,6 +166,7 @@ def test_bound_in_the_middle_of_a_session_it_records_from_then_on() -> None:
     with kscope.profile() as prof:
         for bound in (False, True):
             if bound:
+                sync()  # what is queued would find itself bound
                 kscope.bind(handle)
             of(driver.cuLaunchKernel(entry, BLOCKS, 1, 1, THREADS, 1, 1, 0, 0, arguments, 0))
     assert out.tolist() == [6] * BLOCKS

@@ -30,32 +30,32 @@ _REPEATS = 5
 _LOOP = """
 .visible .entry {name}(.param .u64 out)
 {{
-	.reg .b64 %a, %t, %u, %g, %h;
-	.reg .b32 %i;
-	.reg .f32 %x;
-	.reg .pred %p;
-	ld.param.u64 %a, [out];
-	mov.u32 %i, 0;
-	mov.f32 %x, 0f3F800000;
-	mov.u64 %g, %globaltimer;
-	mov.u64 %t, %clock64;
+	.reg .b64 %rd1, %rd2, %rd3, %rd4, %rd5;
+	.reg .b32 %r1;
+	.reg .f32 %f1;
+	.reg .pred %p1;
+	ld.param.u64 %rd1, [out];
+	mov.u32 %r1, 0;
+	mov.f32 %f1, 0f3F800000;
+	mov.u64 %rd4, %globaltimer;
+	mov.u64 %rd2, %clock64;
 LOOP:
 	.pragma "nounroll";
-{enter}{work}{exit}	add.u32 %i, %i, 1;
-	setp.lt.u32 %p, %i, {rounds};
-	@%p bra LOOP;
-	mov.u64 %u, %clock64;
-	mov.u64 %h, %globaltimer;
-	sub.u64 %u, %u, %t;
-	sub.u64 %h, %h, %g;
-	st.volatile.global.u64 [%a], %u;
-	st.volatile.global.u64 [%a+8], %h;
-	st.volatile.global.f32 [%a+16], %x;
+{enter}{work}{exit}	add.u32 %r1, %r1, 1;
+	setp.lt.u32 %p1, %r1, {rounds};
+	@%p1 bra LOOP;
+	mov.u64 %rd3, %clock64;
+	mov.u64 %rd5, %globaltimer;
+	sub.u64 %rd3, %rd3, %rd2;
+	sub.u64 %rd5, %rd5, %rd4;
+	st.volatile.global.u64 [%rd1], %rd3;
+	st.volatile.global.u64 [%rd1+8], %rd5;
+	st.volatile.global.f32 [%rd1+16], %f1;
 	ret;
 }}
 """
 HEAD = ".version 7.1\n.target sm_80\n.address_size 64\n"
-_FMA = "\tfma.rn.f32 %x, %x, 0f3F800001, 0f3A83126F;\n"
+_FMA = "\tfma.rn.f32 %f1, %f1, 0fBA83126F, %f1;\n"
 _ENTER, _EXIT = "\t//kscope enter probe - - with\n", "\t//kscope exit probe - - with\n"
 
 

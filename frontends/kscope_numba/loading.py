@@ -8,6 +8,7 @@ compiling (pipeline.py), driver calls (the runtime).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -136,11 +137,10 @@ class Loader:
         self._unseen.clear()
         self.begin()
         self._hidden = hidden("kernels of Numba") if state not in (PLAIN, RESTING) else ()
-        # device functions first, which kernels are compiled from
         dispatchers = {id(one): one for one in (*living(_dispatcher.CUDADispatcher), *self._kept)}.values()
         concerned = [one for one in dispatchers if self._concerns(one.py_func) or _selected(one.py_func, chosen)]
         again = [(one, *self._swap(one, state, before)) for one in concerned]
-        for dispatcher, kernels, specialized in again:
+        for dispatcher, kernels, specialized in sorted(again, key=lambda one: _turn(one[1])):
             try:
                 _compile_again(dispatcher, kernels, specialized)
             except Exception as error:  # of the compiler, or of kscope: others may record
@@ -196,6 +196,13 @@ def _put(dispatcher: Any, compiled: _Compiled) -> None:
             dispatcher.add_overload(kernel, types)
         else:
             dispatcher.overloads[types] = kernel
+
+
+def _turn(kernels: list[Any]) -> int:
+    """When these were compiled: what a function calls had to be there. Kernels, which nothing calls, are last: one that
+    comes from the disk cache may bring any number."""
+    turns = (sys.maxsize if isinstance(one, _dispatcher._Kernel) else one.fndesc.uid for one in kernels)
+    return min(turns, default=0)
 
 
 def _compile_again(dispatcher: Any, kernels: Iterable[Any], specialized: bool) -> None:

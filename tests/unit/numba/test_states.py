@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -126,6 +127,41 @@ def test_kernels_with_fixed_signatures_are_compiled_again(taught: Any, gpu: Back
             assert kernel.specialized
             (compiled,) = kernel.overloads.values()
             assert ("kscope_ctl" in compiled.inspect_asm((9, 0))) is (marked and not compiled._codelibrary._lto)
+
+
+@pytest.mark.parametrize("collected", ["", "inner", "inner outer"])
+def test_what_a_fixed_kernel_calls_is_compiled_before_it_however_the_collector_sorts_them(
+    taught: Any, gpu: Backend, written: Written, collected: str
+) -> None:
+    def made(name: str) -> None:
+        if name in collected.split():
+            gc.collect()  # what is old stands behind what is young
+
+    gc.collect()
+    space = written(
+        """
+        @cuda.jit("float32(float32)", device=True)
+        def inner(v):
+            with kscope.region("inner"):
+                return v * 2
+
+        made("inner")
+
+        @cuda.jit("float32(float32)", device=True)
+        def outer(v):
+            return inner(v) + 1
+
+        made("outer")
+
+        @cuda.jit("void(float32[::1], int64)")
+        def kernel(x, n):
+            x[0] = outer(x[n])
+        """,
+        made=made,
+    )
+    taught.enable(Recording())
+    assert b'"inner"' in launch(space["kernel"], gpu)
+    assert taught.problems() == ()
 
 
 def test_a_fixed_kernel_that_cannot_record_stays_and_is_named_when_it_is_launched(

@@ -29,10 +29,15 @@ _ADVICE = {
     "CUDA_ERROR_MISALIGNED_ADDRESS": _BROKEN,
     "CUDA_ERROR_LAUNCH_FAILED": _BROKEN,
     "CUDA_ERROR_ASSERT": "an assertion in a kernel fired and broke the context",
-    "CUDA_ERROR_INVALID_HANDLE": "it was unloaded, belongs to another context, or is a handle of another kind: a "
-    "number is taken for a CUlibrary; say CUmodule(number) with cuda.bindings.driver's type, for another one",
     "CUDA_ERROR_NOT_INITIALIZED": "the process was forked, or is about to end",
 }
+_OF_A_HANDLE = {"cuLibraryGetModule", "cuKernelGetLibrary", "cuFuncGetModule", "cuModuleGetGlobal"}
+"""Calls about a handle that the user may have given."""
+_INVALID = "CUDA_ERROR_INVALID_HANDLE"
+_GIVEN = (
+    "it was unloaded, belongs to another context, or is a handle of another kind: a number is taken for a CUlibrary; "
+    "say CUmodule(number) with cuda.bindings.driver's type, for another one"
+)
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 
 
@@ -82,6 +87,12 @@ def _bindings() -> ModuleType:
     return import_module("cuda.cuda")
 
 
+def _refused(call: str, result: Any) -> DriverError:
+    """The error for a call that was answered with this CUresult."""
+    advice = _GIVEN if result.name == _INVALID and call in _OF_A_HANDLE else _ADVICE.get(result.name, "")
+    return DriverError(call, result.name, int(result), advice)
+
+
 class CudaDriver:
     """The real one. Raises MissingError when there is no driver or no device, ImportError without bindings."""
 
@@ -100,7 +111,7 @@ class CudaDriver:
     def _call(self, name: str, *arguments: Any) -> Any:
         result, *values = getattr(self._cu, name)(*arguments)
         if int(result) != 0:
-            raise DriverError(name, result.name, int(result), _ADVICE.get(result.name, ""))
+            raise _refused(name, result)
         return values[0] if len(values) == 1 else values
 
     def context(self) -> int:
@@ -176,7 +187,7 @@ class CudaDriver:
         if result.name == "CUDA_ERROR_NOT_READY":
             return False
         if int(result) != 0:
-            raise DriverError("cuStreamQuery", result.name, int(result), _ADVICE.get(result.name, ""))
+            raise _refused("cuStreamQuery", result)
         return True
 
     def synchronize_context(self) -> None:
@@ -207,7 +218,7 @@ class CudaDriver:
         if result.name == _NOT_FOUND:
             return None
         if int(result) != 0:
-            raise DriverError("cuModuleGetGlobal", result.name, int(result), _ADVICE.get(result.name, ""))
+            raise _refused("cuModuleGetGlobal", result)
         return int(values[0]), int(values[1])
 
     def module_of_library(self, library: int) -> int:
@@ -218,7 +229,13 @@ class CudaDriver:
         """The library that a kernel is of. Raises UnsupportedError before CUDA 12.5."""
         if not hasattr(self._cu, "cuKernelGetLibrary"):
             raise UnsupportedError("cuda-bindings before 12.5 cannot tell a kernel's library: give the library itself")
-        return int(self._call("cuKernelGetLibrary", kernel))
+        try:
+            return int(self._call("cuKernelGetLibrary", kernel))
+        except DriverError:
+            raise
+        except RuntimeError as error:  # cuda-bindings', for what the driver does not export
+            text = "a driver before CUDA 12.5 cannot tell a kernel's library: give the library itself"
+            raise UnsupportedError(text) from error
 
     def module_of_function(self, function: int) -> int:
         """The module that a function is of."""

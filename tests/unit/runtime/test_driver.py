@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
@@ -178,9 +179,31 @@ def test_bindings_that_cannot_tell_a_kernels_library_say_what_to_give(
         made.library_of_kernel(2)
 
 
-def test_a_handle_that_is_unknown_says_what_it_may_be(cu: Bindings) -> None:
-    cu.answers["cuLibraryGetModule"] = CUresult.CUDA_ERROR_INVALID_HANDLE
+def test_a_driver_that_cannot_tell_a_kernels_library_says_what_to_give(cu: Bindings) -> None:
+    cu.answers["cuKernelGetLibrary"] = RuntimeError('Function "cuKernelGetLibrary" not found')
+    with pytest.raises(UnsupportedError, match=r"driver before CUDA 12\.5.*give the library itself"):
+        CudaDriver().library_of_kernel(2)
+
+
+def test_a_handle_of_kscopes_own_that_is_gone_is_no_handle_that_somebody_gave(cu: Bindings) -> None:
+    cu.answers["cuStreamSynchronize"] = CUresult.CUDA_ERROR_INVALID_HANDLE
+    with pytest.raises(DriverError, match=r"cuStreamSynchronize failed: CUDA_ERROR_INVALID_HANDLE \(400\)$"):
+        CudaDriver().synchronize(1)
+
+
+@pytest.mark.parametrize(
+    "call, ask",
+    {
+        "cuLibraryGetModule": CudaDriver.module_of_library,
+        "cuKernelGetLibrary": CudaDriver.library_of_kernel,
+        "cuFuncGetModule": CudaDriver.module_of_function,
+    }.items(),
+)
+def test_a_handle_that_is_unknown_says_what_it_may_be(
+    cu: Bindings, call: str, ask: Callable[[CudaDriver, int], int]
+) -> None:
+    cu.answers[call] = CUresult.CUDA_ERROR_INVALID_HANDLE
     with pytest.raises(
         DriverError, match=r"CUDA_ERROR_INVALID_HANDLE \(400\)\. it was unloaded.*say CUmodule\(number\)"
     ):
-        CudaDriver().module_of_library(1)
+        ask(CudaDriver(), 1)

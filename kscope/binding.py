@@ -33,7 +33,7 @@ def bind(code: Any, image: Image | None = None) -> tuple[str, ...]:
     shared object not inside of a graph capture: its code may be loaded only then.
 
     Raises UsageError for what is no handle, and for code that has nothing of kscope in it or cannot say its names;
-    DriverError for a handle that the driver does not know; MissingError where there is no GPU; FormatError for
-    names that cannot be read; OSError for an image's file.
+    DriverError for a handle that the driver does not know; UnsupportedError for a kernel's handle before CUDA 12.5;
+    MissingError where there is no GPU; FormatError for names that cannot be read; OSError for an image's file.
     """
     return tuple(kernel.name for meta in frontends.frontend(_FRONTEND).bind(code, image) for kernel in meta.kernels)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -65,8 +66,10 @@ class Library:
         """What a file says of code that somebody loaded. Raises UsageError where that is nothing, OSError."""
         if isinstance(image, str | os.PathLike):
             data, what = Path(image).read_bytes(), os.fspath(image)
-        else:
+        elif isinstance(image, bytes | bytearray | memoryview):
             data, what = bytes(image), "the image"
+        else:
+            raise UsageError(f"image={reprlib.repr(image)}: expected the bytes of a cubin or fatbin, or its path")
         metas = describe(data, what)
         if not metas:
             raise UsageError(
@@ -91,11 +94,11 @@ class Library:
 def _loaded(library: AnyLibrary) -> tuple[str, ctypes.CDLL]:
     if isinstance(library, ctypes.CDLL):
         if not library._name:
-            raise UsageError("arm(CDLL(None)): the program itself has no file to read names from; arm a shared object")
+            raise UsageError("CDLL(None): the program itself has no file to read names from; arm a shared object")
         return library._name, library
     path = getattr(library, "__file__", None) if isinstance(library, ModuleType) else os.fspath(library)
     if path is None:
-        raise UsageError(f"arm({library!r}): the module has no file; arm a shared object that nvcc built")
+        raise UsageError(f"{library!r}: the module has no file; arm a shared object that nvcc built")
     return path, ctypes.CDLL(os.path.abspath(path))  # one that is loaded already is not loaded again
 
 
@@ -105,7 +108,7 @@ class CudaFrontend(Frontend):
     name = FRONTEND
 
     def __init__(self) -> None:
-        self._libraries: dict[str, Library] = {}
+        self._libraries: dict[object, Library] = {}  # by path; images also by what they say: bytes have no path
         self._recording = Recording()
 
     def bind(self, code: Any, image: Any) -> tuple[ModuleMeta, ...]:
@@ -113,22 +116,24 @@ class CudaFrontend(Frontend):
         if isinstance(code, ctypes.CDLL | ModuleType | str | os.PathLike):
             if image is not None:
                 raise UsageError(
-                    f"bind({code!r}, image): the names of a shared object are in its own file: leave it out"
+                    f"bind({code!r}, image): the names of a shared object are in its own file: leave it out; the image "
+                    "of other code stands behind the handle that the driver gave for it"
                 )
             path, handle = _loaded(code)
-            if said := saying.libraries(path, handle):
-                backend = frontends.backend(self.backend)
-                return tuple(meta for library in said for meta in backend.bind(library, ()))
+            said = saying.libraries(path, handle)
+            metas = tuple(meta for library in said for meta in self._said(path, library))
+            if said and not hasattr(handle, FUNCTION):
+                return metas
             found = Library.of(path, handle)
             self._bind(found)
             self._libraries[found.path] = found
-            return found.metas
+            return metas + found.metas
         if image is None:
             return frontends.backend(self.backend).bind(code, ())
         about = Library.image(image)
         metas = frontends.backend(self.backend).bind(code, about.metas)
         if metas == about.metas:
-            self._libraries[about.path] = about
+            self._libraries[about.path, metas] = about
         return metas
 
     def enable(self, recording: Recording) -> None:
@@ -168,6 +173,13 @@ class CudaFrontend(Frontend):
             for meta in library.metas
             if now not in (default, getattr(meta, what))
         }
+
+    def _said(self, path: str, library: int) -> tuple[ModuleMeta, ...]:
+        """Arm a library of device code that a shared object named."""
+        backend = frontends.backend(self.backend)  # first: it says best that there is no GPU
+        if not library:
+            raise UsageError(f"{path}: its code does not load on the current GPU: export it for this one")
+        return backend.bind(library, ())
 
     def _bind(self, library: Library) -> None:
         backend = frontends.backend(self.backend)  # first: it says best that there is no GPU

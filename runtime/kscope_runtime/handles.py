@@ -7,6 +7,7 @@ what is done with the module (arming.py).
 from __future__ import annotations
 
 import ctypes
+import reprlib
 from typing import Any
 
 from kscope.errors import UsageError
@@ -49,7 +50,7 @@ def _told(code: Any) -> tuple[str, int]:
     kind = "library" if type(held) is int else _KINDS.get(type(held).__name__)
     if kind is None:
         raise UsageError(
-            f"bind({code!r}): expected a {', '.join(sorted(_KINDS))} of cuda-bindings, the number of a CUlibrary, or a "
-            "shared object"
+            f"bind({reprlib.repr(code)}): expected a {', '.join(sorted(_KINDS))} of cuda-bindings, the number of a "
+            "CUlibrary, or a shared object"
         )
     return kind, int(held)

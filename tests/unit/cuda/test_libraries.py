@@ -233,6 +233,33 @@ def test_a_shared_object_that_says_its_libraries_is_bound_by_what_it_says(
     assert sorted(backend.bound) == [0x70, 0x71]
 
 
+@needs_nvcc
+def test_a_shared_object_may_say_its_libraries_and_have_code_of_nvccs(
+    build: Build, backend: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = '__attribute__((visibility("default"))) long long made_kscope_library() { return 0x70; }'
+    monkeypatch.setitem(globals(), "STANDIN", STANDIN + says)
+    path = build("both", "left")
+    assert kscope.bind(path) == ("says so itself", "left")
+    assert backend.bound == [0x70] and len(backend.found) == 1
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
+def test_a_library_that_does_not_load_is_told_with_the_path_that_was_given(tmp_path: Path, backend: Told) -> None:
+    (tmp_path / "made.c").write_text("long long one_kscope_library() { return 0; }")
+    subprocess.run(["gcc", "-shared", "-fPIC", "made.c", "-o", "made.so"], cwd=tmp_path, check=True)
+    with pytest.raises(UsageError, match=r"made\.so: its code does not load on the current GPU"):
+        kscope.bind(tmp_path / "made.so")
+    assert backend.bound == []
+
+
+@pytest.mark.parametrize("image", [5, object()], ids=["a number", "an object"])
+def test_what_is_no_image_is_refused(backend: Told, image: object) -> None:
+    with pytest.raises(UsageError, match=r"image=.*: expected the bytes of a cubin or fatbin, or its path"):
+        kscope.bind(7, image)  # type: ignore[arg-type]  # the point of the test
+    assert backend.bound == []
+
+
 CODE = UNIT[: UNIT.index("void launch")].replace("NAME", "alone")
 
 
@@ -257,6 +284,16 @@ def test_options_that_do_not_reach_code_in_place_are_told_of_its_file_too(tmp_pa
     (problem,) = prof.capture.problems
     assert problem.text.startswith(f"{path} was built with fill=ring: ")
     assert backend.bound == [7]  # the code may be gone by now
+
+
+@needs_nvcc
+def test_of_two_images_without_a_path_both_are_told_of(backend: Told) -> None:
+    options = IN_PLACE, "-compress-mode=none"
+    for name in ("one", "other"):
+        code = CODE.replace("alone", name).replace("  out[0]", '  if (out[1]) KSCOPE_ENTER("r");\n  out[0]')
+        kscope.bind(7, compiled(code, *options, to="fatbin"))
+    one, other = frontends.frontend("cuda").problems()
+    assert one.text.startswith("the image: kernel _Z3onePi") and other.text.startswith("the image: kernel _Z5otherPi")
 
 
 @needs_nvcc

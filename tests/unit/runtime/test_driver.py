@@ -192,7 +192,7 @@ def test_a_handle_of_kscopes_own_that_is_gone_is_no_handle_that_somebody_gave(cu
 
 
 @pytest.mark.parametrize(
-    "call, ask",
+    ("call", "ask"),
     {
         "cuLibraryGetModule": CudaDriver.module_of_library,
         "cuKernelGetLibrary": CudaDriver.library_of_kernel,

@@ -141,6 +141,12 @@ def test_what_is_no_handle_at_all(rig: Bench, code: object) -> None:
         kscope.bind(code)
 
 
+def test_an_image_in_the_place_of_a_handle_is_not_printed_whole(rig: Bench) -> None:
+    with pytest.raises(UsageError, match="expected a CUfunction") as refused:
+        kscope.bind(b"cubin" * 10_000)
+    assert len(str(refused.value)) < 300
+
+
 def test_a_handle_that_the_driver_does_not_know(rig: Bench) -> None:
     with pytest.raises(DriverError, match="cuLibraryGetModule failed: CUDA_ERROR_INVALID_HANDLE"):
         kscope.bind(0x666)

@@ -27,7 +27,12 @@ _COPY = re.compile(r"cp\.async\.(?:c[ag]\b|bulk\.(?!wait|commit))")
 _ASYNCHRONOUS = re.compile(r"wgmma\.mma_async|tcgen05\.")
 _GROUP = re.compile(r"\{[^}]*\}")
 _WORD = re.compile(r"(?<![\w.])[%$A-Za-z_][\w$.]*")
-_REGISTER = re.compile(r"%[a-z]+\d+")
+_REGISTER = re.compile(r"%(?!clock64|pm\d)[a-z]+\d+")
+_WRITTEN = re.compile(r"(?:@!?\s*[%\w$]+\s+)?[\w.:]+\s+(\{[^}]*\}|[^,\[]+),")
+
+COUNTING = 8
+"""Statements at most that count a loop's turns, and the stages and addresses that go with them: a region is told to be
+longer by what does not hide in it."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,12 @@ class _Step:
 def moves(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> Iterator[tuple[int, int, str]]:
     """Edits (start, end, new text) that move arithmetic above the waits and the ends of regions it stands behind.
 
-    In a loop's last block: what stands between the end of a region that ends in arithmetic and the jump, where
-    that is arithmetic alone and the block waits for nothing. Above waits: what asynchronous copies of the same basic
-    block need, from between a wait and the first access to memory (a barrier, mostly) behind it; where a mark stands
-    there, and nothing but marks and such arithmetic. No statement that is moved reads a register that the wait is
-    for, and none that stays can notice.
+    In a loop: what stands between the end of a region that ends in arithmetic and the jump, where that is a few
+    statements of arithmetic alone, the block waits for nothing, and none of them may have to wait for what the loop
+    loads or computes otherwise. Above waits: what asynchronous copies of the same basic block need, from between a
+    wait and the first access to memory (a barrier, mostly) behind it; where a mark stands there, and nothing but marks
+    and such arithmetic. No statement that is moved reads a register that the wait is for, and none that stays can
+    notice.
     """
     in_flight = frozenset(
         register
@@ -57,32 +63,52 @@ def moves(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> Iter
         for group in _GROUP.findall(text, s.start, s.end)  # fragments; descriptors are read at the issue
         for register in _REGISTER.findall(group)
     )
+    counters = [found for block in graph if (found := _counter(block, function, text)) is not None]
+    awaited = _awaited(function, graph, text) if counters else frozenset[str]()
+    for mark, steps in counters:
+        if not any(step.named & awaited for step in steps):
+            yield from _above(mark, steps)
     for block in graph:
         inside = function.statements[block.first : block.last]
-        yield from _counters(block, inside, text)
         for n, wait in enumerate(inside):
             if wait.sort != "wait" or wait.scope:
                 continue
             behind = [_step(s, text) for s in takewhile(lambda s: s.sort != "wait", inside[n + 1 :])]
             moved = _moved(behind, in_flight)
             if moved:
-                yield wait.start, wait.start, "".join(f"{step.text}\n\t" for step in moved)
-                yield from ((step.statement.start, step.statement.end, "") for step in moved)
+                yield from _above(wait, moved)
 
 
-def _counters(block: cfg.Block, inside: Sequence[cfg.Statement], text: str) -> Iterator[tuple[int, int, str]]:
+def _above(place: cfg.Statement, steps: Sequence[_Step]) -> Iterator[tuple[int, int, str]]:
+    yield place.start, place.start, "".join(f"{step.text}\n\t" for step in steps)
+    yield from ((step.statement.start, step.statement.end, "") for step in steps)
+
+
+def _counter(block: cfg.Block, function: cfg.Function, text: str) -> tuple[cfg.Statement, list[_Step]] | None:
+    """The first mark that ends a region behind arithmetic, and the arithmetic from the last one to a loop's jump."""
+    inside = function.statements[block.first : block.last]
     if not block.looped or any(s.sort == "wait" for s in inside) or not inside or inside[-1].sort != "jump":
-        return
+        return None
     tail = list(takewhile(lambda s: s.sort == "other", reversed(inside[:-1])))[::-1]
     marks = list(takewhile(lambda s: s.mark is not None and s.mark.act == "exit", reversed(inside[: -1 - len(tail)])))
-    steps = [_step(s, text) for s in tail]
     before = len(inside) - 1 - len(tail) - len(marks)
-    if not (marks and before > 0 and inside[before - 1].sort == "other") or any(step.into is None for step in steps):
-        return
-    first = marks[-1]
-    if first.scope == () and steps:
-        yield first.start, first.start, "".join(f"{step.text}\n\t" for step in steps)
-        yield from ((step.statement.start, step.statement.end, "") for step in steps)
+    if not (0 < len(tail) <= COUNTING and marks and before > 0 and inside[before - 1].sort == "other"):
+        return None
+    steps = [_step(s, text) for s in tail]
+    return None if marks[-1].scope or any(step.into is None for step in steps) else (marks[-1], steps)
+
+
+def _awaited(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> frozenset[str]:
+    """Registers that loops write otherwise than by arithmetic on whole numbers in registers, and what that makes of
+    them: above the end of a region, who reads one would have the region wait for it."""
+    looped = (s for block in graph if block.looped for s in function.statements[block.first : block.last])
+    steps = [_step(s, text) for s in looped if s.sort != "mark"]
+    into = (_WRITTEN.match(step.text) for step in steps if step.into is None)
+    found = {word for written in into if written for word in _WORD.findall(written[1])}
+    pure = [(step.named, step.into) for step in steps if step.into is not None]
+    while more := [into for named, into in pure if named & found and not into <= found]:
+        found.update(*more)
+    return frozenset(found)
 
 
 def _step(statement: cfg.Statement, text: str) -> _Step:

@@ -173,6 +173,8 @@ def test_a_loops_counter_stands_above_all_regions_that_end_there() -> None:
         ("add.s32 %r1, %r1, 1;", "ld.global.u32 %r1, [%rd1];"),
         ("add.s32 %r1, %r1, 1;", "add.f32 %f3, %f3, %f4;"),
         ("add.s32 %r1, %r1, 1;", "mov.u32 %r1, %clock;"),
+        ("add.s32 %r1, %r1, 1;", "mov.u64 %rd1, %clock64;"),
+        ("add.s32 %r1, %r1, 1;", "add.s32 %r1, %r1, 1;\n" * hoist.COUNTING),  # work of its own, not a counter
         ("add.s32 %r1, %r1, 1;", "@%p2 add.s32 %r1, %r1, 1;"),
         ("//kscope exit work - - with", "//kscope exit work - - with\n    //kscope counter n u32 %r1 with"),
         ("@%p1 bra $L0;", "@%p1 bra $L1;\n$L1:"),  # no loop
@@ -182,6 +184,31 @@ def test_a_loops_counter_stays_where_it_would_cost_or_be_seen(old: str, new: str
     body = COUNTED.replace(old, new)
     assert body != COUNTED
     assert moved(body) == HEAD + body
+
+
+FMA = "fma.rn.f32 %f1, %f1, %f1, %f2;"
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "ld.global.u32 %r2, [%rd1];\n    add.s32 %r8, %r9, 1;",
+        "ld.global.v2.u32 {%r7, %r9}, [%rd1];\n    add.s32 %r8, %r9, 1;\n    sub.s32 %r2, %r8, 1;",
+        "@%p3 ld.global.u32 %r2, [%rd1];\n    add.s32 %r8, %r9, 1;",
+        "shfl.sync.bfly.b32 %r2|%p3, %r8, 1, 31, -1;",
+        "atom.global.add.u32 %r2, [%rd1], 1;\n    add.s32 %r8, %r9, 1;",
+        "cvt.rzi.s32.f32 %r2, %f1;",
+    ],
+)
+def test_a_region_does_not_wait_for_what_its_loops_counter_is_compared_with(work: str) -> None:
+    body = COUNTED.replace(FMA, work)
+    assert moved(body) == HEAD + body
+
+
+def test_an_address_that_is_stored_to_may_count_with_the_loop() -> None:
+    body = COUNTED.replace(FMA, f"st.global.u32 [%rd1], %r8;\n    {FMA}")
+    text = moved(body.replace("add.s32 %r1", "add.s64 %rd1, %rd1, 4;\n    add.s32 %r1"))
+    assert text.index("fma.rn") < text.index("add.s64 %rd1") < text.index("//kscope exit")
 
 
 @settings(max_examples=200, deadline=None)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ptxvm.cases import Case, Outcome, cases, execute, judged
 from ptxvm.profile import examples
 from ptxvm.writing import Node, written
 
+from kscope.lowering import hoist
 from kscope.lowering.plan import lower
 from kscope.recording import Recording
 
@@ -45,6 +47,32 @@ def test_sunk_and_in_place_give_identical_records_in_identical_order(case: Case,
         sunk = judged(execute(replace(case, recording=replace(case.recording, **options))))
         assert by_lane(sunk) == by_lane(in_place)
         assert sunk.out[1] == in_place.out[1]
+
+
+VALUES = st.sampled_from(["%v0", "%v1", "%v2", "%v3"])
+assigned = st.builds(
+    lambda *args: Node("assign", args), st.sampled_from(["add.u32", "xor.b32", "sub.s32"]), VALUES, VALUES, VALUES
+)
+several = st.lists(assigned, min_size=1, max_size=3).map(tuple)
+
+
+@examples(15)
+@given(cases(depth=1, threads=2, roomy=True), several, several, VALUES, st.sampled_from([0, 1, 8]))
+def test_a_loops_counter_that_is_moved_changes_no_record(
+    case: Case, work: tuple[Node, ...], tail: tuple[Node, ...], when: str, pending: int
+) -> None:
+    point = Node("point", ("depth", None, "%v2", False, when))
+    region = Node("region", ("dot", None, "%v1", True, when), ((point, *work),))
+    stored = [Node("store", (n, f"%v{n}")) for n in range(4)]
+    kernel = written((Node("loop", ("bottom", 3), ((region,), tail)), *stored))
+    recording = replace(case.recording, pending=pending, live=False)
+    moved = judged(execute(replace(case, kernel=kernel, recording=recording)))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(hoist, "moves", lambda *_: ())
+        still = judged(execute(replace(case, kernel=kernel, recording=recording)))
+    assert moved.lowered.text != still.lowered.text
+    assert by_lane(moved) == by_lane(still)
+    assert moved.out == still.out
 
 
 def stores(text: str) -> list[str]:

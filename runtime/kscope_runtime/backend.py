@@ -75,9 +75,9 @@ class CudaBackend(Backend):
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
         """Open the gates of all devices for this epoch; while another one is armed, that one's data is dropped."""
         with self._mine(), self._driver.relaxed():
-            self._session, self._open, self._problems = _Session(epoch, sampling, pool_bytes), True, []
             if self._driver.context():
-                self._device()
+                self._device()  # before there is a session, for which it would be armed once more
+            self._session, self._open, self._problems = _Session(epoch, sampling, pool_bytes), True, []
             for device in self._devices.values():
                 self._arm(device)
 

@@ -318,6 +318,16 @@ def test_arming_waits_for_no_device_where_none_is_in_use(bench: Make) -> None:
     assert Lane(rig.gpu.memory(MODULE)).run().slab is not None
 
 
+def test_a_session_begins_once_on_a_device(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    begin = Drain.begin
+    monkeypatch.setattr(Drain, "begin", lambda self, epoch, pool: (begun.append(epoch), begin(self, epoch, pool))[1])
+    rig = bench().arm(1)
+    rig.backend.disarm()
+    rig.arm(2)
+    assert begun == [1, 2]
+
+
 def test_a_drain_is_made_once_per_device(bench: Make) -> None:
     rig = bench().arm()
     drain: Drain = rig.drain

@@ -3,9 +3,6 @@ not have been."""
 
 from __future__ import annotations
 
-import threading
-import time
-
 import numpy as np
 import pytest
 
@@ -14,7 +11,7 @@ from kscope_runtime.accounting import Ints, Lines, Pieces
 from kscope_runtime.passes import Passes
 
 from .conftest import Bench
-from .fake import REGION, Gpu, Lane
+from .fake import REGION, Lane
 
 SLAB = 192  # bytes, for four records
 
@@ -67,69 +64,6 @@ def test_room_is_told_after_each_batch(by_hand: None, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Passes, "_free", watched)
     once(bench)
     assert not told[0] and passes.room.is_set()
-
-
-def test_a_launch_waits_for_room_on_its_own_device_and_not_for_ever(
-    by_hand: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kscope_runtime.drain._PATIENCE_S", 0.05)
-    monkeypatch.setattr("kscope_runtime.drain._FRESH_S", 60)
-    bench = Bench(Gpu(0), Gpu(1)).arm()
-    bench.driver.current = 2
-    bench.driver.gpus[1].module(20)
-    bench.backend.module_loaded(20)
-
-    def waited(device: int) -> bool:
-        bench.driver.current = device + 1
-        start = time.monotonic()
-        bench.backend.pace()
-        return time.monotonic() - start > 0.04
-
-    full = bench.backend._drains[1]._passes.room
-    full.clear()
-    assert not waited(1)
-    assert waited(0) and not waited(0), "in vain once: whoever fills the pool may wait for this launch"
-    full.set()
-    assert not waited(0)
-    full.clear()
-    assert waited(0)
-    bench.backend.disarm()
-    assert not waited(0)
-
-
-def test_a_launch_waits_as_long_as_passes_free_something(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.drain._PATIENCE_S", 0.2)
-    monkeypatch.setattr("kscope_runtime.drain._FRESH_S", 60)
-    drain = Bench().arm().drain
-    drain._passes.room.clear()
-    frees: list[float] = []
-
-    def freed() -> None:
-        for _ in range(8):
-            time.sleep(0.05)
-            drain._freed += 1
-            frees.append(time.monotonic())
-        drain._passes.room.set()
-
-    freeing = threading.Thread(target=freed)
-    freeing.start()
-    drain.wait_for_room()
-    assert len(frees) == 8 and drain._passes.room.is_set()
-    freeing.join()
-
-
-def test_a_look_of_long_ago_does_not_say_that_there_is_room(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.drain._PATIENCE_S", 60)
-    bench = Bench().arm()
-    bench.drain._passes.looked -= 60
-    looking = threading.Timer(0.05, once, [bench])
-    looking.start()
-    before = bench.drain._passes.looked
-    bench.drain.wait_for_room()
-    assert bench.drain._passes.looked > before
-    looking.join()
-    bench.drain.stop()
-    bench.drain.wait_for_room()  # nobody looks any more
 
 
 def test_a_claim_refused_while_the_host_looks_hides_no_other(by_hand: None) -> None:

@@ -17,12 +17,13 @@ import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from kscope.lowering import fit
 
-_PASSED = ("maxrregcount", "lineinfo", "Xptxas")
+_VALUED, _ALONE = ("maxrregcount", "Xptxas"), ("lineinfo",)
 TOLD_FROM = 48
 """Registers from which on the linker's limit is felt: it keeps some of the 64 for calls."""
 _FEW = (
@@ -87,6 +88,18 @@ def ptxas() -> str | None:
     return found or shutil.which("ptxas")
 
 
+def identity() -> str:
+    """What cubins depend on that neither sources nor options say, for the keys of caches: which ptxas it is."""
+    path = ptxas()
+    if path is None:
+        return ""
+    try:
+        about = Path(path).stat()
+    except OSError:  # gone since it was found: others assemble then
+        return path
+    return f"{path} {about.st_size} {about.st_mtime_ns}"
+
+
 def lacking() -> str:
     """What frontends say that assemble PTX, where ptxas is not here."""
     return "" if ptxas() else "no ptxas: kernels that need more than 64 registers are slower; install nvidia-cuda-nvcc"
@@ -104,11 +117,16 @@ def nvjitlink() -> ModuleType | Any | None:
 
 
 def flags(options: Iterable[str]) -> tuple[str, ...]:
-    """Those of NVRTC's options that matter to the assembler, as nvJitLink spells them."""
-    passed = []
-    for option in options:
+    """Those of NVRTC's options that matter to the assembler, as nvJitLink spells them: a value may be an option of its
+    own to NVRTC and nvcc (``-maxrregcount 32``)."""
+    passed, words = [], iter(options)
+    for option in words:
         name, equals, value = option.lstrip("-").partition("=")
         name = _SPELLED.get(name, name)
-        if name in _PASSED:
-            passed.append(f"-{name}{equals}{value}")
+        if not option.startswith("-"):  # a value of another option
+            continue
+        if name in _VALUED:
+            passed.append(f"-{name}={value if equals else next(words, '')}")
+        elif name in _ALONE:
+            passed.append(f"-{name}")
     return tuple(passed)

@@ -44,12 +44,12 @@ def options(recording: Recording | None) -> tuple[str, ...]:
     enabled, to leave marks.
 
     KSCOPE_TAG means nothing to the header. It is there for caches that look at a source and its options, and not
-    into headers: it differs wherever the code may.
+    into headers, nor know who assembles: it differs wherever the code may.
     """
     include = (f"-I{cuda_include()}",)
     if recording is None:
         return include
-    tag = sha256(f"{recording.tag()} {_own()}".encode()).hexdigest()[:16]
+    tag = sha256(f"{recording.tag()} {_own()} {assembling.identity()}".encode()).hexdigest()[:16]
     return (*include, MARKS, f"-DKSCOPE_TAG=0x{tag}")
 
 

@@ -74,13 +74,18 @@ class Assembled:
 
 @lru_cache(8)
 def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None:
-    """Runs `ptxas -v`. None where it refuses the text: its error is for whoever compiles it in earnest."""
+    """Runs `ptxas -v`. None where it refuses the text, or does not run: its error is for whoever compiles it in
+    earnest."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         source, out = Path(folder, "module.ptx"), Path(folder, "module.cubin")
         source.write_text(text)
         command: Sequence[str] = [ptxas, "-v", *flags, str(source), "-o", str(out)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return None if done.returncode else Assembled(out.read_bytes(), usage(done.stderr + done.stdout))
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        except OSError:  # made for another machine, or gone since it was found
+            return None
+        made = not done.returncode and out.exists()  # asked for help by an option, it succeeds without a cubin
+        return Assembled(out.read_bytes(), usage(done.stderr + done.stdout)) if made else None
 
 
 def usage(log: str) -> Usage:
@@ -145,7 +150,7 @@ def lower_to_fit(
 
     def lowered(pending: int, known: tuple[Problem, ...], roomily: bool) -> Lowered:
         found = lower(text, replace(recording, pending=pending), frontend=frontend, known=known, told=told)
-        return replace(found, text=roomy(found.text) if roomily else bounded(found.text, room))
+        return replace(found, text=bounded(roomy(found.text) if roomily else found.text, room))
 
     known, room = tuple(known), dict[str, int]()
     best = lower(text, recording, frontend=frontend, known=known, told=told)
@@ -160,8 +165,11 @@ def lower_to_fit(
     said = {function.name for function in cfg.functions(text) if _said(text, function)}
     room = {name: most for name, most in outgrown(plain, least).items() if name not in said}
     narrow = replace(best, text=bounded(best.text, room))
-    if narrow.text != best.text:
-        best, least = narrow, measure(narrow.text) or least
+    usage = measure(narrow.text) if room else None
+    if usage is not None:
+        best, least = narrow, usage
+    else:
+        room = {}
     if least.no_worse(plain):
         return best
     fewer = [pending for pending in FEWER if pending < recording.pending and not recording.live]

@@ -167,7 +167,16 @@ def test_a_refusal_of_ptxas_is_no_usage(tmp_path):
     assert fit.assemble(MARKED, str(ptxas), ()) is None
 
 
-def test_registers_are_read_by_kernel(tmp_path):
+@pytest.mark.parametrize("script", ["#!/bin/sh\necho usage\n", "no program", None])
+def test_a_ptxas_that_makes_no_cubin_is_no_usage(tmp_path, script):
+    ptxas = tmp_path / "ptxas"
+    if script is not None:
+        ptxas.write_text(script)
+        ptxas.chmod(0o755)
+    assert fit.assemble(MARKED, str(ptxas), ("-maxrregcount",)) is None
+
+
+def test_registers_are_read_by_kernel():
     log = "".join(
         f"ptxas info    : Compiling entry function '{name}' for 'sm_90'\n"
         f"ptxas info    : Function properties for {name}\n"
@@ -216,3 +225,26 @@ def test_what_a_bound_makes_spill_waits_less_and_is_told():
     _, asked, problems = grown(MARKED, plain=60, marked=68, narrow=Usage(False, 16, 64, (("k", 64),)))
     assert asked == ["marked", "plain", "bounded", "bounded", "bounded"]
     assert problems == ["registers"]
+
+
+def test_a_bound_that_the_assembler_refuses_is_left_out():
+    def measure(asking: str) -> Usage | None:
+        count = 68 if "kscope" in asking else 60
+        return None if ".maxnreg" in asking else Usage(False, 0, count, (("k", count),))
+
+    assert ".maxnreg" not in lower_to_fit(MARKED, Recording(), frontend="test", measure=measure).text
+
+
+def test_a_kernel_stays_bounded_where_another_one_of_its_module_gets_all_registers():
+    def measure(asking: str) -> Usage:
+        plain, roomy = "kscope" not in asking, ".minnctapersm" in asking
+        large, small = 250 if plain else 255 if roomy else 168, 60 if plain else 64 if ".maxnreg" in asking else 68
+        return Usage(False, 0 if plain or roomy else 64, large, (("large", large), ("small", small)))
+
+    head, body = MARKED[: MARKED.index(".visible")], MARKED[MARKED.index(".visible") :]
+    large, small = (body.replace(" k()", f" {name}()") for name in ("large", "small"))
+    text = head + large.replace("large()\n", "large()\n.maxntid 256, 1, 1\n") + small
+    found = lower_to_fit(text, Recording(), frontend="test", measure=measure).text
+    assert ".maxntid 256, 1, 1\n.minnctapersm 1" in found
+    assert found.count(".maxnreg 64") == 1
+    assert found.index("small()") < found.index(".maxnreg 64")

@@ -1,0 +1,49 @@
+"""kscope_cuda.assembling: what assemblers are told of a compiler's options, and which one it is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kscope.lowering import fit
+from kscope.recording import Recording
+from kscope_cuda import assembling, nvrtc
+
+
+@pytest.mark.parametrize(
+    ("options", "flags"),
+    [
+        (["-maxrregcount=32", "-lineinfo"], ("-maxrregcount=32", "-lineinfo")),
+        (["--maxrregcount", "32", "--generate-line-info"], ("-maxrregcount=32", "-lineinfo")),
+        (["-Xptxas", "-O1", "--ptxas-options=-v,-O3", "-std=c++17"], ("-Xptxas=-O1", "-Xptxas=-v,-O3")),
+        (["--ptxas-options", "--def-load-cache=cg"], ("-Xptxas=--def-load-cache=cg",)),
+        (["-D", "lineinfo", "-I", "maxrregcount", "-DXptxas=1"], ()),
+    ],
+)
+def test_assemblers_are_told_what_concerns_them(options: list[str], flags: tuple[str, ...]) -> None:
+    assert assembling.flags(options) == flags
+
+
+def test_ptxas_is_told_each_of_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, ...]] = []
+    monkeypatch.setattr(assembling, "ptxas", lambda: "ptxas")
+    monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
+    monkeypatch.setattr(fit, "assemble", lambda text, program, words: told.append(words))
+    assembling.assemble.cache_clear()
+    assert assembling.assemble("text", "sm_90", ("-maxrregcount=32", "-Xptxas=-O1,-dlcm=cg")) is None
+    assert told == [("-arch=sm_90", "-maxrregcount=32", "-O1", "-dlcm=cg")]
+
+
+def test_caches_do_not_serve_what_another_assembler_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def options_with(path: str | None) -> tuple[str, ...]:
+        monkeypatch.setattr(assembling, "ptxas", lambda: path)
+        return nvrtc.options(Recording())
+
+    replaced = tmp_path / "ptxas"
+    replaced.write_text("old")
+    old = options_with(str(replaced))
+    assert options_with(str(replaced)) == old
+    replaced.write_text("newer")
+    assert len({options_with(None), old, options_with(str(replaced)), options_with(sys.executable)}) == 4

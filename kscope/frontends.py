@@ -183,7 +183,7 @@ def frontend(name: str) -> Frontend:
             raise UsageError(f"frontend {name!r}: known ones are {', '.join(sorted(known))}")
         entry = known[name]
         try:
-            _frontends[name] = _resolve(entry.target)()
+            _frontends.setdefault(name, _resolve(entry.target)())  # another thread may have been faster
         except MissingError:  # says already what is not there
             raise
         except ImportError as error:
@@ -196,7 +196,7 @@ def backend(name: str) -> Backend:
     """The backend of that name, loaded on first use. Raises MissingError when its driver is not there."""
     if name not in _backends:
         try:
-            _backends[name] = _resolve(BACKENDS[name])()
+            _backends.setdefault(name, _resolve(BACKENDS[name])())  # another thread may have been faster
         except MissingError:  # says already what is not there
             raise
         except ImportError as error:

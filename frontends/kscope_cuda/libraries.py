@@ -139,7 +139,7 @@ class CudaFrontend(Frontend):
     def enable(self, recording: Recording) -> None:
         """What was armed on another device is armed on the current one as well."""
         self._recording = recording
-        for library in self._libraries.values():
+        for library in self._known():
             self._bind(library)
 
     def disable(self) -> None:
@@ -148,16 +148,20 @@ class CudaFrontend(Frontend):
     def problems(self) -> tuple[Problem, ...]:
         """Options of the session that differ from those that a library was built with, and explicit marks that do not
         pair in it."""
-        unpaired = tuple(problem for library in self._libraries.values() for problem in library.problems)
+        unpaired = tuple(problem for library in self._known() for problem in library.problems)
         return unpaired + tuple(
             Problem(
                 "options",
                 f"{library.path} was built with {what}={built}: the session's {what}={wanted} does not reach code that "
                 f"nvcc has compiled; build it with kscope_cuda.flags({what}=...)",
             )
-            for library in self._libraries.values()
+            for library in self._known()
             for what, wanted, built in self._differences(library)
         )
+
+    def _known(self) -> tuple[Library, ...]:
+        """As they are now: another thread may bind more meanwhile."""
+        return tuple(self._libraries.values())
 
     def _differences(self, library: Library) -> set[tuple[str, str, str]]:
         """(option, the session's, the library's) where the session's is not the default."""

@@ -18,6 +18,7 @@ from kscope import frontends, states
 from kscope.capture import KernelMeta, ModuleMeta
 from kscope.errors import DriverError, UsageError
 from kscope.frontends import Entry
+from kscope_cuda.libraries import CudaFrontend, Library
 
 STANDIN = """
 typedef int E;
@@ -301,6 +302,26 @@ def test_a_file_without_names_is_refused(backend: Told) -> None:
     with pytest.raises(UsageError, match=r"the image has no names of kscope's: .*leave it out where kscope itself"):
         kscope.bind(7, compiled(CODE, PLAIN, to="cubin"))
     assert backend.bound == []
+
+
+def test_another_thread_may_bind_while_a_session_begins_and_ends(
+    backend: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontend = frontends.frontend("cuda")
+    assert isinstance(frontend, CudaFrontend)
+    met: list[Library] = []
+
+    def meanwhile(library: Library) -> list[int]:
+        met.append(library)
+        frontend._libraries[len(met), "bound meanwhile"] = library
+        return []
+
+    frontend._libraries["first"] = Library("first", None, (), ())
+    monkeypatch.setattr(Library, "controls", meanwhile)
+    monkeypatch.setattr(frontend, "_differences", lambda library: meanwhile(library) or set())
+    with kscope.profile():
+        assert len(met) == 1
+    assert len(met) == 3
 
 
 def test_what_kscope_lowered_needs_no_file(backend: Told) -> None:

@@ -1,0 +1,35 @@
+"""The table of frontends and backends: each is one object, whoever asks for it first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+
+import pytest
+
+from kscope import frontends
+
+
+@pytest.mark.parametrize("ask", [frontends.frontend, frontends.backend], ids=["frontend", "backend"])
+def test_threads_that_ask_for_the_same_get_the_same(
+    ask: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[object] = []
+
+    class Slow:
+        """While it is made, another thread asks for it, and is done sooner."""
+
+        first = True
+
+        def __init__(self) -> None:
+            if Slow.first:
+                Slow.first = False
+                other = Thread(target=lambda: got.append(ask("cuda")))
+                other.start()
+                other.join()
+
+    monkeypatch.setattr(frontends, "_frontends", {})
+    monkeypatch.setattr(frontends, "_backends", {})
+    monkeypatch.setattr(frontends, "_resolve", lambda target: Slow)
+    got.append(ask("cuda"))
+    assert got[0] is got[1] is ask("cuda")

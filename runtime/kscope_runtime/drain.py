@@ -59,7 +59,7 @@ class Drain:
 
     def start(self) -> None:
         """Make passes in a thread until finish()."""
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             self._stop.clear()
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()

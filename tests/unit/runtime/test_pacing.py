@@ -163,3 +163,23 @@ def test_a_pass_follows_at_once_when_a_pause_ends(monkeypatch: pytest.MonkeyPatc
     passes.get(timeout=60)
     bench.backend.disarm()
     bench.backend.collect(wait=True)  # nor does its end wait
+
+
+def test_a_drain_that_ended_is_started_by_the_next_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever interrupted the one before did not wait for its end."""
+    passes, once = SimpleQueue[int](), Passes.once
+
+    def full(self: Passes, share: int) -> int:
+        raise MemoryError("the host is full")
+
+    monkeypatch.setattr(Passes, "once", full)
+    bench = Bench().arm()
+    thread = bench.drain._thread
+    assert thread is not None
+    thread.join(60)
+    bench.backend.collect(wait=False)
+    monkeypatch.setattr(Passes, "once", lambda self, share: (found := once(self, share), passes.put(found))[0])
+    bench.arm(2)
+    passes.get(timeout=10)
+    assert bench.backend.problems() == ()
+    bench.backend.collect(wait=True)

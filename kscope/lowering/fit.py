@@ -144,7 +144,7 @@ def lower_to_fit(
 ) -> Lowered:
     """plan.lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
-    `measure` is called once where the first try fits, up to seven times where it does not, and never for
+    `measure` is called once where the first try fits, up to six times where it does not, and never for
     text without marks. What the kernel loses all the same is a problem of the result. Raises as lower().
     """
 

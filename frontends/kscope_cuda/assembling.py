@@ -102,7 +102,11 @@ def identity() -> str:
 
 def lacking() -> str:
     """What frontends say that assemble PTX, where ptxas is not here."""
-    return "" if ptxas() else "no ptxas: kernels that need more than 64 registers are slower; install nvidia-cuda-nvcc"
+    if ptxas():
+        return ""
+    if nvjitlink() is None:
+        return "no ptxas: the driver assembles kernels, and nobody sees whether they spill; install nvidia-cuda-nvcc"
+    return "no ptxas: kernels that need more than 64 registers are slower; install nvidia-cuda-nvcc"
 
 
 @lru_cache

@@ -58,6 +58,9 @@ def test_cupys_frontend_tells_of_a_missing_assembler(monkeypatch: pytest.MonkeyP
     from kscope_cuda import assembling
 
     monkeypatch.setattr(assembling, "ptxas", lambda: None)
-    assert "install nvidia-cuda-nvcc" in frontends.frontend("cupy").lacks()
+    monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
+    assert "the driver assembles kernels" in frontends.frontend("cupy").lacks()
+    monkeypatch.setattr(assembling, "nvjitlink", lambda: assembling)
+    assert "more than 64 registers are slower; install nvidia-cuda-nvcc" in frontends.frontend("cupy").lacks()
     monkeypatch.setattr(assembling, "ptxas", lambda: "/usr/local/cuda/bin/ptxas")
     assert frontends.frontend("cupy").lacks() == ""

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from kscope import frontends
+from kscope.binding import Image
 from kscope.capture import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
 from kscope.frontends import Frontend
@@ -37,7 +38,6 @@ _ADVICE = {
     35: "the driver is older than the CUDA runtime that the library is linked with",
 }
 AnyLibrary = ctypes.CDLL | ModuleType | str | os.PathLike[str]
-Image = bytes | bytearray | memoryview | str | os.PathLike[str]
 
 
 @dataclass(frozen=True)

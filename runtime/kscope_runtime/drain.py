@@ -19,14 +19,16 @@ from kscope.errors import DriverError
 from .accounting import Lines
 from .device import Device
 from .passes import Passes
+from .room import Glance
 
 _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
 _MUCH = 8 << 20
 """Bytes: after a pass that freed as much, the next one follows at once."""
 _SHARE = 8
 _FRESH_S, _LOOK_S = 0.02, 0.0005
-"""How old a look at the pool may be that says that there is room, and how often a launch asks that waits for one.
-Threads that launch without a pause keep the interpreter from the drain: a small pool is full before it looks again."""
+"""How old the drain's look at the pool may be before a launch looks itself, and how often a launch asks that waits.
+Threads that launch without a pause keep the interpreter from the drain: a small pool is full before it looks again. And
+a batch may take it longer than this while nearly all of a large pool is free."""
 _PATIENCE_S = 0.25
 """How long a launch waits while nothing is freed; what fills the pool may itself wait for that launch."""
 _THREADS = max(1, min(12, (os.cpu_count() or 2) - 2))
@@ -43,6 +45,7 @@ class Drain:
         self._freed = 0  # bytes, by all passes of the thread
         self._name = f"kscope drain {device.facts.ordinal}"
         self._passes = Passes(device, ThreadPoolExecutor(_THREADS, self._name))
+        self._glance = Glance(device)
         self._lock = threading.Lock()
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -65,9 +68,7 @@ class Drain:
             self._thread.start()
 
     def opened(self) -> None:
-        """The gate was opened: passes follow closely. Nobody has claimed since it was closed, so what was seen of the
-        pool then is as good as new."""
-        self._passes.looked = time.monotonic()
+        """The gate was opened: passes follow closely."""
         self._recording.set()
         self._wake.set()
 
@@ -92,17 +93,22 @@ class Drain:
                 self._passes.room.wait(_PATIENCE_S / 8)
 
     def _has_room(self) -> bool:
-        return self._passes.room.is_set() and time.monotonic() - self._passes.looked < _FRESH_S
+        """By the drain's last look, or, where that is too old, by one of this launch's own. That one neither wakes nor
+        delays anybody: what the drain has said stays as it is."""
+        looked, room = self._passes.seen
+        if time.monotonic() - looked < _FRESH_S:
+            return room
+        return self._glance.look(_FRESH_S)
 
     def stop(self) -> None:
         """No more passes; returns when the last one is done. Nobody waits for room from here on."""
-        self._passes.room.set()
-        self._passes.looked = math.inf
         if self._thread is not None:
             self._stop.set()
             self._wake.set()
             self._thread.join()
             self._thread = None
+        self._passes.seen = math.inf, True  # not before: the last pass looks, too
+        self._passes.room.set()
 
     def finish(self) -> None:
         """Take all that is claimed, finished or not, and end the passes. Waits for all work of the device."""

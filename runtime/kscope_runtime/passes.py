@@ -23,6 +23,7 @@ from kscope import layout
 from .accounting import MASK, Ints, Lines, Pieces, Slabs, Stripes, U32s, advance, find
 from .arena import Arena
 from .device import Device
+from .room import has_room
 from .twice import Twice
 
 HALF = 32 << 20
@@ -53,9 +54,9 @@ class Passes:
         self._driver, self._stream = device.driver, device.driver.stream()
         lines = device.stripes * layout.STRIPE_BYTES
         self._before, self._control = (device.driver.pinned(lines).view(layout.STRIPE) for _ in range(2))
-        self.room = threading.Event()  # less than a quarter of the pool, and of its reserve, is claimed
+        self.room = threading.Event()  # wakes who waits for room; whether there is some is in `seen`
         self.room.set()
-        self.looked = time.monotonic()  # when that was seen
+        self.seen = time.monotonic(), True  # when the last look began, and whether there was room: replaced as one
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
         self._staging = device.driver.pinned(2 * HALF).view("<u4").reshape(2, -1, _WORDS)
         self._keep = threading.Lock()
@@ -108,17 +109,18 @@ class Passes:
     def _look(self) -> tuple[U32s, U32s]:
         """(skipped, head) of every stripe. Two copies, one after the other: a lane adds to `head` first, so what the
         first one shows in `skipped` the second one counts in `head`."""
+        began = time.monotonic()
         for words in (self._before, self._control):
             self._driver.read(words.view(np.uint8), self.device.control + layout.GATE_BYTES, self._stream)
             self._driver.synchronize(self._stream)
         skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
-        claimed = (head - self.state.tail).astype(np.int64)
-        if 4 * claimed[-1] > self.state.ring[-1] or 4 * claimed.sum() > self.state.ring.sum():
-            self.room.clear()
-        else:
+        room = has_room((head - self.state.tail).astype(np.int64), self.state.ring)
+        self.seen = began, room
+        if room:
             self.room.set()
-        self.looked = time.monotonic()
+        else:
+            self.room.clear()
         return skipped, head
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:

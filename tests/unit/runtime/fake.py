@@ -154,7 +154,7 @@ class Lane:
 
 class FakeDriver:
     """The driver over some Gpus; `current` is the context, an index into them plus one. `broken` makes
-    every call fail, as after a kernel that trapped. Copies happen when their stream is waited for, not before."""
+    every call fail, as after a kernel that trapped. Copies happen when their stream is waited for or asked after."""
 
     def __init__(self, *gpus: Gpu, current: int = 1) -> None:
         self.gpus = gpus or (Gpu(),)
@@ -170,6 +170,7 @@ class FakeDriver:
         self.strict: list[int] = [0]  # stack of capture modes: 0 = a capture of this thread forbids what is unsafe
         self.running: list[Any] = []  # called by synchronize_context: the work that ends then
         self.streams: dict[int, list[Any]] = {}  # copies that wait, in order
+        self.kernels_on: set[int] = set()  # streams that kernels were launched on
         self.meanwhile: list[Any] = []  # one is called after each wait for a stream: what warps do until the next
 
     def _call(self, name: str) -> Gpu:
@@ -222,7 +223,10 @@ class FakeDriver:
 
     def ready(self, stream: int) -> bool:
         self._call("ready")
-        return not self.full
+        if self.full and stream in self.kernels_on:
+            return False
+        self._finish(stream)
+        return True
 
     def synchronize_context(self) -> None:
         self._call("synchronize_context")
@@ -272,6 +276,7 @@ class FakeDriver:
 
     def launch(self, module: int, name: str, argument: int, stream: int) -> None:
         self._call("launch")
+        self.kernels_on.add(stream)
         self.clock += 32
         start = max(base for base in self.host if base <= argument)
         if not self.full:

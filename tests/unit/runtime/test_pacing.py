@@ -3,7 +3,9 @@ somebody sleeps."""
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -14,7 +16,7 @@ from kscope_runtime import drain as module
 from kscope_runtime.passes import Passes
 
 from .conftest import Bench
-from .fake import Gpu
+from .fake import FakeDriver, Gpu, Lane
 
 
 class Clock:
@@ -49,9 +51,20 @@ class Room(threading.Event):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("kscope_runtime.drain.time", made)
-    monkeypatch.setattr("kscope_runtime.passes.time", made)
+    for name in ("drain", "passes", "room"):
+        monkeypatch.setattr(f"kscope_runtime.{name}.time", made)
     return made
+
+
+class Burst:
+    """Lanes that have claimed nearly all of each SM's ring, of which nothing is freed before they leave."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.lanes = [Lane(bench.memory, sm=block % 4, block=block).claim().begin() for block in range(80)]
+
+    def leave(self) -> None:
+        for lane in self.lanes:
+            lane.leave()
 
 
 def armed(clock: Clock, *gpus: Gpu) -> Bench:
@@ -62,6 +75,16 @@ def armed(clock: Clock, *gpus: Gpu) -> Bench:
     return bench
 
 
+def drained(bench: Bench) -> int:
+    """A pass of the drain's: bytes that it freed."""
+    before, bench.driver.current = bench.driver.current, 1
+    try:
+        bench.drain._passes._again[:] = 0
+        return bench.drain._passes.once(share=1 << 20)
+    finally:
+        bench.driver.current = before
+
+
 def waited(bench: Bench, clock: Clock, device: int = 0) -> float:
     """For how many seconds a launch on the device waits."""
     bench.driver.current = device + 1
@@ -70,24 +93,35 @@ def waited(bench: Bench, clock: Clock, device: int = 0) -> float:
     return clock.now - before
 
 
+def looks(bench: Bench) -> int:
+    """How often the pool was read."""
+    return bench.driver.calls.count("read")
+
+
 def test_a_launch_waits_for_room_on_its_own_device_and_not_for_ever(by_hand: None, clock: Clock) -> None:
     bench = armed(clock, Gpu(0), Gpu(1))
     bench.driver.current = 2
     bench.driver.gpus[1].module(20)
     bench.backend.module_loaded(20)
-    passes = bench.drain._passes
-    clock.meanwhile = lambda: setattr(passes, "looked", clock.now)
-    passes.room.clear()
+    burst = Burst(bench)
+    clock.meanwhile = lambda: drained(bench)
+    drained(bench)
     assert waited(bench, clock, device=1) == 0
     assert module._PATIENCE_S <= waited(bench, clock) < 2 * module._PATIENCE_S
     assert waited(bench, clock) == 0, "in vain once: whoever fills the pool may wait for this launch"
-    passes.room.set()
+    burst.leave()
+    drained(bench)
+    drained(bench)
     assert waited(bench, clock) == 0
-    passes.room.clear()
+    burst = Burst(bench)
+    clock.now += 2 * module._FRESH_S
     assert waited(bench, clock) > 0
-    passes.room.set()
+    burst.leave()
+    drained(bench)
+    drained(bench)
     assert waited(bench, clock) == 0
-    passes.room.clear()
+    Burst(bench)
+    clock.now += 2 * module._FRESH_S
     bench.backend.disarm()
     assert waited(bench, clock) == 0
 
@@ -95,7 +129,8 @@ def test_a_launch_waits_for_room_on_its_own_device_and_not_for_ever(by_hand: Non
 @pytest.mark.parametrize("times", [3, 100])
 def test_a_launch_waits_as_long_as_passes_free_something(by_hand: None, clock: Clock, times: int) -> None:
     drain = (bench := armed(clock)).drain
-    drain._passes.room.clear()
+    Burst(bench)
+    drained(bench)
     left = iter(range(times))
 
     def freed() -> None:
@@ -110,12 +145,13 @@ def test_a_launch_waits_as_long_as_passes_free_something(by_hand: None, clock: C
 
 def test_a_launch_waits_no_longer_than_there_is_no_room(by_hand: None, clock: Clock) -> None:
     bench = armed(clock)
-    passes = bench.drain._passes
-    passes.room.clear()
+    burst = Burst(bench)
+    drained(bench)
 
     def seen() -> None:
-        passes.looked = clock.now
-        passes.room.set()
+        burst.leave()
+        drained(bench)
+        drained(bench)
 
     clock.meanwhile = seen
     assert 0 < waited(bench, clock) < module._PATIENCE_S
@@ -124,24 +160,159 @@ def test_a_launch_waits_no_longer_than_there_is_no_room(by_hand: None, clock: Cl
 
 def test_nobody_waits_for_a_drain_that_failed(by_hand: None, clock: Clock) -> None:
     bench = armed(clock)
-    bench.drain._passes.room.clear()
+    Burst(bench)
+    drained(bench)
     bench.drain.failed = Problem("drain", "the context is broken")
     assert waited(bench, clock) < module._PATIENCE_S / 4
     assert waited(bench, clock) == 0
 
 
+def test_a_launch_that_finds_a_look_of_long_ago_does_not_wait_for_the_drain(by_hand: None, clock: Clock) -> None:
+    """It may be busy with a batch for longer than a look is good for, while nearly all of the pool is free."""
+    bench = armed(clock)
+    Lane(bench.memory).run()
+    clock.now += 60
+    before = looks(bench)
+    assert [waited(bench, clock) for _ in range(9)] == [0] * 9
+    assert looks(bench) == before + 1, "one look is good for all of them"
+    clock.now += 2 * module._FRESH_S
+    assert waited(bench, clock) == 0
+    assert looks(bench) == before + 2
+
+
 def test_a_look_of_long_ago_does_not_say_that_there_is_room(by_hand: None, clock: Clock) -> None:
     bench = armed(clock)
     assert waited(bench, clock) == 0
+    burst = Burst(bench)
     clock.now += 60
-    clock.meanwhile = lambda: bench.drain._passes.once(share=8)
+    clock.meanwhile = lambda: (burst.leave(), drained(bench), drained(bench))
     assert 0 < waited(bench, clock) < module._FRESH_S
+    Burst(bench)
+    clock.meanwhile = lambda: None
     bench.drain.stop()
     clock.now += 60
     assert waited(bench, clock) == 0  # nobody looks any more
 
 
-def test_after_a_pause_a_launch_does_not_wait_for_a_look(by_hand: None, clock: Clock) -> None:
+def test_a_launch_that_waits_does_not_look_all_the_time(by_hand: None, clock: Clock) -> None:
+    bench = armed(clock)
+    Burst(bench)
+    clock.now += 60
+    before = looks(bench)
+    took = waited(bench, clock)
+    assert took >= module._PATIENCE_S
+    assert 1 < looks(bench) - before <= took / module._FRESH_S + 1
+
+
+def test_memory_is_free_when_the_device_was_told_so(
+    by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host knows what it frees before it is cleared, and until then claims are refused there."""
+    bench = armed(clock)
+    burst = Burst(bench)
+    drained(bench)
+    burst.leave()
+    told: list[bool] = []
+    free = Passes._free
+
+    def look() -> None:
+        clock.now += 2 * module._FRESH_S
+        told.append(bench.drain._glance.look(module._FRESH_S))
+
+    def watched(self: Passes, *batch: object) -> int:
+        found = free(self, *batch)  # type: ignore[arg-type]  # as it was called
+        look()
+        return found
+
+    monkeypatch.setattr(Passes, "_free", watched)
+    assert drained(bench) > 0
+    look()
+    assert told == [False, True]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_look_that_the_driver_refuses_is_no_error_of_the_launch(by_hand: None, clock: Clock, again: bool) -> None:
+    bench = armed(clock)
+    clock.now += 60
+    bench.driver.broken = ("CUDA_ERROR_ILLEGAL_ADDRESS", 700)
+
+    def mended() -> None:
+        if again:
+            bench.driver.broken = None
+            drained(bench)
+
+    clock.meanwhile = mended
+    if again:
+        assert 0 < waited(bench, clock) < module._FRESH_S
+    else:
+        assert module._PATIENCE_S <= waited(bench, clock) < 2 * module._PATIENCE_S
+        assert waited(bench, clock) == 0
+    assert bench.driver.strict == [0]
+
+
+def test_a_launch_does_not_wait_for_its_look_where_the_queue_is_not_its_own(
+    by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is before it there may wait for this launch."""
+    bench = armed(clock)
+    clock.now += 60
+    stuck = True
+
+    def ready(stream: int) -> bool:
+        clock.now += 1e-4
+        if stuck and bench.driver.streams[stream]:
+            return False
+        bench.driver._finish(stream)
+        return True
+
+    monkeypatch.setattr(bench.driver, "ready", ready)
+    before = looks(bench)
+    assert module._PATIENCE_S <= waited(bench, clock) < 2 * module._PATIENCE_S
+    assert looks(bench) == before + 1, "copies that do not come pile up"
+    stuck = False
+    clock.now += 2 * module._FRESH_S
+    assert waited(bench, clock) < module._FRESH_S / 10
+
+
+def test_a_launch_within_a_capture_may_look(by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = armed(clock)
+    clock.now += 60
+    modes: list[int] = []
+    call = FakeDriver._call
+    monkeypatch.setattr(FakeDriver, "_call", lambda self, name: (modes.append(self.strict[-1]), call(self, name))[1])
+    assert waited(bench, clock) == 0
+    assert modes and set(modes) == {1}
+    assert bench.driver.strict == [0]
+
+
+def test_threads_that_launch_at_once_look_once(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench().arm()
+    monkeypatch.setattr(module, "_FRESH_S", 3600)
+    monkeypatch.setattr(module, "_PATIENCE_S", 60)
+    bench.drain._passes.seen = -math.inf, True
+    before, together, ready = looks(bench), threading.Barrier(16), bench.driver.ready
+
+    def slow(stream: int) -> bool:
+        time.sleep(0.02)
+        return ready(stream)
+
+    monkeypatch.setattr(bench.driver, "ready", slow)
+
+    def launch() -> None:
+        together.wait(60)
+        for _ in range(100):
+            bench.backend.pace()
+
+    threads = [threading.Thread(target=launch) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert looks(bench) == before + 1
+    assert bench.drain._patient
+
+
+def test_after_a_pause_a_launch_does_not_wait_for_the_drain(by_hand: None, clock: Clock) -> None:
     bench = armed(clock)
     bench.backend.disarm()
     clock.now += 60

@@ -6,12 +6,13 @@ What lives here: the walk, and the records that are pending on the way. What doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from .. import layout, ptx
 from ..marks import Mark
 from ..recording import Recording
-from . import cfg
+from . import cfg, tight
 
 Key = tuple[str, str, int]
 """A slot's: name, sort of mark, depth of recursion."""
@@ -20,6 +21,16 @@ Key = tuple[str, str, int]
 def key_of(mark: Mark, depth: int) -> Key:
     """Slots by name, sort of mark, and depth of recursion; spans before points of the same name."""
     return mark.name, "" if mark.act in ("enter", "exit") else mark.act, depth
+
+
+@dataclass(frozen=True)
+class _Record:
+    """One that waits to be stored. spec: its mark's strategy. loop: where it has registers of its own."""
+
+    slot: ptx.Slot
+    kind: layout.Kind
+    spec: str | None
+    loop: tight.Loop | None = None
 
 
 class Emitter:
@@ -32,37 +43,50 @@ class Emitter:
         recording: Recording,
         kernel: ptx.Kernel,
         behind: Set[int] = frozenset(),
+        loops: Sequence[tight.Loop] = (),
     ) -> None:
-        """behind: indices of statements whose clock reads stand behind a barrier."""
+        """behind: indices of statements whose clock reads stand behind a barrier. loops: where records have registers
+        of their own; the region of each is recorded."""
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.behind = behind
+        self.loops = loops
         self.limit = 0 if recording.live else recording.pending
-        self.pending: list[tuple[ptx.Slot, layout.Kind, str | None]] = []
+        self.pending: list[_Record] = []
         self.attempted = self.claimed = False
         self.leaves = 0
 
     def begin(self) -> str:
-        """At the entry's top: nothing, but a live recording claims at once."""
-        return self._claim() if self.recording.live else ""
+        """At the entry's top: registers of loops; a live recording claims at once."""
+        declared = "".join(ptx.tight.declared(loop.number) for loop in self.loops)
+        return declared + (self._claim() if self.recording.live else "")
 
     def mark(self, i: int, mark: Mark) -> str:
         if mark.act == "kernel":
             return ""
         if mark.act == "pin":
             return ptx.pin(mark.operand or "0")
-        slot = self.slots[key_of(mark, self.depths.get(i, 0))]
+        slot = self._slot(i, mark)
         text = self._flush(through=slot) + self._settle(i)
+        loop = next((loop for loop in self.loops if i in (loop.enter, loop.leave)), None)
+        owner = self.kernel.owner((loop.mark if loop is not None else mark).strategy)  # who counts is who stores
         if mark.act == "enter":
+            if loop is not None:
+                return text + ptx.tight.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)
             return text + ptx.enter(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy))
         kind = slot.kind
-        if mark.act == "exit":
-            text += ptx.leave(self.kernel, slot)
-        else:
+        if mark.act != "exit":
             kind = layout.Kind.COUNTER if mark.act == "counter" else layout.Kind.INSTANT
             kind = layout.Kind.INSTANT_VALUE if mark.act == "instant" and slot.type else kind
             text += ptx.point(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy))
-        self.pending.append((slot, kind, mark.strategy))
+        elif loop is not None:
+            text += ptx.tight.leave(self.kernel, owner, loop.number, loop.long)
+        else:
+            text += ptx.leave(self.kernel, slot)
+        self.pending.append(_Record(slot, kind, mark.strategy, loop))
         return text + self._flush(keep=self.limit)
+
+    def _slot(self, i: int, mark: Mark) -> ptx.Slot:
+        return self.slots[key_of(mark, self.depths.get(i, 0))]
 
     def before_scope(self, statement: cfg.Statement) -> str:
         """What a statement within braces will need of the claim."""
@@ -73,7 +97,7 @@ class Emitter:
     def before(self, i: int, statement: cfg.Statement) -> str:
         if statement.sort == "access":
             return self._attempt()
-        text = self._claim() + self._flush()
+        text = self._claim() + self._flush() + self._hold(i)
         if statement.sort == "leave":
             if not statement.predicate:
                 return text + self._settle(i) + ptx.finish()
@@ -81,6 +105,12 @@ class Emitter:
             label = f"KS_LEAVE{self.leaves}"
             return text + ptx.guarded(statement.predicate, statement.negated, label, [self._settle(i), ptx.finish()])
         return text
+
+    def _hold(self, i: int) -> str:
+        """What a loop needs that control comes to from here."""
+        entered = (loop for loop in self.loops if i in loop.entries)
+        slots = ((loop, self._slot(loop.leave, loop.mark)) for loop in entered)
+        return "".join(ptx.tight.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
 
     def _settle(self, i: int) -> str:
         return ptx.settle(self.kernel) if i in self.behind else ""
@@ -101,11 +131,17 @@ class Emitter:
         """Stores the oldest pending records, all but `keep`, or up to and with the slot `through`."""
         count = len(self.pending) - keep
         if through is not None:
-            count = max((n + 1 for n, record in enumerate(self.pending) if record[0] is through), default=0)
+            count = max((n + 1 for n, record in enumerate(self.pending) if record.slot is through), default=0)
         if count <= 0:
             return ""
         out, self.pending = self.pending[:count], self.pending[count:]
         text = self._claim()
-        elected = [f"ks_w{slot.index}" for slot, _, spec in out if self.kernel.elects(spec)]
+        elected = [f"ks_w{record.slot.index}" for record in out if self.kernel.elects(record.spec)]
         text += ptx.late(self.kernel, list(dict.fromkeys(elected))) if elected else ""
-        return text + "".join(ptx.store(self.kernel, slot, kind, self.kernel.owner(spec)) for slot, kind, spec in out)
+        return text + "".join(map(self._store, out))
+
+    def _store(self, record: _Record) -> str:
+        owner, loop = self.kernel.owner(record.spec), record.loop
+        if loop is None:
+            return ptx.store(self.kernel, record.slot, record.kind, owner)
+        return ptx.tight.put(self.kernel, record.slot, owner, loop.number, loop.long)

@@ -12,11 +12,11 @@ lives here: which statements stand above the mark or the wait instead, as edits.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from . import cfg
+from . import cfg, tight
 
 _PURE = re.compile(
     r"(?:add|sub|mul|mad|mov|cvt|shl|shr|shf|and|or|xor|not|neg|min|max|abs|selp|setp|lop3|bfe|bfi|prmt)\."
@@ -46,15 +46,17 @@ class _Step:
     into: frozenset[str] | None = None
 
 
-def moves(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> Iterator[tuple[int, int, str]]:
+def moves(
+    function: cfg.Function, graph: Sequence[cfg.Block], loops: Sequence[tight.Loop], text: str
+) -> Iterator[tuple[int, int, str]]:
     """Edits (start, end, new text) that move arithmetic above the waits and the ends of regions it stands behind.
 
     In a loop: what stands between the end of a region that ends in arithmetic and the jump, where that is a few
     statements of arithmetic alone, the block waits for nothing, and none of them may have to wait for what the loop
-    loads or computes otherwise. Above waits: what asynchronous copies of the same basic block need, from between a
-    wait and the first access to memory (a barrier, mostly) behind it; where a mark stands there, and nothing but marks
-    and such arithmetic. No statement that is moved reads a register that the wait is for, and none that stays can
-    notice.
+    loads or computes otherwise; in one of the tight `loops` with a short region, above its begin. Above waits: what
+    asynchronous copies of the same basic block need, from between a wait and the first access to memory (a barrier,
+    mostly) behind it; where a mark stands there, and nothing but marks and such arithmetic. No statement that is moved
+    reads a register that the wait is for, and none that stays can notice.
     """
     in_flight = frozenset(
         register
@@ -63,7 +65,8 @@ def moves(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> Iter
         for group in _GROUP.findall(text, s.start, s.end)  # fragments; descriptors are read at the issue
         for register in _REGISTER.findall(group)
     )
-    counters = [found for block in graph if (found := _counter(block, function, text)) is not None]
+    short = {loop.leave: loop for loop in loops if not loop.long}
+    counters = [found for block in graph if (found := _counter(block, function, short, text)) is not None]
     awaited = _awaited(function, graph, text) if counters else frozenset[str]()
     for mark, steps in counters:
         if not any(step.named & awaited for step in steps):
@@ -84,18 +87,30 @@ def _above(place: cfg.Statement, steps: Sequence[_Step]) -> Iterator[tuple[int, 
     yield from ((step.statement.start, step.statement.end, "") for step in steps)
 
 
-def _counter(block: cfg.Block, function: cfg.Function, text: str) -> tuple[cfg.Statement, list[_Step]] | None:
-    """The first mark that ends a region behind arithmetic, and the arithmetic from the last one to a loop's jump."""
+def _counter(
+    block: cfg.Block, function: cfg.Function, short: Mapping[int, tight.Loop], text: str
+) -> tuple[cfg.Statement, list[_Step]] | None:
+    """The arithmetic from the last mark to a loop's jump, and the mark to put it above: the first of those that end a
+    region behind arithmetic; or its begin, where that is the region of a tight loop (by the index of its end) and too
+    short to hide anything."""
     inside = function.statements[block.first : block.last]
     if not block.looped or any(s.sort == "wait" for s in inside) or not inside or inside[-1].sort != "jump":
         return None
     tail = list(takewhile(lambda s: s.sort == "other", reversed(inside[:-1])))[::-1]
     marks = list(takewhile(lambda s: s.mark is not None and s.mark.act == "exit", reversed(inside[: -1 - len(tail)])))
     before = len(inside) - 1 - len(tail) - len(marks)
-    if not (0 < len(tail) <= COUNTING and marks and before > 0 and inside[before - 1].sort == "other"):
+    if not (0 < len(tail) <= COUNTING and marks and before > 0):
         return None
     steps = [_step(s, text) for s in tail]
-    return None if marks[-1].scope or any(step.into is None for step in steps) else (marks[-1], steps)
+    if any(step.into is None for step in steps):
+        return None
+    loop = short.get(block.first + before)
+    if loop is None:
+        behind = inside[before - 1].sort == "other" and not marks[-1].scope
+        return (marks[-1], steps) if behind else None
+    region = function.statements[loop.enter : loop.leave]  # the begin, whose value is as it was before the count
+    named = frozenset().union(*(_step(s, text).named for s in region))
+    return None if any(named & step.named for step in steps) else (region[0], steps)
 
 
 def _awaited(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> frozenset[str]:

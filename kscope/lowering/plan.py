@@ -20,7 +20,7 @@ from ..errors import PairingError, UnsupportedError, UsageError
 from ..marks import NEVER, PREFIX, Mark, ValueType, spoken
 from ..recording import AUTO_RECORDS, Recording, log2_records
 from ..strategies import ANY_LANE, parse_strategy
-from . import cfg, hoist, pairing, settling
+from . import cfg, hoist, pairing, settling, tight
 from .emitting import Emitter, key_of
 
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.M)
@@ -146,6 +146,7 @@ class _Body:
     regions: tuple[RegionMeta, ...] = field(default=())
     moves: tuple[tuple[int, int, str], ...] = ()
     behind: frozenset[int] = frozenset()
+    loops: tuple[tight.Loop, ...] = ()
 
     @staticmethod
     def of(
@@ -186,6 +187,9 @@ class _Body:
         for _, statement, mark in kept:
             if mark.act != "pin":
                 first.setdefault(mark.name, places.get(mark.name) or _where(statement.source, files))
+        late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
+        able = () if recording.live or late else tight.loops(function, graph, text)
+        loops = tuple(loop for loop in able if loop.mark.name not in out)
         return _Body(
             function,
             recording,
@@ -197,13 +201,14 @@ class _Body:
             log2_records(wanted),
             problems,
             tuple(RegionMeta(name, _type_of(name, types), where) for name, where in first.items()),
-            () if recording.live else tuple(hoist.moves(function, graph, text)),
+            () if recording.live else tuple(hoist.moves(function, graph, loops, text)),
             settling.behind_barriers(function, graph, text),
+            loops,
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        emitter = Emitter(self.slots, self.depths, self.recording, kernel, self.behind)
+        emitter = Emitter(self.slots, self.depths, self.recording, kernel, self.behind, self.loops)
         yield from self.moves
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()

@@ -1,9 +1,10 @@
 """PTX: the only place that spells an instruction.
 
 What lives here: the text of each device step, from values: entry(), attempt(), claim(), then enter(),
-leave(), point(), store() and pin() at the marks, finish() and again() at the end. What does not: where the text goes
-(lowering/), and the meaning of the words stored (layout.py). inline.py has what only inline assembly needs, where
-a header of CUDA C++ takes the place of the pass, and reading.py what kernels may ask without any recording.
+leave(), point(), store() and pin() at the marks, in some loops those of tight.py, finish() and again() at the end. What
+does not: where the text goes (lowering/), and the meaning of the words stored (layout.py). inline.py has what only
+inline assembly needs, where a header of CUDA C++ takes the place of the pass, and reading.py what kernels may ask
+without any recording.
 
 State of a recording lane, in registers declared once at the entry's function scope and shared by name
 with every later block of text:
@@ -22,6 +23,7 @@ register that is called like a kernel crashes ptxas 13.0.
 
 from __future__ import annotations
 
+from . import tight
 from .claim import again, attempt, claim, late
 from .entry import control_symbol, entry, metadata_symbol
 from .kernel import Kernel, Slot
@@ -49,4 +51,5 @@ __all__ = [
     "point",
     "settle",
     "store",
+    "tight",
 ]

@@ -13,7 +13,7 @@ from typing import Any
 from kscope.marks import Mark
 
 from .memory import FaultError
-from .ops import PAUSE, Ops, permute
+from .ops import PAUSE, Ops, is_clock, permute
 from .syntax import Instr, Kernel, Name, PtxError
 
 FUEL = 50_000
@@ -76,7 +76,9 @@ def _guarded(ops: Ops, instr: Instr) -> list[str]:
         return body
     sign = "not " if instr.guard.negated else ""
     agreed = [f"t.uniform({instr.line}, {instr.guard.py})"] if instr.op[:2] == ("bra", "uni") else []
-    return [*agreed, f"if {sign}{instr.guard.py}:", *(f"    {line}" for line in body), "    pass"]
+    # a clock goes on when it would have been read, whoever reads it
+    passed = ["else:", "    t.tick()"] if any(map(is_clock, instr.args)) else []
+    return [*agreed, f"if {sign}{instr.guard.py}:", *(f"    {line}" for line in body), "    pass", *passed]
 
 
 def _body(ops: Ops, instr: Instr) -> list[str]:

@@ -324,17 +324,23 @@ class Ops:
         return [f"t.mark({i.mark!r}, {value}, {words[0] if words else 1} != 0)"]
 
 
+CLOCKS = {
+    "%clock64": "t.clock()",
+    "%clock": "(t.clock() & 4294967295)",
+    "%clock_hi": "(t.clock() >> 32)",
+    "%globaltimer": "t.globaltimer()",
+    "%globaltimer_lo": "(t.globaltimer() & 4294967295)",
+    "%globaltimer_hi": "(t.globaltimer() >> 32)",
+}
+
+
 def special(name: str) -> str:
     """Python for a special register."""
-    clocks = {
-        "%clock64": "t.clock()",
-        "%clock": "(t.clock() & 4294967295)",
-        "%clock_hi": "(t.clock() >> 32)",
-        "%globaltimer": "t.globaltimer()",
-        "%globaltimer_lo": "(t.globaltimer() & 4294967295)",
-        "%globaltimer_hi": "(t.globaltimer() >> 32)",
-    }
-    return clocks.get(name, f"t.special[{name!r}]")
+    return CLOCKS.get(name, f"t.special[{name!r}]")
+
+
+def is_clock(arg: Operand) -> bool:
+    return isinstance(arg, Special) and arg.name in CLOCKS
 
 
 def permute(a: int, b: int, how: int) -> int:

@@ -169,6 +169,11 @@ class _Writer:
         self.add(f"mov.u32 {n}, 0;")
         if shape == "two entries":  # a loop that is also entered in its middle: irreducible
             self.add("setp.gt.u32 %p1, %v1, 1;", f"@%p1 bra {again};")
+        elif shape == "two ways in":  # its top is jumped to from elsewhere, and fallen into
+            other = self.label()
+            self.add("setp.eq.u32 %p1, %v1, 0;", f"@%p1 bra {other};", f"bra.uni {top};")
+            self.lines.append(f"{other}:")
+            self.add("add.u32 %v3, %v3, 1;")
         self.lines.append(f"{top}:")
         self.loops.append((len(self.open), after, again))
         if shape == "top":

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kscope.lowering import cfg, hoist, plan
+from kscope.lowering import cfg, hoist, plan, tight
 from kscope.recording import Recording
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n"
@@ -35,7 +35,8 @@ def moved(body: str) -> str:
     text = HEAD + body
     (function,) = cfg.functions(text)
     out, at = [], 0
-    edits = hoist.moves(function, cfg.blocks(function, text), text)
+    graph = cfg.blocks(function, text)
+    edits = hoist.moves(function, graph, tight.loops(function, graph, text), text)
     for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
         out += [text[at:start], new]
         at = end

@@ -7,7 +7,7 @@ cases are run until one is judged wrong; a mutation that no case notices is a ho
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -24,7 +24,7 @@ from ptxvm.profile import search
 from ptxvm.writing import KernelText, Node, written
 
 from kscope import layout, ptx
-from kscope.lowering import cfg, emitting, pairing
+from kscope.lowering import cfg, emitting, pairing, tight
 from kscope.recording import Recording
 from kscope.sampling import Sampling
 from kscope.strategies import AllThreads
@@ -93,6 +93,50 @@ BATTERY = [
 """Cases that notice most mutations at once."""
 
 
+SHORT = Node("loop", ("bottom", 6), ((Node("region", ("dot", None, "%n1", True), ((),)),), ()))
+LONG = Node("loop", ("two ways in", 6), ((Node("region", ("a b/c", None, "%v2", True),
+            (30 * (Node("assign", ("add.u32", "%v2", "%v2", "%n1")),),)),), ()))  # fmt: skip
+PLAIN = Node("loop", ("bottom", 3), ((Node("region", ("load", None, None, False), ((),)),), ()))
+OFTEN = written((Node("loop", ("bottom", 2), ((SHORT, LONG, PLAIN), ())),))
+"""Loops that hide nothing, each entered twice: around a short region, a long one, and one without a value."""
+LOOPED = [
+    Case(
+        kernel, replace(recording, fill=fill), Grid((3, 2, 1), (100, 1, 1)), ((0, 0, 0), (1, 1, 0)), LANES, pool,
+        garbage=0x5A5A5A5A_DEADBEEF,
+    )
+    for kernel in (OFTEN, written((Node("point", ("tick", "block", None, False)), SHORT, LONG)))
+    for recording in (Recording(records=64), Recording(records=4), Recording(records=4, strategy=AllThreads()))
+    for fill in ("ring", "stop")
+    for pool in (ROOM, TIGHT)
+]  # fmt: skip
+LOOPS: dict[str, tuple[str, str]] = {
+    "the place's mask is dropped": (r"and\.b32 (ks_nth\d+), ks_n, \d+;", r"mov.b32 \1, ks_n;"),
+    "the place's ring is one record too long": (r"and\.b32 (ks_nth\d+), ks_n, (\d+);", r"rem.u32 \1, ks_n, (\2+2);"),
+    "the place stays": (r"(st\.global\.v4\.b32 \[ks_to\d+\][^;]*;)\n\tand\.b32 ks_nth\d+, ks_n, \d+;", r"\1"),
+    "the place is that of the next record": (r"mul\.wide\.u32 ks_o, ks_nth\d+,", "mul.wide.u32 ks_o, ks_n,"),
+    "the store's guard is dropped": (r"@\w+ (st\.global\.v4\.b32 \[ks_to)", r"\1"),
+    "the stop fill's bound is ignored": (r"setp\.lt\.and\.u32 (ks_fits\d+), ks_n, \d+, (\w+);", r"mov.pred \1, \2;"),
+    "the stop fill's bound is one too low": (r"(setp\.lt\.and\.u32 ks_fits\d+, ks_n), (\d+),", r"\1, (\2+-1),"),
+    "the bound is tested behind the count": (
+        r"(setp\.lt\.and\.u32 ks_fits\d+, [^;]*;) ((?:@\w+ )?add\.u32 ks_n, ks_n, 1;)",
+        r"\2 \1",
+    ),
+    "no record is counted": (r"(?:@\w+ )?add\.u32 ks_n, ks_n, 1;(?= *\n\t(?:@|mov|and))", ""),
+    "start and end are exchanged": (r"\{(ks_q\d+_0), (ks_q\d+_1), (ks_\w+),", r"{\3, \2, \1,"),
+    "id and value are exchanged": (r"(ks_q\d+_1), (ks_\w+), (ks_q\d+_3)\}", r"\3, \2, \1}"),
+    "the id is left out": (r"or\.b32 (ks_q\d+_1), (ks_nil\d+), \d+;", r"mov.b32 \1, \2;"),
+    "the value is not copied at the begin": (r"(?:@\w+ )?mov\.b32 ks_v\d+, [^;]*;", ""),
+    "the value is not copied at the end": (r"@\w+ shl\.b32 ks_q\d+_3,[^;]*;", ""),
+    "the begin is not copied": (r"@\w+ shl\.b32 ks_q\d+_0,[^;]*;", ""),
+    "the end is not copied": (r"@\w+ shl\.b32 ks_q\d+_2,[^;]*;", ""),
+    "copies are shifted": (r"and\.b32 (ks_nil\d+), ks_l, 15;", r"and.b32 \1, ks_l, 0xFFF; or.b32 \1, \1, 1;"),
+    "nothing is made ready": (r"\{ \.reg \.b32 ks_l, ks_h;[^}]*\{[^}]*\}[^}]*\}\n\tand\.b32 ks_nth\d+, ks_n, \d+;", ""),
+    "the place is not made ready": (r"(ks_x\d+, 0; \})\n\tand\.b32 ks_nth\d+, ks_n, \d+;", r"\1"),
+    "the words are not made ready": (r"mov\.b32 ks_q\d+_3, ks_nil\d+;", ""),
+}
+"""The same of what loops that hide nothing have instead."""
+
+
 def noticed(case: Case, mutate: Callable[[str], str]) -> bool:
     """Whether the case's proofs fail on the mutated text."""
     if mutate(case.lowered().text) == case.lowered().text:
@@ -102,6 +146,16 @@ def noticed(case: Case, mutate: Callable[[str], str]) -> bool:
     except (judge.Wrong, FaultError, KeyError):  # KeyError: a slab of a lane that is none of this launch
         return True
     return False
+
+
+def changes(pattern: str, new: str) -> Callable[[str], str]:
+    """A mutation of the text, in which sums of numbers are computed."""
+
+    def mutate(text: str) -> str:
+        changed = re.sub(pattern, new, text)
+        return re.sub(r"\((\d+)\+(-?\d+)\)", lambda found: str(int(found[1]) + int(found[2])), changed)
+
+    return mutate
 
 
 def some_case_notices(mutate: Callable[[str], str]) -> bool:
@@ -125,16 +179,38 @@ def at_words(text: str) -> str:
 
 @pytest.mark.parametrize("name", TEXT)
 def test_a_broken_instruction_is_noticed(name: str) -> None:
-    pattern, new = (at_words(part) for part in TEXT[name])
-
-    def mutate(text: str) -> str:
-        changed = re.sub(pattern, new, text)
-        return re.sub(r"\((\d+)\+(\d+)\)", lambda found: str(int(found[1]) + int(found[2])), changed)
-
+    mutate = changes(*map(at_words, TEXT[name]))
     assert any(mutate(case.lowered().text) != case.lowered().text for case in BATTERY), (
         "no such text: rewrite the mutation"
     )
     assert some_case_notices(mutate)
+
+
+@pytest.mark.parametrize("case", LOOPED)
+def test_loops_that_hide_nothing_are_right_as_they_are(case: Case) -> None:
+    assert "ks_nth" in case.lowered().text
+    judged(execute(case))
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_broken_instruction_of_a_loop_that_hides_nothing_is_noticed(name: str) -> None:
+    mutate = changes(*LOOPS[name])
+    assert any(mutate(case.lowered().text) != case.lowered().text for case in LOOPED), (
+        "no such text: rewrite the mutation"
+    )
+    assert any(noticed(case, mutate) for case in LOOPED)
+
+
+@pytest.mark.parametrize("missing", ["jumps", "labels"])
+def test_a_way_into_a_loop_that_is_not_seen_is_noticed(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = tight._entries
+
+    def some(n: int, function: cfg.Function, graph: Sequence[cfg.Block]) -> frozenset[int]:
+        found = entries(n, function, graph)
+        return frozenset(i for i in found if (function.statements[i].sort == "jump") == (missing == "labels"))
+
+    monkeypatch.setattr(tight, "_entries", some)
+    assert any(noticed(case, lambda text: text + "\n") for case in LOOPED)
 
 
 def test_the_stop_fills_bound_is_noticed() -> None:

@@ -167,6 +167,12 @@ def test_special_registers_tell_a_thread_where_it_is() -> None:
     assert words[: len(names)] == [1, 2, 6, 7, 4, 97 % 32, 77, 3, 5]
 
 
+def test_a_clock_goes_on_whoever_reads_it() -> None:
+    body = """setp.eq.u32 %p0, 1, 0; mov.u32 %r0, 7; @%p0 mov.u32 %r0, %clock; @!%p0 mov.u32 %r1, %clock;
+        st.global.v2.u32 [%out], {%r0, %r1};"""
+    assert execute(body, clocks=Clocks(100, 0, (10,)))[:2] == [7, 120]
+
+
 def test_clocks_pass_two_to_the_thirty_two() -> None:
     body = """mov.u64 %rd0, %clock64; mov.u64 %rd1, %globaltimer; mov.u32 %r0, %clock;
         st.global.v2.u64 [%out], {%rd0, %rd1};

@@ -9,7 +9,9 @@ word is the region's id, a constant; its first and third word are the registers 
     MOV R5, 0xde2adb61            id of "load", wherever it stands
     STG.E.128 [R8.64], R4         start, id, end, value
 
-What lives here: this reading of text. What does not: how often code ran (instructions.py), the tools (tools.py).
+In a loop with nothing else in it (ptx/tight.py) the id is set before the loop, R5 = R7 | 0xde2adb61 where R7 is 0, and
+a reading is copied by a shift by as much. What lives here: this reading of text. What does not: how often code ran
+(instructions.py), the tools (tools.py).
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ _TARGET = re.compile(r"`\(\s*(?P<label>[^)\s]+)\s*\)|(?P<at>0x[0-9a-f]+)")
 _REGISTER = re.compile(r"^U?R([0-9]{1,5})(?:\.reuse)?$")
 _MOVES = ("MOV", "IMAD.MOV.U32", "IMAD.MOV", "UMOV", "IMAD.U32", "MOV.SPILL", "R2UR")
 _BRANCHES = ("BRA", "BRX", "JMP", "JMX", "CALL", "RET", "EXIT", "BRXU", "BREAK", "KILL", "BPT")
+_NUMBER = re.compile(r"-?0x[0-9a-f]+")
+_OR = "0xfc"
+"""LOP3's table of `a | b`."""
 _FAR = 4096
 """Instructions that are looked back for a register's value."""
 
@@ -180,6 +185,8 @@ def _clock(code: tuple[Instruction, ...], index: int, register: str, turns: int 
             return at
         if one.code in _MOVES and turns and _REGISTER.match(one.operands[-1]):
             return _clock(code, at, one.operands[-1].removesuffix(".reuse"), turns - 1)
+        if one.code == "SHF.L.U32" and turns and _REGISTER.match("".join(one.operands[1:2])):
+            return _clock(code, at, one.operands[1].removesuffix(".reuse"), turns - 1)
         return None
     return None
 
@@ -189,8 +196,10 @@ def _constant(code: tuple[Instruction, ...], index: int, register: str, turns: i
     for at in _writers(code, index, register):
         one = code[at]
         last = one.operands[-1]
-        if one.code in _MOVES and re.fullmatch(r"-?0x[0-9a-f]+", last):
+        if one.code in _MOVES and _NUMBER.fullmatch(last):
             return int(last, 16) & 0xFFFFFFFF
+        if one.name == "LOP3" and _OR in one.operands:
+            return next((int(word, 16) & 0xFFFFFFFF for word in one.operands[1:3] if _NUMBER.fullmatch(word)), None)
         if one.name == "HFMA2" and one.operands[1:3] == ("-RZ", "RZ"):
             return _halves(one.operands[3:])
         if one.code in _MOVES and turns and _REGISTER.match(last):

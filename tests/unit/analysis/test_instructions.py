@@ -47,6 +47,24 @@ def test_code_of_another_region_has_no_sites(samples: Path) -> None:
     assert sass.sites(function, {layout.record_id("other", Kind.SPAN): "other"}).sites == ()
 
 
+def test_a_record_of_a_tight_loop_is_followed_through_its_shifts_and_to_its_id_before_the_loop() -> None:
+    number = layout.record_id("probe", Kind.SPAN)
+    [function] = sass.functions(
+        kernel(
+            f"LOP3.LUT R13, R15, {number:#x}, RZ, 0xfc, !PT",
+            "@P0 CS2R.32 R4, SR_CLOCKLO",
+            "FFMA R0, R0, R1, R0",
+            "@P0 CS2R.32 R10, SR_CLOCKLO",
+            "@P0 SHF.L.U32 R12, R4, R15.reuse, RZ",
+            "@P0 SHF.L.U32 R14, R10, R15, RZ",
+            "@P0 STG.E.128 desc[UR12][R6.64], R12",
+            "@!P1 BRA 0x10",
+        )
+    )
+    [site] = sass.sites(function, IDS).sites
+    assert (site.begin, site.end, site.between) == (0x10, 0x30, 1)
+
+
 def kernel(*lines: str) -> str:
     """A listing of one function `k`, an instruction per line; a label stands before the line that it names."""
     out, at = ['\t.section\t.text.k,"ax",@progbits'], 0
@@ -101,7 +119,9 @@ def test_a_clock_that_cannot_be_followed_is_named() -> None:
 
 @given(
     st.lists(
-        st.sampled_from([BEGIN, END, IDENTIFY, STORE, "MOV R4, R6", "BRA 0x10", "EXIT", ".L_1:", "STG.E.128 ,", "X"])
+        st.sampled_from(
+            [BEGIN, END, IDENTIFY, STORE, "MOV R4, R6", "BRA 0x10", "EXIT", ".L_1:", "STG.E.128 ,", "X", "SHF.L.U32 R4"]
+        )
     )
 )
 def test_any_listing_is_read(lines: list[str]) -> None:

@@ -2,6 +2,9 @@
 
     python examples/cute_gemm.py
 
+Blocks work in pairs, clusters of two, on tiles of c one above the other. Both need the same tile of b: each fetches
+one half of it, for both (TMA multicast). A stage is free again when the consumers of both blocks have released it.
+
 Every warp records on a track of its own, with its role as the outermost region: the timeline shows the producer run
 ahead, and who waits for whom. On an sm_90 GPU: checks the product against torch, writes cute.kscope, prints one line
 per region. Elsewhere: compiles the kernel for sm_90a and says so.
@@ -27,6 +30,7 @@ SIZE = 4096
 BM, BN, BK, STAGES = 128, 256, 64, 4
 GROUP = 128  # threads of a warpgroup
 CONSUMERS = 2  # warpgroups that multiply, behind the one of which a warp fetches
+PAIR = 2  # blocks of a cluster, which share tiles of b
 HALF, FLOAT = cutlass.Float16, cutlass.Float32
 
 
@@ -41,11 +45,16 @@ def gemm(
     a_layout: cute.ComposedLayout,
     b_layout: cute.ComposedLayout,
 ):
-    """c = a @ b.T for K-major a (M, K) and b (N, K): every block takes every gridDim-th tile of c."""
+    """c = a @ b.T for K-major a (M, K) and b (N, K): every block takes every gridDim-th tile of c.
+
+    Tiles are counted down the columns of c. gridDim and the tiles in a column are even, so what a pair of blocks takes
+    is a pair of tiles in one column, and both blocks take equally many.
+    """
     thread, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     first, _, _ = cute.arch.block_idx()
     step, _, _ = cute.arch.grid_dim()
+    half = cute.arch.block_idx_in_cluster()  # of b's tile, that this block fetches
 
     shared = getattr(cutlass, "memory", utils).SmemAllocator()  # its place up to 4.7 is utils
     barriers = shared.allocate_array(cutlass.Int64, STAGES * 2)
@@ -55,20 +64,22 @@ def gemm(
         barrier_storage=barriers,
         num_stages=STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, CONSUMERS * 4),
-        tx_count=(BM + BN) * BK * 2,
-        cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, PAIR * CONSUMERS * 4),  # warps of both blocks
+        tx_count=(BM + BN) * BK * 2,  # what arrives in a block, whoever asked for it
+        cta_layout_vmnk=cute.make_layout((1, PAIR, 1, 1)),
+        # Lane 0 of a consumer's warp tells block 0 what is free, and lane 1 block 1. Without this the lane comes from a
+        # thread_idx() of its own, read where a stage is released, and ptxas takes the code around it for divergent.
+        tidx=cute.arch.lane_idx(),
     )
 
     from_a = cute.local_tile(a, (BM, BK), (None, None))  # (BM, BK, rows, k)
     from_b = cute.local_tile(b, (BN, BK), (None, None))  # (BN, BK, columns, k)
     into_c = cute.local_tile(c, (BM, BN), (None, None))  # (BM, BN, rows, columns)
-    one = cute.make_layout(1)
     into_a, from_a = cpasync.tma_partition(
-        load_a, 0, one, cute.group_modes(tiles_a, 0, 2), cute.group_modes(from_a, 0, 2)
+        load_a, 0, cute.make_layout(1), cute.group_modes(tiles_a, 0, 2), cute.group_modes(from_a, 0, 2)
     )
     into_b, from_b = cpasync.tma_partition(
-        load_b, 0, one, cute.group_modes(tiles_b, 0, 2), cute.group_modes(from_b, 0, 2)
+        load_b, half, cute.make_layout(PAIR), cute.group_modes(tiles_b, 0, 2), cute.group_modes(from_b, 0, 2)
     )
     rows = cute.size(into_c, mode=[2])
     tiles = rows * cute.size(into_c, mode=[3])
@@ -96,10 +107,11 @@ def gemm(
                                 from_b[(None, tile // rows, k)],
                                 into_b[(None, filling.index)],
                                 tma_bar_ptr=arrival,
+                                mcast_mask=cutlass.Int16(2**PAIR - 1),  # to all blocks of the cluster
                             )
                         buffers.producer_commit(filling)
                         filling.advance()
-                buffers.producer_tail(filling)
+                buffers.producer_tail(filling)  # not before the other block is through with this one
     else:
         cute.arch.setmaxregister_increase(232)
         with kscope.region("consumer"):
@@ -114,11 +126,11 @@ def gemm(
             for tile in cutlass.range(first, tiles, step):
                 total.fill(0.0)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
-                warpgroup.fence()
                 for k in cutlass.range(count):
                     with kscope.region("wait_ready", value=k):
                         buffers.consumer_wait(reading)
                     with kscope.region("multiply"):
+                        warpgroup.fence()  # in each step: one that ptxas has to add may serialise the wgmma
                         for step_k in cutlass.range_constexpr(cute.size(fragments_a, mode=[2])):
                             at = (None, None, step_k, reading.index)
                             cute.gemm(mma, total, fragments_a[at], fragments_b[at], total)
@@ -138,16 +150,22 @@ def gemm(
 
 @cute.jit
 def matmul(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, blocks: cutlass.Constexpr, stream: driver.CUstream):
+    """Of an odd number of blocks one is left out."""
+    assert c.shape[0] % (PAIR * BM) == 0, "c must have an even number of rows of tiles"
     major = [utils.LayoutEnum.from_tensor(tensor).sm90_mma_major_mode() for tensor in (a, b)]
     mma = hopper.make_trivial_tiled_mma(HALF, HALF, *major, FLOAT, (CONSUMERS, 1, 1), tiler_mn=(64, BN))
     atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW128, HALF)
     a_layout = cute.tile_to_shape(atom, (BM, BK, STAGES), order=(0, 1, 2))
     b_layout = cute.tile_to_shape(atom, (BN, BK, STAGES), order=(0, 1, 2))
-    load = cpasync.CopyBulkTensorTileG2SOp()
+    load, share = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileG2SMulticastOp()
     load_a, from_a = cpasync.make_tiled_tma_atom(load, a, cute.slice_(a_layout, (None, None, 0)), (BM, BK))
-    load_b, from_b = cpasync.make_tiled_tma_atom(load, b, cute.slice_(b_layout, (None, None, 0)), (BN, BK))
+    load_b, from_b = cpasync.make_tiled_tma_atom(share, b, cute.slice_(b_layout, (None, None, 0)), (BN, BK), PAIR)
     gemm(mma, load_a, from_a, load_b, from_b, c, a_layout, b_layout).launch(
-        grid=[blocks, 1, 1], block=[(CONSUMERS + 1) * GROUP, 1, 1], min_blocks_per_mp=1, stream=stream
+        grid=[blocks // PAIR * PAIR, 1, 1],
+        block=[(CONSUMERS + 1) * GROUP, 1, 1],
+        cluster=[PAIR, 1, 1],
+        min_blocks_per_mp=1,
+        stream=stream,
     )
 
 
@@ -183,7 +201,7 @@ def main() -> None:
     a, b = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.empty_like(a)
     tensors = [from_dlpack(tensor, assumed_align=16) for tensor in (a, b, c)]
-    blocks = torch.cuda.get_device_properties(0).multi_processor_count
+    blocks = torch.cuda.get_device_properties(0).multi_processor_count // PAIR * PAIR
     stream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
     with kscope.profile("cute.kscope", records=1024) as prof:
         matmul(*tensors, blocks, stream)

@@ -1,10 +1,10 @@
 """What recording costs a whole CuTe DSL kernel: kscope, and NVIDIA's IKET, on the same matmul with the same regions.
 
 The kernel is examples/cute_gemm.py. Two processes: kscope's; and IKET's in run-iket, which runs it twice. In each, the
-kernel without any annotation takes turns with the others, every launch behind others of it that hide its latency, and
-CUDA events tell the time on the GPU. Nothing here calls cuBLAS: IKET 4.8.1 cannot read one of its modules, and ends
-the process at its first launch. What lives here: this measurement. What does not: the kernel. Needs an sm_90 GPU,
-torch and nvidia-cutlass-dsl 4.6 or later.
+kernel without any annotation takes turns with the others, each turn in another order, every launch behind one that
+hides its latency and sleeps, so that the GPU stays cool and its clock high; CUDA events tell the time on the GPU.
+Nothing here calls cuBLAS: IKET 4.8.1 cannot read one of its modules, and ends the process at its first launch. What
+lives here: this measurement. What does not: the kernel. Needs an sm_90 GPU, torch and nvidia-cutlass-dsl 4.6 or later.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 SIZES = {4096: 1024, 8192: 8192}
 """Rows of the matrices, and the records that a warp then has room for: all that it makes."""
-ROUNDS, AHEAD, ROWS = 100, 20, 64
+ROUNDS, ROWS = 100, 64
+ASLEEP = {4096: 20_000_000, 8192: 200_000_000}
+"""Cycles that the GPU sleeps before a launch: longer than the host takes for it, also while it drains what the last one
+recorded."""
 TOLD = 25
 """Lines of a log that are kept of a run that failed."""
 POOL = 4 << 30
@@ -79,7 +82,7 @@ def measure(section: str, options: Any) -> Iterator[Row]:
 
 
 def _rows(what: str, found: dict[str, Any]) -> Iterator[Row]:
-    """What is added is taken turn by turn: a matmul heats the GPU, whose clock then goes down and up again."""
+    """What is added is taken turn by turn: what heats the GPU takes its clock down for all that follows."""
     bare = found["times"]["without annotations"]
     for name, times in found["times"].items():
         notes = {"doubt": "; ".join(found["problems"])} if found["problems"] else {}
@@ -165,9 +168,10 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
     times: dict[str, list[float]] = {name: [] for name in launches}
     with kscope.profile(records=SIZES[size], pool=POOL) if tool == "kscope" else nullcontext() as prof:
         for turn in range(rounds + 3):
-            for name, launch in launches.items():
+            names = list(launches)
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 with nullcontext() if prof is None or name == "kscope, recording" else prof.paused():
-                    took = timed(launch, launches["without annotations"])
+                    took = timed(launches[name], ASLEEP[size])
                 if turn >= 3:
                     times[name].append(took)
     some = slice(0, size, size // ROWS)
@@ -178,14 +182,13 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
     return {"device": torch.cuda.get_device_name(), "times": times, "problems": lost}
 
 
-def timed(launch: Callable[[], None], ahead: Callable[[], None]) -> float:
-    """Duration on the GPU in us; the launch is queued behind others that run for longer than it takes the host."""
+def timed(launch: Callable[[], None], asleep: int) -> float:
+    """Duration on the GPU in us; the launch is queued behind one that sleeps for longer than it takes the host."""
     import torch
 
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
-    for _ in range(AHEAD):
-        ahead()
+    torch.cuda._sleep(asleep)
     begin.record()
     launch()
     end.record()

@@ -44,6 +44,8 @@ PLACES, REPEATS = 8, 7
 UNFIT: list[str] = []
 """What was not measured, as its blocks would have run one after the other."""
 GLOBAL, SHARED = "global memory", "shared memory"
+ALONE = "a NOP, the loop alone"
+"""What A has in every row: an empty loop without marks is no loop any more."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ VARIANTS = (
     Variant("kscope.cuh, stop", flags={"fill": "stop"}),
     Variant("kscope.cuh, globaltimer", flags={"clock": "globaltimer"}),
     Variant("kscope.cuh, Lane0Warp0", flags={"strategy": Lane0Warp0()}),
+    Variant(ALONE, 15, ""),
     Variant("an aligned ring, one store", 14),
     Variant("an aligned ring, two stores", 13),
     Variant("flashinfer, as shipped", 11, header="profiler.cuh", closely=True),
@@ -123,6 +126,7 @@ WORK = {"empty": {}, "fmas": {"FFMA": 64}, "loads": {"LDG": 4, "FFMA": 16}, "til
 def chosen(section: str, headers: Path) -> tuple[list[Variant], list[str]]:
     """The variants of a section, and which peers' headers are not there."""
     found = [one for one in VARIANTS if one.closely or section in ("regions", "inflight")]
+    found = [one for one in found if one.name != ALONE or section == "regions"]
     missing = [one.name for one in found if one.header and not (headers / one.header).exists()]
     return [one for one in found if one.name not in missing], missing
 
@@ -147,7 +151,8 @@ def built(variants: Iterable[Variant], configs: Sequence[Config], options: Any) 
 
     def one(variant: Variant) -> tuple[Path, Checked]:
         cubin = build(variant, options.folder, options.arch, options.headers)
-        return cubin, checked(cubin, configs)
+        found = checked(cubin, configs)
+        return cubin, {loop: (added, "" if variant.name == ALONE else said) for loop, (added, said) in found.items()}
 
     with ThreadPoolExecutor() as pool:
         jobs = {variant.name: pool.submit(one, variant) for variant in variants}

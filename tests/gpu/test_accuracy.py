@@ -165,11 +165,16 @@ def test_no_answer_comes_before_its_question_on_any_sm(sources: ModuleType, tabl
     out = cupy.zeros((blocks, rounds, 4), np.int64)
     ping = sources.kernel("ping")
     firsts = range(1, blocks, few)
-    warm(sources)
-    with kscope.profile(records=16) as prof:
-        for first in firsts:
-            ping((blocks,), (32,), (flags, out, np.int32(first), np.int32(min(first + few, blocks)), np.int32(rounds)))
-    trace, clocks = prof.trace, out.get()[1:]
+    for _ in range(4):  # behind other work the clocks may yet be on their way up or down: the bound is then a wide one
+        flags.fill(0)
+        warm(sources)
+        with kscope.profile(records=16) as prof:
+            for first in firsts:
+                last = np.int32(min(first + few, blocks))
+                ping((blocks,), (32,), (flags, out, np.int32(first), last, np.int32(rounds)))
+        trace, clocks = prof.trace, out.get()[1:]
+        if not any(problem.kind == "clock" for problem in trace.problems):
+            break
     warps = trace.warps
     launches = np.unique(warps.launch)
     assert len(launches) == len(firsts)

@@ -22,7 +22,8 @@ _MEMORY = re.compile(
 )
 """More that waits for memory, or for other units, than cfg.py needs to know."""
 LONG = 24
-"""Statements, each of at least one cycle: as long as a store takes to read its registers."""
+"""Statements: about as long as a store takes to read its registers. Where the assembler makes few instructions of them,
+the end of a region is read late by the cycles that are missing."""
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,7 @@ class Recording:
     clock: "cycles" (%clock64) or "globaltimer" (ns, ticks every 32 ns on an H200).
     live: stores stand where the region ends, and the slab is claimed at the kernel's first instruction:
         for kernels that hang.
-    pending: how many finished records may wait in registers for the next wait for an asynchronous unit,
-        or the end of their basic block.
+    pending: how many finished records may wait in registers for the end of their basic block.
     selection: what is marked in kernels without having been annotated.
     """
 

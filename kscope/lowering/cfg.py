@@ -71,9 +71,8 @@ class Statement:
 
     @property
     def flushes(self) -> bool:
-        """Whether finished records must be stored before it: control may come or go here, or the warp waits
-        for an asynchronous unit, and the stores are free in its shadow."""
-        return self.sort in ("label", "jump", "leave", "call", "wait")
+        """Whether finished records must be stored before it: control may come or go here."""
+        return self.sort in ("label", "jump", "leave", "call")
 
 
 @dataclass(frozen=True)

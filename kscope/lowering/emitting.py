@@ -44,14 +44,16 @@ class Emitter:
         kernel: ptx.Kernel,
         behind: Set[int] = frozenset(),
         loops: Sequence[tight.Loop] = (),
+        shared: Set[int] = frozenset(),
     ) -> None:
         """behind: indices of statements whose clock reads stand behind a barrier. loops: where records have registers
-        of their own; the region of each is recorded."""
+        of their own; the region of each is recorded. shared: begins that need no clock read of their own."""
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
         self.behind = behind
-        self.loops = loops
+        self.loops, self.shared = loops, shared
         self.limit = 0 if recording.live else recording.pending
         self.pending: list[_Record] = []
+        self.ended: ptx.Slot | None = None  # whose end was read last
         self.attempted = self.claimed = False
         self.leaves = 0
 
@@ -72,7 +74,9 @@ class Emitter:
         if mark.act == "enter":
             if loop is not None:
                 return text + ptx.tight.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)
-            return text + ptx.enter(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy))
+            ended = self.ended if i in self.shared else None
+            elect = self.kernel.elects(mark.strategy)
+            return text + ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended)
         kind = slot.kind
         if mark.act != "exit":
             kind = layout.Kind.COUNTER if mark.act == "counter" else layout.Kind.INSTANT
@@ -83,6 +87,7 @@ class Emitter:
         else:
             text += ptx.leave(self.kernel, slot)
         self.pending.append(_Record(slot, kind, mark.strategy, loop))
+        self.ended = slot
         return text + self._flush(keep=self.limit)
 
     def _slot(self, i: int, mark: Mark) -> ptx.Slot:

@@ -2,9 +2,8 @@
 
 What lives here: which text goes where. An entry with marks gets the declarations at its first line,
 the claim before its first access to memory (looked at when control first moves, or a record is stored),
-a clock read at every mark, each record's store before the next wait for an asynchronous unit or at the
-end of its basic block (first in, first out, so that ring order is the order of ends), and the end anchor
-before it is left. What does not: the walk over statements (emitting.py), the instructions (ptx/), finding blocks
+a clock read at every mark (or one for two that follow each other), each record's store at the end of its basic block
+(first in, first out, so that ring order is the order of ends), and the end anchor before it is left. What does not: the walk over statements (emitting.py), the instructions (ptx/), finding blocks
 (cfg.py), pairing (pairing.py).
 """
 
@@ -20,7 +19,7 @@ from ..errors import PairingError, UnsupportedError, UsageError
 from ..marks import NEVER, PREFIX, Mark, ValueType, spoken
 from ..recording import AUTO_RECORDS, Recording, log2_records
 from ..strategies import ANY_LANE, parse_strategy
-from . import cfg, hoist, pairing, settling, tight
+from . import adjacent, cfg, hoist, pairing, settling, tight
 from .emitting import Emitter, key_of
 
 _TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.M)
@@ -147,6 +146,7 @@ class _Body:
     moves: tuple[tuple[int, int, str], ...] = ()
     behind: frozenset[int] = frozenset()
     loops: tuple[tight.Loop, ...] = ()
+    shared: frozenset[int] = frozenset()
 
     @staticmethod
     def of(
@@ -204,11 +204,12 @@ class _Body:
             () if recording.live else tuple(hoist.moves(function, graph, loops, text)),
             settling.behind_barriers(function, graph, text),
             loops,
+            adjacent.shared(function, graph, {i for i, _, _ in kept}, recording),
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:
         """Replacements (start, end, text) that lower this function; start == end inserts."""
-        emitter = Emitter(self.slots, self.depths, self.recording, kernel, self.behind, self.loops)
+        emitter = Emitter(self.slots, self.depths, self.recording, kernel, self.behind, self.loops, self.shared)
         yield from self.moves
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()

@@ -24,11 +24,21 @@ def settle(kernel: Kernel) -> str:
     return "\tfence.mbarrier_init.release.cluster;\n" if kernel.arch >= 90 else ""
 
 
-def enter(kernel: Kernel, slot: Slot, value: str | None, when: str | None = None, elect: bool = False) -> str:
+def enter(
+    kernel: Kernel,
+    slot: Slot,
+    value: str | None,
+    when: str | None = None,
+    elect: bool = False,
+    ended: Slot | None = None,
+) -> str:
     """One clock read into the slot's register; touches no memory. The value is copied: the user's register
     may hold something else by the time of the store. So is the predicate, which the exit follows. elect: it holds
-    in the first of the lanes that are here together, and in no other."""
-    return f"\t{clock(kernel, f'ks_s{slot.index}')}{_copies(slot, value, when, elect)}\n"
+    in the first of the lanes that are here together, and in no other. ended: whose end stands right before, and is
+    read already."""
+    begin = f"ks_s{slot.index}"
+    read = clock(kernel, begin) if ended is None else f"mov.b64 {begin}, ks_e{ended.index};"
+    return f"\t{read}{_copies(slot, value, when, elect)}\n"
 
 
 def _copies(slot: Slot, value: str | None, when: str | None, elect: bool) -> str:

@@ -59,7 +59,7 @@ class Thread:
     key: tuple[int, int, int, int]
     special: dict[str, int]
     clocks: Clocks
-    on_mark: Callable[[Thread, Any, int | None, bool], None] | None = None
+    on_mark: Callable[[Thread, Any, int | None, bool, int], None] | None = None
     followers: frozenset[int] = frozenset()
     elapsed: int = 0
     reads: int = 0
@@ -109,9 +109,9 @@ class Thread:
         self.votes[line] += 1
         return int(own or (self.lane in self.followers and self.votes[line] % 2))
 
-    def mark(self, mark: Any, value: int | None, held: bool) -> None:
+    def mark(self, mark: Any, value: int | None, held: bool, line: int) -> None:
         if self.on_mark is not None:
-            self.on_mark(self, mark, value, held)
+            self.on_mark(self, mark, value, held, line)
 
 
 @dataclass(eq=False)
@@ -157,7 +157,7 @@ class Launch:
     grid_id: int = 1
     clocks: Clocks = field(default_factory=Clocks)
     garbage: int = 0x5A5A5A5A_DEADBEEF
-    on_mark: Callable[[Thread, Any, int | None, bool], None] | None = None
+    on_mark: Callable[[Thread, Any, int | None, bool, int], None] | None = None
     followers: frozenset[int] = frozenset()
 
     def start(self) -> list[Started]:

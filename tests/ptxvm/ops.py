@@ -321,7 +321,7 @@ class Ops:
         """A mark in a text that was not lowered: the oracle's hook (oracle.py)."""
         words = [self.value(i, arg, "b32") for arg in i.args]
         value = words.pop(0) if i.mark is not None and i.mark.operand else "None"
-        return [f"t.mark({i.mark!r}, {value}, {words[0] if words else 1} != 0)"]
+        return [f"t.mark({i.mark!r}, {value}, {words[0] if words else 1} != 0, {i.line})"]
 
 
 CLOCKS = {

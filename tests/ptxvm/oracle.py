@@ -18,6 +18,7 @@ from kscope.sampling import Sampling
 from kscope.strategies import Elected, Strategy, parse_strategy
 
 from .machine import Grid, Launch, Thread, run
+from .syntax import Instr
 
 M32, M64 = 0xFFFFFFFF, (1 << 64) - 1
 
@@ -43,6 +44,7 @@ class Ideal:
     end: tuple[int, int, int] = (0, 0, 0)
     events: list[Event] = field(default_factory=list)
     late: bool = False
+    ended: int = 0  # clock of the last exit
     open: dict[str, list[tuple[int, int | None, bool]]] = field(default_factory=dict)
 
 
@@ -65,6 +67,25 @@ def sampled(sampling: Sampling, shape: Grid, thread: Thread) -> bool:
     return sampling.sms is None or thread.special["%smid"] in sampling.sms
 
 
+def begins_right_behind_ends(blocks: Iterable[Iterable[Instr]], without: frozenset[str]) -> set[int]:
+    """Lines of the enters that have no clock read of their own: right behind an exit, where three such pairs or more
+    stand with no label or jump between them."""
+    found: set[int] = set()
+    for block in blocks:
+        pairs: set[int] = set()
+        before = ""
+        for one in block:
+            act = one.mark.act if one.mark is not None and one.mark.name not in without else ""
+            if act == "enter" and before == "exit":
+                pairs.add(one.line)
+            before = act
+            if one.op[0] in ("bra", "brx", "ret", "exit", "trap"):
+                found |= pairs if len(pairs) >= 3 else set()
+                pairs = set()
+        found |= pairs if len(pairs) >= 3 else set()
+    return found
+
+
 def ideal(
     launch: Launch, recording: Recording, without: frozenset[str] = frozenset()
 ) -> dict[tuple[int, int, int, int], Ideal]:
@@ -79,7 +100,10 @@ def ideal(
         before, time, after = thread.clock(), thread.globaltimer(), thread.clock()
         return before, time, min((after - before) & M64, M32)
 
-    def on_mark(thread: Thread, mark: Any, value: int | None, held: bool) -> None:
+    instructions = launch.program.module.kernels[launch.kernel].blocks
+    shared = set() if recording.live or not recording.pending else begins_right_behind_ends(instructions, without)
+
+    def on_mark(thread: Thread, mark: Any, value: int | None, held: bool, line: int) -> None:
         one = found[thread.key]
         if mark.name in without:
             return
@@ -88,13 +112,14 @@ def ideal(
         if mark.act != "exit":
             held = held and not (elects and thread.lane in thread.followers)
         if mark.act == "enter":
-            one.open.setdefault(mark.name, []).append((now(thread), value, held))
+            begin = one.ended if line in shared else now(thread)
+            one.open.setdefault(mark.name, []).append((begin, value, held))
             return
         if mark.act == "pin":
             return
         if mark.act == "exit":
             start, value, held = one.open[mark.name].pop()
-            end = now(thread)
+            end = one.ended = now(thread)
             kind = layout.Kind.SPAN if value is None else layout.Kind.SPAN_VALUE
         else:
             start = end = now(thread)

@@ -140,7 +140,8 @@ def test_the_machine_code_of_an_example_knows_its_regions(tmp_path: Path, exampl
     clocks = [int(line.removeprefix("clocks ")) for line in out.splitlines() if line.startswith("clocks ")]
     assert len(clocks) == len(REGIONS[example])
     for read, regions in zip(clocks, REGIONS[example], strict=True):
-        assert read >= 2 * len(regions)  # in the machine code for sm_90; anchors and copies of loops read more
+        # in the machine code for sm_90: one reading may end a region and begin the next; anchors and loops read more
+        assert read > len(regions) + 4
 
 
 INTERPRETED = """

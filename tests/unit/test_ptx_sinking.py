@@ -89,10 +89,10 @@ def test_a_store_waits_for_the_end_of_its_block_and_no_longer() -> None:
     assert lines.index("S") < lines.index("bar.sync 0;"), "in place, it does not wait at all"
 
 
-def test_a_store_stands_in_the_shadow_of_a_wait() -> None:
-    kernel = written((Node("region", ("load", None, None, False), ((),)), Node("bar"), Node("wait"), Node("bar")))
+def test_a_store_waits_across_a_wait_for_copies() -> None:
+    kernel = written((Node("region", ("load", None, None, False), ((),)), Node("wait"), Node("bar"), Node("trap")))
     lines = stores(lower(kernel.text(), Recording(pending=8), frontend="test").text)
-    assert lines.index("bar.sync 0;") < lines.index("S") < lines.index("cp.async.wait_all;")
+    assert lines.index("cp.async.wait_all;") < lines.index("bar.sync 0;") < lines.index("S") < lines.index("@%p2 trap;")
 
 
 def test_the_slab_is_claimed_before_the_kernels_own_first_access() -> None:

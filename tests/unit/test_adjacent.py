@@ -1,0 +1,78 @@
+"""Regions that follow one another: where a block has several, one reading ends the one and begins the next."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ptxvm.cases import Case, cases, execute, judged
+from ptxvm.host import Pool, Ring
+from ptxvm.judge import Wrong
+from ptxvm.machine import Grid
+from ptxvm.profile import examples
+from ptxvm.writing import Node, written
+
+from kscope.lowering.plan import lower
+from kscope.recording import Recording
+
+NAMES = ("load", "dot", "a b/c", "wait.x")
+
+
+def regions(*names: str) -> tuple[Node, ...]:
+    return tuple(Node("region", (name, None, "%v1", False), ((),)) for name in names)
+
+
+def reads(*nodes: Node, **options: bool | int) -> int:
+    """Clock reads of the marks of a kernel with these nodes."""
+    text = lower(written(nodes).text(), Recording(**options), frontend="test").text
+    return len(re.findall(r"mov\.u64 ks_[se]\d+, %clock64;", text))
+
+
+def test_four_regions_in_a_row_read_the_clock_five_times() -> None:
+    assert reads(*regions(*NAMES)) == 5
+
+
+def test_two_or_three_in_a_row_read_it_at_every_mark() -> None:
+    assert reads(*regions(*NAMES[:2])) == 4
+    assert reads(*regions(*NAMES[:3])) == 6
+
+
+@pytest.mark.parametrize("apart", [Node("bar"), Node("store", (0, "%v0")), Node("wait")])
+def test_a_region_that_does_not_follow_at_once_reads_the_clock_when_it_begins(apart: Node) -> None:
+    first, *others = regions(*NAMES)
+    assert reads(first, apart, *others, *regions("load")) == 2 + 5
+
+
+def test_pairs_are_counted_within_one_block() -> None:
+    assert reads(*regions(*NAMES[:3]), Node("trap"), *regions(*NAMES[:3])) == 12
+
+
+@pytest.mark.parametrize("options", [{"live": True}, {"pending": 0}])
+def test_stored_in_place_a_region_begins_behind_the_store(options: dict[str, bool | int]) -> None:
+    assert reads(*regions(*NAMES), **options) == 8
+
+
+row = st.lists(st.sampled_from(NAMES), min_size=3, max_size=9)
+
+
+@examples(15)
+@given(cases(depth=1, threads=2, roomy=True), row, st.sampled_from([1, 2, 8]))
+def test_what_is_recorded_is_what_the_marks_mean(case: Case, names: list[str], pending: int) -> None:
+    kernel = written((Node("loop", ("bottom", 3), (regions(*names), ())),))
+    judged(execute(replace(case, kernel=kernel, recording=replace(case.recording, pending=pending, live=False))))
+
+
+def test_a_begin_that_is_another_ends_reading_is_noticed() -> None:
+    kernel = written((Node("loop", ("bottom", 3), (regions(*NAMES), ())),))
+    case = Case(kernel, Recording(), Grid((1, 1, 1), (32, 1, 1)), ((0, 0, 0),), (0,), Pool((Ring(12), Ring(12))))
+    judged(execute(case))
+
+    def mutate(text: str) -> str:
+        first, second, _ = re.findall(r"mov\.b64 ks_s\d+, ks_e\d+;", text)
+        return text.replace(second, second.partition(",")[0] + "," + first.partition(",")[2])
+
+    with pytest.raises(Wrong, match="records"):
+        judged(execute(case, mutate=mutate))

@@ -36,6 +36,12 @@ _BOUND = re.compile(r"\.(?:minnctapersm|maxnreg)\b")
 _SAID = re.compile(r"\.(?:minnctapersm|maxnctapersm|maxnreg|maxntid|reqntid)\b")
 
 
+def _warps(registers: int) -> int:
+    """How many warps with so many registers a thread fit on an SM: 65,536 of them, given to a warp in units of 256
+    (CUDA C++ Programming Guide, technical specifications per compute capability), and no more than 64 warps."""
+    return min(64, 65536 // (256 * -(-max(registers, 1) // 8)))
+
+
 @dataclass(frozen=True, order=True)
 class Usage:
     """What the assembler says of a text; smaller is better. Bytes are per thread, summed over functions; entries:
@@ -54,6 +60,11 @@ class Usage:
     def no_worse(self, other: Usage) -> bool:
         """Whether this text loses nothing that the other one has; registers within the limit are free."""
         return (self.setmaxnreg_ignored, self.spill_bytes) <= (other.setmaxnreg_ignored, other.spill_bytes)
+
+    def crowds(self, other: Usage) -> bool:
+        """Whether this text spills more than the other one, or leaves room on an SM for fewer of a kernel's warps."""
+        fewer = any(_warps(dict(self.entries).get(name, 0)) < _warps(count) for name, count in other.entries)
+        return fewer or not self.no_worse(other)
 
     def gave_up(self, plain: Usage) -> bool:
         """Whether the assembler spills into fewer registers than it had without records. Where a kernel does not fit
@@ -142,21 +153,28 @@ def lower_to_fit(
     known: Iterable[Problem] = (),
     told: Told | None = None,
 ) -> Lowered:
-    """plan.lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
+    """plan.lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg, and with registers
+    spent on loops where they are spare.
 
-    `measure` is called once where the first try fits, up to six times where it does not, and never for
-    text without marks. What the kernel loses all the same is a problem of the result. Raises as lower().
+    `measure` is called once where the first try fits, once more where registers were spent, up to six times more where
+    it does not fit, and never for text without marks. What the kernel loses all the same is a problem of the result.
+    Raises as lower().
     """
 
     def lowered(pending: int, known: tuple[Problem, ...], roomily: bool) -> Lowered:
-        found = lower(text, replace(recording, pending=pending), frontend=frontend, known=known, told=told)
+        found = lower(text, replace(recording, pending=pending), frontend=frontend, known=known, told=told, spare=spare)
         return replace(found, text=bounded(roomy(found.text) if roomily else found.text, room))
 
-    known, room = tuple(known), dict[str, int]()
+    known, room, spare = tuple(known), dict[str, int](), True
     best = lower(text, recording, frontend=frontend, known=known, told=told)
     if best.text is text:
         return best
     least = measure(best.text)
+    if least is not None and best.spent:
+        other = lower(text, recording, frontend=frontend, known=known, told=told, spare=False)
+        usage = measure(other.text)
+        if usage is not None and least.crowds(usage):
+            best, least, spare = other, usage, False
     if least is None or not (least.pressed or _large(best.text, least)):
         return best
     plain = measure(without_marks(text))

@@ -2,9 +2,9 @@
 
 What lives here: which text goes where. An entry with marks gets the declarations at its first line,
 the claim before its first access to memory (looked at when control first moves, or a record is stored),
-a clock read at every mark (or one for two that follow each other), each record's store at the end of its basic block
-(first in, first out, so that ring order is the order of ends), and the end anchor before it is left. What does not: the walk over statements (emitting.py), the instructions (ptx/), finding blocks
-(cfg.py), pairing (pairing.py).
+a clock read at every mark (or one for two that follow each other), each record's store at the end of its basic
+block (first in, first out, so that ring order is the order of ends), and the end anchor before it is left. What does
+not: the walk over statements (emitting.py), the instructions (ptx/), finding blocks (cfg.py), pairing (pairing.py).
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _ADVICE = (
 @dataclass(frozen=True)
 class Lowered:
     """A module's text with every mark lowered, and what it says of itself. No marks: the same text object
-    and an empty meta."""
+    and an empty meta. spent: records have registers of their own in loops that load or store, too."""
 
     text: str
     meta: ModuleMeta
     problems: tuple[Problem, ...] = ()
+    spent: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,16 @@ class Told:
 
 
 def lower(
-    text: str, recording: Recording, *, frontend: str, known: Iterable[Problem] = (), told: Told | None = None
+    text: str,
+    recording: Recording,
+    *,
+    frontend: str,
+    known: Iterable[Problem] = (),
+    told: Told | None = None,
+    spare: bool = True,
 ) -> Lowered:
-    """Lowers every mark in a module's PTX; problems that are `known` already go into its metadata.
+    """Lowers every mark in a module's PTX; problems that are `known` already go into its metadata. spare: registers
+    may be spent on records in loops that load or store (tight.py).
 
     Raises UnsupportedError for marks in a function that was not inlined, PairingError for explicit
     enters and exits that do not pair, UsageError for two names with one hash or one name with two types
@@ -69,7 +77,7 @@ def lower(
     regions: dict[str, RegionMeta] = {}
     target = _TARGET.search(text)
     told = told or Told()
-    silenced = False
+    silenced = spent = False
     for found in cfg.functions(text):
         function = replace(found, name=told.kernels.get(found.name, found.name))
         silent = _silent(function, text)
@@ -85,7 +93,8 @@ def lower(
                 " caller"
             )
         own = _own(function, recording)
-        body = _Body.of(function, text, own, files, told.places)
+        body = _Body.of(function, text, own, files, told.places, spare)
+        spent = spent or any(loop.memory for loop in body.loops)
         number = len(kernels)
         kernel = ptx.Kernel(
             own,
@@ -117,7 +126,7 @@ def lower(
         recording.strategy.spec,
         tuple(problems),
     )
-    return Lowered(_with_symbols(code, about), about, tuple(problems))
+    return Lowered(_with_symbols(code, about), about, tuple(problems), spent)
 
 
 def _empty(recording: Recording, frontend: str) -> ModuleMeta:
@@ -150,7 +159,12 @@ class _Body:
 
     @staticmethod
     def of(
-        function: cfg.Function, text: str, recording: Recording, files: dict[int, str], places: Mapping[str, str]
+        function: cfg.Function,
+        text: str,
+        recording: Recording,
+        files: dict[int, str],
+        places: Mapping[str, str],
+        spare: bool = True,
     ) -> _Body:
         graph = cfg.blocks(function, text)
         paired = pairing.check(function.statements, graph, text)
@@ -188,7 +202,7 @@ class _Body:
             if mark.act != "pin":
                 first.setdefault(mark.name, places.get(mark.name) or _where(statement.source, files))
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
-        able = () if recording.live or late else tight.loops(function, graph, text)
+        able = () if recording.live or late else tight.loops(function, graph, text, spare=spare)
         loops = tuple(loop for loop in able if loop.mark.name not in out)
         return _Body(
             function,

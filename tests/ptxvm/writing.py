@@ -13,6 +13,8 @@ from kscope.marks import Mark
 VALUES = 5
 """Registers %v0..%v4 that statements compute with."""
 
+UNTOUCHED = 60
+"""Offset in the output of a word that no statement stores to."""
 TYPES: dict[str, str | None] = {"load": None, "dot": "i32", "a b/c": "u32", "überlauf": "f32", "wait.x": None}
 """Names of regions, with the one type of value that each has."""
 
@@ -138,6 +140,10 @@ class _Writer:
 
     def write_store(self, node: Node) -> None:
         self.add(f"st.global.u32 [%rd0+{4 * node.args[0]}], {node.args[1]};")
+
+    def write_load(self, node: Node) -> None:
+        """Of a word that nobody stores to."""
+        self.add(f"ld.global.u32 {node.args[0]}, [%rd0+{UNTOUCHED}];")
 
     def write_if(self, node: Node) -> None:
         other, done = self.label(), self.label()

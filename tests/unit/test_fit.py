@@ -248,3 +248,42 @@ def test_a_kernel_stays_bounded_where_another_one_of_its_module_gets_all_registe
     assert ".maxntid 256, 1, 1\n.minnctapersm 1" in found
     assert found.count(".maxnreg 64") == 1
     assert found.index("small()") < found.index(".maxnreg 64")
+
+
+TURNS = MARKED.replace(
+    "    ret;",
+    "L:\n    //kscope enter b - - with\n    ld.global.u32 %r1, [%rd1];\n    //kscope exit b - - with\n"
+    "    setp.ne.u32 %p1, %r1, 0;\n    @%p1 bra L;\n    ret;",
+)
+"""With a loop that loads."""
+
+
+def spent(own: Usage, other: Usage) -> tuple[bool, list[str]]:
+    """Whether registers were spent on that loop, and who was asked of."""
+    asked = []
+
+    def measure(asking: str) -> Usage:
+        asked.append("own" if "ks_nth0" in asking else "plain" if "kscope" not in asking else "other")
+        return {"own": own, "other": other, "plain": GOOD}[asked[-1]]
+
+    result = lower_to_fit(TURNS, Recording(), frontend="test", measure=measure)
+    assert result.spent == ("ks_nth0" in result.text)
+    return result.spent, asked
+
+
+def needing(registers: int, spilled: int = 0) -> Usage:
+    return Usage(False, spilled, registers, (("k", registers),))
+
+
+def test_registers_are_spent_on_a_loop_that_loads_where_as_many_warps_fit_as_before():
+    assert spent(needing(40), needing(36)) == (True, ["own", "other"])
+    assert spent(needing(32), needing(20)) == (True, ["own", "other"])
+
+
+def test_registers_are_not_spent_where_fewer_warps_would_fit_or_more_would_spill():
+    assert spent(needing(41), needing(36)) == (False, ["own", "other"])
+    assert spent(needing(40, spilled=8), needing(36)) == (False, ["own", "other"])
+
+
+def test_an_assembler_that_says_nothing_of_kernels_is_asked_for_spills_alone():
+    assert spent(Usage(False, 0, 60), Usage(False, 0, 40))[0]

@@ -1,4 +1,4 @@
-"""kscope.lowering.tight: records of loops that hide nothing are those of any other loop; which loops those are, and
+"""kscope.lowering.tight: records of loops around one region are those of any other loop; which loops those are, and
 what the assembler makes of them."""
 
 from __future__ import annotations
@@ -56,12 +56,17 @@ def loop(inside: Node, times: int = 9, shape: str = "bottom", before: int = 0, b
     return Node("loop", (shape, times), ((*mixed(before), inside), mixed(behind)))
 
 
+def around(*nodes: Node, name: str = "dot", value: str = "%v1") -> Node:
+    return Node("region", (name, None, value, True), (nodes,))
+
+
 def within(*nodes: Node, times: int = 3) -> Node:
     return Node("loop", ("bottom", times), (nodes, ()))
 
 
 STORED = tuple(Node("store", (n, f"%v{n}")) for n in range(4))
 """All that was computed."""
+LOAD = Node("load", ("%v3",))
 TICK = Node("point", ("tick", None, None, False))
 FORMS: dict[str, tuple[tuple[Node, ...], int]] = {
     "an empty region": ((loop(region("load")),), 1),
@@ -88,6 +93,11 @@ FORMS: dict[str, tuple[tuple[Node, ...], int]] = {
     "in a region of its name": ((Node("region", ("dot", None, "%v0", False), ((loop(region()),),)),), 1),
     "in a branch": ((Node("if", ("%v0", 1), ((loop(region()),), (loop(region("load")), TICK))),), 2),
     "of a strategy of its own": ((TICK, loop(region(spec="lanes")), loop(region("load", spec="warps:0+2"))), 2),
+    "a load in front of its region": ((Node("loop", ("bottom", 9), ((LOAD, *mixed(2), region()), mixed(2))),), 1),
+    "a load in its region": ((Node("loop", ("bottom", 9), ((around(LOAD, *mixed(3)),), mixed(1))),), 1),
+    "a load in its long region": ((Node("loop", ("bottom", 9), ((around(LOAD, *mixed(30)),), ())),), 1),
+    "a store in its region": ((Node("loop", ("bottom", 9), ((around(*mixed(3), Node("store", (6, "%v2"))),), ())),), 1),
+    "a store behind its region": ((Node("loop", ("bottom", 9), ((region(work=2), Node("store", (6, "%v2"))), ())),), 1),
     "nothing recorded elsewhere": ((Node("store", (5, "%v1")), loop(region(work=1)), Node("bar")), 1),
 }  # fmt: skip
 """By name, statements and how many loops of theirs are tight."""
@@ -167,7 +177,7 @@ _assigned = st.builds(
 
 @st.composite
 def _loops(draw: st.DrawFn) -> Node:
-    few = st.lists(_assigned, max_size=4).map(tuple)
+    few = st.lists(st.one_of(_assigned, _assigned, st.just(LOAD)), max_size=4).map(tuple)
     work = st.one_of(st.just(()), few, st.lists(_assigned, min_size=20, max_size=30).map(tuple))
     args = (draw(_names), draw(_specs), draw(_values), False)
     shape = draw(st.sampled_from(["bottom", "bottom", "two ways in"]))
@@ -216,7 +226,7 @@ def test_the_same_is_recorded_as_in_registers_that_are_shared(drawn: Case, kerne
     made = replace(drawn, kernel=kernel, recording=replace(drawn.recording, strategy=who, live=False))
     own = judged(execute(made))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tight, "loops", lambda *_: [])
+        patched.setattr(tight, "loops", lambda *_, **__: [])
         shared = judged(execute(made))
     assert loops_of(own.lowered.text) and not loops_of(shared.lowered.text)
     assert slabs(own) == slabs(shared)
@@ -272,20 +282,23 @@ def test_a_block_without_a_loop_is_none() -> None:
     assert not loops_of(lowered(TURN.replace("@%p1 bra L;", "@%p1 bra M;\nM:")))
 
 
+def with_line(line: str, where: str) -> str:
+    parts = {
+        "before": f"{line}\n{ENTER}{WORK}{EXIT}",
+        "within": f"{ENTER}{line}\n{EXIT}",
+        "behind": f"{ENTER}{WORK}{EXIT}{line}\n",
+    }
+    return TURN.replace(ENTER + WORK + EXIT, parts[where])
+
+
 @pytest.mark.parametrize(
     "instead",
     [
-        "ld.global.u32 %r2, [%rd1];",
-        "ld.shared.u32 %r2, [%r3];",
-        "st.global.u32 [%rd1], %r2;",
-        "atom.global.add.u32 %r2, [%rd1], 1;",
-        "red.global.add.u32 [%rd1], 1;",
         "cp.async.cg.shared.global [%r2], [%rd1], 16;",
         "cp.async.wait_all;",
         "bar.sync 0;",
         "barrier.sync 0;",
         "call.uni f;",
-        "prefetch.global.L1 [%rd1];",
         "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [%r3];",
         "@%p2 stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3], {%r2};",
         "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r2}, [%r3];",
@@ -305,10 +318,31 @@ def test_a_block_without_a_loop_is_none() -> None:
 )
 @pytest.mark.parametrize("where", ["before", "within", "behind"])
 def test_what_hides_a_store_or_parts_the_loop_makes_it_another(instead: str, where: str) -> None:
-    line = f"{instead}\n"
-    parts = {"before": line + ENTER + WORK + EXIT, "within": ENTER + line + EXIT, "behind": ENTER + WORK + EXIT + line}
-    body = TURN.replace(ENTER + WORK + EXIT, parts[where])
-    assert not loops_of(lowered(body))
+    assert not loops_of(lowered(with_line(instead, where)))
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        "ld.global.u32 %r2, [%rd1];",
+        "ld.shared.u32 %r2, [%r3];",
+        "st.global.u32 [%rd1], %r2;",
+        "atom.global.add.u32 %r2, [%rd1], 1;",
+        "red.global.add.u32 [%rd1], 1;",
+        "prefetch.global.L1 [%rd1];",
+        "@%p2 ld.global.u32 %r2, [%rd1];",
+    ],
+)
+@pytest.mark.parametrize("where", ["before", "within", "behind"])
+def test_a_loop_that_loads_or_stores_is_one_where_registers_are_spare(access: str, where: str) -> None:
+    text = module(with_line(access, where))
+    low = plan.lower(text, Recording(), frontend="test")
+    assert loops_of(low.text) == 1
+    assert low.spent
+    low = plan.lower(text, Recording(), frontend="test", spare=False)
+    assert not loops_of(low.text)
+    assert not low.spent
+    assert not plan.lower(module(TURN), Recording(), frontend="test").spent
 
 
 @pytest.mark.parametrize(

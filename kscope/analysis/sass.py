@@ -9,9 +9,9 @@ word is the region's id, a constant; its first and third word are the registers 
     MOV R5, 0xde2adb61            id of "load", wherever it stands
     STG.E.128 [R8.64], R4         start, id, end, value
 
-In a loop with nothing else in it (ptx/tight.py) the id is set before the loop, R5 = R7 | 0xde2adb61 where R7 is 0, and
-a reading is copied by a shift by as much. What lives here: this reading of text. What does not: how often code ran
-(instructions.py), the tools (tools.py).
+In a loop around one region (ptx/tight.py) the id is set before the loop, R5 = R7 | 0xde2adb61 where R7 is 0, and
+a reading is copied by a shift by as much, or selected where the lane records and else left as it is. What lives here:
+this reading of text. What does not: how often code ran (instructions.py), the tools (tools.py).
 """
 
 from __future__ import annotations
@@ -187,8 +187,17 @@ def _clock(code: tuple[Instruction, ...], index: int, register: str, turns: int 
             return _clock(code, at, one.operands[-1].removesuffix(".reuse"), turns - 1)
         if one.code == "SHF.L.U32" and turns and _REGISTER.match("".join(one.operands[1:2])):
             return _clock(code, at, one.operands[1].removesuffix(".reuse"), turns - 1)
+        if one.code == "SEL" and turns and (taken := _taken(one.operands)):
+            return _clock(code, at, taken, turns - 1)
         return None
     return None
+
+
+def _taken(operands: tuple[str, ...]) -> str | None:
+    """What a register is given by a selection between that and what it holds already, or nothing."""
+    into, *sources = (one.removesuffix(".reuse") for one in operands[:3])
+    others = [one for one in sources if one != into and _REGISTER.match(one)]
+    return others[0] if len(others) == 1 else None
 
 
 def _constant(code: tuple[Instruction, ...], index: int, register: str, turns: int = 4) -> int | None:

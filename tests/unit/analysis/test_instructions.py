@@ -65,6 +65,33 @@ def test_a_record_of_a_tight_loop_is_followed_through_its_shifts_and_to_its_id_b
     assert (site.begin, site.end, site.between) == (0x10, 0x30, 1)
 
 
+def test_a_record_that_is_selected_where_the_lane_records_is_followed_to_its_clocks() -> None:
+    number = layout.record_id("probe", Kind.SPAN)
+    [function] = sass.functions(
+        kernel(
+            f"LOP3.LUT R9, R11, {number:#x}, RZ, 0xfc, !PT",
+            "CS2R.32 R7, SR_CLOCKLO",
+            "SEL R30, R7, R30, P1",
+            "FFMA R0, R0, R1, R0",
+            "CS2R.32 R13, SR_CLOCKLO",
+            "SEL R28, R28, R13.reuse, !P1",
+            "SHF.L.U32 R15, R30, R11.reuse, RZ",
+            "SHF.L.U32 R17, R28, R11, RZ",
+            "SEL R8, R15, R8, P1",
+            "SEL R10, R17, R10, P1",
+            "@P1 STG.E.128 desc[UR14][R12.64], R8",
+        )
+    )
+    [site] = sass.sites(function, IDS).sites
+    assert (site.begin, site.end, site.between) == (0x10, 0x40, 2)
+
+
+@pytest.mark.parametrize("selected", ["SEL R4, R7, R8, P1", "SEL R4, R4, R4, P1", "SEL R4, RZ, 0x1, P1", "SEL R4"])
+def test_a_clock_that_is_one_of_two_things_is_not_guessed(selected: str) -> None:
+    [function] = sass.functions(kernel("CS2R R4, SR_CLOCKLO", selected, "NOP", END, IDENTIFY, STORE))
+    assert sass.sites(function, IDS).unresolved == ("probe",)
+
+
 def kernel(*lines: str) -> str:
     """A listing of one function `k`, an instruction per line; a label stands before the line that it names."""
     out, at = ['\t.section\t.text.k,"ax",@progbits'], 0
@@ -120,7 +147,20 @@ def test_a_clock_that_cannot_be_followed_is_named() -> None:
 @given(
     st.lists(
         st.sampled_from(
-            [BEGIN, END, IDENTIFY, STORE, "MOV R4, R6", "BRA 0x10", "EXIT", ".L_1:", "STG.E.128 ,", "X", "SHF.L.U32 R4"]
+            [
+                BEGIN,
+                END,
+                IDENTIFY,
+                STORE,
+                "MOV R4, R6",
+                "BRA 0x10",
+                "EXIT",
+                ".L_1:",
+                "STG.E.128 ,",
+                "X",
+                "SHF.L.U32 R4",
+                "SEL R4",
+            ]
         )
     )
 )

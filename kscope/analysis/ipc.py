@@ -2,8 +2,9 @@
 
 CUTracer counts instructions between a warp's clock readings: the k-th pair is its region k. A warp's regions are joined
 by that ordinal. kscope's own readings are pairs as well, one before the first region and one after the last, so region
-k of a capture is k + 1 there. This holds for regions that do not nest, with no points between them; what cannot be
-joined so is left out, and named. What lives here: the join. What does not: the files (cutracer.py).
+k of a capture is k + 1 there. This holds for regions that do not nest, with no points between them, and a clock reading
+of its own at every begin; what cannot be joined so is left out, and named. What lives here: the join. What does not:
+the files (cutracer.py).
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def of_trace(trace: Trace, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source
     threads = warps.threads[rows[0]]
     per_block = -(-int(threads.prod()) // 32)
     found, crooked, points, unknown = dict[int, list[tuple[int, Event]]](), list[int](), list[int](), list[int]()
-    known, lost = set[int](), 0
+    known, shared, lost = set[int](), list[int](), 0
     cuts = np.searchsorted(trace.track, [*rows, rows[-1] + 1])
     names = trace.region_names()
     for row, a, b in zip(rows.tolist(), cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
@@ -128,6 +129,9 @@ def of_trace(trace: Trace, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source
             continue
         if (start[1:] < (start + took)[:-1]).any():
             crooked.append(warp)
+            continue
+        if not warps.timer[row] and (start[1:] == (start + took)[:-1]).any():
+            shared.append(warp)
             continue
         before = int(warps.written[row] - warps.records[row])
         lost += before
@@ -141,6 +145,7 @@ def of_trace(trace: Trace, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source
     told = (
         *_told(crooked, "regions that nest or cross: CUTracer cannot tell them apart"),
         *_told(points, "instants or counters between regions: they read the clock once, and ordinals shift"),
+        *_told(shared, "regions that begin with the clock reading that ends another: record them with live=True"),
         *_told(unknown, "durations that are not known"),
     )
     if lost:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
+from ..marks import Mark
 from ..recording import Recording
 from . import cfg
 
@@ -17,14 +18,27 @@ SEVERAL = 3
 
 
 def shared(function: cfg.Function, graph: Sequence[cfg.Block], kept: Set[int], recording: Recording) -> frozenset[int]:
-    """Indices of begins that are the reading of the end right before them; `kept`: marks that are recorded. None where
-    a record is stored as soon as its region ends: that would be in the next region."""
+    """Indices of begins that are the reading of the end right before them; `kept`: marks that are recorded. None in
+    blocks in which a record is stored before their end, as the store, and the claim that the first one waits for, may
+    stand between the two marks and would be in the next region."""
     found: set[int] = set()
-    for block in graph if recording.pending and not recording.live else ():
-        pairs = [i for i in range(block.first + 1, block.last) if {i - 1, i} <= kept and _adjacent(function, i)]
-        if len(pairs) >= SEVERAL:
+    for block in graph:
+        inside = [i for i in range(block.first, block.last) if i in kept]
+        pairs = [i for i in inside if i - 1 in inside and _adjacent(function, i)]
+        if len(pairs) >= SEVERAL and _all_wait([function.statements[i].mark for i in inside], recording):
             found.update(pairs)
     return frozenset(found)
+
+
+def _all_wait(marks: Sequence[Mark | None], recording: Recording) -> bool:
+    """Whether the records of all these marks of a block wait for its end: not too many, and none of a name again."""
+    ended: set[str] = set()
+    for mark in marks:
+        if mark is None or mark.name in ended:
+            return False
+        if mark.act in ("exit", "instant", "counter"):
+            ended.add(mark.name)
+    return len(ended) <= recording.pending and not recording.live
 
 
 def _adjacent(function: cfg.Function, i: int) -> bool:

@@ -37,9 +37,9 @@ _SAID = re.compile(r"\.(?:minnctapersm|maxnctapersm|maxnreg|maxntid|reqntid)\b")
 
 
 def _warps(registers: int) -> int:
-    """How many warps with so many registers a thread fit on an SM: 65,536 of them, given to a warp in units of 256
-    (CUDA C++ Programming Guide, technical specifications per compute capability), and no more than 64 warps."""
-    return min(64, 65536 // (256 * -(-max(registers, 1) // 8)))
+    """How many warps with so many registers a thread fit on an SM: each of four parts has 16,384, gives a warp units of
+    256 of them, and holds 16 warps at most (CUDA C++ Programming Guide, technical specifications)."""
+    return 4 * min(16, 16384 // (256 * -(-max(registers, 1) // 8)))
 
 
 @dataclass(frozen=True, order=True)
@@ -63,7 +63,9 @@ class Usage:
 
     def crowds(self, other: Usage) -> bool:
         """Whether this text spills more than the other one, or leaves room on an SM for fewer of a kernel's warps."""
-        fewer = any(_warps(dict(self.entries).get(name, 0)) < _warps(count) for name, count in other.entries)
+        mine = dict(self.entries)
+        pairs = [(mine.get(name, self.registers), count) for name, count in other.entries]
+        fewer = any(_warps(own) < _warps(count) for own, count in pairs or [(self.registers, other.registers)])
         return fewer or not self.no_worse(other)
 
     def gave_up(self, plain: Usage) -> bool:
@@ -154,29 +156,35 @@ def lower_to_fit(
     told: Told | None = None,
 ) -> Lowered:
     """plan.lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg, and with registers
-    spent on loops where they are spare.
+    spent on loops that load or store where as many warps fit on an SM as without.
 
-    `measure` is called once where the first try fits, once more where registers were spent, up to six times more where
-    it does not fit, and never for text without marks. What the kernel loses all the same is a problem of the result.
+    `measure` is called once where the first try fits, up to five times more where it does not, once more where there
+    are such loops, and never for text without marks. What the kernel loses all the same is a problem of the result.
     Raises as lower().
     """
 
-    def lowered(pending: int, known: tuple[Problem, ...], roomily: bool) -> Lowered:
-        found = lower(text, replace(recording, pending=pending), frontend=frontend, known=known, told=told, spare=spare)
+    def lowered(pending: int, problems: tuple[Problem, ...], roomily: bool, spare: bool = False) -> Lowered:
+        found = lower(
+            text, replace(recording, pending=pending), frontend=frontend, known=problems, told=told, spare=spare
+        )
         return replace(found, text=bounded(roomy(found.text) if roomily else found.text, room))
 
-    known, room, spare = tuple(known), dict[str, int](), True
-    best = lower(text, recording, frontend=frontend, known=known, told=told)
+    def spent(fits: Lowered, usage: Usage, pending: int, roomily: bool = False) -> Lowered:
+        if not fits.spendable:
+            return fits
+        other = lowered(pending, before, roomily, spare=True)
+        more = measure(other.text)
+        return fits if more is None or more.crowds(usage) else other
+
+    before, room = tuple(known), dict[str, int]()
+    best = lower(text, recording, frontend=frontend, known=before, told=told)
     if best.text is text:
         return best
     least = measure(best.text)
-    if least is not None and best.spent:
-        other = lower(text, recording, frontend=frontend, known=known, told=told, spare=False)
-        usage = measure(other.text)
-        if usage is not None and least.crowds(usage):
-            best, least, spare = other, usage, False
-    if least is None or not (least.pressed or _large(best.text, least)):
+    if least is None:
         return best
+    if not (least.pressed or _large(best.text, least)):
+        return spent(best, least, recording.pending)
     plain = measure(without_marks(text))
     if plain is None:
         return best
@@ -189,20 +197,20 @@ def lower_to_fit(
     else:
         room = {}
     if least.no_worse(plain):
-        return best
+        return spent(best, least, recording.pending)
     fewer = [pending for pending in FEWER if pending < recording.pending and not recording.live]
     roomily = least.gave_up(plain)
     if roomily:
         fewer = [recording.pending, *fewer]
     chosen = recording.pending, False
     for pending in fewer:
-        other = lowered(pending, known, roomily)
+        other = lowered(pending, before, roomily)
         usage = measure(other.text)
         if usage is not None and usage < least:
             best, least, chosen = other, usage, (pending, roomily)
         if least.no_worse(plain):
-            return best
-    return lowered(chosen[0], (*known, _loss(best, plain, least)), chosen[1])
+            return spent(best, least, *chosen)
+    return lowered(chosen[0], (*before, _loss(best, plain, least)), chosen[1])
 
 
 def _loss(lowered: Lowered, plain: Usage, usage: Usage) -> Problem:

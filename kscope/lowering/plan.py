@@ -2,7 +2,7 @@
 
 What lives here: which text goes where. An entry with marks gets the declarations at its first line,
 the claim before its first access to memory (looked at when control first moves, or a record is stored),
-a clock read at every mark (or one for two that follow each other), each record's store at the end of its basic
+a clock read at every mark (adjacent.py: one for two), each record's store at the end of its basic
 block (first in, first out, so that ring order is the order of ends), and the end anchor before it is left. What does
 not: the walk over statements (emitting.py), the instructions (ptx/), finding blocks (cfg.py), pairing (pairing.py).
 """
@@ -34,12 +34,13 @@ _ADVICE = (
 @dataclass(frozen=True)
 class Lowered:
     """A module's text with every mark lowered, and what it says of itself. No marks: the same text object
-    and an empty meta. spent: records have registers of their own in loops that load or store, too."""
+    and an empty meta. spendable: there are loops that load or store in which records could have registers of
+    their own."""
 
     text: str
     meta: ModuleMeta
     problems: tuple[Problem, ...] = ()
-    spent: bool = False
+    spendable: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def lower(
     frontend: str,
     known: Iterable[Problem] = (),
     told: Told | None = None,
-    spare: bool = True,
+    spare: bool = False,
 ) -> Lowered:
     """Lowers every mark in a module's PTX; problems that are `known` already go into its metadata. spare: registers
     may be spent on records in loops that load or store (tight.py).
@@ -77,7 +78,7 @@ def lower(
     regions: dict[str, RegionMeta] = {}
     target = _TARGET.search(text)
     told = told or Told()
-    silenced = spent = False
+    silenced = spendable = False
     for found in cfg.functions(text):
         function = replace(found, name=told.kernels.get(found.name, found.name))
         silent = _silent(function, text)
@@ -94,7 +95,7 @@ def lower(
             )
         own = _own(function, recording)
         body = _Body.of(function, text, own, files, told.places, spare)
-        spent = spent or any(loop.memory for loop in body.loops)
+        spendable = spendable or body.spendable
         number = len(kernels)
         kernel = ptx.Kernel(
             own,
@@ -126,7 +127,7 @@ def lower(
         recording.strategy.spec,
         tuple(problems),
     )
-    return Lowered(_with_symbols(code, about), about, tuple(problems), spent)
+    return Lowered(_with_symbols(code, about), about, tuple(problems), spendable)
 
 
 def _empty(recording: Recording, frontend: str) -> ModuleMeta:
@@ -156,6 +157,7 @@ class _Body:
     behind: frozenset[int] = frozenset()
     loops: tuple[tight.Loop, ...] = ()
     shared: frozenset[int] = frozenset()
+    spendable: bool = False
 
     @staticmethod
     def of(
@@ -164,7 +166,7 @@ class _Body:
         recording: Recording,
         files: dict[int, str],
         places: Mapping[str, str],
-        spare: bool = True,
+        spare: bool = False,
     ) -> _Body:
         graph = cfg.blocks(function, text)
         paired = pairing.check(function.statements, graph, text)
@@ -202,8 +204,9 @@ class _Body:
             if mark.act != "pin":
                 first.setdefault(mark.name, places.get(mark.name) or _where(statement.source, files))
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
-        able = () if recording.live or late else tight.loops(function, graph, text, spare=spare)
-        loops = tuple(loop for loop in able if loop.mark.name not in out)
+        known = [] if recording.live or late else tight.loops(function, graph, text)
+        able = [loop for loop in known if loop.mark.name not in out]
+        loops = tuple(loop for loop in able if spare or not loop.memory)
         return _Body(
             function,
             recording,
@@ -216,9 +219,10 @@ class _Body:
             problems,
             tuple(RegionMeta(name, _type_of(name, types), where) for name, where in first.items()),
             () if recording.live else tuple(hoist.moves(function, graph, loops, text)),
-            settling.behind_barriers(function, graph, text),
+            settling.behind_barriers(function, graph, text, out),
             loops,
             adjacent.shared(function, graph, {i for i, _, _ in kept}, recording),
+            len(loops) < len(able),
         )
 
     def edits(self, kernel: ptx.Kernel) -> Iterable[tuple[int, int, str]]:

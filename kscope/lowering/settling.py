@@ -10,7 +10,7 @@ not: what helps (ptx.settle()), and finding statements (cfg.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from . import cfg
 
@@ -18,15 +18,20 @@ _BARRIER = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:bar(?:\.cta)?|barrier(?:\.cta
 _LOAD = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:ldu?|tex|tld4|prefetch)\b")
 
 
-def behind_barriers(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> frozenset[int]:
+def behind_barriers(
+    function: cfg.Function, graph: Sequence[cfg.Block], text: str, without: Collection[str] = ()
+) -> frozenset[int]:
     """Indices of marks and of exits that a barrier may stand right before, on some path: with nothing in between
-    that the assembler keeps behind barriers and before clock reads. Loads are not, as it may move them."""
+    that the assembler keeps behind barriers and before clock reads. Loads are not, as it may move them. without: names
+    that are not recorded, whose marks read no clock."""
 
     def walk(block: cfg.Block, behind: bool) -> bool:
         for i in range(block.first, block.last):
             statement = function.statements[i]
             clock = statement.sort == "leave" or (
-                statement.mark is not None and statement.mark.act not in ("pin", "kernel")
+                statement.mark is not None
+                and statement.mark.act not in ("pin", "kernel")
+                and statement.mark.name not in without
             )
             if clock and behind:
                 found.add(i)

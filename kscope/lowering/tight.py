@@ -22,7 +22,9 @@ _MEMORY = re.compile(
     r"|fence|membar|griddepcontrol|nanosleep)\b"
 )
 """More that waits for memory, or for other units, than cfg.py needs to know."""
-_PLAIN = re.compile(r"(?:@!?\s*[%\w$]+\s+)?(?:ldu?|st|atom|red|tex|tld4|suld|sust|prefetch)\b")
+_PLAIN = re.compile(
+    r"(?:@!?\s*[%\w$]+\s+)?(?:ldu?|st|atom|red|tex|tld4|suld|sust|prefetch)\b(?!\.(?:async|bulk|tensormap)\b)"
+)
 """Accesses that a thread makes for itself, unlike barriers and copies that are waited for."""
 LONG = 24
 """Statements: about as long as a store takes to read its registers. Where the assembler makes few instructions of them,
@@ -49,9 +51,9 @@ class Loop:
         return self.leave - self.enter > LONG
 
 
-def loops(function: cfg.Function, graph: Sequence[cfg.Block], text: str, *, spare: bool = True) -> list[Loop]:
+def loops(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> list[Loop]:
     """The loops of one basic block that has one region, placed by marks without predicates, and no barrier, copy, wait
-    or call. spare: those that load or store among them."""
+    or call."""
     found: list[Loop] = []
     for n, block in enumerate(graph):
         inside = function.statements[block.first : block.last]
@@ -60,7 +62,7 @@ def loops(function: cfg.Function, graph: Sequence[cfg.Block], text: str, *, spar
         if any(s.scope or s.sort in ("wait", "call") for s in inside):
             continue
         accesses = [s for s in inside if s.sort == "access"]
-        if accesses and not (spare and all(_PLAIN.match(text, s.start, s.end) for s in accesses)):
+        if not all(_PLAIN.match(text, s.start, s.end) for s in accesses):
             continue
         if any(_MEMORY.match(text, s.start, s.end) for s in inside):
             continue

@@ -1,4 +1,4 @@
-"""A record in a loop that hides nothing (lowering/tight.py): in registers that the next one need not wait for.
+"""A record in a loop around one region (lowering/tight.py): in registers that the next one need not wait for.
 
 The assembler gives a record's words, its address, and whatever is short-lived beside them the same few registers, and
 who writes one waits for the store that reads it. Here what is early has registers of its own, which it cannot be given

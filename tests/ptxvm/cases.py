@@ -49,9 +49,10 @@ class Case:
     bound: bool = True
     arch: str = "90"
     followers: frozenset[int] = frozenset()
+    spare: bool = False
 
     def lowered(self) -> Lowered:
-        return lower(self.kernel.text(self.arch), self.recording, frontend="test")
+        return lower(self.kernel.text(self.arch), self.recording, frontend="test", spare=self.spare)
 
 
 @dataclass(frozen=True)

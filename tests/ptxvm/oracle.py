@@ -7,7 +7,7 @@ slabs, rings and drops (judge.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,23 +67,38 @@ def sampled(sampling: Sampling, shape: Grid, thread: Thread) -> bool:
     return sampling.sms is None or thread.special["%smid"] in sampling.sms
 
 
-def begins_right_behind_ends(blocks: Iterable[Iterable[Instr]], without: frozenset[str]) -> set[int]:
+def begins_right_behind_ends(
+    blocks: Iterable[Iterable[Instr]], without: frozenset[str], recording: Recording
+) -> set[int]:
     """Lines of the enters that have no clock read of their own: right behind an exit, where three such pairs or more
-    stand with no label or jump between them."""
+    stand with no label or jump between them, and all records wait for the end of that."""
     found: set[int] = set()
     for block in blocks:
-        pairs: set[int] = set()
-        before = ""
-        for one in block:
-            act = one.mark.act if one.mark is not None and one.mark.name not in without else ""
-            if act == "enter" and before == "exit":
-                pairs.add(one.line)
-            before = act
-            if one.op[0] in ("bra", "brx", "ret", "exit", "trap"):
-                found |= pairs if len(pairs) >= 3 else set()
-                pairs = set()
-        found |= pairs if len(pairs) >= 3 else set()
+        run: list[Instr] = []
+        for one in (*block, None):
+            if one is not None:
+                run.append(one)
+            if one is None or one.op[0] in ("bra", "brx", "ret", "exit", "trap"):
+                found |= _of_run(run, without, recording)
+                run = []
     return found
+
+
+def _of_run(run: Sequence[Instr], without: frozenset[str], recording: Recording) -> set[int]:
+    pairs: set[int] = set()
+    ended: list[str] = []
+    before, again = "", False
+    for one in run:
+        mark = one.mark if one.mark is not None and one.mark.name not in without else None
+        if mark is not None:
+            again = again or mark.name in ended
+            if mark.act == "enter" and before == "exit":
+                pairs.add(one.line)
+            if mark.act in ("exit", "instant", "counter"):
+                ended.append(mark.name)
+        before = mark.act if mark is not None else ""
+    waits = not recording.live and len(ended) <= recording.pending and not again
+    return pairs if len(pairs) >= 3 and waits else set()
 
 
 def ideal(
@@ -101,7 +116,7 @@ def ideal(
         return before, time, min((after - before) & M64, M32)
 
     instructions = launch.program.module.kernels[launch.kernel].blocks
-    shared = set() if recording.live or not recording.pending else begins_right_behind_ends(instructions, without)
+    shared = begins_right_behind_ends(instructions, without, recording)
 
     def on_mark(thread: Thread, mark: Any, value: int | None, held: bool, line: int) -> None:
         one = found[thread.key]

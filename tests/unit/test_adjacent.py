@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -43,7 +44,24 @@ def test_two_or_three_in_a_row_read_it_at_every_mark() -> None:
 @pytest.mark.parametrize("apart", [Node("bar"), Node("store", (0, "%v0")), Node("wait")])
 def test_a_region_that_does_not_follow_at_once_reads_the_clock_when_it_begins(apart: Node) -> None:
     first, *others = regions(*NAMES)
-    assert reads(first, apart, *others, *regions("load")) == 2 + 5
+    assert reads(first, apart, *others, *regions("überlauf")) == 2 + 5
+
+
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [(("load", "load", "load", "load"), {}), ((*NAMES, "load"), {}), (NAMES, {"pending": 3})],
+    ids=["a name again", "a name again behind others", "more than may wait"],
+)
+def test_where_a_record_is_stored_within_the_row_every_mark_reads_the_clock(names: Any, options: Any) -> None:
+    """The store, and the claim that the first one waits for, would else be in the next region."""
+    assert reads(*regions(*names), **options) == 2 * len(names)
+
+
+def test_nothing_stands_between_the_two_marks_of_a_reading() -> None:
+    text = lower(written(regions(*NAMES, "überlauf")).text(), Recording(), frontend="test").text
+    between = re.findall(r"mov\.u64 (ks_e\d+), %clock64;(.*?)mov\.b64 ks_s\d+, \1;", text, re.S)
+    assert len(between) == 4
+    assert not any(re.search(r"st\.|atom|bra|KS_", one) for _, one in between)
 
 
 def test_pairs_are_counted_within_one_block() -> None:
@@ -55,7 +73,7 @@ def test_stored_in_place_a_region_begins_behind_the_store(options: dict[str, boo
     assert reads(*regions(*NAMES), **options) == 8
 
 
-row = st.lists(st.sampled_from(NAMES), min_size=3, max_size=9)
+row = st.one_of(st.permutations((*NAMES, "überlauf")), st.lists(st.sampled_from(NAMES), min_size=3, max_size=9))
 
 
 @examples(15)

@@ -94,6 +94,13 @@ def test_loops_and_branches_are_followed_to_their_end() -> None:
     assert function.statements[mark].mark is not None
 
 
+def test_the_marks_of_a_region_that_is_not_recorded_read_no_clock() -> None:
+    """Between a barrier and a mark that is recorded, they are nothing."""
+    broken = ENTER.replace(" a ", " b ")
+    body = f"bar.sync 0;\n{broken}{ENTER}{WORK}{EXIT}ret;"
+    assert fences(body) == fences(f"bar.sync 0;\n{ENTER}{WORK}{EXIT}ret;") == 1
+
+
 def disassembler() -> bool:
     try:
         return bool(tools.find("nvdisasm"))

@@ -104,7 +104,7 @@ FORMS: dict[str, tuple[tuple[Node, ...], int]] = {
 
 
 def case(kernel: KernelText, recording: Recording, **changes: Any) -> Case:
-    made = Case(kernel, recording, Grid((3, 2, 1), (70, 1, 1)), ((0, 0, 0), (1, 1, 0)), LANES, ROOMY)
+    made = Case(kernel, recording, Grid((3, 2, 1), (70, 1, 1)), ((0, 0, 0), (1, 1, 0)), LANES, ROOMY, spare=True)
     return replace(made, **changes)
 
 
@@ -213,7 +213,7 @@ def test_any_launch_of_such_loops_leaves_the_records_that_its_marks_mean(
     drawn: Case, kernel: KernelText, strategy: Strategy
 ) -> None:
     recording = replace(drawn.recording, strategy=strategy, live=False)
-    outcome = judged(execute(replace(drawn, kernel=kernel, recording=recording)))
+    outcome = judged(execute(replace(drawn, kernel=kernel, recording=recording, spare=True)))
     assert loops_of(outcome.lowered.text)
 
 
@@ -223,7 +223,8 @@ def test_the_same_is_recorded_as_in_registers_that_are_shared(drawn: Case, kerne
     def slabs(outcome: Outcome) -> dict[Any, list[Any]]:
         return {slab.key: slab.records().tolist() for slab in outcome.slabs}
 
-    made = replace(drawn, kernel=kernel, recording=replace(drawn.recording, strategy=who, live=False))
+    recording = replace(drawn.recording, strategy=who, live=False)
+    made = replace(drawn, kernel=kernel, recording=recording, spare=True)
     own = judged(execute(made))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tight, "loops", lambda *_, **__: [])
@@ -336,13 +337,13 @@ def test_what_hides_a_store_or_parts_the_loop_makes_it_another(instead: str, whe
 @pytest.mark.parametrize("where", ["before", "within", "behind"])
 def test_a_loop_that_loads_or_stores_is_one_where_registers_are_spare(access: str, where: str) -> None:
     text = module(with_line(access, where))
-    low = plan.lower(text, Recording(), frontend="test")
+    low = plan.lower(text, Recording(), frontend="test", spare=True)
     assert loops_of(low.text) == 1
-    assert low.spent
-    low = plan.lower(text, Recording(), frontend="test", spare=False)
+    assert not low.spendable
+    low = plan.lower(text, Recording(), frontend="test")
     assert not loops_of(low.text)
-    assert not low.spent
-    assert not plan.lower(module(TURN), Recording(), frontend="test").spent
+    assert low.spendable
+    assert not plan.lower(module(TURN), Recording(), frontend="test").spendable
 
 
 @pytest.mark.parametrize(

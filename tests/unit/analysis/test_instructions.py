@@ -88,7 +88,8 @@ def test_a_record_that_is_selected_where_the_lane_records_is_followed_to_its_clo
 
 @pytest.mark.parametrize("selected", ["SEL R4, R7, R8, P1", "SEL R4, R4, R4, P1", "SEL R4, RZ, 0x1, P1", "SEL R4"])
 def test_a_clock_that_is_one_of_two_things_is_not_guessed(selected: str) -> None:
-    [function] = sass.functions(kernel("CS2R R4, SR_CLOCKLO", selected, "NOP", END, IDENTIFY, STORE))
+    clocks = [f"CS2R.32 R{number}, SR_CLOCKLO" for number in (4, 7, 8)]
+    [function] = sass.functions(kernel(*clocks, selected, "NOP", END, IDENTIFY, STORE))
     assert sass.sites(function, IDS).unresolved == ("probe",)
 
 

@@ -148,6 +148,7 @@ def test_every_warp_that_fits_has_its_ipc() -> None:
         ([[A, B], [A, B]], (4,), "no counts in the histogram"),
         ([[Rec("b", 2020, 2050), A]], (4,), "regions that nest or cross"),
         ([[A, instant("b", 2300)]], (4,), "instants or counters between regions"),
+        ([[A, Rec("b", A.end, A.end + 50)]], (4,), "begin with the clock reading that ends another"),
     ],
 )
 def test_what_does_not_fit_is_named(warps: list[list[Rec]], have: tuple[int, ...], said: str) -> None:

@@ -147,7 +147,7 @@ def test_regions_do_not_take_a_kernel_past_what_large_blocks_can_have(frontend, 
     assert most is None or most - 8 < found <= most
     if count == 8:
         assert found <= 64
-        assert len(seen) == 2  # to measure, and to make
+        assert len(seen) == 3  # to measure, without and with registers spent on its loop, and to make
 
 
 def test_a_function_that_is_not_inlined_is_refused_by_name(frontend, gpu, source):

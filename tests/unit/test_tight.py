@@ -253,7 +253,7 @@ def module(body: str, arch: int = 90) -> str:
 
 
 def lowered(body: str, recording: Recording | None = None, arch: int = 90) -> str:
-    return plan.lower(module(body, arch), recording or Recording(), frontend="test").text
+    return plan.lower(module(body, arch), recording or Recording(), frontend="test", spare=True).text
 
 
 def test_a_loop_of_arithmetic_around_one_region_is() -> None:
@@ -297,6 +297,7 @@ def with_line(line: str, where: str) -> str:
     [
         "cp.async.cg.shared.global [%r2], [%rd1], 16;",
         "cp.async.wait_all;",
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r2], %r3, [%r4];",
         "bar.sync 0;",
         "barrier.sync 0;",
         "call.uni f;",

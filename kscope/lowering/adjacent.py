@@ -1,7 +1,7 @@
 """Begins right behind ends: where a basic block has several, both marks are one reading of the clock.
 
 A clock read is a fence to the assembler's scheduler, and two in a row say the same time twice. With four such pairs in
-its loop fused attention takes 1.5 % less where they share; with one, a matmul takes 1 % more (docs/performance.md).
+its loop fused attention takes 1.5 % less where they share; with one, a matmul takes 1.4 % more (docs/performance.md).
 What lives here: which begins share. What does not: their text (ptx/record.py).
 """
 

@@ -20,7 +20,7 @@ import torch
 import triton
 import triton.profiler as proton
 import triton.profiler.language as pl
-from on_regions import SECTIONS, WORK, Config, disassembled, doubt, loop_of
+from on_regions import SECTIONS, WORK, Config, disassembled, doubt, loop_of, per_iteration
 from on_triton import in_place, lowering
 from rows import Row, row
 from triton_kernels import loop, loop_proton
@@ -74,14 +74,20 @@ def cycles(kernel: Any, tag: int, config: Config, repeats: int) -> tuple[list[fl
     blocks = config.blocks * torch.cuda.get_device_properties(0).multi_processor_count
     out = torch.empty(blocks * config.block, device="cuda")
     taken = torch.zeros(blocks, device="cuda", dtype=torch.int64)
-    count, seen = WORK[config.loop].get("FFMA", 0), []
-    for _ in range(repeats + 1):
-        compiled = kernel[(blocks,)](
-            out, taken, config.iterations, COUNT=count, THREADS=config.block, TAG=tag, num_warps=config.block // 32
+    count = WORK[config.loop].get("FFMA", 0)
+
+    def launch(iterations: int) -> Any:
+        return kernel[(blocks,)](
+            out, taken, iterations, COUNT=count, THREADS=config.block, TAG=tag, num_warps=config.block // 32
         )
+
+    def block(iterations: int) -> float:
+        launch(iterations)
         torch.cuda.synchronize()
-        seen.append(float(taken.double().median()) / config.iterations)
-    return seen[1:], compiled
+        return float(taken.double().median())
+
+    compiled = launch(config.iterations)
+    return per_iteration(block, config.iterations, repeats), compiled
 
 
 def checked(cubin: bytes, config: Config, path: Path) -> tuple[int, str]:

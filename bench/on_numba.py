@@ -27,7 +27,7 @@ import numpy as np
 from driver import Device, nvcc, ptxas
 from numba import cuda, float32, int32, int64, void
 from numba.cuda.extending import intrinsic
-from on_regions import GLOBAL, SECTIONS, SOURCE, WORK, Config, Loops, doubt
+from on_regions import GLOBAL, SECTIONS, SOURCE, WORK, Config, Loops, doubt, per_iteration
 from rows import Row, row
 from scheduled import Loop, loops
 
@@ -155,14 +155,15 @@ def numba_loops(kernels: dict[tuple[bool, int], Any]) -> Measure:
     out, cycles = cuda.device_array(264 * 256, np.float32), cuda.device_array(264, np.int64)
 
     def added(config: Config, place: int) -> list[float]:
-        seen: dict[bool, list[float]] = {False: [], True: []}
         grid = config.blocks * 132
-        for marked in (False, True):
-            for _ in range(REPEATS):
-                kernels[marked, place][grid, config.block](out, cycles, np.int32(config.iterations))
-                seen[marked].append(float(np.median(cycles.copy_to_host()[:grid])) / config.iterations)
-        base = statistics.median(seen[False])
-        return [one - base for one in seen[True]]
+
+        def block(marked: bool, iterations: int) -> float:
+            kernels[marked, place][grid, config.block](out, cycles, np.int32(iterations))
+            return float(np.median(cycles.copy_to_host()[:grid]))
+
+        plain, marked = (per_iteration(partial(block, m), config.iterations, REPEATS) for m in (False, True))
+        base = statistics.median(plain)
+        return [one - base for one in marked]
 
     return added
 

@@ -8,7 +8,8 @@
     warps     1 to 64 warps on every SM
 
 Every loop runs without marks and with them, in one module; a row is the difference of the median block's cycles per
-iteration. Before anything runs, the machine code of every loop is read: its work must lie between the first and the
+iteration, taken from launches of once and of twice as many: what a launch takes once, such as a claim, is in neither.
+Before anything runs, the machine code of every loop is read: its work must lie between the first and the
 last clock readings, or the row says that it does not. What lives here: variants, circumstances, this check. What does
 not: the loops (regions.cu).
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 import re
 import statistics
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,6 +236,13 @@ def checked(cubin: Path, configs: Iterable[Config]) -> Checked:
     return found
 
 
+def per_iteration(taken: Callable[[int], float], iterations: int, repeats: int) -> list[float]:
+    """Per run of twice the iterations, what one takes: the cycles beyond the median run of once as many. What a launch
+    takes once, a claim above all, is in both."""
+    once = statistics.median(taken(iterations) for _ in range(repeats))
+    return [(taken(2 * iterations) - once) / iterations for _ in range(repeats)]
+
+
 class Loops:
     """One variant's module on the device, recording if it is ours."""
 
@@ -260,18 +268,20 @@ class Loops:
         for address in (self.out, self.cycles):
             self.device.check(self.device.driver.cuMemFree(address))
 
-    def median(self, kernel: str, config: Config) -> list[float]:
+    def each(self, kernel: str, config: Config) -> list[float]:
         """Per run: the median block's cycles per iteration."""
         function = self.device.function(self.module, kernel)
         grid, source = self.device.sms * config.blocks, self.device.memory + PEER_BYTES
-        seen, host = [], np.zeros(grid, np.int64)
-        for _ in range(self.repeats):
+        host = np.zeros(grid, np.int64)
+
+        def taken(iterations: int) -> float:
             self.device.launch(
-                function, grid, config.block, self.out, self.cycles, self.device.memory, source, config.iterations
+                function, grid, config.block, self.out, self.cycles, self.device.memory, source, iterations
             )
             self.device.synchronize()
-            seen.append(float(np.median(self.device.read(self.cycles, host))) / config.iterations)
-        return seen
+            return float(np.median(self.device.read(self.cycles, host)))
+
+        return per_iteration(taken, config.iterations, self.repeats)
 
     def fits(self, config: Config) -> bool:
         """Whether all blocks are on the SMs at the same time."""
@@ -281,8 +291,8 @@ class Loops:
 
     def added_at(self, config: Config, place: int) -> list[float]:
         """Of each run the cycles that a region adds, over the median run without marks."""
-        base = statistics.median(self.median(f"plain_{config.plain or config.loop}_{place}", config))
-        marked = self.median(f"marked_{config.loop}_{place}", config)
+        base = statistics.median(self.each(f"plain_{config.plain or config.loop}_{place}", config))
+        marked = self.each(f"marked_{config.loop}_{place}", config)
         return [(cycles - base) / config.per for cycles in marked]
 
     def added(self, config: Config) -> list[list[float]]:

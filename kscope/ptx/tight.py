@@ -15,6 +15,7 @@ record elsewhere (record.py).
 from __future__ import annotations
 
 from .. import layout
+from . import address
 from .kernel import Kernel, Slot
 from .record import counted
 
@@ -63,9 +64,7 @@ def put(kernel: Kernel, slot: Slot, owner: str, loop: int, long: bool) -> str:
     guard = f"ks_fits{loop}" if kernel.recording.fill == "stop" else owner
     end = f"ks_x{loop}" if long else f"ks_q{loop}_2"
     return (
-        # one wide multiplication, where two instructions would write a register of the address earlier
-        f"\t{{ .reg .b64 ks_o; mul.wide.u32 ks_o, ks_nth{loop}, {layout.RECORD_BYTES};"
-        f" add.u64 ks_to{loop}, ks_o, ks_base; }}\n{copies}"
+        f"\t{address.record(f'ks_nth{loop}', f'ks_to{loop}')}\n{copies}"
         f"\t@{guard} st.global.v4.b32 [ks_to{loop}], {{ks_q{loop}_0, ks_q{loop}_1, {end}, ks_q{loop}_3}};\n"
         f"{_turn(kernel, loop)}"
     )

@@ -159,6 +159,17 @@ def test_the_work_of_every_loop_lies_between_its_marks(regions: ModuleType, name
     assert all(5 < added < 100 for added, _ in found.values())
 
 
+def test_what_a_launch_takes_once_is_in_no_row(regions: ModuleType) -> None:
+    asked: list[int] = []
+
+    def taken(iterations: int) -> float:
+        asked.append(iterations)
+        return 2300 + 34 * iterations
+
+    assert regions.per_iteration(taken, 2000, 3) == [34, 34, 34]
+    assert asked == [2000] * 3 + [4000] * 3
+
+
 @needs_nvcc
 @needs_sass
 def test_marks_that_hold_nothing_in_are_seen(regions: ModuleType, tmp_path: Path) -> None:

@@ -39,6 +39,12 @@ class Unknown(int):
     def __sub__(self, other: int) -> Unknown:
         return self._with("-", other)
 
+    def __rsub__(self, other: int) -> Unknown:
+        return self._with("-", other, turned=True)
+
+    def __mul__(self, other: int) -> Unknown:
+        return self._with("*", other)
+
     def __lshift__(self, other: int) -> Unknown:
         return self._with("<<", other)
 
@@ -51,13 +57,15 @@ class Unknown(int):
     def __or__(self, other: int) -> Unknown:
         return self._with("|", other)
 
-    __ror__ = __or__
+    __rmul__, __ror__ = __mul__, __or__
     __hash__ = int.__hash__
 
     def _refuse(self, other: object) -> bool:
         raise TypeError(f"{self.spelling} is known to the C++ compiler alone: an instruction may not depend on it")
 
     __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __and__ = __rand__ = __xor__ = __rxor__ = __rshift__ = __rrshift__ = __rfloordiv__ = _refuse
+    __mod__ = __rmod__ = __truediv__ = __rtruediv__ = _refuse
 
 
 _MACRO = re.compile(r"[A-Z_]+")

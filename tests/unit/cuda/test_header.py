@@ -16,6 +16,7 @@ from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, w
 import kscope
 from kscope import layout
 from kscope_cuda import header, notes
+from kscope_cuda.header import emitted
 
 ALL = kernel(
     r"""
@@ -192,3 +193,16 @@ def _quoted(name: str) -> str:
 
 def _signed(word: int) -> int:
     return word - (1 << 32) if word >> 31 else word
+
+
+def test_what_the_compiler_will_know_is_written_as_an_operand_with_its_arithmetic() -> None:
+    units = emitted.Unknown("UNITS")
+    said = emitted.assembly(f"setp.le.u32 p, x, {(1 << 32) - units * 64}; add.u32 x, x, {units - 1};")
+    assert '"setp.le.u32 p, x, %0; add.u32 x, x, %1;\\n"' in said
+    assert '"n"((4294967296 - (UNITS * 64))), "n"((UNITS - 1))' in said
+
+
+@pytest.mark.parametrize("use", ["< 8", "== 8", "& 3", ">> 1", "% 4", "/ 2"])
+def test_an_instruction_that_depends_on_what_the_compiler_will_know_is_refused(use: str) -> None:
+    with pytest.raises(TypeError, match="UNITS is known to the C\\+\\+ compiler alone"):
+        eval(f"units {use}", {"units": emitted.Unknown("UNITS")})

@@ -37,7 +37,8 @@ HEADER_BYTES = 128
 RECORD_BYTES = 16
 RECORDS_PER_UNIT = UNIT // RECORD_BYTES
 SEGMENT_BYTES = 1 << 32
-"""No slab lies across a multiple of this address: within one, a record's address differs in its low word alone."""
+"""No ring lies across a multiple of this address, and no slab across its ring's edge: a record's address differs from
+its slab's in the low word alone, and is a sum of 32 bits."""
 HEADER_UNITS = HEADER_BYTES // UNIT
 MIN_LOG2_RECORDS, MAX_LOG2_RECORDS = 2, 20
 
@@ -121,16 +122,15 @@ STRIPE = np.dtype(
     [
         ("head", "<u4"),  # 0   device: atom.add, units claimed since the beginning, modulo 2^32
         ("limit", "<u4"),  # 4   host: a claim [p, p + n) is granted where n <= limit - p <= mask + 1
-        ("skipped", "<u4"),  # 8   device: units claimed and left unused (no room, or an edge within)
+        ("skipped", "<u4"),  # 8   device: units claimed and left unused (no room, or over the ring's edge)
         ("lost", "<u4"),  # 12  device: lanes of this SM that found no room anywhere
-        ("base", "<u8"),  # 16  host: address of the ring, a multiple of 64
+        ("base", "<u8"),  # 16  host: address of the ring, a multiple of 64; no multiple of SEGMENT_BYTES is within
         ("mask", "<u4"),  # 24  host: units in the ring, minus one
         ("reserved", "<u4", (25,)),
     ]
 )
-"""One 128-byte line per SM after the gate, then one for the reserve. An edge is the ring's, or a multiple of
-SEGMENT_BYTES: a claim that has one within is not granted either. `head - skipped` against the slabs that were
-found accounts for every claim, so the host frees memory without guessing."""
+"""One 128-byte line per SM after the gate, then one for the reserve. `head - skipped` against the
+slabs that were found accounts for every claim, so the host frees memory without guessing."""
 
 GATE_BYTES, STRIPE_BYTES = GATE.itemsize, STRIPE.itemsize
 

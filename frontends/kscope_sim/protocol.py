@@ -78,11 +78,8 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
         units = int(memory.stripes["mask"][stripe]) + 1
         room = int(memory.stripes["limit"][stripe]) - position & U32
         at = position & units - 1
-        # in one piece: over neither the ring's edge nor a multiple of 4 GiB
-        base = int(memory.stripes["base"][stripe]) + at * layout.UNIT
-        whole = at + n <= units and base % layout.SEGMENT_BYTES + n * layout.UNIT <= layout.SEGMENT_BYTES
-        # granted: the host has freed these units as well
-        if whole and n <= room <= units:
+        # granted: the host has freed these units, and they do not wrap around the ring's edge
+        if n <= room <= units and at + n <= units:
             break
         # refused: say that these units stay unused; behind an edge there is room, so claim again
         memory.atom_add(stripe, "skipped", n)
@@ -94,6 +91,7 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
             memory.atom_add(own, "lost", 1)
             return None
         stripe = reserve
+    base = int(memory.stripes["base"][stripe]) + at * layout.UNIT
     memory.store(base, _begin(thread, epoch, position, stripe, start))
     return Slab(memory, base, thread.log2_records, bool(thread.flags & layout.FLAG_STOP))
 

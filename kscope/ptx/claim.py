@@ -96,8 +96,7 @@ def claim(kernel: Kernel) -> str:
     )
 
 
-# granted where units <= limit - p <= mask + 1 (ks_room), and the slab does not run over the ring's edge or a multiple
-# of 4 GiB
+# granted where units <= limit - p <= mask + 1 (ks_room) and the slab does not run over the ring's edge
 def _look(units: int) -> str:
     """ks_try: those that were not granted what they claimed."""
     return (
@@ -105,8 +104,6 @@ def _look(units: int) -> str:
         " setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
         f"\tand.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, {units - 1};"
         " setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-        f"\tcvt.u32.u64 ks_x, ks_ring; mad.lo.u32 ks_x, ks_at, {layout.UNIT}, ks_x;"
-        f" setp.le.and.u32 ks_q, ks_x, {layout.SEGMENT_BYTES - units * layout.UNIT}, ks_q;\n"
         "\tnot.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
     )
 
@@ -121,7 +118,7 @@ def _given_up(kernel: Kernel) -> str:
     )
 
 
-# skipped += units; where only an edge was in the way: attempt once more; else from the reserve; else lost
+# skipped += units; where only the ring's edge was in the way: attempt once more; else from the reserve; else lost
 def again(kernel: Kernel) -> str:
     """What lanes that were refused do. Stands behind the function's last return; the assembler may all the same
     move it into line."""

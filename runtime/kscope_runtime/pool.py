@@ -5,6 +5,9 @@ the words' meaning (kscope/layout.py), moving what was recorded (drain.py).
 
     pool   | ring of SM 0 | ring of SM 1 | ... | reserve           |
              each 2^k bytes, together about half   the largest 2^k that is left
+
+No ring lies across a multiple of layout.SEGMENT_BYTES: where one is within the pool, all are moved by up to a ring's
+size, and the reserve takes the larger part.
 """
 
 from __future__ import annotations
@@ -22,24 +25,41 @@ LEAST_RING = 4096
 
 @dataclass(frozen=True)
 class Rings:
-    """Sizes in bytes: `each` of `stripes` rings, and the reserve's; all powers of two."""
+    """Sizes in bytes: `each` of `stripes` rings, the reserve's, and of the pool; all but the last powers of two."""
 
     stripes: int
     each: int
     reserve: int
+    total: int
 
-    @property
-    def total(self) -> int:
-        return self.stripes * self.each + self.reserve
-
-    def words(self, base: int) -> np.ndarray:
+    def words(self, pool: int) -> np.ndarray:
         """The control block's stripes, (stripes + 1,) layout.STRIPE, for a cleared pool at that address."""
+        edge = _edge_behind(pool)
+        # a multiple of layout.SEGMENT_BYTES lies between two rings
+        first = pool + (edge - pool) % self.each if edge < pool + self.total else pool
+        at = first + self.stripes * self.each
+        reserve, size = _largest(at, pool + self.total)
         table = np.zeros(self.stripes + 1, layout.STRIPE)
-        table["base"] = base + np.arange(self.stripes + 1, dtype=np.uint64) * np.uint64(self.each)
+        table["base"] = [*range(first, at, self.each), reserve]
         units = np.full(self.stripes + 1, self.each // layout.UNIT)
-        units[-1] = self.reserve // layout.UNIT
+        units[-1] = min(size, self.reserve) // layout.UNIT
         table["mask"], table["limit"] = units - 1, units
         return table
+
+
+def _edge_behind(address: int) -> int:
+    """The next multiple of layout.SEGMENT_BYTES."""
+    return (address // layout.SEGMENT_BYTES + 1) * layout.SEGMENT_BYTES
+
+
+def _largest(start: int, stop: int) -> tuple[int, int]:
+    """Address and size of the largest power of two of bytes that lies between two such multiples."""
+    found = start, 0
+    while start < stop:
+        edge = min(_edge_behind(start), stop)
+        found = max(found, (start, 1 << (edge - start).bit_length() - 1), key=lambda piece: piece[1])
+        start = edge
+    return found
 
 
 def default_bytes(free: int) -> int:
@@ -49,14 +69,18 @@ def default_bytes(free: int) -> int:
 
 def rings(size: int, stripes: int) -> Rings:
     """Cut a pool of at most `size` bytes. Raises UsageError when that is too small for the device."""
-    each = 1 << max(0, round_log2(size / 2 / stripes))
+    each = min(1 << max(0, round_log2(size / 2 / stripes)), layout.SEGMENT_BYTES)
+    while each > LEAST_RING and size - stripes * each < 2 * each:  # of one SM or two
+        each //= 2
     left = size - stripes * each
     if each < LEAST_RING or left < LEAST_RING:
         raise UsageError(
             f"pool={size}: a device of {stripes} SMs needs at least {least(stripes)} bytes, "
             "a ring for each SM and one that all share"
         )
-    return Rings(stripes, each, 1 << left.bit_length() - 1)
+    reserve = min(1 << left.bit_length() - 1, layout.SEGMENT_BYTES)
+    # as much more as it takes to move all rings away from a multiple of layout.SEGMENT_BYTES
+    return Rings(stripes, each, reserve, min(size, stripes * each + reserve + each))
 
 
 def least(stripes: int) -> int:

@@ -191,8 +191,7 @@ def pools(draw: st.DrawFn, units: int) -> Pool:
         size = draw(st.sampled_from([bits, bits + 1, bits + 2, bits + 3, bits + 4, bits - 1, 0]))
         head = draw(st.one_of(st.integers(0, 3), st.integers(-64, -1), st.integers(0, 1 << 32))) & 0xFFFFFFFF
         free = draw(st.one_of(st.none(), st.none(), st.integers(0, 1 << size)))
-        cut = draw(st.one_of(st.just(0), st.just(0), st.integers(0, (1 << size) - 1)))
-        return Ring(size, head, free, draw(st.sampled_from([0, 5, 0xFFFFFFFE])), cut)
+        return Ring(size, head, free, draw(st.sampled_from([0, 5, 0xFFFFFFFE])))
 
     return Pool(tuple(ring() for _ in range(draw(st.integers(1, 4)))))
 

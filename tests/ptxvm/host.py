@@ -25,14 +25,12 @@ RING_BASE = 0x7F80_0000_0000
 @dataclass(frozen=True)
 class Ring:
     """One stripe's ring at the start: 2^log2 units, `head` units claimed in its past, `free` of them granted
-    from there on (at most its size; less where the host has not yet cleared older slabs). cut: units in front of a
-    multiple of 4 GiB within it; 0 = it lies on a multiple of its size."""
+    from there on (at most its size; less where the host has not yet cleared older slabs)."""
 
     log2: int
     head: int = 0
     free: int | None = None
     skipped: int = 0
-    cut: int = 0
 
     @property
     def units(self) -> int:
@@ -57,7 +55,7 @@ class Pool:
 @dataclass(frozen=True)
 class Claim:
     """One atom.add on a head: the thread got `position`, for `units`; granted by the rule in layout.py.
-    `edge`: there was room, and only the ring's edge or a multiple of 4 GiB was in the way."""
+    `edge`: there was room, and only the ring's edge was in the way."""
 
     thread: Thread
     stripe: int
@@ -108,10 +106,8 @@ class Host:
         at = RING_BASE
         for number, ring in enumerate(pool.rings):
             size = ring.units * layout.UNIT
-            cut = ring.cut * layout.UNIT
-            align, base = (layout.UNIT, at + layout.SEGMENT_BYTES - cut) if cut else (max(size, 256), at)
-            self.rings.append(self.memory.allocate(f"ring {number}", size, align=align, base=base))
-            at += 2 * layout.SEGMENT_BYTES
+            self.rings.append(self.memory.allocate(f"ring {number}", size, align=max(size, 256), base=at))
+            at += 1 << 32
         gate = self.sampling.gate(epoch, pool.stripes)
         self.control.data[: layout.GATE_BYTES] = gate.tobytes()
         for number, ring in enumerate(pool.rings):
@@ -143,7 +139,7 @@ class Host:
 
     def claims(self) -> list[Claim]:
         """Every claim that was made, in order, with the verdict that the rule gives it: granted where
-        units <= limit - position <= mask + 1 and the slab does not run over the ring's edge or a multiple of 4 GiB."""
+        units <= limit - position <= mask + 1 and the slab does not run over the ring's edge."""
         heads = {self.control.base + self.line(n) + STRIPE_OFFSET["head"]: n for n in range(len(self.rings))}
         found = []
         for access in self.memory.log:
@@ -152,9 +148,8 @@ class Host:
             n = heads[access.address]
             ring, units = self.pool.rings[n], access.value
             room, at = (ring.limit - access.old) & M32, access.old % ring.units
-            address = self.rings[n].base + at * layout.UNIT
             roomy, fits = units <= room <= ring.units, at + units <= ring.units
-            fits = fits and address % layout.SEGMENT_BYTES + units * layout.UNIT <= layout.SEGMENT_BYTES
+            address = self.rings[n].base + at * layout.UNIT
             found.append(Claim(access.thread, n, access.old, units, roomy and fits, roomy and not fits, address))
         return found
 

@@ -58,7 +58,7 @@ def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
 
 def claims_account_for_every_unit(host: Host, slabs: Sequence[Slab], units: int, recording_threads: set[Key]) -> None:
     """head - skipped moved by the units of the slabs found; lanes without a slab are counted as lost; each
-    lane tried its own stripe and then the reserve, and each again where only an edge was in the way. It may
+    lane tried its own stripe and then the reserve, and each again where only the ring's edge was in the way. It may
     look at the reserve first, and not try where nothing is left."""
     for n, ring in enumerate(host.pool.rings):
         now = host.stripe(n)

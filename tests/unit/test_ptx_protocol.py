@@ -89,14 +89,6 @@ def test_a_slab_that_would_cross_the_rings_edge_is_claimed_again_behind_it() -> 
     assert int(outcome.host.stripe(0)["skipped"]) == 3
 
 
-@pytest.mark.parametrize(("cut", "position"), [(2, 3), (1, 3), (3, 0), (5, 0)])
-def test_a_slab_that_would_cross_a_multiple_of_four_gib_is_claimed_again_behind_it(cut: int, position: int) -> None:
-    pool = Pool((Ring(4, cut=cut), Ring(0)))
-    outcome = judged(execute(simple(pool=pool, recording=Recording(records=4), threads=(0,))))
-    assert [int(slab.header["position"]) for slab in outcome.slabs] == [position]
-    assert int(outcome.host.stripe(0)["skipped"]) == position
-
-
 def test_an_sm_beyond_the_stripes_claims_from_the_reserve() -> None:
     outcome = judged(execute(simple(smids=(511,))))
     assert {slab.stripe for slab in outcome.slabs} == {1}

@@ -13,7 +13,8 @@ import re
 
 class Unknown(int):
     """A number that the C++ compiler will know: arithmetic gives the C++ expression, formatting a mark that
-    assembly() turns into an operand. Comparing it would mean nothing, and is refused."""
+    assembly() turns into an operand. Comparing it would mean nothing, and is refused, as is arithmetic that no text
+    needs."""
 
     spelling: str
 
@@ -39,12 +40,6 @@ class Unknown(int):
     def __sub__(self, other: int) -> Unknown:
         return self._with("-", other)
 
-    def __rsub__(self, other: int) -> Unknown:
-        return self._with("-", other, turned=True)
-
-    def __mul__(self, other: int) -> Unknown:
-        return self._with("*", other)
-
     def __lshift__(self, other: int) -> Unknown:
         return self._with("<<", other)
 
@@ -57,15 +52,14 @@ class Unknown(int):
     def __or__(self, other: int) -> Unknown:
         return self._with("|", other)
 
-    __rmul__, __ror__ = __mul__, __or__
+    __ror__ = __or__
     __hash__ = int.__hash__
 
     def _refuse(self, other: object) -> bool:
         raise TypeError(f"{self.spelling} is known to the C++ compiler alone: an instruction may not depend on it")
 
-    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
-    __and__ = __rand__ = __xor__ = __rxor__ = __rshift__ = __rrshift__ = __rfloordiv__ = _refuse
-    __mod__ = __rmod__ = __truediv__ = __rtruediv__ = _refuse
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __mul__ = __rmul__ = __rsub__ = _refuse
+    __and__ = __rand__ = __xor__ = __rxor__ = __rshift__ = __rrshift__ = __mod__ = __rmod__ = _refuse
 
 
 _MACRO = re.compile(r"[A-Z_]+")

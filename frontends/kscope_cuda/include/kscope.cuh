@@ -550,14 +550,13 @@ __device__ __forceinline__ void begin_(b32_ who, lanes_<true>) {
     "{ .reg .pred ks_q; .reg .b32 ks_x;\n"
     "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
     "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %3; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-    "cvt.u32.u64 ks_x, ks_ring; mad.lo.u32 ks_x, ks_at, 64, ks_x; setp.le.and.u32 ks_q, ks_x, %4, ks_q;\n"
     "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
     "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
     "@ks_full bra.uni KS_AGAIN;\n"
     "{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
     "shr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
     "mad.wide.u32 ks_base, ks_at, 64, ks_ring;\n"
-    "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %5; mov.u32 ks_y, %6; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
+    "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %4; mov.u32 ks_y, %5; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
     "mov.u32 ks_z, 1263730944;\n"
     "@ks_on st.global.v4.u32 [ks_base+0], {ks_z, ks_epoch, ks_x, ks_y};\n"
     "mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %%ctaid.x;\n"
@@ -566,7 +565,7 @@ __device__ __forceinline__ void begin_(b32_ who, lanes_<true>) {
     "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
     "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
     "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-    "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %7;\n"
+    "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %6;\n"
     "@ks_on st.global.v4.u32 [ks_base+32], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
     "mov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
     "@ks_on st.global.v4.u32 [ks_base+64], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
@@ -598,7 +597,7 @@ __device__ __forceinline__ void begin_(b32_ who, lanes_<true>) {
     "}\n"
     "bra.uni KS_LOOK;\n"
     "KS_BODY:\n"
-    :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"((4294967296 - ((((1 << log2_) / 4) + 2) * 64))), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+    :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
 __device__ __forceinline__ void begin_(b32_ who, lanes_<false>) {
@@ -646,14 +645,13 @@ __device__ __forceinline__ void begin_(b32_ who, lanes_<false>) {
     "{ .reg .pred ks_q; .reg .b32 ks_x;\n"
     "sub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, %2; sub.u32 ks_x, ks_x, 1; setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
     "and.b32 ks_at, ks_p, ks_mask; add.u32 ks_x, ks_at, %3; setp.le.and.u32 ks_q, ks_x, ks_mask, ks_room;\n"
-    "cvt.u32.u64 ks_x, ks_ring; mad.lo.u32 ks_x, ks_at, 64, ks_x; setp.le.and.u32 ks_q, ks_x, %4, ks_q;\n"
     "not.pred ks_q, ks_q; and.pred ks_try, ks_try, ks_q;\n"
     "vote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
     "@ks_full bra.uni KS_AGAIN;\n"
     "{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
     "shr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
     "mad.wide.u32 ks_base, ks_at, 64, ks_ring;\n"
-    "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %5; mov.u32 ks_y, %6; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
+    "mov.u32 ks_check, 1263730944; mov.u32 ks_x, %4; mov.u32 ks_y, %5; xor.b32 ks_check, ks_check, ks_epoch; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y;\n"
     "mov.u32 ks_z, 1263730944;\n"
     "@ks_on st.global.v4.u32 [ks_base+0], {ks_z, ks_epoch, ks_x, ks_y};\n"
     "mov.u64 ks_a, %%gridid; mov.b64 {ks_x, ks_y}, ks_a; mov.u32 ks_z, %%ctaid.x;\n"
@@ -662,7 +660,7 @@ __device__ __forceinline__ void begin_(b32_ who, lanes_<false>) {
     "mov.u32 ks_x, %%nctaid.x; mov.u32 ks_y, %%nctaid.z; shl.b32 ks_y, ks_y, 16; mov.u32 ks_u, %%nctaid.y; or.b32 ks_y, ks_y, ks_u;\n"
     "mov.u32 ks_z, %%ntid.z; sub.u32 ks_z, ks_z, 1; shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.y; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
     "shl.b32 ks_z, ks_z, 10; mov.u32 ks_u, %%ntid.x; sub.u32 ks_u, ks_u, 1; or.b32 ks_z, ks_z, ks_u;\n"
-    "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %7;\n"
+    "shl.b32 ks_t, ks_sm, 20; shl.b32 ks_u, ks_warp, 5; or.b32 ks_t, ks_t, ks_u; or.b32 ks_t, ks_t, ks_lane; or.b32 ks_t, ks_t, %6;\n"
     "@ks_on st.global.v4.u32 [ks_base+32], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
     "mov.b64 {ks_x, ks_y}, ks_c; mov.b64 {ks_z, ks_t}, ks_g;\n"
     "@ks_on st.global.v4.u32 [ks_base+64], {ks_x, ks_y, ks_z, ks_t}; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_y; xor.b32 ks_check, ks_check, ks_z; xor.b32 ks_check, ks_check, ks_t;\n"
@@ -694,7 +692,7 @@ __device__ __forceinline__ void begin_(b32_ who, lanes_<false>) {
     "}\n"
     "bra.uni KS_LOOK;\n"
     "KS_BODY:\n"
-    :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"((4294967296 - ((((1 << log2_) / 4) + 2) * 64))), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+    :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
 #if __CUDA_ARCH__ >= 900  // barriers cast a shadow
 #define KSCOPE_SETTLE_ "fence.mbarrier_init.release.cluster;\n"
@@ -739,7 +737,7 @@ __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
-    "and.b32 ks_i, ks_n, %1; { .reg .b32 ks_low, ks_high; mov.b64 {ks_low, ks_high}, ks_base; mad.lo.u32 ks_low, ks_i, 16, ks_low; mov.b64 ks_a, {ks_low, ks_high}; }\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %2; cvt.u32.u64 ks_el, %3;\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, %5, ks_el, %6};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
@@ -752,7 +750,7 @@ __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "and.b32 ks_i, ks_n, %3; { .reg .b32 ks_low, ks_high; mov.b64 {ks_low, ks_high}, ks_base; mad.lo.u32 ks_low, ks_i, 16, ks_low; mov.b64 ks_a, {ks_low, ks_high}; }\n"
+    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
     "@ks_h st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
     "@ks_h add.u32 ks_n, ks_n, 1; }\n"
@@ -764,7 +762,7 @@ template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el;\n"
-    "and.b32 ks_i, ks_n, %1; { .reg .b32 ks_low, ks_high; mov.b64 {ks_low, ks_high}, ks_base; mad.lo.u32 ks_low, ks_i, 16, ks_low; mov.b64 ks_a, {ks_low, ks_high}; }\n"
+    "and.b32 ks_i, ks_n, %1; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, ks_t%2; cvt.u32.u64 ks_el, %3;\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 st.global.v4.b32 [ks_a], {ks_sl, ks_i%2, ks_el, ks_v%2};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%4 add.u32 ks_n, ks_n, 1; }\n"
@@ -777,7 +775,7 @@ __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "and.b32 ks_i, ks_n, %3; { .reg .b32 ks_low, ks_high; mov.b64 {ks_low, ks_high}, ks_base; mad.lo.u32 ks_low, ks_i, 16, ks_low; mov.b64 ks_a, {ks_low, ks_high}; }\n"
+    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %4; cvt.u32.u64 ks_el, %5;\n"
     "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %6, ks_el, %7};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"
@@ -790,7 +788,7 @@ __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .pred ks_w0; setp.ne.u32 ks_w0, %1, 0;\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_h; and.pred ks_h, ks_w0, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %3, ks_h;\n"
-    "and.b32 ks_i, ks_n, %4; { .reg .b32 ks_low, ks_high; mov.b64 {ks_low, ks_high}, ks_base; mad.lo.u32 ks_low, ks_i, 16, ks_low; mov.b64 ks_a, {ks_low, ks_high}; }\n"
+    "and.b32 ks_i, ks_n, %4; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, %5; cvt.u32.u64 ks_el, %6;\n"
     "@ks_q st.global.v4.b32 [ks_a], {ks_sl, %7, ks_el, %8};\n"
     "@ks_h add.u32 ks_n, ks_n, 1; }\n"
@@ -802,7 +800,7 @@ template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "{ .reg .b64 ks_a; .reg .b32 ks_i, ks_sl, ks_el; .reg .pred ks_q; setp.lt.and.u32 ks_q, ks_n, %1, ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2;\n"
-    "and.b32 ks_i, ks_n, %3; { .reg .b32 ks_low, ks_high; mov.b64 {ks_low, ks_high}, ks_base; mad.lo.u32 ks_low, ks_i, 16, ks_low; mov.b64 ks_a, {ks_low, ks_high}; }\n"
+    "and.b32 ks_i, ks_n, %3; mad.wide.u32 ks_a, ks_i, 16, ks_base;\n"
     "cvt.u32.u64 ks_sl, ks_t%4; cvt.u32.u64 ks_el, %5;\n"
     "@ks_q st.global.v4.b32 [ks_a], {ks_sl, ks_i%4, ks_el, ks_v%4};\n"
     "@ks_strategy_that_KSCOPE_KERNEL_does_not_list_%2 add.u32 ks_n, ks_n, 1; }\n"

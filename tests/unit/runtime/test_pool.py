@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kscope import layout
 from kscope.errors import UsageError
 from kscope_runtime.pool import LEAST_RING, default_bytes, least, rings
 
@@ -29,3 +31,32 @@ def test_the_default_pool_of_an_h200_is_four_mib_per_sm_and_256_to_share() -> No
 def test_a_pool_that_is_too_small_says_what_is_enough(stripes: int) -> None:
     with pytest.raises(UsageError, match=str(least(stripes))):
         rings(LEAST_RING, stripes)
+
+
+@given(st.integers(0, 1 << 35), st.integers(1, 200), st.integers(0, 1 << 39), st.integers(-(1 << 24), 1 << 24))
+def test_no_ring_lies_across_a_multiple_of_four_gib(extra: int, stripes: int, units: int, near: int) -> None:
+    cut = rings(least(stripes) + extra, stripes)
+    for pool in (256 * units, max(0, (units // (1 << 24) << 32) - cut.total // 512 * 256 + 256 * near)):
+        table = cut.words(pool)
+        sizes = (table["mask"].astype(np.int64) + 1) * layout.UNIT
+        first, last = table["base"].astype(np.int64), table["base"].astype(np.int64) + sizes - 1
+        assert (first >> 32 == last >> 32).all()
+        assert (first >= pool).all() and (last < pool + cut.total).all() and (first % layout.UNIT == 0).all()
+        assert (np.sort(first)[1:] > np.sort(last)[:-1]).all(), "rings do not overlap"
+        assert (sizes[:-1] == cut.each).all() and sizes[-1] & sizes[-1] - 1 == 0
+        assert cut.reserve / 8 <= sizes[-1] <= cut.reserve
+
+
+def test_a_pool_that_a_multiple_of_four_gib_is_not_within_is_cut_from_its_start() -> None:
+    cut = rings(1 << 30, 132)
+    table = cut.words(5 << 32)
+    assert table["base"].tolist() == [(5 << 32) + n * cut.each for n in range(133)]
+    assert int(table["mask"][-1] + 1) * layout.UNIT == cut.reserve
+
+
+@pytest.mark.parametrize("before", [3 << 20, 100 << 20, 527 << 20, 530 << 20, 700 << 20])
+def test_a_pool_across_a_multiple_of_four_gib_keeps_its_rings_and_half_of_its_reserve(before: int) -> None:
+    cut = rings(1 << 30, 132)
+    table = cut.words((5 << 32) - before)
+    assert (table["mask"][:-1] + 1 == cut.each // layout.UNIT).all()
+    assert int(table["mask"][-1] + 1) * layout.UNIT >= cut.reserve // 2

@@ -61,6 +61,9 @@ class NumbaFrontend(Frontend):
         """A device helper's value in the simulated thread that runs. Numba compiles the words by rules of their own."""
         return self._parts.read(name) if context is None else None
 
+    def lacks(self) -> str:
+        return str(self._parts.lacks())
+
     def begin(self) -> None:
         """Launches count from now on."""
         self._parts.begin()

@@ -11,6 +11,7 @@ from kscope.capture import Problem
 from kscope.marks import Mark
 from kscope.recording import Recording
 
+from . import linking
 from .functions import Functions
 from .loading import Loader
 from .located import Located
@@ -67,6 +68,9 @@ class Compiled:
     def read(self, name: str) -> Any:
         """None: kscope's device helpers are functions that Numba knows (helpers.py)."""
         return None
+
+    def lacks(self) -> str:
+        return linking.lacking()
 
     def begin(self) -> None:
         """Launches count from now on."""

@@ -1,7 +1,7 @@
 """Linking as Numba links, in two steps where there is LTO: to PTX, which is lowered, and from it to a cubin.
 
-What lives here: what is linked in which step, what an assembler says of a text, and CUDA C++ sources that use
-kscope's header. What does not: lowering, and when this is done (pipeline.py).
+What lives here: what is linked in which step, what an assembler makes and says of a text, and CUDA C++ sources that
+use kscope's header. What does not: lowering, and when this is done (pipeline.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kscope import cuda_include
+from kscope.analysis import tools
+from kscope.errors import MissingError
 from kscope.layout import CTL_SYMBOL
 from kscope.lowering import fit
 from kscope.marks import PREFIX
@@ -60,11 +62,25 @@ def plain(max_registers: int | None, cc: Any) -> Any:
 
 
 @lru_cache(8)
-def usage(text: str, cc: tuple[Any, ...], max_registers: int | None) -> fit.Usage | None:
-    """What the linker's assembler says of a text. None where it refuses it, as for functions that are linked later."""
-    options = _driver.LinkerOptions(
-        arch=f"sm_{''.join(map(str, cc))}", max_register_count=max_registers or None, verbose=True
-    )
+def assembled(text: str, cc: tuple[Any, ...], max_registers: int | None) -> fit.Assembled | None:
+    """A whole program, by ptxas, as the linker assembles what it has optimized itself. PTX from elsewhere it takes for
+    a part of a program: an attention then loaded each of its shared words alone, and took 29 % longer. None where no
+    ptxas is here that takes the text, and for functions that are linked later."""
+    program = ptxas()
+    if program is None:
+        return None
+    bound = (f"-maxrregcount={max_registers}",) if max_registers else ()
+    return fit.assemble(text, program, (f"-arch={_arch(cc)}", *bound))
+
+
+@lru_cache(8)
+def usage(text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool = False) -> fit.Usage | None:
+    """What the assembler says of a text: the linker's, or that of whole programs. None where it refuses it, as for
+    functions that are linked later."""
+    made = assembled(text, cc, max_registers) if whole else None
+    if made is not None:
+        return made.usage
+    options = _driver.LinkerOptions(arch=_arch(cc), max_register_count=max_registers or None, verbose=True)
     linker = _driver.Linker(_driver.ObjectCode.from_ptx(text.encode()), options=options)
     try:
         linker.link("cubin")
@@ -76,11 +92,36 @@ def usage(text: str, cc: tuple[Any, ...], max_registers: int | None) -> fit.Usag
         linker.close()
 
 
-def cubin(text: str, cc: tuple[Any, ...], max_registers: int | None) -> bytes:
-    """A text alone, linked. Raises what the linker raises."""
+def cubin(text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool = False) -> bytes:
+    """A text alone, linked or as a whole program. Raises what the linker raises."""
+    made = assembled(text, cc, max_registers) if whole else None
+    if made is not None:
+        return made.cubin
     linker = plain(max_registers, cc)
     linker.add_ptx(text.encode())
     return bytes(linker.complete().code)
+
+
+def ptxas() -> str | None:
+    """Where ptxas is."""
+    try:
+        return tools.find("ptxas")
+    except MissingError:
+        return None
+
+
+def lacking() -> str:
+    """What is to be said where it is not here."""
+    return "" if ptxas() else "no ptxas: kernels with link-time optimization may be slower; install nvidia-cuda-nvcc"
+
+
+def loadable(cubin: bytes) -> Any:
+    """A cubin as Numba loads it."""
+    return _driver.ObjectCode.from_cubin(cubin)
+
+
+def _arch(cc: tuple[Any, ...]) -> str:
+    return f"sm_{''.join(map(str, cc))}"
 
 
 def _extern(text: str) -> bool:

@@ -1,7 +1,8 @@
 """From Numba's LLVM IR to a cubin: the PTX of kernels with marks is lowered on its way.
 
     without LTO   NVVM -> PTX -> lowered -> linked
-    with LTO      NVVM -> LTO-IR, linked with what else is LTO-IR -> PTX -> lowered -> linked with the rest
+    with LTO      NVVM -> LTO-IR, linked with what else is LTO-IR -> PTX -> lowered -> linked with the rest, or
+                  assembled, if that is all
 
 Kernels without marks take Numba's own way, untouched. What lives here: the hooks on Numba's code library. What
 does not: lowering (kscope/lowering), linking (linking.py), what Numba keeps (loading.py).
@@ -125,7 +126,7 @@ class Pipeline:
             text.rstrip("\0"),
             self.recording,
             frontend=NAME,
-            measure=lambda candidate: linking.usage(candidate, cc, library._max_registers),
+            measure=lambda candidate: linking.usage(candidate, cc, library._max_registers, library._lto),
             told=Told({library._entry_name: _called(library)}, _places(library)),
         )
         for problem in lowered.problems:
@@ -142,7 +143,7 @@ class Pipeline:
         def build(folder: Path) -> tuple[Path, Path]:
             paths = folder / "plain.cubin", folder / "marked.cubin"
             for path, code in zip(paths, (without_marks(text).rstrip("\0"), lowered.text), strict=True):
-                path.write_bytes(linking.cubin(code, cc, library._max_registers))
+                path.write_bytes(linking.cubin(code, cc, library._max_registers, library._lto))
             return paths
 
         target, symbol = f"sm_{''.join(map(str, cc))}", str(library._entry_name)
@@ -159,13 +160,18 @@ class Pipeline:
         text = ltoir.text()
         if PREFIX not in text:
             return self._originals["get_cubin"](library, cc=cc)
-        linker = linking.plain(library._max_registers, cc)
-        linker.add_ptx(self._lowered(library, text, cc).encode())
-        for other in ltoir.others:
-            linker.add_file_guess_ext(other)
-        self._refuse_apart(library, linker, own=1)
-        cubin = linker.complete()
-        library._cubin_cache[cc], library._linkerinfo_cache[cc] = cubin, linker.info_log
+        lowered = self._lowered(library, text, cc)
+        made = None if ltoir.others else linking.assembled(lowered, cc, library._max_registers)
+        if made is not None:
+            cubin, log = linking.loadable(made.cubin), ""
+        else:
+            linker = linking.plain(library._max_registers, cc)
+            linker.add_ptx(lowered.encode())
+            for other in ltoir.others:
+                linker.add_file_guess_ext(other)
+            self._refuse_apart(library, linker, own=1)
+            cubin, log = linker.complete(), linker.info_log
+        library._cubin_cache[cc], library._linkerinfo_cache[cc] = cubin, log
         return cubin
 
     def _link(self, library: Any, linker: Any, cc: Any, ignore_nonlto: bool) -> None:

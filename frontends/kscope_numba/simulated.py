@@ -65,6 +65,9 @@ class Simulated:
     def teach(self) -> None:
         """Python knows `with` already."""
 
+    def lacks(self) -> str:
+        return ""
+
     def begin(self) -> None:
         """Every simulated kernel records: there is nothing to forget."""
 

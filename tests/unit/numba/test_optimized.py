@@ -1,13 +1,23 @@
-"""The PTX after link-time optimization records what the simulator does: run by the interpreter, as without LTO."""
+"""The PTX after link-time optimization records what the simulator does: run by the interpreter, as without LTO. And it
+is assembled as a whole program, as it is without regions."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import frontend_numba, interpreted
+from contract import frontend_numba, interpreted, numba_offline
 from contract.programs import BY_NAME, Program
 from contract.verdict import verdict
+from numba import cuda, float32, void
+
+import kscope
+from kscope.analysis import tools
+from kscope.errors import MissingError
+from kscope.layout import CTL_SYMBOL
+from kscope.recording import Recording
+from kscope_numba import linking
 
 NAMES = ("nested", "loop", "early_exit", "helper", "partial_warps", "strategies", "values", "roles", "live")
 
@@ -17,3 +27,64 @@ def test_optimized_kernels_record_what_the_simulator_records(frontend: Any, prog
     frontend.enable(program.recording)
     texts = frontend_numba.compile(program, 90, lto=True)
     assert verdict(program, interpreted.record(program, texts, frontend_numba)) == []
+
+
+@cuda.jit
+def unmarked(x, out):
+    words, thread = cuda.shared.array((8, 32), float32), cuda.threadIdx.x
+    words[thread // 32, thread % 32] = x[thread]
+    cuda.syncthreads()
+    total = float32(0)
+    for i in range(8):
+        for k in range(32):
+            total += words[i, k] * total
+    out[thread] = total
+
+
+@cuda.jit
+def marked(x, out):
+    words, thread = cuda.shared.array((8, 32), float32), cuda.threadIdx.x
+    words[thread // 32, thread % 32] = x[thread]
+    cuda.syncthreads()
+    with kscope.region("sum"):
+        total = float32(0)
+        for i in range(8):
+            for k in range(32):
+                total += words[i, k] * total
+    out[thread] = total
+
+
+def cubin(kernel: Any) -> bytes:
+    with numba_offline.device():
+        built = numba_offline.built(kernel, void(float32[::1], float32[::1]))
+        return bytes(built.get_cubin(cc=numba_offline.CC).code)
+
+
+@pytest.fixture
+def no_ptxas(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(tool: str) -> str:
+        raise MissingError(f"{tool} is not installed")
+
+    monkeypatch.setattr(linking.tools, "find", find)
+    linking.assembled.cache_clear()
+    linking.usage.cache_clear()
+
+
+def test_shared_words_are_loaded_as_wide_as_without_regions(frontend: Any, tmp_path: Path) -> None:
+    if linking.ptxas() is None:
+        pytest.skip("no ptxas")
+    frontend.enable(Recording())
+    wide = []
+    for kernel in (unmarked, marked):
+        path = tmp_path / "kernel.cubin"
+        path.write_bytes(cubin(kernel))
+        wide.append(tools.disassembly(path).count("LDS.128"))
+    assert wide[1] >= wide[0] >= 4
+    assert frontend.lacks() == ""
+
+
+@pytest.mark.usefixtures("no_ptxas")
+def test_without_ptxas_the_linker_assembles_and_the_doctor_says_so(frontend: Any) -> None:
+    assert "install nvidia-cuda-nvcc" in frontend.lacks()
+    frontend.enable(Recording())
+    assert CTL_SYMBOL.encode() in cubin(marked)

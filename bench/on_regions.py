@@ -275,6 +275,8 @@ class Loops:
         host = np.zeros(grid, np.int64)
 
         def taken(iterations: int) -> float:
+            if self.ours:
+                self.backend.pace()
             self.device.launch(
                 function, grid, config.block, self.out, self.cycles, self.device.memory, source, iterations
             )

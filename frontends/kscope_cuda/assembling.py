@@ -12,16 +12,15 @@ be as new as the compiler that wrote the PTX, else it refuses; then the next one
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kscope.lowering import fit
+from kscope.lowering import assembler, fit
+from kscope.lowering.assembler import ptxas
 
 _VALUED, _ALONE = ("maxrregcount", "Xptxas"), ("lineinfo",)
 TOLD_FROM = 48
@@ -77,27 +76,9 @@ def _by_nvjitlink(text: str, arch: str, flags: tuple[str, ...]) -> fit.Assembled
     return fit.Assembled(bytes(cubin), usage)
 
 
-@lru_cache
-def ptxas() -> str | None:
-    """Where ptxas is, by the rules of CUDA's own Python packages (wheels, conda, CUDA_HOME), else in PATH."""
-    try:
-        pathfinder = import_module("cuda.pathfinder")
-        found: str | None = pathfinder.find_nvidia_binary_utility("ptxas")
-    except (ImportError, AttributeError):  # no cuda-bindings, or a pathfinder from before it looked for programs
-        found = None
-    return found or shutil.which("ptxas")
-
-
 def identity() -> str:
     """What cubins depend on that neither sources nor options say, for the keys of caches: which ptxas it is."""
-    path = ptxas()
-    if path is None:
-        return ""
-    try:
-        about = Path(path).stat()
-    except OSError:  # gone since it was found: others assemble then
-        return path
-    return f"{path} {about.st_size} {about.st_mtime_ns}"
+    return assembler.identity(ptxas())
 
 
 def lacking() -> str:

@@ -10,14 +10,13 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from kscope import cuda_include
-from kscope.analysis import tools
-from kscope.errors import MissingError
 from kscope.layout import CTL_SYMBOL
-from kscope.lowering import fit
+from kscope.lowering import assembler, fit
 from kscope.marks import PREFIX
 
 from .points import check, module
@@ -103,16 +102,32 @@ def cubin(text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool
 
 
 def ptxas() -> str | None:
-    """Where ptxas is."""
-    try:
-        return tools.find("ptxas")
-    except MissingError:
-        return None
+    """Where a ptxas is of the linker's own release: it takes the linker's PTX, and the driver loads what it makes."""
+    found = assembler.ptxas()
+    return found if found is not None and assembler.release(found) == _release() else None
+
+
+def identity() -> str:
+    """Which one it is, for the keys of caches."""
+    return assembler.identity(ptxas())
 
 
 def lacking() -> str:
-    """What is to be said where it is not here."""
-    return "" if ptxas() else "no ptxas: kernels with link-time optimization may be slower; install nvidia-cuda-nvcc"
+    """What is to be said where there is none."""
+    release = _release()
+    if release is None or ptxas() is not None:
+        return ""
+    wheel = "nvidia-cuda-nvcc" if release > 12 else f"nvidia-cuda-nvcc-cu{release}"
+    return f"no ptxas of CUDA {release}: kernels with link-time optimization may be slower; install {wheel}"
+
+
+@lru_cache
+def _release() -> int | None:
+    """The CUDA release that nvJitLink is of; None where it is not here, and nothing is optimized while it is linked."""
+    try:
+        return int(import_module("cuda.bindings.nvjitlink").version()[0])
+    except (ImportError, RuntimeError):
+        return None
 
 
 def loadable(cubin: bytes) -> Any:

@@ -24,6 +24,7 @@ from kscope.recording import Recording
 from kscope.selection import catalogue
 from kscope.selection.auto import Selection
 
+from . import linking
 from .meaning import concerns
 from .points import Patches, check, module
 from .selected import touches
@@ -96,7 +97,8 @@ class Loader:
             self._listing = True
             self._patches.put(_dispatcher.CUDACache, "load_overload", lambda cache, *args: None)
             self._patches.put(_dispatcher.CUDACache, "save_overload", lambda cache, *args: None)
-        self._switch(f"{recording.tag()} {_own()}{' listed' * self._listing}", recording.selection)
+        tag = f"{recording.tag()} {_own()} {linking.identity()}{' listed' * self._listing}"
+        self._switch(tag, recording.selection)
 
     def remove(self, taught: bool) -> None:
         """Inverse of install(). Where Numba cannot compile the kernels plain (not taught), they stay, and rest."""

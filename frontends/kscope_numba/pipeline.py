@@ -117,24 +117,25 @@ class Pipeline:
     def _optimized(self, library: Any, cc: Any) -> Any:
         """The PTX after LTO, lowered."""
         text = self._originals["get_lto_ptx"](library, cc=cc)
-        return self._lowered(library, text, library._ensure_cc(cc))
+        return self._lowered(library, text, library._ensure_cc(cc), whole=True)
 
-    def _lowered(self, library: Any, text: str, cc: Any) -> str:
+    def _lowered(self, library: Any, text: str, cc: Any, whole: bool = False) -> str:
+        """whole: nothing is linked to what becomes of the text."""
         if self.recording is None or PREFIX not in text or library._entry_name is None:
             return text
         lowered = fit.lower_to_fit(
             text.rstrip("\0"),
             self.recording,
             frontend=NAME,
-            measure=lambda candidate: linking.usage(candidate, cc, library._max_registers, library._lto),
+            measure=lambda candidate: linking.usage(candidate, cc, library._max_registers, whole),
             told=Told({library._entry_name: _called(library)}, _places(library)),
         )
         for problem in lowered.problems:
             warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-        self._list(library, text, lowered, cc, self.recording.selection)
+        self._list(library, text, lowered, cc, self.recording.selection, whole)
         return lowered.text
 
-    def _list(self, library: Any, text: str, lowered: Lowered, cc: Any, selection: Selection) -> None:
+    def _list(self, library: Any, text: str, lowered: Lowered, cc: Any, selection: Selection, whole: bool) -> None:
         """Notes the kernel, where somebody lists."""
         found = self._sites.of(selection, (region.name for region in lowered.meta.regions))
         if not catalogue.wanted():
@@ -143,7 +144,7 @@ class Pipeline:
         def build(folder: Path) -> tuple[Path, Path]:
             paths = folder / "plain.cubin", folder / "marked.cubin"
             for path, code in zip(paths, (without_marks(text).rstrip("\0"), lowered.text), strict=True):
-                path.write_bytes(linking.cubin(code, cc, library._max_registers, library._lto))
+                path.write_bytes(linking.cubin(code, cc, library._max_registers, whole))
             return paths
 
         target, symbol = f"sm_{''.join(map(str, cc))}", str(library._entry_name)
@@ -160,8 +161,9 @@ class Pipeline:
         text = ltoir.text()
         if PREFIX not in text:
             return self._originals["get_cubin"](library, cc=cc)
-        lowered = self._lowered(library, text, cc)
-        made = None if ltoir.others else linking.assembled(lowered, cc, library._max_registers)
+        whole = not ltoir.others
+        lowered = self._lowered(library, text, cc, whole)
+        made = linking.assembled(lowered, cc, library._max_registers) if whole else None
         if made is not None:
             cubin, log = linking.loadable(made.cubin), ""
         else:

@@ -73,7 +73,7 @@ def rings(size: int, stripes: int) -> Rings:
     while each > LEAST_RING and size - stripes * each < 2 * each:  # of one SM or two
         each //= 2
     left = size - stripes * each
-    if each < LEAST_RING or left < LEAST_RING:
+    if each < LEAST_RING or left < 2 * LEAST_RING:
         raise UsageError(
             f"pool={size}: a device of {stripes} SMs needs at least {least(stripes)} bytes, "
             "a ring for each SM and one that all share"

@@ -60,6 +60,7 @@ class Unknown(int):
 
     __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __mul__ = __rmul__ = __rsub__ = _refuse
     __and__ = __rand__ = __xor__ = __rxor__ = __rshift__ = __rrshift__ = __mod__ = __rmod__ = _refuse
+    __truediv__ = __rtruediv__ = __rfloordiv__ = _refuse
 
 
 _MACRO = re.compile(r"[A-Z_]+")

@@ -3,6 +3,7 @@ is assembled as a whole program, as it is without regions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from numba import cuda, float32, void
 
 import kscope
 from kscope.analysis import tools
-from kscope.errors import MissingError
 from kscope.layout import CTL_SYMBOL
+from kscope.lowering import assembler
 from kscope.recording import Recording
 from kscope_numba import linking
 
@@ -60,14 +61,17 @@ def cubin(kernel: Any) -> bytes:
         return bytes(built.get_cubin(cc=numba_offline.CC).code)
 
 
-@pytest.fixture
-def no_ptxas(monkeypatch: pytest.MonkeyPatch) -> None:
-    def find(tool: str) -> str:
-        raise MissingError(f"{tool} is not installed")
-
-    monkeypatch.setattr(linking.tools, "find", find)
-    linking.assembled.cache_clear()
-    linking.usage.cache_clear()
+@pytest.fixture(params=["none", "another release"])
+def no_ptxas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if request.param == "none":
+        monkeypatch.setattr(assembler, "ptxas", lambda: None)
+    else:
+        monkeypatch.setattr(assembler, "release", lambda path: 11)
+    for cache in (linking.assembled, linking.usage):
+        cache.cache_clear()
+    yield
+    for cache in (linking.assembled, linking.usage):
+        cache.cache_clear()
 
 
 def test_shared_words_are_loaded_as_wide_as_without_regions(frontend: Any, tmp_path: Path) -> None:
@@ -85,6 +89,7 @@ def test_shared_words_are_loaded_as_wide_as_without_regions(frontend: Any, tmp_p
 
 @pytest.mark.usefixtures("no_ptxas")
 def test_without_ptxas_the_linker_assembles_and_the_doctor_says_so(frontend: Any) -> None:
-    assert "install nvidia-cuda-nvcc" in frontend.lacks()
+    assert "no ptxas of CUDA" in frontend.lacks() and "install nvidia-cuda-nvcc" in frontend.lacks()
+    assert linking.identity() == ""
     frontend.enable(Recording())
     assert CTL_SYMBOL.encode() in cubin(marked)

@@ -238,7 +238,7 @@ def checked(cubin: Path, configs: Iterable[Config]) -> Checked:
 
 def per_iteration(taken: Callable[[int], float], iterations: int, repeats: int) -> list[float]:
     """Per run of twice the iterations, what one takes: the cycles beyond the median run of once as many. What a launch
-    takes once, a claim above all, is in both."""
+    takes once, a claim above all, is in both, and cancels."""
     once = statistics.median(taken(iterations) for _ in range(repeats))
     return [(taken(2 * iterations) - once) / iterations for _ in range(repeats)]
 

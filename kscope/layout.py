@@ -37,8 +37,8 @@ HEADER_BYTES = 128
 RECORD_BYTES = 16
 RECORDS_PER_UNIT = UNIT // RECORD_BYTES
 SEGMENT_BYTES = 1 << 32
-"""No ring lies across a multiple of this address, and no slab across its ring's edge: a record's address differs from
-its slab's in the low word alone, and is a sum of 32 bits."""
+"""No ring lies across a multiple of it, and no slab across its ring's edge: a record's address differs from its slab's
+in the low word alone, and is a sum of 32 bits."""
 HEADER_UNITS = HEADER_BYTES // UNIT
 MIN_LOG2_RECORDS, MAX_LOG2_RECORDS = 2, 20
 

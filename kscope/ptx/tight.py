@@ -63,7 +63,7 @@ def put(kernel: Kernel, slot: Slot, owner: str, loop: int, long: bool) -> str:
     guard = f"ks_fits{loop}" if kernel.recording.fill == "stop" else owner
     end = f"ks_x{loop}" if long else f"ks_q{loop}_2"
     return (
-        # a sum of 32 bits (layout.SEGMENT_BYTES): by a wide multiplication, which is one instruction less, A took 35
+        # a sum of 32 bits (layout.SEGMENT_BYTES): by a wide multiplication, which is one instruction less, A took 34
         # instead of 31 cycles. The high word anew in each turn: kept in place, ptxas 13.0 gives it away in between
         f"\t{{ .reg .b32 ks_low, ks_high; mov.b64 {{ks_low, ks_high}}, ks_base; mad.lo.u32 ks_low, ks_nth{loop},"
         f" {layout.RECORD_BYTES}, ks_low; mov.b64 ks_to{loop}, {{ks_low, ks_high}}; }}\n{copies}"

@@ -1,8 +1,9 @@
 """What recording costs a whole CuTe DSL kernel: kscope, and NVIDIA's IKET, on the same matmul with the same regions.
 
 The kernel is examples/cute_gemm.py. Two processes: kscope's; and IKET's in run-iket, which runs it twice. In each, the
-kernel without any annotation takes turns with the others, each turn in another order, every launch behind one that
-hides its latency and sleeps, so that the GPU stays cool and its clock high; CUDA events tell the time on the GPU.
+kernel without any annotation takes turns with one of the others at a time, in both orders, so that in both processes
+every second launch is the one in question. Every launch stands behind one that hides its latency and sleeps, so that
+the GPU stays cool and its clock high; CUDA events tell the time on the GPU.
 Nothing here calls cuBLAS: IKET 4.8.1 cannot read one of its modules, and ends the process at its first launch. What
 lives here: this measurement. What does not: the kernel. Needs an sm_90 GPU, torch and nvidia-cutlass-dsl 4.6 or later.
 """
@@ -58,6 +59,7 @@ ROUNDS, ROWS = 100, 64
 ASLEEP = {4096: 20_000_000, 8192: 200_000_000}
 """Cycles that the GPU sleeps before a launch: longer than the host takes for it, also while it drains what the last one
 recorded."""
+BARE = "without annotations"
 TOLD = 25
 """Lines of a log that are kept of a run that failed."""
 POOL = 4 << 30
@@ -83,13 +85,12 @@ def measure(section: str, options: Any) -> Iterator[Row]:
 
 def _rows(what: str, found: dict[str, Any]) -> Iterator[Row]:
     """What is added is taken turn by turn: what heats the GPU takes its clock down for all that follows."""
-    bare = found["times"]["without annotations"]
+    notes = {"doubt": "; ".join(found["problems"])} if found["problems"] else {}
+    yield row(what, BARE, "us", [one for bare in found["beside"].values() for one in bare], **notes)
     for name, times in found["times"].items():
-        notes = {"doubt": "; ".join(found["problems"])} if found["problems"] else {}
         yield row(what, name, "us", times, **notes)
-        if name != "without annotations":
-            added = [100 * (one / base - 1) for one, base in zip(times, bare, strict=True)]
-            yield row(f"{what}, added", name, "%", added)
+        added = [100 * (one / bare - 1) for one, bare in zip(times, found["beside"][name], strict=True)]
+        yield row(f"{what}, added", name, "%", added)
 
 
 def within(tool: str, size: int, rounds: int, folder: Path) -> dict[str, Any]:
@@ -138,7 +139,7 @@ def form(name: str, folder: Path) -> Any:
 
 
 def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
-    """Times in us of each kind of launch, in turns; and the device."""
+    """Times in us of each kind of launch, and of the kernel without annotations in the same turns; and the device."""
     import torch
     from cutlass import cute
     from cutlass.cute.runtime import from_dlpack
@@ -157,7 +158,7 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
         made = cute.compile(module.matmul, *tensors, blocks, stream)
         return lambda: made(*tensors, stream)
 
-    launches = {"without annotations": compiled("bare")}
+    launches = {BARE: compiled("bare")}
     if tool == "kscope":
         launches["kscope, disabled"] = compiled("kscope")
         kscope.enable(records=SIZES[size])
@@ -165,21 +166,25 @@ def launched(tool: str, size: int, rounds: int) -> dict[str, Any]:
         launches |= {"kscope, at rest": prepared, "kscope, recording": prepared}
     else:
         launches["IKET, recording"] = compiled("iket")
+    bare = launches.pop(BARE)
     times: dict[str, list[float]] = {name: [] for name in launches}
+    beside: dict[str, list[float]] = {name: [] for name in launches}
     with kscope.profile(records=SIZES[size], pool=POOL) if tool == "kscope" else nullcontext() as prof:
-        for turn in range(rounds + 3):
-            names = list(launches)
-            for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                with nullcontext() if prof is None or name == "kscope, recording" else prof.paused():
-                    took = timed(launches[name], ASLEEP[size])
+        for name, launch in launches.items():
+            for turn in range(rounds + 3):
+                took = {}
+                for kind in (BARE, name) if turn % 2 else (name, BARE):
+                    with nullcontext() if prof is None or kind == "kscope, recording" else prof.paused():
+                        took[kind] = timed(bare if kind == BARE else launch, ASLEEP[size])
                 if turn >= 3:
-                    times[name].append(took)
+                    times[name].append(took[name])
+                    beside[name].append(took[BARE])
     some = slice(0, size, size // ROWS)
     expected = a[some].cpu().float() @ b.cpu().float().T
     torch.testing.assert_close(c[some].cpu().float(), expected, rtol=1e-2, atol=1e-1)
     problems = prof.trace.problems if prof is not None else ()
     lost = [problem.text for problem in problems if problem.kind not in EXPECTED]
-    return {"device": torch.cuda.get_device_name(), "times": times, "problems": lost}
+    return {"device": torch.cuda.get_device_name(), "times": times, "beside": beside, "problems": lost}
 
 
 def timed(launch: Callable[[], None], asleep: int) -> float:

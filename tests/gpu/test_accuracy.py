@@ -210,8 +210,11 @@ def test_no_answer_comes_before_its_question_on_any_sm(sources: ModuleType, tabl
     sites = ", ".join(f"SM {warps.sm[there[at]]}: {apart[at]:+.0f} (told {bound[at]:.0f})" for at in worst)
     table("  the farthest", f"{sites}; from SM {np.unique(warps.sm[here]).tolist()}")
     table("  what the trace says of its alignment", told(trace))
-    assert (forth > 0).all() and (back > 0).all()
+    assert (forth > -bound[:, None]).all() and (back > -bound[:, None]).all()
     # how much longer one way may be than the other is known to half of both, and no better
     assert (size <= bound + (forth + back).min(axis=1) / 2).all()
+    if any(problem.kind == "clock" for problem in trace.problems):
+        return  # this GPU does not keep its clocks: the axis is as wide as the trace says, and that was just checked
+    assert (forth > 0).all() and (back > 0).all()
     assert np.median(size) <= 64
-    assert np.median(warps.error_ns) <= 64  # where no SM's clock changed within the launch
+    assert np.median(warps.error_ns) <= 64

@@ -7,7 +7,8 @@ ptxas first, as it does what NVRTC does to code without marks. nvJitLink takes a
 blocks of 1,024 threads must be able to run: it gives a thread 64 registers at most, and a matmul that then has too few
 to keep its loads under way took 54 % longer (docs/performance.md). ptxas comes with the CUDA toolkit and with the wheel
 nvidia-cuda-nvcc, nvJitLink with the toolkit and with the wheels that CuPy's extra [ctk] and PyTorch install. Each must
-be as new as the compiler that wrote the PTX, else it refuses; then the next one is asked.
+be of the CUDA release whose compiler wrote the PTX: an older one refuses it, and what a later one makes is loaded by a
+driver of its own release, or later. Else the next one is asked.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TOLD_FROM = 48
 """Registers from which on the linker's limit is felt: it keeps some of the 64 for calls."""
 _FEW = (
     "kscope: no ptxas here takes this PTX, so nvJitLink assembles it, with 64 registers for a thread at most: a kernel "
-    "that needs more is slower than without kscope; install the CUDA toolkit, or nvidia-cuda-nvcc, as new as NVRTC"
+    "that needs more is slower than without kscope; install the CUDA toolkit, or nvidia-cuda-nvcc, of NVRTC's release"
 )
 _SPELLED = {"generate-line-info": "lineinfo", "ptxas-options": "Xptxas"}
 
@@ -41,7 +42,16 @@ def assemble(text: str, arch: str, flags: tuple[str, ...] = ()) -> fit.Assembled
 def _by_ptxas(text: str, arch: str, flags: tuple[str, ...]) -> fit.Assembled | None:
     program = ptxas()
     words = (f"-arch={arch}", *(word for flag in flags for word in _words(flag)))
-    return None if program is None else fit.assemble(text, program, words)
+    if program is None or not _suits(assembler.release(program), text):
+        return None
+    return fit.assemble(text, program, words)
+
+
+def _suits(release: int | None, text: str) -> bool:
+    """Whether a driver loads what a tool of this CUDA release makes of the text: the release is none later than that of
+    the compiler that wrote the text, or of the driver here. Yes where it is not known."""
+    written = assembler.writer(text)
+    return release is None or written is None or release <= max(written, driver() or 0)
 
 
 def _words(flag: str) -> list[str]:
@@ -51,7 +61,7 @@ def _words(flag: str) -> list[str]:
 
 def _by_nvjitlink(text: str, arch: str, flags: tuple[str, ...]) -> fit.Assembled | None:
     linker = nvjitlink()
-    if linker is None:
+    if linker is None or not _suits(linker.version()[0], text):
         return None
     options = [f"-arch={arch}", "-verbose", *flags]
     data = text.encode()
@@ -99,6 +109,16 @@ def nvjitlink() -> ModuleType | Any | None:
     except (ImportError, RuntimeError):  # bindings before 12.3; no library, or one that lacks a function
         return None
     return found
+
+
+@lru_cache
+def driver() -> int | None:
+    """The CUDA release that the driver here is of, 13 for 13.0; None without a driver."""
+    try:
+        error, version = import_module("cuda.bindings.driver").cuDriverGetVersion()
+    except (ImportError, RuntimeError):  # no bindings; no libcuda
+        return None
+    return None if int(error) else int(version) // 1000
 
 
 def flags(options: Iterable[str]) -> tuple[str, ...]:

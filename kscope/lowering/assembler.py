@@ -1,7 +1,7 @@
 """ptxas: where it is, and which one.
 
-What lives here: finding it, its release, and what caches call it. What does not: running it (fit.py), NVIDIA's linker
-library, and which of them a frontend asks.
+What lives here: finding it, its release and that of a text, and what caches call it. What does not: running it
+(fit.py), NVIDIA's linker library, and which of them a frontend asks.
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ def release(path: str) -> int | None:
     except OSError:
         return None
     found = re.search(r"release (\d+)\.", done.stdout)
+    return int(found[1]) if found else None
+
+
+def writer(text: str) -> int | None:
+    """The CUDA release whose compiler wrote this PTX, as its first lines say; None where they do not."""
+    found = re.search(r"^// Cuda compilation tools, release (\d+)\.", text, re.M)
     return int(found[1]) if found else None
 
 

@@ -115,6 +115,24 @@ def test_what_ptxas_refuses_goes_to_the_linker(tmp_path, monkeypatch):
     assert assembling.assemble(TEXT, "sm_90").cubin.startswith(b"\x7fELF")
 
 
+@pytest.mark.parametrize(
+    ("release", "driver", "asked"), [(13, None, False), (13, 12, False), (13, 13, True), (12, None, True)]
+)
+def test_a_ptxas_makes_no_cubin_that_the_driver_may_not_load(tmp_path, monkeypatch, release, driver, asked):
+    log = tmp_path / "asked"
+    program = tmp_path / "ptxas"
+    said = f"Cuda compilation tools, release {release}.0, V{release}.0.1"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{said}" && exit\ntouch {log}\nexit 255\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(assembling, "ptxas", lambda: str(program))
+    monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
+    monkeypatch.setattr(assembling, "driver", lambda: driver)
+    assembling.assemble.cache_clear()
+    of_12 = f"//\n// Cuda compilation tools, release 12.8, V12.8.93\n//\n{TEXT}"
+    assert assembling.assemble(of_12, "sm_90") is None
+    assert log.exists() == asked
+
+
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_kernel_that_the_linker_gives_too_few_registers_is_told_of(wide, monkeypatch):
     if assembling.nvjitlink() is None:

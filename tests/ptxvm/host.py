@@ -106,8 +106,10 @@ class Host:
         at = RING_BASE
         for number, ring in enumerate(pool.rings):
             size = ring.units * layout.UNIT
-            self.rings.append(self.memory.allocate(f"ring {number}", size, align=max(size, 256), base=at))
-            at += 1 << 32
+            # every other ring is as near to the end of its segment as a host may place it
+            base = at if number % 2 else at + layout.SEGMENT_BYTES - size
+            self.rings.append(self.memory.allocate(f"ring {number}", size, align=max(size, 256), base=base))
+            at += layout.SEGMENT_BYTES
         gate = self.sampling.gate(epoch, pool.stripes)
         self.control.data[: layout.GATE_BYTES] = gate.tobytes()
         for number, ring in enumerate(pool.rings):

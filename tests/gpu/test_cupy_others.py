@@ -93,9 +93,11 @@ def test_a_program_with_its_own_nvrtc_records(assembled: bool) -> None:
     options = [*kscope_cuda.compile_options(), "-std=c++17", f"-arch=compute_{major}{minor}"]
     program = of(nvrtc.nvrtcCreateProgram(OWN.encode(), b"own.cu", 0, [], []))
     of(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]))
-    ptx = b" " * of(nvrtc.nvrtcGetPTXSize(program))
+    ptx = bytearray(of(nvrtc.nvrtcGetPTXSize(program)))
     of(nvrtc.nvrtcGetPTX(program, ptx))
-    module = of(driver.cuModuleLoadData(kscope_cuda.lower(ptx, f"sm_{major}{minor}" if assembled else None) + b"\0"))
+    module = of(
+        driver.cuModuleLoadData(kscope_cuda.lower(bytes(ptx), f"sm_{major}{minor}" if assembled else None) + b"\0")
+    )
     kscope_cuda.loaded(module)
     kernel = of(driver.cuModuleGetFunction(module, b"own"))
     with kscope.profile() as prof:

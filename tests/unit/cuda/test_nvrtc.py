@@ -46,13 +46,14 @@ def compile_with(source: str, *options: str) -> tuple[bytes | None, str]:
     if not any("arch" in option for option in options):
         arguments.append("-arch=compute_90")
     (result,) = nvrtc.nvrtcCompileProgram(program, len(arguments), [argument.encode() for argument in arguments])
-    log = b" " * nvrtc.nvrtcGetProgramLogSize(program)[1]
+    # no bytes: an empty log would be written into the one b" " that there is in the process
+    log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
     nvrtc.nvrtcGetProgramLog(program, log)
     if int(result):
         return None, log.decode()
-    ptx = b" " * nvrtc.nvrtcGetPTXSize(program)[1]
+    ptx = bytearray(nvrtc.nvrtcGetPTXSize(program)[1])
     nvrtc.nvrtcGetPTX(program, ptx)
-    return ptx.rstrip(b"\0"), log.decode().strip("\0 ")
+    return bytes(ptx.rstrip(b"\0")), log.decode().strip("\0 ")
 
 
 @pytest.mark.parametrize("mode", [IN_PLACE, MARKS])

@@ -21,9 +21,9 @@ def compile(source: str, *options: str) -> bytes:
     (result,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
     assert int(result) == 0
     _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * size
+    text = bytearray(size)
     nvrtc.nvrtcGetPTX(program, text)
-    return text
+    return bytes(text)
 
 
 def test_plain_they_change_nothing() -> None:

@@ -26,7 +26,7 @@ from .machine import facts
 from .recording import Clock, Fill
 from .sampling import Sampling
 from .selection.auto import Selection, unmatched
-from .states import STATE, hook, recording, refuse_nested
+from .states import STATE, alone, hook, recording, refuse_nested
 from .states import disable as disable
 from .states import enable as enable
 from .strategies import Strategy
@@ -192,7 +192,7 @@ class Session:
             off = Problem("off", "nothing was recorded: profile(enabled=False)")
             self._capture = Capture(0, (), (), problems=(off,), host=facts(time.time_ns()))
             return self
-        with STATE.lock:
+        with alone():
             refuse_nested("kscope.profile()")
             if self._capture is not None:
                 raise UsageError("this profile() has recorded already: call kscope.profile() again")
@@ -241,7 +241,7 @@ class Session:
             refuse_nested("leaving kscope.profile()")
         # whoever interrupts does not want to wait for kernels that may never end
         wait = not isinstance(error, KeyboardInterrupt)
-        with STATE.lock:
+        with alone():
             try:
                 for backend in self._backends.values() if wait else ():
                     try:
@@ -254,10 +254,10 @@ class Session:
                 self._capture = self._collect(wait=wait)
             finally:
                 self._close()
-        if self.path is not None:
-            self._save(error)
-        if (error is None or _left(error)) and self._finish.files:
-            self._finish.write(self.trace)
+            if self.path is not None:
+                self._save(error)
+            if (error is None or _left(error)) and self._finish.files:
+                self._finish.write(self.trace)
 
     def _save(self, error: BaseException | None) -> None:
         assert self._capture is not None

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +21,7 @@ from typing import Any, Literal
 
 from . import frontends
 from .chosen import Patterns
-from .errors import UsageError
+from .errors import KscopeError, UsageError
 from .recording import Clock, Fill, Recording
 from .selection.auto import Selection
 from .strategies import Strategy
@@ -31,7 +33,7 @@ class State:
     """What this process is in.
 
     hooked: the recording that frontends compile for now, and which frontends (`names`). active: the session
-    that is armed, in which process, and how a backend joins it.
+    that is armed, in which process, and how a backend joins it. arrived: DSLs whose import has just ended.
     """
 
     prepared: Recording | None = None
@@ -41,6 +43,7 @@ class State:
     hooked: Recording | None = None
     names: list[str] = field(default_factory=list)
     watcher: Watcher | None = None
+    arrived: deque[str] = field(default_factory=deque)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -82,11 +85,35 @@ def _join(name: str) -> None:
         STATE.arm(frontends.frontend(name).backend)
 
 
+@contextmanager
+def alone() -> Generator[None]:
+    """Within, no other thread changes the state."""
+    try:
+        with STATE.lock:
+            yield
+    finally:
+        try:
+            _admit()
+        except KscopeError as error:  # of an import that has ended: it cannot raise this any more
+            warnings.warn(f"{error}: its kernels are not recorded", RuntimeWarning, stacklevel=4)
+
+
 def _imported(dsl: str) -> None:
-    with STATE.lock:
-        for name, entry in frontends.table().items():
-            if entry.dsl == dsl and STATE.hooked is not None:
-                _join(name)
+    """Does not wait until the state is free: who has it may be waiting for this very import."""
+    STATE.arrived.append(dsl)
+    _admit()
+
+
+def _admit() -> None:
+    """Frontends of DSLs that have arrived follow the state: now where it is free, else whoever has it sees to it."""
+    while STATE.arrived and STATE.lock.acquire(blocking=False):
+        try:
+            dsl = STATE.arrived.popleft()
+            for name, entry in frontends.table().items():
+                if entry.dsl == dsl and STATE.hooked is not None:
+                    _join(name)
+        finally:
+            STATE.lock.release()
 
 
 def refuse_nested(what: str) -> None:
@@ -131,7 +158,7 @@ def enable(
     Raises UsageError for an option that means nothing, or inside of a profile(); UnsupportedError where a
     DSL that is imported lacks what kscope needs of it.
     """
-    with STATE.lock:
+    with alone():
         refuse_nested("kscope.enable()")
         selection = Selection.of(auto, regions, Patterns.of(kernels).names)
         given = {"strategy": strategy, "records": records, "fill": fill, "clock": clock, "live": live}
@@ -148,7 +175,7 @@ def enable(
 
 def disable() -> None:
     """Plain again: kernels compiled from now on carry nothing. Raises UsageError inside of a profile()."""
-    with STATE.lock:
+    with alone():
         refuse_nested("kscope.disable()")
         STATE.prepared = None
         hook(None)

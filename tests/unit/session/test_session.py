@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from noted import Noted, NotedBackend, attention, launch, work
 
 import kscope
-from kscope import frontends
+from kscope import frontends, states
 from kscope.chosen import Patterns, only
 from kscope.errors import MissingError, UnsupportedError
 from kscope.frontends import Entry
@@ -223,6 +225,53 @@ def test_an_import_after_the_session_is_left_alone(
 
     assert later_dsl and log == []
     monkeypatch.delitem(sys.modules, "later_dsl")
+
+
+def test_an_import_in_another_thread_does_not_wait_for_a_session_that_ends(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_dsl.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(frontends.TABLE, "slow", Entry("slow_dsl", "noted:Noted", ""))
+    importing = threading.Thread(target=importlib.import_module, args=("slow_dsl",))
+
+    def wait(self: NotedBackend) -> None:
+        importing.start()
+        importing.join(20)
+        log.append("waited" if importing.is_alive() else "imported")
+
+    monkeypatch.setattr(NotedBackend, "wait", wait)
+    kscope.enable(records=64)
+    with kscope.profile(records=16):
+        log.clear()
+    importing.join()
+    assert log[:2] == ["imported", "disarm"] and log[-1] == "enable 64"
+    assert states.STATE.names == ["noted", "slow"]
+    monkeypatch.delitem(sys.modules, "slow_dsl")
+
+
+def test_a_language_that_arrives_at_the_end_and_lacks_a_hook_takes_no_recording_with_it(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Lacking(Noted):
+        fails = UnsupportedError("lacking 1.0 has no hook")
+
+    (tmp_path / "lacking_dsl.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(frontends.TABLE, "lacking", Entry("lacking_dsl", "noted:Lacking", ""))
+    monkeypatch.setattr("noted.Lacking", Lacking, raising=False)
+    importing = threading.Thread(target=importlib.import_module, args=("lacking_dsl",))
+
+    def wait(self: NotedBackend) -> None:
+        importing.start()
+        importing.join()
+
+    monkeypatch.setattr(NotedBackend, "wait", wait)
+    kscope.enable(records=16)
+    with pytest.warns(RuntimeWarning, match="no hook: its kernels are not"), kscope.profile(tmp_path / "kept.kscope"):
+        pass
+    assert (tmp_path / "kept.kscope").exists()
+    monkeypatch.delitem(sys.modules, "lacking_dsl")
 
 
 # kernels that nobody annotated

@@ -46,6 +46,8 @@ from kscope.trace import Trace
 PER_SLAB, LANES = 250, 8448  # records; lanes that run at once: 132 SMs with 64 warps each
 MORE = 10
 """Times the records, in a process that has nothing else in memory."""
+FEW = 4
+"""Records of a lane that hardly lives."""
 NAMES = ("load", "dot", "tile")
 
 
@@ -123,10 +125,10 @@ def versions() -> dict[str, str]:
     return {"kscope": kscope.__version__, **{name: metadata.version(name) for name in names}}
 
 
-def recorded(records: int) -> Capture:
-    """Spans three to a tile, in lanes that fill a GPU of 132 SMs again and again."""
-    slabs = max(1, records // PER_SLAB)
-    lines = synth.bulk(slabs, PER_SLAB, waves=max(1, slabs // LANES))
+def recorded(records: int, each: int = PER_SLAB) -> Capture:
+    """Spans three to a tile, in lanes of so many `each` that fill a GPU of 132 SMs again and again."""
+    slabs = max(1, records // each)
+    lines = synth.bulk(slabs, each, waves=max(1, slabs // LANES))
     return Capture(synth.EPOCH, (synth.device(lines, tick_ns=32),), (synth.module(NAMES),))
 
 
@@ -180,11 +182,12 @@ def decoding(capture: Capture, repeat: int) -> list[Row]:
         trace.__dict__.pop("depth", None)
         _ = trace.depth
 
-    few = recorded(min(count, 200_000))
+    few, short = recorded(min(count, 200_000)), recorded(count // 5, each=FEW)
     return [
         Row("decode: start, duration, region, slab", *best(repeat, words), count),
         Row("  the same in a Python loop over struct", *best(1, lambda: looped(few)), 200_000),
         Row("decode to a Trace: with launches and the ns axis", *best(repeat, lambda: assemble(capture)), count),
+        Row(f"  of warps with {FEW} records each", *best(repeat, lambda: assemble(short)), count // 5),
         Row("depth, on first use", *best(repeat, depth), count),
         Row("summary, self time and exact percentiles included", *best(repeat, trace.summary), count),
         Row("  count, sum, mean, min, max, percentiles with pandas", *best(1, lambda: with_pandas(trace)), count),

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..parallel import CHUNK, each
+
 Float = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -31,18 +33,22 @@ WIDE = 0.02
 class Anchors:
     """Anchors of one device, (a,): x, width in cycles and y in ns as float64 after the references, with slab indices.
 
-    width is one cycle more than the two clocks are apart: the second was read before its count went on."""
+    width is one cycle more than the two clocks are apart: the second was read before its count went on. Anchors of an
+    SM stand together, in order of x."""
 
     x: Float
     width: Float
     y: Float
     slab: Int64
 
+    def at(self, which: slice | Int64) -> Anchors:
+        """Those at the indices."""
+        return Anchors(self.x[which], self.width[which], self.y[which], self.slab[which])
+
     def of(self, slabs: Bools) -> Anchors:
         """Those of the slabs that a mask chooses, which are numbered anew."""
-        kept = slabs[self.slab]
-        number = np.cumsum(slabs) - 1
-        return Anchors(self.x[kept], self.width[kept], self.y[kept], number[self.slab[kept]])
+        kept = self.at(np.flatnonzero(slabs[self.slab]))
+        return Anchors(kept.x, kept.width, kept.y, (np.cumsum(slabs) - 1)[kept.slab])
 
 
 @dataclass(frozen=True)
@@ -67,38 +73,36 @@ class Rates:
 
 @dataclass(frozen=True)
 class Rows:
-    """Anchors sorted by (key, x), a row for each key. order: (a,) indices of anchors; row: (a,) the rows of these, from
-    0; at: (a,) the row of each anchor; begin, end: (rows,) where in `order` each row has its first and its last."""
+    """Neighbouring anchors with one key each, (rows,): indices of their first and their last anchor. row: (a,) the row
+    of each anchor, from 0."""
 
-    order: Int64
+    first: Int64
+    last: Int64
     row: Int64
-    at: Int64
-    begin: Int64
-    end: Int64
 
     @staticmethod
-    def of(key: Int64, x: Float) -> Rows:
-        order = np.lexsort((x, key))
-        new = np.diff(key[order], prepend=-1) != 0
-        begin, row = np.flatnonzero(new), np.cumsum(new) - 1
-        at = np.empty(len(order), np.int64)
-        at[order] = row
-        return Rows(order, row, at, begin, np.append(begin[1:], len(order)) - 1)
+    def of(key: Int64) -> Rows:
+        """The rows of anchors whose keys (a,) stand together."""
+        first = np.flatnonzero(np.diff(key, prepend=key[:1] - 1))
+        last = np.append(first[1:], len(key)) - 1
+        return Rows(first, last, np.repeat(np.arange(len(first)), last - first + 1))
 
-    @property
-    def first(self) -> Int64:
-        return np.asarray(self.order[self.begin])
-
-    @property
-    def last(self) -> Int64:
-        return np.asarray(self.order[self.end])
+    def parts(self) -> list[tuple[slice, slice, Rows]]:
+        """(which rows, which anchors, the same as rows of these alone) of so many anchors that a core's cache holds
+        what is made of them, and at least one row."""
+        cuts = np.unique(np.searchsorted(self.first, np.arange(0, self.first[-1] + 1, CHUNK))).tolist()
+        found = []
+        for a, b in zip(cuts, [*cuts[1:], len(self.first)], strict=True):
+            begin, end = int(self.first[a]), int(self.last[b - 1]) + 1
+            alone = Rows(self.first[a:b] - begin, self.last[a:b] - begin, self.row[begin:end] - a)
+            found.append((slice(a, b), slice(begin, end), alone))
+        return found
 
     def largest(self, values: Float) -> Int64:
         """For each row the index of an anchor whose value is the largest."""
-        ordered = values[self.order]
-        top = np.flatnonzero(ordered == np.maximum.reduceat(ordered, self.begin)[self.row])
+        top = np.flatnonzero(values == np.maximum.reduceat(values, self.first)[self.row])
         found: Int64 = self.first.copy()
-        found[self.row[top]] = self.order[top]
+        found[self.row[top]] = top
         return found
 
 
@@ -113,13 +117,40 @@ def between(anchors: Anchors, first: Int64, last: Int64, tick: int) -> Rates:
     )
 
 
+def tightest(anchors: Anchors, rows: Rows, rate: Float) -> tuple[Int64, Int64]:
+    """(after, before): per row the anchors between which a line of its rate has the least room. It does not run under
+    the first, nor over the second."""
+    after, before = np.empty((2, len(rows.first)), np.int64)
+
+    def work(part: tuple[slice, slice, Rows]) -> None:
+        which, where, mine = part
+        some, pace = anchors.at(where), rate[which][mine.row]
+        after[which] = mine.largest(some.y - (some.x + some.width) * pace) + where.start
+        before[which] = mine.largest(some.x * pace - some.y) + where.start
+
+    each(work, rows.parts())
+    return after, before
+
+
 def band(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float, Float]:
     """(low, high): the least and the most ns of each anchor's first cycle, by all anchors of its row. rates: per row,
     what a cycle takes at least and at most."""
-    order, row = rows.order, rows.row
-    x, y = anchors.x[order] - anchors.x[rows.first][row], anchors.y[order] - anchors.y[rows.first][row]
+    low, high = np.empty((2, len(anchors.x)))
+
+    def work(part: tuple[slice, slice, Rows]) -> None:
+        which, where, mine = part
+        bounds = Rates(rates.least[which], rates.most[which])
+        low[where], high[where] = _band(anchors.at(where), mine, tick, bounds)
+
+    each(work, rows.parts())
+    return low, high
+
+
+def _band(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float, Float]:
+    row = rows.row
+    x, y = anchors.x - anchors.x[rows.first][row], anchors.y - anchors.y[rows.first][row]
     fast, slow = rates.least[row], rates.most[row]
-    least, most = y - anchors.width[order] * slow, y + tick
+    least, most = y - anchors.width * slow, y + tick
     back = row[-1] - row[::-1]
     low = np.maximum(
         _running(least - fast * x, row) + fast * x,
@@ -130,10 +161,8 @@ def band(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float, 
         fast * x - _running((fast * x - most)[::-1], back)[::-1],
     )
     fits = low <= high  # else an anchor is damaged, or the rates are wrong: each stands for itself
-    out = np.empty((2, len(order)))
     start = anchors.y[rows.first][row]
-    out[:, order] = np.where(fits, low, least) + start, np.where(fits, high, most) + start
-    return out[0], out[1]
+    return np.where(fits, low, least) + start, np.where(fits, high, most) + start
 
 
 def _running(values: Float, row: Int64) -> Float:

@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture import DeviceCapture, Problem
+from ..parallel import ahead
 from ..wording import counted
 from . import bending
-from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, band, between
+from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, band, between, tightest
 from .slabs import Slabs
 
 USUAL_TICK_NS = 32
@@ -64,14 +65,14 @@ def fit(slabs: Slabs, launch: Int64, device: DeviceCapture, origin: int) -> Axis
 
 def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
     header = slabs.header
-    _, sm = np.unique(slabs.sm, return_inverse=True)
+    sm = _sms(slabs)
     reference = np.full(int(sm.max()) + 1, np.iinfo(np.int64).max)
     clock = header["start_clock"].astype(np.int64)
     np.minimum.at(reference, sm, clock)
-    anchors = _anchors(slabs, reference[sm], origin)
+    anchors = _anchors(slabs, sm, reference, origin)
+    rows = Rows.of(sm[anchors.slab])
     problems: list[Problem] = []
     one = np.zeros(len(slabs), np.int64)
-    rows = Rows.of(sm[anchors.slab], anchors.x)
     bounds, rate = _narrowed(anchors, rows, one, _rates(anchors, rows, one, tick), None, tick)
     offset, error, misfit = _offsets(anchors, rows, rate, one, tick)
     shared = bool((bounds.least <= bounds.most).all() and (misfit <= tick * _ROUNDING).all())
@@ -80,7 +81,8 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
     else:
         _, launch = np.unique(launch, return_inverse=True)
         group = _numbered(launch, sm)
-        rows = Rows.of(group[anchors.slab], anchors.x)
+        anchors = anchors.at(np.argsort(group[anchors.slab], kind="stable"))
+        rows = Rows.of(group[anchors.slab])
         offset, rate, error, bounds, bent = _per_launch(anchors, rows, launch, tick)
         offset, rate = offset[group], rate[launch]
         which = bent[launch]
@@ -110,15 +112,31 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
     return Axis(start, rate, error, origin, tick, shared, tuple(problems))
 
 
-def _anchors(slabs: Slabs, reference: Int64, origin: int) -> Anchors:
-    header, ended = slabs.header, np.flatnonzero(slabs.finished)
-    every = np.arange(len(slabs))
-    clock = np.concatenate([header["start_clock"], header["end_clock"][ended]]).astype(np.int64)
-    time = np.concatenate([header["start_time"], header["end_time"][ended]]).astype(np.int64)
-    width = np.concatenate([header["start_width"], header["end_width"][ended]]).astype(np.float64)
-    width += 1  # the second clock was read before its count went on
-    slab = np.concatenate([every, ended])
-    return Anchors((clock - reference[slab]).astype(np.float64), width, (time - origin).astype(np.float64), slab)
+def _sms(slabs: Slabs) -> Int64:
+    """(s,) the slabs' SMs, numbered from 0 without holes."""
+    there = np.zeros(int(slabs.sm.max()) + 1, bool)
+    there[slabs.sm] = True
+    return np.asarray((np.cumsum(there) - 1)[slabs.sm], np.int64)
+
+
+def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> Anchors:
+    """The anchors of slabs (s,) on SMs `sm` (s,), from 0 without holes, whose references are `reference` (sms,)."""
+
+    def of(which: Int64) -> Anchors:
+        header, ended = slabs.take(which).header, np.flatnonzero(slabs.finished[which])
+        clock = np.concatenate([header["start_clock"], header["end_clock"][ended]]).astype(np.int64)
+        time = np.concatenate([header["start_time"], header["end_time"][ended]]).astype(np.int64)
+        width = np.concatenate([header["start_width"], header["end_width"][ended]]).astype(np.float64)
+        width += 1  # the second clock was read before its count went on
+        slab = np.concatenate([which, which[ended]])
+        x = (clock - reference[sm[slab]]).astype(np.float64)
+        anchors = Anchors(x, width, (time - origin).astype(np.float64), slab)
+        return anchors.at(np.lexsort((x, sm[slab])))
+
+    order = np.argsort(sm.astype(np.uint16), kind="stable")  # numpy sorts 16 bits in two passes
+    parts = list(ahead(of, [order[where] for _, where, _ in Rows.of(sm[order]).parts()]))
+    names = ("x", "width", "y", "slab")
+    return Anchors(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple[Float, Float, Float, Rates, Bools]:
@@ -160,10 +178,7 @@ def _narrowed(
     where = launch[anchors.slab[rows.first]]
     for _ in range(_ROUNDS):
         rate = _settle(bounds, usual)
-        pace = rate[where][rows.at]
-        # what says most: T is not before the one anchor and not after the other
-        after = rows.largest(anchors.y - (anchors.x + anchors.width) * pace)
-        before = rows.largest(anchors.x * pace - anchors.y)
+        after, before = tightest(anchors, rows, rate[where])
         gap = anchors.y[after] - anchors.y[before] - tick
         cycles = anchors.x[after] + anchors.width[after] - anchors.x[before]
         wrong = (gap > cycles * rate[where]) & (bounds.least <= bounds.most)[where]
@@ -189,15 +204,13 @@ def _offsets(anchors: Anchors, rows: Rows, rates: Float, launch: Int64, tick: in
     its line may be from the time at its anchors, where each SM kept a rate that is its own, within what its own
     anchors say."""
     rate = rates[launch[anchors.slab[rows.first]]]
-    pace = rate[rows.at]
-    after = rows.largest(anchors.y - (anchors.x + anchors.width) * pace)
-    before = rows.largest(anchors.x * pace - anchors.y)
+    after, before = tightest(anchors, rows, rate)
     least = anchors.y[after] - (anchors.x[after] + anchors.width[after]) * rate
     most = anchors.y[before] + tick - anchors.x[before] * rate
     offset = (least + most) / 2
     own = between(anchors, rows.first, rows.last, tick)
     low, high = band(anchors, rows, tick, Rates(np.maximum(own.least, FASTEST), np.minimum(own.most, SLOWEST)))
-    line = offset[rows.at] + anchors.x * pace
+    line = offset[rows.row] + anchors.x * rate[rows.row]
     error = np.zeros(len(launch))
     np.maximum.at(error, anchors.slab, np.maximum(line - low, high - line))
     return offset, error + tick * _ROUNDING, np.maximum(least - most, 0.0)

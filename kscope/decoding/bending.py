@@ -47,25 +47,33 @@ class _Chords:
 def lines(anchors: Anchors, group: Int64, launch: Int64, block: Int64, usual: Float, tick: int) -> Lines:
     """Per slab (s,) the line of its block. group (an SM in a launch), launch, block: indices per slab, from 0 without
     holes. usual: per slab the rate where its own anchors do not bound it."""
-    rows = Rows.of(group[anchors.slab], anchors.x)
-    near = rows.row[1:] == rows.row[:-1]
-    first, last = rows.order[:-1][near], rows.order[1:][near]
+    rows = Rows.of(group[anchors.slab])
+    first = np.flatnonzero(rows.row[1:] == rows.row[:-1])
+    last = first + 1
     steps = between(anchors, first, last, tick)
     told = steps.close & (steps.least <= steps.most)
     known = np.clip(np.concatenate([steps.middle[told], usual]), FASTEST, SLOWEST)
-    count = len(rows.begin)
+    count = len(rows.first)
     rates = Rates(np.full(count, known.min() / _MARGIN), np.full(count, known.max() * _MARGIN))
     low, high = band(anchors, rows, tick, rates)
-    sms = _chords(anchors, rows, low, high, usual[anchors.slab])
-    own = _chords(anchors, Rows.of(block[anchors.slab], anchors.x), low, high, sms.rate[group[anchors.slab]])
+    sms = _chords(anchors, rows.first, rows.last, low, high, usual[anchors.slab])
+    own = _chords(anchors, *_ends(block[anchors.slab]), low, high, sms.rate[group[anchors.slab]])
     bow = _bow(own, sms, group, launch, block, np.bincount(anchors.slab, minlength=len(block)) < 2)
     bow += _missed(anchors, own, block, first, last, low, high, launch)[launch]
     return Lines(own.offset[block], own.rate[block], own.error[block], bow)
 
 
-def _chords(anchors: Anchors, rows: Rows, low: Float, high: Float, usual: Float) -> _Chords:
-    """One for each row. usual: per anchor, the rate where a row's anchors are too close together to tell."""
-    first, last = rows.first, rows.last
+def _ends(key: Int64) -> tuple[Int64, Int64]:
+    """For each key, from 0 without holes, the indices of the first and the last that have it."""
+    index = np.arange(len(key))
+    first, last = np.empty((2, int(key.max()) + 1), np.int64)
+    first[key[::-1]] = index[::-1]  # of several the last one stays
+    last[key] = index
+    return first, last
+
+
+def _chords(anchors: Anchors, first: Int64, last: Int64, low: Float, high: Float, usual: Float) -> _Chords:
+    """One for each pair of a first and a last anchor. usual: per anchor, the rate where a pair is too close to tell."""
     begin, cycles = anchors.x[first], anchors.x[last] - anchors.x[first]
     some = np.maximum(cycles, 1.0)
     bounds = Rates(

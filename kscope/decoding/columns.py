@@ -71,6 +71,9 @@ class _Plan:
     problems: list[Problem] = field(default_factory=list)
 
     def take(self, order: Int64) -> _Plan:
+        """In another order, of all slabs."""
+        if (order[1:] > order[:-1]).all():
+            return self
         rows, capacity, kept = self.rows[order], self.capacity[order], self.kept[order]
         slabs, turn, written = self.slabs.take(order), self.turn[order], self.written[order]
         return _Plan(slabs, rows, capacity, kept, turn, written, self.problems)

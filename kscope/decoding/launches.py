@@ -113,6 +113,9 @@ def _in_turn(slabs: Slabs, grid: Int64, block: Int64) -> npt.NDArray[np.bool_]:
 def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bool_]) -> Int64:
     """Replay number of each slab within its grid."""
     lane = slabs.warp.astype(np.int64) * 32 + slabs.lane
+    key = _joined(grid, block, lane)
+    if key is not None and not (np.diff(np.sort(key)) == 0).any():
+        return np.zeros(len(grid), np.int64)
     time = slabs.header["start_time"].astype(np.int64)
     order = np.lexsort((time, lane, block, grid))
     same = (np.diff(grid[order]) == 0) & (np.diff(block[order]) == 0) & (np.diff(lane[order]) == 0)
@@ -169,7 +172,31 @@ def _by_spells(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tuple[I
 
 
 def _distinct_per_group(group: Int64, member: Int64, groups: int) -> Int64:
+    key = _joined(group, member)
+    if key is not None:
+        key = np.sort(key)
+        first = key[np.diff(key, prepend=-1) != 0]
+        return np.asarray(np.bincount(first // _values(member), minlength=groups), np.int64)
     order = np.lexsort((member, group))
     new = np.ones(len(order), bool)
     new[1:] = (np.diff(group[order]) != 0) | (np.diff(member[order]) != 0)
     return np.asarray(np.bincount(group[order[new]], minlength=groups), np.int64)
+
+
+def _joined(*columns: Int64) -> Int64 | None:
+    """Columns of numbers as one that orders them alike, the first one before the others: a sort of it is several times
+    faster than theirs. None where it does not fit, or a number is below 0."""
+    room = 1
+    for column in columns:
+        room *= _values(column)
+    if room > 1 << 62 or any(column.min(initial=0) < 0 for column in columns):
+        return None
+    joined = columns[0]
+    for column in columns[1:]:
+        joined = joined * _values(column) + column
+    return joined
+
+
+def _values(column: Int64) -> int:
+    """How many values a column of numbers from 0 may have."""
+    return int(column.max(initial=0)) + 1

@@ -7,6 +7,7 @@ What lives here: the scan, its checks, and the columns of the headers. What does
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +34,13 @@ from ..layout import (
     WARP_SHIFT,
     header_check,
 )
-from ..parallel import ahead, chunks
+from ..parallel import ahead, chunks, each
 from ..wording import counted
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
 """Clocks from here on are damage: 4 years of cycles, 146 years of ns after 1970."""
+_HEADERS = 1 << 12
+"""Headers that are read at a time: half a MiB."""
 
 Int64 = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
@@ -63,59 +66,59 @@ class Slabs:
         words = self.header.view(np.uint32).reshape(-1, 32)
         return Slabs(self.line[which], _headers(words[which]), self.finished[which])
 
-    @property
+    @cached_property
     def log2(self) -> Int64:
         return (self.header["place"] >> LOG2_SHIFT & 31).astype(np.int64)
 
-    @property
+    @cached_property
     def lane(self) -> npt.NDArray[np.uint8]:
         return (self.header["place"] & ((1 << LANE_BITS) - 1)).astype(np.uint8)
 
-    @property
+    @cached_property
     def warp(self) -> npt.NDArray[np.uint8]:
         return (self.header["place"] >> WARP_SHIFT & 31).astype(np.uint8)
 
-    @property
+    @cached_property
     def sm(self) -> npt.NDArray[np.uint16]:
         return (self.header["place"] >> SMID_SHIFT).astype(np.uint16)
 
-    @property
+    @cached_property
     def stop(self) -> npt.NDArray[np.bool_]:
         """Fill policy: the oldest records stay."""
         return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_STOP) != 0)
 
-    @property
+    @cached_property
     def every(self) -> npt.NDArray[np.bool_]:
         """Every lane of the warp records."""
         return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_LANES) != 0)
 
-    @property
+    @cached_property
     def in_turn(self) -> npt.NDArray[np.bool_]:
         """The lanes of the warp record in turn, and not all of them: their slabs are one lane's to a reader."""
         flags = self.header["place"] >> FLAG_SHIFT
         return np.asarray((flags & (FLAG_ANY | FLAG_LANES)) == FLAG_ANY)
 
-    @property
+    @cached_property
     def globaltimer(self) -> npt.NDArray[np.bool_]:
         """Records hold nanoseconds of %globaltimer instead of SM cycles."""
         return np.asarray((self.header["place"] >> FLAG_SHIFT & FLAG_GLOBALTIMER) != 0)
 
-    @property
+    @cached_property
     def block(self) -> Int64:
         """(s, 3) block index x, y, z."""
         return _three(self.header["ctaid_x"], self.header["ctaid_yz"])
 
-    @property
+    @cached_property
     def grid(self) -> Int64:
         """(s, 3) blocks of the grid along x, y, z."""
         return _three(self.header["nctaid_x"], self.header["nctaid_yz"])
 
-    @property
+    @cached_property
     def first_tick(self) -> Int64:
         """The warp's start on the clock of its records, 64-bit ticks."""
         return np.where(self.globaltimer, self.header["start_time"], self.header["start_clock"]).astype(np.int64)
 
-    @property
+    @cached_property
     def last_tick(self) -> Int64:
         """The warp's end on the clock of its records; 0 where it did not finish."""
         return np.where(self.globaltimer, self.header["end_time"], self.header["end_clock"]).astype(np.int64)
@@ -124,15 +127,20 @@ class Slabs:
 def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     """The slabs among (n, 16) uint32 lines that the session `epoch` claimed, and what is wrong with the rest."""
     at = _candidates(lines)
-    words = np.empty((len(at), 32), np.uint32)
-    np.take(lines, at, axis=0, out=words[:, :16], mode="clip")
-    np.take(lines, at + 1, axis=0, out=words[:, 16:], mode="clip")
+    words, sound = np.empty((len(at), 32), np.uint32), np.empty(len(at), bool)
+
+    def read(part: slice) -> None:
+        both = (at[part, None] + np.arange(HEADER_UNITS)).ravel()
+        np.take(lines, both, axis=0, out=words[part].reshape(-1, 16), mode="clip")
+        sound[part] = header_check(words[part]) == _headers(words[part])["check"]
+
+    each(read, chunks(len(at), _HEADERS))
     header = _headers(words)
     log2 = (header["place"] >> LOG2_SHIFT & 31).astype(np.int64)
     size = HEADER_UNITS + (1 << log2) // RECORDS_PER_UNIT
     ours = header["magic"] >> 8 == HEADER_WORD >> 8
     sane = (log2 >= MIN_LOG2_RECORDS) & (log2 <= MAX_LOG2_RECORDS)
-    whole = ours & sane & (header_check(words) == header["check"])
+    whole = ours & sane & sound
     fits = at + size <= len(lines)
     good = _without_overlap(at, size, whole & fits)
     covered = _covered(at, at[good], size[good])

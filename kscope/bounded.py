@@ -27,7 +27,7 @@ def budget() -> int:
     if own != resource.RLIM_INFINITY:
         limits.append(own)
     for path in map(Path, _GROUPS):
-        text = path.read_text().strip() if path.is_file() else ""
+        text = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
         if text.isdecimal():  # else "max"
             limits.append(int(text))
     return min(limits) // 4

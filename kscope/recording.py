@@ -62,18 +62,24 @@ class Recording:
         if not isinstance(self.pending, int) or not 0 <= self.pending <= 64:
             raise UsageError(f"pending={self.pending!r}: expected 0 (store in place) to 64 records")
 
-    def tag(self) -> str:
-        """A short word that differs wherever the emitted text may: for the cache keys of compilers."""
-        fields = asdict(self) | {"strategy": self.strategy.spec, "layout": [MAJOR, MINOR], "emitter": _emitter()}
+    def tag(self, *own: Path) -> str:
+        """A short word that differs wherever the emitted text may: for the cache keys of compilers. own: the folder of
+        a frontend, whose code has a hand in that."""
+        fields = asdict(self) | {"strategy": self.strategy.spec, "layout": [MAJOR, MINOR], "emitter": _emitter(own)}
         return "kscope-" + sha256(dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
+_CODE = (".py", ".cuh")
+
+
 @lru_cache
-def _emitter() -> str:
-    """A digest of kscope's own code: a compiler's disk cache must not serve what an older one emitted."""
+def _emitter(own: tuple[Path, ...]) -> str:
+    """A digest of kscope's own code, and of these folders: a compiler's disk cache must not serve what an older one
+    emitted."""
     digest = sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for folder in (Path(__file__).parent, *own):
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in _CODE):
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

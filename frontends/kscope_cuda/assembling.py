@@ -87,8 +87,9 @@ def _by_nvjitlink(text: str, arch: str, flags: tuple[str, ...]) -> fit.Assembled
 
 
 def identity() -> str:
-    """What cubins depend on that neither sources nor options say, for the keys of caches: which ptxas it is."""
-    return assembler.identity(ptxas())
+    """What cubins depend on that neither sources nor options say, for the keys of caches: which ptxas it is, and the
+    driver's release, which says whether that one may assemble."""
+    return f"{assembler.identity(ptxas())} {driver()}"
 
 
 def lacking() -> str:

@@ -45,7 +45,7 @@ def run() -> None:
     """Build the library, arm it, and launch its kernel once."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         source, built = Path(folder, "product.cu"), Path(folder, "product.so")
-        source.write_text(SOURCE + RUN)
+        source.write_text(SOURCE + RUN, encoding="utf-8")
         command = [
             "nvcc",
             "-O3",

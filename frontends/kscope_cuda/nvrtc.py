@@ -49,7 +49,7 @@ def options(recording: Recording | None) -> tuple[str, ...]:
     include = (f"-I{cuda_include()}",)
     if recording is None:
         return include
-    tag = sha256(f"{recording.tag()} {_own()} {assembling.identity()}".encode()).hexdigest()[:16]
+    tag = sha256(f"{recording.tag(Path(__file__).parent)} {assembling.identity()}".encode()).hexdigest()[:16]
     return (*include, MARKS, f"-DKSCOPE_TAG=0x{tag}")
 
 
@@ -142,11 +142,3 @@ def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> fit.Usage | N
 def _untold(text: str, flags: tuple[str, ...]) -> str:
     """The text without line information, where the user did not ask for any."""
     return text if LINES in flags else _TOLD.sub("", text)
-
-
-def _own() -> str:
-    """A digest of the header and of this package."""
-    digest = sha256(Path(cuda_include(), HEADER).read_bytes())
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()

@@ -101,7 +101,7 @@ def dumping(pipeline: str, **folders: str) -> str:
 def dumped(folder: str) -> tuple[str, str]:
     """The PTX that a pipeline wrote into the folder, and how its file's name ends: `.sm_90a.ptx`."""
     path = _only(folder, "*.ptx")
-    return path.read_text().rstrip("\0"), path.name.removeprefix("module")
+    return path.read_text(encoding="utf-8").rstrip("\0"), path.name.removeprefix("module")
 
 
 def kept(pipeline: str, kind: str, ending: str) -> Path | None:

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 from cutlass._mlir import ir
@@ -67,7 +68,7 @@ class Pipeline:
 
     def install(self, recording: Recording) -> None:
         """Take the hook points, or change the options of the hooks that have them."""
-        self.recording, self.tag = recording, recording.tag() + listed.tag()
+        self.recording, self.tag = recording, recording.tag(Path(__file__).parent) + listed.tag()
         self._compile.install()
         self._jit.install()
 

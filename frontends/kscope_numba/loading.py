@@ -11,8 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -97,7 +95,7 @@ class Loader:
             self._listing = True
             self._patches.put(_dispatcher.CUDACache, "load_overload", lambda cache, *args: None)
             self._patches.put(_dispatcher.CUDACache, "save_overload", lambda cache, *args: None)
-        tag = f"{recording.tag()} {_own()} {linking.identity()}{' listed' * self._listing}"
+        tag = f"{recording.tag(Path(__file__).parent)} {linking.identity()}{' listed' * self._listing}"
         self._switch(tag, recording.selection)
 
     def remove(self, taught: bool) -> None:
@@ -238,12 +236,3 @@ def _concerns(function: Any) -> bool:
 def _selected(function: Any, selection: Selection) -> bool:
     """Whether something of the selection may be in the function, or in one that it names."""
     return bool(selection) and concerns(function, selected=lambda one: touches(one, selection))
-
-
-@lru_cache
-def _own() -> str:
-    """A digest of this package: the disk cache must not serve what an older one compiled."""
-    digest = sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]

@@ -103,7 +103,7 @@ def parsed(text: str, context: Any) -> Any:
     """The module of a text, in the compiler's context."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         path = Path(folder, "marked.ttgir")
-        path.write_text(text)
+        path.write_bytes(text.encode())
         module: Any = ir.parse_mlir_module(str(path), context)
     module.context = context
     return module

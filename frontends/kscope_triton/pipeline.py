@@ -46,13 +46,13 @@ _HOOK, _HASH = "add_stages_inspection_hook", "hash"
 
 
 class Pipeline:
-    """The hook in Triton's slot, while recording is enabled."""
+    """What the hook in Triton's slot does while recording is enabled."""
 
     def __init__(self) -> None:
         self.recording: Recording | None = None
         self._tag, self._keys = "", ("", "")
-        self._previous: Callable[..., Any] | None = None
-        self._backend_hash: Callable[[Any], str] | None = None
+        self._slot: Slot | None = None
+        self._hash: tuple[Callable[[Any], str], Callable[[Any], str]] | None = None  # as it was, and ours
         self._compiling = threading.local()
         self._always: bool | None = None
 
@@ -80,14 +80,16 @@ class Pipeline:
                 f"instrumentation_mode={mode!r} is set: Triton {triton.__version__} runs one kind of "
                 "instrumentation at a time; switch the other off before kscope is enabled"
             )
-        self.recording, self._tag = recording, recording.tag()
+        self.recording, self._tag = recording, recording.tag(Path(__file__).parent)
         self._keys = self._tag, self._tag
-        if getattr(knobs.runtime, _HOOK) is not self:
-            self._previous = getattr(knobs.runtime, _HOOK)
-            setattr(knobs.runtime, _HOOK, self)
-        if self._backend_hash is None:
-            self._backend_hash = original = CUDABackend.hash
-            setattr(CUDABackend, _HASH, lambda backend: original(backend) + self._tag)
+        found = getattr(knobs.runtime, _HOOK)
+        if self._slot is None or found is not self._slot:  # over what another tool has put there since, too
+            self._slot = Slot(self, found)
+            setattr(knobs.runtime, _HOOK, self._slot)
+        if self._hash is None:
+            original = CUDABackend.hash
+            self._hash = original, lambda backend: original(backend) + self._tag
+            setattr(CUDABackend, _HASH, self._hash[1])
         if not _HOOK_HAS_KEY:
             knobs.compilation.instrumentation_mode = self._tag
         if catalogue.wanted() and self._always is None:  # what comes from a cache cannot be listed
@@ -102,12 +104,12 @@ class Pipeline:
         if self._always is not None:
             knobs.compilation.always_compile, self._always = self._always, None
         self.recording, self._tag, self._keys = None, "", ("", "")
-        if getattr(knobs.runtime, _HOOK) is self:
-            setattr(knobs.runtime, _HOOK, self._previous)
-            self._previous = None
-        if self._backend_hash is not None:
-            setattr(CUDABackend, _HASH, self._backend_hash)
-            self._backend_hash = None
+        if self._slot is not None and getattr(knobs.runtime, _HOOK) is self._slot:
+            setattr(knobs.runtime, _HOOK, self._slot.previous)
+        self._slot = None
+        if self._hash is not None and CUDABackend.hash is self._hash[1]:
+            setattr(CUDABackend, _HASH, self._hash[0])
+            self._hash = None
 
     def placed(self, mark: Mark) -> None:
         """A mark entered the IR of the kernel that this thread compiles."""
@@ -115,28 +117,18 @@ class Pipeline:
         if log is not None:
             log.add(mark.name)
 
-    def __call__(
-        self,
-        backend: Any = None,
-        stages: MutableMapping[str, Any] | None = None,
-        options: Any = None,
-        language: Any = None,
-        capability: int | None = None,
-    ) -> tuple[str, str] | None:
-        """Triton's hook: without stages the key and hash of what the hook does, else wrap the PTX stage."""
-        if stages is None:
-            if self._previous is None:  # asked at every launch
-                return self._keys
-            key, hashed = self._previous()
-            return f"{key}{self._tag}", f"{hashed}{self._tag}"
-        if self._previous is not None:
-            self._previous(backend, stages, options, language, capability)
+    def keys(self, slot: Slot) -> tuple[str, str]:
+        """The key and the hash of what the hook does; nothing, where it is not in Triton's slot any more."""
+        return self._keys if slot is self._slot else ("", "")
+
+    def wrap(self, slot: Slot, backend: Any, stages: MutableMapping[str, Any], options: Any, capability: int) -> None:
+        """Wrap the stages of a compilation that asked this hook."""
         recording = self.recording
-        if recording is None or "ptx" not in stages:
-            return None
+        if slot is not self._slot or recording is None or "ptx" not in stages:
+            return
         names: set[str] = set()
         self._compiling.names = names
-        marking = Marking(recording.selection, names, capability or 0)
+        marking = Marking(recording.selection, names, capability)
         inner = stages["ptx"]
 
         def ptx(source: Any, metadata: dict[str, Any]) -> str:
@@ -164,6 +156,33 @@ class Pipeline:
         stages["ptx"] = ptx
         for stage in stages.keys() & {"ttgir", "llir"}:
             stages[stage] = getattr(marking, stage)(stages[stage])
+
+
+class Slot:
+    """What stands in Triton's slot for a pipeline: first the hook that stood there before, then ours. A new one every
+    time that the slot is taken: the one under another tool's hook, which calls it, must not call that one."""
+
+    def __init__(self, pipeline: Pipeline, previous: Callable[..., Any] | None) -> None:
+        self.previous, self._pipeline = previous, pipeline
+
+    def __call__(
+        self,
+        backend: Any = None,
+        stages: MutableMapping[str, Any] | None = None,
+        options: Any = None,
+        language: Any = None,
+        capability: int | None = None,
+    ) -> tuple[str, str] | None:
+        """Triton's hook: without stages the key and hash of what it does, else wrap the PTX stage."""
+        if stages is None:
+            keys = self._pipeline.keys(self)
+            if self.previous is None:  # asked at every launch
+                return keys
+            key, hashed = self.previous()
+            return f"{key}{keys[0]}", f"{hashed}{keys[1]}"
+        if self.previous is not None:
+            self.previous(backend, stages, options, language, capability)
+        self._pipeline.wrap(self, backend, stages, options, capability or 0)
         return None
 
 
@@ -198,7 +217,7 @@ def _built(plain: str, marked: str, backend: Any, options: Any, folder: Path) ->
     paths = folder / "plain.cubin", folder / "marked.cubin"
     for text, path in zip((plain, marked), paths, strict=True):
         source = path.with_suffix(".ptx")
-        source.write_text(text)
+        source.write_bytes(text.encode())
         command = [nvidia.get_ptxas(backend.target.arch).path, *_flags(backend, options), str(source), "-o", str(path)]
         if subprocess.run(command, capture_output=True, check=False).returncode:
             return None

@@ -132,7 +132,7 @@ def opened(url: str) -> None:
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return
     descriptor, name = tempfile.mkstemp(prefix="kscope-", suffix=".html")  # readable by its owner alone
-    with open(descriptor, "w") as file:
+    with open(descriptor, "w", encoding="utf-8") as file:
         file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(url)}"><title>kscope</title>')
     forget = threading.Timer(20, lambda: Path(name).unlink(missing_ok=True))
     forget.daemon = True

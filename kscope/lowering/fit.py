@@ -91,7 +91,7 @@ def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None:
     earnest."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         source, out = Path(folder, "module.ptx"), Path(folder, "module.cubin")
-        source.write_text(text)
+        source.write_bytes(text.encode())
         command: Sequence[str] = [ptxas, "-v", *flags, str(source), "-o", str(out)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from kscope import meta
@@ -158,6 +163,18 @@ def test_the_log_of_ptxas_is_read(tmp_path):
     assert found is not None
     assert found.usage == Usage(True, 32, 168)
     assert found.cubin == b"cubin"
+
+
+def test_text_reaches_ptxas_as_utf_8_whatever_the_locale(tmp_path):
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text(f"#!/bin/sh\nfor last; do :; done\ncp $2 {tmp_path}/text\nprintf cubin > $last\n")
+    ptxas.chmod(0o755)
+    text = '.file 1 "/home/小林/x.py"'
+    asked = f"from kscope.lowering import fit; assert fit.assemble({text!a}, {str(ptxas)!r}, ())"
+    command = [sys.executable, "-X", "utf8=0", "-c", asked]
+    env = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(Path(fit.__file__).parents[2])}
+    subprocess.run(command, env=env, check=True)
+    assert (tmp_path / "text").read_bytes() == text.encode()
 
 
 def test_a_refusal_of_ptxas_is_no_usage(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,8 +35,17 @@ def test_every_option_changes_the_tag(option: str) -> None:
 
 def test_another_version_of_kscope_has_another_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Recording().tag()
-    monkeypatch.setattr(recording, "_emitter", lambda: "what an older one would be")
+    monkeypatch.setattr(recording, "_emitter", lambda own: "what an older one would be")
     assert Recording().tag() != ours
+
+
+def test_another_version_of_a_frontend_has_another_tag(tmp_path: Path) -> None:
+    def tag(name: str, code: str) -> str:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "placing.py").write_text(code)
+        return Recording().tag(tmp_path / name)
+
+    assert tag("one", "u32") == tag("same", "u32") != tag("other", "i32") != Recording().tag()
 
 
 def test_every_option_is_tested_above() -> None:

@@ -72,7 +72,7 @@ def compile(source: str, options: Any = None, *, name_expressions: Sequence[str]
     made = cuda_core.Program(text, "c++", told).compile("ptx", name_expressions)
     ptx = bytes(made.code).decode().rstrip("\0")
     if PREFIX not in ptx:
-        return cuda_core.Program(source, "c++", options).compile("cubin", name_expressions)
+        return cuda_core.Program(nvrtc.with_header(source), "c++", options).compile("cubin", name_expressions)
     names = {bytes(mangled).decode(): name for name, mangled in made.symbol_mapping.items()}
     with listed.sites(marked):
         code = nvrtc.lower(ptx, recording, frontend=NAME, arch=options.arch, flags=_flags(options), names=names)

@@ -2,5 +2,5 @@
 
 from . import PATH, text
 
-PATH.write_text(text())
+PATH.write_text(text(), encoding="utf-8")
 print(f"wrote {PATH}")

@@ -110,7 +110,7 @@ def _texts(path: Path) -> tuple[tuple[int, str], ...]:
 
 @lru_cache(64)
 def _read(path: Path, changed: int) -> tuple[tuple[int, str], ...]:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
         return ((1, text),)
     try:

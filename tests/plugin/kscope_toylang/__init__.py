@@ -6,6 +6,7 @@ What lives here: the frontend. What does not: what a mark becomes (kscope), memo
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from struct import pack
 from typing import Any
 
@@ -74,7 +75,7 @@ class ToylangFrontend(Frontend):
         return plan.lower(text, self._recording, frontend=self.name).text
 
     def _tag(self) -> str:
-        return self._recording.tag() if self._recording else ""
+        return self._recording.tag(Path(__file__).parent) if self._recording else ""
 
     def _loaded(self, module: int) -> None:
         frontends.backend(self.backend).module_loaded(module)

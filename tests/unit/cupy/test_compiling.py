@@ -133,6 +133,14 @@ def test_a_ptxas_makes_no_cubin_that_the_driver_may_not_load(tmp_path, monkeypat
     assert log.exists() == asked
 
 
+def test_caches_keep_apart_what_drivers_of_different_releases_are_given(monkeypatch):
+    tags = set()
+    for release in (12, 13, None):
+        monkeypatch.setattr(assembling, "driver", lambda release=release: release)
+        tags.add(nvrtc.options(Recording()))
+    assert len(tags) == 3
+
+
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_kernel_that_the_linker_gives_too_few_registers_is_told_of(wide, monkeypatch):
     if assembling.nvjitlink() is None:

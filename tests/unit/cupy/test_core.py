@@ -42,6 +42,7 @@ MARKED = '''
 template <class T> __global__ void kernel(T* out) { KSCOPE_REGION("work"); out[0] = OUT; }
 '''
 BARE = MARKED.replace('KSCOPE_REGION("work");', "")
+READY = MARKED.replace('KSCOPE_REGION("work");', "KSCOPE_KERNEL();")
 for arch in ("sm_80", "sm_90", "sm_100"):
     options = ProgramOptions(std="c++17", arch=arch, define_macro=("OUT", "3"), max_register_count=32)
     def build(source):
@@ -53,7 +54,7 @@ for arch in ("sm_80", "sm_90", "sm_100"):
     prepared = build(MARKED)
     assert bytes(prepared.code).startswith(b"\x7fELF") and b"kscope_ctl" in prepared.code
     assert prepared.symbol_mapping == never.symbol_mapping, (prepared.symbol_mapping, never.symbol_mapping)
-    assert build(BARE).code == never.code
+    assert build(BARE).code == build(READY).code == never.code
     frontend.enable(Recording(selection=Selection(("store",), (Lines.of("all=kernel:2"),))))
     assert all(name in build(BARE).code for name in (b'"all"', b'"store kernel:2"'))
     usual, options = options, ProgramOptions(arch=arch, define_macro=("OUT", "3"), debug=True)

@@ -17,7 +17,7 @@ from triton.compiler import ASTSource
 from triton.runtime.driver import driver
 
 import kscope
-from kscope import frontends
+from kscope import frontends, meta
 from kscope.recording import Recording
 from kscope.selection.auto import Selection
 
@@ -260,6 +260,30 @@ def test_a_hook_laid_over_ours_survives_disable(frontend, monkeypatch):
         return ours(*arguments)
 
     knobs.runtime.add_stages_inspection_hook = over
+    frontend.disable()
+    assert knobs.runtime.add_stages_inspection_hook is over
+    assert described(compile_kernel()) is None
+
+
+@pytest.mark.parametrize("between", ["disabled in between", "other options"])
+def test_a_hook_laid_over_ours_is_called_once_by_what_is_enabled_next(frontend, monkeypatch, between):
+    monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
+    frontend.enable(Recording())
+    ours, asked = knobs.runtime.add_stages_inspection_hook, []
+
+    def over(backend=None, stages=None, *more):
+        asked.append("compile" if stages else "key")
+        return ours(backend, stages, *more)
+
+    knobs.runtime.add_stages_inspection_hook = over
+    if between == "disabled in between":
+        frontend.disable()
+    frontend.enable(Recording(records=64))
+    key, _ = knobs.runtime.add_stages_inspection_hook()
+    assert key.count("kscope-") == 1
+    asked.clear()
+    (lowered,) = meta.from_json(described(compile_kernel()).encode()).kernels
+    assert lowered.log2_records == 6 and asked.count("compile") == 1
     frontend.disable()
     assert knobs.runtime.add_stages_inspection_hook is over
     assert described(compile_kernel()) is None

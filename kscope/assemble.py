@@ -18,7 +18,7 @@ from .decoding.columns import Records, decode_slabs, id_sample
 from .decoding.ids import IdTable, Names, Region
 from .decoding.launches import Launches, block_index, number
 from .decoding.slabs import Slabs, find
-from .decoding.warps import Warps
+from .decoding.warps import Warps, last_ends
 from .joining import join
 from .trace import Launch, Trace
 from .wording import counted
@@ -72,13 +72,16 @@ def assemble(capture: Capture) -> Trace:
         region = renumber[region]
     problems += _unknown(region, regions, kernels)
     counts = _column([device.records.counts for device in devices], np.int64)
+    start = _column([device.records.start for device in devices], np.int64)
+    took = _column([device.records.duration for device in devices], np.int64)
+    last = np.where(slabs.finished, slabs.last_tick, last_ends(counts, start, took, slabs.first_tick))
     trace = Trace(
         region=region,
         track=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
-        start_ticks=_column([device.records.start for device in devices], np.int64),
-        dur_cycles=_column([device.records.duration for device in devices], np.int64),
+        start_ticks=start,
+        dur_cycles=took,
         bits=_column([device.records.value for device in devices], np.uint32),
-        warps=_warps(slabs, owner, launches, kernel, axes, devices),
+        warps=_warps(slabs, owner, launches, kernel, axes, devices, last),
         regions=regions,
         types=_types(kernel_ids.tolist(), capture.modules, regions),
         kernels=kernels,
@@ -197,8 +200,9 @@ def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], kernel
 
 
 def _warps(
-    slabs: Slabs, owner: Int64, launches: Launches, kernel: Int64, axes: list[Axis], devices: list[_Device]
-) -> Warps:
+    slabs: Slabs, owner: Int64, launches: Launches, kernel: Int64, axes: list[Axis], devices: list[_Device],
+    last: Int64,
+) -> Warps:  # fmt: skip
     header = slabs.header
     start = _column([axis.start for axis in axes], np.float64)
     rate = _column([axis.rate for axis in axes], np.float64)
@@ -216,9 +220,10 @@ def _warps(
         sm=slabs.sm,
         cluster_rank=(header["cluster"] & 255).astype(np.uint8),
         start_ns=start,
-        end_ns=np.where(slabs.finished, start + (slabs.last_tick - slabs.first_tick) * rate, np.nan),
+        end_ns=np.where(slabs.finished, start + (last - slabs.first_tick) * rate, np.nan),
         finished=slabs.finished,
         first_tick=slabs.first_tick,
+        last_tick=last,
         tick_ns=rate,
         error_ns=_column([axis.error for axis in axes], np.float64),
         timer=slabs.globaltimer,

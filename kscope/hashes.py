@@ -1,11 +1,13 @@
 """A kernel by its hash: ``0x7fa21c3``, as launches and other tools' logs have it.
 
-What lives here: telling a hash from a name. What does not: how a hash is computed (layout.py).
+What lives here: telling a hash from a name, and kernels of one name apart. What does not: how a hash is computed
+(layout.py).
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,3 +30,13 @@ def of_kernels(trace: Trace) -> list[int]:
     launches = np.array([launch.kernel_id for launch in trace.launches], np.uint64)
     found[trace.warps.kernel] = launches[trace.warps.launch]
     return [int(one) for one in found]
+
+
+def kernel_names(trace: Trace) -> tuple[str, ...]:
+    """The names of trace.kernels for tables; where several share one, as variants of autotuning do, each with its hash:
+    ``matmul 0x7fa21c3``."""
+    shared = {name for name, count in Counter(trace.kernels).items() if count > 1}
+    if not shared:
+        return trace.kernels
+    pairs = zip(trace.kernels, of_kernels(trace), strict=True)
+    return tuple(f"{name} 0x{number:x}" if name in shared else name for name, number in pairs)

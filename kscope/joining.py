@@ -40,6 +40,7 @@ def join(trace: Trace, in_turn: npt.NDArray[np.bool_]) -> Trace:
     latest = np.full(len(kept), -np.inf)
     np.maximum.at(latest, row, np.where(warps.finished, warps.end_ns, -np.inf))
     changed["end_ns"] = np.where(changed["finished"], latest, np.nan)
+    np.maximum.at(changed["last_tick"], row, warps.last_tick)
     track = row[trace.track]
     end = trace.start_ticks + np.maximum(trace.dur_cycles, 0)
     several = np.bincount(row, minlength=len(kept)) > 1

@@ -23,7 +23,7 @@ from .decoding.ids import Region
 from .decoding.nesting import nest
 from .decoding.warps import Warps
 from .errors import MissingError, UsageError
-from .hashes import hashed, of_kernels
+from .hashes import hashed, kernel_names, of_kernels
 from .layout import Kind
 from .wording import counted, installs
 
@@ -190,9 +190,10 @@ class Trace:
         if not named:
             return ()
         at = np.flatnonzero(np.isin(self.region, named))
-        used, first = np.unique(self.region[at], return_index=True)
-        order = used[np.argsort(self.start_ns[at[first]], kind="stable")].tolist()
-        return tuple(dict.fromkeys(str(self.regions[number].track) for number in (*order, *named)))
+        first = np.full(len(self.regions), np.inf)
+        np.minimum.at(first, self.region[at], self.start_ns[at])
+        order = sorted(named, key=lambda number: float(first[number]))
+        return tuple(dict.fromkeys(str(self.regions[number].track) for number in order))
 
     @property
     def user_track(self) -> npt.NDArray[np.int16]:
@@ -228,7 +229,7 @@ class Trace:
         warps = self.warps
         rows = np.ones(len(warps), bool)
         if kernel is not None:
-            rows &= _matching("kernel", kernel, self.kernels, of_kernels(self))[warps.kernel]
+            rows &= _matching("kernel", kernel, self.kernels, kernel_names(self), of_kernels(self))[warps.kernel]
         numbers = {"launch": launch, "block": block, "warp": warp, "lane": lane, "sm": sm}
         for name, wanted in numbers.items():
             if wanted is not None:
@@ -316,17 +317,21 @@ def decode(capture: Capture) -> Trace:
 
 
 def _matching(
-    what: str, patterns: str | Iterable[str], names: Iterable[str], numbers: Iterable[int] = ()
-) -> npt.NDArray[np.bool_]:
+    what: str, patterns: str | Iterable[str], names: Iterable[str], shown: Iterable[str] = (),
+    numbers: Iterable[int] = (),
+) -> npt.NDArray[np.bool_]:  # fmt: skip
+    """Which names the patterns match. shown, numbers: how tables spell each, and its hash, where it has one."""
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
     names, numbers = list(names), list(numbers)
+    shown = list(shown) or names
     found = np.zeros(len(names), bool)
     for pattern in patterns:
-        hits = np.array([name == pattern or fnmatchcase(name, pattern) for name in names], bool)
+        pairs = zip(names, shown, strict=True)
+        hits = np.array([pattern in pair or fnmatchcase(pair[0], pattern) for pair in pairs], bool)
         if (number := hashed(pattern)) is not None and numbers:
             hits |= np.array([number == one for one in numbers], bool)
         if not hits.any():
-            known = ", ".join(sorted({*names} - {"?"})[:20]) or "none"
+            known = ", ".join(sorted({*shown} - {"?"})[:20]) or "none"
             raise UsageError(f"filter({what}={pattern!r}): no such {what}; this trace has {known}")
         found |= hits
     return found

@@ -96,7 +96,7 @@ def compare(a: Trace, b: Trace, options: Options | None = None) -> Comparison:
         times = [np.array(side.times.get(kernel, []), np.float64) for side in sides]
         before, after = (_Units(ns, np.ones_like(ns), np.zeros(len(ns), np.int64)) for ns in times)
         kernels.append(_change(kernel, WHOLE, "launch", before, after, options, rng))
-    regions.sort(key=lambda row: -abs(row.b_mean_ns * row.b_count - row.a_mean_ns * row.a_count))
+    regions.sort(key=lambda row: -abs(_total(row.b_mean_ns, row.b_count) - _total(row.a_mean_ns, row.a_count)))
     return Comparison(tuple(kernels), tuple(regions), _doubts(a, b), _overall(kernels, regions))
 
 
@@ -153,6 +153,10 @@ class _Side:
             if np.unique(stratum, return_counts=True)[1].min(initial=2) < _LEAST_UNITS:
                 stratum[:] = 0  # of one lane alone nothing can be drawn
         return _Units(total, count, stratum)
+
+
+def _total(mean_ns: float, count: int) -> float:
+    return mean_ns * count if count else 0.0
 
 
 def _unit(sides: tuple[_Side, _Side], kernel: str) -> str:

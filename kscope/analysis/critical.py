@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from ..hashes import kernel_names
 from ..trace import Trace
 from .overlap import NO_REGION
-from .segments import NONE, flatten, span_names
+from .segments import NONE, by_lane, flatten, span_names
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -86,12 +87,12 @@ def critical_path(trace: Trace, edges: Iterable[Edge], launch: int = 0, block: i
     steps = _walk(mine, waits)
     parts = _parts(mine, steps)
     total = steps[-1].end_ns - steps[0].start_ns
-    kernel = trace.kernels[int(mine.warps.kernel[mine.track[0]])]
+    kernel = kernel_names(trace)[int(mine.warps.kernel[mine.track[0]])]
     ranked = sorted(parts.items(), key=lambda part: -part[1])
     shares = tuple((name, ns, ns / total if total > 0 else 0.0) for name, ns in ranked)
-    steps_named = tuple(
-        Step(step.kind, mine.warps.label(step.row), step.start_ns, step.end_ns, step.via) for step in steps
-    )
+    rows = sorted({step.row for step in steps})
+    label = dict(zip(rows, mine.warps.labels(np.array(rows)), strict=True))
+    steps_named = tuple(Step(step.kind, label[step.row], step.start_ns, step.end_ns, step.via) for step in steps)
     return Path(kernel, launch, block, total, steps_named, shares, waits.unmatched)
 
 
@@ -159,17 +160,22 @@ def _ordinals(track: npt.NDArray[np.int32]) -> Float:
 
 
 def _walk(trace: Trace, waits: _Waits) -> list[_Step]:
-    """Backwards from the last region's end; every turn goes back in time, or to a wait that was not taken before."""
+    """Backwards from the last region's end; every turn goes back in time, or to a wait that was not taken before. So of
+    each lane's waits those that are behind, later or taken, stay behind."""
     final = trace.start_ns + np.nan_to_num(trace.dur_ns)
     row, time = int(trace.track[final.argmax()]), float(final.max())
-    steps, taken = list[_Step](), set[tuple[int, float]]()
+    steps, ahead = list[_Step](), {row: len(found) for row, found in waits.by_row.items()}
     while True:
-        open_waits = [one for one in waits.by_row.get(row, []) if one[0] <= time and (row, one[0]) not in taken]
-        if not open_waits:
+        mine, left = waits.by_row.get(row, []), ahead.get(row, 0)
+        while left and mine[left - 1][0] > time:
+            left -= 1
+        if not left:
             steps.append(_Step("run", row, float(trace.warps.start_ns[row]), time))
             return steps[::-1]
-        stop, came, signaller, via = open_waits[-1]
-        taken.add((row, stop))
+        stop, came, signaller, via = mine[left - 1]
+        while left and mine[left - 1][0] == stop:  # waits that end together are one
+            left -= 1
+        ahead[row] = left
         steps.append(_Step("run", row, stop, time))
         steps.append(_Step("flight", row, came, stop, via))
         row, time = signaller, came
@@ -177,17 +183,25 @@ def _walk(trace: Trace, waits: _Waits) -> list[_Step]:
 
 def _parts(trace: Trace, steps: list[_Step]) -> dict[str, float]:
     """ns of the path by what it went through."""
-    pieces = flatten(trace)
-    names = [NO_REGION, *pieces.names]
     parts: dict[str, float] = {}
+    runs: dict[int, list[tuple[float, float]]] = {}
     for step in steps:
         if step.kind == "flight":
             label = f"{step.via} (in flight)"
             parts[label] = parts.get(label, 0.0) + step.end_ns - step.start_ns
-            continue
-        mine = np.flatnonzero(pieces.track == step.row)
-        inside = np.minimum(pieces.end[mine], step.end_ns) - np.maximum(pieces.start[mine], step.start_ns)
-        time = np.bincount(pieces.name[mine] - NONE, weights=np.maximum(inside, 0), minlength=len(names))
-        for number in np.flatnonzero(time > 0).tolist():
-            parts[names[number]] = parts.get(names[number], 0.0) + float(time[number])
-    return parts
+        else:
+            runs.setdefault(step.row, []).append((step.start_ns, step.end_ns))
+    pieces = flatten(trace)
+    pieces = pieces.take(by_lane(pieces))
+    time = np.zeros(len(pieces.names) + 1)
+    for row, spells in runs.items():
+        first, last = np.searchsorted(pieces.track, [row, row + 1])
+        mine, (start, end) = pieces.take(np.arange(first, last)), np.array(spells).T
+        low, high = np.searchsorted(mine.end, start, "right"), np.searchsorted(mine.start, end, "left")
+        count = np.maximum(high - low, 0)  # pieces that each run touches
+        run = np.repeat(np.arange(len(count)), count)
+        at = np.arange(len(run)) + np.repeat(low - (np.cumsum(count) - count), count)
+        inside = np.minimum(mine.end[at], end[run]) - np.maximum(mine.start[at], start[run])
+        time += np.bincount(mine.name[at] - NONE, weights=np.maximum(inside, 0), minlength=len(time))
+    names = [NO_REGION, *pieces.names]
+    return parts | {names[number]: float(time[number]) for number in np.flatnonzero(time > 0).tolist()}

@@ -4,7 +4,7 @@
     comparison := sum ((< | <= | > | >= | == | !=) sum)+                   chains as in Python: 1us < load.p50 < 2us
     sum := product (("+" | "-") product)*  product := atom (("*" | "/") atom)*
     atom := number unit? | name ("." name)* | "-" atom | "(" sum ")" | "(" condition ")"
-    unit := ns | us | ms | s | %           name := letters, digits, _ | "anything in quotes"
+    unit := ns | us | ms | s | %           name := letters, digits, _ | a hash, 0x7fa21c3 | "anything in quotes"
 
 Times and plain numbers do not mix: 2us + 1 and load.p99 < 2 are refused. Nothing is looked up but names, and nothing is
 called: no Python is evaluated. What lives here: the grammar and its arithmetic. What does not: what a name means
@@ -24,7 +24,7 @@ from .table import time_text
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>ns|us|ms|s|%)?(?![\w.])
-      |(?P<name>[^\W\d]\w*)|"(?P<double>[^"]+)"|'(?P<single>[^']+)'|(?P<mark><=|>=|==|!=|[<>()+\-*/.]))""",
+      |(?P<name>[^\W\d]\w*|0[xX][0-9a-fA-F]+(?!\w))|"(?P<double>[^"]+)"|'(?P<single>[^']+)'|(?P<mark><=|>=|==|!=|[<>()+\-*/.]))""",
     re.X,
 )
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9, "%": 0.01}
@@ -32,6 +32,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _WORDS = ("and", "or", "not")
+_PLAIN = re.compile(r"[^\W\d]\w*")
 _LONGEST, _DEEPEST = 2000, 40
 
 
@@ -52,8 +53,8 @@ Lookup = Callable[[tuple[str, ...]], Quantity]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a condition holds, and the names in it with what they were, for whoever reads why. A comparison with
-    something that is not known does not hold, whatever stands around it."""
+    """Whether a condition holds, and the names in it with what they were, for whoever reads why. unknown: what it
+    compares and nobody knows, a name or arithmetic such as x / 0: then it does not hold, whatever stands around it."""
 
     text: str
     holds: bool
@@ -67,8 +68,14 @@ def evaluate(text: str, lookup: Lookup) -> Outcome:
         raise UsageError(f"{text[:40]!r}...: {len(text)} characters, expected at most {_LONGEST}")
     parser = _Parser(text, _tokens(text), lookup)
     holds = parser.whole()
-    unknown = tuple(name for name, value in parser.seen.items() if math.isnan(value.value))
-    return Outcome(text, holds and not unknown, tuple(parser.seen.items()), unknown)
+    return Outcome(text, holds and not parser.unknown, tuple(parser.seen.items()), tuple(dict.fromkeys(parser.unknown)))
+
+
+def written(name: str) -> str:
+    """A name as a condition has it: in quotes where it needs them."""
+    if all(_PLAIN.fullmatch(part) and part not in _WORDS for part in name.split(".")):
+        return name
+    return f"'{name}'" if '"' in name else f'"{name}"'
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             raise _refused(text, at + len(text[at:]) - len(text[at:].lstrip()), "no number, name or operator")
-        start = match.start(match.lastgroup or 0) if match.lastgroup != "unit" else match.start("number")
+        start = match.end() - len(match[0].lstrip())
         if match["number"] is not None:
             unit = match["unit"]
             value = Quantity(float(match["number"]) * _UNITS.get(unit or "", 1.0), unit not in (None, "%"))
@@ -115,6 +122,7 @@ class _Parser:
     at: int = 0
     depth: int = 0
     seen: dict[str, Quantity] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
 
     def whole(self) -> bool:
         found = self.condition()
@@ -160,8 +168,9 @@ class _Parser:
         if isinstance(left, bool):
             return left
         found, compared = True, False
+        self.known(start, left)
         while token := self.take("mark", *_COMPARE):
-            right = self.number(self.sum(), token)
+            right = self.known(self.at, self.number(self.sum(), token))
             if left.time != right.time:
                 raise self.mixed(token, left, right)
             found = _COMPARE[token.text](left.value, right.value) and found
@@ -169,6 +178,12 @@ class _Parser:
         if not compared:
             raise _refused(self.text, self.tokens[start].at, "expected a comparison, such as load.p99 < 2us,")
         return found
+
+    def known(self, start: int, value: Quantity) -> Quantity:
+        """The value of the tokens from `start` on, which are told where it is not known."""
+        if math.isnan(value.value):
+            self.unknown.append(self.text[self.tokens[start].at : self.next.at].strip())
+        return value
 
     def sum(self) -> Quantity | bool:
         left = self.product()

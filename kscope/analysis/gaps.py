@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from ..hashes import kernel_names
 from ..trace import Trace
 from .overlap import NO_REGION
-from .segments import NONE, Segments, flatten, recorded
+from .segments import NONE, Segments, by_lane, flatten, recorded
 
 Int64 = npt.NDArray[np.int64]
 BEGIN, END = "(begin)", "(end)"
+_EDGE = NONE - 1
+"""The name of what stands around a gap that begins or ends what it is in."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +64,14 @@ def longest(trace: Trace, top: int = 20, of: str | None = None) -> tuple[Gap, ..
     block_of_piece = block[pieces.track]
     order = np.argsort(block_of_piece, kind="stable")
     blocks = block_of_piece[order]
-    found = []
+    found, kernels = [], kernel_names(trace)
     for piece in chosen.tolist():
         row = int(pieces.track[piece])
         mine = order[np.searchsorted(blocks, block[row]) : np.searchsorted(blocks, block[row], "right")]
         number = place[piece]
         found.append(
             Gap(
-                trace.kernels[int(warps.kernel[row])], int(warps.launch[row]), warps.label(row), int(warps.sm[row]),
+                kernels[int(warps.kernel[row])], int(warps.launch[row]), warps.label(row), int(warps.sm[row]),
                 _name(names, after[number], BEGIN), _name(names, before[number], END),
                 float(pieces.start[piece]), float(pieces.ns[piece]), _beside(pieces, names, piece, mine),
             )
@@ -80,21 +83,21 @@ def between(trace: Trace, of: str | None = None) -> tuple[Between, ...]:
     """Gaps by kernel and by what stands around them, longest total first; share: of all such gaps of the kernel."""
     pieces, at, after, before = _around(trace, of)
     names, kernel = _names(pieces), trace.warps.kernel[pieces.track[at]]
-    width = len(pieces.names) + 2
-    code = (kernel * width + (after + 2)) * width + before + 2
+    width = len(pieces.names) - _EDGE
+    code = (kernel * width + (after - _EDGE)) * width + before - _EDGE
     codes, index = np.unique(code, return_inverse=True)
     index, ns = index.ravel(), pieces.ns[at]
     total, most = np.bincount(index, weights=ns, minlength=len(codes)), np.zeros(len(codes))
     np.maximum.at(most, index, ns)
     whole = np.bincount(kernel, weights=ns, minlength=len(trace.kernels))
     count = np.bincount(index, minlength=len(codes))
-    found = []
+    found, kernels = [], kernel_names(trace)
     for number, one in enumerate(codes.tolist()):
         rest, last = divmod(one, width)
         owner, first = divmod(rest, width)
         found.append(
             Between(
-                trace.kernels[owner], _name(names, first - 2, BEGIN), _name(names, last - 2, END), int(count[number]),
+                kernels[owner], _name(names, first + _EDGE, BEGIN), _name(names, last + _EDGE, END), int(count[number]),
                 float(total[number]), float(most[number]), float(total[number] / whole[owner]),
             )
         )  # fmt: skip
@@ -102,30 +105,16 @@ def between(trace: Trace, of: str | None = None) -> tuple[Between, ...]:
 
 
 def _around(trace: Trace, of: str | None) -> tuple[Segments, Int64, Int64, Int64]:
-    """(pieces by lane and time of lanes with records, indices of the gaps, names after and before each; -2 = none)."""
+    """(pieces by lane and time of lanes with records, indices of the gaps, names after and before each, or _EDGE)."""
     found = recorded(trace, flatten(trace))
     if of is not None and of not in found.names:
         raise UsageError(f"of={of!r}: no such region; this trace has {', '.join(found.names) or 'none'}")
-    order = _by_lane(found)
-    pieces = Segments(found.names, found.track[order], found.name[order], found.start[order], found.end[order])
+    pieces = found.take(by_lane(found))
     at = np.flatnonzero(pieces.name == (NONE if of is None else found.names.index(of)))
-    padded = np.concatenate([[-2], pieces.name, [-2]])
-    lane = np.concatenate([[-2], pieces.track, [-2]])
-    after = np.where((lane[at] == pieces.track[at]) & (padded[at] != NONE), padded[at], -2)
-    before = np.where((lane[at + 2] == pieces.track[at]) & (padded[at + 2] != NONE), padded[at + 2], -2)
+    padded = np.concatenate([[_EDGE], pieces.name, [_EDGE]])
+    after = np.where(pieces.opens[at], _EDGE, padded[at])
+    before = np.where(pieces.closes[at], _EDGE, padded[at + 2])
     return pieces, at, after, before
-
-
-def _by_lane(pieces: Segments) -> Int64:
-    """Indices of pieces by lane and time: one sort, where lane and time together fit 62 bits. A piece lasts longer than
-    the step of its time: no clock ticks every 16th of a ns."""
-    if not len(pieces):
-        return np.zeros(0, np.int64)
-    time = (pieces.start - pieces.start.min()) * 16
-    width = float(time.max()) + 1
-    if width * (int(pieces.track.max()) + 1) >= 1 << 62:
-        return np.lexsort((pieces.start, pieces.track))
-    return np.argsort(pieces.track * int(width) + time.astype(np.int64))
 
 
 def _beside(pieces: Segments, names: list[str], piece: int, block: Int64) -> tuple[tuple[str, float], ...]:
@@ -143,4 +132,4 @@ def _names(pieces: Segments) -> list[str]:
 
 
 def _name(names: list[str], code: int, without: str) -> str:
-    return without if code < NONE else names[code - NONE]
+    return without if code == _EDGE else names[code - NONE]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from ..hashes import kernel_names
 from ..trace import Trace
 from .cells import cells
 
@@ -36,13 +37,13 @@ def histograms(trace: Trace, bins: int = 64) -> tuple[Histogram, ...]:
     used = np.flatnonzero(found.count > 0)
     row = trace.warps.kernel[found.track[used]] * max(1, len(found.names)) + found.name[used]
     order = np.argsort(row, kind="stable")
-    histograms_found = []
+    histograms_found, kernels = [], kernel_names(trace)
     for mine in np.split(used[order], np.flatnonzero(np.diff(row[order])) + 1) if len(used) else []:
         parts = zip(found.offset[mine].tolist(), found.count[mine].tolist(), strict=True)
         values = np.concatenate([found.values[at : at + count] for at, count in parts])
         edges = _edges(values, bins)
         counts = np.histogram(np.maximum(values, edges[0]), edges)[0].astype(np.int64)
-        kernel = trace.kernels[int(trace.warps.kernel[found.track[mine[0]]])]
+        kernel = kernels[int(trace.warps.kernel[found.track[mine[0]]])]
         histograms_found.append(Histogram(kernel, found.names[int(found.name[mine[0]])], edges, counts))
     return tuple(histograms_found)
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from ..hashes import kernel_names
 from ..trace import Trace
 from .cells import cells
 
@@ -61,14 +62,14 @@ def imbalance(trace: Trace, across: str = "sm") -> tuple[Imbalance, ...]:
     who = members(trace, across)
     ns = found.total * trace.warps.tick_ns[found.track]
     row = trace.warps.kernel[found.track] * max(1, len(found.names)) + found.name
-    totals: list[Imbalance] = []
+    totals, kernels = list[Imbalance](), kernel_names(trace)
     for number in np.unique(row[found.count > 0]).tolist():
         mine = np.flatnonzero((row == number) & (found.count > 0))
         codes, index = np.unique(who.code[found.track[mine]], return_inverse=True)
         total = np.bincount(index.ravel(), weights=ns[mine]).astype(np.float64)
         kernel, name = divmod(number, max(1, len(found.names)))
         named = tuple(who.label(code) for code in codes.tolist())
-        totals.append(Imbalance(trace.kernels[kernel], found.names[name], across, named, total))
+        totals.append(Imbalance(kernels[kernel], found.names[name], across, named, total))
     return tuple(totals)
 
 

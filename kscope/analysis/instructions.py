@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..hashes import kernel_names, of_kernels
 from ..layout import record_id
 from ..trace import Trace
 from .cells import SPANS, cells
@@ -65,17 +66,16 @@ def region_code(trace: Trace, functions: Iterable[Function], builds: Mapping[str
     problems: list[str] = []
     stats = summarise(trace).regions
     ticks = _cycles(trace)
-    for kernel in dict.fromkeys(trace.kernels):
-        if kernel not in by_name:
+    for kernel, name, number in zip(kernel_names(trace), trace.kernels, of_kernels(trace), strict=True):
+        if name not in by_name:
             problems.append(f"kernel {kernel}: not in this code, which has {', '.join(sorted(by_name)) or 'none'}")
             continue
-        recorded = {one.kernel_id for one in trace.launches if one.kernel == kernel}
-        if builds and builds.get(kernel) not in recorded:
+        if builds and builds.get(name) != number:
             problems.append(f"kernel {kernel}: this code is another build than the one that was recorded")
             continue
-        inside = sites(by_name[kernel], ids)
-        for name in dict.fromkeys(inside.unresolved):
-            problems.append(f"kernel {kernel}: {name}: its clock readings could not be followed in the code")
+        inside = sites(by_name[name], ids)
+        for region in dict.fromkeys(inside.unresolved):
+            problems.append(f"kernel {kernel}: {region}: its clock readings could not be followed in the code")
         mine = [row for row in stats if row.kernel == kernel]
         for row in mine:
             places = [site for site in inside.sites if site.region == row.region]
@@ -100,10 +100,10 @@ def _cycles(trace: Trace) -> dict[tuple[str, str], float]:
     """Mean cycles by kernel and region; none for clock="globaltimer", whose ticks are no cycles."""
     if trace.warps.timer.any():
         return {}
-    found, total = cells(trace), dict[tuple[str, str], tuple[int, int]]()
+    found, total, kernels = cells(trace), dict[tuple[str, str], tuple[int, int]](), kernel_names(trace)
     columns = (found.track, found.name, found.total, found.count)
     for track, name, ticks, count in zip(*(column.tolist() for column in columns), strict=True):
-        key = trace.kernels[int(trace.warps.kernel[track])], found.names[name]
+        key = kernels[int(trace.warps.kernel[track])], found.names[name]
         before = total.get(key, (0, 0))
         total[key] = before[0] + ticks, before[1] + count
     return {key: ticks / count for key, (ticks, count) in total.items() if count}

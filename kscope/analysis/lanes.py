@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..hashes import kernel_names
 from ..trace import Trace
 from ..wording import counted
 from .cells import Cells, under_tick
@@ -44,13 +45,9 @@ class LaneStats:
 
 
 def lane_ends(trace: Trace) -> Float:
-    """(w,) ns: when each lane ended; one that did not finish counts to its last record."""
-    warps, last = trace.warps, trace.warps.first_tick.copy()
-    if len(trace):
-        final = np.flatnonzero(np.append(trace.track[1:] != trace.track[:-1], True))  # of a lane: it ends last
-        last[trace.track[final]] = trace.start_ticks[final] + np.maximum(trace.dur_cycles[final], 0)
-    seen = warps.start_ns + np.maximum(last - warps.first_tick, 0) * warps.tick_ns
-    return np.where(warps.finished, warps.end_ns, seen)
+    """(w,) ns: when each lane ended; one that did not finish counts to the last record that it wrote."""
+    warps = trace.warps
+    return np.where(warps.finished, warps.end_ns, warps.start_ns + (warps.last_tick - warps.first_tick) * warps.tick_ns)
 
 
 def lane_stats(trace: Trace, groups: Groups, found: Cells) -> tuple[LaneStats, ...]:
@@ -76,9 +73,10 @@ def lane_stats(trace: Trace, groups: Groups, found: Cells) -> tuple[LaneStats, .
     worst[code[order]] = rows[order]  # of several the last one stays: the first lane of those longest in no region
     named = np.flatnonzero(worst >= 0)
     labels = dict(zip(named.tolist(), warps.labels(worst[named]), strict=True))
+    kernels = kernel_names(trace)
     return tuple(
         LaneStats(
-            trace.kernels[kernel], key, launches=launches[at], blocks=blocks[at], lanes=int(lanes[at]),
+            kernels[kernel], key, launches=launches[at], blocks=blocks[at], lanes=int(lanes[at]),
             records=int(records[at]), dropped=int(dropped[at]), unfinished=int(unfinished[at]), time_ns=mean[at],
             max_time_ns=most[at], alive_ns=alive[at], idle_ns=without[at],
             longest_idle_ns=float(quiet[worst[at]]) if at in labels else 0.0, longest_idle_in=labels.get(at, ""),

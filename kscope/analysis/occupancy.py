@@ -40,8 +40,8 @@ class Overview:
 @dataclass(frozen=True)
 class SmUse:
     """One SM: launches, blocks and lanes that it ran; first start, last end; alive_ns, busy_ns: of its lanes, summed.
-    used: the part of the launches' time in which at least one lane was alive on it. mean_lanes: lanes alive, on
-    average over the launches' time."""
+    used: the part of the time with a launch on the device in which at least one lane was alive on it. mean_lanes: lanes
+    alive, on average over that time."""
 
     device: int
     sm: int
@@ -108,9 +108,7 @@ def utilisation(trace: Trace) -> tuple[SmUse, ...]:
     busy = np.zeros(len(sms))
     for track, start, finish in _roots(trace):
         busy += np.bincount(row[track], weights=finish - start, minlength=len(sms))
-    window = {device: 0.0 for device, _ in sms}
-    for one in waves(trace):
-        window[trace.launches[one.launch].device] += one.time_ns
+    window = _windows(trace)
     found = []
     for number, (device, sm) in enumerate(sms):
         mine = rows[row[rows] == number]
@@ -235,6 +233,17 @@ def _most_at_once(group: Int64, start: Float, end: Float) -> Int64:
     most = np.ones(int(group.max()) + 1, np.int64)
     np.maximum.at(most, of[order], running)
     return most
+
+
+def _windows(trace: Trace) -> dict[int, float]:
+    """By device the time with a launch on it, once where launches overlap."""
+    found: dict[int, list[Waves]] = {}
+    for one in waves(trace):
+        found.setdefault(trace.launches[one.launch].device, []).append(one)
+    return {
+        device: _union(np.array([one.start_ns for one in mine]), np.array([one.start_ns + one.time_ns for one in mine]))
+        for device, mine in found.items()
+    }
 
 
 def _union(start: Float, end: Float) -> float:

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture import Problem
+from ..decoding.warps import last_ends
 from ..errors import UsageError
+from ..hashes import kernel_names
 from ..trace import Trace
 from ..wording import counted
 from .cells import cells
@@ -68,11 +70,11 @@ def overheads(trace: Trace, cost: RegionCost) -> tuple[Overhead, ...]:
         row[1] += (count + unknown) * cost.cycles * pace
         row[2] += count * cost.inside * pace
         row[3] += total * pace
-    overheads_found = []
+    overheads_found, kernels = [], kernel_names(trace)
     for (kernel, name), (count, ns, inside, total) in rows.items():
         share = ns / float(life[kernel]) if life[kernel] > 0 else float("nan")
         own = inside / total if total > 0 else float("nan")
-        overheads_found.append(Overhead(trace.kernels[kernel], found.names[name], int(count), ns, share, own))
+        overheads_found.append(Overhead(kernels[kernel], found.names[name], int(count), ns, share, own))
     return tuple(sorted(overheads_found, key=lambda row: (row.kernel, -row.cost_ns)))
 
 
@@ -98,17 +100,24 @@ def compensate(trace: Trace, cost: RegionCost) -> Trace:
             clipped += _lane(start[a:b], took[a:b], points[a:b], cost)
     warps = trace.warps
     instants = np.bincount(trace.track[points], minlength=len(warps))
-    saved = (warps.written * cost.cycles - instants * cost.inside) * warps.tick_ns
-    shorter = replace(trace, start_ticks=start, dur_cycles=took)
-    last = lane_ends(replace(shorter, warps=replace(warps, finished=np.zeros(len(warps), bool))))
+    saved = warps.written * cost.cycles - instants * cost.inside
+    seen = last_ends(np.bincount(trace.track, minlength=len(warps)), start, took, warps.first_tick)
     text = (
         f"{cost.cycles:g} cycles per region were subtracted, {cost.inside:g} of them from its own duration: too much"
         f" where a warp waited anyway; {counted(clipped, 'duration')} would be below 0; what lanes did at the same time"
         " is not known"
     )
     return replace(
-        shorter,
-        warps=replace(warps, end_ns=np.maximum(last, warps.end_ns - saved)),
+        trace,
+        start_ticks=start,
+        dur_cycles=took,
+        warps=replace(
+            warps,
+            last_tick=np.maximum(seen, np.rint(warps.last_tick - saved).astype(np.int64)),
+            end_ns=np.maximum(
+                warps.start_ns + (seen - warps.first_tick) * warps.tick_ns, warps.end_ns - saved * warps.tick_ns
+            ),
+        ),
         problems=(*trace.problems, Problem("compensated", text, clipped)),
     )
 

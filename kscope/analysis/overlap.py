@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from ..hashes import kernel_names
 from ..trace import Trace
 from .groups import Roles, role
 from .segments import NONE, Segments, flatten, recorded
@@ -26,8 +27,10 @@ Step = Callable[[int], object]
 NO_REGION = "(no region)"
 WAIT_WORDS = ("wait", "barrier", "acquire", "sync")
 """A region whose name has one of these words is taken for a wait, unless waits are named."""
-_EVENTS = 1 << 18
-_MOST_CELLS = 1 << 22
+_PIECES = 1 << 18
+"""Pieces of blocks that are put in order together, where a block has fewer."""
+_CELLS = 1 << 18
+"""Edges times states that are counted at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,7 @@ def overlap(trace: Trace, roles: Roles | None = None, step: Step | None = None) 
     pieces, (of_lane, role_names) = recorded(trace, flatten(trace)), role(trace, roles)
     state, states = _states(trace, pieces, of_lane, role_names)
     warps = trace.warps
-    found = []
+    found, kernels = [], kernel_names(trace)
     done = told = 0
 
     def passed(count: int) -> None:
@@ -86,7 +89,7 @@ def overlap(trace: Trace, roles: Roles | None = None, step: Step | None = None) 
         block = warps.launch[pieces.track[mine]] * (int(warps.block.max()) + 1) + warps.block[pieces.track[mine]]
         ns, alone = _matrix(block, local.ravel(), pieces.start[mine], pieces.end[mine], len(used), passed)
         alive = np.bincount(local.ravel(), weights=pieces.ns[mine], minlength=len(used)).astype(np.float64)
-        found.append(Overlap(trace.kernels[kernel], tuple(states[one] for one in used.tolist()), ns, alive, alone))
+        found.append(Overlap(kernels[kernel], tuple(states[one] for one in used.tolist()), ns, alive, alone))
     return tuple(found)
 
 
@@ -138,9 +141,8 @@ def _matrix(block: Int64, state: Int64, start: Float, end: Float, states: int, s
     cuts = np.flatnonzero(np.diff(block[order])) + 1
     edges = [0, *cuts.tolist(), len(order)]
     first = 0
-    most = max(1, min(_EVENTS, _MOST_CELLS // max(1, states)))
     for index in range(1, len(edges)):
-        if index == len(edges) - 1 or edges[index + 1] - edges[first] > most:
+        if index == len(edges) - 1 or edges[index + 1] - edges[first] > _PIECES:
             mine = order[edges[first] : edges[index]]
             _sweep(block[mine], state[mine], start[mine], end[mine], total, alone)
             step(len(mine))
@@ -149,16 +151,24 @@ def _matrix(block: Int64, state: Int64, start: Float, end: Float, states: int, s
 
 
 def _sweep(block: Int64, state: Int64, start: Float, end: Float, total: Float, alone: Float) -> None:
-    """Adds the overlaps of whole blocks; every block's edges sum up to nothing before the next one's begin."""
-    time, step = np.concatenate([start, end]), np.repeat([1.0, -1.0], len(start))
-    of, what = np.concatenate([block, block]), np.concatenate([state, state])
+    """Adds the overlaps of whole blocks, in slices of their edges: what is alive after an edge is so until the next.
+    Every block's edges sum up to nothing before the next one's begin."""
+    time, of = np.concatenate([start, end]), np.concatenate([block, block])
     order = np.lexsort((time, of))
-    change = np.zeros((len(order), len(total)))
-    change[np.arange(len(order)), what[order]] = step[order]
-    alive = np.cumsum(change, axis=0)[:-1]
-    length = np.diff(time[order])
-    length[np.diff(of[order]) != 0] = 0.0
-    weighted = alive * length[:, None]
-    total += weighted.T @ alive
-    total[np.diag_indices_from(total)] -= weighted.sum(axis=0)
-    alone += weighted[alive.sum(axis=1) < 1.5].sum(axis=0)
+    time, of = time[order], of[order]
+    what, step = state[order % len(state)], np.where(order < len(state), 1.0, -1.0)
+    length = np.diff(time)
+    length[np.diff(of) != 0] = 0.0
+    most = max(1, _CELLS // len(total))
+    carried = np.zeros(len(total))
+    for first in range(0, len(length), most):
+        part = slice(first, min(first + most, len(length)))
+        alive = np.zeros((part.stop - first, len(total)))
+        alive[np.arange(len(alive)), what[part]] = step[part]
+        alive[0] += carried
+        np.cumsum(alive, axis=0, out=alive)
+        carried = alive[-1].copy()
+        weighted = alive * length[part, None]
+        total += weighted.T @ alive
+        total[np.diag_indices_from(total)] -= weighted.sum(axis=0)
+        alone += weighted[alive.sum(axis=1) < 1.5].sum(axis=0)

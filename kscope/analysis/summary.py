@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from .. import tracks
 from ..capture import Problem
+from ..hashes import kernel_names
 from ..layout import Kind
 from ..trace import Trace
 from . import tabular
@@ -39,7 +40,8 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class RegionStats:
-    """Times in ns; share from 0 to 1; NaN where there is nothing to tell. key: values of Summary.by. unknown:
+    """Times in ns; share from 0 to 1; NaN where there is nothing to tell. kernel: with its hash where several have the
+    name. key: values of Summary.by. unknown:
     spans whose duration 32-bit clocks cannot tell. under_tick: spans shorter than the clock's tick
     (clock="globaltimer" only). imbalance: the greatest of the three below, `worst` names whom it is of; each is the
     largest total over the median one, 1 where there is one member, NaN where rows are of one member by their key."""
@@ -151,7 +153,7 @@ def summarise(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = 
 
 
 def _regions(trace: Trace, groups: Groups, found: Cells, lanes: tuple[LaneStats, ...]) -> tuple[RegionStats, ...]:
-    warps, names = trace.warps, found.names
+    warps, names, kernels = trace.warps, found.names, kernel_names(trace)
     codes = groups.code[found.track] * max(1, len(names)) + found.name
     row_codes, row = np.unique(codes, return_inverse=True)
     row, rows = row.ravel(), len(row_codes)
@@ -170,7 +172,7 @@ def _regions(trace: Trace, groups: Groups, found: Cells, lanes: tuple[LaneStats,
     rows_found: list[RegionStats] = []
     for index, code in enumerate(row_codes.tolist()):
         number, name = divmod(code, len(names))
-        kernel = trace.kernels[int(groups.kernel[number])]
+        kernel = kernels[int(groups.kernel[number])]
         key = groups.keys[number]
         known = int(count[index])
         least, p50, p90, p99, greatest = spread[index].tolist()
@@ -240,13 +242,13 @@ def _points(trace: Trace) -> tuple[PointStats, ...]:
     order = np.argsort(code, kind="stable")
     value, kind = points.value[order], points.kind[order]
     edges = np.flatnonzero(np.concatenate([[True], np.diff(code[order]) != 0]))
-    found = []
+    found, kernels = [], kernel_names(trace)
     for a, b in zip(edges.tolist(), [*edges[1:].tolist(), len(order)], strict=True):
         kernel, number = divmod(int(code[order[a]]), len(names))
         word = "counter" if kind[a] == Kind.COUNTER else "instant"
         with_value = value[a:b][~np.isnan(value[a:b])]
         three = (with_value.mean(), with_value.min(), with_value.max()) if len(with_value) else (np.nan,) * 3
-        found.append(PointStats(trace.kernels[kernel], names[number], word, b - a, *map(float, three)))
+        found.append(PointStats(kernels[kernel], names[number], word, b - a, *map(float, three)))
     return tuple(found)
 
 

@@ -53,6 +53,22 @@ def cross(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> bool:
     return bool(found)
 
 
+def apart(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
+    """Starts (n,) with which no spans cross: of two that do, the later begins where the earlier ends, and has no length
+    where both end together. Order as in nest(); all spans have a length."""
+    if not len(start) or not cross(start, end, track):
+        return start
+    depth, begin = nest(start, end, track)[0], np.array(start)
+    for level in range(int(depth.max()) + 1):
+        # What stands between a span and the one before it on its level or above is inside of it. So of all spans that
+        # began before it, that one is the last to end.
+        at = np.flatnonzero(depth <= level)
+        before, here = at[:-1], at[1:]
+        follows = np.flatnonzero((depth[here] == level) & (track[here] == track[before]))
+        begin[here[follows]] = np.maximum(start[here[follows]], end[before[follows]])
+    return begin
+
+
 def parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
     """For each span (n,) the index of the innermost span of its track that holds it, -1 without one. Order as in
     nest(). One thread: callers work on slices that end where a track does."""

@@ -22,10 +22,10 @@ class Warps:
     device: index into Trace.devices. kernel: index into Trace.kernels. launch: index into
     Trace.launches. block: linear index; block_xyz, grid, threads: (w, 3). cluster_rank: 0 without
     clusters. start_ns, end_ns: float64 on the trace's axis; end_ns is NaN where finished is False.
-    first_tick: int64, the lane's first clock. tick_ns: float64, ns per tick. error_ns: float64, how far
-    its times may be off. timer: its ticks are %globaltimer's ns, not cycles. records: in the trace;
-    written: by the lane, dropped ones included. start_width, end_width: cycles that its anchors took;
-    end_width is 0 where it did not finish.
+    first_tick: int64, the lane's first clock; last_tick, its last: the end of its last record where it did not
+    finish. tick_ns: float64, ns per tick. error_ns: float64, how far its times may be off. timer: its ticks are
+    %globaltimer's ns, not cycles. records: in the trace; written: by the lane, dropped ones included. start_width,
+    end_width: cycles that its anchors took; end_width is 0 where it did not finish.
     """
 
     device: Int64
@@ -43,6 +43,7 @@ class Warps:
     end_ns: npt.NDArray[np.float64]
     finished: npt.NDArray[np.bool_]
     first_tick: Int64
+    last_tick: Int64
     tick_ns: npt.NDArray[np.float64]
     error_ns: npt.NDArray[np.float64]
     timer: npt.NDArray[np.bool_]
@@ -79,3 +80,12 @@ class Warps:
             else f"{x:0{width}},{y:0{height}},{z:0{depth}}"
             for x, y, z, ny, nz in zip(*columns, strict=True)
         ]
+
+
+def last_ends(counts: Int64, start: Int64, took: Int64, first_tick: Int64) -> Int64:
+    """(w,) ticks: where the last record of each lane ends; first_tick of one without. start, took: of `counts` records
+    per lane, in order of end; took is negative where it is not known."""
+    last, some = np.array(first_tick), np.flatnonzero(counts)
+    at = np.cumsum(counts)[some] - 1
+    last[some] = np.maximum(start[at] + np.maximum(took[at], 0), last[some])
+    return last

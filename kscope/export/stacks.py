@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..analysis.lanes import lane_ends
 from ..decoding.nesting import lane_aligned, parents
 from ..parallel import each
 from ..trace import Trace
@@ -105,13 +106,8 @@ def _kernels(trace: Trace, outermost: Int64) -> list[Node]:
         used[:] = False
         used[trace.track] = True
     pace = np.where(warps.tick_ns > 0, warps.tick_ns, 1.0)
-    life = np.where(warps.finished, np.rint((warps.end_ns - warps.start_ns) / pace), 0)
+    life = np.rint((lane_ends(trace) - warps.start_ns) / pace)
     life = np.clip(np.nan_to_num(life), 0, 1 << 62).astype(np.int64)
-    if len(trace):  # lanes that did not finish live to their last record
-        last = np.flatnonzero(np.append(trace.track[1:] != trace.track[:-1], True))
-        lane = trace.track[last]
-        seen = trace.start_ticks[last] + np.maximum(trace.dur_cycles[last], 0) - warps.first_tick[lane]
-        life[lane] = np.maximum(life[lane], seen)
     covered = np.zeros(len(warps), np.int64)
     np.add.at(covered, trace.track[outermost], trace.dur_cycles[outermost])
     own = np.where(used, np.maximum(life - covered, 0), 0)

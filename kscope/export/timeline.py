@@ -74,7 +74,9 @@ def first(trace: Trace, limit: int | None) -> tuple[Trace, list[Problem]]:
     ticks = trace.start_ns
     last = np.partition(ticks, limit - 1)[limit - 1]
     text = f"{total - limit:,} of {total:,} records left out, the later ones: filter the trace, or raise limit="
-    return trace.take(np.flatnonzero(ticks <= last)[:limit]), [Problem("limited", text, total - limit)]
+    before, ties = np.flatnonzero(ticks < last), np.flatnonzero(ticks == last)
+    chosen = np.sort(np.concatenate([before, ties[: limit - len(before)]]))
+    return trace.take(chosen), [Problem("limited", text, total - limit)]
 
 
 def timeline(trace: Trace, limit: int | None = None, view: View | None = None) -> Timeline:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.decoding.nesting import MOST_LEVELS, cross, inside, lanes, nest, parents
+from kscope.decoding.nesting import MOST_LEVELS, apart, cross, inside, lanes, nest, parents
 
 Spans = list[tuple[int, int]]
 
@@ -99,6 +99,22 @@ def test_spans_nested_deeper_than_is_told_apart_are_counted_where_parents_puts_t
     parent = parents(start, end, track)
     assert held.tolist() == [int(weight[parent == index].sum()) for index in range(len(start))]
     assert outermost.tolist() == [len(start) - 1]
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=9), min_size=1, max_size=3))
+def test_spans_that_are_put_apart_nest_and_leave_out_nothing(tracks: list[Spans]) -> None:
+    spans = [sorted(((s, s + took) for s, took in spans), key=lambda s: (s[1], -s[0])) for spans in tracks]
+    start, end, track = columns(spans)
+    begin = apart(start, end, track)
+    for one in range(len(tracks)):
+        mine = np.flatnonzero(track == one).tolist()
+        for time in range(40):
+            around = [index for index in mine if start[index] <= time < end[index]]
+            left = [index for index in mine if begin[index] <= time < end[index]]
+            assert left[:1] == around[:1]  # the first to end
+            assert {*left} <= {*around}
+    left = np.flatnonzero(begin < end)
+    assert not cross(begin[left], end[left], track[left])
 
 
 def test_columns_longer_than_a_chunk_are_the_same_as_short_ones() -> None:

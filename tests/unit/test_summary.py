@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec, instant
 
+from kscope.analysis.lanes import lane_ends
 from kscope.analysis.table import time_text
 from kscope.capture import Capture
+from kscope.errors import UsageError
+from kscope.export.stacks import stacks
 from kscope.layout import Kind
+from kscope.marks import TRACK
 from kscope.trace import Trace, decode
 
 
@@ -50,6 +54,36 @@ def test_the_numbers_are_those_of_numpy(lengths: list[list[int]]) -> None:
     totals = [sum(spans) for spans in lengths if spans]
     if np.median(totals) > 0:
         assert row.imbalance == pytest.approx(max(totals) / np.median(totals))
+
+
+def test_kernels_of_one_name_are_told_apart_by_their_hashes() -> None:
+    one = synth.slab([Rec("load", 2000, 2100)], grid_id=1)
+    two = synth.slab([Rec("load", 2000, 2900), instant("mark", 3000)], grid_id=2, kernel=5)
+    modules = (synth.module(("load", "mark")), synth.module(("load", "mark"), kernel=5))
+    trace = decode(Capture(synth.EPOCH, (synth.device([one, two]),), modules))
+    summary = trace.summary()
+    names = ["matmul 0x123456789abcdef0", "matmul 0x5"]
+    assert [row.kernel for row in summary.regions] == sorted(row.kernel for row in summary.lanes) == names
+    assert [row.kernel for row in summary.points] == ["matmul 0x5"]
+    assert [line for line in str(summary).splitlines() if line.startswith("matmul")] == names
+    assert str(summary).count("1 launch of ") == 2
+    for name in names:  # what a table shows can be asked for, and so can the hash alone
+        assert [row.count for row in trace.filter(kernel=name).summary().regions] == [1]
+        assert len(trace.filter(kernel=name)) == len(trace.filter(kernel=name.split()[1]))
+    assert len(trace.filter(kernel="matmul")) == 3
+    with pytest.raises(UsageError, match=f"no such kernel; this trace has {names[0]}, {names[1]}"):
+        trace.filter(kernel="mutmal")
+
+
+@pytest.mark.parametrize("by", ["", "track"])
+def test_the_life_of_a_lane_that_did_not_finish_is_the_same_whatever_a_filter_leaves(by: str) -> None:
+    spans = [Rec("load", 2000, 3000), Rec(f"dot{TRACK}dots", 50_000, 99_000)]
+    trace = decode(synth.capture(synth.slab(spans, end=None), names=("load", f"dot{TRACK}dots")))
+    life = float((lane_ends(trace) - trace.warps.start_ns)[0])
+    assert life == pytest.approx((99_000 - 1000) * trace.warps.tick_ns[0])
+    for kept in (trace, trace.filter(region="load"), trace.filter(region="dot")):
+        assert {row.alive_ns for row in kept.summary(by).lanes if row.lanes} == {life}
+        assert sum(node.ns for node in stacks(kept)) == pytest.approx(life)
 
 
 def test_regions_stand_by_their_total_and_kernels_apart() -> None:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+import synth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
 from kscope.decoding.ids import Names
 from kscope.errors import UsageError
 from kscope.export import timeline
-from kscope.trace import Trace
+from kscope.trace import Trace, decode
 
 PRE = kscope.scope("load", track="loads")
 NAMES = st.text(min_size=1, max_size=40).filter(lambda text: marks.TRACK not in text)
@@ -55,6 +56,15 @@ def test_a_region_has_its_name_and_its_track(trace: Trace) -> None:
     assert {(name, int(track)) for name, track in zip(names, trace.user_track, strict=True)} == {
         ("all", -1), ("compute", -1), ("load", 0), ("issued", 0), ("depth", 1),
     }  # fmt: skip
+
+
+def test_the_first_use_of_a_track_is_the_earliest_on_any_lane() -> None:
+    late, early = (f"{name}{marks.TRACK}{name}s" for name in ("late", "early"))
+    slabs = [
+        synth.slab([synth.Rec(late, 2000, 2010), synth.Rec(early, 50_000, 50_010)], warp=0),
+        synth.slab([synth.Rec(early, 1100, 1200)], warp=1),
+    ]
+    assert decode(synth.capture(*slabs, names=(late, early))).user_tracks == ("earlys", "lates")
 
 
 def test_a_trace_is_filtered_by_track(trace: Trace) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ... import __version__
 from ...analysis.summary import Summary, summarise
+from ...hashes import kernel_names
 from ...parallel import ahead
 from ...trace import Trace
 from ..progress import Step, silent
@@ -91,7 +92,7 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
         "tick": trace.tick_ns, "error": float(np.max(trace.warps.error_ns, initial=0.0)), "records": len(trace),
         "idle": sum(one.idle_ns for one in summary.lanes) / alive if alive > 0 else None,
         "filtered": trace.filtered, "shares": min(len(shown.names), heat.MOST_SHARES),
-        "kernels": [plain(name) for name in trace.kernels], "names": [plain(name) for name in shown.names],
+        "kernels": [plain(name) for name in kernel_names(trace)], "names": [plain(name) for name in shown.names],
         "where": [_where(shown, name) for name in shown.names],
         "devices": list(trace.devices), "places": lanes.places, "far": heat.MOST_NAMES,
         "codes": {"name": codes.name, "kind": codes.kind, "line": codes.line, "valued": typed,

@@ -67,6 +67,19 @@ def test_new_and_gone_regions_are_told() -> None:
     }
 
 
+def test_new_and_gone_regions_stand_where_their_time_puts_them() -> None:
+    def one(**took: int) -> Trace:
+        lane, time = traces.Lane(), 1000
+        for name, ns in took.items():
+            lane.spans.append((name, time, time + ns))
+            time += ns
+        lane.end = time
+        return traces.trace([lane])
+
+    found = compare(one(load=100, dot=300, wait=1000), one(load=150, tile=700, wait=1010)).regions
+    assert [row.region for row in found] == ["tile", "dot", "load", "wait"]
+
+
 def test_with_many_launches_launches_are_drawn_and_the_kernel_is_judged() -> None:
     found = compare(run(launches=10, seed=1), run(1.3, launches=10, seed=2))
     assert {row.unit for row in found.regions} == {"launch"}

@@ -50,8 +50,24 @@ def test_what_is_not_known_does_not_hold(text: str) -> None:
     assert not holds(text)
 
 
-def test_the_unknown_is_named() -> None:
-    assert evaluate("a == 2 or nan < 1", known).unknown == ("nan",)
+@pytest.mark.parametrize("text", ["a / 0 != 5", "not (a / 0 > 5)", "a == 2 or 1 < t / (t - t)", "t / 0 != t / 0"])
+def test_what_is_divided_by_nothing_does_not_hold(text: str) -> None:
+    assert not holds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("a == 2 or nan < 1", ("nan",)),
+        ("a / 0 != 5", ("a / 0",)),
+        ("not (1 < (a - 2) / 0 <= 3)", ("(a - 2) / 0",)),
+        ("a == 2 and (nan < 1 or 2 > nan * 2 or nan > 1)", ("nan", "nan * 2")),
+        ("1e999 - 1e999 != a", ("1e999 - 1e999",)),
+        ("1us < t", ()),
+    ],
+)
+def test_the_unknown_is_named(text: str, unknown: tuple[str, ...]) -> None:
+    assert evaluate(text, known).unknown == unknown
 
 
 @pytest.mark.parametrize(
@@ -176,6 +192,46 @@ def test_a_region_of_two_kernels_must_be_said_with_its_kernel() -> None:
     with pytest.raises(UsageError, match=r"several kernels have it.*attention.load.count, matmul.load.count"):
         checks.check(both, ["load.count == 2"])
     assert checks.check(both, ["attention.load.count == 1 and matmul.load.count == 1"])[0].holds
+
+
+def variants() -> Trace:
+    """Two kernels of one name, as autotuning makes them; the second takes longer."""
+    one = synth.slab([Rec("load", 2000, 2100)], grid_id=1)
+    two = synth.slab([Rec("load", 2000, 2900)], grid_id=2, kernel=synth.KERNEL + 1)
+    modules = (synth.module(), synth.module(kernel=synth.KERNEL + 1))
+    return decode(Capture(synth.EPOCH, (synth.device([one, two]),), modules))
+
+
+@pytest.mark.parametrize("name", ["matmul.time", "matmul.load.count", "load.count"])
+def test_of_kernels_with_one_name_each_is_found_by_what_the_error_says(name: str) -> None:
+    with pytest.raises(UsageError, match="several kernels have it: say which, ") as refused:
+        checks.check(variants(), [f"{name} > {'0ns' if 'time' in name else 0}"])
+    said = str(refused.value).partition("say which, ")[2].split(", ")
+    assert said == [f"0x{synth.KERNEL + at:x}.{name.removeprefix('matmul.')}" for at in (0, 1)]
+    for text in said:
+        [found] = checks.check(variants(), [f"{text} > {'0ns' if 'time' in name else 0}"])
+        assert found.holds
+
+
+def test_a_hash_means_its_kernel_and_no_other() -> None:
+    first, second = (f"0x{synth.KERNEL + at:x}" for at in (0, 1))
+    conditions = [f"{second}.load.max > 8 * {first}.load.max", f'"matmul {first}".load.total < {second}.load.total']
+    assert [one.holds for one in checks.check(variants(), conditions)] == [True, True]
+    with pytest.raises(UsageError, match=rf"0x5\.time: .*this capture has load, matmul {first}, matmul {second}"):
+        checks.check(variants(), ["0x5.time > 0ns"])
+
+
+def test_names_that_need_quotes_are_suggested_in_quotes() -> None:
+    slabs = [synth.slab([Rec("two words", 2000, 2100)], kernel=kernel) for kernel in (5, 6)]
+    modules = (synth.module(("two words",), 5, "gemm<f32>"), synth.module(("two words",), 6, "b"))
+    both = decode(Capture(synth.EPOCH, (synth.device(slabs),), modules))
+    with pytest.raises(UsageError, match="say which, ") as refused:
+        checks.check(both, ["'two words'.count == 1"])
+    said = str(refused.value).partition("say which, ")[2].split(", ")
+    assert said == ['"gemm<f32>"."two words".count', 'b."two words".count'] or said == [
+        'b."two words".count', '"gemm<f32>"."two words".count',
+    ]  # fmt: skip
+    assert all(one.holds for one in checks.check(both, [f"{text} == 1" for text in said]))
 
 
 def test_golden_captures_hold_what_their_launches_say(root: Path) -> None:

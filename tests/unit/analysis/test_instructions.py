@@ -278,6 +278,23 @@ def test_a_capture_of_that_build_is_joined_and_of_another_is_not(ptxas: str, tmp
     assert "another build" in region_code(trace(), functions, tools.builds(cubin)).problems[0]
 
 
+def test_of_kernels_with_one_name_the_one_that_this_build_is_has_its_code(ptxas: str, tmp_path: Path) -> None:
+    cubin, lowered = build(ptxas, tmp_path, region(FMA * 9))
+    mine = lowered.meta.kernels[0].id
+    other = mine ^ 1
+    slabs = [synth.slab([Rec("probe", 2000, 2100)], kernel=number, grid_id=number) for number in (mine, other)]
+    modules = tuple(
+        replace(synth.module(("probe",)), kernels=(KernelMeta("k", number, 3),)) for number in (mine, other)
+    )
+    found = region_code(
+        decode(Capture(synth.EPOCH, (synth.device(slabs),), modules)),
+        sass.functions(tools.disassembly(cubin)), tools.builds(cubin),
+    )  # fmt: skip
+    assert [(row.kernel, row.region, row.executions) for row in found.regions] == [(f"k 0x{mine:x}", "probe", 1)]
+    [problem] = found.problems
+    assert problem.startswith(f"kernel k 0x{other:x}: this code is another build")
+
+
 def test_marks_show_in_the_perturbation_report(ptxas: str, tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
     on, _ = build(ptxas, tmp_path / "on", region(FMA))

@@ -56,6 +56,17 @@ def blocks(*lives: tuple[int, int, int]) -> list[traces.Lane]:
     ]
 
 
+def test_launches_at_the_same_time_share_the_time_of_their_device() -> None:
+    lives = ((1, 0, 100), (2, 50, 150), (3, 300, 400))
+    made = [
+        traces.Lane(grid_id=launch, start=1000 + start, end=1000 + end, spans=[("load", 1000 + start, 1000 + end)])
+        for launch, start, end in lives
+    ]
+    [found] = utilisation(traces.trace(made))
+    assert (found.launches, found.used) == (3, 1.0)
+    assert found.mean_lanes == pytest.approx(300 / 250)
+
+
 def test_waves_and_tail_are_seen() -> None:
     made = blocks((0, 0, 100), (0, 100, 200), (0, 200, 300), (1, 10, 110), (1, 110, 210))
     [found] = waves(traces.trace(made))

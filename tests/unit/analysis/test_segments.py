@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
+from time import process_time
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec
 
+import kscope
 from kscope.analysis import gaps, histogram, overlap
 from kscope.analysis.critical import Edge, critical_path
 from kscope.analysis.lanes import lane_ends
@@ -49,8 +52,6 @@ def test_at_every_nanosecond_the_piece_is_the_innermost_region(rng: random.Rando
     "name", ["attention", "graph", "globaltimer", "lanes", "matmul", "ring", "stop", "warp_specialized"]
 )
 def test_pieces_of_real_captures_add_up_to_the_lanes_lives(name: str, root) -> None:  # type: ignore[no-untyped-def]  # a path
-    import kscope
-
     trace = kscope.decode(kscope.load(root / "tests" / "golden" / f"{name}.kscope"))
     pieces = flatten(trace)
     life = lane_ends(trace) - trace.warps.start_ns
@@ -90,6 +91,34 @@ def test_the_overlap_matrix_is_what_counting_pairs_of_warps_gives(rng: random.Ra
     np.testing.assert_allclose(found.ns, want, atol=1e-6)
     np.testing.assert_allclose(found.alone_ns, alone, atol=1e-6)
     np.testing.assert_allclose(found.ns, found.ns.T)
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_a_block_that_is_swept_in_slices_has_the_same_overlaps(rng: random.Random, cells: int) -> None:
+    trace = traces.trace([one for one in traces.lanes(rng, warps=4) if one.spans])
+    whole = overlap.overlap(trace)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(overlap, "_CELLS", cells)
+        sliced = overlap.overlap(trace)
+    for one, other in zip(whole, sliced, strict=True):
+        np.testing.assert_allclose(one.ns, other.ns, atol=1e-6)
+        np.testing.assert_allclose(one.alone_ns, other.alone_ns, atol=1e-6)
+
+
+def test_the_memory_that_a_large_block_takes_is_that_of_its_records_not_of_its_states() -> None:
+    def peak(names: int) -> int:
+        slabs = []
+        for warp in range(4):
+            spans = [Rec(f"r{at % names}", 1000 + 20 * at, 1015 + 20 * at) for at in range(1 << 12)]
+            slabs.append(synth.slab(spans, log2=12, warp=warp, end=100_000))
+        trace = decode(synth.capture(*slabs, names=[f"r{number}" for number in range(names)]))
+        tracemalloc.start()
+        overlap.overlap(trace)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(64) < 1.5 * peak(8)
 
 
 def pipeline() -> Made:
@@ -172,6 +201,25 @@ def test_a_lag_leaves_the_first_rounds_without_a_wait() -> None:
     assert path.unmatched == 0
 
 
+def test_a_path_over_many_waits_takes_as_long_as_there_are_waits() -> None:
+    def seconds(rounds: int) -> float:
+        asker, answerer = traces.Lane(warp=0), traces.Lane(warp=1)
+        for start in range(1000, 1000 + 200 * rounds, 200):
+            asker.spans += [("load", start, start + 50), ("wait", start + 50, start + 150)]
+            answerer.spans += [("tile", start - 40 * (start > 1000), start + 55), ("dot", start + 60, start + 140)]
+        slabs = [
+            synth.slab([Rec(*span) for span in one.spans], log2=13, start=1000, end=2_000_000, warp=one.warp)
+            for one in (asker, answerer)
+        ]
+        trace = decode(synth.capture(*slabs, names=traces.NAMES))
+        began = process_time()
+        path = critical_path(trace, [Edge("load", "tile"), Edge("dot", "wait")])
+        assert (len(path.steps), path.unmatched) == (4 * rounds + 1, 0)
+        return process_time() - began
+
+    assert seconds(4000) < 25 * min(seconds(500) for _ in range(3))  # 8 where it is linear, 64 where it is quadratic
+
+
 def test_a_signal_after_the_end_of_its_wait_is_told_as_unmatched() -> None:
     made = pipeline()
     made[1].spans[0] = ("wait", 1000, 1050)
@@ -218,9 +266,8 @@ def test_a_histogram_counts_every_span_once(lengths: list[int], bins: int) -> No
         assert found.counts[k] == sum(low <= length < high or (last and length == high) for length in lengths)
 
 
-def test_spans_that_cross_do_not_count_twice() -> None:
-    crossing = [Rec("load", 1000, 1600), Rec("dot", 1400, 2000)]
-    trace = decode(synth.capture(synth.slab(crossing, start=1000, end=3000, start_time=1000, end_time=3000, flags=1)))
-    pieces = flatten(trace)
-    assert pieces.ns.sum() == 2000
-    assert sum(row.idle_ns for row in trace.summary().lanes) == 1000
+def test_regions_that_adjoin_another_are_not_around_its_gaps() -> None:
+    one = traces.Lane(end=1400)
+    one.spans = [("wait", 1000, 1100), ("load", 1150, 1160), ("tile", 1100, 1200), ("dot", 1200, 1400)]
+    found = gaps.between(traces.trace([one]), "tile")
+    assert {(row.after, row.before, row.total_ns) for row in found} == {("(begin)", "load", 50), ("load", "(end)", 40)}

@@ -15,7 +15,7 @@ import synth
 import kscope.export as export
 from kscope.capture import Capture
 from kscope.errors import UsageError
-from kscope.export import progress
+from kscope.export import progress, timeline
 from kscope.export.gz import PIECE, Packed
 from kscope.trace import Trace, decode
 
@@ -110,6 +110,16 @@ def _tqdm(done: list[int]) -> dict[str, ModuleType]:
 def test_nothing_is_said_unless_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bulk(5).export(tmp_path / "x.json")
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_limit_keeps_the_earliest_records_where_others_begin_together() -> None:
+    ties = [synth.Rec("tie", 3000, 3010 + at) for at in range(3)]
+    trace = decode(synth.capture(synth.slab(ties), synth.slab([synth.Rec("early", 1500, 1600)], warp=1),
+                                 names=("tie", "early")))  # fmt: skip
+    for limit in (1, 2, 3):
+        kept, [problem] = timeline.first(trace, limit)
+        assert sorted(kept.region_names()[kept.region]) == ["early", *["tie"] * (limit - 1)]
+        assert (problem.kind, problem.count) == ("limited", 4 - limit)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

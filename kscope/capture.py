@@ -103,7 +103,7 @@ class Capture:
 def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Capture:
     """The capture in a `.kscope` file, safe to read from a stranger.
 
-    max_bytes: the most memory that its words may take; by default 64 times the file's size or half of what
+    max_bytes: the most memory that its words may take; by default 64 times the file's size or a quarter of what
     this process can have, the smaller of them, and at least 256 MiB. Raises FormatError for a file that is
     no capture, cut short, damaged, of another version, or larger than that unpacked.
     """

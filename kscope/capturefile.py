@@ -4,13 +4,16 @@
     u64 size, u32 crc32      of the head, little-endian
     head                     UTF-8 JSON: session, modules, and per device [lines, [[stored, crc32, packed], ...]]
     chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
-                             zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0)
+                             zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0);
+                             what follows the end of the zlib data in a chunk is not read
 
 No pickle, no code, no number believed: sizes add up to the file's size before anything is allocated,
 lines are allocated only as far as MOST_RATIO times the file's size, a quarter of the memory that this process
 can have or `max_bytes` go (a file may be sparse: its size costs nothing), the head only up to a bound of its
-own, every chunk is unpacked to its own known size and no further. What lives here: writing and reading this.
-What does not: what the words mean (decoding/), and metadata's fields (meta.py).
+own, every chunk is unpacked to its own known size and no further. A pool that is nearly empty packs better than
+MOST_RATIO: where that matters, each chunk is filled up with zeros, so that no file is refused for its ratio that was
+written here. What lives here: writing and reading this. What does not: what the words mean (decoding/), and
+metadata's fields (meta.py).
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from .capture import Capture, ClockSync, DeviceCapture
 from .errors import FormatError, UsageError
 from .layout import UNIT
 from .parallel import ahead
+from .replacing import replacing
+from .writable import json
 
 VERSION = 1
 MAGIC = b"kscope capture "
@@ -39,7 +44,7 @@ FIRST_LINE = MAGIC + b"%d\n" % VERSION
 CHUNK = 1 << 14
 """Lines of a chunk: 1 MiB."""
 MOST_RATIO, FREE_BYTES = 64, 256 << 20
-"""A file may unpack to 64 times its size, or 256 MiB: a pool that is nearly empty packs better than that."""
+"""A file may unpack to 64 times its size, or to 256 MiB; writers see to it that theirs do not unpack to more."""
 FREE_HEAD, HEAD_PART = 16 << 20, 64
 """A head may have 16 MiB, or 1/64 of the memory that lines may take: as Python objects it may be 30 times as large."""
 
@@ -66,15 +71,10 @@ def save(capture: Capture, path: str | os.PathLike[str]) -> None:
         raise UsageError(f"{str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first")
     if path.is_dir():
         raise UsageError(f"{str(path)!r} is a folder: give the name of a file, as in 'run.kscope'")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            _write(capture, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        _write(capture, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def load(
@@ -88,7 +88,7 @@ def load(
     unpacks to more than that; OSError where it cannot be read.
     """
     name = os.fspath(path)
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=_at_once) as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode):
             raise FormatError(f"{name}: not a regular file; a capture is one that kscope wrote")
@@ -98,9 +98,15 @@ def load(
             raise FormatError(f"{name}: {error}") from None
 
 
+def _at_once(path: str, flags: int) -> int:
+    """Opens a pipe that nobody writes to without waiting for somebody who does."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _write(capture: Capture, file: BinaryIO) -> None:
     devices = [np.ascontiguousarray(device.lines, "<u4").reshape(-1, 16) for device in capture.devices]
-    chunks = [list(_packed(lines)) for lines in devices]
+    most = MOST_RATIO if sum(lines.nbytes for lines in devices) > FREE_BYTES else None
+    chunks = [list(_packed(lines, most)) for lines in devices]
     heads = [
         {
             "ordinal": device.ordinal,
@@ -114,7 +120,7 @@ def _write(capture: Capture, file: BinaryIO) -> None:
         }
         for device, lines, parts in zip(capture.devices, devices, chunks, strict=True)
     ]
-    head = orjson.dumps(
+    head = json(
         {
             "epoch": capture.epoch,
             "options": capture.options,
@@ -122,9 +128,7 @@ def _write(capture: Capture, file: BinaryIO) -> None:
             "problems": meta.problems_to_list(capture.problems),
             "modules": [meta.to_dict(module) for module in capture.modules],
             "devices": heads,
-        },
-        default=str,
-        option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY,
+        }
     )
     file.write(FIRST_LINE + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little"))
     file.write(head)
@@ -133,12 +137,13 @@ def _write(capture: Capture, file: BinaryIO) -> None:
             file.write(data)
 
 
-def _packed(lines: _Lines) -> Iterator[tuple[bytes, bool]]:
-    """(bytes, packed) of each chunk, compressed on all cores."""
+def _packed(lines: _Lines, most: int | None) -> Iterator[tuple[bytes, bool]]:
+    """(bytes, packed) of each chunk, compressed on all cores to no less than one in `most`."""
 
     def pack(start: int) -> tuple[bytes, bool]:
         chunk = lines[start : start + CHUNK]
         data = zlib.compress(np.ascontiguousarray(chunk.T).tobytes(), _LEVEL)
+        data = data if most is None else data.ljust(-(-chunk.nbytes // most), b"\0")
         return (data, True) if len(data) < chunk.nbytes else (chunk.tobytes(), False)
 
     yield from ahead(pack, range(0, len(lines), CHUNK))
@@ -158,9 +163,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
     budget = bounded.budget()
     most = max(FREE_HEAD, budget // HEAD_PART, max_bytes or 0)
     if length > most:
-        raise FormatError(
-            f"a head of {length:,} bytes, more than {most:,}: if you trust it, load it with max_bytes={length}"
-        )
+        raise FormatError(f"a head of {length:,} bytes, more than {most:,}: {_trusted(length)}")
     data = file.read(length)
     if zlib.crc32(data) != int.from_bytes(numbers[8:], "little"):
         raise FormatError("its head is damaged (wrong checksum): copy it again, or record again")
@@ -176,8 +179,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
     allowed = max(FREE_BYTES, min(MOST_RATIO * size, budget)) if max_bytes is None else max_bytes
     if bytes_needed > allowed:
         raise FormatError(
-            f"{size:,} bytes that unpack to {bytes_needed:,}, more than {allowed:,}: "
-            f"if you trust it, load it with max_bytes={bytes_needed}"
+            f"{size:,} bytes that unpack to {bytes_needed:,}, more than {allowed:,}: {_trusted(bytes_needed)}"
         )
     return Capture(
         epoch=_number(head, "epoch", 0, 0xFFFFFFFF),
@@ -187,6 +189,10 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         problems=meta.problems_from_list(head.get("problems")),
         host=_object(head.get("host"), "host"),
     )
+
+
+def _trusted(size: int) -> str:
+    return f"if you trust it, give --max-bytes {size}, or load it with max_bytes={size}"
 
 
 def _check_first_line(found: bytes) -> None:

@@ -146,9 +146,10 @@ def slab_units(log2_records: int) -> int:
 
 
 def name_hash(name: str) -> int:
-    """28-bit FNV-1a of the UTF-8 name, xor-folded (http://www.isthe.com/chongo/tech/comp/fnv/)."""
+    """28-bit FNV-1a of the name as UTF-8 (what that cannot hold is a question mark, as in files), xor-folded
+    (http://www.isthe.com/chongo/tech/comp/fnv/)."""
     h = 0x811C9DC5
-    for byte in name.encode():
+    for byte in name.encode("utf-8", "replace"):
         h = (h ^ byte) * 0x01000193 & 0xFFFFFFFF
     return (h >> 28) ^ (h & 0x0FFFFFFF)
 

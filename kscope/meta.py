@@ -19,6 +19,7 @@ from .capture import KernelMeta, ModuleMeta, Problem, RegionMeta
 from .errors import FormatError, UsageError
 from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from .strategies import parse_strategy
+from .writable import json
 
 MAX_BYTES = 64 << 20
 """No module's metadata is larger; more is refused before it is parsed."""
@@ -61,7 +62,7 @@ def from_dict(data: object) -> ModuleMeta:
 
 def to_json(meta: ModuleMeta) -> bytes:
     """The metadata as UTF-8 JSON without a NUL; equal metadata gives equal bytes."""
-    return orjson.dumps(to_dict(meta))
+    return json(to_dict(meta))
 
 
 def from_json(data: bytes) -> ModuleMeta:

@@ -15,6 +15,8 @@ from . import layout
 from .errors import UsageError
 from .strategies import MAX_WARPS
 
+_END = 1 << 63
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -40,7 +42,7 @@ class Sampling:
     def gate(self, epoch: int, stripes: int) -> np.ndarray:
         """The gate's 128 bytes as one layout.GATE record."""
         gate = np.zeros((), layout.GATE)
-        blocks = self.blocks if self.blocks is not None else range(1 << 63)
+        blocks = self.blocks if self.blocks is not None else range(_END)
         first, step = blocks.start, blocks.step
         gate["epoch"], gate["stripes"] = epoch, stripes
         gate["sampled"] = self.blocks is not None or self.sms is not None
@@ -61,10 +63,12 @@ def _blocks(blocks: int | range | slice | None) -> range | None:
     if isinstance(blocks, int):
         blocks = range(blocks)
     if isinstance(blocks, slice):
-        stop = 1 << 63 if blocks.stop is None else blocks.stop
+        stop = _END if blocks.stop is None else blocks.stop
         blocks = range(blocks.start or 0, stop, blocks.step or 1)
-    if blocks.start < 0 or not 0 < blocks.step < 1 << 32 or blocks.stop <= blocks.start:
-        raise UsageError(f"blocks={blocks!r}: expected an ascending range of block indices from 0 up that is not empty")
+    if blocks.start < 0 or not 0 < blocks.step < 1 << 32 or not blocks.start < blocks.stop <= _END:
+        raise UsageError(
+            f"blocks={blocks!r}: expected an ascending range of block indices, 0 to 2^63 - 1, that is not empty"
+        )
     return blocks
 
 

@@ -22,6 +22,7 @@ from .chosen import Patterns, only
 from .errors import MissingError, UsageError
 from .finishing import Finish, Passes, Paths
 from .frontends import Backend
+from .layout import MAX_SMS, SEGMENT_BYTES
 from .machine import facts
 from .recording import Clock, Fill
 from .sampling import Sampling
@@ -38,6 +39,8 @@ FATAL = "driver"
 """Kind of the problem of a backend whose device broke during the session."""
 COMPILED = ("strategy", "records", "fill", "clock", "live", "selection")
 """Options that kernels are compiled for."""
+MOST_POOL = (MAX_SMS + 2) * SEGMENT_BYTES
+"""Bytes: a ring for each SM and one that all share, of the largest size, and room to move them."""
 _epochs = count(1)
 
 
@@ -96,6 +99,8 @@ def profile(
 def _pool(pool: int | None) -> int | None:
     if pool is not None and (not isinstance(pool, int) or isinstance(pool, bool) or pool <= 0):
         raise UsageError(f"pool={pool!r}: expected a number of bytes, such as 512 << 20")
+    if pool is not None and pool > MOST_POOL:
+        raise UsageError(f"pool={pool!r}: expected at most {MOST_POOL} bytes, which is more than a GPU has rings for")
     return pool
 
 
@@ -237,8 +242,9 @@ class Session:
     ) -> None:
         if not self.enabled:
             return
-        if STATE.pid != os.getpid():
-            refuse_nested("leaving kscope.profile()")
+        if STATE.pid != os.getpid():  # a fork leaves what was its parent's: nothing of it is waited for or saved
+            STATE.active = STATE.arm = None
+            return
         # whoever interrupts does not want to wait for kernels that may never end
         wait = not isinstance(error, KeyboardInterrupt)
         with alone():

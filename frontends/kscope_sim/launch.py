@@ -14,6 +14,7 @@ from typing import Any
 from kscope import frontends
 from kscope.errors import UsageError
 from kscope.strategies import MAX_WARPS
+from kscope.writable import clean
 
 from .backend import SimBackend
 from .block import Block
@@ -63,7 +64,7 @@ def _run(
     geometry: tuple[tuple[int, int, int], tuple[int, int, int], dict[int, str]], launch: tuple[int, int],
 ) -> None:  # fmt: skip
     (nx, ny, nz), threads, roles = geometry
-    name = str(getattr(kernel, "__name__", type(kernel).__name__))
+    name = clean(str(getattr(kernel, "__name__", type(kernel).__name__)))
     module = host.module(name, kernel)
     warps = -(-threads[0] * threads[1] * threads[2] // 32)
     start = host.now_ns + LAUNCH_NS

@@ -49,7 +49,11 @@ class Memory:
         starts = np.array([reserve + each * i for i in range(stripes)] + [0], dtype=np.uint64)
         table["base"] = POOL_ADDRESS + starts * np.uint64(UNIT)
         table["mask"], table["limit"] = sizes - 1, sizes
-        return Memory(sampling.gate(epoch, stripes), table, np.zeros((int(sizes.sum()), UNIT // 4), np.uint32))
+        try:
+            pool = np.zeros((int(sizes.sum()), UNIT // 4), np.uint32)
+        except MemoryError:
+            raise UsageError(f"pool={pool_bytes}: more than this machine's memory; pass a smaller one") from None
+        return Memory(sampling.gate(epoch, stripes), table, pool)
 
     def atom_add(self, stripe: int, word: Word, amount: int) -> int:
         """atom.add on a word of a stripe, modulo 2^32: the value before."""

@@ -13,11 +13,8 @@ from typing import Any
 
 from ..analysis.compare import Change, Comparison, Options, compare
 from ..analysis.table import cut, grid, terminal, time_text, wrapped
-from ..capture import load
 from ..errors import UsageError
-from ..trace import decode
-from . import foreign
-from .selecting import json
+from .selecting import add_opening, json, opened
 
 _UNITS = {"launch": "launches", "block": "blocks", "lane": "lanes"}
 SLOWER = 1
@@ -40,16 +37,14 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-slower", action="store_true", help=f"exit code {SLOWER} where a kernel or a region is slower"
     )
-    foreign.add(parser)
+    add_opening(parser)
     parser.set_defaults(command=comparison)
 
 
 def comparison(options: argparse.Namespace) -> int:
     """Runs the command."""
     wanted = Options(level=_part("--level", options.level), least=_part("--least", options.least))
-    a, b = (
-        decode(load(path)) if options.reader is None else foreign.read(path, options) for path in (options.a, options.b)
-    )
+    a, b = (opened(path, options) for path in (options.a, options.b))
     found = compare(a, b, wanted)
     if options.json:
         print(json(asdict(found)))

@@ -18,6 +18,10 @@ from ..errors import MissingError, UsageError
 from ..session import profile
 from ..wording import installs
 
+_OWN = "kscope-demo"
+_CAPTURE = f"{_OWN}{saving.SUFFIX}"
+"""Whatever the timeline is called: a capture of another name is somebody's."""
+
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
     """Adds the command to the grammar."""
@@ -26,8 +30,9 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Records a small kernel, on the GPU where there is one, else simulated, and shows what it did.",
     )  # fmt: skip
     parser.add_argument(
-        "-o", "--output", metavar="FILE", default="kscope-demo.pftrace", help="timeline to write, by suffix"
-    )
+        "-o", "--output", metavar="FILE", default=f"{_OWN}.pftrace",
+        help=f"timeline to write, by suffix; the capture is {_CAPTURE} beside it",
+    )  # fmt: skip
     parser.add_argument(
         "--on", metavar="FRONTEND", help=f"one of {', '.join(frontends.TABLE)} (default: the first that can)"
     )
@@ -38,7 +43,7 @@ def demo(options: argparse.Namespace) -> int:
     """Runs the command."""
     output = Path(options.output)
     form, _ = export.check(output)
-    capture = output.with_name(output.name.partition(".")[0] + saving.SUFFIX)
+    capture = output.with_name(_CAPTURE)
     module, skipped = _choose(options.on)
     for line in skipped:
         print(line)

@@ -43,10 +43,10 @@ def read(path: Path, options: argparse.Namespace) -> Trace:
     }
     given: dict[str, Any] = {}
     for part in rest.split(",") if rest else ():
-        key, _, value = part.partition("=")
+        key, equals, value = part.partition("=")
         if key not in taken:
             raise UsageError(f"--from {options.reader}: {name} has no option {key!r}; it has {', '.join(taken)}")
-        given[key] = _value(value or "true", taken[key])
+        given[key] = _value(value if equals else "true", taken[key])
         if isinstance(taken[key], (bool, int)) and type(given[key]) is not type(taken[key]):
             kind = "true or false" if isinstance(taken[key], bool) else "a number"
             raise UsageError(f"--from {options.reader}: {key}={value} is not {kind}")

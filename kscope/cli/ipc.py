@@ -26,7 +26,7 @@ from ..analysis.ipc import Joined, Source
 from ..analysis.sass import functions
 from ..analysis.table import cut, grid, terminal
 from ..errors import UsageError
-from . import selecting
+from . import outputs, selecting
 from .options import is_number
 
 MISMATCH = 1
@@ -59,7 +59,10 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def ipc(options: argparse.Namespace) -> int:
-    """Runs the command. Raises UsageError for files that do not make a pair."""
+    """Runs the command. Raises UsageError for files that do not make a pair, and where it would write what it reads."""
+    if options.output is not None:
+        inputs = ("capture", "cutracer_trace", "cutracer_log", "chrome_trace", "code")
+        outputs.apart("-o", options.output, *(getattr(options, name) for name in inputs))
     if options.capture and options.chrome_trace:
         raise UsageError("a capture and --chrome-trace: both are the regions; name one of them")
     if options.code:
@@ -178,9 +181,7 @@ def _write(options: argparse.Namespace, text: str) -> None:
     if options.output is None:
         print(text, end="")
         return
-    if not options.output.parent.is_dir():
-        raise UsageError(f"-o {options.output}: the folder does not exist; create it first")
-    options.output.write_text(text, encoding="utf-8")
+    outputs.text("-o", options.output, text)
 
 
 def _say(lines: Iterable[str]) -> None:

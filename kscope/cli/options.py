@@ -71,7 +71,7 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
         "blocks": _blocks,
         "warps": lambda text: members("--warps", text),
         "sms": lambda text: members("--sms", text),
-        "pool": _bytes,
+        "pool": lambda text: size("--pool", text),
     }
     names = ("strategy", "records", "fill", "clock", "live", "blocks", "warps", "sms", "pool", "kernels", "regions")
     typed = {name: getattr(options, name) for name in (*names, "export") if getattr(options, name) is not None}
@@ -114,8 +114,9 @@ def members(flag: str, text: str) -> list[int]:
     return members
 
 
-def _bytes(text: str) -> int:
+def size(flag: str, text: str) -> int:
+    """64MiB as bytes. Raises UsageError that names the flag."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"--pool {text}: expected a size, such as 64MiB or 1G")
+        raise UsageError(f"{flag} {text}: expected a size, such as 64MiB or 1G")
     return int(found[1]) << _POWER[found[2].lower()]

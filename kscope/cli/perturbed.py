@@ -84,7 +84,7 @@ def perturbed(
         measured = ncu is not None and _under(ncu, folder / _ON, inside, names, problems)
         if not measured and (code := _run([sys.executable, *inside])):
             raise UsageError(f"{script} ended with exit code {code}; what it said stands above")
-        trace = decode(load(folder / _CAPTURE))
+        trace = decode(load(folder / _CAPTURE, max_bytes=sys.maxsize))  # written just now, by ourselves
         builds = [
             one for one in orjson.loads((folder / _BUILDS).read_bytes()) if fnmatchcase(one["kernel"], names or "*")
         ]

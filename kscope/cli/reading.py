@@ -11,10 +11,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
 from ..export import FORMATS, HUGE, LIMIT, check
 from ..export.view import GROUPS, PROCESSES
-from . import selecting
+from . import outputs, selecting
 from .options import is_number
 
 STRICT = 3
@@ -57,8 +56,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def export(options: argparse.Namespace) -> int:
     """Runs the command. Raises UsageError, before the capture is read, where the file cannot be written."""
-    if options.output.resolve() == options.capture.resolve():
-        raise UsageError(f"-o {options.output}: that is the capture itself; name another file")
+    outputs.apart("-o", options.output, options.capture)
     check(options.output)
     trace = selecting.read(options)
     chosen = ("group", "processes", "args", "flows")

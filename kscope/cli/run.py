@@ -1,8 +1,9 @@
 """`kscope run SCRIPT [args]`: an unchanged program, recorded.
 
 The program runs as `python SCRIPT args` would run it: as __main__, with its own argv, its folder first
-on the path, its exit code kept. What lives here: being its interpreter, and what is said afterwards.
-What does not: the session (session.py), which also sees to it that a failed run replaces no capture.
+on the path, its threads waited for, its exit code kept; and so does a child that it forks, of which nothing is
+recorded. What lives here: being its interpreter, and what is said afterwards. What does not: the session
+(session.py), which also sees to it that a failed run replaces no capture; the wait (ending.py).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from ..selection.auto import KINDS
 from ..selection.catalogue import listing
 from ..session import FATAL, profile
 from ..states import disable, enable, recording, taken
+from . import ending, outputs, sites
 from . import options as flags
-from . import sites
 from .reading import STRICT
 
 PREPARED = ("strategy", "records", "fill", "clock", "live", "kernels", "auto", "regions")
@@ -59,17 +60,22 @@ def run(options: argparse.Namespace) -> int:
     execute = _module(options.script) if options.module else _script(options.script)
     if options.dry_run:
         return _dry(execute, options)
-    path = _output(options)
+    path, process = _output(options), os.getpid()
+    for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):
+        outputs.apart(flag, output, None if options.module else options.script)
     session = profile(path, **flags.given(options))
     raised: list[BaseException] = []
     try:
         with _as_interpreter(options), session:
             _watch(execute, raised)
     except BaseException as error:
-        if error not in raised:  # ours: the session's
+        if error not in raised:  # ours: the session's, which does not hide the script's
+            for one in raised:
+                _show(one)
             raise
-        if not (isinstance(error, SystemExit) and error.code in (None, 0)):
-            return _failed(error, f"what was recorded until then is in {saving.failed(path)}")
+    _leave_to(process, raised)
+    if code := _ended(raised, f"what was recorded until then is in {saving.failed(path)}"):
+        return code
     trace = session.trace
     broke = any(problem.kind == FATAL for problem in trace.problems)
     if trace.problems or not options.quiet:
@@ -87,6 +93,7 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
     if not {"auto", "regions"} & compiled.keys():
         compiled["auto"] = tuple(KINDS)
     raised: list[BaseException] = []
+    process = os.getpid()
     with listing() as kernels:
         enable(**compiled)
         selection = recording().selection
@@ -98,23 +105,36 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
                 raise
         finally:
             disable()
+    _leave_to(process, raised)
     print(sites.show(kernels, selection))
-    if not raised or (isinstance(raised[0], SystemExit) and raised[0].code in (None, 0)):
-        return 0
-    return _failed(raised[0])
+    return _ended(raised)
 
 
-def _failed(error: BaseException, kept: str = "") -> int:
-    """What the interpreter does with an uncaught error, without the frames that are ours; its exit code."""
+def _leave_to(process: int, raised: list[BaseException]) -> None:
+    """Ends a child that the script forked, as Python does: what was recorded is its parent's to tell."""
+    if os.getpid() != process:
+        sys.exit(_ended(raised))
+
+
+def _ended(raised: list[BaseException], kept: str = "") -> int:
+    """What the interpreter does where a script has ended, with an error or without; the exit code."""
+    error = raised[0] if raised else SystemExit()
     if isinstance(error, SystemExit):
+        if error.code in (None, 0):
+            return 0
         if kept:
             _say(kept)
         raise error
-    shown = error.with_traceback(_own(error.__traceback__))
-    sys.excepthook(type(shown), shown, shown.__traceback__)
+    _show(error)
     if kept and not hasattr(error, "add_note"):  # before Python 3.11 the error itself cannot say it
         _say(kept)
     return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _show(error: BaseException) -> None:
+    """As the interpreter shows an uncaught error, without the frames that are ours."""
+    shown = error.with_traceback(_own(error.__traceback__))
+    sys.excepthook(type(shown), shown, shown.__traceback__)
 
 
 def _say(text: str) -> None:
@@ -177,7 +197,7 @@ def _as_interpreter(options: argparse.Namespace) -> Generator[None]:
 def _watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
     """Runs the script, and notes what it raised: that is its own, and no error of kscope's."""
     try:
-        execute()
+        ending.to_the_end(execute)
     except BaseException as error:
         raised.append(error)
         raise
@@ -186,6 +206,7 @@ def _watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
 def _own(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the script's first frame on; all of it where the script never began (a syntax error)."""
     start = trace
-    while start is not None and start.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+    ours = (__file__, ending.__file__, runpy.__file__, "<frozen runpy>")
+    while start is not None and start.tb_frame.f_code.co_filename in ours:
         start = start.tb_next
     return start

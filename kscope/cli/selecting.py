@@ -12,16 +12,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from .. import writable
 from ..analysis.table import cut
 from ..capturefile import load
 from ..errors import UsageError
 from ..export.progress import Step, bar, silent
-from ..export.utf8 import clean
 from ..trace import Trace, decode
 from . import foreign, naming
-from .options import members
+from .options import members, size
 
 _NUMBERS = ("launch", "block", "warp", "sm", "device")
 _LARGE = 64 << 20
@@ -39,19 +37,34 @@ def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
         flag(f"--{name}", metavar="LIST", help=f"numbers of the {name}, such as 0,4-7")
     flag("--time", metavar="FROM:TO", help="that overlap this time after the capture's first record: 2us:1ms")
     naming.add(parser)
+    add_opening(parser)
+
+
+def add_opening(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say how a file is opened."""
     foreign.add(parser)
+    parser.add_argument(
+        "--max-bytes", metavar="SIZE", help="memory that a capture may take, of a file that you trust: 24GiB"
+    )
+
+
+def opened(path: Path, options: argparse.Namespace) -> Trace:
+    """The trace of a file. Raises UsageError for flags that mean nothing, FormatError for a file that is no capture, or
+    none that may take so much memory."""
+    most = None if options.max_bytes is None else size("--max-bytes", options.max_bytes)
+    if options.reader is not None:
+        if most is not None:
+            raise UsageError(f"--max-bytes {options.max_bytes}: it is for captures, not for data of another profiler")
+        return foreign.read(path, options)
+    with watched(path.stat().st_size if path.is_file() else 0, path.name, _LARGE) as step:
+        return decode(load(path, max_bytes=most, step=step))
 
 
 def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
     """The trace of the capture that was named, with the records that were asked for. What is wrong with it goes to
     stderr, but for a command that shows it itself. Raises UsageError for what matches nothing, FormatError for a file
     that is no capture."""
-    if options.reader is None:
-        path: Path = options.capture
-        with watched(path.stat().st_size if path.is_file() else 0, path.name, _LARGE) as step:
-            trace = decode(load(path, step=step))
-    else:
-        trace = foreign.read(options.capture, options)
+    trace = opened(options.capture, options)
     for problem in () if shows_problems else trace.problems:
         print(f"kscope: {cut(problem.text, 2000)}", file=sys.stderr)
     given: dict[str, Any] = {name: getattr(options, name) for name in ("kernel", "region") if getattr(options, name)}
@@ -76,7 +89,7 @@ def roles(typed: list[str] | None) -> dict[str, list[int]] | None:
         name, equals, warps = text.partition("=")
         if not name or not equals or not warps:
             raise UsageError(f"--role {text}: expected NAME=WARPS, such as producer=0,4-7")
-        name = clean(name)
+        name = writable.clean(name)
         if name in found:
             raise UsageError(f"--role {text}: the role {name!r} was given before")
         found[name] = members(f"--role {name}=", warps)
@@ -102,7 +115,7 @@ def nanoseconds(flag: str, text: str) -> float:
 
 def json(data: Any) -> str:
     """Indented JSON; a number that is not known (NaN) is null."""
-    return orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY).decode()
+    return writable.json(data, indent=True).decode()
 
 
 def _window(text: str) -> tuple[float, float]:

@@ -9,7 +9,6 @@ takes bytes and ``step(count)`` tells that so many more records are done. One th
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..replacing import replacing
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -96,15 +96,10 @@ def export(
     count = len(trace) if most is None else min(len(trace), most)
     if form.timeline:
         _bounded(count, force)
-    temporary = path.with_name(f".kscope-{os.getpid()}-{threading.get_ident()}.part")
-    try:
-        with open(temporary, "wb") as raw, bars.bar(count, path.name) if progress else nullcontext(bars.silent) as step:
-            data = drawing.timeline(trace, most, shown) if form.timeline else _first(trace, most)
-            with Packed(raw) if path.name.endswith(PACKED) else nullcontext(raw) as file:
-                module.write(data, file, step)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as raw, bars.bar(count, path.name) if progress else nullcontext(bars.silent) as step:
+        data = drawing.timeline(trace, most, shown) if form.timeline else _first(trace, most)
+        with Packed(raw) if path.name.endswith(PACKED) else nullcontext(raw) as file:
+            module.write(data, file, step)
     return count
 
 

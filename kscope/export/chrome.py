@@ -20,12 +20,12 @@ import orjson
 
 from ..layout import Kind
 from ..parallel import ahead, chunks
+from ..writable import clean
 from . import lives, text
 from .groups import placed
 from .progress import Step
 from .text import SPACE, Bytes
 from .timeline import LIFETIME, UNFINISHED, Timeline
-from .utf8 import clean
 
 Event = dict[str, Any]
 Int64 = npt.NDArray[np.int64]

@@ -21,8 +21,8 @@ from ..layout import Kind
 from ..parallel import ahead
 from ..trace import COLUMNS, Trace
 from ..wording import installs
+from ..writable import clean
 from .progress import Step
-from .utf8 import clean
 
 Int64 = npt.NDArray[np.int64]
 

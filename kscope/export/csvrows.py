@@ -16,10 +16,10 @@ import orjson
 from ..layout import Kind
 from ..parallel import ahead, chunks
 from ..trace import COLUMNS, Trace
+from ..writable import clean
 from . import text
 from .progress import Step
 from .text import NOTHING, Bytes
-from .utf8 import clean
 
 _CHUNK = 1 << 14
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

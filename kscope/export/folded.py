@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from ..trace import Trace
+from ..writable import plain
 from .progress import Step
 from .stacks import stacks
-from .utf8 import plain
 
 
 def write(trace: Trace, file: BinaryIO, step: Step) -> None:

@@ -18,9 +18,9 @@ import numpy as np
 import orjson
 
 from ..trace import Trace
+from ..writable import clean
 from .progress import Step
 from .stacks import Node, stacks
-from .utf8 import clean
 
 
 def write(trace: Trace, file: BinaryIO, step: Step) -> None:

@@ -12,9 +12,9 @@ import orjson
 
 from .. import __version__
 from ..trace import Trace
+from ..writable import clean
 from .progress import Step
 from .stacks import Node, stacks
-from .utf8 import clean
 
 
 def write(trace: Trace, file: BinaryIO, step: Step) -> None:

@@ -20,7 +20,7 @@ from ..layout import Kind
 from ..trace import Launch, Trace
 from .columns import LAST_TIME, Int64, Lanes, Notes, Records, distinct, trace
 from .tagged import NO_SM
-from .words import Names, named, words
+from .words import Names, named, numbered, ranged, words
 
 _APART = 1_000_000_000
 """Units of one launch begin within this many ns; an anchor farther from the others was written over."""
@@ -36,10 +36,10 @@ def nuggets(
     buffer: what the kernel wrote, int64. names: of tags, as its TagTable has them, or a dict. units: how many slices it
     has (num_units; 1 in its first version); a unit is shown as a block. compact: events of one word. tid: what the
     events' tid is; with several units "block" means that the unit is it, and tid is not looked at.
-    Raises UsageError for a number of units, a tid or names that mean nothing.
+    Raises UsageError for a number of units, a tid, a device or names that mean nothing.
     """
-    if not isinstance(units, int) or isinstance(units, bool) or units < 1:
-        raise UsageError(f"nuggets(units={units!r}): expected the number of units that the buffer was made for")
+    numbered("nuggets", device)
+    ranged("nuggets", "units", units, 1, (1 << 31) - 1)  # as many blocks as a grid has
     if tid not in ("block", "warp"):
         raise UsageError(f"nuggets(tid={tid!r}): expected 'block' or 'warp'")
     notes = Notes()

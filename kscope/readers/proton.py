@@ -26,6 +26,7 @@ from ..errors import FormatError, UsageError
 from ..layout import Kind
 from ..trace import Launch, Trace
 from .columns import Int64, Lanes, Notes, Records, distinct, trace
+from .words import numbered
 
 Float = npt.NDArray[np.float64]
 _PLACE = re.compile(r"(?s)(.*?)\s*Core(\d{1,9})\s+CTA(\d{1,14})")
@@ -41,10 +42,11 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
 
     path: the file, or its bytes. mhz: the SM clock's rate; None: as the file says, else 1000 MHz, which a problem
     tells. A block that ran several times (other "Init Time") is several launches.
-    Raises FormatError for what is no JSON with events, UsageError for a rate that is none.
+    Raises FormatError for what is no JSON with events, UsageError for a rate or a device that is none.
     """
-    if mhz is not None and not (isinstance(mhz, (int, float)) and 1 <= mhz <= 100_000):
+    if mhz is not None and (isinstance(mhz, bool) or not (isinstance(mhz, (int, float)) and 1 <= mhz <= 100_000)):
         raise UsageError(f"proton(mhz={mhz!r}): expected the SM clock's rate in MHz, such as 1980")
+    numbered("proton", device)
     notes = Notes()
     events = _events(path, notes)
     found = [one for one in events if isinstance(one, dict) and one.get("ph", "X") == "X" and _placed(one)]

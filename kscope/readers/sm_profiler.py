@@ -19,7 +19,7 @@ from ..decoding.columns import UNKNOWN
 from ..layout import Kind
 from ..trace import Launch, Trace
 from .columns import LAST_TIME, Lanes, Notes, Records, distinct, trace
-from .words import Names, named, words
+from .words import Names, named, numbered, words
 
 EVENT = np.dtype(
     [
@@ -36,8 +36,9 @@ def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", dev
     """The trace of an sm-profiler buffer.
 
     buffer: what the kernel wrote. names: of events, by event_no, in order or as a dict.
-    A group is shown as a warp of its block. Raises UsageError for names that are none.
+    A group is shown as a warp of its block. Raises UsageError for a device or names that are none.
     """
+    numbered("sm_profiler", device)
     notes = Notes()
     data, rest = words(buffer)
     notes.cut(rest, "the buffer does not end with a whole word")

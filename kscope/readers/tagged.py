@@ -27,7 +27,7 @@ from ..layout import Kind
 from ..trace import Launch, Trace
 from .columns import Int64, Lanes, Notes, Records, trace
 from .pairs import BEGIN, END, pair, unwrapped
-from .words import Names, named, words
+from .words import Names, named, numbered, ranged, words
 
 _BEGIN, _END, _POINT, _LAST = range(4)
 LOW = 0xFFFFFFFF
@@ -75,10 +75,13 @@ def flashinfer(
     buffer: what the kernel wrote, 64-bit words. names: of events, in order of their index, or a dict. sm: whether tags
     hold the SM (FlashInfer since its #1305); None: told from the tags. stride: words from a lane's record to its next
     (TVM's write stride); 0: blocks * groups. kernel, device: what to call them.
-    A group is shown as a warp of its block. Times are ns of %globaltimer. Raises UsageError for names that are none.
+    A group is shown as a warp of its block. Times are ns of %globaltimer. Raises UsageError for an argument that
+    means nothing.
     """
-    if not isinstance(stride, int) or isinstance(stride, bool) or stride < 0:
-        raise UsageError(f"flashinfer(stride={stride!r}): expected the number of words between a lane's records")
+    if sm is not None and not isinstance(sm, bool):
+        raise UsageError(f"flashinfer(sm={sm!r}): expected true or false, or nothing where the tags shall tell")
+    ranged("flashinfer", "stride", stride, 0, 1 << 48)
+    numbered("flashinfer", device)
     notes = Notes()
     data, rest = words(buffer)
     notes.cut(rest, "the buffer does not end with a whole record")
@@ -103,6 +106,7 @@ def flashinfer(
 
 def mirage(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
     """The trace of a Mirage profiler buffer: FlashInfer's, with other bits in its tags. Arguments as there."""
+    numbered("mirage", device)
     notes = Notes()
     data, rest = words(buffer)
     notes.cut(rest, "the buffer does not end with a whole record")

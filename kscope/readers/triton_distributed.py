@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..trace import Trace
 from .columns import Notes
 from .tagged import LOW, Launched, Marks, read
-from .words import Names, named, words
+from .words import Names, named, numbered, words
 
 _EMPTY = ((1 << 63) - 1, (1 << 64) - 1)
 
@@ -29,8 +29,9 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
     """The trace of a Triton-distributed profiler buffer.
 
     buffer: what the kernel wrote, 64-bit words. names: of tasks (its task_names), in order of task_type, or a dict.
-    A group is shown as a warp of its block. Raises UsageError for names that are none.
+    A group is shown as a warp of its block. Raises UsageError for a device or names that are none.
     """
+    numbered("triton_distributed", device)
     notes = Notes()
     data, rest = words(buffer)
     notes.cut(rest, "the buffer does not end with a whole record")

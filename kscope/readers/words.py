@@ -22,6 +22,7 @@ from ..errors import FormatError, UsageError
 
 Names = Sequence[str] | Mapping[int, str] | None
 Bytes = npt.NDArray[np.uint8]
+MOST_DEVICE = (1 << 20) - 1
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 """What reads the rest of a .npy file's header, by its version."""
 
@@ -95,6 +96,17 @@ def _array(file: BinaryIO, size: int) -> npt.NDArray[Any]:
         raise ValueError(f"{promised:,} bytes are promised, and {there:,} are there")
     flat = np.fromfile(file, dtype, math.prod(shape))
     return flat.reshape(shape[::-1]).transpose() if fortran else flat
+
+
+def ranged(call: str, name: str, number: object, least: int, most: int) -> None:
+    """Raises UsageError for an argument that is no number in that range."""
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise UsageError(f"{call}({name}={number!r}): expected a number, {least} to {most:,}")
+
+
+def numbered(call: str, device: object) -> None:
+    """Raises UsageError for the number of no GPU."""
+    ranged(call, "device", device, 0, MOST_DEVICE)
 
 
 def named(names: Names, noun: str) -> dict[int, str]:

@@ -43,7 +43,7 @@ class Drain:
         self._recording = threading.Event()  # while the gate is open
         self._patient = True
         self._freed = 0  # bytes, by all passes of the thread
-        self._name = f"kscope drain {device.facts.ordinal}"
+        self._name = f"kscope drain {device.facts.ordinal}"  # by which kscope/cli/ending.py knows it for ours
         self._passes = Passes(device, ThreadPoolExecutor(_THREADS, self._name))
         self._glance = Glance(device)
         self._lock = threading.Lock()

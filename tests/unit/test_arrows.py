@@ -161,10 +161,12 @@ def test_every_room_is_one_that_these_tests_know() -> None:
         "meta",
         "recording",
         "regions",
+        "replacing",
         "sampling",
         "selection",
         "strategies",
         "wording",
+        "writable",
     }
     session = {"binding", "chosen", "finishing", "machine", "saving", "session", "states", "watching"}
     assert set(_arrows()) <= WRITERS | READERS | TOP | shared | session

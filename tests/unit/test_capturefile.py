@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import zlib
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kscope.capturefile as capturefile
-from kscope.capture import Capture, Problem, load
+from kscope import bounded
+from kscope.capture import Capture, KernelMeta, Problem, RegionMeta, load
 from kscope.errors import FormatError, KscopeError, UsageError
+from kscope.layout import UNIT
+from kscope.trace import decode
 
 
 def equal(one: Capture, other: Capture) -> bool:
@@ -72,6 +78,40 @@ def test_an_empty_capture_survives(tmp_path: Path) -> None:
     assert equal(load(written(tmp_path, capture)), capture)
 
 
+ODD = "caf\udce9"
+"""As Python has a path's bytes that are no UTF-8."""
+
+
+def test_a_head_is_saved_whatever_its_texts_and_numbers_are(tmp_path: Path) -> None:
+    given = {"kernels": [ODD], "pool": 10**30, "least": -(10**30), ODD: (Path(ODD), {ODD}, None, True, float("nan"))}
+    module = replace(synth.module(), kernels=(KernelMeta(ODD, 1, 3),), regions=(RegionMeta(ODD, None, f"{ODD}:3"),))
+    device = replace(synth.device([synth.slab([])]), name=ODD)
+    capture = Capture(7, (device,), (module,), given, (Problem("odd", ODD),), {"command": ["a.py", ODD]})
+    found = load(written(tmp_path, capture))
+    seen = {"kernels": ["caf?"], "pool": (1 << 64) - 1, "least": -(1 << 63)}
+    assert found.options == {**seen, "caf?": ["caf?", "{'caf\\udce9'}", None, True, None]}
+    assert found.host == {"command": ["a.py", "caf?"]} and found.problems == (Problem("odd", "caf?"),)
+    assert found.devices[0].name == "caf?" and found.modules[0].kernels == (KernelMeta("caf?", 1, 3),)
+    assert found.modules[0].regions == (RegionMeta("caf?", None, "caf?:3"),)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+        lambda one: st.lists(one) | st.dictionaries(st.text(st.characters()), one),
+    )
+)
+def test_any_value_is_saved_and_what_is_saved_is_read(tmp_path_factory: pytest.TempPathFactory, value: object) -> None:
+    load(written(tmp_path_factory.mktemp("any"), Capture(7, (), (), {"it": value}, (), {"it": value})))
+
+
+def test_a_name_that_is_no_utf8_is_known_before_and_behind_the_file(tmp_path: Path) -> None:
+    capture = synth.capture(synth.slab([synth.Rec(ODD, 2000, 2100)]), names=(ODD,))
+    for one, name in ((capture, ODD), (load(written(tmp_path, capture)), "caf?")):
+        trace = decode(one)
+        assert [(region.name, region.known) for region in trace.regions[1:]] == [(name, True)]
+
+
 def test_a_failed_save_keeps_the_last_good_file_and_leaves_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +159,27 @@ def test_what_is_no_capture_says_why_and_what_to_do(tmp_path: Path, data: bytes,
 def test_a_device_file_or_pipe_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not a regular file"):
         load("/dev/null")
+
+
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    """What waits for long is interrupted."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_pipe_that_nobody_writes_to_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.kscope")
+    with pytest.raises(FormatError, match="not a regular file"):
+        load(tmp_path / "x.kscope")
 
 
 def test_something_after_the_end_is_a_format_error(tmp_path: Path) -> None:
@@ -175,6 +236,39 @@ def test_a_file_that_unpacks_to_too_much_is_refused_unless_it_is_asked_for(tmp_p
     with pytest.raises(FormatError, match=r"max_bytes=314572800"):
         load(path)
     assert len(load(path, max_bytes=300 << 20).devices[0].lines) == 300 * capturefile.CHUNK
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        synth.bulk(400, 1, log2=8), synth.bulk(100, 5, log2=10), synth.bulk(10, 20, log2=14), synth.bulk(2, 1, log2=18),
+        np.zeros((4 * capturefile.CHUNK + 1, 16), np.uint32),
+    ],
+    ids=["1 of 256", "5 of 1,024", "20 of 16,384", "1 of 262,144", "nothing"],
+)  # fmt: skip
+def test_a_pool_that_is_nearly_empty_is_read_again_whatever_its_ratio(
+    lines: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture = Capture(synth.EPOCH, (synth.device(lines.reshape(-1, 16)),), (synth.module(),))
+    small = written(tmp_path, capture).stat().st_size
+    needed = len(capture.devices[0].lines) * UNIT
+    assert needed > capturefile.MOST_RATIO * small  # or this test shows nothing
+    monkeypatch.setattr(capturefile, "FREE_BYTES", needed - 1)
+    path = written(tmp_path, capture)
+    assert equal(load(path), capture)
+    assert small < path.stat().st_size <= small + needed // capturefile.MOST_RATIO + 2 * capturefile.CHUNK
+
+
+def test_a_capture_that_the_machine_has_no_room_for_is_opened_by_those_who_trust_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path)
+    needed = sum(len(device.lines) for device in small().devices) * UNIT
+    monkeypatch.setattr(capturefile, "FREE_BYTES", needed - 1)
+    monkeypatch.setattr(bounded, "budget", lambda: needed - 1)
+    with pytest.raises(FormatError, match=rf"give --max-bytes {needed}, or load it with max_bytes={needed}"):
+        load(path)
+    assert equal(load(path, max_bytes=needed), small())
 
 
 def test_a_chunk_that_unpacks_to_more_than_it_says_is_not_unpacked(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope import cli, frontends
+from kscope import bounded, capturefile, cli, frontends
+from kscope.cli.serving import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
@@ -130,8 +131,52 @@ def test_an_output_in_a_folder_that_is_not_there_is_refused(capture: Path, capsy
 
 def test_an_export_never_replaces_its_own_capture(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = capture.read_bytes()
-    assert "the capture itself" in _refused(capsys, "export", str(capture), "-o", str(capture))
+    Path("soft.json").symlink_to(capture)
+    Path("hard.json").hardlink_to(capture)
+    for name in (str(capture), "soft.json", "hard.json"):
+        assert "which this command reads; name another" in _refused(capsys, "export", str(capture), "-o", name)
     assert capture.read_bytes() == before
+
+
+OPENING = [
+    ("summary",), ("gaps",), ("overlap",), ("occupancy",), ("path", "--edge", "load:load"), ("assert", "dropped == 0"),
+    ("overhead", "--cost", "28"), ("export", "-o", "x.json"), ("compare", "some.kscope"), ("ipc", "--code", "x.sass"),
+    ("view", "--no-browser"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", OPENING, ids=lambda command: command[0])
+def test_every_command_opens_a_capture_that_is_trusted_to_be_large(
+    command: tuple[str, ...], capture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("x.sass").write_text("\t.section .text.k,\n /*0000*/ EXIT ;\n")
+    monkeypatch.setattr(capturefile, "FREE_BYTES", 1024)
+    monkeypatch.setattr(bounded, "budget", lambda: 1024)
+    monkeypatch.setattr(Server, "serve_forever", lambda *_, **__: None)
+    name, *more = command
+    assert "give --max-bytes" in _refused(capsys, name, capture.name, *more)
+    assert "--max-bytes much: expected a size" in _refused(capsys, name, "--max-bytes", "much", capture.name, *more)
+    assert cli.main([name, "--max-bytes", "64MiB", capture.name, *more]) in (0, 1), capsys.readouterr().err
+
+
+def test_a_buffer_of_another_profiler_has_no_such_limit(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = _refused(capsys, "summary", "--max-bytes", "1G", "--from", "flashinfer", str(capture))
+    assert "--max-bytes 1G: it is for captures" in said
+
+
+def test_names_that_are_no_utf8_are_printed_as_json(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["summary", str(capture), "--json", "--rename", "load=caf\udce9"]) == 0
+    assert json.loads(capsys.readouterr().out)["regions"][0]["region"] == "caf?"
+
+
+def test_a_pipe_in_the_place_of_a_capture_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.kscope")
+    process = _process("summary", "x.kscope", cwd=tmp_path)
+    try:
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert said == "kscope: x.kscope: not a regular file; a capture is one that kscope wrote\n"
 
 
 def test_a_reader_that_stops_reading_is_no_error(capture: Path) -> None:
@@ -167,7 +212,15 @@ def test_the_demo_runs_where_there_is_no_gpu(
     assert "simulated" in said
     assert "wait for tile" in said
     assert (tmp_path / "d.pftrace").stat().st_size > 1000
-    assert cli.main(["summary", "d.kscope"]) == 0
+    assert cli.main(["summary", "kscope-demo.kscope"]) == 0
+
+
+def test_the_demo_replaces_no_capture_but_its_own(capture: Path) -> None:
+    before = capture.read_bytes()
+    for _ in range(2):
+        assert cli.main(["demo", "--on", "sim", "-o", "some.html"]) == 0
+    assert capture.read_bytes() == before
+    assert sorted(path.name for path in capture.parent.iterdir()) == ["kscope-demo.kscope", "some.html", "some.kscope"]
 
 
 def test_the_demo_says_in_a_line_what_is_not_installed(

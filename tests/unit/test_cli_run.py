@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import kscope
 import kscope_sim
 from kscope import cli
+from kscope.cli import ending
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
@@ -135,6 +138,138 @@ def test_a_failed_run_leaves_the_last_good_capture(folder: Path) -> None:
     assert _records(folder / "script.failed.kscope") == 2 * RECORDS
 
 
+ODD = os.fsdecode(b"caf\xe9")
+"""Bytes that are no UTF-8, as Python has them."""
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [("script.py", ODD), (f"{ODD}/script.py",), ("--kernels", f"*{ODD[-1]}*", "script.py"), ("-m", "script", ODD)],
+    ids=["an argument", "a folder", "a pattern", "an argument of a module"],
+)
+def test_what_is_typed_may_be_no_utf8(folder: Path, typed: tuple[str, ...]) -> None:
+    (folder / ODD).mkdir()
+    _script(folder, "launch()")
+    _script(folder / ODD, "launch()")
+    done = _kscope("run", *typed, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert _records(folder / "script.kscope") == (0 if "--kernels" in typed else RECORDS)
+    assert _kscope("run", "--dry-run", *typed, cwd=folder).returncode == 0
+
+
+def test_a_script_that_fails_with_such_an_argument_shows_its_own_error(folder: Path) -> None:
+    _script(folder, "launch()", "raise ValueError('mine')")
+    done = _kscope("run", "script.py", ODD, cwd=folder)
+    assert done.returncode == 1 and "ValueError: mine" in done.stderr
+    assert _records(folder / "script.failed.kscope") == RECORDS
+
+
+def test_a_script_that_fails_shows_its_own_error_where_nothing_can_be_saved(folder: Path) -> None:
+    (folder / "script.failed.kscope").mkdir()
+    _script(folder, "launch()", "raise ValueError('mine')")
+    done = _kscope("run", "script.py", cwd=folder)
+    assert done.returncode == 2 and "ValueError: mine" in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("is a folder: give the name of a file, as in 'run.kscope'")
+
+
+THREADS = """
+import sys, threading, time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+def later():
+    time.sleep(0.3)
+    launch()
+"""
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        "threading.Thread(target=later).start()",
+        "threading.Timer(0.1, threading.Thread(target=later).start).start()",
+        "pool = ThreadPoolExecutor(2); pool.submit(later); pool.submit(int)",
+        "ThreadPoolExecutor(2).submit(later)",
+        "threading.Thread(target=lambda: (threading.main_thread().join(), later())).start()",
+        "def watch():\n    while threading.main_thread().is_alive(): time.sleep(0.01)\n    later()\n"
+        "threading.Thread(target=watch).start()",
+        "pool = ThreadPoolExecutor(1)\n"
+        "threading.Thread(target=lambda: (time.sleep(0.2), pool.submit(later))).start()\npool.submit(int)",
+        "many = ProcessPoolExecutor(1); many.submit(int).result(); threading.Thread(target=later).start()",
+    ],
+    ids=["thread", "of a thread", "executor", "lost executor", "joins main", "watches main", "late", "processes"],
+)
+@pytest.mark.parametrize(("leave", "code"), [("pass", 0), ("sys.exit(3)", 3)])
+def test_threads_are_waited_for_and_recorded(folder: Path, starts: str, leave: str, code: int) -> None:
+    _script(folder, THREADS, starts, leave)
+    done = _kscope("run", "script.py", cwd=folder)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert _records(folder / ("script.failed.kscope" if code else "script.kscope")) == RECORDS
+
+
+def test_the_main_thread_cannot_wait_for_itself(folder: Path) -> None:
+    _script(folder, "import threading", "threading.main_thread().join()")
+    assert "RuntimeError: cannot join current thread" in _kscope("run", "script.py", cwd=folder).stderr
+
+
+def test_daemons_are_not_waited_for(folder: Path) -> None:
+    _script(folder, THREADS, "launch()", "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()")
+    assert _kscope("run", "script.py", cwd=folder).returncode == 0
+    assert _records(folder / "script.kscope") == RECORDS
+
+
+def test_an_error_is_shown_before_threads_have_ended(folder: Path) -> None:
+    _script(folder, THREADS, "launch()", "threading.Thread(target=later).start()", "raise ValueError('mine')")
+    done = _kscope("run", "script.py", cwd=folder)
+    assert done.returncode == 1 and "ValueError: mine" in done.stderr
+    assert _records(folder / "script.failed.kscope") == RECORDS
+
+
+@pytest.mark.parametrize("leave", ["pass", "sys.exit()"])
+def test_ctrl_c_while_threads_are_waited_for_saves_what_is_there(folder: Path, leave: str) -> None:
+    sends = "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()"
+    _script(folder, THREADS, "import os, signal", "launch()", sends, "threading.Thread(target=later).start()")
+    wait = "threading.Thread(target=time.sleep, args=(2,)).start()"
+    with (folder / "script.py").open("a") as script:
+        script.write(f"\n{wait}\n{leave}\n")
+    done = _kscope("run", "script.py", cwd=folder)
+    assert done.returncode == 130 and "KeyboardInterrupt" in done.stderr
+    assert _records(folder / "script.failed.kscope") == 2 * RECORDS
+
+
+def test_the_sessions_own_threads_serve_until_it_ends() -> None:
+    with ThreadPoolExecutor(1, f"{ending.OWN}drain 0") as own:
+        ending.to_the_end(lambda: own.submit(int).result())
+        assert own.submit(int).result() == 0
+    assert threading.main_thread().is_alive() and "is_alive" not in vars(threading.main_thread())
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("ends", "code", "says"),
+    [("pass", 0, ""), ("sys.exit(0)", 0, ""), ("sys.exit(7)", 7, ""), ("raise ValueError('mine')", 1, "mine\n")],
+)
+def test_a_forked_child_ends_as_it_would_without_kscope(
+    folder: Path, ends: str, code: int, says: str, dry: tuple[str, ...]
+) -> None:
+    _script(
+        folder,
+        "import os, sys",
+        "launch()",
+        "if (child := os.fork()) == 0:",
+        f"    {ends}",
+        "else:",
+        "    print('child', os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
+    )
+    done = _kscope("run", "-q", *dry, "script.py", cwd=folder)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"child {code}\n") and done.stdout.count("no kernel was compiled") == len(dry)
+    assert done.stderr.endswith(says) and done.stderr.count("Traceback") == bool(says)
+    assert "kscope:" not in done.stderr
+    assert [path.name for path in folder.glob("*.kscope")] == ["script.kscope"][: not dry]
+    assert dry or _records(folder / "script.kscope") == RECORDS
+
+
 def test_a_syntax_error_is_shown(folder: Path) -> None:
     (folder / "bad.py").write_text("def f(:\n")
     done = _kscope("run", "bad.py", cwd=folder)
@@ -195,6 +330,9 @@ BAD = [
     (["run", "--sms", "1-", "script.py"], "--sms 1-"),
     (["run", "--pool", "lots", "script.py"], "--pool lots"),
     (["run", "--pool", "0", "script.py"], "pool=0"),
+    (["run", "--pool", "999999999T", "script.py"], "expected at most 2207613190144 bytes"),
+    (["run", "-o", "script.kscope", "script.kscope"], "which this command reads"),
+    (["run", "--export", "script.json", "script.kscope"], "which this command reads"),
 ]
 
 
@@ -205,6 +343,8 @@ def test_what_cannot_work_is_refused_before_the_script_runs(
     _script(folder, "open('ran', 'w')")
     (folder / "folder").mkdir()
     (folder / "folder.kscope").mkdir()
+    _script(folder, "open('ran', 'w')", name="script.kscope")
+    (folder / "script.json").symlink_to("script.kscope")
     assert cli.main(argv) == 2
     said = capsys.readouterr()
     assert said.err.startswith("kscope: ")

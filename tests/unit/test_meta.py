@@ -24,6 +24,12 @@ def test_metadata_survives_its_json() -> None:
     assert meta.from_json(meta.to_json(MODULE)) == MODULE
 
 
+def test_metadata_of_a_file_whose_path_is_no_utf8_can_stand_in_a_symbol() -> None:
+    module = ModuleMeta("triton", (KernelMeta("k", 1, 3),), (RegionMeta("load", None, "d\udcff/k.py:3"),))
+    (region,) = meta.from_json(meta.to_json(module)).regions
+    assert region == RegionMeta("load", None, "d?/k.py:3")
+
+
 def test_what_follows_the_nul_of_a_symbol_is_not_read() -> None:
     assert meta.from_json(meta.to_json(MODULE) + b"\0\xff garbage") == MODULE
 

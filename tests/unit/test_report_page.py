@@ -129,10 +129,6 @@ def test_every_file_of_the_page_is_part_of_it() -> None:
     assert there == used
 
 
-def test_text_that_utf8_cannot_carry_is_replaced() -> None:
-    assert page.plain("a\ud800b") == "a?b"
-
-
 @given(st.data())
 def test_a_damaged_capture_still_becomes_a_page(data: st.DataObject) -> None:
     golden = load(GOLDEN / data.draw(st.sampled_from(["matmul.kscope", "block.kscope", "ring.kscope"])))

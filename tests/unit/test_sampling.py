@@ -48,7 +48,7 @@ def test_blocks_are_typed_as_a_number_a_range_or_a_slice(typed: Any, blocks: ran
 
 
 @pytest.mark.parametrize(
-    "typed", [0, -1, range(5, 5), range(-3, 5), range(9, 0, -1), slice(4, 2), True, 1.5, "3", [1, 2]]
+    "typed", [0, -1, range(5, 5), range(-3, 5), range(9, 0, -1), slice(4, 2), True, 1.5, "3", [1, 2], 1 << 64]
 )
 def test_blocks_that_choose_nothing_or_mean_nothing_are_refused(typed: Any) -> None:
     with pytest.raises(UsageError, match="blocks="):

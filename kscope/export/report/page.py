@@ -41,11 +41,6 @@ def json_text(data: Any) -> str:
     return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY).decode().translate(_ESCAPES)
 
 
-def plain(text: str) -> str:
-    """Text that UTF-8 can carry: what it cannot becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()
-
-
 @cache
 def _frame() -> tuple[str, str]:
     """What stands before and after the data."""

@@ -17,12 +17,13 @@ from ...analysis.summary import Summary, summarise
 from ...hashes import kernel_names
 from ...parallel import ahead
 from ...trace import Trace
+from ...writable import clean
 from ..progress import Step, silent
 from . import figures, heat, slices
 from .figures import Figures
 from .heat import Heat
 from .pack import Packed, narrow, pack
-from .page import plain, written
+from .page import written
 from .scene import Scene, gathered, parts, scene
 
 _Place = tuple[list[dict[str, Any]], list[heat.Cells], Figures]
@@ -92,22 +93,22 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
         "tick": trace.tick_ns, "error": float(np.max(trace.warps.error_ns, initial=0.0)), "records": len(trace),
         "idle": sum(one.idle_ns for one in summary.lanes) / alive if alive > 0 else None,
         "filtered": trace.filtered, "shares": min(len(shown.names), heat.MOST_SHARES),
-        "kernels": [plain(name) for name in kernel_names(trace)], "names": [plain(name) for name in shown.names],
+        "kernels": [clean(name) for name in kernel_names(trace)], "names": [clean(name) for name in shown.names],
         "where": [_where(shown, name) for name in shown.names],
         "devices": list(trace.devices), "places": lanes.places, "far": heat.MOST_NAMES,
         "codes": {"name": codes.name, "kind": codes.kind, "line": codes.line, "valued": typed,
                   "types": np.ascontiguousarray(trace.types[:, codes.region])},
-        "table": [{key: plain(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
+        "table": [{key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
                   for row in summary.regions],
-        "points": [{key: plain(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
+        "points": [{key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
                    for row in summary.points],
-        "notes": [plain(note) for note in summary.notes],
-        "problems": [{"kind": one.kind, "text": plain(one.text), "count": one.count} for one in trace.problems],
+        "notes": [clean(note) for note in summary.notes],
+        "problems": [{"kind": one.kind, "text": clean(one.text), "count": one.count} for one in trace.problems],
     }  # fmt: skip
 
 
 def _where(shown: Scene, name: str) -> str:
-    return next((plain(one.where) for one in shown.trace.regions if one.name == name and one.where), "")
+    return next((clean(one.where) for one in shown.trace.regions if one.name == name and one.where), "")
 
 
 def _lanes(shown: Scene) -> dict[str, np.ndarray[Any, Any]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -105,6 +107,46 @@ def test_combinations_that_mean_nothing_are_refused(data: Path, capsys: pytest.C
     assert "expected two numbers" in refused(data, capsys, *MODES["capture.csv"], "--anchors", "1")
     wrong = refused(data, capsys, *MODES["capture.csv"], "--cutracer-log", "cutracer.log", "--kernel-hash", "11")
     assert "they are not of one launch" in wrong
+
+
+def test_no_input_is_written_over(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for mode in MODES.values():
+        typed = [str(shutil.copy(data / one, tmp_path)) if "." in one else one for one in mode]
+        for place in [one for one in typed if "." in one]:
+            before = Path(place).read_bytes()
+            Path(tmp_path / "link").symlink_to(place)
+            for output in (place, str(tmp_path / "link")):
+                assert cli.main(["ipc", *typed, "-o", output]) == 2
+                assert f"-o {output}: that is {place}, which this command reads" in capsys.readouterr().err
+            Path(tmp_path / "link").unlink()
+            assert Path(place).read_bytes() == before
+
+
+def test_an_output_is_written_whole_or_not_at_all(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "x.csv"
+    output.write_text("what was there")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "replace", full)
+        assert cli.main(["ipc", "--cutracer-trace", str(data / COUNTS), "-o", str(output)]) == 2
+        assert "No space" in capsys.readouterr().err
+    assert output.read_text() == "what was there" and list(tmp_path.iterdir()) == [output]
+    assert cli.main(["ipc", "--cutracer-trace", str(data / COUNTS), "-o", str(output)]) == 0
+    assert output.read_text() == (data / "hist.csv").read_text()
+
+
+def test_a_pipe_is_written_to_and_stays_one(data: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert cli.main(["ipc", "--cutracer-trace", str(data / COUNTS), "-o", str(tmp_path / "pipe")]) == 0
+    with os.fdopen(reading) as said:
+        assert said.read() == (data / "hist.csv").read_text()
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_hash_that_begins_with_zero_is_found(data: Path) -> None:

@@ -66,6 +66,11 @@ def test_every_reader_is_offered(here: Path, capsys: pytest.CaptureFixture[str])
     [
         ("nuggets:unit=3", "units, compact, tid"), ("nuggets:units=x", "not a number"), ("proton:mhz=fast", "MHz"),
         ("nuggets:compact=3", "true or false"), ("nuggets:tid=lane", "'block' or 'warp'"),
+        ("nuggets:units=99999999999999999999", "units=99999999999999999999): expected a number, 1 to"),
+        ("nuggets:units=", "not a number"), ("flashinfer:sm=maybe", "sm='maybe'): expected true or false"),
+        ("flashinfer:stride=99999999999999999999", "expected a number, 0 to"), ("proton:mhz=true", "MHz"),
+        *((f"{name}:device=99999999999999999999", "expected a number, 0 to 1,048,575") for name in readers.READERS),
+        ("mirage:device=281474976710656", "device=281474976710656): expected a number, 0 to 1,048,575"),
     ],
 )  # fmt: skip
 def test_options_that_mean_nothing_are_refused(
@@ -73,6 +78,13 @@ def test_options_that_mean_nothing_are_refused(
 ) -> None:
     assert cli.main(["summary", "proton.json", "--from", given]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [("summary",), ("occupancy",), ("export", "-o", "x.pftrace"), ("export", "-o", "x.csv")], ids=" ".join
+)
+def test_the_largest_device_is_shown_by_every_command(command: tuple[str, ...], here: Path) -> None:
+    assert cli.main([*command, "buffer.npy", "--from", "flashinfer:device=1048575,sm=false"]) == 0
 
 
 def test_proton_has_names_of_its_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

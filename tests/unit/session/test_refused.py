@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from forked import refusal
+from noted import launch
 
 import kscope
+from kscope import session
 from kscope.errors import UsageError
 
 # what is refused
@@ -78,6 +82,8 @@ def test_what_belongs_in_the_body_is_refused_outside(what: str) -> None:
         {"clock": "wall"},
         {"pool": 0},
         {"pool": "1G"},
+        {"pool": 1 << 60},
+        {"blocks": 1 << 64},
         {"blocks": range(0)},
         {"warps": 32},
         {"sms": -1},
@@ -95,3 +101,19 @@ def test_options_that_mean_nothing_are_refused_before_anything_runs(options: dic
 def test_a_forked_child_may_not_use_its_parents_session() -> None:
     with kscope.profile():
         assert "forked" in refusal(lambda: kscope.profile().__enter__(), UsageError)
+
+
+def fails_in_the_body_of(prof: session.Session) -> None:
+    with prof.paused(), ExitStack() as parents:
+        parents.push(prof)
+        raise UsageError("the child's own")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
+def test_a_forked_child_that_leaves_its_parents_session_keeps_its_error_and_saves_nothing(tmp_path: Path) -> None:
+    with kscope.profile(tmp_path / "run.kscope", export=tmp_path / "run.json") as prof:
+        assert refusal(lambda: fails_in_the_body_of(prof), UsageError) == "the child's own"
+        assert list(tmp_path.iterdir()) == []
+        launch()
+    assert len(prof.trace) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "run.kscope"]

@@ -1,0 +1,32 @@
+"""What Python holds and files do not: texts become UTF-8, numbers 64 bits, and everything becomes JSON."""
+
+from __future__ import annotations
+
+import numpy as np
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscope.layout import name_hash
+from kscope.writable import clean, json, plain
+
+
+@given(st.text(st.characters()))
+def test_any_text_can_be_written_as_utf8_and_a_good_one_is_what_it_was(text: str) -> None:
+    good = not any("\ud800" <= letter <= "\udfff" for letter in text)
+    assert (clean(text).encode().decode() == text) == good and len(clean(text)) == len(text)
+
+
+def test_what_is_not_to_be_seen_is_a_space_in_a_line() -> None:
+    assert plain("a\n\x1b\udcffb") == "a  ?b"
+
+
+@given(st.text(st.characters()))
+def test_a_name_has_the_hash_of_what_a_file_holds_of_it(name: str) -> None:
+    assert name_hash(name) == name_hash(clean(name))
+
+
+def test_arrays_and_numbers_of_numpy_are_json() -> None:
+    given = {"a": np.arange(3), "b": np.float64(0.5), np.int64(7): np.array(["x", None], object), "c": (1 + 2j, np.nan)}
+    assert orjson.loads(json(given)) == {"a": [0, 1, 2], "b": 0.5, "7": "['x' None]", "c": ["(1+2j)", None]}
+    assert json({"a": [1]}, indent=True) == b'{\n  "a": [\n    1\n  ]\n}'

@@ -19,12 +19,12 @@ from itertools import takewhile
 from . import cfg, tight
 
 _PURE = re.compile(
-    r"(?:add|sub|mul|mad|mov|cvt|shl|shr|shf|and|or|xor|not|neg|min|max|abs|selp|setp|lop3|bfe|bfi|prmt)\."
+    r"(?:add|sub|mul|mad|mov|cvt|shl|shr|shf|and|or|xor|not|neg|min|max|abs|selp|setp|lop3|bfe|bfi|prmt)(?=\.)"
     r"(?![\w.]*(?:f16|f32|f64|\.cc\b))"
 )
 _INTO = re.compile(r"[\w.:]+\s+(\{[^}]*\}|[^,]+),")
 _COPY = re.compile(r"cp\.async\.(?:c[ag]\b|bulk\.(?!wait|commit))")
-_ASYNCHRONOUS = re.compile(r"wgmma\.mma_async|tcgen05\.")
+_ASYNCHRONOUS = re.compile(r"(?:@!?\s*[%\w$]+\s+)?(?:wgmma\.mma_async|tcgen05\.)")
 _GROUP = re.compile(r"\{[^}]*\}")
 _WORD = re.compile(r"(?<![\w.])[%$A-Za-z_][\w$.]*")
 _REGISTER = re.compile(r"%(?!clock64|pm\d)[a-z]+\d+")

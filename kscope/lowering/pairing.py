@@ -70,12 +70,13 @@ def check(statements: Sequence[Statement], graph: Sequence[Block], text: str = "
 
 
 def _writes(statements: Sequence[Statement], guards: frozenset[str], text: str) -> dict[int, frozenset[str]]:
-    """Which guards a statement may change: those in its first operand, all of them where it is not known."""
+    """Which guards a statement may change: those in its first operand, all of them where it is not known. Barriers
+    write some, as setp does."""
     writes: dict[int, frozenset[str]] = {}
     for i, statement in enumerate(statements):
         if statement.sort == "call":
             writes[i] = guards
-        elif statement.sort == "other":
+        elif statement.sort in ("other", "access", "wait"):
             first = _FIRST.match(text, statement.start, statement.end)
             changed = guards.intersection(_WORD.findall(first[1] or "")) if first else guards
             if changed:
@@ -114,9 +115,10 @@ class _Pass:
         """Successors of a block, each with what the branch to it says of a guard."""
         block = self.graph[number]
         last = self.statements[block.last - 1] if block.last > block.first else None
+        branches = last is not None and last.sort in ("jump", "leave") and last.predicate in self.guards
         two_ways = len(block.successors) == len(set(block.successors)) <= 2
         for successor in block.successors:
-            if last is None or last.predicate not in self.guards or not two_ways:
+            if last is None or not branches or not two_ways:
                 yield successor, None
             else:
                 falls = successor == number + 1

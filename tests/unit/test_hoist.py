@@ -55,6 +55,20 @@ def test_without_a_mark_behind_the_wait_the_text_stays_as_it_is() -> None:
     assert moved(plain) == HEAD + plain
 
 
+@pytest.mark.parametrize("guard", ["", "@%p2 ", "@!%p2 "])
+def test_what_reads_the_tensor_memory_that_the_wait_is_for_stays(guard: str) -> None:
+    loop = LOOP.replace(
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r90,%r91}, %rd1, %rd2, %p9, 1, 1, 0, 1;",
+        guard + "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%r9];",
+    ).replace("wgmma.wait_group.sync.aligned 1;", "tcgen05.wait::ld.sync.aligned;")
+    assert moved(loop) == HEAD + loop
+
+
+def test_arithmetic_with_a_carry_stays() -> None:
+    loop = LOOP.replace("add.s32 %r1, %r0, 1;", "add.cc.u32 %r1, %r0, 1;")
+    assert moved(loop) == HEAD + loop
+
+
 def test_arithmetic_that_no_copy_needs_stays() -> None:
     text = moved(LOOP.replace("[ %rd4 + 0 ]", "[ %rd8 + 0 ]").replace("add.s32 %r3, %r1, 4", "add.s32 %r3, %r7, 4"))
     assert text.index("add.s32 %r1") > text.index("wgmma.wait_group")

@@ -115,6 +115,8 @@ CHANGED = {
     "set under a condition": "@%p2 setp.eq.s32 %p1, %r2, 0;",
     "perhaps set by a call": "call helper, ();",
     "negated in place": "not.pred %p1, %p1;",
+    "written by a barrier": "bar.red.or.pred %p1, 0, %p2;",
+    "written by a test of a barrier": "mbarrier.test_wait.shared.b64 %p1, [%r3], %rd1;",
 }
 
 
@@ -143,6 +145,20 @@ def test_pieces_under_different_conditions_do_not_pair(case):
     first, second = FAULTY[case]
     body = f"{first}{enter('a')}{second}{leave('a')}L2: ret;"
     assert {name for name, _ in faults(body)} == {"a"}
+
+
+@pytest.mark.parametrize("store", ["st", "@%p1 st", "@!%p1 st"])
+def test_a_store_at_the_end_of_a_block_says_nothing_of_its_guard(store):
+    assert faults(f"""
+        setp.eq.s32 %p1, %r1, 0;
+        setp.eq.s32 %p2, %r1, 7;
+        @%p2 bra L9;
+        @%p1 bra L1;
+        {enter("a")}
+        L1: {store}.global.u32 [%rd1], %r1;
+        L2: {leave("a")}
+        L9: ret;
+        bra L2;""")
 
 
 def test_a_region_open_at_a_guarded_return_is_a_fault():

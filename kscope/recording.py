@@ -69,16 +69,13 @@ class Recording:
         return "kscope-" + sha256(dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_CODE = (".py", ".cuh")
-
-
 @lru_cache
 def _emitter(own: tuple[Path, ...]) -> str:
     """A digest of kscope's own code, and of these folders: a compiler's disk cache must not serve what an older one
     emitted."""
     digest = sha256()
     for folder in (Path(__file__).parent, *own):
-        for path in sorted(path for path in folder.rglob("*") if path.suffix in _CODE):
+        for path in sorted(folder.rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
 

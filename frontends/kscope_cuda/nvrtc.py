@@ -49,8 +49,9 @@ def options(recording: Recording | None) -> tuple[str, ...]:
     include = (f"-I{cuda_include()}",)
     if recording is None:
         return include
-    tag = sha256(f"{recording.tag(Path(__file__).parent)} {assembling.identity()}".encode()).hexdigest()[:16]
-    return (*include, MARKS, f"-DKSCOPE_TAG=0x{tag}")
+    tag = sha256(f"{recording.tag(Path(__file__).parent)} {assembling.identity()} ".encode())
+    tag.update(Path(cuda_include(), HEADER).read_bytes())
+    return (*include, MARKS, f"-DKSCOPE_TAG=0x{tag.hexdigest()[:16]}")
 
 
 def lines(given: Iterable[str]) -> tuple[str, ...]:

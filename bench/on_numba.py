@@ -27,7 +27,7 @@ import numpy as np
 from driver import Device, nvcc, ptxas
 from numba import cuda, float32, int32, int64, void
 from numba.cuda.extending import intrinsic
-from on_regions import GLOBAL, SECTIONS, SOURCE, WORK, Config, Loops, doubt, per_iteration
+from on_regions import GLOBAL, SECTIONS, SOURCE, WORK, Config, Loops, doubt, doubted, per_iteration
 from rows import Row, row
 from scheduled import Loop, loops
 
@@ -220,16 +220,18 @@ def measure(section: str, options: Any) -> Iterator[Row]:
             made = {key: next(iter(kernel.overloads.values())) for key, kernel in kernels.items()}
             return numba_code(options.folder, {key: one._codelibrary.get_cubin().code for key, one in made.items()})
 
-        with kscope.profile(records=RECORDING.records):
-            yield from rows_of(way.name, numba_loops(kernels), code)
+        with kscope.profile(records=RECORDING.records) as recorded:
+            rows = list(rows_of(way.name, numba_loops(kernels), code))
+        yield from doubted(rows, sum(one.lost for one in recorded.capture.devices))
     device = Device()
     for way in (one for one in WAYS if one.language == "cuda"):
         cubin = beside(options.folder, way, options.arch)
         loaded = Loops(device, cubin)
         try:
-            yield from rows_of(way.name, loaded.added_at, partial(cuda_code, cubin))
+            rows = list(rows_of(way.name, loaded.added_at, partial(cuda_code, cubin)))
         finally:
-            loaded.close()
+            lost = loaded.close()
+        yield from doubted(rows, lost)
 
 
 def planned(folder: Path, way: Way, arch: str = "sm_90a") -> Code:

@@ -21,7 +21,7 @@ import statistics
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -261,12 +261,15 @@ class Loops:
                 self.backend.module_loaded(int(self.module))
             self.backend.arm(1, Sampling(), None)
 
-    def close(self) -> None:
+    def close(self) -> int:
+        """Lanes that recorded nothing, as they found no room: a loop without stores is faster than one with them."""
+        lost = 0
         if self.ours:
             self.backend.disarm()
-            self.backend.collect(wait=True)
+            lost = sum(one.lost for one in self.backend.collect(wait=True))
         for address in (self.out, self.cycles):
             self.device.check(self.device.driver.cuMemFree(address))
+        return lost
 
     def each(self, kernel: str, config: Config) -> list[float]:
         """Per run: the median block's cycles per iteration."""
@@ -318,20 +321,32 @@ def measure(section: str, options: Any) -> Iterator[Row]:
         cubin, found = made[variant.name]
         loops = Loops(device, cubin, 3 if options.quick else REPEATS)
         try:
-            for config in configs:
-                sass, said = found[config.loop]
-                if not loops.fits(config):
-                    UNFIT.append(f"{variant.name}, {config.where}: an SM does not hold all of it, with its registers")
-                    continue
-                notes = {"records": variant.where, "sass": sass, **({"doubt": said} if said else {})}
-                places = loops.added(config)
-                yield row(variant.name, config.where, "cycles", places[0], **notes)
-                if config.places > 1:
-                    yield row(
-                        variant.name, f"{config.where}, median place", "cycles", places[len(places) // 2], **notes
-                    )
+            rows = list(_rows(variant, loops, configs, found))
         finally:
-            loops.close()
+            lost = loops.close()
+        yield from doubted(rows, lost)
+
+
+def doubted(rows: Iterable[Row], lost: int) -> Iterator[Row]:
+    """The rows, with a doubt where lanes were lost while they were measured."""
+    for one in rows:
+        said = [one.notes["doubt"]] if "doubt" in one.notes else []
+        said += [f"{lost:,} lanes found no room, and recorded nothing"] if lost else []
+        yield replace(one, notes={**one.notes, "doubt": "; ".join(said)}) if said else one
+
+
+def _rows(variant: Variant, loops: Loops, configs: Sequence[Config], found: Checked) -> Iterator[Row]:
+    """What each circumstance adds, at the best place and at the median one."""
+    for config in configs:
+        sass, said = found[config.loop]
+        if not loops.fits(config):
+            UNFIT.append(f"{variant.name}, {config.where}: an SM does not hold all of it, with its registers")
+            continue
+        notes = {"records": variant.where, "sass": sass, **({"doubt": said} if said else {})}
+        places = loops.added(config)
+        yield row(variant.name, config.where, "cycles", places[0], **notes)
+        if config.places > 1:
+            yield row(variant.name, f"{config.where}, median place", "cycles", places[len(places) // 2], **notes)
 
 
 def dry(section: str, options: Any) -> Iterator[Row]:

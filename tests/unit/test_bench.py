@@ -172,6 +172,14 @@ def test_what_a_launch_takes_once_is_in_no_row(regions: ModuleType) -> None:
 
 @needs_nvcc
 @needs_sass
+def test_a_loop_whose_lanes_were_lost_is_doubted(rows: ModuleType, regions: ModuleType) -> None:
+    measured = [rows.row("kscope", "A", "cycles", [31.0]), rows.row("kscope", "B", "cycles", [9.0], doubt="no loop")]
+    assert list(regions.doubted(measured, 0)) == measured
+    doubts = [one.notes["doubt"] for one in regions.doubted(measured, 1056)]
+    lost = "1,056 lanes found no room, and recorded nothing"
+    assert doubts == [lost, f"no loop; {lost}"]
+
+
 def test_marks_that_hold_nothing_in_are_seen(regions: ModuleType, tmp_path: Path) -> None:
     """The same loops, with arithmetic that no assembly holds: the compiler moves it, and the check says so."""
     source = regions.SOURCE.read_text()

@@ -2,7 +2,7 @@
 
     regions   back to back (A), behind 64 dependent FMAs (B), the same with 16 warps per SM (C): best and median of
               eight places in the instruction cache, each 16 bytes further on: a loop this short costs up to 12 cycles
-              more or less depending on where it falls
+              more or less depending on where it falls, and A two by whether it begins at a multiple of 32 bytes
     inflight  with global loads under way at the marks, and with copies of the copy engine (TMA)
     nested    one to eight regions in one another, per region
     warps     1 to 64 warps on every SM
@@ -42,6 +42,8 @@ SOURCE = Path(__file__).with_name("regions.cu")
 PEER_BYTES = 768 << 20
 """As in the source: what lies behind is loaded from."""
 PLACES, REPEATS = 8, 7
+CACHE_LINE = 128
+"""Bytes of instructions that are fetched together: 8 of them."""
 UNFIT: list[str] = []
 """What was not measured, as its blocks would have run one after the other."""
 GLOBAL, SHARED = "global memory", "shared memory"
@@ -230,10 +232,19 @@ def checked(cubin: Path, configs: Iterable[Config]) -> Checked:
         plain = config.plain or config.loop
         base = loop_of(code[f"plain_{plain}_0"], WORK[plain])
         bodies = {p: loop_of(code[f"marked_{config.loop}_{p}"], WORK[plain]) for p in range(config.places)}
-        doubts = {place: text for place, body in bodies.items() if (text := doubt(body, WORK[plain]))}
-        said = "; ".join(f"place {place}: {text}" for place, text in doubts.items())
-        found[config.loop] = len(bodies[0]) - len(base), said
+        said = [f"place {place}: {text}" for place, body in bodies.items() if (text := doubt(body, WORK[plain]))]
+        spans = [span_of(code[f"marked_{config.loop}_{place}"], WORK[plain]) for place in bodies]
+        said += unmoved([span[0] for span in spans if span])
+        found[config.loop] = len(bodies[0]) - len(base), "; ".join(said)
     return found
+
+
+def unmoved(starts: Sequence[int]) -> list[str]:
+    """What is wrong with the addresses that the places of a loop begin at; [] where three quarters of them differ."""
+    different = len({start % CACHE_LINE for start in starts})
+    if 4 * different >= 3 * len(starts):
+        return []
+    return [f"{len(starts)} places begin at {different} different addresses of a cache line"]
 
 
 def per_iteration(taken: Callable[[int], float], iterations: int, repeats: int) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -170,8 +171,13 @@ def test_what_a_launch_takes_once_is_in_no_row(regions: ModuleType) -> None:
     assert asked == [2000] * 3 + [4000] * 3
 
 
-@needs_nvcc
-@needs_sass
+def test_places_that_are_one_place_are_doubted(regions: ModuleType) -> None:
+    assert regions.unmoved([0xEE0]) == []
+    assert regions.unmoved([0xEE0 + 16 * place for place in range(8)]) == []
+    assert regions.unmoved([0xEC0, 0xEC0, 0xED0, 0xEF0]) == []
+    assert regions.unmoved([0xEE0] * 8) == ["8 places begin at 1 different addresses of a cache line"]
+
+
 def test_a_loop_whose_lanes_were_lost_is_doubted(rows: ModuleType, regions: ModuleType) -> None:
     measured = [rows.row("kscope", "A", "cycles", [31.0]), rows.row("kscope", "B", "cycles", [9.0], doubt="no loop")]
     assert list(regions.doubted(measured, 0)) == measured
@@ -180,12 +186,14 @@ def test_a_loop_whose_lanes_were_lost_is_doubted(rows: ModuleType, regions: Modu
     assert doubts == [lost, f"no loop; {lost}"]
 
 
+@needs_nvcc
+@needs_sass
 def test_marks_that_hold_nothing_in_are_seen(regions: ModuleType, tmp_path: Path) -> None:
-    """The same loops, with arithmetic that no assembly holds: the compiler moves it, and the check says so."""
+    """The same loops, with the work behind the end of its region, as a compiler might move it."""
     source = regions.SOURCE.read_text()
-    loose = source.replace('asm volatile("fma.rn.f32 %0, %0, 0fBA83126F, %0;" : "+f"(x))', "x = x * 1.5f + 2.f")
+    loose = re.sub(r"( *x = work\.step\(x, i\);[^\n]*\n)( *AFTER\(kind\);[^\n]*\n)", r"\2\1", source)
     assert loose != source
-    (tmp_path / "loose.cu").write_text(loose.replace('::: "memory"', ""))
+    (tmp_path / "loose.cu").write_text(loose)
     cubin = import_module("driver").nvcc(tmp_path / "loose.cu", tmp_path / "loose.cubin", "sm_90a", "-DPEER=6")
     (config,) = (one for one in regions.SECTIONS["regions"] if one.where == "B")
     assert regions.checked(cubin, [config])["fmas"][1]

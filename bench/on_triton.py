@@ -162,7 +162,7 @@ def clocks_behind_barriers(lower: Lower) -> Lower:
     def floor(text: str, recording: Any, **more: Any) -> plan.Lowered:
         fenced = text
         for function in reversed(cfg.functions(text)):
-            behind = settling.behind_barriers(function, cfg.blocks(function, text), text)
+            behind = settling.behind_barriers(function, cfg.blocks(function))
             for start in sorted((function.statements[i].start for i in behind), reverse=True):
                 if fenced.startswith(PREFIX, start):
                     fenced = f"{fenced[:start]}{FENCE}\n{fenced[start:]}"

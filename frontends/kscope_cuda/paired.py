@@ -35,7 +35,7 @@ def _problems(text: str, notes: Mapping[int, Note], what: str) -> list[Problem]:
     for function in cfg.functions(text):
         if not any(True for _ in function.marks):
             continue
-        for fault in pairing.check(function.statements, cfg.blocks(function, text), text).faults:
+        for fault in pairing.check(function, cfg.blocks(function)).faults:
             said = f"{what}: kernel {function.name}: region {spoken(fault.name)} ({places[fault.name]}) {fault.text}"
             cure = "its durations mean nothing; enter it and exit it on the same path, once each"
             found.append(Problem("pairing", f"{said}: {cure}"))

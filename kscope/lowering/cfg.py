@@ -2,7 +2,7 @@
 
 What lives here: a scanner that knows statements, labels, scopes, `.loc` lines and marks by their
 character offsets, and the control-flow graph over them. What does not: what marks mean (pairing.py),
-and any rewriting (plan.py). The text itself is never changed here.
+and any rewriting (plan.py). Everything is read in bare(text): what comments and strings hold is no code.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from ..marks import PREFIX, Mark, parse
 
 Sort = Literal["mark", "label", "jump", "leave", "call", "wait", "access", "other"]
 
+_HIDDEN = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"', re.S)
 _TOKEN = re.compile(
-    r"(?P<space>\s+)"
-    rf"|(?P<mark>{PREFIX}[^\n]*)"
-    r"|(?P<comment>//[^\n]*|/\*.*?\*/)"
+    rf"\s*(?:(?P<mark>{PREFIX}[^\n]*)"
     r"|(?P<open>\{)|(?P<close>\})"
     r"|(?P<line>\.(?:loc|file|section)\b[^\n]*)"
     r"|(?P<label>[A-Za-z_$%][\w$]*\s*:(?!:))"
-    r"|(?P<statement>[^;]+;)",
+    r"|(?P<statement>[^;]+;))",
     re.S,
 )
 _STATEMENT = re.compile(r"\s*(?:@(?P<not>!?)\s*(?P<predicate>[%\w$]+)\s+)?(?P<op>[\w.:$]+)\s*(?P<rest>.*);", re.S)
-_FUNCTION = re.compile(r"^[ \t]*((?:\.(?:visible|weak|extern|common)\s+)*)\.(entry|func)\b", re.M)
+_FUNCTION = re.compile(r"\.(entry|func)\b")
 _NAME = re.compile(r"(?:\([^)]*\)\s*)?([\w$.%]+)")
 _WORD = re.compile(r"[\w$%]+")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
@@ -57,7 +57,7 @@ _JUMPS = {"bra", "brx"}
 @dataclass(frozen=True)
 class Statement:
     """One piece of a function's body at text[start:end]. `scope`: offsets of the braces around it, outermost
-    first. `name`: of a label, or the target of a jump. `source`: (file number, line) that .loc told last."""
+    first. `name`: of a label, the target of a jump, or "exit". `source`: (file number, line) that .loc told last."""
 
     sort: Sort
     start: int
@@ -77,13 +77,14 @@ class Statement:
 
 @dataclass(frozen=True)
 class Function:
-    """A function definition: body = text[open:close] without its braces."""
+    """A function definition: body = text[open:close] without its braces. `text`: the whole module's, bare()."""
 
     kind: Literal["entry", "func"]
     name: str
     open: int
     close: int
     statements: tuple[Statement, ...]
+    text: str = field(repr=False)
 
     @property
     def marks(self) -> Iterator[Mark]:
@@ -100,8 +101,22 @@ class Block:
     looped: bool = False  # lies on a cycle
 
 
+@lru_cache(2)
+def bare(text: str) -> str:
+    """The text with blanks for comments, but marks, and for strings: every offset stays."""
+    return _HIDDEN.sub(_blank, text)
+
+
+def _blank(found: re.Match[str]) -> str:
+    hidden = found[0]
+    if hidden.startswith(PREFIX):
+        return hidden
+    return " " * len(hidden) if "\n" not in hidden else re.sub(".", " ", hidden)
+
+
 def functions(text: str) -> list[Function]:
     """Every function with a body, in order."""
+    text = bare(text)
     found, at = [], 0
     while (head := _FUNCTION.search(text, at)) is not None:
         opened, declared = text.find("{", head.end()), text.find(";", head.end())
@@ -115,8 +130,8 @@ def functions(text: str) -> list[Function]:
         if last is None or last.sort not in ("jump", "leave") or last.predicate:
             # control may run into the closing brace, which returns as `ret` does
             statements.append(Statement("leave", close, close, ()))
-        kind: Literal["entry", "func"] = "entry" if head[2] == "entry" else "func"
-        found.append(Function(kind, name[1] if name else "?", opened + 1, close, tuple(statements)))
+        kind: Literal["entry", "func"] = "entry" if head[1] == "entry" else "func"
+        found.append(Function(kind, name[1] if name else "?", opened + 1, close, tuple(statements), text))
         at = close + 1
     return found
 
@@ -126,11 +141,9 @@ def _scan(text: str, at: int) -> tuple[list[Statement], int]:
     out: list[Statement] = []
     scope: tuple[int, ...] = ()
     source = (0, 0)
-    while at < len(text):
-        token = _TOKEN.match(text, at)
-        if token is None:
-            break
-        kind, start, at = token.lastgroup, at, token.end()
+    while (token := _TOKEN.match(text, at)) is not None:
+        kind, at = token.lastgroup or "", token.end()
+        start, word = token.start(kind), token[kind]
         if kind == "open":
             scope = (*scope, start)
         elif kind == "close":
@@ -138,15 +151,14 @@ def _scan(text: str, at: int) -> tuple[list[Statement], int]:
                 return out, start
             scope = scope[:-1]
         elif kind == "line":
-            loc = _LOC.match(token[0])
+            loc = _LOC.match(word)
             source = (int(loc[1]), int(loc[2])) if loc else source
         elif kind == "mark":
-            mark = parse(token[0])
-            out.append(Statement("mark", start, at, scope, mark=mark, source=source))
+            out.append(Statement("mark", start, at, scope, mark=parse(word), source=source))
         elif kind == "label":
-            out.append(Statement("label", start, at, scope, token[0][:-1].strip(), source=source))
-        elif kind == "statement":
-            out.append(_statement(token[0], start, at, scope, source))
+            out.append(Statement("label", start, at, scope, word[:-1].strip(), source=source))
+        else:
+            out.append(_statement(word, start, at, scope, source))
     return out, at
 
 
@@ -170,7 +182,7 @@ def _statement(text: str, start: int, end: int, scope: tuple[int, ...], source: 
     if op in _JUMPS:
         sort, name = "jump", found["rest"].split(",")[-1].strip()
     elif op in _LEAVES:
-        sort = "leave"
+        sort, name = "leave", op if op == "exit" else ""
     elif op in ("trap", "brkpt"):
         sort, name = ("jump" if op == "trap" else "call"), ""
     elif op == "call" or (not op.islower() and not found["op"].startswith(".")):
@@ -182,7 +194,7 @@ def _statement(text: str, start: int, end: int, scope: tuple[int, ...], source: 
     return Statement(sort, start, end, scope, name, predicate, negated, source=source)
 
 
-def blocks(function: Function, text: str) -> list[Block]:
+def blocks(function: Function) -> list[Block]:
     """The control-flow graph; block 0 is entered first. A jump to a label that is not there, or through a
     table that cannot be read, goes everywhere: the checks then stay on the safe side."""
     statements = function.statements
@@ -205,7 +217,7 @@ def blocks(function: Function, text: str) -> list[Block]:
         if last is not None and last.sort in ("jump", "leave"):
             falls = falls and bool(last.predicate)
             if last.sort == "jump" and last.name:
-                block.successors += _targets(last, labels, text, function, len(graph))
+                block.successors += _targets(last, labels, function, len(graph))
         if falls:
             block.successors.append(n + 1)
     _mark_loops(graph)
@@ -213,15 +225,15 @@ def blocks(function: Function, text: str) -> list[Block]:
 
 
 def _targets(
-    jump: Statement, labels: dict[str, list[tuple[tuple[int, ...], int]]], text: str, function: Function, count: int
+    jump: Statement, labels: dict[str, list[tuple[tuple[int, ...], int]]], function: Function, count: int
 ) -> list[int]:
     def resolve(name: str) -> int | None:
         visible = [(len(scope), n) for scope, n in labels.get(name, []) if jump.scope[: len(scope)] == scope]
         return max(visible)[1] if visible else None
 
-    if "brx" in text[jump.start : jump.end].split("idx")[0]:
+    if "brx" in function.text[jump.start : jump.end].split("idx")[0]:
         table = re.compile(rf"(?<![\w$]){re.escape(jump.name)}\s*:\s*\.branchtargets\s+([^;]+);").search(
-            text, function.open, function.close
+            function.text, function.open, function.close
         )
         names = [name.strip() for name in table[1].split(",")] if table else []
     else:

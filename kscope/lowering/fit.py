@@ -138,12 +138,12 @@ def bounded(text: str, room: Mapping[str, int]) -> str:
 def _large(text: str, usage: Usage) -> bool:
     """Whether a kernel that says nothing of its threads or registers needs more than blocks of 1,024 threads have."""
     large = {name for name, count in usage.entries if count > ROOM[0]}
-    return any(f.name in large and not _said(text, f) for f in (cfg.functions(text) if large else []))
+    return any(f.name in large and not _said(f) for f in (cfg.functions(text) if large else []))
 
 
-def _said(text: str, function: cfg.Function) -> bool:
+def _said(function: cfg.Function) -> bool:
     brace = function.open - 1
-    return _SAID.search(text, text.rfind(")", 0, brace), brace) is not None
+    return _SAID.search(function.text, function.text.rfind(")", 0, brace), brace) is not None
 
 
 def lower_to_fit(
@@ -188,7 +188,7 @@ def lower_to_fit(
     plain = measure(without_marks(text))
     if plain is None:
         return best
-    said = {function.name for function in cfg.functions(text) if _said(text, function)}
+    said = {function.name for function in cfg.functions(text) if _said(function)}
     room = {name: most for name, most in outgrown(plain, least).items() if name not in said}
     narrow = replace(best, text=bounded(best.text, room))
     usage = measure(narrow.text) if room else None

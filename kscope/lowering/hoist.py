@@ -47,7 +47,7 @@ class _Step:
 
 
 def moves(
-    function: cfg.Function, graph: Sequence[cfg.Block], loops: Sequence[tight.Loop], text: str
+    function: cfg.Function, graph: Sequence[cfg.Block], loops: Sequence[tight.Loop]
 ) -> Iterator[tuple[int, int, str]]:
     """Edits (start, end, new text) that move arithmetic above the waits and the ends of regions it stands behind.
 
@@ -58,6 +58,7 @@ def moves(
     mostly) behind it; where a mark stands there, and nothing but marks and such arithmetic. No statement that is moved
     reads a register that the wait is for, and none that stays can notice.
     """
+    text = function.text
     in_flight = frozenset(
         register
         for s in function.statements
@@ -66,8 +67,8 @@ def moves(
         for register in _REGISTER.findall(group)
     )
     short = {loop.leave: loop for loop in loops if not loop.long}
-    counters = [found for block in graph if (found := _counter(block, function, short, text)) is not None]
-    awaited = _awaited(function, graph, text) if counters else frozenset[str]()
+    counters = [found for block in graph if (found := _counter(block, function, short)) is not None]
+    awaited = _awaited(function, graph) if counters else frozenset[str]()
     for mark, steps in counters:
         if not any(step.named & awaited for step in steps):
             yield from _above(mark, steps)
@@ -88,7 +89,7 @@ def _above(place: cfg.Statement, steps: Sequence[_Step]) -> Iterator[tuple[int, 
 
 
 def _counter(
-    block: cfg.Block, function: cfg.Function, short: Mapping[int, tight.Loop], text: str
+    block: cfg.Block, function: cfg.Function, short: Mapping[int, tight.Loop]
 ) -> tuple[cfg.Statement, list[_Step]] | None:
     """The arithmetic from the last mark to a loop's jump, and the mark to put it above: the first of those that end a
     region behind arithmetic; or its begin, where that is the region of a tight loop (by the index of its end) and too
@@ -101,7 +102,7 @@ def _counter(
     before = len(inside) - 1 - len(tail) - len(marks)
     if not (0 < len(tail) <= COUNTING and marks and before > 0):
         return None
-    steps = [_step(s, text) for s in tail]
+    steps = [_step(s, function.text) for s in tail]
     if any(step.into is None for step in steps):
         return None
     loop = short.get(block.first + before)
@@ -109,15 +110,15 @@ def _counter(
         behind = inside[before - 1].sort == "other" and not marks[-1].scope
         return (marks[-1], steps) if behind else None
     region = function.statements[loop.enter : loop.leave]  # the begin, whose value is as it was before the count
-    named = frozenset().union(*(_step(s, text).named for s in region))
+    named = frozenset().union(*(_step(s, function.text).named for s in region))
     return None if any(named & step.named for step in steps) else (region[0], steps)
 
 
-def _awaited(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> frozenset[str]:
+def _awaited(function: cfg.Function, graph: Sequence[cfg.Block]) -> frozenset[str]:
     """Registers that loops write otherwise than by arithmetic on whole numbers in registers, and what that makes of
     them: above the end of a region, who reads one would have the region wait for it."""
     looped = (s for block in graph if block.looped for s in function.statements[block.first : block.last])
-    steps = [_step(s, text) for s in looped if s.sort != "mark"]
+    steps = [_step(s, function.text) for s in looped if s.sort != "mark"]
     into = (_WRITTEN.match(step.text) for step in steps if step.into is None)
     found = {word for written in into if written for word in _WORD.findall(written[1])}
     pure = [(step.named, step.into) for step in steps if step.into is not None]

@@ -11,16 +11,20 @@ Compilers guard pieces of a loop's body by one condition each (Triton's pipeline
 
 At L1 "load" is open where %p8 is true and closed where it is false. That is no fault as long as %p8
 tells the two apart, so the pass keeps, beside each set of open names, the conditions that go with it,
-and follows them through `or.pred` and its like.
+and follows them through `or.pred` and its like, and constants.
+
+Who leaves by `exit` within a region (asm("exit;") in C++; kernels end with `ret`) makes no record of it. The compiler
+does not know that instruction, and places the region's own exit behind it: so the check goes on there as well.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
-from .cfg import Block, Statement
+from .cfg import Block, Function, Statement
 
 Open = tuple[tuple[str, int], ...]
 """Names that are open, sorted, each with how many times."""
@@ -29,17 +33,23 @@ Conditions = frozenset[tuple[str, bool]]
 States = dict[Open, Conditions]
 """What may be open at one place, and what is known to hold when it is."""
 
-MAX_STATES = 16
+MAX_STATES = 64
+"""Of one place: six regions that are open together, each under a condition of its own."""
 _AGAIN = "is entered while it is open"
 _MEET = "is open on one path and closed on another where they meet"
-_LOGIC = re.compile(r"\s*(or|and|not|mov)\.pred\s+([%\w$]+),\s*([%\w$]+)(?:,\s*([%\w$]+))?\s*;")
+_MANY = "is under too many conditions to follow"
+_OPEN = "is still open where the kernel returns"
+_CLOSED = "is left without having been entered"
+_LOGIC = re.compile(r"\s*(or|and|not|mov)\.pred\s+([%\w$]+),\s*([-%\w$]+)(?:,\s*([-%\w$]+))?\s*;")
+_DECLARED = re.compile(r"\s*\.reg\s*\.pred\b([^;]*)")
 _FIRST = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?[\w.:]+(?:\s+([^,;]*))?")
 _WORD = re.compile(r"[%\w$]+")
+_CONSTANTS = {"0": False, "1": True, "-1": True}
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One way in which a region does not pair; `source` = (file number, line), (0, 0) = not known."""
+    """How a region does not pair; `source` = (file number, line), (0, 0) = not known."""
 
     name: str
     text: str
@@ -48,36 +58,45 @@ class Fault:
 
 @dataclass(frozen=True)
 class Pairing:
-    """depths: for each enter and exit, by statement index, how many of its name were open outside it."""
+    """depths: for each enter and exit, by statement index, how many of its name were open outside it. faults: the first
+    of each name that has one."""
 
     depths: dict[int, int]
     faults: tuple[Fault, ...]
 
 
-def check(statements: Sequence[Statement], graph: Sequence[Block], text: str = "") -> Pairing:
+def check(function: Function, graph: Sequence[Block]) -> Pairing:
     """Follows every path. Faults: open on one path only, open at the kernel's end, exit without enter, an explicit
-    enter while open (a `with` may nest in its own name, as recursion does: its exit is the innermost one's).
-
-    `text` is the module's; without it no two branches on one predicate are taken to go together.
-    """
+    enter while open (a `with` may nest in its own name, as recursion does: its exit is the innermost one's), more
+    conditions than can be followed."""
+    statements, text = function.statements, function.text
     found = _Pass(statements, graph).run()
-    if not found.faults or not text:
+    if not found.faults:
         return found
     logic = {i: match for i, s in enumerate(statements) if (match := _LOGIC.fullmatch(text, s.start, s.end))}
-    branches = {s.predicate for s in statements if s.sort in ("jump", "leave") and s.predicate}
-    guards = frozenset(branches.union(*(match.group(2, 3, 4) for match in logic.values())) - {None})
-    return _Pass(statements, graph, guards, _writes(statements, guards, text), logic).run()
+    words = {s.predicate for s in statements if s.sort in ("jump", "leave") and s.predicate}
+    words.update(word for match in logic.values() for word in match.group(2, 3, 4) if word)
+    guards = frozenset(words - _CONSTANTS.keys() - _local(function, words))
+    return _Pass(statements, graph, guards, _writes(function, guards), logic).run()
 
 
-def _writes(statements: Sequence[Statement], guards: frozenset[str], text: str) -> dict[int, frozenset[str]]:
+def _local(function: Function, words: Iterable[str]) -> set[str]:
+    """Those of the words that are declared within braces: another register may have the name outside."""
+    braced = (s for s in function.statements if s.scope and s.sort == "other")
+    found = (_DECLARED.match(function.text, s.start, s.end) for s in braced)
+    declared = {word for match in found if match for word in _WORD.findall(match[1])}
+    return {word for word in words if word in declared or word.rstrip("0123456789") in declared}
+
+
+def _writes(function: Function, guards: frozenset[str]) -> dict[int, frozenset[str]]:
     """Which guards a statement may change: those in its first operand, all of them where it is not known. Barriers
     write some, as setp does."""
     writes: dict[int, frozenset[str]] = {}
-    for i, statement in enumerate(statements):
+    for i, statement in enumerate(function.statements):
         if statement.sort == "call":
             writes[i] = guards
         elif statement.sort in ("other", "access", "wait"):
-            first = _FIRST.match(text, statement.start, statement.end)
+            first = _FIRST.match(function.text, statement.start, statement.end)
             changed = guards.intersection(_WORD.findall(first[1] or "")) if first else guards
             if changed:
                 writes[i] = changed
@@ -86,7 +105,8 @@ def _writes(statements: Sequence[Statement], guards: frozenset[str], text: str) 
 
 @dataclass
 class _Pass:
-    """One pass to a fixed point. `guards`: the predicates whose branches are taken to go together."""
+    """One pass to a fixed point. `guards`: the predicates whose branches are taken to go together. A name with a fault
+    is not followed any further: the states that it told apart are one from there on."""
 
     statements: Sequence[Statement]
     graph: Sequence[Block]
@@ -94,7 +114,7 @@ class _Pass:
     writes: Mapping[int, frozenset[str]] = field(default_factory=dict)
     logic: Mapping[int, re.Match[str]] = field(default_factory=dict)
     depths: dict[int, int] = field(default_factory=dict)
-    faults: dict[tuple[str, str], Fault] = field(default_factory=dict)
+    faults: dict[str, Fault] = field(default_factory=dict)
 
     def run(self) -> Pairing:
         at_entry: dict[int, States] = {0: {(): frozenset()}}
@@ -102,8 +122,7 @@ class _Pass:
         while work:
             number = work.pop()
             after = self._through(self.graph[number], at_entry[number])
-            for successor, condition in self._edges(number):
-                arriving = _given(after, condition)
+            for successor, arriving in self._onward(number, after):
                 known = at_entry.get(successor)
                 joined = self._joined(known, arriving, self.statements[self.graph[successor].first])
                 if joined and joined != known:
@@ -111,70 +130,98 @@ class _Pass:
                     work.append(successor)
         return Pairing(self.depths, tuple(self.faults.values()))
 
-    def _edges(self, number: int) -> Iterator[tuple[int, tuple[str, bool] | None]]:
-        """Successors of a block, each with what the branch to it says of a guard."""
+    def _onward(self, number: int, after: States) -> Iterator[tuple[int, States]]:
+        """Successors of a block, each with what arrives there: a branch says something of its guard."""
         block = self.graph[number]
         last = self.statements[block.last - 1] if block.last > block.first else None
         branches = last is not None and last.sort in ("jump", "leave") and last.predicate in self.guards
         two_ways = len(block.successors) == len(set(block.successors)) <= 2
         for successor in block.successors:
             if last is None or not branches or not two_ways:
-                yield successor, None
+                yield successor, after
             else:
                 falls = successor == number + 1
-                yield successor, (last.predicate, last.negated if falls else not last.negated)
+                yield successor, _given(after, (last.predicate, last.negated if falls else not last.negated))
+        if last is not None and _goes_on(last) and number + 1 < len(self.graph):
+            yield number + 1, {opened: held for opened, held in after.items() if opened}
 
     def _through(self, block: Block, states: States) -> States:
+        states = self._merged(states.items())
         for i in range(block.first, block.last):
             statement = self.statements[i]
             if statement.mark is not None:
                 states = self._marked(i, statement, states)
             elif statement.sort == "leave":
-                condition = (statement.predicate, not statement.negated) if statement.predicate in self.guards else None
-                for name in {name for opened in _given(states, condition) for name, _ in opened}:
-                    self._fault(name, "is still open where the kernel returns", statement)
+                if not _goes_on(statement) or i + 1 == len(self.statements):
+                    condition = (statement.predicate, not statement.negated)
+                    leaving = _given(states, condition if statement.predicate in self.guards else None)
+                    names = {name for opened in leaving for name, _ in opened}
+                    states = self._lost(states, names, _OPEN, statement)
             elif changed := self.writes.get(i):
-                logic = self.logic.get(i)
-                new = ((opened, _without(held, changed) | _follows(logic, held)) for opened, held in states.items())
-                states = self._told_apart(_merged(new), statement)
+                states = self._changed(i, changed, states)
         return states
 
     def _marked(self, i: int, statement: Statement, states: States) -> States:
         mark = statement.mark
         assert mark is not None
-        if mark.act not in ("enter", "exit"):
+        if mark.act not in ("enter", "exit") or mark.name in self.faults:
             return states
-        counts = {dict(opened).get(mark.name, 0) for opened in states}
-        if len(counts) > 1:
-            self._fault(mark.name, _MEET, statement)
-        if mark.act == "enter" and mark.how == "call" and max(counts) > 0:
-            self._fault(mark.name, _AGAIN, statement)
+        least, *more = {dict(opened).get(mark.name, 0) for opened in states}
+        if more:
+            return self._lost(states, [mark.name], _MEET, statement)
+        if mark.act == "enter" and mark.how == "call" and least:
+            return self._lost(states, [mark.name], _AGAIN, statement)
+        if mark.act == "exit" and not least:
+            return self._lost(states, [mark.name], _CLOSED, statement)
         step = 1 if mark.act == "enter" else -1
-        depth = min(counts) + min(step, 0)
-        if depth < 0:
-            self._fault(mark.name, "is left without having been entered", statement)
-        self.depths[i] = max(depth, 0)
-        return _merged((_counted(opened, mark.name, step), held) for opened, held in states.items())
+        self.depths[i] = least + min(step, 0)
+        return {_counted(opened, mark.name, step): held for opened, held in states.items()}
+
+    def _changed(self, i: int, changed: frozenset[str], states: States) -> States:
+        """The states behind a statement that writes guards."""
+        logic = self.logic.get(i)
+        if logic is None and not any(name in changed for held in states.values() for name, _ in held):
+            return states
+        new = ((opened, _without(held, changed) | _follows(logic, held)) for opened, held in states.items())
+        return self._told_apart(self._merged(new), self.statements[i])
 
     def _joined(self, known: States | None, arriving: States, statement: Statement) -> States:
         if known is None:
             return arriving
-        return self._told_apart(_merged([*known.items(), *arriving.items()]), statement)
+        joined = self._merged([*known.items(), *arriving.items()])
+        return known if joined == known else self._told_apart(joined, statement)
+
+    def _merged(self, states: Iterable[tuple[Open, Conditions]]) -> States:
+        """Where the same is open under different conditions, only what they share is known."""
+        merged: States = {}
+        for opened, held in states:
+            if self.faults:
+                opened = tuple(one for one in opened if one[0] not in self.faults)
+            merged[opened] = merged[opened] & held if opened in merged else held
+        return merged
 
     def _told_apart(self, states: States, statement: Statement) -> States:
-        """The states, of which no two may hold at once; where two may, the later one goes."""
-        kept: States = {}
-        for opened, held in states.items():
-            rival = next((other for other, its in kept.items() if not _exclude(held, its)), None)
-            if rival is None and len(kept) < MAX_STATES:
-                kept[opened] = held
+        """The states, of which no two may hold at once, without the names in which such two differ."""
+        while len(states) > 1:
+            if len(states) > MAX_STATES:
+                states = self._lost(states, [max(_differing(states))], _MANY, statement)
                 continue
-            for name in _differing(rival or (), opened):
-                self._fault(name, _MEET, statement)
-        return kept
+            names = next((_differing(pair) for pair in combinations(states, 2) if not _exclude(states, *pair)), None)
+            if names is None:
+                break
+            states = self._lost(states, names, _MEET, statement)
+        return states
 
-    def _fault(self, name: str, text: str, statement: Statement) -> None:
-        self.faults.setdefault((name, text), Fault(name, text, statement.source))
+    def _lost(self, states: States, names: Collection[str], text: str, statement: Statement) -> States:
+        """A fault of each of the names, and the states without them."""
+        for name in sorted(names):
+            self.faults.setdefault(name, Fault(name, text, statement.source))
+        return self._merged(states.items()) if names else states
+
+
+def _goes_on(statement: Statement) -> bool:
+    """Whether the statement leaves the kernel and the compiler does not know."""
+    return statement.sort == "leave" and statement.name == "exit"
 
 
 def _given(states: States, condition: tuple[str, bool] | None) -> States:
@@ -185,16 +232,9 @@ def _given(states: States, condition: tuple[str, bool] | None) -> States:
     return {opened: held | {condition} for opened, held in states.items() if opposite not in held}
 
 
-def _merged(states: Iterable[tuple[Open, Conditions]]) -> States:
-    """Where the same is open under different conditions, only what they share is known."""
-    merged: States = {}
-    for opened, held in states:
-        merged[opened] = merged[opened] & held if opened in merged else held
-    return merged
-
-
-def _exclude(one: Conditions, other: Conditions) -> bool:
-    return any((name, not value) in other for name, value in one)
+def _exclude(states: States, one: Open, other: Open) -> bool:
+    held = states[other]
+    return any((name, not value) in held for name, value in states[one])
 
 
 def _without(held: Conditions, names: frozenset[str]) -> Conditions:
@@ -206,7 +246,7 @@ def _follows(logic: re.Match[str] | None, held: Conditions) -> Conditions:
     if logic is None:
         return frozenset()
     operation, into, *operands = logic.groups()
-    known = dict(held)
+    known = _CONSTANTS | dict(held)
     values = [known.get(operand) for operand in operands if operand is not None]
     if operation in ("not", "mov"):
         result = None if values[0] is None else values[0] is (operation == "mov")
@@ -218,9 +258,11 @@ def _follows(logic: re.Match[str] | None, held: Conditions) -> Conditions:
 
 def _counted(opened: Open, name: str, step: int) -> Open:
     counts = dict(opened)
-    counts[name] = max(counts.get(name, 0) + step, 0)
+    counts[name] = counts.get(name, 0) + step
     return tuple(sorted((name, count) for name, count in counts.items() if count))
 
 
-def _differing(one: Open, other: Open) -> list[str]:
-    return sorted({name for name, _ in set(one) ^ set(other)})
+def _differing(states: Iterable[Open]) -> set[str]:
+    """The names that are not open equally often in all of them."""
+    first, *others = map(set, states)
+    return {name for other in others for name, _ in first ^ other}

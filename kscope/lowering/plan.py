@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from .. import layout, meta, ptx
 from ..capture import KernelMeta, ModuleMeta, Problem, RegionMeta
 from ..errors import PairingError, UnsupportedError, UsageError
-from ..marks import NEVER, PREFIX, Mark, ValueType, spoken
+from ..marks import PREFIX, Mark, ValueType, spoken
 from ..recording import AUTO_RECORDS, Recording, log2_records
 from ..strategies import ANY_LANE, parse_strategy
-from . import adjacent, cfg, hoist, pairing, settling, tight
+from . import adjacent, cfg, hoist, pairing, settling, silence, tight
 from .emitting import Emitter, key_of
 
-_TARGET = re.compile(r"^\s*\.target\s+sm_(\d+)", re.M)
-_ADDRESS_SIZE = re.compile(r"^\s*\.address_size\s+64[^\n]*\n", re.M)
+_TARGET = re.compile(r"\.target\s+sm_(\d+)\w*(?:\s*,\s*\w+)*[^\S\n]*\n?")
+_ADDRESS_SIZE = re.compile(r"\.address_size\s+\d+[^\S\n]*\n?")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
 _ADVICE = (
     "; a region may not span iterations or branches: begin and end it on the same path,"
@@ -69,19 +69,21 @@ def lower(
     of value. Regions that only `with` placed and that still do not pair were broken by the compiler:
     they are left out and named in the problems.
     """
-    if PREFIX not in text:
+    if PREFIX not in text or PREFIX not in cfg.bare(text):
         return Lowered(text, _empty(recording, frontend))
     files = {int(number): _path(first, second) for number, first, second in _FILE.findall(text)}
     edits: list[tuple[int, int, str]] = []
     kernels: list[tuple[str, int]] = []
     problems = list(known)
     regions: dict[str, RegionMeta] = {}
-    target = _TARGET.search(text)
+    target = _TARGET.search(cfg.bare(text))
     told = told or Told()
     silenced = spendable = False
-    for found in cfg.functions(text):
+    functions = cfg.functions(text)
+    _check_all_read(text, functions)
+    for found in functions:
         function = replace(found, name=told.kernels.get(found.name, found.name))
-        silent = _silent(function, text)
+        silent = silence.silent(function)
         acts = {mark.act for mark in function.marks if mark.name not in silent}
         silenced = silenced or bool(silent)
         if acts <= {"kernel"}:
@@ -94,7 +96,7 @@ def lower(
                 " caller"
             )
         own = _own(function, recording)
-        body = _Body.of(function, text, own, files, told.places, spare)
+        body = _Body.of(function, own, files, told.places, spare)
         spendable = spendable or body.spendable
         number = len(kernels)
         kernel = ptx.Kernel(
@@ -127,12 +129,24 @@ def lower(
         recording.strategy.spec,
         tuple(problems),
     )
-    return Lowered(_with_symbols(code, about), about, tuple(problems), spendable)
+    return Lowered(_with_symbols(code, _behind_head(text), about), about, tuple(problems), spendable)
 
 
 def _empty(recording: Recording, frontend: str) -> ModuleMeta:
     """What a module without marks says of itself."""
     return ModuleMeta(frontend, (), (), recording.clock, recording.fill, recording.strategy.spec)
+
+
+def _check_all_read(text: str, functions: Iterable[cfg.Function]) -> None:
+    """Raises UnsupportedError for a mark that is no statement of a function: it would stay in the text, unsaid."""
+    read = {s.start for function in functions for s in function.statements if s.mark is not None}
+    for found in re.finditer(rf"{PREFIX}[^\n]*", cfg.bare(text)):
+        if found.start() not in read:
+            line = text.count("\n", 0, found.start()) + 1
+            raise UnsupportedError(
+                f"line {line} of the PTX: the mark {found[0].strip()!r} is within a statement, or in no function, and "
+                "cannot be lowered; put it between two statements of a kernel (or report it, if a compiler wrote it)"
+            )
 
 
 def without_marks(text: str) -> str:
@@ -162,17 +176,15 @@ class _Body:
     @staticmethod
     def of(
         function: cfg.Function,
-        text: str,
         recording: Recording,
         files: dict[int, str],
         places: Mapping[str, str],
         spare: bool = False,
     ) -> _Body:
-        graph = cfg.blocks(function, text)
-        paired = pairing.check(function.statements, graph, text)
+        graph = cfg.blocks(function)
+        paired = pairing.check(function, graph)
         explicit = {m.name for m in function.marks if m.how == "call" and m.act in ("enter", "exit")}
-        faults = {fault.name: fault for fault in reversed(paired.faults)}
-        for fault in faults.values():
+        for fault in paired.faults:
             if fault.name in explicit:
                 raise PairingError(
                     f"kernel {function.name}: region {spoken(fault.name)} {fault.text}"
@@ -184,9 +196,9 @@ class _Body:
                 f"kernel {function.name}: the compiler took apart region {spoken(fault.name)}, which {fault.text}"
                 f"{_at(fault, files, places)}; it is not recorded",
             )
-            for fault in faults.values()
+            for fault in paired.faults
         )
-        out = {*faults, *_silent(function, text)}
+        out = {*(fault.name for fault in paired.faults), *silence.silent(function)}
         kept = [
             (i, s, s.mark)
             for i, s in enumerate(function.statements)
@@ -204,7 +216,7 @@ class _Body:
             if mark.act != "pin":
                 first.setdefault(mark.name, places.get(mark.name) or _where(statement.source, files))
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
-        known = [] if recording.live or late else tight.loops(function, graph, text)
+        known = [] if recording.live or late else tight.loops(function, graph)
         able = [loop for loop in known if loop.mark.name not in out]
         loops = tuple(loop for loop in able if spare or not loop.memory)
         return _Body(
@@ -218,8 +230,8 @@ class _Body:
             log2_records(wanted),
             problems,
             tuple(RegionMeta(name, _type_of(name, types), where) for name, where in first.items()),
-            () if recording.live else tuple(hoist.moves(function, graph, loops, text)),
-            settling.behind_barriers(function, graph, text, out),
+            () if recording.live else tuple(hoist.moves(function, graph, loops)),
+            settling.behind_barriers(function, graph, out),
             loops,
             adjacent.shared(function, graph, {i for i, _, _ in kept}, recording),
             len(loops) < len(able),
@@ -254,26 +266,6 @@ def _own(function: cfg.Function, recording: Recording) -> Recording:
 def _asks(mark: Mark, recording: Recording) -> bool:
     """Whether a register says which lanes record the mark."""
     return mark.when is not None or (mark.strategy or recording.strategy.spec) == ANY_LANE
-
-
-def _silent(function: cfg.Function, text: str) -> frozenset[str]:
-    """Names whose every mark has a predicate that is known to be false: nothing is left of them."""
-    never = {
-        when for when in {mark.when for mark in function.marks} if when is not None and _is_zero(when, function, text)
-    }
-    asked = {mark.name for mark in function.marks if mark.when in never}
-    able = {m.name for m in function.marks if m.act in ("enter", "instant", "counter") and m.when not in never}
-    return frozenset(asked - able)
-
-
-def _is_zero(word: str, function: cfg.Function, text: str) -> bool:
-    """Whether a predicate is 0, or a register that is written once in the function, with 0."""
-    if not word.startswith("%"):
-        return word == NEVER
-    written = re.findall(
-        rf"^\s*(?:@\S+\s+)?([\w.]+)\s+{re.escape(word)}\s*,\s*([^;]*);", text[function.open : function.close], re.M
-    )
-    return len(written) == 1 and written[0][0].startswith("mov.") and written[0][1].strip() == "0"
 
 
 def _types(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tuple[str, str], ValueType | None]:
@@ -316,9 +308,14 @@ def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
     return "".join([*out, text[at:]])
 
 
-def _with_symbols(code: str, about: ModuleMeta) -> str:
-    head = _ADDRESS_SIZE.search(code)
-    at = head.end() if head else 0
+def _behind_head(text: str) -> int:
+    """Where a module's own symbols may stand; nothing before it is ever replaced."""
+    bare = cfg.bare(text)
+    head = _ADDRESS_SIZE.search(bare) or _TARGET.search(bare)
+    return head.end() if head else 0
+
+
+def _with_symbols(code: str, at: int, about: ModuleMeta) -> str:
     return code[:at] + ptx.control_symbol() + ptx.metadata_symbol(meta.to_json(about)) + code[at:]
 
 

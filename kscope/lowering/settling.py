@@ -19,7 +19,7 @@ _LOAD = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:ldu?|tex|tld4|prefetch)\b")
 
 
 def behind_barriers(
-    function: cfg.Function, graph: Sequence[cfg.Block], text: str, without: Collection[str] = ()
+    function: cfg.Function, graph: Sequence[cfg.Block], without: Collection[str] = ()
 ) -> frozenset[int]:
     """Indices of marks and of exits that a barrier may stand right before, on some path: with nothing in between
     that the assembler keeps behind barriers and before clock reads. Loads are not, as it may move them. without: names
@@ -35,9 +35,9 @@ def behind_barriers(
             )
             if clock and behind:
                 found.add(i)
-            if _BARRIER.match(text, statement.start, statement.end):
+            if _BARRIER.match(function.text, statement.start, statement.end):
                 behind = True
-            elif clock or statement.sort in ("wait", "call") or _holds(statement, text):
+            elif clock or statement.sort in ("wait", "call") or _holds(statement, function.text):
                 behind = False
         return behind
 

@@ -51,7 +51,7 @@ class Loop:
         return self.leave - self.enter > LONG
 
 
-def loops(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> list[Loop]:
+def loops(function: cfg.Function, graph: Sequence[cfg.Block]) -> list[Loop]:
     """The loops of one basic block that has one region, placed by marks without predicates, and no barrier, copy, wait
     or call."""
     found: list[Loop] = []
@@ -62,9 +62,9 @@ def loops(function: cfg.Function, graph: Sequence[cfg.Block], text: str) -> list
         if any(s.scope or s.sort in ("wait", "call") for s in inside):
             continue
         accesses = [s for s in inside if s.sort == "access"]
-        if not all(_PLAIN.match(text, s.start, s.end) for s in accesses):
+        if not all(_PLAIN.match(function.text, s.start, s.end) for s in accesses):
             continue
-        if any(_MEMORY.match(text, s.start, s.end) for s in inside):
+        if any(_MEMORY.match(function.text, s.start, s.end) for s in inside):
             continue
         marks = [(block.first + i, s.mark) for i, s in enumerate(inside) if s.mark is not None]
         if [mark.act for _, mark in marks] != ["enter", "exit"] or any(mark.when for _, mark in marks):

@@ -90,7 +90,7 @@ def _body(ops: Ops, instr: Instr) -> list[str]:
             "continue",
         ]
     if instr.op[0] in ("ret", "exit"):
-        return ["return"]
+        return [f"t.quit = {instr.op[0] == 'exit'}", "return"]
     if instr.op[0] == "trap":
         return [f"raise FaultError('line {instr.line}: trap')"]
     return ops.statements(instr)

@@ -27,13 +27,27 @@ def bodies(draw: st.DrawFn, depth: int, specs: tuple[str | None, ...]) -> tuple[
 
 
 _flag = st.sampled_from(["%q0", "%q1", "%q2"])
-_forms = st.sampled_from(["setp", "guarded", "or", "and", "xor", "not", "mov", "both", "setp.and"])
+_forms = st.sampled_from(["setp", "guarded", "or", "and", "xor", "not", "mov", "both", "setp.and", "zero", "one"])
 
 
 @st.composite
 def loose_nodes(draw: st.DrawFn, depth: int) -> tuple[Node, ...]:
     """Statements among which marks may fail to pair: guarded pieces, stray enters and exits, new values of guards."""
-    kinds = ("split", "split", "split", "flag", "flag", "when", "loose", "if", "loop", "break", "store")
+    kinds = (
+        "split",
+        "split",
+        "split",
+        "flag",
+        "flag",
+        "when",
+        "loose",
+        "if",
+        "loop",
+        "break",
+        "store",
+        "guarded",
+        "quit",
+    )
     nodes = []
     for kind in draw(st.lists(st.sampled_from(kinds if depth else ("flag", "loose", "store")), max_size=4)):
         guard = (draw(_flag), draw(st.booleans()))
@@ -45,6 +59,10 @@ def loose_nodes(draw: st.DrawFn, depth: int) -> tuple[Node, ...]:
             nodes.append(Node(kind, (draw(_forms), draw(_flag), draw(_flag), draw(_flag), draw(_value))))
         elif kind == "when":
             nodes.append(Node(kind, guard, (draw(inner),)))
+        elif kind == "guarded":
+            nodes.append(Node(kind, (*guard, draw(st.integers(0, 14)), draw(_value))))
+        elif kind == "quit":
+            nodes.append(Node(kind, guard))
         elif kind == "loose":
             nodes.append(Node(kind, (draw(st.sampled_from(["enter", "exit"])), draw(st.sampled_from(list(TYPES))))))
         elif kind == "if":
@@ -68,7 +86,7 @@ def loose_kernels(draw: st.DrawFn) -> KernelText:
     return written((*draw(loose_nodes(2)), split, *draw(loose_nodes(2))))
 
 
-SIMPLE = ("assign", "point", "store", "break", "spin", "trap", "bar", "wait")
+SIMPLE = ("assign", "point", "store", "break", "spin", "trap", "bar", "wait", "quit")
 NESTED = ("region", "region", "region", "loop", "if", "overlap", "switch")
 
 
@@ -87,6 +105,8 @@ def node(draw: st.DrawFn, depth: int, specs: tuple[str | None, ...]) -> Node:
         return Node(kind, (draw(st.integers(0, 15)), draw(_value)))
     if kind == "break":
         return Node(kind, (draw(st.sampled_from(["break", "continue", "exit"])), draw(_value), draw(_mask)))
+    if kind == "quit":
+        return Node(kind, (draw(_flag), draw(st.booleans())))
     if kind == "spin":
         return Node(kind, (draw(st.integers(1, 3)),))
     if kind == "region":

@@ -54,7 +54,7 @@ class Clocks:
 
 @dataclass(eq=False)
 class Thread:
-    """One thread: `key` is (block x, y, z, linear thread), `mark` is the oracle's hook."""
+    """One thread: `key` is (block x, y, z, linear thread), `mark` is the oracle's hook. quit: it left by `exit`."""
 
     key: tuple[int, int, int, int]
     special: dict[str, int]
@@ -63,6 +63,7 @@ class Thread:
     followers: frozenset[int] = frozenset()
     elapsed: int = 0
     reads: int = 0
+    quit: bool = False
     uni: dict[tuple[int, int], int] = field(default_factory=dict)  # shared by the warp
     passed: Counter[int] = field(default_factory=Counter)
     votes: Counter[int] = field(default_factory=Counter)

@@ -141,6 +141,16 @@ class _Writer:
     def write_store(self, node: Node) -> None:
         self.add(f"st.global.u32 [%rd0+{4 * node.args[0]}], {node.args[1]};")
 
+    def write_guarded(self, node: Node) -> None:
+        """A store under a predicate: no branch, and it may be the last statement before a label."""
+        guard, negated, offset, value = node.args
+        self.add(f"@{'!' * negated}{guard} st.global.u32 [%rd0+{4 * offset}], {value};")
+
+    def write_quit(self, node: Node) -> None:
+        """Leave the kernel, whatever is open, and the compiler does not know: asm("exit;")."""
+        guard, negated = node.args
+        self.add(f"@{'!' * negated}{guard} exit;")
+
     def write_load(self, node: Node) -> None:
         """Of a word that nobody stores to."""
         self.add(f"ld.global.u32 {node.args[0]}, [%rd0+{UNTOUCHED}];")
@@ -227,6 +237,7 @@ class _Writer:
             "guarded": f"@{a} setp.lt.u32 {to}, {value}, 2;",
             "or": f"or.pred {to}, {a}, {b};", "and": f"and.pred {to}, {a}, {b};", "xor": f"xor.pred {to}, {a}, {b};",
             "not": f"not.pred {to}, {a};", "mov": f"mov.pred {to}, {a};",
+            "zero": f"mov.pred {to}, 0;", "one": f"mov.pred {to}, -1;",
             "both": f"setp.lt.u32 {to}|{a}, {value}, 2;", "setp.and": f"setp.lt.and.u32 {to}, {value}, 2, {b};",
         }[form])  # fmt: skip
 

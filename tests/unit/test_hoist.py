@@ -35,8 +35,8 @@ def moved(body: str) -> str:
     text = HEAD + body
     (function,) = cfg.functions(text)
     out, at = [], 0
-    graph = cfg.blocks(function, text)
-    edits = hoist.moves(function, graph, tight.loops(function, graph, text), text)
+    graph = cfg.blocks(function)
+    edits = hoist.moves(function, graph, tight.loops(function, graph))
     for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
         out += [text[at:start], new]
         at = end

@@ -12,7 +12,7 @@ HEAD = ".visible .entry k(.param .u32 n)\n{\n.reg .pred %p<9>;\n"
 def faults(body: str) -> list[tuple[str, str]]:
     text = HEAD + body + "\n}\n"
     (function,) = cfg.functions(text)
-    found = pairing.check(function.statements, cfg.blocks(function, text), text)
+    found = pairing.check(function, cfg.blocks(function))
     return [(fault.name, fault.text.split()[0] + " " + fault.text.split()[1]) for fault in found.faults]
 
 
@@ -82,6 +82,25 @@ GUARDED = {
         L2: setp.eq.s32 %p2, %r1, 9;
         @%p2 bra T;
         ret;""",
+    "a constant on each way": f"""
+        setp.eq.s32 %p1, %r1, 0;
+        @%p1 bra L1;
+        {enter("a")}
+        mov.pred %p4, -1;
+        bra L2;
+        L1: mov.pred %p4, 0;
+        L2: @!%p4 bra L3;
+        {leave("a")}
+        L3: ret;""",
+    "a constant within a condition": f"""
+        setp.eq.s32 %p1, %r1, 0;
+        @%p1 bra L1;
+        {enter("a")}
+        L1: or.pred %p2, %p1, 0;
+        and.pred %p3, %p2, 1;
+        @%p3 bra L2;
+        {leave("a")}
+        L2: ret;""",
     "a guarded return": f"""
         setp.eq.s32 %p1, %r1, 0;
         @%p1 bra L1;
@@ -164,3 +183,38 @@ def test_a_store_at_the_end_of_a_block_says_nothing_of_its_guard(store):
 def test_a_region_open_at_a_guarded_return_is_a_fault():
     body = f"@%p1 bra L1;\n{enter('a')}L1: @!%p1 ret;\nL2: ret;"
     assert ("a", "is still") in faults(body)
+
+
+@pytest.mark.parametrize("declared", ["%p2", "%p1, %p2", "%p<3>"])
+def test_a_register_of_an_inner_scope_is_not_the_one_outside_that_has_its_name(declared: str) -> None:
+    """A wait's own %p2 holds where the wait ends; that says nothing of the kernel's %p2."""
+    body = f"""
+        {enter("a")}
+        {{ .reg .pred {declared}; W: setp.eq.s32 %p2, %r2, 0; @!%p2 bra W; }}
+        @!%p2 bra L1;
+        {leave("a")}
+        L1: ret;"""
+    assert {name for name, _ in faults(body)} == {"a"}
+
+
+def under_conditions(count: int) -> str:
+    """So many regions, each under a condition of its own, all open at once."""
+    enters = "".join(f"@%p{n} bra E{n};\n{enter(f'r{n}')}E{n}:\n" for n in range(count))
+    return enters + "".join(f"@%p{n} bra X{n};\n{leave(f'r{n}')}X{n}:\n" for n in range(count)) + "ret;"
+
+
+def test_several_regions_may_be_open_together_each_under_its_condition() -> None:
+    assert faults(under_conditions(6)) == []
+
+
+def test_where_there_are_too_many_conditions_that_is_what_is_said() -> None:
+    text = HEAD + under_conditions(8) + "\n}\n"
+    (function,) = cfg.functions(text)
+    found = pairing.check(function, cfg.blocks(function)).faults
+    assert {fault.text for fault in found} == {"is under too many conditions to follow"}
+    assert len(found) == 2  # the others pair
+
+
+def test_a_name_that_does_not_pair_takes_no_other_one_with_it() -> None:
+    body = f"@%p1 bra L1;\n{enter('a')}L1: setp.eq.s32 %p1, %r2, 0;\n{enter('b')}{leave('a')}{leave('b')}ret;"
+    assert {name for name, _ in faults(body)} == {"a"}

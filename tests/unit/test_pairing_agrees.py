@@ -54,7 +54,7 @@ def of_the_text(nodes: tuple[Node, ...]) -> list[tuple[str, int]] | None:
     lines = marks(nodes)
     text = HEAD + "".join(f"//kscope {act} {name} - - {how}\n" for act, name, how in lines) + "ret;\n}\n"
     (function,) = cfg.functions(text)
-    paired = pairing.check(function.statements, cfg.blocks(function, text), text)
+    paired = pairing.check(function, cfg.blocks(function))
     if paired.faults:
         return None
     ended: list[tuple[str, int]] = []

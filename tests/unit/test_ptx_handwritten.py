@@ -1,0 +1,114 @@
+"""PTX as no compiler writes it: comments, strings, heads and lines that stand otherwise are read all the same."""
+
+from __future__ import annotations
+
+import pytest
+from ptxvm.assemble import complaint, ptxas
+
+from kscope.errors import UnsupportedError
+from kscope.lowering import cfg, fit
+from kscope.lowering.plan import Lowered, lower
+from kscope.marks import PREFIX
+from kscope.recording import Recording
+
+VERSION, TARGET, SIZE = ".version 8.0\n", ".target sm_90\n", ".address_size 64\n"
+HEAD = VERSION + TARGET + SIZE
+ENTRY = ".visible .entry k(.param .u64 p)"
+ENTER, EXIT = "//kscope enter a - - with\n", "//kscope exit a - - with\n"
+BODY = f"""
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<3>;
+    ld.param.u64 %rd1, [p];
+    {ENTER}    mov.u32 %r1, 1;
+    st.global.u32 [%rd1], %r1;
+    {EXIT}    ret;
+"""
+
+TEXTS = {
+    "as compilers write it": f"{HEAD}{ENTRY}\n{{{BODY}}}\n",
+    "no address size": f"{VERSION}{TARGET}{ENTRY}\n{{{BODY}}}\n",
+    "several words behind the target": f"{VERSION}.target sm_90, texmode_independent // x\n{ENTRY}\n{{{BODY}}}\n",
+    "a comment behind the address size": f"{VERSION}{TARGET}.address_size 64 // {{\n{ENTRY}\n{{{BODY}}}\n",
+    "the head on one line": f"{HEAD.replace(chr(10), ' ')}{ENTRY}\n{{{BODY}}}\n",
+    "the head in comments as well": f"// .address_size 64\n/* .target sm_20\n*/{HEAD}{ENTRY}\n{{{BODY}}}\n",
+    "an entry behind another one's brace": f"{HEAD}.visible .entry j() {{ ret; }} {ENTRY} {{{BODY}}}\n",
+    "an entry whose words stand on lines of their own": f"{HEAD}.visible\n.entry\nk(.param .u64 p)\n{{{BODY}}}\n",
+    "a semicolon in a comment before the body": f"{HEAD}{ENTRY} // a; b\n{{{BODY}}}\n",
+    "a brace in a comment before the body": f"{HEAD}{ENTRY} /* {{x}} */\n// {{\n{{{BODY}}}\n",
+    "an entry in a comment": f"{HEAD}// .visible .entry i()\n{ENTRY}\n{{{BODY}}}\n",
+    "braces in a string": f"{HEAD}{ENTRY}\n{{\n.pragma \"nounroll\";\n.pragma \"a; {{b}} // \";{BODY}}}\n",
+    "a semicolon in a comment within a statement": (
+        f"{HEAD}{ENTRY}\n{{{BODY.replace('[%rd1], %r1', '[%rd1], // first; second {' + chr(10) + '%r1')}}}\n"
+    ),
+    "a quote in a comment": f"{HEAD}{ENTRY}\n{{ // it's \" here\n{BODY}}}\n",
+}  # fmt: skip
+
+
+def lowered(text: str) -> Lowered:
+    return lower(text, Recording(), frontend="test")
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_text_is_lowered_however_it_is_written(case: str) -> None:
+    low = lowered(TEXTS[case])
+    assert [kernel.name for kernel in low.meta.kernels] == ["k"]
+    assert [region.name for region in low.meta.regions] == ["a"]
+    assert not low.problems
+    assert PREFIX not in low.text
+    if ptxas():
+        said = [line for line in complaint(low.text, "90").splitlines() if line and "Pragma" not in line]
+        assert said == []
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_bound_stands_before_the_body_of_the_kernel(case: str) -> None:
+    text = fit.bounded(TEXTS[case], {"k": 64})
+    assert ".maxnreg 64\n{" in text
+    assert not ptxas() or "error" not in complaint(text, "90")
+
+
+def test_nothing_of_the_users_text_is_lost() -> None:
+    for text in TEXTS.values():
+        kept = lowered(text).text
+        assert all(word in kept for word in text.replace(ENTER, "").replace(EXIT, "").split())
+
+
+def test_the_target_is_not_one_of_a_comment() -> None:
+    """What settles a clock behind a barrier is for sm_90 and later."""
+    at_barrier = f"{ENTRY}\n{{{BODY.replace(ENTER, f'bar.sync 0;{chr(10)}{ENTER}')}}}\n"
+    for before in ("", "// .target sm_50\n", "/* .target sm_50 */"):
+        assert "fence.mbarrier_init" in lowered(f"{before}{HEAD}{at_barrier}").text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{HEAD}// {ENTER}{ENTRY}\n{{ ret; }}\n",
+        f"{HEAD}/* {ENTER}*/{ENTRY}\n{{ ret; }}\n",
+    ],
+)
+def test_a_mark_in_a_comment_is_none(text: str) -> None:
+    assert lowered(text).text is text
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"{HEAD}{ENTER}{ENTRY}\n{{{BODY}}}\n", 4),
+        (f"{HEAD}{ENTRY}\n{{\nmov.u32 %r1,\n{ENTER}1;\nret;\n}}\n", 7),
+        (f"{HEAD}.extern .func f\n{ENTER};\n", 5),
+    ],
+)
+def test_a_mark_that_would_stay_in_the_text_is_refused(text: str, line: int) -> None:
+    with pytest.raises(UnsupportedError, match=rf"line {line} of the PTX: the mark '//kscope enter a - - with' "):
+        lowered(text)
+
+
+def test_what_is_blanked_keeps_every_offset_and_line() -> None:
+    for text in TEXTS.values():
+        bare = cfg.bare(text)
+        assert len(bare) == len(text)
+        assert [n for n, letter in enumerate(bare) if letter == "\n"] == [
+            n for n, one in enumerate(text) if one == "\n"
+        ]
+        assert all(new in (" ", old) for old, new in zip(text, bare, strict=True))

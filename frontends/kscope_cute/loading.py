@@ -15,10 +15,10 @@ from cutlass.base_dsl import jit_executor
 
 from kscope import frontends
 from kscope.capture import Problem
+from kscope.hooks import Hook
 
-from . import libraries, sources
+from . import libraries, points, sources
 from .ffi import Calls
-from .hooks import Hook
 
 _SEEN = "_kscope_contexts"
 """Attribute of CuTe's own object for a loaded library: the contexts in which the runtime knows it."""
@@ -36,7 +36,7 @@ class Loading:
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuTe DSL lacks."""
-        self._run.check("base_dsl.jit_executor.JitExecutor")
+        points.check(jit_executor.JitExecutor, "run_compiled_program", "base_dsl.jit_executor.JitExecutor")
 
     def install(self) -> None:
         """Take the hook points. Idempotent."""

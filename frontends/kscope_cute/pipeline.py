@@ -27,14 +27,14 @@ from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope.capture import ModuleMeta, Problem
 from kscope.errors import KscopeError, PairingError, UnsupportedError
+from kscope.hooks import Hook
 from kscope.lowering import fit
 from kscope.lowering.plan import without_marks
 from kscope.marks import parse, spoken, unquote
 from kscope.recording import Recording
 from kscope.selection.catalogue import Sites
 
-from . import assembling, cubin, ffi, listed, places
-from .hooks import Hook
+from . import assembling, cubin, ffi, listed, places, points
 from .placing import TAG
 
 _STAGES = "; a region in a loop with prefetch_stages may not hold both its loads and their use: name the two apart"
@@ -63,8 +63,8 @@ class Pipeline:
             raise UnsupportedError(
                 f"{_BACKEND}={os.environ[_BACKEND]} is a compiler of CuTe DSL that kscope does not know: unset it"
             )
-        self._compile.check("base_dsl.compiler.Compiler")
-        self._jit.check("base_dsl.dsl.BaseDSL")
+        points.check(cute_compiler.Compiler, "compile", "base_dsl.compiler.Compiler")
+        points.check(cute_dsl.BaseDSL, "compile_and_jit", "base_dsl.dsl.BaseDSL")
 
     def install(self, recording: Recording) -> None:
         """Take the hook points, or change the options of the hooks that have them."""

@@ -22,13 +22,15 @@ from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope.capture import Problem
 from kscope.errors import UsageError
+from kscope.hooks import Hook
 from kscope.selection import pylines
 from kscope.selection.auto import Selection
 from kscope.selection.catalogue import Site, Sites
 from kscope.selection.pykinds import Kinds
 
-from .hooks import Hook
+from . import points
 
+_REPLACE, _READ = "_preprocess_and_replace_code", "check_decorator"
 _DONE, _ORIGINAL, _OFF = "_preprocessed", "_original_code", "_preprocess_enabled"
 """Attributes that CuTe gives a function: it has been through the preprocessor; its own code (4.8); it never will be."""
 _CUTLASS = ("cutlass", "kscope")
@@ -55,13 +57,13 @@ class Selected:
         self._selection = Selection()
         self._marked: dict[FunctionType, CodeType] = {}
         self._now = threading.local()
-        self._replace = Hook(cute_dsl.BaseDSL, "_preprocess_and_replace_code", self._replaced)
-        self._read = Hook(ast_preprocessor.DSLPreprocessor, "check_decorator", self._checked)
+        self._replace = Hook(cute_dsl.BaseDSL, _REPLACE, self._replaced)
+        self._read = Hook(ast_preprocessor.DSLPreprocessor, _READ, self._checked)
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuTe DSL lacks."""
-        self._replace.check("base_dsl.dsl.BaseDSL")
-        self._read.check("base_dsl.ast_preprocessor.DSLPreprocessor")
+        points.check(cute_dsl.BaseDSL, _REPLACE, "base_dsl.dsl.BaseDSL")
+        points.check(ast_preprocessor.DSLPreprocessor, _READ, "base_dsl.ast_preprocessor.DSLPreprocessor")
 
     def install(self, selection: Selection) -> None:
         """Functions are read with regions around what is selected from now on."""

@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from kscope.capture import Problem
+from kscope.hooks import Hook
 from kscope.marks import Mark
 from kscope.selection.auto import Selection
 from kscope.selection.catalogue import Sites
@@ -19,7 +20,7 @@ from kscope.selection.catalogue import Sites
 from . import helpers, placing, selected, source, untyped
 from .lowering import Place, has_with, lower, refuse
 from .meaning import direct
-from .points import Patches, check, module
+from .points import check, module
 from .words import RunTime
 
 _bytecode: Any = module("core.bytecode")
@@ -39,8 +40,8 @@ class Functions:
         self.sites = Sites()
         self._selection = Selection()
         self._is_kernel: Callable[[FunctionType], bool] = lambda function: True
-        self._patches = Patches()
-        self._original: Any = None
+        self._hooks = Hook(_identity, _POINT, self._from_function), Hook(_stack, _FRAMES, _frames)
+        self._known = False  # to Numba, that there are extensions
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this numba-cuda lacks."""
@@ -63,27 +64,26 @@ class Functions:
         self._selection = self._selection if placing else Selection()
         untyped.register(lambda: self.placing)
         helpers.register()
-        if not self._patches:
-            self._original = _identity.from_function.__func__
-            # a function, as Python 3.10 takes a bound method for one that needs no class
-            hook = classmethod(lambda kind, function: self._from_function(kind, function))
-            self._patches.put(_identity, _POINT, hook)
-            self._patches.put(_stack, _FRAMES, _frames)
+        for hook in self._hooks:
+            hook.install()
+        if not self._known:
+            self._known = True
             if getattr(_descriptor.cuda_target.typing_context, "_registries", True):
                 _refresh()  # else it looks around when it first compiles: it may be imported and unusable
 
     def remove(self) -> None:
         """Inverse of install()."""
-        self.placing = False
-        self._patches.restore()
+        self.placing = self._known = False
+        for hook in self._hooks:
+            hook.remove()
 
-    def _from_function(self, kind: Any, function: Any) -> Any:
+    def _from_function(self, original: Callable[..., Any], kind: Any, function: Any) -> Any:
         found = _bytecode.get_function_object(function)
         if isinstance(found, FunctionType) and source.LOWERED not in vars(found):
             asked = selected.asked(found, self._selection, self._is_kernel)
             if asked or direct(found):
                 function = self.rewritten(found, asked)
-        return self._original(kind, function)
+        return original(kind, function)
 
     def rewritten(self, function: FunctionType, asked: selected.Asked = _NOTHING) -> FunctionType:
         """The function that Numba compiles in this one's place, with the regions that are asked for as well.
@@ -106,7 +106,7 @@ class Functions:
         return made
 
 
-def _frames(stack: Any, function: Any) -> Iterator[Any]:
+def _frames(original: Any, stack: Any, function: Any) -> Iterator[Any]:
     """Where a function is being compiled, innermost first: a function that calls itself names the user's, and Numba
     compiles the one that was made of it."""
     return (frame for frame in stack if source.users(frame.func_id.func) is source.users(function))

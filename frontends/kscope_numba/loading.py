@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from kscope import frontends
 from kscope.capture import Problem
+from kscope.hooks import Hook
 from kscope.living import hidden, living
 from kscope.recording import Recording
 from kscope.selection import catalogue
@@ -24,7 +25,7 @@ from kscope.selection.auto import Selection
 
 from . import linking
 from .meaning import concerns
-from .points import Patches, check, module
+from .points import check, module
 from .selected import touches
 
 _codegen: Any = module("codegen")
@@ -56,7 +57,7 @@ class Loader:
         self._state = PLAIN
         self._selection = Selection()
         self._listing = False
-        self._patches = Patches()
+        self._hooks: list[Hook] = []
         self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
         self._alive: dict[int, Any] = {}  # by id: Numba knows compiled device functions by their address
         self._stays: WeakKeyDictionary[Any, Problem] = WeakKeyDictionary()  # libraries that stayed at the last switch
@@ -87,21 +88,25 @@ class Loader:
 
     def install(self, recording: Recording) -> None:
         """Kernels are loaded for this recording from now on; those that are loaded are put aside."""
-        if not self._patches:
-            loading, key = _codegen.CUDACodeLibrary.get_cufunc, _dispatcher.CUDACache._index_key
-            self._patches.put(_codegen.CUDACodeLibrary, "get_cufunc", lambda library: self._load(loading, library))
-            self._patches.put(_dispatcher.CUDACache, "_index_key", lambda cache, *args: self._key(key, cache, *args))
+        cache = _dispatcher.CUDACache
+        if not self._hooks:
+            self._hooks = [
+                Hook(_codegen.CUDACodeLibrary, "get_cufunc", self._load),
+                Hook(cache, "_index_key", self._key),
+            ]
         if catalogue.wanted() and not self._listing:  # what comes from a cache cannot be listed, and nothing stays
             self._listing = True
-            self._patches.put(_dispatcher.CUDACache, "load_overload", lambda cache, *args: None)
-            self._patches.put(_dispatcher.CUDACache, "save_overload", lambda cache, *args: None)
+            self._hooks += [Hook(cache, name, _nothing) for name in ("load_overload", "save_overload")]
+        for hook in self._hooks:
+            hook.install()
         tag = f"{recording.tag(Path(__file__).parent)} {linking.identity()}{' listed' * self._listing}"
         self._switch(tag, recording.selection)
 
     def remove(self, taught: bool) -> None:
         """Inverse of install(). Where Numba cannot compile the kernels plain (not taught), they stay, and rest."""
-        self._patches.restore()
-        self._listing = False
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._listing = [], False
         self._switch(PLAIN if taught else RESTING, Selection())
 
     # modules
@@ -236,3 +241,7 @@ def _concerns(function: Any) -> bool:
 def _selected(function: Any, selection: Selection) -> bool:
     """Whether something of the selection may be in the function, or in one that it names."""
     return bool(selection) and concerns(function, selected=lambda one: touches(one, selection))
+
+
+def _nothing(original: Any, cache: Any, *arguments: Any) -> None:
+    """In the place of a method of CUDACache's that loads or saves."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import linecache
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, TracebackType
 from typing import Any
 
-from .points import Patches, check, module
+from kscope.hooks import Hook
+
+from .points import check, module
 
 _compiler: Any = module("compiler")
 _dispatcher: Any = module("dispatcher")
@@ -25,7 +28,7 @@ class Located:
     """The hook around Numba's compiler, while recording is enabled."""
 
     def __init__(self) -> None:
-        self._patches = Patches()
+        self._hooks = Hook(_compiler, _POINT, self._compiling), Hook(_dispatcher, _POINT, self._compiling)
         self._now = threading.local()
 
     def is_kernel(self, function: FunctionType) -> bool:
@@ -40,27 +43,24 @@ class Located:
 
     def install(self) -> None:
         """Idempotent."""
-        if self._patches:
-            return
-        original = getattr(_compiler, _POINT)
-
-        def compile_cuda(*args: Any, **options: Any) -> Any:
-            compiled = vars(self._now).setdefault("compiled", [])
-            compiled.append((args[0], len(args) > 1 and args[1] == _types.void) if args else ())
-            try:
-                return original(*args, **options)
-            except Exception as error:
-                _locate(error)
-                raise
-            finally:
-                compiled.pop()
-
-        for owner in (_compiler, _dispatcher):
-            self._patches.put(owner, _POINT, compile_cuda)
+        for hook in self._hooks:
+            hook.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
-        self._patches.restore()
+        for hook in self._hooks:
+            hook.remove()
+
+    def _compiling(self, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        compiled = vars(self._now).setdefault("compiled", [])
+        compiled.append((args[0], len(args) > 1 and args[1] == _types.void) if args else ())
+        try:
+            return original(*args, **options)
+        except Exception as error:
+            _locate(error)
+            raise
+        finally:
+            compiled.pop()
 
 
 def _locate(error: Exception) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kscope.errors import UnsupportedError
+from kscope.hooks import Hook
 from kscope.lowering import fit
 from kscope.lowering.plan import Lowered, Told, without_marks
 from kscope.marks import PREFIX
@@ -24,7 +25,7 @@ from kscope.selection.auto import Selection
 from kscope.selection.catalogue import Listed, Sites
 
 from . import closing, linking, placing
-from .points import Patches, check, module
+from .points import check, module
 
 _codegen: Any = module("codegen")
 _nvrtc: Any = module("cudadrv.nvrtc")
@@ -41,8 +42,15 @@ class Pipeline:
         """sites: what was marked that nobody annotated."""
         self.recording: Recording | None = None
         self._sites = sites
-        self._patches = Patches()
-        self._originals: dict[str, Any] = {}
+        self._hooks = (
+            Hook(_library, "finalize", self._finalize),
+            Hook(_library, "llvm_strs", self._texts),
+            Hook(_library, "get_asm_strs", self._assembly),
+            Hook(_library, "get_lto_ptx", self._optimized),
+            Hook(_library, "get_cubin", self._cubin),
+            Hook(_library, "_link_all", self._link),
+            Hook(_nvrtc, "compile", linking.marked),
+        )
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this numba-cuda lacks."""
@@ -53,40 +61,26 @@ class Pipeline:
     def install(self, recording: Recording) -> None:
         """Idempotent; later calls change the options."""
         self.recording = recording
-        if self._patches:
-            return
-        for name in _HOOKED:
-            self._originals[name] = getattr(_library, name)
-        put = self._patches.put
-        put(_library, "finalize", lambda library: self._finalize(library))
-        put(_library, "llvm_strs", property(lambda library: self._texts(library)))
-        put(_library, "get_asm_strs", lambda library, cc=None: self._assembly(library, cc))
-        put(_library, "get_lto_ptx", lambda library, cc=None: self._optimized(library, cc))
-        put(_library, "get_cubin", lambda library, cc=None: self._cubin(library, cc))
-        put(
-            _library,
-            "_link_all",
-            lambda library, linker, cc, ignore_nonlto=False: self._link(library, linker, cc, ignore_nonlto),
-        )
-        compile_cu = _nvrtc.compile
-        put(_nvrtc, "compile", lambda *args, **options: linking.marked(compile_cu, *args, **options))
+        for hook in self._hooks:
+            hook.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
-        self._patches.restore()
+        for hook in self._hooks:
+            hook.remove()
         self.recording = None
 
     # LLVM IR
 
-    def _finalize(self, library: Any) -> None:
+    def _finalize(self, original: Any, library: Any) -> None:
         found = next(closing.marks(library._module), None) if library._module is not None else None
         if found is not None:
             if _debug(library):
                 raise _refused(library, found.name)
             closing.close(library._module)
-        self._originals["finalize"](library)
+        original(library)
 
-    def _texts(self, library: Any) -> Any:
+    def _texts(self, original: Any, library: Any) -> Any:
         if library._llvm_strs is None and library._entry_name is not None:
             modules = library.modules
             found = next((mark for one in modules for mark in closing.marks(one)), None)
@@ -100,13 +94,13 @@ class Pipeline:
                         f"({_places(library).get(apart.name, '?')}): a region's state lives in its kernel's registers, "
                         "and such a function keeps its own; put the region around the call"
                     )
-        return self._originals["llvm_strs"].fget(library)
+        return original(library)
 
     # PTX
 
-    def _assembly(self, library: Any, cc: Any) -> Any:
+    def _assembly(self, original: Any, library: Any, cc: Any = None) -> Any:
         """What Numba links where there is no LTO; and where there is, looks for names in."""
-        texts = self._originals["get_asm_strs"](library, cc=cc)
+        texts = original(library, cc=cc)
         if library._lto or library._entry_name is None or not any(PREFIX in text for text in texts):
             return texts
         cc = library._ensure_cc(cc)
@@ -114,9 +108,9 @@ class Pipeline:
         library._ptx_cache[cc] = lowered
         return lowered
 
-    def _optimized(self, library: Any, cc: Any) -> Any:
+    def _optimized(self, original: Any, library: Any, cc: Any = None) -> Any:
         """The PTX after LTO, lowered."""
-        text = self._originals["get_lto_ptx"](library, cc=cc)
+        text = original(library, cc=cc)
         return self._lowered(library, text, library._ensure_cc(cc), whole=True)
 
     def _lowered(self, library: Any, text: str, cc: Any, whole: bool = False) -> str:
@@ -152,15 +146,15 @@ class Pipeline:
 
     # cubins
 
-    def _cubin(self, library: Any, cc: Any) -> Any:
+    def _cubin(self, original: Any, library: Any, cc: Any = None) -> Any:
         cc = library._ensure_cc(cc)
         if not library._lto or library._cubin_cache.get(cc) or not self._concerns(library):
-            return self._originals["get_cubin"](library, cc=cc)
+            return original(library, cc=cc)
         ltoir = linking.Optimized(max_registers=library._max_registers, cc=cc, lto=True)
-        self._originals["_link_all"](library, ltoir, cc)
+        library._link_all(ltoir, cc)
         text = ltoir.text()
         if PREFIX not in text:
-            return self._originals["get_cubin"](library, cc=cc)
+            return original(library, cc=cc)
         whole = not ltoir.others
         lowered = self._lowered(library, text, cc, whole)
         made = linking.assembled(lowered, cc, library._max_registers) if whole else None
@@ -176,8 +170,8 @@ class Pipeline:
         library._cubin_cache[cc], library._linkerinfo_cache[cc] = cubin, log
         return cubin
 
-    def _link(self, library: Any, linker: Any, cc: Any, ignore_nonlto: bool) -> None:
-        self._originals["_link_all"](library, linker, cc, ignore_nonlto=ignore_nonlto)
+    def _link(self, original: Any, library: Any, linker: Any, cc: Any, ignore_nonlto: bool = False) -> None:
+        original(library, linker, cc, ignore_nonlto=ignore_nonlto)
         if library._entry_name is not None and not isinstance(linker, linking.Optimized):
             self._refuse_apart(library, linker, own=1 if linker.lto else len(library.get_asm_strs(cc=cc)))
 

@@ -1,7 +1,7 @@
-"""The door to numba-cuda: its modules, the names in them that kscope uses, and putting one's own in their place.
+"""The door to numba-cuda: its modules, and the names in them that kscope uses.
 
-numba-cuda ships no types: what comes out of it is Any, and the adapter narrows it. What lives here: importing,
-checking, replacing and putting back. What does not: what is put there (the modules named below).
+numba-cuda ships no types: what comes out of it is Any, and the adapter narrows it. What lives here: importing and
+checking. What does not: what is hooked there (functions.py, pipeline.py, loading.py, located.py, simulated.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ cuda: Any = import_module("numba.cuda")
 SIMULATED: bool = bool(cuda.config.ENABLE_CUDASIM) if hasattr(cuda, "config") else False
 """NUMBA_ENABLE_CUDASIM=1: kernels run in Python; Numba asks when it is imported."""
 OLDEST = (0, 24)
-_MISSING = object()
 
 
 def version() -> str:
@@ -55,30 +54,3 @@ def lacks(point: str) -> UnsupportedError:
         f"numba-cuda {version()} has no {point}, which kscope needs to prepare kernels; "
         "versions 0.24.0 to 0.30.4 are known to have it"
     )
-
-
-class Patches:
-    """Attributes that are replaced, and put back as they were: also where they were inherited."""
-
-    def __init__(self) -> None:
-        self._before: list[tuple[Any, str, Any]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._before)
-
-    def put(self, owner: Any, name: str, new: Any) -> Any:
-        """Sets the attribute; returns what stood there, as a lookup would give it."""
-        own = vars(owner).get(name, _MISSING)
-        found = getattr(owner, name)
-        self._before.append((owner, name, own))
-        setattr(owner, name, new)
-        return found
-
-    def restore(self) -> None:
-        """Puts everything back, the latest first."""
-        while self._before:
-            owner, name, own = self._before.pop()
-            if own is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, own)

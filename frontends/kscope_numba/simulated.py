@@ -16,13 +16,14 @@ import numpy as np
 from kscope import frontends
 from kscope.capture import Problem
 from kscope.errors import UsageError
+from kscope.hooks import Hook
 from kscope.marks import Mark
 from kscope.recording import Recording
 from kscope.selection import catalogue
 from kscope.selection.catalogue import Listed
 
 from . import selected
-from .points import Patches, check, module
+from .points import check, module
 
 _RANGES = {np.int32: (-(1 << 31), (1 << 31) - 1), np.uint32: (0, (1 << 32) - 1)}
 
@@ -32,7 +33,7 @@ class Simulated:
 
     def __init__(self) -> None:
         self._recording: Recording | None = None
-        self._patches = Patches()
+        self._hooks: list[Hook] = []
         self._launch: Any = None
         self._own: dict[FunctionType, CodeType] = {}
         self._marking = threading.Lock()
@@ -45,20 +46,18 @@ class Simulated:
         check(kernel.BlockThread, "run")
         self._restore()
         self._recording = recording
-        if self._patches:
-            return
-        call, run = kernel.FakeCUDAKernel.__call__, kernel.BlockThread.run
-        context = kernel._get_kernel_context
-        self._patches.put(
-            kernel.FakeCUDAKernel,
-            "__call__",
-            lambda fake, *args: self._called(call, fake, args, launched=not (fake._device or context())),
-        )
-        self._patches.put(kernel.BlockThread, "run", lambda thread: self._run(run, thread))
+        if not self._hooks:
+            self._hooks = [
+                Hook(kernel.FakeCUDAKernel, "__call__", self._called),
+                Hook(kernel.BlockThread, "run", self._run),
+            ]
+        for hook in self._hooks:
+            hook.install()
 
     def disable(self) -> None:
         """Inverse of enable()."""
-        self._patches.restore()
+        for hook in self._hooks:
+            hook.remove()
         self._restore()
         self._recording = None
 
@@ -99,7 +98,8 @@ class Simulated:
         block = x + nx * (y + ny * z)
         return np.int32({"smid": 0, "warp_id": linear // 32, "lane_id": linear % 32, "block_id": block}[name])
 
-    def _called(self, call: Any, fake: Any, args: tuple[Any, ...], launched: bool) -> Any:
+    def _called(self, call: Any, fake: Any, *args: Any) -> Any:
+        launched = not (fake._device or module("simulator.kernel")._get_kernel_context())
         self._mark(fake.fn, launched)
         return self._launched(call, fake, args) if launched else call(fake, *args)
 

@@ -18,6 +18,7 @@ from triton.language import core as tl
 
 from kscope import frontends
 from kscope.errors import UnsupportedError
+from kscope.hooks import Hook
 from kscope.marks import Mark
 from kscope.ptx import READINGS
 from kscope.recording import Recording
@@ -37,7 +38,7 @@ class Interpreted:
         self._recording: Recording | None = None
         self._launch: Any = None
         self._kernel: Callable[..., Any] | None = None
-        self._call: Callable[..., Any] | None = None
+        self._hooks: list[Hook] = []
 
     def install(self, recording: Recording) -> None:
         """Does nothing where kernels are compiled. Raises UnsupportedError naming the missing hook point."""
@@ -53,20 +54,16 @@ class Interpreted:
                 "which kscope needs to record interpreted kernels"
             )
         self._recording = recording
-        if self._call is None:
-            self._call = executor.__call__
-            executor.__call__ = lambda running, *args, **kwargs: self._launched(running, args, kwargs)
-            builder.set_grid_idx = self._block
+        if not self._hooks:
+            self._hooks = [Hook(executor, "__call__", self._launched), Hook(builder, "set_grid_idx", self._block)]
+        for hook in self._hooks:
+            hook.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
         self._recording = None
-        if self._call is not None:
-            from triton.runtime import interpreter
-
-            interpreter.GridExecutor.__call__ = self._call
-            del interpreter.interpreter_builder.set_grid_idx
-            self._call = None
+        for hook in self._hooks:
+            hook.remove()
 
     def emit(self, mark: Mark, value: Any, when: Any = None) -> bool:
         """Record a mark of the block that is interpreted now; False where none is."""
@@ -97,13 +94,12 @@ class Interpreted:
         number = np.array([value], _WORDS[READINGS[name].type])
         return tl.tensor(TensorHandle(number, kind), kind)
 
-    def _launched(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _launched(self, original: Callable[..., Any], executor: Any, *args: Any, **kwargs: Any) -> Any:
         """A launch: its blocks follow through _block()."""
-        assert self._call is not None
         outer, self._launch = self._launch, None
         self._kernel = executor.fn
         try:
-            result = self._call(executor, *args, **kwargs)
+            result = original(executor, *args, **kwargs)
         except BaseException:
             if self._launch is not None:
                 self._launch.abandon()
@@ -115,10 +111,10 @@ class Interpreted:
         finally:
             self._launch = outer
 
-    def _block(self, x: int, y: int, z: int) -> None:
+    def _block(self, original: Callable[..., Any], x: int, y: int, z: int) -> None:
         from triton.runtime.interpreter import interpreter_builder as builder
 
-        type(builder).set_grid_idx(builder, x, y, z)
+        original(x, y, z)
         if self._launch is None and self._recording is not None:
             host: Any = frontends.backend("sim")
             name = getattr(self._kernel, "__name__", "?")

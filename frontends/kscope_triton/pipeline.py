@@ -29,6 +29,7 @@ from triton.backends.nvidia.compiler import CUDABackend
 from kscope import meta
 from kscope.capture import Problem
 from kscope.errors import UnsupportedError, UsageError
+from kscope.hooks import Hook
 from kscope.lowering import fit
 from kscope.lowering.plan import without_marks
 from kscope.marks import Mark, parse, spoken
@@ -52,7 +53,7 @@ class Pipeline:
         self.recording: Recording | None = None
         self._tag, self._keys = "", ("", "")
         self._slot: Slot | None = None
-        self._hash: tuple[Callable[[Any], str], Callable[[Any], str]] | None = None  # as it was, and ours
+        self._hash = Hook(CUDABackend, _HASH, lambda original, backend: original(backend) + self._tag)
         self._compiling = threading.local()
         self._always: bool | None = None
 
@@ -86,10 +87,7 @@ class Pipeline:
         if self._slot is None or found is not self._slot:  # over what another tool has put there since, too
             self._slot = Slot(self, found)
             setattr(knobs.runtime, _HOOK, self._slot)
-        if self._hash is None:
-            original = CUDABackend.hash
-            self._hash = original, lambda backend: original(backend) + self._tag
-            setattr(CUDABackend, _HASH, self._hash[1])
+        self._hash.install()
         if not _HOOK_HAS_KEY:
             knobs.compilation.instrumentation_mode = self._tag
         if catalogue.wanted() and self._always is None:  # what comes from a cache cannot be listed
@@ -107,9 +105,7 @@ class Pipeline:
         if self._slot is not None and getattr(knobs.runtime, _HOOK) is self._slot:
             setattr(knobs.runtime, _HOOK, self._slot.previous)
         self._slot = None
-        if self._hash is not None and CUDABackend.hash is self._hash[1]:
-            setattr(CUDABackend, _HASH, self._hash[0])
-            self._hash = None
+        self._hash.remove()
 
     def placed(self, mark: Mark) -> None:
         """A mark entered the IR of the kernel that this thread compiles."""

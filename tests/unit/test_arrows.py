@@ -154,6 +154,7 @@ def test_every_room_is_one_that_these_tests_know() -> None:
         "device",
         "errors",
         "frontends",
+        "hooks",
         "including",
         "living",
         "layout",

@@ -4,7 +4,7 @@ What lives here: the three places that this goes through. What does not: lowerin
 loaded kernels (loading.py).
 
     _compile_module_with_cache   every source passes; its options make the key of CuPy's disk cache
-    _NVRTCProgram                where a source becomes a cubin, or PTX
+    _NVRTCProgram.compile        where a source becomes a cubin, or PTX
     compile_using_nvcc           the same for backend="nvcc"
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kscope.errors import UnsupportedError
+from kscope.hooks import Hook
 from kscope.recording import Recording
 
 from .. import assembling, lines, listed, nvrtc
@@ -23,6 +24,7 @@ from .loading import Loader
 from .points import compiler
 
 _FUNNEL, _PROGRAM, _NVCC = "_compile_module_with_cache", "_NVRTCProgram", "compile_using_nvcc"
+_COMPILE = "compile"
 _FLAGS, _ARCH = "_rdc_flags", "_get_arch"
 NAME = "cupy"
 
@@ -34,32 +36,35 @@ class Compiling:
         self._loader = loader
         self._recording: Recording | None = None
         self._options: tuple[str, ...] = ()
-        self._originals: dict[str, Any] = {}
+        self._hooks: list[Hook] = []
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuPy lacks."""
         points.check(compiler, _FUNNEL, _PROGRAM, _NVCC, _FLAGS, _ARCH)
+        points.check(points.fetch(compiler, _PROGRAM), _COMPILE)
 
     def install(self, recording: Recording | None) -> None:
         """Put the hooks in, or change what they do."""
         self._recording, self._options = recording, nvrtc.options(recording)
-        if not self._originals:
-            self._originals = {point: points.fetch(compiler, point) for point in (_FUNNEL, _PROGRAM, _NVCC)}
-            setattr(compiler, _FUNNEL, self._compile)
-            setattr(compiler, _PROGRAM, _program(self, self._originals[_PROGRAM]))
-            setattr(compiler, _NVCC, self._nvcc)
+        if not self._hooks:
+            self._hooks = [
+                Hook(compiler, _FUNNEL, self._compile),
+                Hook(points.fetch(compiler, _PROGRAM), _COMPILE, self._program),
+                Hook(compiler, _NVCC, self._nvcc),
+            ]
+        for hook in self._hooks:
+            hook.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
         self._recording = None
-        for point, original in self._originals.items():
-            setattr(compiler, point, original)
-        self._originals = {}
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
 
-    def _compile(self, source: str, options: tuple[str, ...] = (), *more: Any, **rest: Any) -> Any:
+    def _compile(self, original: Any, source: str, options: tuple[str, ...] = (), *more: Any, **rest: Any) -> Any:
         """In the place of _compile_module_with_cache(): a loaded module, or LTO-IR, which is never prepared."""
         self._loader.compiles()
-        original = self._originals[_FUNNEL]
         recording = None if rest.get("to_ltoir") else self._recording
         marked = None
         if recording is not None:
@@ -75,6 +80,7 @@ class Compiling:
 
     def _nvcc(
         self,
+        original: Any,
         source: str,
         options: tuple[str, ...] = (),
         arch: Any = None,
@@ -84,7 +90,7 @@ class Compiling:
         log_stream: Any = None,
     ) -> bytes:
         """In the place of compile_using_nvcc()."""
-        original, recording = self._originals[_NVCC], self._recording
+        recording = self._recording
         if recording is None or nvrtc.MARKS not in options or code_type != "cubin":
             made: bytes = original(source, options, arch, filename, code_type, separate_compilation, log_stream)
             return made
@@ -98,32 +104,26 @@ class Compiling:
         flags = assembling.flags(nvrtc.of_user(options))
         return nvrtc.lower(ptx.decode(), recording, frontend=NAME, arch=real, flags=flags)
 
-    def lowered(self, ptx: bytes, options: tuple[str, ...], method: str, mapping: dict[str, str] | None) -> bytes:
+    def _program(self, original: Any, program: Any, options: tuple[str, ...] = (), log_stream: Any = None) -> Any:
+        """In the place of _NVRTCProgram.compile(): marked sources stop at PTX."""
+        recording = self._recording
+        if recording is None or nvrtc.MARKS not in options or program.method == "lto":
+            return original(program, options, log_stream)
+        method, program.method = program.method, "ptx"
+        ptx, mapping = original(program, nvrtc.virtual(options), log_stream)
+        return self._lowered(ptx, recording, options, method, mapping), mapping
+
+    def _lowered(
+        self, ptx: bytes, recording: Recording, options: tuple[str, ...], method: str, mapping: dict[str, str] | None
+    ) -> bytes:
         """What NVRTC hands to CuPy: a cubin or PTX as asked for, PTX where CuPy links it with other code."""
-        assert self._recording is not None
         linked = any(option in points.fetch(compiler, _FLAGS) for option in options)
         arch = None if linked or method != "cubin" else nvrtc.architecture(options)
         text = ptx.decode().rstrip("\0")
         names = {mangled: name for name, mangled in (mapping or {}).items()}
         flags = assembling.flags(nvrtc.of_user(options))
-        return nvrtc.lower(text, self._recording, frontend=NAME, arch=arch, flags=flags, names=names)
+        return nvrtc.lower(text, recording, frontend=NAME, arch=arch, flags=flags, names=names)
 
     @property
     def recording(self) -> Recording | None:
         return self._recording
-
-
-def _program(hooks: Compiling, base: Any) -> Any:
-    """CuPy's class of NVRTC programs, whose marked sources stop at PTX."""
-
-    class Program(base):
-        method: str
-
-        def compile(self, options: tuple[str, ...] = (), log_stream: Any = None) -> Any:
-            if hooks.recording is None or nvrtc.MARKS not in options or self.method == "lto":
-                return super().compile(options, log_stream)
-            method, self.method = self.method, "ptx"
-            ptx, mapping = super().compile(nvrtc.virtual(options), log_stream)
-            return hooks.lowered(ptx, options, method, mapping), mapping
-
-    return Program

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kscope.errors import UsageError
+from kscope.hooks import Hook
 from kscope.marks import NEVER, Mark, ValueType
 from kscope.regions import counter, instant, scope
 
@@ -53,7 +54,7 @@ class Jit:
     """The hook on CuPy's translator of statements."""
 
     def __init__(self) -> None:
-        self._original: Callable[..., Any] | None = None
+        self._hook = Hook(translator, _STATEMENT, self._translated)
         self._open: WeakKeyDictionary[Any, list[scope | None]] = WeakKeyDictionary()
         self._now = threading.local()
 
@@ -64,17 +65,13 @@ class Jit:
 
     def install(self) -> None:
         """Idempotent."""
-        if self._original is None:
-            self._original = points.fetch(translator, _STATEMENT)
-            setattr(translator, _STATEMENT, points.fetch(translator, _WRAPPER)(self._statement))
-            helpers.install()
+        self._hook.install()
+        helpers.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
-        if self._original is not None:
-            setattr(translator, _STATEMENT, self._original)
-            helpers.remove()
-            self._original = None
+        self._hook.remove()
+        helpers.remove()
 
     def emit(self, mark: Mark, value: Any, when: Any = None) -> bool:
         """Write the mark where this thread translates a statement of kscope's; False where it does not."""
@@ -98,8 +95,11 @@ class Jit:
 
     # statements
 
-    def _statement(self, statement: ast.stmt, is_toplevel: bool, env: Any) -> Any:
-        assert self._original is not None
+    def _translated(self, original: Callable[..., Any], statement: ast.stmt, *rest: Any) -> Any:
+        located = points.fetch(translator, _WRAPPER)(lambda *args: self._statement(original, *args))
+        return located(statement, *rest)
+
+    def _statement(self, original: Callable[..., Any], statement: ast.stmt, is_toplevel: bool, env: Any) -> Any:
         opened = self._open.setdefault(env, [])
         if isinstance(statement, ast.With):
             scopes = [self._scope(item.context_expr, env) for item in statement.items]
@@ -109,19 +109,19 @@ class Jit:
         elif isinstance(statement, (ast.For, ast.While)):
             opened.append(_LOOP)
             try:
-                return self._original(statement, is_toplevel, env)
+                return original(statement, is_toplevel, env)
             finally:
                 opened.pop()
         elif isinstance(statement, (ast.Break, ast.Continue)):
             inner = opened[len(opened) - opened[::-1].index(_LOOP) :] if _LOOP in opened else opened
-            return [*self._exits(inner), *self._original(statement, is_toplevel, env)]
+            return [*self._exits(inner), *original(statement, is_toplevel, env)]
         elif isinstance(statement, ast.Return) and any(opened):
-            return self._return(self._original(statement, is_toplevel, env), opened)
+            return self._return(original(statement, is_toplevel, env), opened)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             function = _constant(statement.value.func, env)
             if function in _POINTS or isinstance(getattr(function, "__self__", None), scope):
                 return self._lines(lambda: self._called(statement.value, function, env))
-        return self._original(statement, is_toplevel, env)
+        return original(statement, is_toplevel, env)
 
     def _with(
         self, statement: ast.With, scopes: list[scope], is_toplevel: bool, env: Any, opened: list[scope | None]

@@ -16,11 +16,14 @@ import gc
 import re
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
+from inspect import unwrap
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from kscope import frontends
 from kscope.capture import Problem
+from kscope.hooks import Hook
 from kscope.layout import CTL_SYMBOL
 from kscope.living import hidden, living
 from kscope.recording import Recording
@@ -94,7 +97,8 @@ class Loader:
     def __init__(self) -> None:
         self._state = ""  # the recording's tag; "" = plain
         self._selection = Selection()
-        self._originals: dict[str, Callable[..., Any]] = {}
+        self._hooks: dict[str, Hook] = {}
+        self._forgetful: dict[str, Callable[..., Any]] = {}  # CuPy's own, which remember nothing
         self._loaded: dict[Any, Any] = {}
         self._kept: dict[Any, Any] = {}  # modules with variables, loaded when recording was enabled
         self._jit: WeakKeyDictionary[Any, tuple[str, dict[str, Any]]] = (
@@ -118,22 +122,24 @@ class Loader:
         """Raises UnsupportedError naming the hook point that this CuPy lacks."""
         for module, name in _POINTS:
             points.check(module, name)
-            points.check(self._originals.get(name) or points.fetch(module, name), _FORGETFUL)
+            if name not in self._forgetful:
+                points.check(points.fetch(module, name), _FORGETFUL)
         points.check(interface, _JIT)
 
     def install(self, recording: Recording) -> None:
         """From now on kernels are loaded for this recording; those that are loaded already are put aside."""
-        if not self._originals:
-            for module, name in _POINTS:
-                self._originals[name] = original = getattr(module, name)
-                setattr(module, name, self._raw if name == _RAW else self._remembering(name, original))
+        for module, name in _POINTS:
+            found = points.fetch(module, name)
+            if hasattr(found, _FORGETFUL):  # else another tool's stands there
+                self._forgetful[name] = unwrap(found)
+            around = self._raw if name == _RAW else partial(self._remembering, name)
+            self._hooks.setdefault(name, Hook(module, name, around)).install()
         self._switch(recording.tag(), recording.selection)
 
     def remove(self) -> None:
         """Back to plain. The hook on raw modules stays while it has modules to keep."""
-        for module, name in _POINTS:
-            if name in self._originals and not (name == _RAW and self._kept):
-                setattr(module, name, self._originals.pop(name))
+        for name in [name for name in self._hooks if not (name == _RAW and self._kept)]:
+            self._hooks.pop(name).remove()
         self._switch("", Selection())
 
     def prepared(self, made: Any) -> Prepared:
@@ -160,22 +166,18 @@ class Loader:
 
     # what CuPy remembers
 
-    def _remembering(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def remembering(*args: Any, **options: Any) -> Any:
-            texts = [text for text in (*args, *options.values()) if isinstance(text, str)]
-            if not self._state or not any(map(self._concerns, texts)):
-                return original(*args, **options)
-            key = name, self._state, runtime.getDevice(), args, frozenset(options.items())
-            if key not in self._loaded:
-                self._loaded[key] = points.fetch(original, _FORGETFUL)(*args, **options)
-            return self._loaded[key]
+    def _remembering(self, name: str, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        texts = [text for text in (*args, *options.values()) if isinstance(text, str)]
+        if not self._state or not any(map(self._concerns, texts)):
+            return original(*args, **options)
+        key = name, self._state, runtime.getDevice(), args, frozenset(options.items())
+        if key not in self._loaded:
+            self._loaded[key] = self._forgetful[name](*args, **options)
+        return self._loaded[key]
 
-        return remembering
-
-    def _raw(self, *args: Any) -> Any:
+    def _raw(self, original: Callable[..., Any], *args: Any) -> Any:
         """In the place of _get_raw_module(code, path, options, ...)."""
         code, path, options = args[:3]
-        original = self._originals[_RAW]
         if path is not None:
             module = original(*args)
             if self._state:
@@ -192,7 +194,7 @@ class Loader:
         if variables and (module := self._found(original, args)) is not None:
             return module
         if catalogue.wanted() or (self._state, key) not in self._loaded:
-            self._loaded[self._state, key] = self._compiled(points.fetch(original, _FORGETFUL), args)
+            self._loaded[self._state, key] = self._compiled(self._forgetful[_RAW], args)
         module = self._loaded[self._state, key]
         if variables:
             self._kept[key] = module

@@ -261,12 +261,19 @@ def test_what_cupy_remembers_of_elementwise_kernels_differs_by_state(frontend, g
 # hooks
 
 
+POINTS = {
+    "_compile_module_with_cache": lambda: compiler,
+    "compile": lambda: compiler._NVRTCProgram,
+    "compile_using_nvcc": lambda: compiler,
+    "_get_raw_module": lambda: raw,
+    "_get_elementwise_kernel": lambda: _kernel,
+    "_ReductionKernel_get_cached_function": lambda: _reduction,
+    "_transpile_stmt": lambda: _compile,
+}
+
+
 def hooks():
-    return (
-        compiler._compile_module_with_cache, compiler._NVRTCProgram, compiler.compile_using_nvcc,
-        raw._get_raw_module, _kernel._get_elementwise_kernel,
-        _reduction._ReductionKernel_get_cached_function, _compile._transpile_stmt,
-    )  # fmt: skip
+    return tuple(getattr(owner(), name) for name, owner in POINTS.items())
 
 
 def test_every_hook_is_gone_after_disable(frontend, gpu):
@@ -277,6 +284,32 @@ def test_every_hook_is_gone_after_disable(frontend, gpu):
     frontend.disable()
     frontend.disable()
     assert hooks() == before
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_what_another_tool_has_laid_over_a_hook_stays(frontend, gpu, source, monkeypatch, name):
+    owner = POINTS[name]()
+    monkeypatch.setattr(owner, name, getattr(owner, name))  # put back at the end
+    frontend.enable(Recording())
+    inner, calls = getattr(owner, name), []
+
+    def theirs(*args, **options):
+        calls.append(args)
+        return inner(*args, **options)
+
+    setattr(owner, name, theirs)
+    frontend.disable()
+    assert getattr(owner, name) is theirs
+    plain = gpu.compile(source(), INCLUDE)
+    assert b"kscope" not in plain
+    for _ in range(2):  # with it in between, and laid over it anew
+        frontend.enable(Recording())
+        frontend.enable(Recording(records=64))
+        assert b"kscope_ctl" in gpu.compile(source(), INCLUDE)
+    frontend.disable()
+    assert getattr(owner, name) is theirs
+    assert gpu.compile(source(), INCLUDE) == plain
+    assert calls or name not in ("_compile_module_with_cache", "compile")
 
 
 @pytest.mark.parametrize(
@@ -323,7 +356,7 @@ def test_a_cubin_that_records_in_place_is_armed_with_its_names(frontend, gpu, tm
     def original(*args):
         return FromFile()
 
-    original.__wrapped__ = original
+    original.__wrapped__ = FromFile
     monkeypatch.setattr(raw, "_get_raw_module", original)
     found = []
     monkeypatch.setattr(gpu.backend, "control_found", lambda *told: found.append(told), raising=False)

@@ -129,6 +129,21 @@ def test_hooks_are_gone_after_disable(frontend: Any) -> None:
     assert [getattr(owner, name) for owner, name in POINTS] == before
 
 
+@pytest.mark.parametrize(("owner", "name"), POINTS)
+def test_what_another_tool_has_laid_over_a_hook_stays(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    monkeypatch.setattr(owner, name, vars(owner)[name])  # put back at the end
+    frontend.enable(Recording())
+
+    def theirs(*args: Any, **options: Any) -> None:
+        """Nobody calls it here."""
+
+    setattr(owner, name, theirs)
+    frontend.disable()
+    assert getattr(owner, name) is theirs
+
+
 @pytest.mark.parametrize(("owner", "name"), POINTS[:3])
 def test_a_missing_hook_point_is_named(frontend: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
     monkeypatch.delattr(owner, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -127,6 +128,21 @@ def test_every_hook_is_gone_after_disable(frontend: Any) -> None:
     frontend.enable(Recording(records=8))
     frontend.disable()
     assert [vars(owner).get(name) for owner, name in POINTS] == before
+
+
+@pytest.mark.parametrize(("owner", "name"), POINTS)
+def test_what_another_tool_has_laid_over_a_hook_stays(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+) -> None:
+    monkeypatch.setattr(owner, name, inspect.getattr_static(owner, name))  # put back at the end
+    frontend.enable(Recording())
+
+    def theirs(*args: Any, **options: Any) -> None:
+        """Nobody calls it here."""
+
+    setattr(owner, name, theirs)
+    frontend.disable()
+    assert vars(owner)[name] is theirs
 
 
 def test_importing_and_making_the_frontend_patches_nothing() -> None:

@@ -116,3 +116,33 @@ kscope.disable()
 print([dict(space) for space in spaces] == before)
 """
     assert simulated(script) == "True\n"
+
+
+def test_what_another_tool_has_laid_over_a_hook_stays() -> None:
+    script = """
+import numpy as np
+import kscope
+from numba import cuda
+from numba.cuda.simulator import kernel as simulator
+@cuda.jit
+def kernel(x):
+    with kscope.region("work"):
+        x[0] = 1
+calls = []
+def laid_over(owner, name):
+    inner = getattr(owner, name)
+    def theirs(*args):
+        calls.append(name)
+        return inner(*args)
+    setattr(owner, name, theirs)
+    return theirs
+with kscope.profile() as prof:
+    theirs = laid_over(simulator.FakeCUDAKernel, "__call__"), laid_over(simulator.BlockThread, "run")
+    kernel[2, 1](np.zeros(2))
+kernel[2, 1](np.zeros(2))
+with kscope.profile() as again:
+    kernel[2, 1](np.zeros(2))
+assert theirs == (simulator.FakeCUDAKernel.__call__, simulator.BlockThread.run)
+print(len(prof.trace), len(again.trace), calls.count("__call__"), calls.count("run"))
+"""
+    assert simulated(script) == "2 2 3 6\n"

@@ -17,6 +17,7 @@ from triton.compiler import ASTSource
 from triton.runtime.driver import driver
 
 import kscope
+import kscope_triton
 from kscope import frontends, meta
 from kscope.recording import Recording
 from kscope.selection.auto import Selection
@@ -263,6 +264,23 @@ def test_a_hook_laid_over_ours_survives_disable(frontend, monkeypatch):
     frontend.disable()
     assert knobs.runtime.add_stages_inspection_hook is over
     assert described(compile_kernel()) is None
+
+
+def test_what_another_tool_has_laid_over_the_backends_hash_stays(frontend, monkeypatch):
+    monkeypatch.setattr(CUDABackend, "hash", CUDABackend.hash)  # put back at the end
+    backend = CUDABackend(GPUTarget("cuda", 90, 32))
+    plain = backend.hash()
+    for recording in (Recording(), Recording(records=64)):
+        frontend.enable(recording)
+    ours = CUDABackend.hash
+    CUDABackend.hash = theirs = lambda backend: f"theirs {ours(backend)}"
+    tag = recording.tag(Path(kscope_triton.__file__).parent)
+    assert backend.hash() == f"theirs {plain}{tag}"
+    frontend.disable()
+    assert CUDABackend.hash is theirs
+    assert backend.hash() == f"theirs {plain}"
+    frontend.enable(recording)
+    assert backend.hash() == f"theirs {plain}{tag}"
 
 
 @pytest.mark.parametrize("between", ["disabled in between", "other options"])

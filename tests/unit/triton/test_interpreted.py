@@ -81,6 +81,32 @@ def test_an_interpreted_kernel_runs_plain_outside_of_a_session(tmp_path):
     assert out == "0\n"
 
 
+def test_what_another_tool_has_laid_over_a_hook_stays(tmp_path):
+    out = interpreted(
+        tmp_path,
+        """
+        from triton.runtime import interpreter
+        builder, calls = interpreter.interpreter_builder, []
+        def laid_over(owner, name):
+            inner = getattr(owner, name)
+            def theirs(*args, **kwargs):
+                calls.append(name)
+                return inner(*args, **kwargs)
+            setattr(owner, name, theirs)
+            return theirs
+        with kscope.profile() as prof:
+            theirs = laid_over(interpreter.GridExecutor, "__call__"), laid_over(builder, "set_grid_idx")
+            kernel[(2,)](8, 1.5, BLOCK=4)
+        kernel[(2,)](8, 1.5, BLOCK=4)
+        with kscope.profile() as again:
+            kernel[(2,)](8, 1.5, BLOCK=4)
+        assert theirs == (interpreter.GridExecutor.__call__, vars(builder)["set_grid_idx"])
+        print(len(prof.trace), len(again.trace), calls.count("__call__"), calls.count("set_grid_idx"))
+        """,
+    )
+    assert out == "16 16 3 6\n"
+
+
 def test_a_value_of_64_bits_is_refused_there_too(tmp_path):
     out = interpreted(
         tmp_path,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -28,6 +28,8 @@ _TOKEN = re.compile(
 )
 _STATEMENT = re.compile(r"\s*(?:@(?P<not>!?)\s*(?P<predicate>[%\w$]+)\s+)?(?P<op>[\w.:$]+)\s*(?P<rest>.*);", re.S)
 _FUNCTION = re.compile(r"\.(entry|func)\b")
+_NEVER_RETURNS = re.compile(r"\.func\s+(?:\([^)]*\)\s*)?([\w$]+)\s*\([^)]*\)\s*\.noreturn\b")
+_CALLED = re.compile(r"call(?:\.uni)?\s+(?:\([^)]*\)\s*,\s*)?([\w$]+)")
 _NAME = re.compile(r"(?:\([^)]*\)\s*)?([\w$.%]+)")
 _WORD = re.compile(r"[\w$%]+")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
@@ -115,8 +117,10 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def functions(text: str) -> list[Function]:
-    """Every function with a body, in order."""
+    """Every function with a body, in order. A call of a function that never returns (`__assertfail`) is a jump to
+    nowhere, as `trap` is."""
     text = bare(text)
+    final = frozenset(_NEVER_RETURNS.findall(text))
     found, at = [], 0
     while (head := _FUNCTION.search(text, at)) is not None:
         opened, declared = text.find("{", head.end()), text.find(";", head.end())
@@ -125,6 +129,7 @@ def functions(text: str) -> list[Function]:
             continue
         name = _NAME.match(text[head.end() : opened].strip())
         statements, close = _scan(text, opened + 1)
+        statements = [_ended(s, final, text) if s.sort == "call" else s for s in statements] if final else statements
         statements = _without_idle_labels(statements, text)
         last = statements[-1] if statements else None
         if last is None or last.sort not in ("jump", "leave") or last.predicate:
@@ -160,6 +165,12 @@ def _scan(text: str, at: int) -> tuple[list[Statement], int]:
         else:
             out.append(_statement(word, start, at, scope, source))
     return out, at
+
+
+def _ended(call: Statement, final: frozenset[str], text: str) -> Statement:
+    """The call, and the end of its path where the function is one of these."""
+    called = _CALLED.search(text, call.start, call.end)
+    return replace(call, sort="jump") if called and called[1] in final else call
 
 
 def _without_idle_labels(statements: list[Statement], text: str) -> list[Statement]:

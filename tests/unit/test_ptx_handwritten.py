@@ -112,3 +112,34 @@ def test_what_is_blanked_keeps_every_offset_and_line() -> None:
             n for n, one in enumerate(text) if one == "\n"
         ]
         assert all(new in (" ", old) for old, new in zip(text, bare, strict=True))
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_path_ends_where_a_function_is_called_that_never_returns(returns: bool) -> None:
+    """As NVRTC writes an assert: behind the call nothing says that control does not go on."""
+    said = "" if returns else "\n.noreturn"
+    declared = (
+        f".extern .func (.param .b32 r) other\n(\n.param .b64 a\n)\n;\n.extern .func fail(.param .b64 a){said};\n"
+    )
+    body = f"""
+    .reg .pred %p<2>;
+    .reg .b64 %rd<3>;
+    ld.param.u64 %rd1, [p];
+    setp.eq.u64 %p1, %rd1, 0;
+    {ENTER}    @%p1 bra FAIL;
+    st.global.u64 [%rd1], %rd1;
+    {EXIT}    ret;
+FAIL:
+    {{ // callseq 0, 0
+    .param .b64 param0;
+    st.param.b64 [param0+0], %rd1;
+    call.uni
+    fail,
+    (
+    param0
+    );
+    }} // callseq 0
+"""
+    low = lowered(f"{HEAD}{declared}{ENTRY}\n{{{body}}}\n")
+    assert [problem.kind for problem in low.problems] == (["pairing"] if returns else [])
+    assert [region.name for region in low.meta.regions] == ([] if returns else ["a"])

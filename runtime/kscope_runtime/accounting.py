@@ -11,7 +11,8 @@ unit becomes part of a slab, or is added to `skipped`, but either may be seen la
 
 A gap between slabs is a claim whose header is on its way, or a skipped one. It is known to be skipped
 
- * when the sums agree, head - skipped == units of all slabs ever found below head: nothing is on its way; or
+ * when the sums agree, head - skipped == units of all slabs ever found below head: nothing is on its way (where more
+   is claimed than a copy holds, that takes several: passes.py); or
  * when no claim was refused for want of room, so that the one claim over the ring's edge is all that can
    have been skipped, and just the units of this gap were.
 
@@ -61,7 +62,9 @@ class Stripes:
     def saw(self, head: U32s) -> None:
         """`head` was read: a claim may have been refused for room where it passed the limit of the time before."""
         over = (self.then - head).view(np.int32) < 0
-        self.clean = np.where(over, head, self.clean)
+        # what stays behind the tail would look as if it were ahead of it, 2^31 units later
+        self.clean = np.where(over, head, _not_below(self.clean, self.tail))
+        self.proven = _not_below(self.proven, self.tail)
         self.then = self.limit.copy()
 
 
@@ -147,8 +150,25 @@ def _arrived(lines: Lines, at: Ints, units: Ints) -> Ints:
     return np.asarray(np.add.reduceat(in_line, bounds, dtype=np.int64)[::2])
 
 
-def advance(state: Stripes, pieces: Pieces, slabs: Slabs) -> Ints:
-    """How far each piece is closed and accounted for, as (p,) units from its tail; updates `proven` and `found`.
+def uncut(lines: Lines, pieces: Pieces, slabs: Slabs) -> Ints:
+    """How far each piece could be taken with no slab cut in two, as (p,) units from its tail: to head where it reaches
+    that far, else to the header of the slab that goes on behind the copy. More than 0 where slabs fit into a copy.
+    slabs: all that find() found in them."""
+    units = np.where(pieces.whole, (pieces.head - pieces.tail).astype(np.int64), np.diff(pieces.first))
+    for p in np.flatnonzero(~pieces.whole).tolist():
+        first, stop = pieces.first[p : p + 2].tolist()
+        last = int(np.searchsorted(slabs.piece, p, side="right")) - 1
+        known = int(slabs.at[last] + slabs.units[last]) if last >= 0 and slabs.piece[last] == p else first
+        # a header that the piece begins with is torn: a slab would have been found
+        begin = max(known, first + 1)
+        headers = np.flatnonzero(lines[begin:stop, 0] == layout.HEADER_WORD)
+        units[p] = (begin + int(headers[0]) if len(headers) else stop) - first
+    return units
+
+
+def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
+    """How far each piece is closed and accounted for, as (p,) units from its tail, at most as many as uncut() gave;
+    updates `proven` and `found`.
 
     A piece may be free to beyond its copy: claims above the limit were refused.
     """
@@ -168,6 +188,8 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs) -> Ints:
     stripe, head = pieces.stripe, (pieces.head - pieces.tail).astype(np.int64)
     room = (state.limit[stripe] - pieces.tail).astype(np.int64)
     plain = (np.diff(np.searchsorted(gaps, opens)) == 0) & ((reach >= head) | (head <= room))
+    # of a stripe that is larger than its copy, a part with no slab in it may be known to be skipped
+    plain &= pieces.whole | (_since(state.proven[stripe], pieces.tail) <= free)
     mine = stripe[plain]
     state.found[mine] += free[plain].astype(np.uint32)
     known = np.where(reach >= head, reach, free)[plain]
@@ -178,7 +200,7 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs) -> Ints:
     sums = np.concatenate([[0], np.cumsum(slabs.units)])
     for p in np.flatnonzero(~plain).tolist():
         run = _Run(start, stop, slabs.closed, sums, int(low[p]), int(high[p]))
-        free[p] = _advance(state, pieces, p, run, breaks[bounds[p] : bounds[p + 1]])
+        free[p] = _advance(state, pieces, p, run, breaks[bounds[p] : bounds[p + 1]], int(most[p]))
     return free
 
 
@@ -199,7 +221,7 @@ class _Run:
         return int(self.sums[last] - self.sums[self.low])
 
 
-def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints) -> int:
+def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints, most: int) -> int:
     stripe, tail = int(pieces.stripe[p]), int(pieces.tail[p])
     head, skipped, whole = int(pieces.head[p]) - tail & MASK, int(pieces.skipped[p]), bool(pieces.whole[p])
     found, ring = int(state.found[stripe]), int(state.ring[stripe])
@@ -224,13 +246,17 @@ def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints) ->
                 break
             proven = gap_to
         free, first = int(run.stop[at]), at + 1
-    if whole:
-        # units below `proven` that are in no slab were skipped; the first slab that is kept ends them
-        kept = int(run.start[first]) if first < run.high else MASK
-        free = max(free, min(proven, kept))
+    # units below `proven` that are in no slab were skipped; the first slab that is kept ends them
+    kept = int(run.start[first]) if first < run.high else most
+    free = max(free, min(int(proven), kept))
     state.found[stripe] = found + run.units(free) & MASK
     state.proven[stripe] = tail + max(proven, free) & MASK
     return free
+
+
+def _not_below(position: U32s, tail: U32s) -> U32s:
+    """The positions, or the tails where these are ahead."""
+    return np.where((position - tail).view(np.int32) < 0, tail, position)
 
 
 def _since(position: U32s, tail: U32s) -> Ints:

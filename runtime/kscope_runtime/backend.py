@@ -204,30 +204,35 @@ class CudaBackend(Backend):
 
         def wait() -> None:
             try:
-                self._driver.set_context(device.context)
-                self._driver.synchronize_context()
+                with self._in(device):
+                    self._driver.synchronize_context()
             except DriverError as error:
                 errors.append(error)
 
         waiter = threading.Thread(target=wait, name="kscope wait", daemon=True)
-        waiter.start()
-        while waiter.is_alive():
-            waiter.join(_TURN_S)
+        try:
+            waiter.start()
+            while waiter.is_alive():
+                waiter.join(_TURN_S)
+        except RuntimeError:  # the interpreter ends, and from Python 3.12 on begins no thread any more
+            wait()
         for error in errors:
             self._failed(device, error)
 
     @contextmanager
     def _in(self, device: Device) -> Generator[None, None, None]:
-        """The device's context is current within."""
-        before = self._driver.context()
-        if before == device.context:
-            yield
-            return
-        self._driver.set_context(device.context)
-        try:
-            yield
-        finally:
-            self._driver.set_context(before)
+        """The device's context is current within. A capture anywhere in the process is none of ours: it neither forbids
+        what is done, nor is broken by it."""
+        with self._driver.relaxed():
+            before = self._driver.context()
+            if before == device.context:
+                yield
+                return
+            self._driver.set_context(device.context)
+            try:
+                yield
+            finally:
+                self._driver.set_context(before)
 
     @contextmanager
     def _mine(self) -> Generator[None, None, None]:

@@ -19,8 +19,9 @@ from functools import partial
 import numpy as np
 
 from kscope import layout
+from kscope.parallel import spent
 
-from .accounting import MASK, Ints, Lines, Pieces, Slabs, Stripes, U32s, advance, find
+from .accounting import MASK, Ints, Lines, Pieces, Slabs, Stripes, U32s, advance, find, uncut
 from .arena import Arena
 from .device import Device
 from .room import has_room
@@ -60,6 +61,7 @@ class Passes:
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
         self._staging = device.driver.pinned(2 * HALF).view("<u4").reshape(2, -1, _WORDS)
         self._keep = threading.Lock()
+        self._stuck: list[int] = []  # stripes larger than a copy of which the last pass freed nothing
         self._lost = np.zeros(device.stripes, np.uint32)
         self.adopt()
 
@@ -86,7 +88,10 @@ class Passes:
         now = time.monotonic()
         claimed = (head - self.state.tail).astype(np.int64)
         worth = np.flatnonzero((claimed * share >= self.state.ring) & (now >= self._again))
-        return self._pass(worth, skipped, head, closed=True)
+        freed = self._pass(worth, skipped, head, closed=True)
+        if self._stuck:  # one of them: the others wait for their next pass while this looks at a whole ring
+            freed += self._prove(self._stuck[0])
+        return freed
 
     def everything(self, *, closed: bool) -> None:
         """Take all that is claimed; closed=False: unfinished slabs as well, once the device has done all its work."""
@@ -100,11 +105,32 @@ class Passes:
         """A copy of what is claimed and not freed, slabs that are still being written included; (n, 16) uint32."""
         skipped, head = self._look()
         found = [np.zeros((0, _WORDS), np.uint32)]
-        for batch, lines in self._batches(np.flatnonzero(head != self.state.tail), head):
-            pieces = self._pieces(batch, skipped, head)
-            self._hide(lines, find(lines, pieces))
-            found.append(lines.copy())
+        for stripe in np.flatnonzero(head != self.state.tail).tolist():
+            for lines, slabs in self._walk(stripe, skipped, head):
+                self._hide(lines, slabs)
+                found.append(lines.copy())
         return np.concatenate(found)
+
+    def _prove(self, stripe: int) -> int:
+        """A stripe of which more is claimed than a copy holds, and of which nothing could be freed: where no slab holds
+        it up, look through all of it whether the sums agree, and what is in no slab was skipped. Bytes that were freed:
+        of a stripe in which there is none at all."""
+        skipped, head = self._look()
+        at = reach = units = 0
+        for lines, slabs in self._walk(stripe, skipped, head):
+            if not at and len(slabs.at) and not slabs.at[0]:
+                return 0  # one that is open
+            if len(slabs.at):
+                reach = at + int(slabs.at[-1] + slabs.units[-1])
+            at, units = at + len(lines), units + int(slabs.units.sum())
+        tail, end = int(self.state.tail[stripe]), int(head[stripe])
+        if end - int(skipped[stripe]) - int(self.state.found[stripe]) - units & MASK:
+            return 0
+        self._again[stripe] = 0
+        self.state.proven[stripe] = tail + reach & MASK
+        if units:
+            return 0
+        return self._free([Part(stripe, tail, 0, True)], np.array([end - tail & MASK])) * layout.UNIT
 
     def _look(self) -> tuple[U32s, U32s]:
         """(skipped, head) of every stripe. Two copies, one after the other: a lane adds to `head` first, so what the
@@ -125,10 +151,14 @@ class Passes:
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:
         freed, asked = 0, time.monotonic()
+        self._stuck = []
         for batch, lines in self._batches(stripes, head):
             groups = list(_groups(self._pieces(batch, skipped, head)))
             settle = partial(self._settle, lines, asked=asked if closed else None)
-            freed += self._free(batch, np.concatenate(list(self._workers.map(settle, groups))))
+            done = map(settle, groups) if spent(self._workers) else self._workers.map(settle, groups)
+            free = np.concatenate(list(done))
+            freed += self._free(batch, free)
+            self._stuck += [part.stripe for part, units in zip(batch, free, strict=True) if not (part.whole or units)]
             # how much room is left, while this pass takes its time. Not before the threads are done: this waits
             # for all that the stream was given, and that is the next batch's copy
             self._look()
@@ -159,6 +189,22 @@ class Passes:
                 following = batches[index + 1]
                 ready = following, self._fetch(following, self._staging[(index + 1) % 2])
             yield now
+
+    def _walk(self, stripe: int, skipped: U32s, head: U32s) -> Iterator[tuple[Lines, Slabs]]:
+        """All that is claimed of a stripe and not freed, copy after copy in staging memory, each good until the next is
+        asked for; no slab is cut in two by their ends."""
+        tail = int(self.state.tail[stripe])
+        left = min(int(head[stripe]) - tail & MASK, int(self.state.limit[stripe]) - tail & MASK)
+        while left:
+            cut = min(left, self._staging.shape[1])
+            part = Part(stripe, tail, cut, cut == left)
+            lines = self._fetch([part], self._staging[0])
+            self._driver.synchronize(self._stream)
+            pieces = self._pieces([part], skipped, head)
+            slabs = find(lines, pieces)
+            units = min(cut, int(uncut(lines, pieces, slabs)[0]))
+            yield lines[:units], slabs
+            tail, left = tail + units & MASK, left - units
 
     def _fetch(self, batch: list[Part], staging: Lines) -> Lines:
         at = 0
@@ -197,12 +243,12 @@ class Passes:
         """Keep what is free of these pieces: (p,) units from their tails, those that were refused included. asked:
         when the copy was asked for, None = nothing runs."""
         slabs = find(lines, pieces)
+        free = uncut(lines, pieces, slabs)
         self._hide(lines, slabs)
         if asked is not None:
-            free = advance(self.state, pieces, self._twice.settled(slabs, pieces, asked))
+            free = advance(self.state, pieces, self._twice.settled(slabs, pieces, asked), free)
         else:
             # nothing runs: what is claimed and in no slab was skipped
-            free = np.where(pieces.whole, (pieces.head - pieces.tail).astype(np.int64), np.diff(pieces.first))
             self.state.found[pieces.stripe] = pieces.tail + free.astype(np.uint32) - pieces.skipped
         kept = np.minimum(free, np.diff(pieces.first))
         with self._keep:

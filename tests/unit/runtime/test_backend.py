@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from forked import refusal
 
-from kscope import layout
+from kscope import frontends, layout, session
 from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
 from kscope.sampling import Sampling
@@ -51,6 +51,27 @@ def test_modules_are_armed_with_capture_relaxed(bench: Make, monkeypatch: pytest
     monkeypatch.setattr(FakeDriver, "_call", lambda self, name: (modes.append(self.strict[-1]), call(self, name))[1])
     rig.backend.module_loaded(MODULE)
     assert modes and set(modes) == {1}
+    assert rig.driver.strict == [0]
+
+
+def test_a_capture_elsewhere_is_not_broken_by_a_pause_a_look_or_an_end(
+    bench: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting for a stream is forbidden while another thread captures a graph, and may end that capture."""
+    rig = bench().arm()
+    modes: list[tuple[str, int]] = []
+    call = FakeDriver._call
+    monkeypatch.setattr(
+        FakeDriver, "_call", lambda self, name: (modes.append((name, self.strict[-1])), call(self, name))[1]
+    )
+    rig.backend.disarm()
+    rig.backend.resume()
+    rig.backend.collect(wait=False)
+    rig.backend.disarm()
+    rig.backend.wait()
+    rig.backend.collect(wait=True)
+    assert "synchronize_context" in dict(modes)
+    assert [name for name, mode in modes if mode == 0] == []
     assert rig.driver.strict == [0]
 
 
@@ -165,6 +186,24 @@ def test_the_pool_is_kept_between_sessions_and_replaced_when_another_size_is_ask
     assert found(rig, 3) == list(range(300))
 
 
+def test_a_session_that_ends_when_threads_cannot_begin_waits_all_the_same(
+    bench: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = bench().arm()
+    lane = Lane(rig.memory, block=5).claim().begin()
+    rig.driver.running.append(lambda: lane.record().leave())
+    rig.drain._passes._workers.shutdown()
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    rig.backend.wait()
+    assert rig.driver.running == []
+    rig.backend.disarm()
+    assert found(rig) == [5]
+
+
 def test_a_pool_is_not_replaced_under_a_warp_that_writes(bench: Make) -> None:
     rig = bench().arm()
     lane = Lane(rig.memory, block=1).claim().begin()
@@ -216,6 +255,22 @@ def test_a_second_device_joins_the_session_when_it_is_first_used(by_hand: None) 
     assert slabs.find(other.lines, 1)[0].header["ctaid_x"].tolist() == [2]
     assert second.memory(20).gate["epoch"] == 0
     assert rig.driver.current == 2
+
+
+def test_a_device_that_cannot_be_armed_leaves_none_armed(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Bench(Gpu(0), Gpu(1, sms=400))
+    rig.backend.module_loaded(MODULE)
+    rig.driver.current = 2
+    rig.driver.gpus[1].module(20)
+    rig.backend.module_loaded(20)
+    monkeypatch.setattr(frontends, "_backends", {"cuda": rig.backend})
+    prof = session.profile(pool=rig.pool)
+    prof._epoch = 5
+    with pytest.raises(UsageError, match="400 SMs needs at least"):
+        prof._arm("cuda")
+    assert rig.gpu.memory(MODULE).gate["epoch"] == 0
+    rig.driver.gpus[1].module(21)
+    rig.backend.module_loaded(21)  # outside of a session: there is nothing to arm its device for
 
 
 def test_a_device_that_is_first_used_in_a_pause_joins_after_it(by_hand: None) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from kscope import layout
 from kscope.decoding import slabs
+from kscope_runtime.passes import HALF
 
 from .conftest import Bench
 from .fake import Lane
@@ -21,6 +23,8 @@ from .fake import Lane
 SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 START = st.sampled_from([0, 5, 0xFFFF_FFF0, 0x7FFF_FFF8])
 """What was claimed before: counters run over 2^32 sooner or later."""
+COPY = st.sampled_from([HALF, 24 * layout.UNIT])
+"""How much a copy holds: of a large pool less than a ring."""
 
 ACTIONS = st.lists(
     st.one_of(
@@ -53,11 +57,12 @@ def start_counters(bench: Bench, start: int) -> None:
 
 
 @SETTINGS
-@given(ACTIONS, START)
+@given(ACTIONS, START, COPY)
 def test_every_claim_is_drained_once_or_counted_as_lost(
-    by_hand: None, at_once: None, actions: list[Any], start: int
+    by_hand: None, at_once: None, actions: list[Any], start: int, copy: int
 ) -> None:
-    bench = Bench().arm()
+    with patch("kscope_runtime.passes.HALF", copy):
+        bench = Bench().arm()
     start_counters(bench, start)
     passes = bench.drain._passes
     lanes: list[Lane] = []

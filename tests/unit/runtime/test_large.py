@@ -1,0 +1,143 @@
+"""Rings that are larger than a copy: a pass takes them part after part, and no slab is cut in two."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from kscope import layout
+from kscope.decoding import slabs
+from kscope_runtime.accounting import MASK, Lines, Pieces, Stripes, advance, find, uncut
+
+from .conftest import Bench
+from .fake import Lane
+
+UNITS = 40
+"""Of a copy: a ring of an SM has 64, a slab of four records 3."""
+
+
+@pytest.fixture
+def bench(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr("kscope_runtime.passes.HALF", UNITS * layout.UNIT)
+    return Bench().arm()
+
+
+def seen(lines: Lines) -> Counter[int]:
+    """Blocks of the slabs, of which none is torn."""
+    found, problems = slabs.find(lines, 1)
+    assert problems == []
+    return Counter(found.header["ctaid_x"].tolist())
+
+
+def once(bench: Bench) -> int:
+    """A pass over all stripes: bytes that it freed."""
+    bench.drain._passes._again[:] = 0
+    return bench.drain._passes.once(share=1 << 20)
+
+
+def test_at_the_end_all_of_several_rings_is_whole(bench: Bench) -> None:
+    lanes = [Lane(bench.memory, sm=block % 4, block=block).run(3) for block in range(80)]
+    assert all(lane.slab is not None for lane in lanes)
+    bench.backend.disarm()
+    (device,) = bench.backend.collect(wait=True)
+    assert seen(device.lines) == Counter(range(80))
+
+
+def test_what_was_claimed_behind_a_warp_that_hangs_is_shown(bench: Bench) -> None:
+    Lane(bench.memory, block=0).claim().begin()
+    lanes = [Lane(bench.memory, block=block).run(3) for block in range(1, 21)]
+    assert all(lane.slab is not None for lane in lanes)
+    bench.backend.disarm()
+    (device,) = bench.backend.collect(wait=False)  # as after Ctrl-C
+    assert seen(device.lines) == Counter(range(21))
+
+
+@pytest.mark.parametrize("lanes", [70, 400], ids=["some are refused", "many"])
+def test_a_ring_that_was_full_records_again(bench: Bench, lanes: int) -> None:
+    """Some units before its edge are in no slab, and those behind, too: only the sums tell that nobody writes there."""
+    for block in range(lanes):
+        Lane(bench.memory, block=block).run()
+    while once(bench):
+        pass
+    stripe = bench.memory.stripes[0]
+    assert stripe["limit"] - stripe["head"] == 64
+    assert bench.drain._passes.seen[1], "launches would go on waiting for room"
+
+
+def test_a_lane_on_its_way_keeps_a_full_ring_from_being_used_again(bench: Bench) -> None:
+    slow = None
+    for block in range(400):
+        lane = Lane(bench.memory, block=block)
+        if block == 18:
+            slow = lane.claim()
+        else:
+            lane.run()
+    while once(bench):
+        pass
+    assert slow is not None and slow.slab is not None
+    assert bench.memory.stripes["limit"][0] == 64 + 18 * 3
+    slow.begin().record(2).leave()
+    while once(bench):
+        pass
+    assert bench.memory.stripes["limit"][0] - bench.memory.stripes["head"][0] == 64
+    (device,) = bench.backend.collect(wait=True)
+    assert seen(device.lines)[18] == 1
+
+
+def test_a_ring_that_a_slab_holds_up_is_not_looked_through(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    Lane(bench.memory).claim().begin()
+    for block in range(1, 20):
+        Lane(bench.memory, block=block).run()
+    read: list[int] = []  # sizes
+    fetch = bench.driver.read
+
+    def watched(into: np.ndarray, address: int, stream: int) -> None:
+        read.append(into.nbytes)
+        fetch(into, address, stream)
+
+    monkeypatch.setattr(bench.driver, "read", watched)
+    assert once(bench) == 0
+    # by the pass, and once more to see what holds it up
+    assert [size for size in read if size != control(bench)] == [UNITS * layout.UNIT] * 2
+
+
+@pytest.mark.parametrize("turn", range(6))
+def test_a_gap_at_the_edge_is_known_however_long_ago_a_claim_was_refused(turn: int) -> None:
+    """2^31 units behind the tail is as far as 2^31 ahead of it."""
+    table = np.zeros(1, layout.STRIPE)
+    table["mask"] = 63
+    state = Stripes.at(table)
+    for step in range(turn):  # what has long been drained
+        head = np.array([(step + 1) << 30 & MASK], np.uint32)
+        state.tail, state.found, state.limit = head, head.copy(), head + np.uint32(64)
+        state.then = state.limit.copy()
+        state.saw(head)
+    # a slab of 3 units that ends 2 before the edge; a claim over the edge; and a slab that is on its way behind it
+    tail = state.tail + np.uint32(59)
+    state.tail, state.found = tail, state.found + np.uint32(59)
+    head = tail + np.uint32(3 + 3 + 3 + 3)
+    state.limit = state.then = tail + np.uint32(64)
+    state.saw(head)
+    lines = np.zeros((12, 16), np.uint32)
+    for at in (0, 6):
+        lines[at : at + 2] = closed_header(int(tail[0]) + at)
+    pieces = Pieces(np.array([0]), np.array([0, 12]), tail, np.array([True]), np.array([3], np.uint32), head)
+    found = find(lines, pieces)
+    assert found.at.tolist() == [0, 6]
+    assert advance(state, pieces, found, uncut(lines, pieces, found)).tolist() == [9]
+
+
+def control(bench: Bench) -> int:
+    """Bytes of the stripes' words."""
+    return bench.drain.device.stripes * layout.STRIPE_BYTES
+
+
+def closed_header(position: int) -> Lines:
+    """A slab of four records that holds none, (2, 16) uint32."""
+    header = np.zeros(1, layout.HEADER)
+    header["magic"], header["position"] = layout.HEADER_WORD, position & MASK
+    header["place"], header["done"] = 2 << layout.LOG2_SHIFT, layout.DONE_WORD
+    header["check"] = layout.header_check(header.view(np.uint32).reshape(1, -1))
+    return header.view(np.uint32).reshape(2, 16)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -23,10 +23,28 @@ def workers() -> int:
     return min(os.cpu_count() or 1, 8)
 
 
+def spent(pool: Executor) -> bool:
+    """Whether the pool takes no work any more: the interpreter ends, and what runs now is called by atexit."""
+    try:
+        pool.submit(int)
+    except RuntimeError:
+        return True
+    return False
+
+
+def begin(pool: Executor, work: Callable[[Item], Result], item: Item) -> Future[Result]:
+    """The work on an item, in the pool; at once where that is spent."""
+    if not spent(pool):
+        return pool.submit(work, item)
+    done: Future[Result] = Future()
+    done.set_result(work(item))
+    return done
+
+
 def each(work: Callable[[Item], object], items: Iterable[Item]) -> None:
     """Run the work on every item; raises what the first failing one raised."""
     with ThreadPoolExecutor(workers()) as pool:
-        for _ in pool.map(work, items):
+        for _ in map(work, items) if spent(pool) else pool.map(work, items):
             pass
 
 
@@ -34,6 +52,9 @@ def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Res
     """Results in order, made at most two per thread ahead of the reader, so that they do not pile up."""
     jobs: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers()) as pool:
+        if spent(pool):
+            yield from map(work, items)
+            return
         for item in items:
             jobs.append(pool.submit(work, item))
             if len(jobs) > 2 * workers():

@@ -154,15 +154,16 @@ class Session:
     def reset(self) -> None:
         """Start again: what was recorded so far is dropped, and what running warps record yet. A launch that
         waits in a stream and begins later records."""
-        if not self._within("reset"):
-            return
-        self._epoch, self._started = next(_epochs), time.time_ns()
-        for name in STATE.names:
-            frontends.frontend(name).begin()
-        for backend in self._backends.values():
-            backend.arm(self._epoch, self._sampling, self._pool)
-            if self._paused:
-                backend.disarm()
+        with alone():  # a language that arrives meanwhile joins before or after
+            if not self._within("reset"):
+                return
+            self._epoch, self._started = next(_epochs), time.time_ns()
+            for name in STATE.names:
+                frontends.frontend(name).begin()
+            for backend in self._backends.values():
+                backend.arm(self._epoch, self._sampling, self._pool)
+                if self._paused:
+                    backend.disarm()
 
     @contextmanager
     def paused(self) -> Generator[None, None, None]:
@@ -173,16 +174,18 @@ class Session:
             return
         if self._paused:
             raise UsageError("prof.paused() inside of prof.paused(): the session is paused already")
-        self._paused = True
-        for backend in self._backends.values():
-            backend.disarm()
+        with alone():
+            self._paused = True
+            for backend in self._backends.values():
+                backend.disarm()
         try:
             yield
         finally:
-            self._paused = False
-            if STATE.active is self:
-                for backend in self._backends.values():
-                    backend.resume()
+            with alone():
+                self._paused = False
+                if STATE.active is self:
+                    for backend in self._backends.values():
+                        backend.resume()
 
     def _within(self, what: str) -> bool:
         """Whether the session records. Raises UsageError outside of its body."""
@@ -203,6 +206,7 @@ class Session:
                 raise UsageError("this profile() has recorded already: call kscope.profile() again")
             self._recording = recording(**self._typed)
             self._epoch, self._started = next(_epochs), time.time_ns()
+            self._backends, self._absent = {}, {}  # of a first try that failed
             STATE.active, STATE.pid = self, os.getpid()
             try:
                 hook(self._recording)
@@ -225,7 +229,11 @@ class Session:
         except MissingError as error:  # torch imports Triton also where there is no GPU: others may record
             self._absent[name] = error
             return
-        backend.arm(self._epoch, self._sampling, self._pool)
+        try:
+            backend.arm(self._epoch, self._sampling, self._pool)
+        except BaseException:
+            backend.disarm()  # of several devices the first ones are armed
+            raise
         self._backends[name] = backend
         if self._paused:
             backend.disarm()
@@ -282,22 +290,21 @@ class Session:
 
     def _collect(self, *, wait: bool) -> Capture:
         devices: list[DeviceCapture] = []
-        problems: list[Problem] = []
-        for name in STATE.names:
-            problems += frontends.frontend(name).problems()
-        for backend in self._backends.values():
+        problems = [one for name in STATE.names for one in frontends.frontend(name).problems()]
+        backends = tuple(self._backends.values())  # another may join while these are read in the body
+        for backend in backends:
             try:
                 devices += backend.collect(wait=wait)
             except KeyboardInterrupt:
                 devices += backend.collect(wait=False)
-        for backend in self._backends.values():
+        for backend in backends:
             problems += backend.problems()
-        for name, error in self._absent.items():
+        for name, error in tuple(self._absent.items()):
             problems.append(Problem("absent", f"nothing is recorded on {name}: {error}"))
-        if not self._backends and not self._absent:
+        if not backends and not self._absent:
             known = ", ".join(entry.dsl for entry in frontends.table().values())
             problems.append(Problem("nothing", f"no kernel language that kscope knows was imported ({known})"))
-        modules = tuple(meta for backend in self._backends.values() for meta in backend.modules())
+        modules = tuple(meta for backend in backends for meta in backend.modules())
         problems += self._unselected(modules)
         capture = Capture(
             epoch=self._epoch,

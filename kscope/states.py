@@ -50,6 +50,15 @@ class State:
 STATE = State()
 
 
+def _forked() -> None:
+    """Who had the state is not in the child, and would have it for ever."""
+    STATE.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
 def recording(**typed: Any) -> Recording:
     """The options that were typed, the rest as prepared, else the defaults. Raises UsageError."""
     given = {name: value for name, value in typed.items() if value is not None}

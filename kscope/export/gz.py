@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import BinaryIO
 
-from ..parallel import workers
+from ..parallel import begin, workers
 
 PIECE = 1 << 20
 LEVEL = 1
@@ -49,7 +49,7 @@ class Packed(io.RawIOBase):
         return len(view)
 
     def _send(self, piece: bytes) -> None:
-        self._jobs.append(self._pool.submit(_deflate, piece))
+        self._jobs.append(begin(self._pool, _deflate, piece))
         if len(self._jobs) > 2 * workers():
             self._file.write(self._jobs.popleft().result())
 

@@ -13,7 +13,7 @@ from forked import refusal
 from noted import launch
 
 import kscope
-from kscope import session
+from kscope import session, states
 from kscope.errors import UsageError
 
 # what is refused
@@ -101,6 +101,29 @@ def test_options_that_mean_nothing_are_refused_before_anything_runs(options: dic
 def test_a_forked_child_may_not_use_its_parents_session() -> None:
     with kscope.profile():
         assert "forked" in refusal(lambda: kscope.profile().__enter__(), UsageError)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
+def test_a_child_that_is_forked_while_another_thread_has_the_state_does_not_wait_for_it() -> None:
+    has, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with states.alone():
+            has.set()
+            done.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    has.wait()
+    try:
+        assert refusal(lambda: free(states.STATE.lock), UsageError) == "it is free"
+    finally:
+        done.set()
+        thread.join()
+
+
+def free(lock: Any) -> None:
+    raise UsageError("it is free" if lock.acquire(blocking=False) else "it is not")
 
 
 def fails_in_the_body_of(prof: session.Session) -> None:

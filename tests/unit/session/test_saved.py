@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -76,6 +80,37 @@ def test_ctrl_c_in_the_wait_at_the_end_saves_what_is_there(log: list[str], monke
     with kscope.profile() as prof:
         pass
     assert log[-4:] == ["collect True", "collect False", "disarm", "disable"] and prof.capture
+
+
+AT_EXIT = """
+import atexit, sys
+import kscope, kscope_sim
+
+def work(warp):
+    with kscope.region("work"):
+        warp.work(100)
+
+def leave():
+    prof.__exit__(None, None, None)
+    prof.trace.export(sys.argv[1] + ".json.gz")
+    print(len(prof.trace.summary().regions))
+
+prof = kscope.profile(sys.argv[1])
+prof.__enter__()
+atexit.register(leave)
+kscope_sim.launch(work, grid=100)
+"""
+
+
+def test_a_session_that_atexit_ends_is_saved(tmp_path: Path) -> None:
+    """No thread begins then."""
+    command = [sys.executable, "-c", AT_EXIT, str(tmp_path / "run.kscope")]
+    paths = os.pathsep.join(sys.path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": paths})
+    assert (done.stdout, done.stderr) == ("1\n", "")
+    assert len(kscope.decode(kscope.load(tmp_path / "run.kscope"))) == 100
+    with gzip.open(tmp_path / "run.kscope.json.gz") as file:
+        assert len(json.load(file)["traceEvents"]) >= 100
 
 
 @pytest.mark.parametrize(

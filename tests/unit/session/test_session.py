@@ -13,8 +13,9 @@ from noted import Noted, NotedBackend, attention, launch, work
 
 import kscope
 from kscope import frontends, states
+from kscope.capture import DeviceCapture
 from kscope.chosen import Patterns, only
-from kscope.errors import MissingError, UnsupportedError
+from kscope.errors import DriverError, MissingError, UnsupportedError
 from kscope.frontends import Entry
 from kscope.selection.auto import Lines, Selection
 
@@ -193,6 +194,50 @@ def test_a_device_that_is_not_there_is_said_before_the_body(log: list[str], monk
     with pytest.raises(MissingError, match="no GPU"), kscope.profile():
         log.append("body")
     assert "body" not in log and log[-1] == "disable"
+
+
+def test_a_device_that_could_not_be_armed_is_armed_when_it_is_tried_again(
+    log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(frontends.TABLE, "other", Entry("json", "noted:Other", ""))
+    monkeypatch.setitem(frontends.BACKENDS, "other", "noted:OtherBackend")
+    other = type("OtherBackend", (NotedBackend,), {"fails": DriverError("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", 2)})
+    monkeypatch.setattr("noted.OtherBackend", other, raising=False)
+    monkeypatch.setattr("noted.Other", type("Other", (Noted,), {"name": "other", "backend": "other"}), raising=False)
+    prof = kscope.profile()
+    with pytest.raises(DriverError), prof:
+        pass
+    assert log.count("arm pool=None") == 1 and log.count("disarm") == 2
+    monkeypatch.setattr(other, "fails", None)
+    log.clear()
+    with prof:
+        assert log.count("arm pool=None") == 2
+
+
+def test_a_language_that_arrives_in_a_reset_or_a_look_joins_behind_it(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["in_a_reset", "in_a_look"]
+    for name in names:
+        (tmp_path / f"{name}_dsl.py").write_text("")
+        monkeypatch.setitem(frontends.TABLE, name, Entry(f"{name}_dsl", "noted:Late", ""))
+        monkeypatch.setitem(frontends.BACKENDS, name, "noted:NotedBackend")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def arrives(self: NotedBackend, *arguments: object, **options: object) -> list[DeviceCapture]:
+        if names:
+            monkeypatch.setattr("noted.Late", type("Late", (Noted,), {"backend": names[0]}), raising=False)
+            importing = threading.Thread(target=importlib.import_module, args=(f"{names.pop(0)}_dsl",))
+            importing.start()
+            importing.join()
+        return []
+
+    with kscope.profile() as prof:
+        monkeypatch.setattr(NotedBackend, "arm", arrives)
+        prof.reset()
+        monkeypatch.setattr(NotedBackend, "collect", arrives)
+        assert prof.capture.devices == ()
+    assert states.STATE.names == [] and names == []
 
 
 def test_a_language_that_is_imported_later_joins(

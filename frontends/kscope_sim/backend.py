@@ -6,6 +6,7 @@ the device's side (protocol.py), time (launch.py).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -48,6 +49,7 @@ class SimBackend(Backend):
         self._sms = 0
         self._grid_id = 0
         self._running = 0
+        self._lock = threading.Lock()  # around what launches of several threads count and keep
         self._epoch = 0  # of the last session: the gate's is 0 again when it is disarmed
         self._reset()
 
@@ -78,9 +80,10 @@ class SimBackend(Backend):
         self.memory.gate["epoch"] = self._epoch
 
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
-        """All slabs that were claimed since arm(); wait=True takes those that were never finished as well."""
-        self._drain(unfinished=wait and not self._running)
-        lines = np.concatenate(self._slabs) if self._slabs else np.zeros((0, _PER_UNIT), np.uint32)
+        """All slabs that were claimed since arm(), as they are; wait=True frees what was never finished as well."""
+        with self.memory.lock:
+            self._drain(unfinished=wait and not self._running)
+            lines = np.concatenate([np.zeros((0, _PER_UNIT), np.uint32), *self._slabs, *self._held()])
         return [
             DeviceCapture(
                 ordinal=0,
@@ -95,21 +98,24 @@ class SimBackend(Backend):
 
     def modules(self) -> tuple[ModuleMeta, ...]:
         """Every module that was prepared and launched since arm(), with the names that were met."""
-        return tuple(module.meta() for module in self._modules.values())
+        return tuple(module.meta() for module in tuple(self._modules.values()))
 
     # for launch()
 
     def begin(self, machine: Machine) -> int:
         """A launch begins: its grid id."""
-        self._machine, self._sms = machine, max(self._sms, machine.sms)
-        self._running += 1
-        self._grid_id += 1
-        return self._grid_id
+        with self._lock:
+            self._machine, self._sms = machine, max(self._sms, machine.sms)
+            self._running += 1
+            self._grid_id += 1
+            return self._grid_id
 
     def end(self) -> None:
         """The launch has ended."""
-        self._running -= 1
-        self._drain(unfinished=False)
+        with self._lock:
+            self._running -= 1
+        with self.memory.lock:
+            self._drain(unfinished=False)
 
     def module(self, name: str, kernel: Callable[..., object]) -> Module | None:
         """The kernel as prepared for the recording that is on, None where it is off."""
@@ -137,7 +143,7 @@ class SimBackend(Backend):
     def _prepared(self, name: str, kernel: Callable[..., object], recording: Recording) -> Module:
         key = kernel, recording.tag()
         if key not in self._modules:
-            self._modules[key] = Module(name, kernel, recording)
+            self._modules.setdefault(key, Module(name, kernel, recording))  # another thread may have been faster
         return self._modules[key]
 
     def drain_if_half_full(self) -> None:
@@ -145,13 +151,23 @@ class SimBackend(Backend):
         stripes = self.memory.stripes
         room = stripes["limit"] - stripes["head"]  # uint32, modulo 2^32; "more than all" is none
         if np.any((room > stripes["mask"] + 1) | (room < (stripes["mask"] + 1) // 2)):
-            self._drain(unfinished=False)
+            with self.memory.lock:
+                self._drain(unfinished=False)
 
     # draining
 
     def _drain(self, *, unfinished: bool) -> None:
         for stripe in range(len(self.memory.stripes)):
             self._drain_stripe(stripe, unfinished)
+
+    def _held(self) -> list[Lines]:
+        """Copies of the slabs that are not freed: those that are open, and what was claimed beside them."""
+        held: list[Lines] = []
+        for stripe, (words, cursor) in enumerate(zip(self.memory.stripes, self._cursors, strict=True)):
+            ring, claimed = self.memory.ring(stripe), int(words["head"]) - cursor.tail & U32
+            found = _slabs(ring, cursor.tail, min(claimed, len(ring)), stripe, self._epoch)
+            held += [slab.copy() for slab in found]
+        return held
 
     def _drain_stripe(self, stripe: int, unfinished: bool) -> None:
         """Free [tail, head) where every claim in it is accounted for: by a slab, or as skipped."""

@@ -69,6 +69,8 @@ class Crowd:
             warp, alone = self._threads.pop(key)
             self._advance(warp).leave()
             alone.close()
+            if not self._threads:  # between blocks
+                self._host.drain_if_half_full()
 
     def end(self) -> None:
         """The launch has ended; threads that did not leave never finish."""

@@ -6,6 +6,7 @@ mean what (layout.py), the order of the device's steps (protocol.py), the host's
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,12 +30,14 @@ Word = Literal["head", "skipped", "lost"]
 class Memory:
     """One armed session's memory.
 
-    gate: () layout.GATE. stripes: (n + 1,) layout.STRIPE, the reserve last. pool: (units, 16) uint32.
+    gate: () layout.GATE. stripes: (n + 1,) layout.STRIPE, the reserve last. pool: (units, 16) uint32. lock: held by who
+    claims and by who frees: threads of the host may launch at once, and what follows here is not atomic as a GPU's is.
     """
 
     gate: np.ndarray
     stripes: np.ndarray
     pool: npt.NDArray[np.uint32] = field(repr=False)
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @staticmethod
     def of(epoch: int, sampling: Sampling, pool_bytes: int | None = None, stripes: int = STRIPES) -> Memory:

@@ -180,7 +180,8 @@ class Warp:
         if _elects(self._module.recording.strategy):
             flags |= FLAG_ANY
         thread = replace(self._thread, lane=lane, flags=self._thread.flags | flags)
-        return claim(self._memory, thread, self._epoch, self._start)
+        with self._memory.lock:
+            return claim(self._memory, thread, self._epoch, self._start)
 
     # clocks
 

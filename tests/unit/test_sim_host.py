@@ -1,0 +1,75 @@
+"""The host's side of the simulated GPU: what it shows of warps that do not end, and who may launch at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import kscope
+import kscope_sim
+from kscope import frontends, session
+from kscope.marks import Mark
+from kscope_sim import SimBackend, Warp
+
+
+def work(warp: Warp) -> None:
+    with kscope.region("work"):
+        warp.work(100)
+
+
+def first_stops(warp: Warp) -> None:
+    work(warp)
+    if warp.block[0] == 0:
+        warp.trap()
+
+
+def interrupted(prof: session.Session) -> None:
+    with prof:
+        kscope_sim.launch(first_stops, grid=9, sms=1)
+        assert len(prof.trace) == 9  # in the body
+        raise KeyboardInterrupt
+
+
+def test_a_warp_that_never_ends_hides_nothing_of_its_sm() -> None:
+    prof = kscope.profile()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(prof)
+    assert len(prof.trace) == 9
+    assert [problem.count for problem in prof.trace.problems if problem.kind == "unfinished"] == [1]
+
+
+def test_threads_that_launch_at_once_lose_nothing_and_record_nothing_twice() -> None:
+    def launches() -> None:
+        for _ in range(60):
+            kscope_sim.launch(work, grid=4, block=64, sms=2)
+
+    with kscope.profile() as prof:
+        threads = [threading.Thread(target=launches) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(prof.trace) == 2 * 60 * 8
+    assert prof.capture.devices[0].lost == 0
+
+
+@pytest.fixture
+def host() -> Iterator[SimBackend]:
+    with kscope.profile() as prof:
+        host = frontends.backend("sim")
+        assert isinstance(host, SimBackend)
+        yield host
+    assert len(prof.trace) == 3000 and prof.capture.devices[0].lost == 0
+
+
+def test_memory_is_freed_between_the_blocks_of_a_launch_that_runs_thread_by_thread(host: SimBackend) -> None:
+    assert host.recording is not None
+    crowd = host.crowd("kernel", work, (3000, 1, 1), (32, 1, 1), host.recording)
+    for block in range(3000):
+        crowd.begin("thread", (block, 0, 0), (0, 0, 0))
+        crowd.mark("thread", Mark("enter", "work"), None)
+        crowd.mark("thread", Mark("exit", "work"), None)
+        crowd.leave("thread")
+    crowd.end()

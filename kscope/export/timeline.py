@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ..analysis.lanes import lane_ends
 from ..capture import Problem
 from ..decoding.nesting import lanes
 from ..parallel import chunks, each
@@ -131,7 +132,7 @@ def _whole_ns(trace: Trace, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt
     begin[count:] = np.rint(first[alive])
     if exact is not None:
         exact[count:] = warps.start_ns[alive]
-    lived = np.rint(np.clip(np.nan_to_num(warps.end_ns[alive] - base, nan=-1.0), -_FAR, _FAR))
+    lived = np.rint(np.clip(np.nan_to_num(lane_ends(trace)[alive] - base, nan=-1.0), -_FAR, _FAR))
     end[count:] = np.maximum(np.maximum(lived.astype(np.int64), edge[alive]), begin[count:])
     least = int(begin.min(initial=0))
     if least < 0:  # only records with damaged clocks begin before their warp

@@ -124,6 +124,16 @@ def test_a_warp_that_did_not_finish_lives_to_its_last_record(tmp_path: Path) -> 
     assert life.start + life.dur == span.start + span.dur
 
 
+def test_a_warp_that_did_not_finish_lives_as_long_whatever_a_filter_leaves(tmp_path: Path) -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("dot", 5000, 9000)], end=None)))
+    lives = [
+        [one.dur for one in exported(shown, tmp_path).slices if one.name == "warp (unfinished)"]
+        for shown in (trace, trace.filter(region="load"), trace.filter(region="dot"))
+    ]
+    assert lives == [lives[0]] * 3
+    assert len(lives[0]) == 1
+
+
 def test_a_span_of_unknown_duration_is_an_instant_that_says_so(tmp_path: Path) -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100 + (1 << 32))], end=2 << 32)))
     found = exported(trace, tmp_path)

@@ -11,6 +11,7 @@ import synth
 from synth import Rec, instant
 
 from kscope.capture import Capture, load
+from kscope.export.report.lanes import arrange
 from kscope.export.report.pack import narrow, pack, zigzag
 from kscope.layout import Kind
 from kscope.trace import Trace, decode
@@ -126,6 +127,14 @@ def test_nobody_gets_the_row_of_a_warp_that_did_not_finish() -> None:
     late = synth.slab([Rec("load", 8100, 8200)], start=8000, end=9000, block=(1, 0, 0), grid=(2, 1, 1))
     lanes = reports.written(decode(synth.capture(hung, late))).columns("lanes")
     assert sorted(zip(lanes["block"], lanes["row"], lanes["done"], strict=True)) == [(0, 0, 0), (1, 1, 1)]
+
+
+def test_a_lane_that_did_not_finish_is_as_long_whatever_a_filter_leaves() -> None:
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("dot", 5000, 9000)], end=None)))
+    shown = (trace, trace.filter(region="load"), trace.filter(region="dot"))
+    ends = [arrange(one).end[0] for one in shown]
+    assert ends == [ends[0]] * 3
+    assert ends[0] == pytest.approx((9000 - 1000) * trace.warps.tick_ns[0])
 
 
 def test_spans_that_cross_are_on_lines_of_their_own() -> None:

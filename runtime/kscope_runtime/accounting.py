@@ -33,6 +33,9 @@ Lines = npt.NDArray[np.uint32]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 MASK = 0xFFFFFFFF
+TURN = 1 << 32
+"""Units after which positions begin anew."""
+_FAR = TURN // 2
 
 
 @dataclass
@@ -42,6 +45,9 @@ class Stripes:
     ring: units in the ring. tail: everything below is freed. found: units of the slabs below tail.
     proven: all claims below are accounted for. clean: no claim at or above it was refused for want of room.
     limit: as last written; then: as it was when head was last read.
+    turned: (k,) bool, claims run so far beyond the tail that positions modulo 2^32 soon mean nothing: a slab that stays
+    open has held the ring up, and all claims since it was full were refused. Such a ring is out of use, and taken as a
+    whole when nothing runs.
     """
 
     ring: U32s
@@ -51,13 +57,15 @@ class Stripes:
     clean: U32s
     limit: U32s
     then: U32s
+    turned: Bools
 
     @staticmethod
     def at(table: np.ndarray) -> Stripes:
         """Stripes in which nothing is claimed, from (k,) layout.STRIPE words read while nothing ran."""
         head, ring = table["head"].copy(), table["mask"] + np.uint32(1)
         limit = head + ring
-        return Stripes(ring, head, head - table["skipped"], head.copy(), head.copy(), limit, limit.copy())
+        found, turned = head - table["skipped"], np.zeros(len(head), bool)
+        return Stripes(ring, head, found, head.copy(), head.copy(), limit, limit.copy(), turned)
 
     def saw(self, head: U32s) -> None:
         """`head` was read: a claim may have been refused for room where it passed the limit of the time before."""
@@ -66,6 +74,27 @@ class Stripes:
         self.clean = np.where(over, head, _not_below(self.clean, self.tail))
         self.proven = _not_below(self.proven, self.tail)
         self.then = self.limit.copy()
+        self.turned |= head - self.tail > _FAR
+
+    def claimed(self, head: U32s) -> Ints:
+        """Units that are claimed and not freed, those that were refused included; all of a ring that is turned."""
+        return np.where(self.turned, self.ring, head - self.tail).astype(np.int64)
+
+    def granted(self, head: U32s) -> Ints:
+        """Units from the tail on that may be in slabs."""
+        room = self.limit - self.tail
+        return np.where(self.turned, room, np.minimum(head - self.tail, room)).astype(np.int64)
+
+    def closing(self, head: U32s) -> U32s:
+        """The limits to be written: where a ring is turned its head, so that no claim comes round to the ring."""
+        return np.where(self.turned, head, self.limit)
+
+    def freed(self, stripe: int, tail: int, whole: bool) -> None:
+        """The tail moved. whole: to head."""
+        self.tail[stripe] = tail
+        self.turned[stripe] &= not whole
+        if not self.turned[stripe]:
+            self.limit[stripe] = tail + int(self.ring[stripe]) & MASK
 
 
 @dataclass(frozen=True)

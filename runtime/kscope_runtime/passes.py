@@ -21,7 +21,7 @@ import numpy as np
 from kscope import layout
 from kscope.parallel import spent
 
-from .accounting import MASK, Ints, Lines, Pieces, Slabs, Stripes, U32s, advance, find, uncut
+from .accounting import MASK, TURN, Ints, Lines, Pieces, Slabs, Stripes, U32s, advance, find, uncut
 from .arena import Arena
 from .device import Device
 from .room import has_room
@@ -86,8 +86,8 @@ class Passes:
         """Take what is closed of the stripes that are claimed to 1/share or more: bytes that were freed."""
         skipped, head = self._look()
         now = time.monotonic()
-        claimed = (head - self.state.tail).astype(np.int64)
-        worth = np.flatnonzero((claimed * share >= self.state.ring) & (now >= self._again))
+        enough = (self.state.claimed(head) * share >= self.state.ring) & ~self.state.turned
+        worth = np.flatnonzero(enough & (now >= self._again))
         freed = self._pass(worth, skipped, head, closed=True)
         if self._stuck:  # one of them: the others wait for their next pass while this looks at a whole ring
             freed += self._prove(self._stuck[0])
@@ -97,7 +97,8 @@ class Passes:
         """Take all that is claimed; closed=False: unfinished slabs as well, once the device has done all its work."""
         skipped, head = self._look()
         while True:
-            freed = self._pass(np.flatnonzero(head != self.state.tail), skipped, head, closed)
+            some = np.where(self.state.turned, not closed, head != self.state.tail)
+            freed = self._pass(np.flatnonzero(some), skipped, head, closed)
             if closed or not freed:
                 break
 
@@ -105,7 +106,7 @@ class Passes:
         """A copy of what is claimed and not freed, slabs that are still being written included; (n, 16) uint32."""
         skipped, head = self._look()
         found = [np.zeros((0, _WORDS), np.uint32)]
-        for stripe in np.flatnonzero(head != self.state.tail).tolist():
+        for stripe in np.flatnonzero((head != self.state.tail) | self.state.turned).tolist():
             for lines, slabs in self._walk(stripe, skipped, head):
                 self._hide(lines, slabs)
                 found.append(lines.copy())
@@ -141,7 +142,9 @@ class Passes:
             self._driver.synchronize(self._stream)
         skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
-        room = has_room((head - self.state.tail).astype(np.int64), self.state.ring)
+        if self.state.turned.any():
+            self._limit(head)
+        room = has_room(self.state.claimed(head), self.state.ring)
         self.seen = began, room
         if room:
             self.room.set()
@@ -168,7 +171,7 @@ class Passes:
 
     def _batches(self, stripes: Ints, head: U32s) -> Iterator[tuple[list[Part], Lines]]:
         """The stripes' claimed parts as lines of staging memory, good until the next but one is asked for."""
-        granted = np.minimum(head - self.state.tail, self.state.limit - self.state.tail)
+        granted = self.state.granted(head)
         batches: list[list[Part]] = []
         used, room = 0, self._staging.shape[1]
         for stripe in stripes.tolist():
@@ -193,8 +196,7 @@ class Passes:
     def _walk(self, stripe: int, skipped: U32s, head: U32s) -> Iterator[tuple[Lines, Slabs]]:
         """All that is claimed of a stripe and not freed, copy after copy in staging memory, each good until the next is
         asked for; no slab is cut in two by their ends."""
-        tail = int(self.state.tail[stripe])
-        left = min(int(head[stripe]) - tail & MASK, int(self.state.limit[stripe]) - tail & MASK)
+        tail, left = int(self.state.tail[stripe]), int(self.state.granted(head)[stripe])
         while left:
             cut = min(left, self._staging.shape[1])
             part = Part(stripe, tail, cut, cut == left)
@@ -249,6 +251,7 @@ class Passes:
             free = advance(self.state, pieces, self._twice.settled(slabs, pieces, asked), free)
         else:
             # nothing runs: what is claimed and in no slab was skipped
+            free += np.where(pieces.whole & self.state.turned[pieces.stripe], TURN, 0)
             self.state.found[pieces.stripe] = pieces.tail + free.astype(np.uint32) - pieces.skipped
         kept = np.minimum(free, np.diff(pieces.first))
         with self._keep:
@@ -280,13 +283,16 @@ class Passes:
             late = passed * 4 < part.units
             delay = min(2 * self._delay[part.stripe], _MOST_DELAY_S) if late else _LEAST_DELAY_S
             self._delay[part.stripe], self._again[part.stripe] = delay, now + delay * late
-            self.state.tail[part.stripe] = part.tail + passed & MASK
+            self.state.freed(part.stripe, part.tail + passed & MASK, part.whole and passed >= part.units)
         if total:
-            self.state.limit = self.state.tail + self.state.ring
-            self._limits[:] = self.state.limit
-            column = self.device.control + layout.GATE_BYTES + layout.STRIPE.fields["limit"][1]  # type: ignore[index]  # it has fields
-            self._driver.write_column(column, layout.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._stream)
+            self._limit(self._control["head"])
         return total
+
+    def _limit(self, head: U32s) -> None:
+        """Write the limits, when the stream has done what it was given before."""
+        self._limits[:] = self.state.closing(head)
+        column = self.device.control + layout.GATE_BYTES + layout.STRIPE.fields["limit"][1]  # type: ignore[index]  # it has fields
+        self._driver.write_column(column, layout.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._stream)
 
 
 def _groups(pieces: Pieces) -> Iterator[Pieces]:

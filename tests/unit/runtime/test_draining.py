@@ -250,3 +250,37 @@ def test_claims_refused_elsewhere_do_not_explain_a_gap(by_hand: None) -> None:
     assert Lane(bench.memory, block=300).run().slab is not None
     (device,) = bench.backend.collect(wait=True)
     assert keys(device.lines)[100, 2, True] == 1
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["hangs", "ends"])
+def test_claims_that_come_round_find_no_room_beside_an_open_slab(by_hand: None, ends: bool) -> None:
+    """A warp that stays, and so many lanes that are refused beside it that positions begin anew."""
+    made = Bench().arm()
+    memory = made.memory
+    still = Lane(memory, block=1).claim().begin()
+    room = [Lane(memory, block=2 + n).run() for n in range(19)]
+    assert still.slab is not None and all(lane.slab is not None for lane in room)
+    left = 2**32 - 90
+    while left:
+        units = min(left, 1 << 29)
+        memory.atom_add(0, "head", units)
+        memory.atom_add(0, "skipped", units)
+        left -= units
+        made.drain._passes._again[:] = 0
+        made.drain._passes.once(1 << 20)
+        assert not made.drain._passes.state.claimed(memory.stripes["head"])[0] < 64
+    late = [Lane(memory, block=100 + n).claim() for n in range(60)]
+    taken = {lane.slab.base for lane in (still, *room) if lane.slab is not None}
+    assert not taken & {lane.slab.base for lane in late if lane.slab is not None}
+    for lane in late:
+        lane.begin().record().leave()
+    if ends:
+        still.record().leave()
+    made.backend.disarm()
+    (device,) = made.backend.collect(wait=ends)
+    found, problems = slabs.find(device.lines, 1)
+    assert problems == []
+    expected = {1, *range(2, 21), *(100 + n for n, lane in enumerate(late) if lane.slab is not None)}
+    assert set(found.header["ctaid_x"].tolist()) == expected
+    if ends:  # and the ring is used again
+        assert memory.stripes["limit"][0] - memory.stripes["head"][0] == 64

@@ -22,10 +22,10 @@ from .decoding.columns import UNKNOWN
 from .decoding.ids import Region
 from .decoding.nesting import nest
 from .decoding.warps import Warps
-from .errors import MissingError, UsageError
+from .errors import UsageError
 from .hashes import hashed, kernel_names, of_kernels
 from .layout import Kind
-from .wording import counted, installs
+from .wording import counted
 
 if TYPE_CHECKING:
     from .analysis.summary import Summary
@@ -104,6 +104,11 @@ class Trace:
     def filtered(self) -> bool:
         """Whether records of the recording were left out by filter() or take()."""
         return self._whole is not None
+
+    @property
+    def whole(self) -> Trace:
+        """The trace before filter() and take(); itself where nothing was left out."""
+        return self if self._whole is None else self._whole[0]
 
     @property
     def kernel(self) -> Int64:
@@ -287,19 +292,9 @@ class Trace:
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with one row per record and the columns of COLUMNS; names as categories.
         Raises MissingError without pandas."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingError(f"to_pandas() needs pandas: {installs('pandas')}") from error
-        data: dict[str, Any] = {name: getattr(self, name) for name in COLUMNS}
-        names, codes = np.unique([found.name for found in self.regions], return_inverse=True)
-        data["region"] = pandas.Categorical.from_codes(codes[self.region], names)
-        data["user_track"] = pandas.Categorical.from_codes(data["user_track"], list(self.user_tracks))
-        kernels, codes = np.unique(list(self.kernels), return_inverse=True)
-        data["kernel"] = pandas.Categorical.from_codes(codes[data["kernel"]], kernels)
-        kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
-        data["kind"] = pandas.Categorical.from_codes(data["kind"], kinds)
-        return pandas.DataFrame(data)
+        from .export.frame import frame  # read only by those who ask for it
+
+        return frame(self)
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table with one row per record and the columns of COLUMNS; names as dictionaries, what is not

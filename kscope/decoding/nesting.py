@@ -12,6 +12,7 @@ questions, for whole columns. What does not: how a viewer draws the answers (exp
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 
 import numpy as np
@@ -161,9 +162,9 @@ def _counts(track: npt.NDArray[np.int32]) -> Int64:
     return np.diff(changes, prepend=0, append=len(track))
 
 
-def lanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+def lanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.unsignedinteger]:
     """A lane (n,) for each span, 0 for nearly all, so that the spans of one track and lane nest."""
-    lane = np.zeros(len(start), np.uint8)
+    lane: npt.NDArray[np.unsignedinteger] = np.zeros(len(start), np.uint8)
     if not cross(start, end, track):
         return lane
     crossing = nest(start, end, track)[1]
@@ -179,6 +180,28 @@ def lanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray
             break
         lane[rest] = number
         crossing = nest(start[rest], end[rest], track[rest])[1]
+    if len(rest) and crossing.any():
+        lane = lane.astype(np.uint32)
+        lane[rest] += _side_by_side(start[rest], end[rest], track[rest])
+    return lane
+
+
+def _side_by_side(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.uint32]:
+    """For each span the first lane, from 0, that is free from its start to its end: nothing nests."""
+    order = np.lexsort((end, start, track))
+    found, on = [], None
+    for begin, last, here in zip(start[order].tolist(), end[order].tolist(), track[order].tolist(), strict=True):
+        if here != on:
+            free: list[int] = []
+            taken: list[tuple[int, int]] = []
+            on = here
+        while taken and taken[0][0] <= begin:
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        number = heapq.heappop(free) if free else len(taken)
+        heapq.heappush(taken, (last, number))
+        found.append(number)
+    lane = np.empty(len(order), np.uint32)
+    lane[order] = found
     return lane
 
 

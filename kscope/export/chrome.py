@@ -33,8 +33,9 @@ Rows = slice | Int64
 _CHUNK = 1 << 14
 _PROBLEMS_PID = 1
 _FIRST_PID = 2
-_LONG = 64
-"""Names that are longer, in JSON, have rows of their own, so that not all rows are as wide."""
+_SHORT = 64
+"""Names that are longer, in JSON, have rows of their own by the powers of two of their lengths, so that not all rows
+are as wide."""
 _FAR = 2.0**52
 
 
@@ -51,7 +52,7 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
             file.write((b"" if first else b",\n") + orjson.dumps(events)[1:-1])
             first = False
     records = _Records(timeline, threads)
-    parts = chunks(len(timeline.trace), _CHUNK)
+    parts = chunks(len(timeline.trace), text.at_once(_CHUNK, records.width))[::-1]
     for part, pieces in zip(parts, ahead(records.rows, parts), strict=True):
         for piece in pieces:
             file.write(piece.reshape(-1).data[first:])  # every row begins with the comma after the one before
@@ -78,10 +79,9 @@ def _threads(timeline: Timeline) -> _Threads:
     pid, tid = np.zeros((2, len(timeline.tracks)), np.int64)
     tid[drawn.index] = np.arange(first, first + len(drawn.index))
     pid[drawn.index] = _FIRST_PID + drawn.process
-    columns = (tid[drawn.index].tolist(), pid[drawn.index].tolist(), drawn.groups, drawn.names)
-    names = {
-        number: (process, f"{group} {name}".lstrip()) for number, process, group, name in zip(*columns, strict=True)
-    }
+    titles = [clean(f"{group} {name}".lstrip()) for group, name in zip(drawn.groups, drawn.names, strict=True)]
+    columns = (tid[drawn.index].tolist(), pid[drawn.index].tolist(), titles)
+    names = {number: (process, title) for number, process, title in zip(*columns, strict=True)}
     return _Threads(pid, tid, names, drawn.processes, first + len(timeline.tracks))
 
 
@@ -178,17 +178,17 @@ class _Records:
         self._timeline, self._trace = timeline, trace
         names = [clean(region.name) for region in trace.regions]
         self._names = [orjson.dumps(name) for name in (*names, *(f"{name} (duration unknown)" for name in names))]
-        long = np.array([len(name) > _LONG for name in self._names], bool)
-        self._long = long
-        self._short_names, self._long_names = (
-            text.table(
-                [name if is_long == size else b"" for name, is_long in zip(self._names, long, strict=True)], SPACE
-            )
-            for size in (False, True)
-        )
+        self._widths = np.array([max(_SHORT, 1 << (len(name) - 1).bit_length()) for name in self._names], np.int64)
+        self.width = int(self._widths.max(initial=_SHORT))
+        self._row = np.zeros(len(self._names), np.int64)
+        self._tables: dict[int, Bytes] = {}
+        for width in np.unique(self._widths).tolist():
+            alike = np.flatnonzero(self._widths == width)
+            self._row[alike] = np.arange(len(alike))
+            self._tables[width] = text.table([self._names[number] for number in alike.tolist()], SPACE)
         places = zip(threads.pid.tolist(), threads.tid.tolist(), strict=True)
         self._places = text.table([b',"pid":%d,"tid":%d' % place for place in places], SPACE)
-        self._threads = {tid: clean(name) for tid, (_, name) in threads.names.items()}
+        self._threads = {tid: name for tid, (_, name) in threads.names.items()}
         self._tid = threads.tid
         clock = trace.warps.timer.astype(np.intp)
         rows = np.array([track.row for track in timeline.tracks], np.int64)
@@ -203,34 +203,37 @@ class _Records:
         name = self._trace.region[part].astype(np.intp)
         name[lost] += len(self._trace.regions)
         found = []
-        for long in (False, True):
-            of_width = self._long[name] == long
-            found += [self._spans(at, name[local], long) for at, local in _each(part, span & of_width)]
-            found += [self._points(at, name[local], long) for at, local in _each(part, ~span & ~counter & of_width)]
-        return found + [self._counters(at, name[local]) for at, local in _each(part, counter)]
+        widths = self._widths[name]
+        for width, names in self._tables.items():
+            of_width = widths == width
+            for at, local in _each(part, span & of_width):
+                found.append(self._spans(at, names.take(self._row[name[local]], axis=0)))
+            for at, local in _each(part, ~span & ~counter & of_width):
+                found.append(self._points(at, names.take(self._row[name[local]], axis=0)))
+            found += [self._counters(at, name[local]) for at, local in _each(part, counter & of_width)]
+        return found
 
-    def _cells(self, at: Rows, name: Int64, long: bool, phase: bytes) -> list[bytes | Bytes]:
+    def _cells(self, at: Rows, names: Bytes, phase: bytes) -> list[bytes | Bytes]:
         """What spans and instants begin with: name, place, time."""
-        names = self._long_names if long else self._short_names
         begin = text.thousandths(self._timeline.begin[at], SPACE)
         place = self._places.take(self._timeline.track[at], axis=0)
-        return [phase, names.take(name, axis=0), place, b',"ts":', begin]
+        return [phase, names, place, b',"ts":', begin]
 
-    def _spans(self, at: Rows, name: Int64, long: bool) -> Bytes:
+    def _spans(self, at: Rows, names: Bytes) -> Bytes:
         length = self._timeline.end[at] - self._timeline.begin[at]
-        cells = self._cells(at, name, long, b',\n{"ph":"X","cat":"region","name":')
+        cells = self._cells(at, names, b',\n{"ph":"X","cat":"region","name":')
         cells += [b',"dur":', text.thousandths(length, SPACE)]
         exact = self._timeline.exact
         if exact is None:
-            return text.rows(len(name), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
+            return text.rows(len(names), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
         start = np.rint(np.clip(exact[at], -_FAR, _FAR) * 1000).astype(np.int64)
         cells += [self._clock.take(self._timeline.track[at], axis=0), text.whole(self._trace.dur_cycles[at], SPACE)]
         cells += [b',"start_ns":', text.thousandths(start, SPACE), *self._value(at, b',"value":', b"")]
-        return text.rows(len(name), *cells, b"}}")
+        return text.rows(len(names), *cells, b"}}")
 
-    def _points(self, at: Rows, name: Int64, long: bool) -> Bytes:
-        cells = self._cells(at, name, long, b',\n{"ph":"i","s":"t","name":')
-        return text.rows(len(name), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
+    def _points(self, at: Rows, names: Bytes) -> Bytes:
+        cells = self._cells(at, names, b',\n{"ph":"i","s":"t","name":')
+        return text.rows(len(names), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
 
     def _counters(self, at: Rows, name: Int64) -> Bytes:
         """Viewers key a counter by process and name: the lane is part of the name."""
@@ -257,11 +260,12 @@ class _Records:
 
 
 def _each(part: slice, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows]]:
-    """The records of a slice that a mask chooses, where it chooses any, and their indices within the slice."""
+    """The records of a slice that a mask chooses, where it chooses any, and their indices within the slice; the last
+    one first: of spans with the same times, viewers take the first in the file for the outer one."""
     if mask.all():
-        yield part, slice(None)
+        yield slice(part.stop - 1, part.start - 1 if part.start else None, -1), slice(None, None, -1)
     elif mask.any():
-        at = np.flatnonzero(mask)
+        at = np.flatnonzero(mask)[::-1]
         yield part.start + at, at
 
 

@@ -31,7 +31,7 @@ def write(trace: Trace, file: BinaryIO, step: Step) -> None:
     """Write the whole file."""
     rows = _Rows(trace)
     file.write(",".join(COLUMNS).encode() + b"\r\n")
-    parts = chunks(len(trace), _CHUNK)
+    parts = chunks(len(trace), text.at_once(_CHUNK, rows.width))
     for part, data in zip(parts, ahead(rows.made, parts), strict=True):
         file.write(data.data)
         step(part.stop - part.start)
@@ -51,13 +51,14 @@ class _Rows:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._kernels, self._regions, self._tracks = (
-            text.table([field(name) for name in names], NOTHING)
+            text.Texts([field(name) for name in names], NOTHING)
             for names in (
                 trace.kernels,
                 [region.name for region in trace.regions],
                 [region.track or "" for region in trace.regions],
             )
         )
+        self.width = self._kernels.width + self._regions.width + self._tracks.width
         kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
         self._kinds = text.table([kind.encode() for kind in kinds], NOTHING)
         self._depth, self._value = trace.depth, trace.value  # computed once, before there are threads
@@ -71,12 +72,12 @@ class _Rows:
         start = (ticks - warps.first_tick[track]) * pace + warps.start_ns[track]
         places = {name: getattr(warps, name)[track] for name in ("kernel", "launch", "block", "warp", "lane", "sm")}
         cells: dict[str, Bytes] = {name: _whole(places[name]) for name in ("launch", "block", "warp", "lane", "sm")}
-        cells["kernel"] = self._kernels.take(places["kernel"], axis=0)
+        cells["kernel"] = self._kernels.take(places["kernel"])
         cells["region"], cells["kind"] = (
-            self._regions.take(trace.region[part], axis=0),
+            self._regions.take(trace.region[part]),
             self._kinds.take(trace.kind[part], axis=0),
         )
-        cells["user_track"] = self._tracks.take(trace.region[part], axis=0)
+        cells["user_track"] = self._tracks.take(trace.region[part])
         cells["track"], cells["depth"] = _whole(track), _whole(self._depth[part])
         cells["start_ns"], cells["start_ticks"] = _thousandths(start), _whole(ticks)
         cells["dur_ns"], cells["dur_cycles"] = _thousandths(cycles * pace), _whole(cycles)

@@ -34,7 +34,7 @@ class Number:
 def numbers(trace: Trace) -> tuple[Number, ...]:
     """The numbers of all lanes of trace.warps."""
     warps = trace.warps
-    first, last, recorded = _extent(trace)
+    first, last, recorded = _extent(trace.whole)  # what a filter left out was recorded all the same
     cycles = ~warps.timer
     life = np.rint((warps.end_ns - warps.start_ns) / np.where(warps.tick_ns > 0, warps.tick_ns, 1))
     life = np.clip(np.nan_to_num(life), 0, 1 << 62).astype(np.int64)

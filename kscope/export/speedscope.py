@@ -16,6 +16,9 @@ from ..writable import clean
 from .progress import Step
 from .stacks import Node, stacks
 
+_DIGITS = 16
+"""Of a line: what a reader's numbers do not hold is none."""
+
 
 def write(trace: Trace, file: BinaryIO, step: Step) -> None:
     """Write the whole file."""
@@ -46,7 +49,7 @@ def write(trace: Trace, file: BinaryIO, step: Step) -> None:
 
 def _frame(name: str, where: str | None) -> dict[str, Any]:
     path, _, line = (where or "").rpartition(":")
-    place = {"file": clean(path), "line": int(line)} if path and line.isdecimal() else {}
+    place = {"file": clean(path), "line": int(line)} if path and line.isdecimal() and len(line) < _DIGITS else {}
     return {"name": clean(name), **place}
 
 

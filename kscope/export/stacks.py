@@ -49,7 +49,7 @@ def stacks(trace: Trace) -> tuple[Node, ...]:
     covered = np.zeros(len(spans), np.int64)
     np.add.at(covered, parent[inside], length[inside])
     own = np.maximum(length - covered, 0)  # spans that cross cover more than there is
-    names, name_of = np.unique([region.name for region in trace.regions], return_inverse=True)
+    names, name_of = np.unique(trace.region_names(), return_inverse=True)
     of_kernel = trace.warps.kernel[track]
     path, table = _paths(parent, name_of[trace.region[spans]], of_kernel, len(names), len(trace.kernels))
     wheres = {region.name: region.where for region in trace.regions}

@@ -19,6 +19,8 @@ Int64 = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
 SPACE, NOTHING = b" ", b"\0"
+MOST = 1 << 24
+"""Bytes of texts that are worth having side by side: one text as long makes all cells as wide."""
 _GROUP = 10_000
 _POINT = np.frombuffer(b"".join(b".%03d" % number for number in range(1000)), "<u4")
 """Three decimals with their point, as one word."""
@@ -61,6 +63,27 @@ def table(texts: Sequence[bytes], fill: bytes) -> Bytes:
     """(texts, width) cells of texts, aligned left."""
     width = max(map(len, texts), default=0)
     return np.frombuffer(b"".join(text.ljust(width, fill) for text in texts), np.uint8).reshape(len(texts), width)
+
+
+class Texts:
+    """Texts as cells, by index. width: of the longest one."""
+
+    def __init__(self, texts: Sequence[bytes], fill: bytes) -> None:
+        self._texts, self._fill = texts, fill
+        self.width = max(map(len, texts), default=0)
+        self._table = table(texts, fill) if self.width * len(texts) <= MOST else None
+
+    def take(self, index: npt.NDArray[np.integer[Any]]) -> Bytes:
+        """The cells of some."""
+        if self._table is not None:
+            return self._table.take(index, axis=0)
+        distinct, which = np.unique(index, return_inverse=True)
+        return table([self._texts[number] for number in distinct.tolist()], self._fill)[which]
+
+
+def at_once(rows: int, width: int) -> int:
+    """How many rows with texts of that width are made at once, of those that are otherwise."""
+    return max(1, min(rows, MOST // max(1, width)))
 
 
 def rows(count: int, *cells: bytes | Bytes) -> Bytes:

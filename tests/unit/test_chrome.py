@@ -93,3 +93,16 @@ def test_a_name_of_any_text_is_escaped(tmp_path: Path) -> None:
     name = 'a "quoted" \\ </script> ünïcode \n'
     trace = decode(synth.capture(synth.slab([Rec(name, 2000, 2100)]), names=(name,)))
     assert name in [event["name"] for event in written(trace, tmp_path / "x.json")["traceEvents"]]
+
+
+@pytest.mark.parametrize("last", ["mark", "tile"])
+def test_of_spans_with_the_same_times_the_outer_one_comes_first(last: str, tmp_path: Path) -> None:
+    """As viewers take them, whether all records of a chunk are spans or not."""
+    records = [Rec(name, 2000, 2100) for name in ("load", "dot", "tile")] * 2
+    records += [Rec("tile", 2200, 2300)] if last == "tile" else [synth.instant("mark", 2300)]
+    trace = decode(synth.capture(synth.slab(records), names=("load", "dot", "tile", "mark")))
+    trace.export(tmp_path / "x.json")
+    events = orjson.loads((tmp_path / "x.json").read_bytes())["traceEvents"]
+    same = [event for event in events if event.get("cat") == "region" and event["ts"] < 1.1]
+    first = min(event["ts"] for event in same)
+    assert [event["name"] for event in same if event["ts"] == first] == ["tile", "dot", "load"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +67,24 @@ def test_lanes_hold_only_spans_that_nest(tracks: list[list[tuple[int, int]]]) ->
         for j in range(i + 1, len(start)):
             if track[i] == track[j] and lane[i] == lane[j]:
                 assert not start[i] < start[j] < end[i] < end[j]
+
+
+@pytest.mark.parametrize("count", [9, 10, 40, 300])
+def test_any_number_of_spans_may_cross_at_one_time(count: int) -> None:
+    across = [(number, count + 2 * number) for number in range(count)]
+    start, end, track = columns([across, [(3, 4), (1, 8)], across])
+    lane = lanes(start, end, track)
+    assert sorted(lane[:count].tolist()) == sorted(lane[-count:].tolist()) == list(range(count))
+    assert not lane[count : count + 2].any()
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), min_size=30, max_size=60))
+def test_lanes_of_spans_that_all_cross_hold_only_those_that_nest(spans: list[tuple[int, int]]) -> None:
+    start, end, track = columns([sorted(((min(s), max(s)) for s in spans), key=lambda s: s[1])])
+    lane = lanes(start, end, track)
+    for number in range(int(lane.max()) + 1):
+        at = np.flatnonzero(lane == number)
+        assert not nest(start[at], end[at], track[at])[1].any()
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=6), min_size=1, max_size=3))

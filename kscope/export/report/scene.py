@@ -163,7 +163,7 @@ def _below(trace: Trace, end: Int64, kinds: Int64) -> npt.NDArray[np.uint8]:
 
 def _apart(depth: npt.NDArray[np.uint8], trace: Trace, where: Int64, end: Int64) -> tuple[npt.NDArray[np.uint8], int]:
     """Depths where the spans `where` that cross are nested among themselves, below all others; and the greatest."""
-    lane = sublanes(trace.start_ticks[where], end[where], trace.track[where])
+    lane = np.minimum(sublanes(trace.start_ticks[where], end[where], trace.track[where]), MOST_LINES - 1)
     depth, below = depth.copy(), 0
     for number in range(int(lane.max(initial=0)) + 1):
         at = where[lane == number]

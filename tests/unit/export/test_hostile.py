@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -23,6 +24,7 @@ from synth import Rec, instant
 
 from kscope.capture import Capture, KernelMeta, Problem
 from kscope.export import suffixes
+from kscope.export.view import GROUPS, PROCESSES
 from kscope.layout import Kind
 from kscope.trace import COLUMNS, Trace, decode
 
@@ -125,6 +127,51 @@ def test_names_come_back_as_they_were(tmp_path: Path) -> None:
     expected = {name.encode("utf-8", "replace").decode() for name in NAMES}
     assert shown >= expected
     assert events >= expected
+
+
+def _everywhere(name: str) -> Trace:
+    """A trace of two launches with that name wherever a name stands, in a span and in a counter."""
+    records = [Rec("a", 2000, 2100), Rec("a", 2200, 2200, Kind.COUNTER, 3)]
+    trace = decode(synth.capture(*(synth.slab(records, grid_id=number) for number in (1, 2)), names="a"))
+    return replace(
+        trace,
+        regions=tuple(replace(one, name=name, track=name, where=f"{name}:{name}") for one in trace.regions),
+        kernels=(name,),
+        launches=tuple(replace(one, kernel=name) for one in trace.launches),
+    )
+
+
+@pytest.mark.parametrize("name", [*NAMES, "nul\0", "", "9" * 30, "9" * 5000])
+@pytest.mark.parametrize("suffix", sorted(READERS.keys() & HERE))
+def test_every_place_of_a_name_takes_any(suffix: str, name: str, tmp_path: Path) -> None:
+    several = [{"group": group, "processes": processes} for group in GROUPS for processes in PROCESSES]
+    for options in several if suffix in (".pftrace", ".json") else [{}]:
+        written(_everywhere(name), tmp_path, suffix, **options)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "nul\0", ""])
+def test_a_table_of_pandas_holds_any_name(name: str) -> None:
+    pytest.importorskip("pandas")
+    table = _everywhere(name).to_pandas()
+    for column in ("kernel", "region", "user_track"):
+        assert set(table[column]) == {name.encode("utf-8", "replace").decode()}
+
+
+@pytest.mark.parametrize("suffix", [".json", ".csv"])
+def test_one_long_name_makes_neither_rows_nor_memory_larger(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kscope.export.text.MOST", 1 << 16)
+    names = ("x" * 20_000, "y" * 100)
+    records = [Rec(names[at > 0], 2000 + 10 * at, 2005 + 10 * at) for at in range(2000)]
+    trace = decode(synth.capture(synth.slab(records, log2=11), names=names))
+    tracemalloc.start()
+    try:
+        trace.export(tmp_path / f"x{suffix}")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / f"x{suffix}").stat().st_size < 1_000_000
 
 
 def test_an_instant_with_two_times_is_a_point(tmp_path: Path) -> None:

@@ -67,6 +67,25 @@ def test_a_lifetime_says_what_recording_cost_its_warp(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("narrowed", ["filter", "limit"])
+def test_a_lifetime_says_the_same_of_its_warp_in_a_filtered_trace(narrowed: str, tmp_path: Path) -> None:
+    records = [Rec("load", 1700, 1800), Rec("dot", 2000, 2100), Rec("load", 2200, 2300)]
+    trace = decode(synth.capture(synth.slab(records, start=1000, end=9000), names=("load", "dot")))
+    limit = 1 if narrowed == "limit" else None
+    part = trace if limit else trace.filter(region="dot")
+    [whole], [life] = lives(exported(trace, tmp_path)), lives(exported(part, tmp_path, limit=limit))
+    assert life.args == whole.args
+    assert (life.args["prologue_most"], life.args["epilogue_most"]) == (700, 9000 - 2300)
+
+
+def test_spans_of_a_lane_that_all_cross_keep_their_times(tmp_path: Path) -> None:
+    records = [Rec("tile", 2000 + 100 * number, 5000 + 200 * number) for number in range(16)]
+    slab = synth.slab(records, start=1000, end=9000, start_time=1000, end_time=9000, log2=4)
+    found = exported(decode(synth.capture(slab, names=NAMES)), tmp_path)
+    expected = [(1000 + 100 * number, 3000 + 100 * number) for number in range(16)]
+    assert sorted((one.start, one.dur) for one in spans(found)) == expected
+
+
 def test_a_warp_that_did_not_finish_says_only_what_is_known(tmp_path: Path) -> None:
     slab = synth.slab([Rec("tile", 1700, 2107)], start=1000, end=None, width=36)
     [life] = lives(exported(decode(synth.capture(slab, names=NAMES)), tmp_path))

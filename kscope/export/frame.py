@@ -1,0 +1,41 @@
+"""The trace's columns as a pandas.DataFrame: names as categories.
+
+What lives here: this table in memory. What does not: the columns (trace.py), files (columnar.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import tracks
+from ..errors import MissingError
+from ..layout import Kind
+from ..trace import COLUMNS, Trace
+from ..wording import installs
+from ..writable import clean
+
+
+def frame(trace: Trace) -> Any:
+    """A DataFrame with one row per record. Raises MissingError without pandas."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingError(f"to_pandas() needs pandas: {installs('pandas')}") from error
+    data: dict[str, Any] = {name: getattr(trace, name) for name in COLUMNS}
+    kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
+    texts = {"kind": kinds, "user_track": trace.user_tracks, "region": trace.region_names(), "kernel": trace.kernels}
+    for column, names in texts.items():
+        shown, codes = _categories(names, ordered=column in ("region", "kernel"))
+        data[column] = pandas.Categorical.from_codes(codes[data[column]], shown)
+    return pandas.DataFrame(data)
+
+
+def _categories(names: Iterable[str], *, ordered: bool) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The names, each once, in alphabetical order where that is wanted; and which of them each is, then NONE."""
+    texts = [clean(name) for name in names]
+    index = {name: number for number, name in enumerate(dict.fromkeys(sorted(texts) if ordered else texts))}
+    return list(index), np.array([*(index[name] for name in texts), tracks.NONE], np.int64)

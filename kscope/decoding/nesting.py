@@ -190,11 +190,11 @@ def _side_by_side(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt
     """For each span the first lane, from 0, that is free from its start to its end: nothing nests."""
     order = np.lexsort((end, start, track))
     found, on = [], None
+    free: list[int] = []
+    taken: list[tuple[int, int]] = []
     for begin, last, here in zip(start[order].tolist(), end[order].tolist(), track[order].tolist(), strict=True):
         if here != on:
-            free: list[int] = []
-            taken: list[tuple[int, int]] = []
-            on = here
+            free, taken, on = [], [], here
         while taken and taken[0][0] <= begin:
             heapq.heappush(free, heapq.heappop(taken)[1])
         number = heapq.heappop(free) if free else len(taken)

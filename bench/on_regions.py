@@ -2,7 +2,7 @@
 
     regions   back to back (A), behind 64 dependent FMAs (B), the same with 16 warps per SM (C): best and median of
               eight places in the instruction cache, each 16 bytes further on: a loop this short costs up to 12 cycles
-              more or less depending on where it falls, and A two by whether it begins at a multiple of 32 bytes
+              more or less depending on where it falls
     inflight  with global loads under way at the marks, and with copies of the copy engine (TMA)
     nested    one to eight regions in one another, per region
     warps     1 to 64 warps on every SM
@@ -43,7 +43,7 @@ PEER_BYTES = 768 << 20
 """As in the source: what lies behind is loaded from."""
 PLACES, REPEATS = 8, 7
 CACHE_LINE = 128
-"""Bytes of instructions that are fetched together: 8 of them."""
+"""Bytes of a line of the instruction cache, 8 instructions: places that are a multiple of it apart are one."""
 UNFIT: list[str] = []
 """What was not measured, as its blocks would have run one after the other."""
 GLOBAL, SHARED = "global memory", "shared memory"

@@ -246,7 +246,7 @@ template <int COUNT> __device__ __forceinline__ float fmas(float x) {
   for (int i = 0; i < COUNT; i++) asm volatile("fma.rn.f32 %0, %0, 0fBA83126F, %0;" : "+f"(x));
   return x;
 }
-// 16 bytes of machine code each, which nothing moves across the loop: arithmetic that a loop does not read, it would
+// 16 bytes of machine code each, that stay before the loop: the assembler sinks arithmetic that a loop does not read
 template <int PLACE> __device__ __forceinline__ void moved() {
 #pragma unroll
   for (int i = 0; i < PLACE; i++) __syncwarp();

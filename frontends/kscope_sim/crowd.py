@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kscope.marks import Mark
 
 from .block import Block
-from .machine import Machine
+from .machine import INTERPRETED_GHZ, Machine
 from .module import Module
 from .protocol import Thread
 from .warp import Warp
@@ -32,7 +32,7 @@ class Crowd:
 
     def __init__(self, host: SimBackend, name: str, module: Module, grid: Triple, block: Triple) -> None:
         self._host, self._name, self._module, self._grid, self._block = host, name, module, grid, block
-        self._machine = Machine(sms=1)
+        self._machine = Machine(sms=1, ghz=INTERPRETED_GHZ)
         self._id = host.begin(self._machine)
         self._start = host.now_ns - perf_counter_ns()
         self._lock = Lock()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kscope.marks import Mark
 
 from .block import Block
-from .machine import Machine
+from .machine import INTERPRETED_GHZ, Machine
 from .module import Module
 from .protocol import Thread
 from .warp import Warp
@@ -28,7 +28,7 @@ class Guest:
 
     def __init__(self, host: SimBackend, name: str, module: Module, grid: tuple[int, int, int]) -> None:
         self._host, self._name, self._module, self._grid = host, name, module, grid
-        self._machine = Machine(sms=1)
+        self._machine = Machine(sms=1, ghz=INTERPRETED_GHZ)
         self._id = host.begin(self._machine)
         self._start = host.now_ns - perf_counter_ns()
         self._warp: Warp | None = None

@@ -17,6 +17,9 @@ POWER_ON_NS = 1_700_000_000_000_000_000
 """What %globaltimer and the host's clock say at simulated time zero: UNIX time, as on a real machine."""
 READ_CYCLES = 7
 """Cycles that reading either clock takes (one CS2R on an H200)."""
+INTERPRETED_GHZ = 1 / 64
+"""The counter's rate where Python runs a kernel, on the host's time: a mark takes microseconds there and a warp
+seconds, so 64 ns tell marks apart, and 32 bits of them cover 4.6 minutes."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 
@@ -53,6 +54,22 @@ def test_threads_that_launch_at_once_lose_nothing_and_record_nothing_twice() -> 
             thread.join()
     assert len(prof.trace) == 2 * 60 * 8
     assert prof.capture.devices[0].lost == 0
+
+
+def test_a_kernel_that_python_runs_may_take_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with kscope.profile() as prof:
+        host = frontends.backend("sim")
+        assert isinstance(host, SimBackend) and host.recording is not None
+        seconds = itertools.count(step=20)  # from one look at the clock to the next
+        monkeypatch.setattr("kscope_sim.crowd.perf_counter_ns", lambda: next(seconds) * 1_000_000_000)
+        crowd = host.crowd("kernel", work, (1, 1, 1), (32, 1, 1), host.recording)
+        crowd.begin("thread", (0, 0, 0), (0, 0, 0))
+        for act in ("enter", "exit") * 3:
+            crowd.mark("thread", Mark(act, "work"), None)
+        crowd.leave("thread")
+        crowd.end()
+    assert [round(duration / 1e9, 3) for duration in prof.trace.dur_ns.tolist()] == [20, 20, 20]
+    assert not prof.trace.problems
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ for program in PROGRAMS:
 NOT_SIMULATED = {
     "replayed": "Numba's simulator has no graphs",
     **dict.fromkeys(("first_lane", "any_lane"), "its threads run one by one: each is the first that gets there"),
-    "roles": "256 threads of Python that poll for each other need longer than 32 bits of clock cover",
+    "roles": "256 threads of Python that poll for each other take most of a minute",
 }
 
 

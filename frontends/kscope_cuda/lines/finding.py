@@ -13,6 +13,7 @@ What lives here: finding it. What does not: what the lines mean (choosing.py).
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -58,7 +59,9 @@ def _by_directive(lines: Lines, source: str) -> tuple[int, int] | None:
 
 
 def _by_text(lines: Lines, source: str) -> tuple[int, int] | None:
-    for path in _paths(lines.file):
+    if not _CODE.search(source.strip()):
+        return None
+    for path in _paths(lines.file, _imported(), *sys.path[:1]):
         for first, text in _texts(path):
             place = _inside(lines, first, text, source)
             if place is not None:
@@ -70,7 +73,7 @@ def _inside(lines: Lines, first: int, text: str, source: str) -> tuple[int, int]
     """The lines in the source. `text` begins at line `first` of its file; it or the source holds the other."""
     if lines.last < first or lines.first > first + text.count("\n"):
         return None
-    if not (_CODE.search(text.strip()) and _CODE.search(source.strip())):
+    if not _CODE.search(text.strip()):
         return None
     at = source.find(text.strip("\n"))
     if at >= 0:
@@ -85,25 +88,28 @@ def _inside(lines: Lines, first: int, text: str, source: str) -> tuple[int, int]
     return (begin, end) if end >= 1 and begin <= count else None
 
 
-def _paths(file: str) -> Iterator[Path]:
+def _imported() -> tuple[str, ...]:
+    """Files of the modules that the program has imported."""
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return tuple(file for file in files if isinstance(file, str))
+
+
+@lru_cache(16)  # asked for every source that there is, and there may be thousands of modules
+def _paths(file: str, modules: tuple[str, ...], *program: str) -> tuple[Path, ...]:
     """Files that may be meant: as typed; beside the program, and modules that it has imported; and these modules."""
     typed = Path(file)
-    yield typed
     if typed.is_absolute():
-        return
-    modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    paths = [Path(path) for path in modules if isinstance(path, str)]
+        return (typed,)
     matches = Lines("?", file, 1, 1).in_file
-    yield from (path for path in paths if matches(str(path)))
-    yield from (
-        folder / typed for folder in dict.fromkeys([*map(Path, sys.path[:1]), *(path.parent for path in paths)])
-    )
+    folders = dict.fromkeys([*program, *map(os.path.dirname, modules)])
+    return (typed, *(Path(path) for path in modules if matches(path)), *(Path(folder, typed) for folder in folders))
 
 
 def _texts(path: Path) -> tuple[tuple[int, str], ...]:
     """The texts of a file, each with its first line: the whole of it, or a Python file's literals."""
     try:
-        return _read(path.resolve(), path.stat().st_mtime_ns)
+        changed = path.stat().st_mtime_ns  # first: of most of them there is none
+        return _read(path.resolve(), changed)
     except (OSError, ValueError):  # no such file, or none of text
         return ()
 

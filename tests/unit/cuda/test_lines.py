@@ -208,6 +208,17 @@ def test_a_word_in_a_literal_is_no_source(tmp_path: Path) -> None:
 # kinds
 
 
+def test_files_are_sought_once_for_all_sources_and_for_none_that_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    sought = []
+    monkeypatch.setattr(Lines, "in_file", lambda lines, path: sought.append(path))
+    for source in ("in0 * in1", "in0 - in1 ", "\n-in0\n"):
+        assert not touches(source, asked("a=sought.cu:1-2"))
+    assert not any(path.endswith(".py") for path in sought)
+    for source in ("out = in0;", "out = in1;"):
+        assert not touches(source, asked("a=sought.cu:1-2"))
+    assert sought.count(__file__) == 1
+
+
 def test_statements_are_found_by_their_kind() -> None:
     found = marked(SCALE, asked(kinds=tuple(KINDS)))
     assert found is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 import tracemalloc
-from time import process_time
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from synth import Rec
 
 import kscope
-from kscope.analysis import gaps, histogram, overlap
+from kscope.analysis import critical, gaps, histogram, overlap
 from kscope.analysis.critical import Edge, critical_path
 from kscope.analysis.lanes import lane_ends
 from kscope.analysis.overlap import NO_REGION
@@ -201,8 +203,8 @@ def test_a_lag_leaves_the_first_rounds_without_a_wait() -> None:
     assert path.unmatched == 0
 
 
-def test_a_path_over_many_waits_takes_as_long_as_there_are_waits() -> None:
-    def seconds(rounds: int) -> float:
+def test_a_path_over_many_waits_takes_as_many_steps_as_there_are_waits() -> None:
+    def lines_run(rounds: int) -> int:
         asker, answerer = traces.Lane(warp=0), traces.Lane(warp=1)
         for start in range(1000, 1000 + 200 * rounds, 200):
             asker.spans += [("load", start, start + 50), ("wait", start + 50, start + 150)]
@@ -212,12 +214,23 @@ def test_a_path_over_many_waits_takes_as_long_as_there_are_waits() -> None:
             for one in (asker, answerer)
         ]
         trace = decode(synth.capture(*slabs, names=traces.NAMES))
-        began = process_time()
-        path = critical_path(trace, [Edge("load", "tile"), Edge("dot", "wait")])
-        assert (len(path.steps), path.unmatched) == (4 * rounds + 1, 0)
-        return process_time() - began
+        count = 0
 
-    assert seconds(4000) < 25 * min(seconds(500) for _ in range(3))  # 8 where it is linear, 64 where it is quadratic
+        def line(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal count
+            count += event == "line"
+            return line if frame.f_code.co_filename == critical.__file__ else None
+
+        before = sys.gettrace()
+        sys.settrace(line)
+        try:
+            path = critical_path(trace, [Edge("load", "tile"), Edge("dot", "wait")])
+        finally:
+            sys.settrace(before)
+        assert (len(path.steps), path.unmatched) == (4 * rounds + 1, 0)
+        return count
+
+    assert 4000 < lines_run(4000) < 9 * lines_run(500)  # 8 where it is linear, 64 where it is quadratic
 
 
 def test_a_signal_after_the_end_of_its_wait_is_told_as_unmatched() -> None:

@@ -3,8 +3,11 @@
 PYTHON ?= python3
 ON_PATH := PYTHONPATH=.:frontends:runtime:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 CACHE := $(CURDIR)/.cache
+# Which tests: the fast ones, and for test-all the slow ones as well.
+TESTS := not slow and not gpu
+test-all: TESTS := not gpu
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute gpu lint types bench bench-gpu peers fuzz clean
+.PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute gpu lint types mypy pyright bench bench-gpu peers fuzz clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 24
@@ -68,33 +71,33 @@ demo: .venv/.demo  ## record and show a kernel: on the GPU where there is one, e
 	.venv/bin/kscope demo
 
 test: .venv/.test  ## the fast set, no GPU needed
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -n 2 -m "not slow and not gpu" tests
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -n 2 -m "$(TESTS)" tests
 
 test-all: .venv/.test test-inductor test-3.6 test-cupy test-numba test-cute  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest -n 2 -m "not gpu" tests
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest -n 2 -m "$(TESTS)" tests
 
 test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.6 .venv36/bin/python -m pytest -n 2 -m "not gpu" -k "triton or gluon" \
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.6 .venv36/bin/python -m pytest -n 2 -m "$(TESTS)" -k "triton or gluon" \
 	    tests/unit/triton tests/contract/test_contract.py
 
 test-inductor: .venv/.torch  ## what speaks to torch.compile
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "not gpu" tests/unit/triton/test_inductor.py tests/unit/test_examples.py -k "inductor or interpreted"
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "$(TESTS)" tests/unit/triton/test_inductor.py tests/unit/test_examples.py -k "inductor or interpreted"
 
 test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## what proton-viewer and speedscope make of exported files
 	KSCOPE_PROTON_VIEWER=.venv-viewers/bin/proton-viewer KSCOPE_SPEEDSCOPE=$(CACHE)/speedscope/package/dist/release \
 		.venv/bin/python -m pytest tests/viewers
 
 test-cupy: .venv/.cupy  ## what speaks to CuPy, NVRTC and cuda.core
-	.venv/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cupy tests/unit/cuda/test_nvrtc.py tests/unit/test_doctor.py
-	.venv/bin/python -m pytest -n 2 -m "not gpu" -k cupy tests/contract/test_contract.py tests/unit/test_examples*.py
+	.venv/bin/python -m pytest -n 2 -m "$(TESTS)" tests/unit/cupy tests/unit/cuda/test_nvrtc.py tests/unit/test_doctor.py
+	.venv/bin/python -m pytest -n 2 -m "$(TESTS)" -k cupy tests/contract/test_contract.py tests/unit/test_examples*.py
 
 test-numba: .venv-numba/.test  ## what speaks to Numba
-	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" tests/unit/numba tests/unit/test_doctor.py
-	.venv-numba/bin/python -m pytest -n 2 -m "not gpu" -k numba tests/contract/test_contract.py \
+	.venv-numba/bin/python -m pytest -n 2 -m "$(TESTS)" tests/unit/numba tests/unit/test_doctor.py
+	.venv-numba/bin/python -m pytest -n 2 -m "$(TESTS)" -k numba tests/contract/test_contract.py \
 	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py
 
 test-cute: .venv-cute/.test  ## what speaks to CuTe DSL
-	.venv-cute/bin/python -m pytest -n 2 -m "not gpu" tests/unit/cute tests/contract/test_contract.py \
+	.venv-cute/bin/python -m pytest -n 2 -m "$(TESTS)" tests/unit/cute tests/contract/test_contract.py \
 	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py -k cute
 
 gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses
@@ -104,8 +107,12 @@ lint: .venv/.test  ## ruff
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 
-types: .venv/.test  ## mypy --strict and pyright
+types: mypy pyright  ## mypy --strict and pyright
+
+mypy: .venv/.test
 	.venv/bin/mypy
+
+pyright: .venv/.test
 	.venv/bin/pyright
 
 bench: .venv/.test .venv-peers/.test  ## how fast the host part is: decode and export, beside other packages

@@ -69,7 +69,7 @@ def test_a_kernel_that_python_runs_may_take_minutes(monkeypatch: pytest.MonkeyPa
         crowd.leave("thread")
         crowd.end()
     assert [round(duration / 1e9, 3) for duration in prof.trace.dur_ns.tolist()] == [20, 20, 20]
-    assert not prof.trace.problems
+    assert "wrap" not in {problem.kind for problem in prof.trace.problems}
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +114,11 @@ def loops_of(text: str) -> int:
 
 
 def options() -> Iterator[Recording]:
-    for strategy, fill, clock, pending in product(STRATEGIES, ("ring", "stop"), ("cycles", "globaltimer"), (0, 8)):
-        yield Recording(strategy=strategy, records=4, fill=fill, clock=clock, pending=pending)  # type: ignore[arg-type]  # words of the parameters
+    """Every two of their values are met together."""
+    both = cycle([(("cycles", 0), ("globaltimer", 8)), (("cycles", 8), ("globaltimer", 0))])
+    for (strategy, fill), halves in zip(product(STRATEGIES, ("ring", "stop")), both, strict=False):
+        for clock, pending in halves:
+            yield Recording(strategy=strategy, records=4, fill=fill, clock=clock, pending=pending)  # type: ignore[arg-type]  # words of the parameters
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from nvcc import IN_PLACE, compiled, kernel, needs_nvcc
 
+from kscope.capture import Problem
 from kscope_cuda import paired
 
 pytestmark = needs_nvcc
@@ -32,20 +33,30 @@ def test_a_mark_without_its_other_half_is_named_with_kernel_and_line(body: str, 
     assert fault in " ".join(texts)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        'KSCOPE_ENTER_V("r", n); if (n > 3) out[1] = n; KSCOPE_EXIT("r");',
-        'if (n) { KSCOPE_ENTER("r"); __syncthreads(); KSCOPE_EXIT("r"); }',
-        'KSCOPE_ENTER("r"); if (n) { KSCOPE_EXIT("r"); return; } __syncthreads(); KSCOPE_EXIT("r");',
-        'KSCOPE_ENTER("r"); while (n--) { KSCOPE_EXIT("r"); out[n] = n; KSCOPE_ENTER("r"); } KSCOPE_EXIT("r");',
-        'KSCOPE_REGION("r"); KSCOPE_INSTANT("i"); if (n) return; out[0] = 1;',
-        'KSCOPE_ENTER("r"); KSCOPE_ENTER("s"); out[0] = n; KSCOPE_EXIT("r"); KSCOPE_EXIT("s");',
-    ],
+PAIRED = (
+    'KSCOPE_ENTER_V("r", n); if (n > 3) out[1] = n; KSCOPE_EXIT("r");',
+    'if (n) { KSCOPE_ENTER("r"); __syncthreads(); KSCOPE_EXIT("r"); }',
+    'KSCOPE_ENTER("r"); if (n) { KSCOPE_EXIT("r"); return; } __syncthreads(); KSCOPE_EXIT("r");',
+    'KSCOPE_ENTER("r"); while (n--) { KSCOPE_EXIT("r"); out[n] = n; KSCOPE_ENTER("r"); } KSCOPE_EXIT("r");',
+    'KSCOPE_REGION("r"); KSCOPE_INSTANT("i"); if (n) return; out[0] = 1;',
+    'KSCOPE_ENTER("r"); KSCOPE_ENTER("s"); out[0] = n; KSCOPE_EXIT("r"); KSCOPE_EXIT("s");',
 )
+
+
 @pytest.mark.parametrize("options", [KEPT, (*KEPT, "-rdc=true", "-arch=sm_80"), (*KEPT, "-lineinfo")], ids=" ".join)
-def test_marks_that_pair_are_no_problem(body: str, options: tuple[str, ...]) -> None:
-    assert said(body, *options) == []
+def test_marks_that_pair_are_no_problem(options: tuple[str, ...]) -> None:
+    first, *others = PAIRED
+
+    def problems_beside(bodies: list[str]) -> list[Problem]:
+        kernels = [
+            f'extern "C" __global__ void k{number}(int* out, int n) {{ KSCOPE_KERNEL(); {body} }}'
+            for number, body in enumerate(bodies)
+        ]
+        source = kernel(first, before="\n".join(kernels))
+        return list(paired.problems(compiled(source, *options, to="so"), "x.so"))
+
+    assert problems_beside(others) == []
+    assert problems_beside(['if (n) KSCOPE_ENTER("r");']) != []  # of any kernel in the file
 
 
 def test_code_without_its_text_is_taken_as_it_is() -> None:

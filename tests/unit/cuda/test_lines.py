@@ -205,9 +205,6 @@ def test_a_word_in_a_literal_is_no_source(tmp_path: Path) -> None:
     assert not touches(SCALE, asked(f"r={path}:1-2"))
 
 
-# kinds
-
-
 def test_files_are_sought_once_for_all_sources_and_for_none_that_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     sought = []
     monkeypatch.setattr(Lines, "in_file", lambda lines, path: sought.append(path))
@@ -217,6 +214,9 @@ def test_files_are_sought_once_for_all_sources_and_for_none_that_is_a_word(monke
     for source in ("out = in0;", "out = in1;"):
         assert not touches(source, asked("a=sought.cu:1-2"))
     assert sought.count(__file__) == 1
+
+
+# kinds
 
 
 def test_statements_are_found_by_their_kind() -> None:

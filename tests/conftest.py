@@ -1,6 +1,7 @@
 """What every test may count on: how hard hypothesis looks, and which tests need a GPU.
 
-HYPOTHESIS_PROFILE chooses fast (the default), thorough, or repeat (the same examples every time).
+HYPOTHESIS_PROFILE chooses fast (the default), thorough, repeat (the same examples every time), or brief (a few of them:
+for what has run elsewhere, and runs again with other versions of a dependency).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ for _name, _examples in (("fast", 40), ("thorough", 400)):
         _name, max_examples=_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
     )
 settings.register_profile("repeat", settings.get_profile("fast"), derandomize=True, database=None)
+settings.register_profile("brief", settings.get_profile("repeat"), max_examples=8)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 

@@ -7,10 +7,12 @@ expected of them (unit/triton/test_auto.py, gpu/test_auto.py).
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
@@ -163,7 +165,18 @@ CASES = {
     ),
     "leaving": Case(leaving, {"out": "*i32", "n": "i32"}, archs=(90,)),
 }
-PAIRS = [(name, arch) for name, case in CASES.items() for arch in case.archs]
+
+
+def _pairs() -> Iterator[Any]:
+    """Each for sm_90 and, in turn, for one of its other architectures; for the rest if there is time."""
+    for number, (name, case) in enumerate(CASES.items()):
+        others = [arch for arch in case.archs if arch != 90]
+        for arch in case.archs:
+            often = arch == 90 or arch == others[number % len(others)]
+            yield pytest.param(name, arch, id=f"{name}-{arch}", marks=() if often else (pytest.mark.slow,))
+
+
+PAIRS = list(_pairs())
 
 
 def source(name: str) -> Any:

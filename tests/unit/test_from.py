@@ -78,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def _alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(frontends, "TABLE", {"sim": Entry("kscope_sim", "kscope_sim:SimFrontend", "")})
-    patch.setattr("importlib.metadata.entry_points", lambda group: ())
+    patch.setattr("kscope.frontends._announced", lambda path: {})
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.page}:{row.line}")

@@ -21,6 +21,32 @@ def test_every_living_object_of_a_type_is_found() -> None:
     assert {id(one) for one in living(Kernel)} == {id(one) for one in kernels}
 
 
+class Derived(Kernel):
+    """As a wrapper of somebody's."""
+
+
+class Twice(Derived, dict[str, int]):
+    """And of two."""
+
+
+def test_objects_of_types_that_inherit_are_found_and_proxies_are_not_asked() -> None:
+    class Proxy:
+        """It says that it is one, and would load what it stands for."""
+
+        def __init__(self) -> None:
+            self.held = [self]
+
+        @property
+        def __class__(self) -> type:
+            raise AssertionError("asked")
+
+    proxy = Proxy()
+    kernels = [Kernel(), Derived(), Twice()]
+    assert {id(one) for one in living(Kernel)} == {id(one) for one in kernels}
+    assert {id(one) for one in living(dict, Derived)} > {id(one) for one in kernels[1:]}
+    assert id(proxy) not in {id(one) for one in living(Kernel)}
+
+
 def test_what_was_frozen_is_hidden_and_told_of() -> None:
     kernel = Kernel()
     ballast = [[] for _ in range(OWN)]

@@ -567,7 +567,7 @@ PLANNED = {"ring": 12, "stop": 13}
 
 
 @needs_sass
-@pytest.mark.parametrize("fill", PLANNED)
+@pytest.mark.parametrize("fill", ["ring", pytest.param("stop", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("place", ["around", "behind"])
 def test_a_record_of_a_loop_of_64_multiplications_is_planned_to_take_a_dozen_cycles(

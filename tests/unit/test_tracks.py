@@ -209,7 +209,7 @@ def test_a_pftrace_has_every_span_on_its_track(trace: Trace, tmp_path: Path) -> 
     assert sum(one.name == "load" for one in found.slices) == int((names == "load").sum())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([None, "a", "b"]), st.integers(0, 3), st.integers(1, 9)), max_size=12))
 def test_spans_of_any_tracks_are_all_drawn_and_nest_within_theirs(steps: list[tuple[str | None, int, int]]) -> None:
     scopes = {(track, number): kscope.scope(f"s{number}", track=track) for track, number, _ in steps}

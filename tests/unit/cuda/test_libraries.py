@@ -85,7 +85,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Told:
     monkeypatch.setattr(frontends, "_frontends", {})
     monkeypatch.setattr(frontends, "_backends", {"cuda": told})
     monkeypatch.setattr(frontends, "TABLE", {"cuda": frontends.TABLE["cuda"]})
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    monkeypatch.setattr("kscope.frontends._announced", lambda path: {})
     yield told
     states.STATE.active = states.STATE.arm = None
     kscope.disable()

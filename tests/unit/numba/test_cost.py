@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -114,14 +115,22 @@ def check(here: tuple[int, int], there: tuple[int, int]) -> None:
     assert 5 < here[1] <= ALIKE * there[1]
 
 
+def _forms() -> Iterator[Any]:
+    """Each with link-time optimization and without; the first two always, of the others one, if there is no time."""
+    for number, form in enumerate(FORMS):
+        for lto in (True, False):
+            often = number < 2 or lto == (number % 2 == 0)
+            made = f"{form}-{'lto' if lto else 'apart'}"
+            yield pytest.param(form, lto, id=made, marks=() if often else (pytest.mark.slow,))
+
+
 @pytest.fixture
 def recording(frontend: Any) -> None:
     frontend.enable(RECORDING)
 
 
 @pytest.mark.usefixtures("recording")
-@pytest.mark.parametrize("lto", [True, False], ids=["lto", "apart"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "lto"), list(_forms()))
 def test_a_region_costs_what_it_costs_in_cuda(bench: Any, tmp_path: Path, form: str, lto: bool) -> None:
     plain = in_numba(bench, tmp_path, "", lto)
     assert plain.cycles == in_cuda("").cycles, "the loops without a region are to be alike"

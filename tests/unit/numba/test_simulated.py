@@ -38,7 +38,7 @@ def simulated(script: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [pytest.param(n, marks=[pytest.mark.slow] if n % 2 else []) for n in range(PARTS)])
 def test_a_simulated_kernel_records_what_a_compiled_one_records(part: int) -> None:
     names = [program.name for program in PROGRAMS if program.name not in NOT_SIMULATED]
     assert len(names) == len(PROGRAMS) - len(NOT_SIMULATED)

@@ -42,7 +42,7 @@ def rig(bench: Make, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(frontends, "_frontends", {})
     monkeypatch.setattr(frontends, "_backends", {"cuda": made.backend})
     monkeypatch.setattr(frontends, "TABLE", {"cuda": frontends.TABLE["cuda"]})
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    monkeypatch.setattr("kscope.frontends._announced", lambda path: {})
     yield made
     states.STATE.active = states.STATE.arm = None
     kscope.disable()

@@ -17,7 +17,7 @@ def _apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Only the simulator is imported, whatever other tests have imported; nothing stays prepared."""
     monkeypatch.setattr(frontends, "_frontends", {})
     monkeypatch.setattr(frontends, "TABLE", {"sim": Entry("kscope_sim", "kscope_sim:SimFrontend", "")})
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
+    monkeypatch.setattr("kscope.frontends._announced", lambda path: {})
     yield
     states.STATE.active = states.STATE.arm = None
     kscope.disable()

@@ -156,8 +156,9 @@ def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region,
     for module in modules:
         mine = [rows[kernel.id] for kernel in module.kernels if kernel.id in rows]
         for meta in module.regions if mine else ():
-            if meta.type is not None:
-                codes[np.ix_(mine, columns.get(meta.name, []))] = _TYPE_CODES[meta.type]
+            of = mine if meta.kernel is None else [rows.get(module.kernels[meta.kernel].id, -1)]
+            if meta.type is not None and of != [-1]:
+                codes[np.ix_(of, columns.get(meta.name, []))] = _TYPE_CODES[meta.type]
     return codes
 
 

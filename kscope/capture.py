@@ -26,11 +26,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class RegionMeta:
-    """A name that a module's records may carry; `type` is the value's type (i32, u32, f32) or None."""
+    """A name that a module's records may carry; `type` is the value's type (i32, u32, f32) or None. kernel: index of
+    the module's kernel that it is told of, where its values have another type in another one; None = of all."""
 
     name: str
     type: str | None = None
     where: str | None = None  # "file:line" of the first mark
+    kernel: int | None = None
 
 
 @dataclass(frozen=True)

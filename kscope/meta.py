@@ -36,7 +36,10 @@ def to_dict(meta: ModuleMeta) -> dict[str, Any]:
         "fill": meta.fill,
         "strategy": meta.strategy,
         "kernels": [[kernel.name, kernel.id, kernel.log2_records] for kernel in meta.kernels],
-        "regions": [[region.name, region.type, region.where] for region in meta.regions],
+        "regions": [
+            [region.name, region.type, region.where, *([] if region.kernel is None else [region.kernel])]
+            for region in meta.regions
+        ],
         "problems": problems_to_list(meta.problems),
     }
 
@@ -49,10 +52,11 @@ def from_dict(data: object) -> ModuleMeta:
         parse_strategy(strategy)
     except UsageError as error:
         raise FormatError(f"module metadata: {error}") from None
+    kernels = tuple(_kernel(row) for row in _rows("kernels", fields["kernels"], 3))
     return ModuleMeta(
         frontend=_text("frontend", fields["frontend"]),
-        kernels=tuple(_kernel(row) for row in _rows("kernels", fields["kernels"], 3)),
-        regions=tuple(_region(row) for row in _rows("regions", fields["regions"], 3)),
+        kernels=kernels,
+        regions=tuple(_region(row, len(kernels)) for row in _rows("regions", fields["regions"], 3, 4)),
         clock=_one_of("clock", fields["clock"], _CLOCKS),
         fill=_one_of("fill", fields["fill"], _FILLS),
         strategy=strategy,
@@ -98,12 +102,13 @@ def _kernel(row: list[Any]) -> KernelMeta:
     )
 
 
-def _region(row: list[Any]) -> RegionMeta:
-    name, kind, where = row
+def _region(row: list[Any], kernels: int) -> RegionMeta:
+    name, kind, where, *of = row
+    kernel = _number("region's kernel", of[0], 0, kernels - 1) if of else None
     if not _text("region's name", name):
         raise FormatError("module metadata: a region's name is empty")
     checked = None if kind is None else _one_of("region's type", kind, _TYPES)
-    return RegionMeta(name, checked, None if where is None else _text("region's where", where))
+    return RegionMeta(name, checked, None if where is None else _text("region's where", where), kernel)
 
 
 def _refuse(what: str, value: object, expected: str) -> NoReturn:
@@ -116,12 +121,12 @@ def _fields(data: object, names: set[str]) -> dict[str, Any]:
     return data
 
 
-def _rows(what: str, data: object, width: int) -> list[list[Any]]:
+def _rows(what: str, data: object, *widths: int) -> list[list[Any]]:
     if not isinstance(data, list):
         _refuse(what, data, "a list")
     for row in data:
-        if not isinstance(row, list) or len(row) != width:
-            _refuse(f"an entry of {what}", row, f"a list of {width}")
+        if not isinstance(row, list) or len(row) not in widths:
+            _refuse(f"an entry of {what}", row, f"a list of {' or '.join(map(str, widths))}")
     return data
 
 

@@ -6,8 +6,10 @@ are compiled in (strategies.py).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -31,9 +33,9 @@ class Sampling:
 
     @staticmethod
     def of(
-        blocks: int | range | slice | None = None,
-        warps: int | Iterable[int] | None = None,
-        sms: int | Iterable[int] | None = None,
+        blocks: SupportsIndex | range | slice | None = None,
+        warps: SupportsIndex | Iterable[SupportsIndex] | None = None,
+        sms: SupportsIndex | Iterable[SupportsIndex] | None = None,
     ) -> Sampling:
         """From what a user types: blocks=100 (the first 100), range(0, 1000, 8) or slice(10, None);
         warps and sms one number or several. Raises UsageError."""
@@ -55,28 +57,40 @@ class Sampling:
         return gate
 
 
-def _blocks(blocks: int | range | slice | None) -> range | None:
+def _blocks(blocks: SupportsIndex | range | slice | None) -> range | None:
     if blocks is None:
         return None
-    if isinstance(blocks, bool) or not isinstance(blocks, (int, range, slice)):
-        raise UsageError(f"blocks={blocks!r}: expected a number, range(first, stop, step) or slice")
-    if isinstance(blocks, int):
-        blocks = range(blocks)
-    if isinstance(blocks, slice):
-        stop = _END if blocks.stop is None else blocks.stop
-        blocks = range(blocks.start or 0, stop, blocks.step or 1)
-    if blocks.start < 0 or not 0 < blocks.step < 1 << 32 or not blocks.start < blocks.stop <= _END:
+    try:
+        if isinstance(blocks, range):
+            chosen = blocks
+        elif isinstance(blocks, slice):
+            ends = blocks.start or 0, _END if blocks.stop is None else blocks.stop, blocks.step or 1
+            chosen = range(*map(_number, ends))
+        else:
+            chosen = range(_number(blocks))
+    except TypeError as error:
+        raise UsageError(f"blocks={blocks!r}: expected a number, range(first, stop, step) or slice") from error
+    if chosen.start < 0 or not 0 < chosen.step < 1 << 32 or not chosen.start < chosen.stop <= _END:
         raise UsageError(
             f"blocks={blocks!r}: expected an ascending range of block indices, 0 to 2^63 - 1, that is not empty"
         )
-    return blocks
+    return chosen
 
 
-def _members(what: str, members: int | Iterable[int] | None, end: int) -> tuple[int, ...] | None:
+def _members(what: str, members: SupportsIndex | Iterable[SupportsIndex] | None, end: int) -> tuple[int, ...] | None:
     if members is None:
         return None
-    chosen = (members,) if isinstance(members, int) else tuple(members)
-    wrong = [m for m in chosen if not isinstance(m, int) or isinstance(m, bool) or not 0 <= m < end]
-    if wrong or not chosen:
+    try:
+        chosen = {_number(one) for one in (members if isinstance(members, Iterable) else (members,))}
+    except TypeError:
+        chosen = set()
+    if not chosen or not 0 <= min(chosen) <= max(chosen) < end:
         raise UsageError(f"{what}={members!r}: expected one or more numbers from 0 to {end - 1}")
-    return tuple(sorted(set(chosen)))
+    return tuple(sorted(chosen))
+
+
+def _number(typed: SupportsIndex) -> int:
+    """A Python int, also of a trace's column. Raises TypeError for what is none."""
+    if isinstance(typed, (bool, np.bool_)):
+        raise TypeError
+    return operator.index(typed)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from . import frontends, saving
 from .capture import Capture, DeviceCapture, ModuleMeta, Problem
@@ -52,9 +52,9 @@ def profile(
     fill: Fill | None = None,
     clock: Clock | None = None,
     live: bool | None = None,
-    blocks: int | range | slice | None = None,
-    warps: int | Iterable[int] | None = None,
-    sms: int | Iterable[int] | None = None,
+    blocks: SupportsIndex | range | slice | None = None,
+    warps: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    sms: SupportsIndex | Iterable[SupportsIndex] | None = None,
     pool: int | None = None,
     kernels: str | Sequence[str] | None = None,
     auto: str | Sequence[str] | bool | None = None,

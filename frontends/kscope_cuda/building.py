@@ -24,7 +24,8 @@ def flags(
     clock: Clock = "cycles",
 ) -> list[str]:
     """Options for nvcc, in code that calls it or a build tool (torch's ``extra_cuda_cflags``, say): where the
-    header is, that its macros record, and how. The options of kscope.profile() do not reach what nvcc built.
+    header is, that its macros record, and how. The options of kscope.profile() do not reach what nvcc built. None of
+    them needs a shell's quotes, which build tools leave out.
 
     strategy: of the kernels that name none; None = Elected(). records: capacity of a slab; "auto" is 256
     here. -DKSCOPE_TAG differs with every version of the header: build tools that do not look into
@@ -32,8 +33,10 @@ def flags(
     """
     wanted, plain = Recording(strategy=strategy or Elected(), records=records, fill=fill, clock=clock), Recording()
     header = (Path(cuda_include()) / "kscope.cuh").read_bytes()
+    warps = wanted.strategy.warps if isinstance(wanted.strategy, TargetWarp) else ()
     chosen = {
-        "STRATEGY": (f"kscope::{spelling(wanted.strategy)}", wanted.strategy != plain.strategy),
+        "WARPS": (f"0x{sum(1 << warp for warp in warps):x}", bool(warps)),
+        "STRATEGY": (f"kscope::{spelling(wanted.strategy)}", not warps and wanted.strategy != plain.strategy),
         "RECORDS": (wanted.records, wanted.records != plain.records),
         "FILL": (wanted.fill, wanted.fill != plain.fill),
         "CLOCK": (wanted.clock, wanted.clock != plain.clock),
@@ -41,8 +44,7 @@ def flags(
     return [
         f"-I{cuda_include()}",
         "-DKSCOPE=1",
-        # nvcc takes a comma for the end of an option, unless a backslash says otherwise
-        *(f"-DKSCOPE_{name}={value}".replace(",", "\\,") for name, (value, differs) in chosen.items() if differs),
+        *(f"-DKSCOPE_{name}={value}" for name, (value, differs) in chosen.items() if differs),
         f"-DKSCOPE_TAG=0x{sha256(header).hexdigest()[:16]}",
     ]
 

@@ -21,6 +21,8 @@ from kscope.recording import AUTO_RECORDS, Recording, log2_records
 _OURS = {regions.__file__, *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend"))}
 _MARKS = (regions.region, regions.scope, regions.instant, regions.counter)
 _WORDS = {word.__name__ for word in _MARKS}
+_ANY = "any"
+"""Sort of what a name's values are, whatever it names."""
 
 
 class Module:
@@ -59,20 +61,23 @@ class Module:
         if mark.act == "exit":
             return
         sort = "" if mark.act == "enter" else mark.act
-        known = self._types.setdefault((mark.name, sort), kind)
-        if known != kind:
-            raise UsageError(
-                f"kernel {self.name}: {mark.said} has a value of type {kind or 'none'} at one place and "
-                f"{known or 'none'} at another; give it one type everywhere, or use two names"
-            )
+        # spans, instants and counters of a name may do without a value each, and what has one has the same
+        for key in [(mark.name, sort)] + ([(mark.name, _ANY)] if kind else []):
+            known = self._types.setdefault(key, kind)
+            if known != kind:
+                raise UsageError(
+                    f"kernel {self.name}: {mark.said} has a value of type {kind or 'none'} at one place and "
+                    f"{known or 'none'} at another; give it one type everywhere, or use two names"
+                )
 
     def meta(self) -> ModuleMeta:
         """The module's metadata, with the names that were met so far."""
-        types = {name: kind for (name, _), kind in reversed(self._types.items()) if kind}
         return ModuleMeta(
             frontend="sim",
             kernels=(KernelMeta(self.name, self.id, self.log2_records),),
-            regions=tuple(RegionMeta(name, types.get(name), self._where[name]) for name in sorted(self._where)),
+            regions=tuple(
+                RegionMeta(name, self._types.get((name, _ANY)), self._where[name]) for name in sorted(self._where)
+            ),
             clock=self.recording.clock,
             fill=self.recording.fill,
             strategy=self.recording.strategy.spec,

@@ -44,6 +44,7 @@ class _Names:
         rows = zip(kernel_names(trace), trace.kernels, of_kernels(trace), strict=True)
         self.kernels = {shown: (name, f"0x{number:x}") for shown, name, number in rows}
         """By the name in the summary the kernel's own name and its hash."""
+        self.uncounted = any(problem.kind in _UNCOUNTED for problem in self.summary.problems)
 
     def __call__(self, name: tuple[str, ...]) -> Quantity:
         if len(name) == 1:
@@ -85,7 +86,7 @@ class _Names:
 
     def whole(self, name: str) -> Quantity:
         rows = self.summary.lanes
-        if name == "dropped" and any(problem.kind in _UNCOUNTED for problem in self.summary.problems):
+        if name == "dropped" and self.uncounted:
             return Quantity(float("nan"))
         if name in _LANES:
             return Quantity(float(sum(getattr(row, name) for row in rows)))
@@ -105,4 +106,6 @@ class _Names:
     def kernel(self, row: LaneStats, stat: str) -> Quantity | None:
         if stat in _KERNEL:
             return Quantity(getattr(row, _KERNEL[stat]), time=True)
+        if stat == "dropped" and self.uncounted:  # whose lanes were lost is not known either
+            return Quantity(float("nan"))
         return Quantity(float(getattr(row, stat))) if stat in _LANES else None

@@ -183,10 +183,11 @@ def _change(
     if not counts[0] or not counts[1]:
         verdict = "gone" if counts[0] else "new"
     if min(len(a.total), len(b.total)) >= _LEAST_UNITS and mean_a > 0:
-        drawn = _means(b, options.draws, rng) / _means(a, options.draws, rng) - 1
+        ours, theirs = _means(b, options.draws, rng), _means(a, options.draws, rng)
         edge = (1 - options.level) / 2
-        low, high = np.quantile(drawn, (edge, 1 - edge)).tolist()
-        verdict = _judged(change, low, high, options.least)
+        if theirs.all():  # units that last no tick may be all that is drawn: nothing is a change of that
+            low, high = np.quantile(ours / theirs - 1, (edge, 1 - edge)).tolist()
+            verdict = _judged(change, low, high, options.least)
     if mean_a == mean_b:
         verdict, change = "same", 0.0
     return Change(

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..hashes import kernel_names
 from ..trace import Trace
+from ..wording import counted
 from .overlap import NO_REGION
 from .segments import NONE, by_lane, flatten, span_names
 
@@ -126,7 +127,7 @@ class _Waits:
 
     def _add(self, trace: Trace, edge: Edge, signals: Int64, waits: Int64) -> None:
         end = trace.start_ns + np.nan_to_num(trace.dur_ns)
-        signal_key, wait_key = _keys(trace, signals, waits)
+        signal_key, wait_key = _keys(trace, edge, signals, waits)
         last: dict[float, tuple[float, int]] = {}
         for key, at in zip(signal_key.tolist(), signals.tolist(), strict=True):
             last[key] = max(last.get(key, (-np.inf, 0)), (float(end[at]), int(trace.track[at])))
@@ -144,11 +145,19 @@ class _Waits:
                 self.by_row.setdefault(int(trace.track[at]), []).append((stop, min(came, stop), row, via))
 
 
-def _keys(trace: Trace, signals: Int64, waits: Int64) -> tuple[Float, Float]:
-    """What is matched: the values where all have one, else the ordinal on each lane."""
+def _keys(trace: Trace, edge: Edge, signals: Int64, waits: Int64) -> tuple[Float, Float]:
+    """What is matched: the values where all have one, else the ordinal on each lane. Raises UsageError where the first
+    ones of a lane were overwritten: nobody knows its ordinals."""
     values = trace.value[signals], trace.value[waits]
     if all(len(value) and not np.isnan(value).any() for value in values):
         return values
+    lanes = np.unique(trace.track[np.concatenate([signals, waits])])
+    gone = int((trace.warps.written[lanes] > trace.warps.records[lanes]).sum())
+    if gone and any(problem.kind == "overwritten" for problem in trace.problems):
+        raise UsageError(
+            f"{edge.signal}:{edge.wait}: {counted(gone, 'lane')} of theirs lost the first records, which newer ones "
+            "overwrote: which wait is the n-th is not known; give both regions a value, or record more (records=)"
+        )
     return _ordinals(trace.track[signals]), _ordinals(trace.track[waits])
 
 

@@ -117,7 +117,8 @@ def of_trace(trace: Trace, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source
     threads = warps.threads[rows[0]]
     per_block = -(-int(threads.prod()) // 32)
     found, crooked, points, unknown = dict[int, list[tuple[int, Event]]](), list[int](), list[int](), list[int]()
-    known, shared, lost = set[int](), list[int](), 0
+    known, shared, full, lost = set[int](), list[int](), list[int](), 0
+    first_kept = any(problem.kind == "refused" for problem in trace.problems)  # the newest are missing, not the oldest
     cuts = np.searchsorted(trace.track, [*rows, rows[-1] + 1])
     names = trace.region_names()
     for row, a, b in zip(rows.tolist(), cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
@@ -134,6 +135,9 @@ def of_trace(trace: Trace, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source
             shared.append(warp)
             continue
         before = int(warps.written[row] - warps.records[row])
+        if before and first_kept:
+            full.append(warp)
+            continue
         lost += before
         place = int(warps.sm[row]), int(warps.block[row]), int(warps.warp[row])
         kernel = trace.kernels[int(warps.kernel[row])]
@@ -147,6 +151,9 @@ def of_trace(trace: Trace, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source
         *_told(points, "instants or counters between regions: they read the clock once, and ordinals shift"),
         *_told(shared, "regions that begin with the clock reading that ends another: record them with live=True"),
         *_told(unknown, "durations that are not known"),
+        *_told(
+            full, "records that came after their slab was full: to join them, record with fill='ring' or more records"
+        ),
     )
     if lost:
         told += (f"{counted(lost, 'record')} overwritten: their counts stand without a region",)

@@ -190,8 +190,10 @@ def _regions(trace: Trace, groups: Groups, found: Cells, lanes: tuple[LaneStats,
                 **{f"{across}_imbalance": one for across, one in scores.items() if known},
             )
         )  # fmt: skip
-    order = {group_: place for place, group_ in enumerate(groups.keys)} if groups.by else {}
-    rows_found.sort(key=lambda one: (one.kernel, order.get(one.key, 0), -one.total_ns, one.region))
+    order = {
+        (kernels[int(of)], key): place for place, (of, key) in enumerate(zip(groups.kernel, groups.keys, strict=True))
+    }
+    rows_found.sort(key=lambda one: (one.kernel, order[one.kernel, one.key], -one.total_ns, one.region))
     return tuple(rows_found)
 
 

@@ -79,7 +79,8 @@ def render(summary: Summary, width: int | None = None, top: int | None = None) -
         lines += [cut(_point(row), width) for row in summary.points if row.kernel == kernel]
         lines += _lanes([row for row in summary.lanes if row.kernel == kernel], width)
     if not lines:
-        lines = ["no records: no annotated kernel ran while recording was on"]
+        ran = "none is among what was chosen, or no lane came to a region" if summary.lanes else ""
+        lines = [f"no records: {ran or 'no annotated kernel ran while recording was on'}"]
     lines += ["", *(line for note in summary.notes for line in wrapped(note, width))] if summary.notes else []
     lines += [line for problem in summary.problems for line in wrapped(f"! {problem.text}", width)]
     return "\n".join(lines)

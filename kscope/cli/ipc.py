@@ -133,7 +133,10 @@ def _source(options: argparse.Namespace, launch: LogLaunch | None) -> Source:
 
 def _from_code(options: argparse.Namespace) -> int:
     trace = selecting.read(options)
-    found = region_code(trace, functions(tools.disassembly(options.code)), tools.builds(options.code))
+    code = functions(tools.disassembly(options.code))
+    if not code:
+        raise UsageError(f"{options.code}: neither a cubin nor a disassembly; cuobjdump -sass makes one")
+    found = region_code(trace, code, tools.builds(options.code))
     if options.json:
         _write(options, selecting.json(asdict(found)) + "\n")
     elif found.regions:

@@ -22,6 +22,8 @@ _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.I)
 _POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 MOST_MEMBERS = 1 << 20
 """Numbers that a list such as 0,4-7 may name: they are counted before they are made."""
+LEAST_POOL = 16 << 10
+"""Bytes that no device does with less of; which one is there is known when recording begins."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -71,13 +73,21 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
         "blocks": _blocks,
         "warps": lambda text: members("--warps", text),
         "sms": lambda text: members("--sms", text),
-        "pool": lambda text: size("--pool", text),
+        "pool": _pool,
     }
     names = ("strategy", "records", "fill", "clock", "live", "blocks", "warps", "sms", "pool", "kernels", "regions")
     typed = {name: getattr(options, name) for name in (*names, "export") if getattr(options, name) is not None}
     if options.auto or options.kinds is not None:
         typed["auto"] = True if options.kinds is None else options.kinds
     return {name: read[name](value) if name in read else value for name, value in typed.items()}
+
+
+def _pool(text: str) -> int:
+    """What is too small for any device is refused here; for the one that is there, when recording begins."""
+    found = size("--pool", text)
+    if found < LEAST_POOL:
+        raise UsageError(f"--pool {text}: expected at least {LEAST_POOL >> 10}KiB; a GPU with many SMs needs more")
+    return found
 
 
 def is_number(text: str) -> bool:
@@ -108,6 +118,8 @@ def members(flag: str, text: str) -> list[int]:
         if not is_number(first) or (dash and not is_number(last)):
             raise UsageError(f"{flag} {text}: expected numbers and ranges, such as 0,4-7")
         found = range(int(first), int(last or first) + 1)
+        if not found:
+            raise UsageError(f"{flag} {text}: {part} has no number, expected {last}-{first}")
         if len(found) > MOST_MEMBERS - len(members):
             raise UsageError(f"{flag} {text}: expected at most {MOST_MEMBERS:,} numbers")
         members += found

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     trace = session.trace
     broke = any(problem.kind == FATAL for problem in trace.problems)
     if trace.problems or not options.quiet:
-        _say(_told(saving.failed(path) if broke else path, len(trace), len(trace.problems)))
+        _say(_told(saving.failed(path) if broke else path, len(trace), len(trace.problems), _narrowed(options)))
         for problem in trace.problems:
             _say(problem.text)
     return STRICT if options.strict and trace.problems else 0
@@ -141,11 +141,17 @@ def _say(text: str) -> None:
     print(f"kscope: {text}", file=sys.stderr)
 
 
-def _told(path: Path, records: int, problems: int) -> str:
+def _narrowed(options: argparse.Namespace) -> str:
+    """The flags that were typed of those that leave out who would record."""
+    flags = ("strategy", "blocks", "warps", "sms", "kernels")
+    return " ".join(f"--{name}" for name in flags if getattr(options, name) is not None)
+
+
+def _told(path: Path, records: int, problems: int, narrowed: str) -> str:
     if not records:
         return (
             f"{path}: no records; does the script launch a kernel with kscope.region(...) in it? --auto marks those"
-            " that have none"
+            f" that have none{narrowed and f', and {narrowed} may leave out all that ran'}"
         )
     more = f", {problems} problem{'s' * (problems > 1)}:" if problems else f"; kscope summary {path}"
     return f"{path}: {records:,} records{more}"

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .. import writable
 from ..analysis.table import cut
@@ -21,7 +24,13 @@ from ..trace import Trace, decode
 from . import foreign, naming
 from .options import members, size
 
-_NUMBERS = ("launch", "block", "warp", "sm", "device")
+_NUMBERS = {
+    "launch": "launches, counted from 0",
+    "block": "blocks by their linear index x + nx * (y + ny * z)",
+    "warp": "warps of a block",
+    "sm": "SMs",
+    "device": "devices by CUDA's number",
+}
 _LARGE = 64 << 20
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -34,7 +43,7 @@ def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     flag("--kernel", metavar="GLOB", action="append", help="of these kernels: 'attn_*', or a hash; may be given again")
     flag("--region", metavar="GLOB", action="append", help="of these regions; may be given again")
     for name in _NUMBERS:
-        flag(f"--{name}", metavar="LIST", help=f"numbers of the {name}, such as 0,4-7")
+        flag(f"--{name}", metavar="LIST", help=f"{_NUMBERS[name]}, such as 0,4-7")
     flag("--time", metavar="FROM:TO", help="that overlap this time after the capture's first record: 2us:1ms")
     naming.add(parser)
     add_opening(parser)
@@ -52,6 +61,10 @@ def opened(path: Path, options: argparse.Namespace) -> Trace:
     """The trace of a file. Raises UsageError for flags that mean nothing, FormatError for a file that is no capture, or
     none that may take so much memory."""
     most = None if options.max_bytes is None else size("--max-bytes", options.max_bytes)
+    if options.reader is None and options.names is not None:
+        raise UsageError(
+            f"--names {options.names}: it is for data of another profiler, see --from; --rename for captures"
+        )
     if options.reader is not None:
         if most is not None:
             raise UsageError(f"--max-bytes {options.max_bytes}: it is for captures, not for data of another profiler")
@@ -74,7 +87,40 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
     if options.time is not None:
         given["time"] = _window(options.time)
     trace = naming.named(trace, options)
-    return trace.filter(**given) if given else trace
+    for name in _NUMBERS.keys() & given.keys():
+        _there(trace, name, given[name])
+    chosen = trace.filter(**given) if given else trace
+    if "time" in given and len(trace) and not len(trace.filter(time=given["time"])):
+        last = float((trace.start_ns + np.nan_to_num(trace.dur_ns)).max())
+        raise UsageError(f"--time {options.time}: no record then; this capture's last one ends at {last / 1e3:,.3f}us")
+    return chosen
+
+
+def _there(trace: Trace, name: str, wanted: list[int]) -> None:
+    """Raises UsageError where none of these numbers is in the capture: a typing error shall not pass."""
+    warps = trace.warps
+    having = np.array(trace.devices, np.int64)[warps.device] if name == "device" else getattr(warps, name)
+    known = np.unique(having).tolist()
+    if known and not set(known) & set(wanted):
+        shown = spans(known)
+        raise UsageError(f"--{name} {spans(wanted)}: there is none; this capture has {name} {shown}")
+
+
+def spans(numbers: Sequence[int], most: int = 8) -> str:
+    """Ascending numbers as 0-3,7: a row of them is a range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    parts = [f"{first}-{last}" if first < last else f"{first}" for first, last in runs]
+    return ",".join(parts[:most]) + (f" and {len(parts) - most:,} more" if len(parts) > most else "")
+
+
+def narrowed(options: argparse.Namespace) -> list[str]:
+    """The flags that were typed of those that choose records."""
+    return [f"--{name}" for name in ("kernel", "region", *_NUMBERS, "time") if getattr(options, name) is not None]
 
 
 def watched(total: int, what: str, least: int = 1 << 19) -> AbstractContextManager[Step]:

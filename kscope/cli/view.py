@@ -79,6 +79,12 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
     """The server of what was asked for, bound and not yet running, and what follows its url."""
     path: Path = options.capture
     name = path.name.lower()
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; expected a capture ({saving.SUFFIX}), a report or a timeline")
+    if name.endswith((*TIMELINES, ".html")) and options.reader is None and selecting.narrowed(options):
+        raise UsageError(
+            f"{path}: shown as it is; {', '.join(selecting.narrowed(options))} choose from a capture ({saving.SUFFIX})"
+        )
     if name.endswith(TIMELINES) and options.reader is None:
         return _perfetto(options, Resource(path.resolve(strict=True)), path.name)
     if name.endswith(".html"):

@@ -10,7 +10,7 @@ not: the walk over statements (emitting.py), the instructions (ptx/), finding bl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .. import layout, meta, ptx
@@ -25,6 +25,8 @@ from .emitting import Emitter, key_of
 _TARGET = re.compile(r"\.target\s+sm_(\d+)\w*(?:\s*,\s*\w+)*[^\S\n]*\n?")
 _ADDRESS_SIZE = re.compile(r"\.address_size\s+\d+[^\S\n]*\n?")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
+_ANY = "any"
+"""Sort of what a name's values are, whatever it names."""
 _ADVICE = (
     "; a region may not span iterations or branches: begin and end it on the same path,"
     " or use value= or two names where parts overlap"
@@ -75,7 +77,7 @@ def lower(
     edits: list[tuple[int, int, str]] = []
     kernels: list[tuple[str, int]] = []
     problems = list(known)
-    regions: dict[str, RegionMeta] = {}
+    regions: dict[str, list[tuple[int, RegionMeta]]] = {}
     target = _TARGET.search(cfg.bare(text))
     told = told or Told()
     silenced = spendable = False
@@ -111,7 +113,7 @@ def lower(
         kernels.append((function.name, body.log2_records))
         problems += body.problems
         for region in body.regions:
-            regions.setdefault(region.name, region)
+            regions.setdefault(region.name, []).append((number, region))
     _check_hashes(regions)
     code = _edited(text, edits)
     if silenced and not kernels:
@@ -123,7 +125,7 @@ def lower(
     about = ModuleMeta(
         frontend,
         tuple(described),
-        tuple(regions[name] for name in sorted(regions)),
+        tuple(region for name in sorted(regions) for region in _told(regions[name])),
         recording.clock,
         recording.fill,
         recording.strategy.spec,
@@ -229,7 +231,7 @@ class _Body:
             or (recording.strategy.spec,),
             log2_records(wanted),
             problems,
-            tuple(RegionMeta(name, _type_of(name, types), where) for name, where in first.items()),
+            tuple(RegionMeta(name, types.get((name, _ANY)), where) for name, where in first.items()),
             () if recording.live else tuple(hoist.moves(function, graph, loops)),
             settling.behind_barriers(function, graph, out),
             loops,
@@ -277,17 +279,24 @@ def _types(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tuple[
             continue
         name, sort, _ = key_of(mark, 0)
         said = f" ({where})" if where else ""
-        before = first.setdefault((name, sort), said)
-        if types.setdefault((name, sort), mark.type) != mark.type:
-            raise UsageError(
-                f"kernel {kernel}: {spoken(name)} has a value of type {mark.type or 'none'} at one place{said} and"
-                f" {types[name, sort] or 'none'} at another{before}; give it one type everywhere, or use two names"
-            )
+        # spans, instants and counters of a name may do without a value each, and what has one has the same
+        for key in [(name, sort)] + ([(name, _ANY)] if mark.type else []):
+            before = first.setdefault(key, said)
+            if types.setdefault(key, mark.type) != mark.type:
+                raise UsageError(
+                    f"kernel {kernel}: {spoken(name)} has a value of type {mark.type or 'none'} at one place{said} and"
+                    f" {types[key] or 'none'} at another{before}; give it one type everywhere, or use two names"
+                )
     return types
 
 
-def _type_of(name: str, types: dict[tuple[str, str], ValueType | None]) -> str | None:
-    return next((kind for (owner, _), kind in types.items() if owner == name and kind), None)
+def _told(found: Sequence[tuple[int, RegionMeta]]) -> Iterator[RegionMeta]:
+    """Of a name that kernels of a module have, by their numbers: once, or of each where its values' types differ."""
+    types = {region.type for _, region in found if region.type}
+    if len(types) > 1:
+        yield from (replace(region, kernel=number) for number, region in found)
+    else:
+        yield replace(found[0][1], type=next(iter(types), None))
 
 
 def _check_hashes(names: Iterable[str]) -> None:

@@ -138,6 +138,52 @@ def test_an_export_never_replaces_its_own_capture(capture: Path, capsys: pytest.
     assert capture.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--launch", "9"), "--launch 9: there is none; this capture has launch 0"),
+        (("--sm", "500-502"), "--sm 500-502: there is none; this capture has sm "),
+        (("--device", "1"), "--device 1: there is none; this capture has device 0"),
+        (("--warp", "4-2"), "--warp 4-2: 4-2 has no number, expected 2-4"),
+        (("--time", "5s:6s"), "--time 5s:6s: no record then; this capture's last one ends at "),
+        (("--names", "a,b"), "--names a,b: it is for data of another profiler"),
+    ],
+)
+@pytest.mark.parametrize("command", [("summary",), ("assert", "dropped == 0")], ids=lambda command: command[0])
+def test_a_filter_that_nothing_can_match_does_not_pass(
+    command: tuple[str, ...], flags: tuple[str, ...], said: str, capture: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in _refused(capsys, command[0], str(capture), *command[1:], *flags)
+
+
+def test_filters_that_each_match_something_and_nothing_together_say_so(
+    capture: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = kscope.decode(kscope.load(capture))
+    first = trace.filter(sm=int(trace.sm[0]))
+    other = next(block for block in trace.block.tolist() if block not in set(first.block.tolist()))
+    assert cli.main(["summary", str(capture), "--sm", str(trace.sm[0]), "--block", str(other)]) == 0
+    assert "no records: none is among what was chosen" in capsys.readouterr().out
+
+
+def test_what_is_neither_code_nor_its_disassembly_is_an_error(
+    capture: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("k.sh").write_text("#!/bin/sh\n")
+    assert "k.sh: neither a cubin nor a disassembly" in _refused(capsys, "ipc", str(capture), "--code", "k.sh")
+
+
+@pytest.mark.parametrize("name", ["report.html", "run.pftrace"])
+def test_what_is_shown_as_it_is_takes_no_filters(name: str, capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(name).write_text("")
+    assert f"{name}: shown as it is; --region, --sm choose" in _refused(
+        capsys, "view", "--no-browser", name, "--region", "zz", "--sm", "99"
+    )
+    Path(name).unlink()
+    Path(name).mkdir()
+    assert f"{name}: a folder" in _refused(capsys, "view", "--no-browser", name)
+
+
 OPENING = [
     ("summary",), ("gaps",), ("overlap",), ("occupancy",), ("path", "--edge", "load:load"), ("assert", "dropped == 0"),
     ("overhead", "--cost", "28"), ("export", "-o", "x.json"), ("compare", "some.kscope"), ("ipc", "--code", "x.sass"),

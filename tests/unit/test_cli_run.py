@@ -294,6 +294,12 @@ def test_argv_and_path_are_restored(folder: Path) -> None:
     assert (sys.argv, sys.path) == before
 
 
+def test_who_was_asked_for_may_be_why_nothing_was_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "plain.py").write_text("print('hello')")
+    assert cli.main(["run", "--sms", "7", "--strategy", "warps:9", "plain.py"]) == 0
+    assert "and --strategy --sms may leave out all that ran" in capsys.readouterr().err
+
+
 def test_a_script_without_marks_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "plain.py").write_text("print('hello')")
     assert cli.main(["run", "plain.py"]) == 0
@@ -330,7 +336,8 @@ BAD = [
     (["run", "--warps", "40", "script.py"], "0 to 31"),
     (["run", "--sms", "1-", "script.py"], "--sms 1-"),
     (["run", "--pool", "lots", "script.py"], "--pool lots"),
-    (["run", "--pool", "0", "script.py"], "pool=0"),
+    (["run", "--pool", "0", "script.py"], "--pool 0: expected at least 16KiB"),
+    (["run", "--pool", "1KiB", "script.py"], "--pool 1KiB: expected at least 16KiB"),
     (["run", "--pool", "999999999T", "script.py"], "expected at most 2207613190144 bytes"),
     (["run", "-o", "script.kscope", "script.kscope"], "which this command reads"),
     (["run", "--export", "script.json", "script.kscope"], "which this command reads"),

@@ -21,6 +21,20 @@ from kscope.trace import Trace, decode
 NAMES = ("load", "dot", "tile", "wait")
 
 
+def test_a_name_has_the_type_that_its_kernel_gives_its_values() -> None:
+    half = int(np.float32(0.5).view(np.uint32))
+    slabs = [
+        synth.slab([instant("a", 2000, bits)], kernel=kernel, grid_id=kernel) for kernel, bits in ((1, 7), (2, half))
+    ]
+    kernels = KernelMeta("one", 1, 3), KernelMeta("two", 2, 3)
+    module = ModuleMeta("synth", kernels, (RegionMeta("a", "i32", None, 0), RegionMeta("a", "f32", None, 1)))
+    whole = Capture(synth.EPOCH, (synth.device(slabs),), (module,), {"strategy": "warp"}, (), {})
+    trace = decode(whole)
+    assert sorted(zip(trace.kernel.tolist(), trace.value.tolist(), strict=True)) == [(0, 7.0), (1, 0.5)]
+    (alone,) = decode(replace(whole, devices=(synth.device(slabs[1:]),))).value.tolist()
+    assert alone == 0.5 and not trace.problems
+
+
 def kinds(trace: Trace) -> dict[str, int]:
     return {problem.kind: problem.count for problem in trace.problems}
 

@@ -14,7 +14,7 @@ from kscope.errors import FormatError
 MODULE = ModuleMeta(
     "triton",
     (KernelMeta("matmul", (1 << 64) - 1, 8), KernelMeta("mit umlaut ä", 0, 2)),
-    (RegionMeta("load", "i32", "a.py:7"), RegionMeta("dot")),
+    (RegionMeta("load", "i32", "a.py:7"), RegionMeta("dot"), RegionMeta("sum", "f32", None, 1)),
     strategy="warps:0+4",
     problems=(Problem("pairing", "a mark was deleted", 3),),
 )
@@ -62,6 +62,13 @@ def test_a_wrong_field_is_named_with_what_was_expected(field: str, value: object
 def test_a_missing_field_is_refused(name: str) -> None:
     data = {key: value for key, value in meta.to_dict(MODULE).items() if key != name}
     with pytest.raises(FormatError, match="expected an object with"):
+        meta.from_dict(data)
+
+
+@pytest.mark.parametrize("kernel", [-1, 2, "k", None])
+def test_a_region_of_a_kernel_that_there_is_not_is_refused(kernel: object) -> None:
+    data = meta.to_dict(MODULE) | {"regions": [["sum", "f32", None, kernel]]}
+    with pytest.raises(FormatError, match="region's kernel"):
         meta.from_dict(data)
 
 

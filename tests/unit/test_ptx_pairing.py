@@ -13,6 +13,7 @@ from ptxvm.kernels import loose_kernels
 from ptxvm.profile import examples
 from ptxvm.writing import HEAD, KernelText
 
+from kscope.capture import RegionMeta
 from kscope.errors import PairingError, UnsupportedError, UsageError
 from kscope.lowering.plan import lower
 from kscope.recording import Recording
@@ -102,6 +103,27 @@ def test_too_many_conditions_are_an_error_that_says_so() -> None:
 def test_one_name_has_one_type_of_value() -> None:
     with pytest.raises(UsageError, match="one type everywhere"):
         lowered("//kscope instant a i32 - call 1\n//kscope instant a f32 - call 1")
+
+
+@pytest.mark.parametrize("sorts", [("enter", "counter"), ("instant", "enter"), ("counter", "instant")])
+def test_values_of_a_name_have_one_type_whatever_it_names(sorts: tuple[str, str]) -> None:
+    marks = [f"//kscope {act} a {{}} - call {{}}" + ("\n//kscope exit a - - call" * (act == "enter")) for act in sorts]
+    with pytest.raises(UsageError, match=r"'a' has a value of type f32 at one place .*and i32 at another"):
+        lowered("\n".join((marks[0].format("i32", 1), marks[1].format("f32", 2))))
+    if sorts[1] != "counter":  # which always has a value
+        (region,) = lowered("\n".join((marks[0].format("i32", 1), marks[1].format("-", "").rstrip()))).meta.regions  # type: ignore[attr-defined]  # a Lowered
+        assert region.type == "i32"
+
+
+def test_kernels_of_a_module_may_give_a_name_values_of_different_types() -> None:
+    def module(*types: str) -> tuple[RegionMeta, ...]:
+        bodies = [f"//kscope instant a {kind} - call{' 1' * (kind != '-')}\nret;" for kind in types]
+        text = HEAD.format(arch="90") + "".join(f".entry k{n}()\n{{\n{body}\n}}\n" for n, body in enumerate(bodies))
+        return lower(text, Recording(), frontend="test").meta.regions
+
+    assert [(one.name, one.type, one.kernel) for one in module("i32", "-")] == [("a", "i32", None)]
+    assert [(one.name, one.type, one.kernel) for one in module("-", "f32")] == [("a", "f32", None)]
+    assert [(one.type, one.kernel) for one in module("i32", "-", "f32")] == [("i32", 0), (None, 1), ("f32", 2)]
 
 
 def test_marks_in_a_function_that_was_not_inlined_are_refused_by_its_name() -> None:

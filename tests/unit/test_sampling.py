@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,14 +49,15 @@ def test_blocks_are_typed_as_a_number_a_range_or_a_slice(typed: Any, blocks: ran
 
 
 @pytest.mark.parametrize(
-    "typed", [0, -1, range(5, 5), range(-3, 5), range(9, 0, -1), slice(4, 2), True, 1.5, "3", [1, 2], 1 << 64]
+    "typed",
+    [0, -1, range(5, 5), range(-3, 5), range(9, 0, -1), slice(4, 2), slice(0.5, None), True, 1.5, "3", [1, 2], 1 << 64],
 )
 def test_blocks_that_choose_nothing_or_mean_nothing_are_refused(typed: Any) -> None:
     with pytest.raises(UsageError, match="blocks="):
         Sampling.of(blocks=typed)
 
 
-@pytest.mark.parametrize("typed", [-1, 32, True, [], [0, 32], "0", [1.0]])
+@pytest.mark.parametrize("typed", [-1, 32, True, [], [0, 32], "0", [1.0], 3.5, np.bool_(True), object()])
 def test_warps_that_no_block_has_are_refused(typed: Any) -> None:
     with pytest.raises(UsageError, match="from 0 to 31"):
         Sampling.of(warps=typed)
@@ -63,6 +65,14 @@ def test_warps_that_no_block_has_are_refused(typed: Any) -> None:
 
 def test_warps_and_sms_are_one_number_or_several() -> None:
     assert Sampling.of(warps=3, sms=[7, 1, 7]) == Sampling(None, (3,), (1, 7))
+
+
+def test_columns_of_a_trace_choose_as_numbers_do() -> None:
+    sms, warps, blocks = np.array([3, 1], np.uint16), np.array([0, 2], np.uint8), np.array([8], np.int64)
+    chosen = Sampling.of(blocks=blocks[0], warps=warps, sms=sms[0])
+    assert chosen == Sampling(range(8), (0, 2), (3,))
+    assert {type(one) for one in (chosen.blocks.stop, *chosen.warps, *chosen.sms)} == {int}  # type: ignore[union-attr,misc]  # none is None
+    assert Sampling.of(blocks=slice(blocks[0], None, 4)).blocks == range(8, 1 << 63, 4)
 
 
 def test_an_open_gate_asks_nothing() -> None:

@@ -200,8 +200,13 @@ def test_one_name_has_one_type_of_value() -> None:
         kscope.counter("depth", 1)
         kscope.counter("depth", 1.0)
 
-    with pytest.raises(UsageError, match="type f32 at one place and i32 at another"):
-        record(kernel)
+    def both(warp: Warp) -> None:
+        with kscope.region("depth", value=3):
+            kscope.counter("depth", 1.5)
+
+    for wrong in (kernel, both):
+        with pytest.raises(UsageError, match="type f32 at one place and i32 at another"):
+            record(wrong)
 
 
 def test_the_kernels_metadata_say_where_its_regions_are() -> None:

@@ -93,7 +93,11 @@ _OPTIONS = rf"""
 #define KSCOPE_RECORDS {AUTO_RECORDS}
 #endif
 #ifndef KSCOPE_STRATEGY  // of kernels that name none
+#ifdef KSCOPE_WARPS  // TargetWarp by the bits of a number: neither a shell nor nvcc takes that apart
+#define KSCOPE_STRATEGY kscope::warps_<KSCOPE_WARPS>
+#else
 #define KSCOPE_STRATEGY kscope::Elected
+#endif
 #endif
 #ifndef KSCOPE_CLOCK  // cycles or globaltimer
 #define KSCOPE_CLOCK cycles

@@ -83,6 +83,7 @@ template <int... WARPS> struct TargetWarp {{
   static_assert(sizeof...(WARPS) > 0, "kscope::TargetWarp: name at least one warp, as in kscope::TargetWarp<0, 4>");
   enum : b64_ {{ code = static_cast<b64_>(mask_<WARPS...>::value) << 2 }};
 }};
+template <b32_ MASK> struct warps_ {{ enum : b64_ {{ code = static_cast<b64_>(MASK) << 2 }}; }};
 // what a mark's macro was given, Session behind it
 template <class S, class...> struct first_ {{ typedef S type; }};
 template <class... S> struct one_ {{

@@ -89,7 +89,11 @@ __device__ __forceinline__ int block_id() {
 #define KSCOPE_RECORDS 256
 #endif
 #ifndef KSCOPE_STRATEGY  // of kernels that name none
+#ifdef KSCOPE_WARPS  // TargetWarp by the bits of a number: neither a shell nor nvcc takes that apart
+#define KSCOPE_STRATEGY kscope::warps_<KSCOPE_WARPS>
+#else
 #define KSCOPE_STRATEGY kscope::Elected
+#endif
 #endif
 #ifndef KSCOPE_CLOCK  // cycles or globaltimer
 #define KSCOPE_CLOCK cycles
@@ -234,6 +238,7 @@ template <int... WARPS> struct TargetWarp {
   static_assert(sizeof...(WARPS) > 0, "kscope::TargetWarp: name at least one warp, as in kscope::TargetWarp<0, 4>");
   enum : b64_ { code = static_cast<b64_>(mask_<WARPS...>::value) << 2 };
 };
+template <b32_ MASK> struct warps_ { enum : b64_ { code = static_cast<b64_>(MASK) << 2 }; };
 // what a mark's macro was given, Session behind it
 template <class S, class...> struct first_ { typedef S type; };
 template <class... S> struct one_ {

@@ -117,6 +117,19 @@ def test_equal_recordings_give_equal_words() -> None:
     assert repr(compare(run(seed=1), run(1.1, seed=2))) == repr(compare(run(seed=1), run(1.1, seed=2)))
 
 
+@pytest.mark.filterwarnings("error")
+def test_units_that_last_no_tick_may_be_all_that_is_drawn() -> None:
+    def short(lasting: int) -> Trace:
+        lanes = [traces.Lane(block=block, grid_id=1) for block in range(8)]
+        for lane in lanes:
+            lane.spans = [("load", lane.start, lane.start + (32 if lane.block < lasting else 0))]
+            lane.end = lane.start + 100
+        return traces.trace(lanes)
+
+    [row] = compare(short(2), short(3)).regions
+    assert (row.verdict, math.isnan(row.low)) == ("unsure", True)
+
+
 def test_recordings_that_are_hard_to_compare_say_so() -> None:
     found = compare(run(blocks=4), run(blocks=8))
     assert any("launched with other grids" in one for one in found.problems)

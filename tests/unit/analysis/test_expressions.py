@@ -174,10 +174,11 @@ def test_a_typing_error_does_not_pass(text: str, said: str) -> None:
         checks.check(trace(), [text])
 
 
-def test_records_that_nobody_counted_are_not_zero() -> None:
-    [found] = checks.check(trace(lost=3), ["dropped == 0"])
+@pytest.mark.parametrize("whose", ["dropped", "matmul.dropped"])
+def test_records_that_nobody_counted_are_not_zero(whose: str) -> None:
+    [found] = checks.check(trace(lost=3), [f"{whose} == 0"])
     assert not found.holds
-    assert found.unknown == ("dropped",)
+    assert found.unknown == (whose,)
 
 
 def test_dropped_records_are_counted() -> None:

@@ -23,6 +23,7 @@ from kscope import cli
 from kscope.analysis import cutracer, ipc
 from kscope.analysis.cutracer import Event, LogLaunch
 from kscope.errors import FormatError, UsageError
+from kscope.layout import FLAG_STOP
 from kscope.trace import Trace, decode
 
 COUNTS = "kernel_7fa21c3_add_kernel_hist.csv"
@@ -211,6 +212,15 @@ def test_overwritten_records_keep_the_ordinals_right_and_are_named() -> None:
     found = ipc.join(ipc.of_trace(capture(spans)), counts(13))
     assert [row.region_id for row in found.rows] == list(range(4, 12))
     assert found.mismatches == ("3 records overwritten: their counts stand without a region",)
+
+
+def test_what_came_after_a_full_slab_leaves_its_warp_out_and_no_other() -> None:
+    spans = [Rec("a", 2000 + 100 * n, 2010 + 100 * n) for n in range(11)]
+    full, whole = synth.slab(spans, flags=FLAG_STOP), synth.slab([A, B], warp=1, flags=FLAG_STOP)
+    trace = decode(synth.capture(full, whole, names=("a", "b")))
+    found = ipc.join(ipc.of_trace(trace), {**counts(13), **{(1, n): 100 * (n + 1) for n in range(4)}})
+    assert [(row.global_warp_id, row.region_id) for row in found.rows] == [(1, 1), (1, 2)]
+    assert any("after their slab was full" in one for one in found.mismatches)
 
 
 def test_several_launches_or_lanes_are_refused() -> None:

@@ -24,6 +24,7 @@ from kscope.analysis.overlap import NO_REGION
 from kscope.analysis.segments import NONE, flatten
 from kscope.decoding.nesting import parents
 from kscope.errors import UsageError
+from kscope.layout import FLAG_STOP, Kind
 from kscope.trace import decode
 
 Made = list[traces.Lane]
@@ -184,6 +185,29 @@ def test_the_critical_path_goes_from_waits_to_their_signals() -> None:
     parts = {name: ns for name, ns, _ in path.parts}
     assert parts == {"load": 200, NO_REGION: 10, "load -> wait (in flight)": 5, "dot": 40}
     assert (path.total_ns, path.unmatched) == (255, 0)
+
+
+@pytest.mark.parametrize(("kept", "fill"), [("all", 0), ("the newest", 0), ("the oldest", FLAG_STOP)])
+def test_waits_are_not_counted_on_lanes_that_lost_their_first(kept: str, fill: int) -> None:
+    asks = [Rec("ask", 2000 + 1000 * n, 2900 + 1000 * n) for n in range(8)]
+    waits = [Rec("wait", 2000 + 1000 * n, 2950 + 1000 * n) for n in range(8)]
+    consumer = synth.slab(waits, warp=1, flags=fill, log2=3 if kept == "all" else 2)
+    trace = decode(synth.capture(synth.slab(asks, flags=fill), consumer, names=("ask", "wait")))
+    if kept == "the newest":
+        with pytest.raises(UsageError, match="ask:wait: 1 lane of theirs lost the first records"):
+            critical_path(trace, [Edge("ask", "wait")])
+    else:
+        path = critical_path(trace, [Edge("ask", "wait")])
+        assert path.unmatched == 0
+        assert {name: ns for name, ns, _ in path.parts}["ask"] > 0
+
+
+def test_overwritten_waits_with_values_find_their_signals() -> None:
+    asks = [Rec("ask", 2000 + 1000 * n, 2900 + 1000 * n, Kind.SPAN_VALUE, n) for n in range(8)]
+    waits = [Rec("wait", 2000 + 1000 * n, 2950 + 1000 * n, Kind.SPAN_VALUE, n) for n in range(8)]
+    slabs = synth.slab(asks), synth.slab(waits, warp=1, log2=2)
+    path = critical_path(decode(synth.capture(*slabs, names=(("ask", "i32"), ("wait", "i32")))), [Edge("ask", "wait")])
+    assert path.unmatched == 0 and [step.kind for step in path.steps].count("flight") == 1
 
 
 def test_without_a_wait_that_was_blocked_the_path_stays_on_its_warp() -> None:

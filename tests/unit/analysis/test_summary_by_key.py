@@ -11,16 +11,18 @@ import numpy as np
 import orjson
 import pandas as pd
 import pytest
+import synth
 import traces
 from hypothesis import given
 from hypothesis import strategies as st
+from synth import Rec
 
 from kscope.analysis.groups import group, role, spelled
 from kscope.analysis.imbalance import imbalance
 from kscope.analysis.occupancy import utilisation
 from kscope.analysis.summary import RegionStats, summarise
 from kscope.errors import UsageError
-from kscope.trace import Trace
+from kscope.trace import Trace, decode
 
 BY = ["", "launch", "sm", "block", "warp", "block,warp", "launch,sm"]
 
@@ -56,6 +58,20 @@ def test_numbers_by_any_key_are_those_of_pandas(by: str, rng: random.Random) -> 
         assert row.count == want["count"]
         got = [row.total_ns, row.mean_ns, row.min_ns, row.max_ns, row.p50_ns, row.p90_ns, row.p99_ns]
         assert got == pytest.approx([want[name] for name in ("sum", "mean", "min", "max", "p50", "p90", "p99")])
+
+
+def test_kernels_that_share_keys_each_have_theirs_in_order() -> None:
+    def kernel(number: int, sms: tuple[int, ...]) -> list[np.ndarray]:
+        where = {"kernel": number, "grid_id": number}
+        return [
+            synth.slab([Rec("load", 2000, 2100)], block=(at, 0, 0), grid=(4, 1, 1), sm=sm, **where)
+            for at, sm in enumerate(sms)
+        ]
+
+    trace = decode(synth.capture(*kernel(1, (0, 1, 2, 3)), *kernel(2, (0, 2)), names=("load",)))
+    for by in ("sm", "block"):
+        rows = [(row.kernel, row.key) for row in summarise(trace, by).regions]
+        assert rows == sorted(rows) == [(row.kernel, row.key) for row in summarise(trace, by).lanes]
 
 
 @given(st.randoms(use_true_random=False))

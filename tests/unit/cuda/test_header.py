@@ -169,6 +169,7 @@ def test_a_kernel_has_the_id_that_its_note_says() -> None:
         (["-DKSCOPE_RECORDS=1000"], {"log2_records": 10}),
         (["-DKSCOPE_RECORDS=1"], {"log2_records": 2}),
         (["-DKSCOPE_STRATEGY=kscope::TargetWarp<1\\,3>"], {"strategy": "warps:1+3"}),
+        (["-DKSCOPE_WARPS=0x8000000a"], {"strategy": "warps:1+3+31"}),
         ([], {"clock": "cycles", "fill": "ring", "log2_records": 8, "strategy": "warp"}),
     ],
 )

@@ -4,6 +4,7 @@ that gives every constant its own address in the host's memory."""
 from __future__ import annotations
 
 import ctypes
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -350,10 +351,20 @@ def test_flags_are_what_the_header_reads() -> None:
     flags = kscope_cuda.flags(strategy=kscope.TargetWarp(1, 3), records=1000, fill="stop", clock="globaltimer")
     assert f"-I{kscope.cuda_include()}" in flags
     assert {"-DKSCOPE=1", "-DKSCOPE_RECORDS=1000", "-DKSCOPE_FILL=stop", "-DKSCOPE_CLOCK=globaltimer"} <= {*flags}
-    assert "-DKSCOPE_STRATEGY=kscope::TargetWarp<1\\,3>" in flags
+    assert "-DKSCOPE_WARPS=0xa" in flags
+    assert "-DKSCOPE_STRATEGY=kscope::AllThreads" in kscope_cuda.flags(strategy=kscope.AllThreads())
     assert any(flag.startswith("-DKSCOPE_TAG=0x") for flag in flags)
     with pytest.raises(UsageError, match="fill='grow'"):
         kscope_cuda.flags(fill="grow")  # type: ignore[arg-type]  # the point of the test
+
+
+@pytest.mark.parametrize(
+    "strategy", [kscope.TargetWarp(0), kscope.TargetWarp(0, 31), kscope.Lane0Warp0(), kscope.AllThreads()], ids=str
+)
+def test_flags_mean_the_same_in_a_shell(strategy: kscope.Strategy) -> None:
+    """torch writes them into build.ninja as they are."""
+    where, *flags = kscope_cuda.flags(strategy=strategy, records=1000, fill="stop", clock="globaltimer")
+    assert where.startswith("-I") and shlex.split(" ".join(flags)) == flags == [shlex.quote(flag) for flag in flags]
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

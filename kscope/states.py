@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from . import frontends
 from .chosen import Patterns
-from .errors import KscopeError, UsageError
+from .errors import KscopeError, UnsupportedError, UsageError
 from .recording import Clock, Fill, Recording
 from .selection.auto import Selection
 from .strategies import Strategy
@@ -80,8 +80,16 @@ def hook(wanted: Recording | None) -> None:
     STATE.hooked = wanted
     STATE.watcher = Watcher({entry.dsl for entry in frontends.table().values()}, _imported)
     STATE.watcher.install()
+    unfit: list[UnsupportedError] = []
     for name in list(frontends.imported()):
-        _join(name)
+        try:
+            _join(name)
+        except UnsupportedError as error:
+            unfit.append(error)
+    if unfit and not STATE.names:
+        raise unfit[0]
+    for found in unfit:  # what is imported beside it can be recorded
+        warnings.warn(f"{found}: its kernels are not recorded", RuntimeWarning, stacklevel=4)
 
 
 def _join(name: str) -> None:
@@ -108,9 +116,13 @@ def alone() -> Generator[None]:
 
 
 def _imported(dsl: str) -> None:
-    """Does not wait until the state is free: who has it may be waiting for this very import."""
+    """Does not wait until the state is free: who has it may be waiting for this very import. A DSL that cannot be
+    recorded, as it is too old, is nothing that its import may fail for."""
     STATE.arrived.append(dsl)
-    _admit()
+    try:
+        _admit()
+    except UnsupportedError as error:
+        warnings.warn(f"{error}: its kernels are not recorded", RuntimeWarning, stacklevel=2)
 
 
 def _admit() -> None:

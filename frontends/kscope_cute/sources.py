@@ -56,7 +56,10 @@ def _named(function: FunctionType) -> Iterator[Any]:
     owner = function.__globals__.get(function.__qualname__.partition(".")[0])
     for name in names:
         if name in function.__globals__:
-            yield function.__globals__[name]
+            value = function.__globals__[name]
+            yield value
+            if isinstance(value, ModuleType) and _home(value).partition(".")[0] != "cutlass":  # helpers.put
+                yield from (vars(value)[inner] for inner in names if inner in vars(value))
         if isinstance(owner, type) and name in vars(owner):
             yield vars(owner)[name]
     for cell in function.__closure__ or ():

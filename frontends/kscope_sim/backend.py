@@ -7,7 +7,7 @@ the device's side (protocol.py), time (launch.py).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,7 +141,7 @@ class SimBackend(Backend):
         return Crowd(self, name, self._prepared(name, kernel, recording), grid, block)
 
     def _prepared(self, name: str, kernel: Callable[..., object], recording: Recording) -> Module:
-        key = kernel, recording.tag()
+        key = kernel if isinstance(kernel, Hashable) else id(kernel), recording.tag()
         if key not in self._modules:
             self._modules.setdefault(key, Module(name, kernel, recording))  # another thread may have been faster
         return self._modules[key]

@@ -34,6 +34,7 @@ class Module:
 
     def __init__(self, name: str, kernel: Callable[..., object], recording: Recording) -> None:
         self.name, self.recording = name, recording
+        self.kernel = kernel  # kept, as one that cannot be hashed is known by its id
         records = AUTO_RECORDS if recording.records == "auto" else recording.records
         self.log2_records = log2_records(records)
         self.marked = any(_places_marks(function) for function in _functions(kernel))

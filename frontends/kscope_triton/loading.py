@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import orjson
@@ -122,18 +123,29 @@ def _uses_kscope(handle: Any) -> bool:
     for kernel in gc.get_objects():
         if type(kernel) is CompiledKernel and kernel.function == handle:
             jit = getattr(kernel.src, "fn", None)
-            return jit is None or _has_marks(jit, set())
+            return jit is None or has_marks(jit)
     return True
+
+
+def has_marks(jit: Any) -> bool:
+    """Whether a JITFunction uses kscope's words, itself or in what it calls."""
+    return _has_marks(jit, set())
 
 
 def _has_marks(jit: Any, visited: set[int]) -> bool:
     if id(jit) in visited:
         return False
     visited.add(id(jit))
-    names = {name for name in jit.fn.__code__.co_names if name in jit.fn.__globals__}
-    for value in (jit.fn.__globals__[name] for name in names):
-        if f"{getattr(value, '__module__', getattr(value, '__name__', ''))}.".startswith("kscope."):
+    names = jit.fn.__code__.co_names
+    found = [jit.fn.__globals__[name] for name in names if name in jit.fn.__globals__]
+    for value in found:
+        home = str(getattr(value, "__module__", None) or getattr(value, "__name__", ""))
+        if home.partition(".")[0] in ("kscope", "triton_kscope"):
             return True
-        if hasattr(value, "cache_key") and hasattr(value, "fn") and _has_marks(value, visited):
+        if isinstance(value, ModuleType):  # helpers.put: what it has of these names
+            if id(value) not in visited and home.partition(".")[0] != "triton":
+                found += [vars(value)[name] for name in names if name in vars(value)]
+            visited.add(id(value))
+        elif hasattr(value, "cache_key") and hasattr(value, "fn") and _has_marks(value, visited):
             return True
     return False

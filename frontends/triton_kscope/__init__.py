@@ -27,14 +27,30 @@ class region(regions.region):  # noqa: N801  # lower case as it is used: a word 
     """As kscope.region."""
 
 
-def instant(name: Any, value: Any = None, *, strategy: Strategy | None = None, _semantic: Any = None) -> None:
+def instant(
+    name: Any,
+    value: Any = None,
+    *,
+    strategy: Strategy | None = None,
+    track: Any = None,
+    when: Any = None,
+    _semantic: Any = None,
+) -> None:
     """As kscope.instant."""
-    regions.instant(name, value, strategy=strategy, _semantic=_semantic)
+    regions.instant(name, value, strategy=strategy, track=track, when=when, _semantic=_semantic)
 
 
-def counter(name: Any, value: Any, *, strategy: Strategy | None = None, _semantic: Any = None) -> None:
+def counter(
+    name: Any,
+    value: Any,
+    *,
+    strategy: Strategy | None = None,
+    track: Any = None,
+    when: Any = None,
+    _semantic: Any = None,
+) -> None:
     """As kscope.counter."""
-    regions.counter(name, value, strategy=strategy, _semantic=_semantic)
+    regions.counter(name, value, strategy=strategy, track=track, when=when, _semantic=_semantic)
 
 
 for _builtin in (instant, counter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,21 @@ def test_lanes_may_close_a_region_on_different_paths() -> None:
 def test_a_value_that_is_no_32_bit_number_is_refused(value: Any) -> None:
     with pytest.raises(UsageError, match="32 bits"):
         record(lambda warp: kscope.instant("here", value))
+
+
+def test_a_kernel_that_cannot_be_hashed_records() -> None:
+    @dataclass
+    class Kernel:
+        value: int
+
+        def __call__(self, warp: Warp) -> None:
+            with kscope.region("work", value=self.value):
+                warp.work(10)
+
+    with kscope.profile() as prof:
+        for value in (3, 4):
+            kscope_sim.launch(Kernel(value), grid=1, block=32)
+    assert sorted(prof.trace.value.tolist()) == [3.0, 4.0]
 
 
 def test_one_name_has_one_type_of_value() -> None:

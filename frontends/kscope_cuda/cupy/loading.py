@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from inspect import unwrap
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -45,7 +46,8 @@ _POINTS: tuple[tuple[Any, str], ...] = (
     (cub_reduction, "_SimpleCubReductionKernel_get_cached_function"),
 )
 _KERNEL = "__global__"
-_VARIABLES = re.compile(r"__constant__|__managed__|__device__(?:[\w\s:<>,*&]|__align__\(\d+\))*[;=\[]")
+_VARIABLES = re.compile(r"__constant__|__managed__|__device__(?:[\w\s:<>,*&]|(?:__align__|alignas)\([^()]*\))*[;=\[{]")
+_INCLUDES = re.compile(r"""^\s*#\s*include\s*["<]([^">\n]+)[">]""", re.M)
 _STATIC_LIMIT = 48 << 10
 """Bytes of shared memory, static and dynamic, that a kernel may use without having asked for more."""
 
@@ -190,7 +192,7 @@ class Loader:
             return self._kept[key]
         if not self._state or not self._concerns(code, options):
             return original(*args)
-        variables = _VARIABLES.search(code) is not None
+        variables = _variables(code, options)
         if variables and (module := self._found(original, args)) is not None:
             return module
         if catalogue.wanted() or (self._state, key) not in self._loaded:
@@ -257,7 +259,7 @@ class Loader:
                     self._arm_file(old.module, kernel.file_path)
         elif not self._concerns(kernel.code, kernel.options, also=chosen):
             return
-        elif _VARIABLES.search(kernel.code):
+        elif _variables(kernel.code, kernel.options):
             for device, old in loaded:
                 if isinstance(old, Noted):
                     cached[device] = old if self._state else old.kept
@@ -275,6 +277,22 @@ class Loader:
         others[now] = points.fetch(kernel, _CACHE)
         setattr(kernel, _CACHE, others.pop(self._state, {}))
         self._jit[kernel] = self._state, others
+
+
+def _variables(code: str, options: Iterable[str]) -> bool:
+    """Whether a module of this source, or a header of the user's that it includes, declares variables of its own."""
+    folders = [Path(option[2:]) for option in options if option.startswith("-I")]
+    texts, seen = [code], {nvrtc.HEADER}
+    while texts:
+        text = texts.pop()
+        if _VARIABLES.search(text):
+            return True
+        for name in _INCLUDES.findall(text):
+            found = next((folder / name for folder in folders if (folder / name).is_file()), None)
+            if found is not None and name not in seen:
+                texts.append(found.read_text(errors="replace"))
+            seen.add(name)
+    return False
 
 
 def _stays(name: str) -> Problem:

@@ -114,10 +114,17 @@ VARIABLE = "__constant__ int table[4];"
 
 
 @pytest.mark.parametrize(
-    "before", [VARIABLE, "__device__ int counter;", "__device__ __align__(16) float x[4] = {1};", "__managed__ int m;"]
-)
-def test_a_module_with_variables_stays_as_it_was_loaded(frontend, gpu, source, before):
-    module = cupy.RawModule(code=source(before=before), options=INCLUDE)
+    "before",
+    [
+        VARIABLE, "__device__ int counter;", "__device__ __align__(16) float x[4] = {1};", "__managed__ int m;",
+        "__device__ int counter{0};", "__device__ alignas(16) float x[4];", '#include "outer.cuh"',
+        "#include <state.cuh>",
+    ],
+)  # fmt: skip
+def test_a_module_with_variables_stays_as_it_was_loaded(frontend, gpu, source, before, tmp_path):
+    Path(tmp_path, "state.cuh").write_text('#pragma once\n#include "outer.cuh"\n__device__ int counter;\n')
+    Path(tmp_path, "outer.cuh").write_text("#pragma once\n#include <state.cuh>\n")
+    module = cupy.RawModule(code=source(before=before), options=(f"-I{tmp_path}", *INCLUDE))
     plain = module.module
     frontend.enable(Recording())
     assert module.module is plain

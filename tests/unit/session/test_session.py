@@ -319,6 +319,25 @@ def test_a_language_that_arrives_at_the_end_and_lacks_a_hook_takes_no_recording_
     monkeypatch.delitem(sys.modules, "lacking_dsl")
 
 
+def test_what_cannot_be_recorded_stops_nobody_who_can(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old DSL that happens to be imported; and its import, which a program may only try."""
+
+    class Old(Noted):
+        name, fails = "old", UnsupportedError("old 0.1 is installed; kscope needs 1.0 or later")
+
+    (tmp_path / "old_dsl.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(frontends.TABLE, "old", Entry("old_dsl", "noted:Old", ""))
+    monkeypatch.setattr("noted.Old", Old, raising=False)
+    with kscope.profile(), pytest.warns(RuntimeWarning, match="old 0.1 is installed.*: its kernels are not recorded"):
+        importlib.import_module("old_dsl")
+    with pytest.warns(RuntimeWarning, match="old 0.1 is installed"), kscope.profile():
+        assert states.STATE.names == ["noted"]
+    monkeypatch.delitem(sys.modules, "old_dsl")
+
+
 # kernels that nobody annotated
 
 

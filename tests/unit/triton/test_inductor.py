@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import triton
 import triton.language as tl
 
+import kscope
+import triton_kscope
 from kscope.recording import Recording
 from kscope.selection.auto import Selection
+from kscope_triton import loading
 from triton_kscope import counter, instant, region
 
 
@@ -41,6 +45,31 @@ EXPECTED = [
 def test_the_words_mean_the_same_under_their_other_name(compiler):
     compiler(kernel, a="*fp32", out="*fp32", n="i32", BLOCK=128)
     assert compiler.marks() == EXPECTED
+
+
+@pytest.mark.parametrize("word", ["instant", "counter", "region"])
+def test_the_words_take_the_same_under_their_other_name(word):
+    assert inspect.signature(getattr(triton_kscope, word)) == inspect.signature(getattr(kscope, word))
+
+
+helpers = ModuleType("helpers")
+helpers.put, helpers.helpers = doubled, helpers  # type: ignore[attr-defined]  # as if imported; it names itself
+
+
+@triton.jit
+def elsewhere(out, x):
+    helpers.put(out, x)
+
+
+@triton.jit
+def nowhere(out, x):
+    tl.store(out, tl.math.exp(x))
+
+
+def test_marks_are_known_under_their_other_name_and_in_helpers_of_another_module():
+    """Of what was launched without them: a kernel that was compiled too early is named."""
+    found = {one.fn.__name__: loading.has_marks(one) for one in (kernel, doubled, elsewhere, nowhere)}
+    assert found == {"kernel": True, "doubled": True, "elsewhere": True, "nowhere": False}
 
 
 def test_a_kernel_copied_by_inductor_finds_its_words(compiler, tmp_path):

@@ -57,14 +57,19 @@ def test_the_help_names_every_suffix(capsys: pytest.CaptureFixture[str]) -> None
     ("flags", "records"),
     [
         (["--region", "load"], 8), (["--region", "load", "--region", "d*"], 16), (["--sm", "0,2-3"], 18),
-        (["--warp", "1", "--block", "3"], 3), (["--time", "0:100us"], 24), (["--time", "1ms:"], 0),
-        (["--launch", "0"], 24),
+        (["--warp", "1", "--block", "3"], 3), (["--time", "0:100us"], 24), (["--launch", "0"], 24),
     ],
     ids=str,
 )  # fmt: skip
 def test_only_what_was_asked_for_is_written(flags: list[str], records: int, capture: str) -> None:
     assert cli.main(["export", capture, "-o", "x.csv", *flags]) == 0
     assert len(list(csv.DictReader(io.StringIO(Path("x.csv").read_text(), newline="")))) == records
+
+
+def test_nothing_is_written_for_a_time_without_records(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", capture, "-o", "x.csv", "--time", "1ms:"]) == 2
+    assert "--time 1ms:: no record then" in capsys.readouterr().err
+    assert not Path("x.csv").exists()
 
 
 def test_options_of_timelines_reach_the_file(capture: str) -> None:

@@ -156,9 +156,9 @@ def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region,
     for module in modules:
         mine = [rows[kernel.id] for kernel in module.kernels if kernel.id in rows]
         for meta in module.regions if mine else ():
-            of = mine if meta.kernel is None else [rows.get(module.kernels[meta.kernel].id, -1)]
-            if meta.type is not None and of != [-1]:
-                codes[np.ix_(of, columns.get(meta.name, []))] = _TYPE_CODES[meta.type]
+            if meta.type is not None:
+                told = mine if meta.kernel is None else [rows[n] for n in [module.kernels[meta.kernel].id] if n in rows]
+                codes[np.ix_(told, columns.get(meta.name, []))] = _TYPE_CODES[meta.type]
     return codes
 
 

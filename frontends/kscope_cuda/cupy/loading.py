@@ -16,7 +16,7 @@ import gc
 import re
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from inspect import unwrap
 from pathlib import Path
 from typing import Any
@@ -192,7 +192,7 @@ class Loader:
             return self._kept[key]
         if not self._state or not self._concerns(code, options):
             return original(*args)
-        variables = _variables(code, options)
+        variables = _variables(code, tuple(options))
         if variables and (module := self._found(original, args)) is not None:
             return module
         if catalogue.wanted() or (self._state, key) not in self._loaded:
@@ -259,7 +259,7 @@ class Loader:
                     self._arm_file(old.module, kernel.file_path)
         elif not self._concerns(kernel.code, kernel.options, also=chosen):
             return
-        elif _variables(kernel.code, kernel.options):
+        elif _variables(kernel.code, tuple(kernel.options)):
             for device, old in loaded:
                 if isinstance(old, Noted):
                     cached[device] = old if self._state else old.kept
@@ -279,7 +279,8 @@ class Loader:
         self._jit[kernel] = self._state, others
 
 
-def _variables(code: str, options: Iterable[str]) -> bool:
+@lru_cache(256)
+def _variables(code: str, options: tuple[str, ...]) -> bool:
     """Whether a module of this source, or a header of the user's that it includes, declares variables of its own."""
     folders = [Path(option[2:]) for option in options if option.startswith("-I")]
     texts, seen = [code], {nvrtc.HEADER}

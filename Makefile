@@ -6,6 +6,8 @@ CACHE := $(CURDIR)/.cache
 # Which tests: the fast ones, and for test-all the slow ones as well.
 TESTS := not slow and not gpu
 test-all: TESTS := not gpu
+# Each worker takes neighbours, which share what a module compiles, and who is done takes of the other's.
+SIDE_BY_SIDE := -n 2 --dist worksteal
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute gpu lint types mypy pyright bench bench-gpu peers fuzz clean
 
@@ -71,13 +73,13 @@ demo: .venv/.demo  ## record and show a kernel: on the GPU where there is one, e
 	.venv/bin/kscope demo
 
 test: .venv/.test  ## the fast set, no GPU needed
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -n 2 -m "$(TESTS)" tests
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
 
 test-all: .venv/.test test-inductor test-3.6 test-cupy test-numba test-cute  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest -n 2 -m "$(TESTS)" tests
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
 
 test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
-	TRITON_CACHE_DIR=$(CACHE)/triton-3.6 .venv36/bin/python -m pytest -n 2 -m "$(TESTS)" -k "triton or gluon" \
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.6 .venv36/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k "triton or gluon" \
 	    tests/unit/triton tests/contract/test_contract.py
 
 test-inductor: .venv/.torch  ## what speaks to torch.compile
@@ -88,16 +90,16 @@ test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## what proto
 		.venv/bin/python -m pytest tests/viewers
 
 test-cupy: .venv/.cupy  ## what speaks to CuPy, NVRTC and cuda.core
-	.venv/bin/python -m pytest -n 2 -m "$(TESTS)" tests/unit/cupy tests/unit/cuda/test_nvrtc.py tests/unit/test_doctor.py
-	.venv/bin/python -m pytest -n 2 -m "$(TESTS)" -k cupy tests/contract/test_contract.py tests/unit/test_examples*.py
+	.venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/cupy tests/unit/cuda/test_nvrtc.py tests/unit/test_doctor.py
+	.venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k cupy tests/contract/test_contract.py tests/unit/test_examples*.py
 
 test-numba: .venv-numba/.test  ## what speaks to Numba
-	.venv-numba/bin/python -m pytest -n 2 -m "$(TESTS)" tests/unit/numba tests/unit/test_doctor.py
-	.venv-numba/bin/python -m pytest -n 2 -m "$(TESTS)" -k numba tests/contract/test_contract.py \
+	.venv-numba/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/numba tests/unit/test_doctor.py
+	.venv-numba/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k numba tests/contract/test_contract.py \
 	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py
 
 test-cute: .venv-cute/.test  ## what speaks to CuTe DSL
-	.venv-cute/bin/python -m pytest -n 2 -m "$(TESTS)" tests/unit/cute tests/contract/test_contract.py \
+	.venv-cute/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/cute tests/contract/test_contract.py \
 	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py -k cute
 
 gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses

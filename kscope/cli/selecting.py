@@ -87,8 +87,9 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
     if options.time is not None:
         given["time"] = _window(options.time)
     trace = naming.named(trace, options)
-    for name in _NUMBERS.keys() & given.keys():
-        _there(trace, name, given[name])
+    for name in _NUMBERS:
+        if name in given:
+            _there(trace, name, given[name])
     chosen = trace.filter(**given) if given else trace
     if "time" in given and len(trace) and not len(trace.filter(time=given["time"])):
         last = float((trace.start_ns + np.nan_to_num(trace.dur_ns)).max())
@@ -102,11 +103,10 @@ def _there(trace: Trace, name: str, wanted: list[int]) -> None:
     having = np.array(trace.devices, np.int64)[warps.device] if name == "device" else getattr(warps, name)
     known = np.unique(having).tolist()
     if known and not set(known) & set(wanted):
-        shown = spans(known)
-        raise UsageError(f"--{name} {spans(wanted)}: there is none; this capture has {name} {shown}")
+        raise UsageError(f"--{name} {_spans(wanted)}: there is none; this capture has {name} {_spans(known)}")
 
 
-def spans(numbers: Sequence[int], most: int = 8) -> str:
+def _spans(numbers: Sequence[int], most: int = 8) -> str:
     """Ascending numbers as 0-3,7: a row of them is a range."""
     runs: list[list[int]] = []
     for number in numbers:

@@ -165,10 +165,10 @@ def compiled(kernel: str, arch: int = 90) -> Any:
     """Numba's code library of one of them, prepared, with no GPU."""
     from contract import numba_offline
 
-    from kscope import frontends
-    from kscope.recording import Recording
+    from kscope.instrument import registry
+    from kscope.instrument.recording import Recording
 
-    frontends.frontend("numba").enable(Recording())
+    registry.frontend("numba").enable(Recording())
     it, types = SIGNATURES[kernel]
     return numba_offline.built(it, void(*types), divmod(arch, 10))
 

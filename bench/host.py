@@ -36,8 +36,8 @@ import rows as told
 import synth
 
 import kscope
-from kscope.assemble import assemble
-from kscope.capture import Capture, load
+from kscope.capture.capture import Capture, load_capture
+from kscope.decoding.assemble import assemble
 from kscope.decoding.columns import decode_slabs, id_sample
 from kscope.decoding.ids import IdTable, Names
 from kscope.decoding.slabs import find
@@ -258,7 +258,7 @@ def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
     ]
     return [
         Row(".kscope, save", *best(1, lambda: capture.save(folder / "x.kscope")), count),
-        Row(".kscope, load", *best(2, lambda: load(folder / "x.kscope")), count),
+        Row(".kscope, load", *best(2, lambda: load_capture(folder / "x.kscope")), count),
         written(trace, "x.pftrace", args=False),
         written(trace, "x.pftrace"),
         written(some, "x.pftrace.gz", 2),
@@ -318,7 +318,7 @@ def bare(trace: Trace, args: bool = False) -> bytes:
 def memory(path: Path) -> int:
     """Peak bytes of this process after it loaded, decoded and exported a capture."""
     warnings.simplefilter("ignore", UserWarning)
-    assemble(load(path)).export(path.with_suffix(".pftrace"), limit=None)
+    assemble(load_capture(path)).export(path.with_suffix(".pftrace"), limit=None)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -25,8 +25,8 @@ from rows import Row, row
 
 import kscope
 import kscope_cuda
-from kscope import frontends
-from kscope.layout import CTL_SYMBOL
+from kscope.capture.layout import CTL_SYMBOL
+from kscope.instrument import registry
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROUNDS, ROW = 15, 10
@@ -70,7 +70,7 @@ def variants(it: Any, name: str) -> dict[str, Any]:
     made["plain nvcc"], _ = by_nvcc(it, name, ())
     made["in place"], cubin = by_nvcc(it, name, tuple(kscope_cuda.flags(records=512)))
     control = int(made["in place"].module.get_global_var(CTL_SYMBOL))
-    frontends.backend("cuda").control_found(control, kscope_cuda.describe(cubin))
+    registry.backend("cuda").control_found(control, kscope_cuda.describe(cubin))
     kscope.enable(records=512)
     made["sunk"] = cupy.RawModule(code=it.SOURCE, options=it.OPTIONS).module.get_function(name)
     return made

@@ -22,12 +22,14 @@ import numpy as np
 from driver import Device, nvcc, ptxas
 from rows import Row, row
 
-from kscope import decode, frontends
-from kscope.capture import Capture, DeviceCapture, ModuleMeta
+from kscope import decode
+from kscope.capture.capture import Capture
+from kscope.capture.model import DeviceCapture, ModuleMeta
 from kscope.decoding.slabs import find
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
 from kscope.lowering import plan
-from kscope.recording import Recording
-from kscope.sampling import Sampling
 
 SOURCE = Path(__file__).with_name("growth.cu")
 RECORDS = (10**3, 10**4, 10**5, 10**6, 10**7, 10**8)
@@ -85,13 +87,13 @@ def dry(section: str, options: Any) -> Iterator[Row]:
 
 def _prepared(device: Device, cubin: Path, kernel: str) -> Any:
     module = device.load(cubin)
-    frontends.backend("cuda").module_loaded(int(module))
+    registry.backend("cuda").module_loaded(int(module))
     return device.function(module, kernel)
 
 
 def _launch(device: Device, kernel: Any, blocks: int, threads: int, *arguments: int, times: int = 1) -> None:
     """As a frontend launches: a pool that fills up holds it back."""
-    backend = frontends.backend("cuda")
+    backend = registry.backend("cuda")
     for _ in range(times):
         backend.pace()
         device.launch(kernel, blocks, threads, *arguments)
@@ -101,7 +103,7 @@ def _sweep(
     device: Device, meta: ModuleMeta, where: str, launch: Callable[[], None], expected: int, pool: int | None = None
 ) -> Iterator[Row]:
     """Times at rest and with recording, what arrived, and what reading it takes."""
-    backend = frontends.backend("cuda")
+    backend = registry.backend("cuda")
     launch()
     device.synchronize()
     off = [_timed(device, launch) for _ in range(3)]

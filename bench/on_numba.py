@@ -33,8 +33,8 @@ from scheduled import Loop, loops
 
 import kscope
 import kscope_numba
+from kscope.instrument.recording import Recording
 from kscope.lowering import plan
-from kscope.recording import Recording
 
 CONFIGS = tuple(config for config in SECTIONS["regions"] if config.loop == "fmas")
 PLACES, REPEATS, FMAS = 4, 9, 64

@@ -30,13 +30,13 @@ from driver import Device, nvcc, ptxas
 from rows import Row, row
 
 import kscope_cuda
-from kscope import frontends
 from kscope.analysis import tools
-from kscope.layout import CTL_SYMBOL
+from kscope.capture.layout import CTL_SYMBOL
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
 from kscope.lowering import plan
-from kscope.recording import Recording
-from kscope.sampling import Sampling
-from kscope.strategies import AllThreads, Lane0Warp0
+from kscope.marks.strategies import AllThreads, Lane0Warp0
 
 SOURCE = Path(__file__).with_name("regions.cu")
 PEER_BYTES = 768 << 20
@@ -268,7 +268,7 @@ class Loops:
         found, address, _ = device.driver.cuModuleGetGlobal(self.module, CTL_SYMBOL.encode())
         self.ours = int(found) == 0
         if self.ours:
-            self.backend = frontends.backend("cuda")
+            self.backend = registry.backend("cuda")
             metas = kscope_cuda.describe(cubin.read_bytes())
             if metas:
                 self.backend.control_found(int(address), metas)

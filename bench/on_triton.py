@@ -44,8 +44,8 @@ from triton_kernels import (
 )
 
 import kscope
-from kscope.lowering import cfg, fit, plan, settling
-from kscope.marks import PREFIX
+from kscope.lowering import barrier_fences, cfg, plan, register_budget
+from kscope.marks.grammar import PREFIX
 
 DURATION, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
 """What ncu is asked for."""
@@ -138,7 +138,7 @@ Lower = Callable[..., plan.Lowered]
 @contextmanager
 def lowering(change: Callable[[Lower], Lower]) -> Iterator[None]:
     """Within, kernels are lowered by change(plan.lower); launch them with a TAG of their own."""
-    with patch.object(fit, "lower", change(plan.lower)):
+    with patch.object(register_budget, "lower", change(plan.lower)):
         yield
 
 
@@ -162,7 +162,7 @@ def clocks_behind_barriers(lower: Lower) -> Lower:
     def floor(text: str, recording: Any, **more: Any) -> plan.Lowered:
         fenced = text
         for function in reversed(cfg.functions(text)):
-            behind = settling.behind_barriers(function, cfg.blocks(function))
+            behind = barrier_fences.behind_barriers(function, cfg.blocks(function))
             for start in sorted((function.statements[i].start for i in behind), reverse=True):
                 if fenced.startswith(PREFIX, start):
                     fenced = f"{fenced[:start]}{FENCE}\n{fenced[start:]}"

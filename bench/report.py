@@ -23,7 +23,7 @@ import numpy as np
 import synth
 from browser.chromium import Page, binary
 
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
 from kscope.trace import Trace, decode
 
 PER_LANE, LANES = 250, 8448  # records; lanes that run at once: 132 SMs with 64 warps each

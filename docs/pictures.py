@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import kscope
-from kscope import layout
+from kscope.capture import layout
 
 HERE = Path(__file__).resolve().parent
 PAGES = (HERE / "protocol.md", HERE / "writing-a-frontend.md", HERE.parent / "README.md")

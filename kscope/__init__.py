@@ -12,18 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import passes as passes
     from . import readers as readers
-    from .binding import bind as bind
-    from .capture import Capture as Capture
-    from .capture import load as load
-    from .device import block_id as block_id
-    from .device import clock as clock
-    from .device import clock64 as clock64
-    from .device import globaltimer as globaltimer
-    from .device import lane_id as lane_id
-    from .device import smid as smid
-    from .device import warp_id as warp_id
+    from .capture.capture import Capture as Capture
+    from .capture.capture import load_capture as load
     from .errors import DriverError as DriverError
     from .errors import FormatError as FormatError
     from .errors import KscopeError as KscopeError
@@ -31,22 +22,31 @@ if TYPE_CHECKING:
     from .errors import PairingError as PairingError
     from .errors import UnsupportedError as UnsupportedError
     from .errors import UsageError as UsageError
-    from .including import cuda_include as cuda_include
-    from .regions import counter as counter
-    from .regions import instant as instant
-    from .regions import region as region
-    from .regions import scope as scope
-    from .session import disable as disable
-    from .session import enable as enable
-    from .session import profile as profile
-    from .strategies import AllThreads as AllThreads
-    from .strategies import Elected as Elected
-    from .strategies import Lane0Warp0 as Lane0Warp0
-    from .strategies import TargetWarp as TargetWarp
+    from .language.cuda_header import cuda_include as cuda_include
+    from .language.device import block_id as block_id
+    from .language.device import clock as clock
+    from .language.device import clock64 as clock64
+    from .language.device import globaltimer as globaltimer
+    from .language.device import lane_id as lane_id
+    from .language.device import smid as smid
+    from .language.device import warp_id as warp_id
+    from .language.regions import counter as counter
+    from .language.regions import instant as instant
+    from .language.regions import region as region
+    from .language.regions import scope as scope
+    from .marks.strategies import AllThreads as AllThreads
+    from .marks.strategies import Elected as Elected
+    from .marks.strategies import Lane0Warp0 as Lane0Warp0
+    from .marks.strategies import TargetWarp as TargetWarp
+    from .session.bind import bind as bind
+    from .session.session import disable as disable
+    from .session.session import enable as enable
+    from .session.session import profile as profile
     from .trace import Trace as Trace
     from .trace import decode as decode
+    from .tracedata import transforms as transforms
 
-__version__ = "0.1.0"
+from ._version import __version__ as __version__
 
 __all__ = [
     "AllThreads",
@@ -76,35 +76,40 @@ __all__ = [
     "instant",
     "lane_id",
     "load",
-    "passes",
     "profile",
     "readers",
     "region",
     "scope",
     "smid",
+    "transforms",
     "warp_id",
 ]
 
 _HOME = {
-    **dict.fromkeys(("bind",), "binding"),
-    **dict.fromkeys(("Capture", "load"), "capture"),
-    **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "device"),
-    **dict.fromkeys(("counter", "instant", "region", "scope"), "regions"),
-    **dict.fromkeys(("cuda_include",), "including"),
-    **dict.fromkeys(("disable", "enable", "profile"), "session"),
-    **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "strategies"),
-    **dict.fromkeys(("Trace", "decode"), "trace"),
-    **{name: name for name in ("passes", "readers")},
+    "Capture": "capture.capture",
+    "Trace": "trace",
+    "bind": "session.bind",
+    "cuda_include": "language.cuda_header",
+    "decode": "trace",
+    "load": "capture.capture:load_capture",
+    "readers": "readers:",
+    "transforms": "tracedata.transforms:",
+    **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "marks.strategies"),
+    **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "language.device"),
+    **dict.fromkeys(("counter", "instant", "region", "scope"), "language.regions"),
+    **dict.fromkeys(("disable", "enable", "profile"), "session.session"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
 }
+"""Public name -> "module" that has it, "module:other name", or "module:" for the module itself."""
 
 
 def __getattr__(name: str) -> Any:
     """Loads a public name on first use (PEP 562); afterwards it is a plain attribute of the module."""
     if name not in _HOME:
         raise AttributeError(f"module 'kscope' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}")
-    module = import_module(f".{_HOME[name]}", __name__)
-    value = module if name == _HOME[name] else getattr(module, name)
+    home, colon, other = _HOME[name].partition(":")
+    module = import_module(f".{home}", __name__)
+    value = module if colon and not other else getattr(module, other or name)
     globals()[name] = value
     return value
 

@@ -28,8 +28,9 @@ from foreign import Group
 
 import kscope
 import kscope_sim
-from kscope import cli, passes, readers
+from kscope import cli, readers
 from kscope.analysis import cutracer, gaps, histogram, imbalance, occupancy, overhead, overlap
+from kscope.tracedata import transforms
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs" / "from").glob("*.md"))
@@ -144,7 +145,7 @@ def host() -> dict[str, Any]:
     trace = kscope.decode(kscope.load("run.kscope"))
     return {
         "kscope": kscope, "np": np, "trace": trace, "capture": kscope.load("run.kscope"), "train": train, "step": 0,
-        "passes": passes, "readers": readers, "overhead": overhead, "occupancy": occupancy, "gaps": gaps,
+        "passes": transforms, "readers": readers, "overhead": overhead, "occupancy": occupancy, "gaps": gaps,
         "overlap": overlap, "cutracer": cutracer, "histogram": histogram, "imbalance": imbalance, "Path": Path,
         "buffer": np.load("buffer.npy"), "names": ["load", "dot", "store"],
     }  # fmt: skip

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import kscope
 import kscope_sim
-from kscope.capture import DeviceCapture, ModuleMeta, Problem
-from kscope.frontends import Backend, Frontend
-from kscope.recording import Recording
-from kscope.sampling import Sampling
+from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Backend, Frontend
+from kscope.instrument.sampling import Sampling
 from kscope_sim import Warp
 
 

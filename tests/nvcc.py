@@ -18,10 +18,10 @@ from ptxvm.machine import Grid, Launch
 from ptxvm.machine import run as run_threads
 
 import kscope
-from kscope import layout
-from kscope.capture import ModuleMeta
-from kscope.layout import Kind
-from kscope_cuda.described import describe
+from kscope.capture import layout
+from kscope.capture.layout import Kind
+from kscope.capture.model import ModuleMeta
+from kscope_cuda.binary_metadata import describe
 
 HEADER = "#include <kscope.cuh>\n"
 IN_PLACE, MARKS, PLAIN = "-DKSCOPE=1", "-DKSCOPE_MARKS=1", "-DKSCOPE=0"

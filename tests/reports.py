@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from kscope.export import report
+from kscope import report
 from kscope.trace import Trace
 
 

@@ -11,16 +11,16 @@ from contract.reader import Lane, read
 
 import kscope
 import kscope_sim
-from kscope import frontends
-from kscope.capture import Capture
-from kscope.recording import Recording
-from kscope.sampling import Sampling
+from kscope.capture.capture import Capture
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
 from kscope_sim import Warp
 
 
 def capture(kernel: Any, *, recording: Recording | None = None, pool: int | None = None, **launch: Any) -> Capture:
     """One recorded launch."""
-    frontend, backend = frontends.frontend("sim"), frontends.backend("sim")
+    frontend, backend = registry.frontend("sim"), registry.backend("sim")
     frontend.enable(recording or Recording(records=16))
     backend.arm(1, Sampling(), pool)
     try:

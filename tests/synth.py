@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kscope import layout
-from kscope.capture import Capture, ClockSync, DeviceCapture, KernelMeta, ModuleMeta, RegionMeta
-from kscope.layout import Kind
+from kscope.capture import layout
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
+from kscope.capture.model import ClockSync, DeviceCapture, KernelMeta, ModuleMeta, RegionMeta
 
 EPOCH, KERNEL, MHZ = 7, 0x1234_5678_9ABC_DEF0, 1980
 

@@ -16,8 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .binary_metadata import describe as describe
     from .building import flags as flags
-    from .described import describe as describe
     from .libraries import CudaFrontend as CudaFrontend
     from .libraries import arm as arm
     from .loadtime import compile_options as compile_options

@@ -20,7 +20,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from kscope.lowering import assembler, fit
+from kscope.lowering import assembler, register_budget
 from kscope.lowering.assembler import ptxas
 
 _VALUED, _ALONE = ("maxrregcount", "Xptxas"), ("lineinfo",)
@@ -34,17 +34,17 @@ _SPELLED = {"generate-line-info": "lineinfo", "ptxas-options": "Xptxas"}
 
 
 @lru_cache(16)
-def assemble(text: str, arch: str, flags: tuple[str, ...] = ()) -> fit.Assembled | None:
+def assemble(text: str, arch: str, flags: tuple[str, ...] = ()) -> register_budget.Assembled | None:
     """The text for ``sm_90`` or another such word; None where nothing here assembles it."""
     return _by_ptxas(text, arch, flags) or _by_nvjitlink(text, arch, flags)
 
 
-def _by_ptxas(text: str, arch: str, flags: tuple[str, ...]) -> fit.Assembled | None:
+def _by_ptxas(text: str, arch: str, flags: tuple[str, ...]) -> register_budget.Assembled | None:
     program = ptxas()
     words = (f"-arch={arch}", *(word for flag in flags for word in _words(flag)))
     if program is None or not _suits(assembler.release(program), text):
         return None
-    return fit.assemble(text, program, words)
+    return register_budget.assemble(text, program, words)
 
 
 def _suits(release: int | None, text: str) -> bool:
@@ -59,7 +59,7 @@ def _words(flag: str) -> list[str]:
     return flag.removeprefix("-Xptxas=").split(",") if flag.startswith("-Xptxas=") else [flag]
 
 
-def _by_nvjitlink(text: str, arch: str, flags: tuple[str, ...]) -> fit.Assembled | None:
+def _by_nvjitlink(text: str, arch: str, flags: tuple[str, ...]) -> register_budget.Assembled | None:
     linker = nvjitlink()
     if linker is None or not _suits(linker.version()[0], text):
         return None
@@ -80,10 +80,10 @@ def _by_nvjitlink(text: str, arch: str, flags: tuple[str, ...]) -> fit.Assembled
         return None
     finally:
         linker.destroy(handle)
-    usage = fit.usage(log.decode(errors="replace"))
+    usage = register_budget.usage(log.decode(errors="replace"))
     if usage.registers > TOLD_FROM:
         warnings.warn(_FEW, stacklevel=2)
-    return fit.Assembled(bytes(cubin), usage)
+    return register_budget.Assembled(bytes(cubin), usage)
 
 
 def identity() -> str:

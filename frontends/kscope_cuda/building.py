@@ -12,8 +12,8 @@ from typing import Literal
 
 from kscope import cuda_include
 from kscope.errors import UnsupportedError
-from kscope.recording import Clock, Fill, Recording
-from kscope.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
+from kscope.instrument.recording import Clock, Fill, Recording
+from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
 
 
 def flags(

@@ -20,15 +20,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kscope import frontends
-from kscope.binding import Image
-from kscope.capture import ModuleMeta, Problem
+from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
-from kscope.frontends import Frontend
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
+from kscope.session.bind import Image
 
-from . import paired, saying
-from .described import FRONTEND, describe
+from . import messages, pairing_check
+from .binary_metadata import FRONTEND, describe
 from .header.hosted import FUNCTION
 
 _NO_UNIT = -1
@@ -59,7 +59,7 @@ class Library:
                 "with nvcc -DKSCOPE=1 -I$(python -m kscope include)"
             )
         data = Path(path).read_bytes()
-        return Library(path, handle, describe(data, path), paired.problems(data, path))
+        return Library(path, handle, describe(data, path), pairing_check.problems(data, path))
 
     @staticmethod
     def image(image: Image) -> Library:
@@ -76,7 +76,7 @@ class Library:
                 f"{what} has no names of kscope's: give the cubin or fatbin that the module was loaded from and that "
                 "nvcc built with -DKSCOPE=1; leave it out where kscope itself compiled the module"
             )
-        return Library(what, None, metas, paired.problems(data, what))
+        return Library(what, None, metas, pairing_check.problems(data, what))
 
     def controls(self) -> list[int]:
         """The addresses of the constants on the current device, one for each translation unit. Raises DriverError."""
@@ -120,7 +120,7 @@ class CudaFrontend(Frontend):
                     "of other code stands behind the handle that the driver gave for it"
                 )
             path, handle = _loaded(code)
-            said = saying.libraries(path, handle)
+            said = messages.libraries(path, handle)
             metas = tuple(meta for library in said for meta in self._said(path, library))
             if said and not hasattr(handle, FUNCTION):
                 return metas
@@ -129,9 +129,9 @@ class CudaFrontend(Frontend):
             self._libraries[found.path] = found
             return metas + found.metas
         if image is None:
-            return frontends.backend(self.backend).bind(code, ())
+            return registry.backend(self.backend).bind(code, ())
         about = Library.image(image)
-        metas = frontends.backend(self.backend).bind(code, about.metas)
+        metas = registry.backend(self.backend).bind(code, about.metas)
         if metas == about.metas:
             self._libraries[about.path, metas] = about
         return metas
@@ -180,13 +180,13 @@ class CudaFrontend(Frontend):
 
     def _said(self, path: str, library: int) -> tuple[ModuleMeta, ...]:
         """Arm a library of device code that a shared object named."""
-        backend = frontends.backend(self.backend)  # first: it says best that there is no GPU
+        backend = registry.backend(self.backend)  # first: it says best that there is no GPU
         if not library:
             raise UsageError(f"{path}: its code does not load on the current GPU: export it for this one")
         return backend.bind(library, ())
 
     def _bind(self, library: Library) -> None:
-        backend = frontends.backend(self.backend)  # first: it says best that there is no GPU
+        backend = registry.backend(self.backend)  # first: it says best that there is no GPU
         for address in library.controls():
             backend.control_found(address, library.metas)
 
@@ -201,4 +201,4 @@ def arm(library: AnyLibrary) -> None:
     Raises UsageError for a library without kscope, or names that cannot be told apart; MissingError where
     there is no GPU; DriverError where the library's code does not load; OSError for its file.
     """
-    frontends.frontend(FRONTEND).bind(library, None)
+    registry.frontend(FRONTEND).bind(library, None)

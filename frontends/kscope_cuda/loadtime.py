@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope import frontends
-from kscope.marks import PREFIX
-from kscope.states import STATE
+from kscope.instrument import registry
+from kscope.marks.grammar import PREFIX
+from kscope.session.states import STATE
 
 from . import lines, nvrtc
 from .libraries import CudaFrontend  # once it is imported, the CUDA backend takes part in sessions
@@ -52,4 +52,4 @@ def loaded(module: Any) -> None:
 
     One without marks is left alone. Once for each module and device; safe inside of graph captures.
     """
-    frontends.backend("cuda").module_loaded(int(module))
+    registry.backend("cuda").module_loaded(int(module))

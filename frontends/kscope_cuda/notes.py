@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kscope import layout
-from kscope.marks import PACKED_STRATEGIES, TYPES
-from kscope.strategies import TargetWarp
+from kscope.capture import layout
+from kscope.marks.grammar import PACKED_STRATEGIES, TYPES
+from kscope.marks.strategies import TargetWarp
 
 MAGIC = 0x3154_4E4B  # "KNT1" in memory
 REGION, EXPLICIT, KERNEL = 1, 2, 3

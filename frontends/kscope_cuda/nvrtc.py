@@ -14,13 +14,14 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from kscope import cuda_include, meta
+from kscope import cuda_include
 from kscope import ptx as ptx_of
+from kscope.capture import metadata
 from kscope.errors import UnsupportedError
-from kscope.lowering import cfg, fit, plan
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
+from kscope.lowering import cfg, plan, register_budget
 
-from . import assembling, listed
+from . import assembling, sites
 
 HEADER, MACRO = "kscope.cuh", "KSCOPE_"
 MARKS, LINES = "-DKSCOPE_MARKS=1", "-lineinfo"
@@ -98,13 +99,13 @@ def lower(
     """
     _refuse_debugging(ptx, names or {})
     measure = partial(_usage, arch=arch, flags=flags)
-    lowered = fit.lower_to_fit(_located(ptx), recording, frontend=frontend, measure=measure)
+    lowered = register_budget.lower_to_fit(_located(ptx), recording, frontend=frontend, measure=measure)
     for problem in lowered.problems:
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
     text = _untold(_renamed(lowered, names) if names else lowered.text, flags)
     done = assembling.assemble(text, arch, flags) if arch else None
     made = done.cubin if done else text.encode()
-    listed.note(frontend, _untold(ptx, flags), made, arch, flags)
+    sites.note(frontend, _untold(ptx, flags), made, arch, flags)
     return made
 
 
@@ -130,12 +131,13 @@ def _renamed(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
     """The text, whose description of itself calls kernels as the user does."""
     kernels = tuple(replace(kernel, name=names.get(kernel.name, kernel.name)) for kernel in lowered.meta.kernels)
     before, after = (
-        ptx_of.metadata_symbol(meta.to_json(about)) for about in (lowered.meta, replace(lowered.meta, kernels=kernels))
+        ptx_of.metadata_symbol(metadata.to_json(about))
+        for about in (lowered.meta, replace(lowered.meta, kernels=kernels))
     )
     return lowered.text.replace(before, after)
 
 
-def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> fit.Usage | None:
+def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> register_budget.Usage | None:
     done = assembling.assemble(_untold(text, flags), arch, flags) if arch else None
     return done.usage if done else None
 

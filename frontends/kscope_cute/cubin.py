@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from kscope.lowering.fit import Usage
+from kscope.lowering.register_budget import Usage
 
 _SVAL, _REGCOUNT, _FRAME_SIZE = 0x04, 0x2F, 0x11  # of .nv.info: a format, and two attributes
 _SETMAXREG, _OPCODE = 0x9C8, 0xFFF  # USETMAXREG, sm_90 to sm_100: the low 12 bits of 128

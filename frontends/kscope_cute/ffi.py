@@ -21,7 +21,7 @@ from typing import Any
 from cutlass._mlir import ir
 from cutlass.base_dsl.export import external_binary_module
 
-from kscope.hooks import Hook
+from kscope.instrument.hooks import Hook
 
 LIBRARY = "kscope_library"
 _PROVIDER = "cutlass.cutlass_dsl.tvm_ffi_provider"

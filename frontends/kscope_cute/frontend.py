@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.capture import Problem
-from kscope.frontends import Frontend
-from kscope.marks import Mark
-from kscope.recording import Recording
+from kscope.capture.model import Problem
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
+from kscope.marks.grammar import Mark
 
-from .loading import Loading
-from .pipeline import Pipeline
-from .placing import place, read, tracing
-from .selected import Selected
+from .compile import Pipeline
+from .emit import place, read, tracing
+from .load import Loading
+from .select import Selected
 
 
 class CuteFrontend(Frontend):

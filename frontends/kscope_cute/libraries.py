@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from kscope.capture.layout import CTL_SYMBOL
 from kscope.errors import DriverError
-from kscope.layout import CTL_SYMBOL
 
 driver: Any = import_module("cuda.bindings.driver")  # no types to check: what comes out of it is Any
 runtime: Any = import_module("cuda.bindings.runtime")

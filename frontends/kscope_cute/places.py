@@ -12,7 +12,7 @@ import inspect
 import re
 
 from kscope.lowering.plan import Told
-from kscope.marks import parse, quote, unquote
+from kscope.marks.grammar import parse, quote, unquote
 
 _AT = re.compile(r"^[ \t]*//at (\d+) (\S+) (\S+)[ \t]*\n", re.M)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope import frontends
-from kscope.capture import Problem
-from kscope.frontends import Frontend
-from kscope.marks import Mark
-from kscope.recording import Recording
+from kscope.capture.model import Problem
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
+from kscope.marks.grammar import Mark
 
-from . import points
+from . import hook_points
 
 __all__ = ["NumbaFrontend", "init", "teach"]
 
@@ -27,12 +27,12 @@ class NumbaFrontend(Frontend):
 
     name = NAME
     selects = frozenset({"kinds", "lines"})
-    backend = "sim" if points.SIMULATED else "cuda"
+    backend = "sim" if hook_points.SIMULATED else "cuda"
 
     def __init__(self) -> None:
-        points.version()
+        hook_points.version()
         self._parts: Any
-        if points.SIMULATED:
+        if hook_points.SIMULATED:
             from .simulated import Simulated
 
             self._parts = Simulated()
@@ -81,7 +81,7 @@ def teach() -> None:
     The hook stays until the process ends. Where kscope is installed, Numba calls this by itself before it compiles its
     first kernel (its entry point for extensions); where kscope is only on the path, call it once.
     """
-    found = frontends.frontend(NAME)
+    found = registry.frontend(NAME)
     assert isinstance(found, NumbaFrontend)
     found.teach()
 

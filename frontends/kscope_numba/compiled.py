@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.capture import Problem
-from kscope.marks import Mark
-from kscope.recording import Recording
+from kscope.capture.model import Problem
+from kscope.instrument.recording import Recording
+from kscope.marks.grammar import Mark
 
 from . import linking
+from .compile import Pipeline
 from .functions import Functions
-from .loading import Loader
+from .hook_points import check, module
+from .load import Loader
 from .located import Located
-from .pipeline import Pipeline
-from .points import check, module
 from .words import collect
 
 _dispatcher: Any = module("dispatcher")

@@ -12,7 +12,7 @@ import numpy as np
 
 import kscope
 
-from .points import SIMULATED, cuda
+from .hook_points import SIMULATED, cuda
 
 TILE, SIZE = (4, 8) if SIMULATED else (16, 512)
 TITLE = f"a Numba product of {SIZE} x {SIZE} matrices {'in its simulator' if SIMULATED else 'on this GPU'}"

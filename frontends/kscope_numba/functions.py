@@ -11,16 +11,18 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-from kscope.capture import Problem
-from kscope.hooks import Hook
-from kscope.marks import Mark
-from kscope.selection.auto import Selection
-from kscope.selection.catalogue import Sites
+from kscope.capture.model import Problem
+from kscope.instrument.hooks import Hook
+from kscope.instrument.selection.auto import Selection
+from kscope.instrument.selection.catalogue import Sites
+from kscope.marks.grammar import Mark
 
-from . import helpers, placing, selected, source, untyped
+from . import emit as placing
+from . import helpers, source, untyped
+from . import select as selected
+from .hook_points import check, module
 from .lowering import Place, has_with, lower, refuse
 from .meaning import direct
-from .points import check, module
 from .words import RunTime
 
 _bytecode: Any = module("core.bytecode")

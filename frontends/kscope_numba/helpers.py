@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.device import WORDS
+from kscope.language.device import WORDS
 from kscope.ptx import READINGS, Reading
 
-from .placing import ir
-from .points import module
+from .emit import ir
+from .hook_points import module
 
 _types: Any = module("types")
 _extending: Any = module("extending")

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from kscope import cuda_include
-from kscope.layout import CTL_SYMBOL
-from kscope.lowering import assembler, fit
-from kscope.marks import PREFIX
+from kscope.capture.layout import CTL_SYMBOL
+from kscope.lowering import assembler, register_budget
+from kscope.marks.grammar import PREFIX
 
-from .points import check, module
+from .hook_points import check, module
 
 _driver: Any = module("cudadrv.driver")
 _nvrtc: Any = module("cudadrv.nvrtc")
@@ -61,7 +61,7 @@ def plain(max_registers: int | None, cc: Any) -> Any:
 
 
 @lru_cache(8)
-def assembled(text: str, cc: tuple[Any, ...], max_registers: int | None) -> fit.Assembled | None:
+def assembled(text: str, cc: tuple[Any, ...], max_registers: int | None) -> register_budget.Assembled | None:
     """A whole program, by ptxas, as the linker assembles what it has optimized itself. PTX from elsewhere it takes for
     a part of a program: an attention then loaded each of its shared words alone, and took 29 % longer. None where no
     ptxas is here that takes the text, and for functions that are linked later."""
@@ -69,11 +69,13 @@ def assembled(text: str, cc: tuple[Any, ...], max_registers: int | None) -> fit.
     if program is None:
         return None
     bound = (f"-maxrregcount={max_registers}",) if max_registers else ()
-    return fit.assemble(text, program, (f"-arch={_arch(cc)}", *bound))
+    return register_budget.assemble(text, program, (f"-arch={_arch(cc)}", *bound))
 
 
 @lru_cache(8)
-def usage(text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool = False) -> fit.Usage | None:
+def usage(
+    text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool = False
+) -> register_budget.Usage | None:
     """What the assembler says of a text: the linker's, or that of whole programs. None where it refuses it, as for
     functions that are linked later."""
     made = assembled(text, cc, max_registers) if whole else None
@@ -83,7 +85,7 @@ def usage(text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool
     linker = _driver.Linker(_driver.ObjectCode.from_ptx(text.encode()), options=options)
     try:
         linker.link("cubin")
-        return fit.usage(f"{linker.get_info_log()}")
+        return register_budget.usage(f"{linker.get_info_log()}")
     except Exception as error:  # nvJitLink's, cuda.core's or the driver's: whoever links it in earnest gets it again
         warnings.warn(f"kscope: registers are not looked at: {error}", stacklevel=2) if not _extern(text) else None
         return None

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FunctionType, TracebackType
 from typing import Any
 
-from kscope.hooks import Hook
+from kscope.instrument.hooks import Hook
 
-from .points import check, module
+from .hook_points import check, module
 
 _compiler: Any = module("compiler")
 _dispatcher: Any = module("dispatcher")

@@ -26,8 +26,8 @@ from types import FunctionType
 from typing import Any
 
 from kscope.errors import KscopeError, UnsupportedError, UsageError
-from kscope.marks import Mark
-from kscope.regions import scope
+from kscope.language.regions import scope
+from kscope.marks.grammar import Mark
 
 from .meaning import codes
 from .source import Definition, where

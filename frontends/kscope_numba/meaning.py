@@ -12,8 +12,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import kscope
-from kscope import regions
-from kscope.regions import counter, instant, scope
+from kscope.language import regions
+from kscope.language.regions import counter, instant, scope
 
 CALLS = (instant, counter)
 """kscope's functions that are called in a kernel; the rest are scopes and their methods."""

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from kscope import frontends
-from kscope.capture import Problem
+from kscope.capture.model import Problem
 from kscope.errors import UsageError
-from kscope.hooks import Hook
-from kscope.marks import Mark
-from kscope.recording import Recording
-from kscope.selection import catalogue
-from kscope.selection.catalogue import Listed
+from kscope.instrument import registry
+from kscope.instrument.hooks import Hook
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection import catalogue
+from kscope.instrument.selection.catalogue import Listed
+from kscope.marks.grammar import Mark
 
-from . import selected
-from .points import check, module
+from . import select
+from .hook_points import check, module
 
 _RANGES = {np.int32: (-(1 << 31), (1 << 31) - 1), np.uint32: (0, (1 << 32) - 1)}
 
@@ -110,9 +110,9 @@ class Simulated:
         with self._marking:  # threads of a block call a device function at once
             if function in self._own:
                 return
-            asked = selected.asked(function, self._recording.selection, lambda function: kernel)
+            asked = select.asked(function, self._recording.selection, lambda function: kernel)
             self._own[function] = function.__code__
-            code = selected.in_python(function, asked) if asked else None
+            code = select.in_python(function, asked) if asked else None
             if code is not None:
                 function.__code__ = code
                 catalogue.note(Listed("numba", function.__name__, "simulated", tuple(asked.sites)))
@@ -124,7 +124,7 @@ class Simulated:
         self._own.clear()
 
     def _launched(self, call: Any, fake: Any, args: tuple[Any, ...]) -> Any:
-        host: Any = frontends.backend("sim")
+        host: Any = registry.backend("sim")
         grid, block = (_three(dims) for dims in (fake.grid_dim or (), fake.block_dim or ()))
         name = str(getattr(fake.fn, "__name__", "?"))
         outer, self._launch = self._launch, host.crowd(name, fake.fn, grid, block, self._recording)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kscope.errors import UsageError
-from kscope.regions import counter, instant, scope
+from kscope.language.regions import counter, instant, scope
 
-from .placing import typed
-from .points import module
+from .emit import typed
+from .hook_points import module
 from .values import immediate
 from .words import collected
 

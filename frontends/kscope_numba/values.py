@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.marks import Mark, ValueType
+from kscope.marks.grammar import Mark, ValueType
 
-from .points import module
+from .hook_points import module
 
 _types: Any = module("types")
 

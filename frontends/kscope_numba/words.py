@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.marks import NEVER, Mark
-from kscope.regions import scope
+from kscope.language.regions import scope
+from kscope.marks.grammar import NEVER, Mark
 
 from .meaning import CALLS, environment, is_ours
 from .source import where

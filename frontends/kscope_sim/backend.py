@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kscope import layout
-from kscope.capture import ClockSync, DeviceCapture, ModuleMeta
-from kscope.frontends import Backend
-from kscope.recording import Recording
-from kscope.sampling import Sampling
+from kscope.capture import layout
+from kscope.capture.model import ClockSync, DeviceCapture, ModuleMeta
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Backend
+from kscope.instrument.sampling import Sampling
 
 from .crowd import Crowd
 from .guest import Guest
@@ -57,7 +57,7 @@ class SimBackend(Backend):
         self._cursors = [_Cursor() for _ in self.memory.stripes]
         self._slabs: list[Lines] = []
 
-    # kscope.frontends.Backend
+    # registry.Backend
 
     def module_loaded(self, module: int) -> None:
         """Nothing to do: simulated modules read the one gate there is."""

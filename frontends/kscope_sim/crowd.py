@@ -12,7 +12,7 @@ from threading import Lock
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from kscope.marks import Mark
+from kscope.marks.grammar import Mark
 
 from .block import Block
 from .machine import INTERPRETED_GHZ, Machine

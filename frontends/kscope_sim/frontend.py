@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kscope import frontends
-from kscope.frontends import Frontend
-from kscope.marks import Mark
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
+from kscope.marks.grammar import Mark
 
 from .backend import SimBackend
 from .warp import current
 
 
 def _host() -> SimBackend:
-    host = frontends.backend("sim")
+    host = registry.backend("sim")
     assert isinstance(host, SimBackend)
     return host
 

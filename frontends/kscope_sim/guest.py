@@ -10,7 +10,7 @@ from random import Random
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from kscope.marks import Mark
+from kscope.marks.grammar import Mark
 
 from .block import Block
 from .machine import INTERPRETED_GHZ, Machine

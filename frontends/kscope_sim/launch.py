@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from kscope import frontends
 from kscope.errors import UsageError
-from kscope.strategies import MAX_WARPS
-from kscope.writable import clean
+from kscope.instrument import registry
+from kscope.marks.strategies import MAX_WARPS
+from kscope.util.portable import clean
 
 from .backend import SimBackend
 from .block import Block
@@ -48,7 +48,7 @@ def launch(
     if (size := threads[0] * threads[1] * threads[2]) > 32 * MAX_WARPS:
         raise UsageError(f"block={block!r}: has {size} threads, expected at most {32 * MAX_WARPS}")
     named = {warp: role for role, warps in (roles or {}).items() for warp in warps}
-    host = frontends.backend("sim")
+    host = registry.backend("sim")
     assert isinstance(host, SimBackend)
     machine = machine or Machine(sms, seed)
     grid_id = host.begin(machine)

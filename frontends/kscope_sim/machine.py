@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 
+from kscope.capture.layout import MAX_SMS
 from kscope.errors import UsageError
-from kscope.layout import MAX_SMS
 
 POWER_ON_NS = 1_700_000_000_000_000_000
 """What %globaltimer and the host's clock say at simulated time zero: UNIX time, as on a real machine."""

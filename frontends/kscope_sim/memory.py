@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from kscope.capture.layout import STRIPE, UNIT
 from kscope.errors import UsageError
-from kscope.layout import STRIPE, UNIT
-from kscope.sampling import Sampling
+from kscope.instrument.sampling import Sampling
 
 U32 = 0xFFFFFFFF
 POOL_ADDRESS = 0x7_0000_0000

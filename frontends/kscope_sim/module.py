@@ -12,11 +12,12 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from kscope import layout, regions
-from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
+from kscope.capture import layout
+from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import UsageError
-from kscope.marks import Mark, ValueType, spoken
-from kscope.recording import AUTO_RECORDS, Recording, log2_records
+from kscope.instrument.recording import AUTO_RECORDS, Recording, log2_records
+from kscope.language import regions
+from kscope.marks.grammar import Mark, ValueType, spoken
 
 _OURS = {regions.__file__, *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend"))}
 _MARKS = (regions.region, regions.scope, regions.instant, regions.counter)

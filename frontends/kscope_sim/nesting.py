@@ -7,7 +7,7 @@ goes. What lives here: depths and the errors that name them. What does not: time
 from __future__ import annotations
 
 from kscope.errors import PairingError
-from kscope.marks import spoken
+from kscope.marks.grammar import spoken
 
 
 class Nesting:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kscope import layout
-from kscope.layout import Kind
+from kscope.capture import layout
+from kscope.capture.layout import Kind
 
 from .memory import U32, Memory
 

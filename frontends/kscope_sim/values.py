@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.marks import ValueType, spoken
+from kscope.marks.grammar import ValueType, spoken
 
 _TYPES: dict[str, ValueType] = {"int32": "i32", "uint32": "u32", "float32": "f32"}
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from kscope.capture.layout import FLAG_ANY, FLAG_LANES, Kind
 from kscope.errors import UsageError
-from kscope.layout import FLAG_ANY, FLAG_LANES, Kind
-from kscope.marks import Mark
-from kscope.strategies import AllThreads, Elected, Strategy, parse_strategy
+from kscope.marks.grammar import Mark
+from kscope.marks.strategies import AllThreads, Elected, Strategy, parse_strategy
 
 from .block import Block, Strand, Trapped
 from .machine import READ_CYCLES, Machine

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.capture import Problem
-from kscope.frontends import Frontend
-from kscope.marks import Mark
-from kscope.recording import Recording
+from kscope.capture.model import Problem
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
+from kscope.marks.grammar import Mark
 
+from .compile import Pipeline
 from .declared import Spelling
+from .emit import for_nvidia, place, read
 from .inductor import Inductor
 from .interpreted import INTERPRETED, Interpreted
-from .loading import Loading
-from .pipeline import Pipeline
-from .placing import for_nvidia, place, read
+from .load import Loading
 
 
 class TritonFrontend(Frontend):

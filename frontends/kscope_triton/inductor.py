@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 
 _CONFIG = "torch._inductor.config"
 _KEPT = {"torch._inductor.async_compile": "CompiledTritonKernels", "torch._inductor.codecache": "PyCodeCache"}

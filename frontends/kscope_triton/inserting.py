@@ -17,8 +17,8 @@ from typing import Any
 
 from triton._C.libtriton import ir
 
-from kscope.marks import NEVER, Mark
-from kscope.selection.auto import Selection
+from kscope.instrument.selection.auto import Selection
+from kscope.marks.grammar import NEVER, Mark
 
 from . import irtext, spans
 from .irtext import Place

@@ -16,14 +16,14 @@ import triton
 from triton import knobs
 from triton.language import core as tl
 
-from kscope import frontends
 from kscope.errors import UnsupportedError
-from kscope.hooks import Hook
-from kscope.marks import Mark
+from kscope.instrument import registry
+from kscope.instrument.hooks import Hook
+from kscope.instrument.recording import Recording
+from kscope.marks.grammar import Mark
 from kscope.ptx import READINGS
-from kscope.recording import Recording
 
-from .placing import KINDS, checked, immediate, scalar
+from .emit import KINDS, checked, immediate, scalar
 
 INTERPRETED: bool = bool(knobs.runtime.interpret)
 """Whether jit functions of this process are interpreted; Triton asks when they are defined."""
@@ -116,7 +116,7 @@ class Interpreted:
 
         original(x, y, z)
         if self._launch is None and self._recording is not None:
-            host: Any = frontends.backend("sim")
+            host: Any = registry.backend("sim")
             name = getattr(self._kernel, "__name__", "?")
             self._launch = host.guest(name, self._kernel, tuple(builder.grid_dim), self._recording)
         if self._launch is not None:

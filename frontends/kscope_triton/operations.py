@@ -12,7 +12,7 @@ from pathlib import Path
 
 import triton
 
-from kscope.marks import PREFIX, Mark, parse
+from kscope.marks.grammar import PREFIX, Mark, parse
 
 from .irtext import Operation, Place, Places
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kscope.marks import Mark
-from kscope.selection import auto
-from kscope.selection.auto import Selection
-from kscope.selection.catalogue import Site
+from kscope.instrument.selection import auto
+from kscope.instrument.selection.auto import Selection
+from kscope.instrument.selection.catalogue import Site
+from kscope.marks.grammar import Mark
 
 from .irtext import Block, Operation, Place, Places, walk
 from .operations import BARRIERS, LOOPS, SPECIALIZE, kinds, marks_of, own, quiet, unplaced, waits

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope import regions
-from kscope.strategies import Strategy
+from kscope.language import regions
+from kscope.marks.strategies import Strategy
 
 __all__ = ["counter", "instant", "region"]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..decoding.nesting import inside, lane_aligned
-from ..layout import Kind
-from ..parallel import each
-from ..trace import Trace
+from ..capture.layout import Kind
+from ..tracedata.data import TraceData
+from ..tracedata.nesting import inside, lane_aligned
+from ..util.parallel import each
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -63,7 +63,7 @@ class Cells:
         return len(self.track)
 
 
-def cells(trace: Trace) -> Cells:
+def cells(trace: TraceData) -> Cells:
     """The cells of a trace. 10 million records take about half a second on two cores."""
     names = tuple(sorted({region.name for region in trace.regions if region.kind in SPANS}))
     pass_ = _Pass(trace, names)
@@ -76,7 +76,7 @@ def _reduced(ufunc: np.ufunc, column: Int64, edges: Int64) -> Int64:
     return np.asarray(ufunc.reduceat(column, edges)) if len(edges) else edges
 
 
-def under_tick(trace: Trace, found: Cells) -> Int64:
+def under_tick(trace: TraceData, found: Cells) -> Int64:
     """(c,) spans of each cell that are shorter than the tick of the timer that timed them."""
     short = np.zeros(len(found), np.int64)
     for cell in np.flatnonzero(trace.warps.timer[found.track] & (found.count > 0)).tolist():
@@ -88,7 +88,7 @@ def under_tick(trace: Trace, found: Cells) -> Int64:
 class _Pass:
     """The columns of every slice, and the lanes that they fill."""
 
-    def __init__(self, trace: Trace, names: tuple[str, ...]) -> None:
+    def __init__(self, trace: TraceData, names: tuple[str, ...]) -> None:
         self.trace, self.names = trace, names
         index = {name: number for number, name in enumerate(names)}
         points = len(names)  # what is no span sorts behind all spans

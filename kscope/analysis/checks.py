@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..errors import UsageError
-from ..hashes import hashed, kernel_names, of_kernels
-from ..trace import Trace
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import hashed, kernel_names, of_kernels
 from .expressions import Outcome, Quantity, evaluate, written
 from .lanes import LaneStats
 from .summary import RegionStats, summarise
@@ -29,7 +29,7 @@ _UNCOUNTED = ("lost", "count")
 _WHOLE = (*_LANES, "problems", "time")
 
 
-def check(trace: Trace, conditions: Iterable[str]) -> tuple[Outcome, ...]:
+def check(trace: TraceData, conditions: Iterable[str]) -> tuple[Outcome, ...]:
     """The outcome of every condition. Raises UsageError for one that cannot be read, and for names that the
     recording does not have: a typing error shall not pass."""
     names = _Names(trace)
@@ -39,7 +39,7 @@ def check(trace: Trace, conditions: Iterable[str]) -> tuple[Outcome, ...]:
 class _Names:
     """Looks names up in the summary of a trace."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: TraceData) -> None:
         self.summary = summarise(trace)
         rows = zip(kernel_names(trace), trace.kernels, of_kernels(trace), strict=True)
         self.kernels = {shown: (name, f"0x{number:x}") for shown, name, number in rows}

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from ..trace import Trace
+from ..tracedata.data import TraceData
 from .cells import Cells, cells
 from .occupancy import waves
 
@@ -80,7 +80,7 @@ class Comparison:
 WHOLE = "(kernel)"
 
 
-def compare(a: Trace, b: Trace, options: Options | None = None) -> Comparison:
+def compare(a: TraceData, b: TraceData, options: Options | None = None) -> Comparison:
     """Compares two traces by kernel name and region name. verdict: slower or faster where a kernel's own time or,
     with too few launches for that, a region's mean is; else same, or unsure. Raises UsageError for options."""
     options = options or Options()
@@ -118,13 +118,13 @@ class _Units:
 class _Side:
     """One recording: its cells by (kernel, region), launch times by kernel."""
 
-    trace: Trace
+    trace: TraceData
     found: Cells
     rows: dict[tuple[str, str], Int64]
     times: dict[str, list[float]]
 
     @staticmethod
-    def of(trace: Trace) -> _Side:
+    def of(trace: TraceData) -> _Side:
         found, rows = cells(trace), dict[tuple[str, str], list[Int64]]()
         width = max(1, len(found.names))
         code = trace.warps.kernel[found.track] * width + found.name
@@ -241,7 +241,7 @@ def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:
     return "same" if rows and set(rows) == {"same"} else "unsure"
 
 
-def _doubts(a: Trace, b: Trace) -> tuple[str, ...]:
+def _doubts(a: TraceData, b: TraceData) -> tuple[str, ...]:
     """Why differences may be of the recordings, not of the kernels."""
     said = [f"{name}: {problem.text}" for name, trace in (("a", a), ("b", b)) for problem in trace.problems]
     for kernel in sorted({*a.kernels} & {*b.kernels}):
@@ -255,6 +255,6 @@ def _doubts(a: Trace, b: Trace) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _lanes_per_block(trace: Trace, kernel: str) -> int:
+def _lanes_per_block(trace: TraceData, kernel: str) -> int:
     mine = np.array([name == kernel for name in trace.kernels], bool)[trace.warps.kernel]
     return len(np.unique(trace.warps.warp[mine].astype(np.int64) * 32 + trace.warps.lane[mine]))

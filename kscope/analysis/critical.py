@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from ..hashes import kernel_names
-from ..trace import Trace
-from ..wording import counted
+from ..tracedata import filters
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names
+from ..util.text import counted
 from .overlap import NO_REGION
 from .segments import NONE, by_lane, flatten, span_names
 
@@ -69,11 +70,11 @@ class Path:
     unmatched: int
 
 
-def critical_path(trace: Trace, edges: Iterable[Edge], launch: int = 0, block: int = 0) -> Path:
+def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, block: int = 0) -> Path:
     """The path of one block. Raises UsageError for a block without records, an edge whose regions it does not have,
     or a lag below 0."""
     edges = tuple(edges)
-    mine = trace.filter(launch=launch, block=block)
+    mine = filters.select(trace, launch=launch, block=block)
     if not len(mine) or not mine.is_span.any():
         raise UsageError(f"launch {launch}, block {block}: no records; see kscope summary --by launch,block")
     known = {mine.regions[number].name for number in np.unique(mine.region[mine.is_span]).tolist()}
@@ -114,7 +115,7 @@ class _Waits:
     unmatched: int = 0
 
     @staticmethod
-    def of(trace: Trace, edges: tuple[Edge, ...]) -> _Waits:
+    def of(trace: TraceData, edges: tuple[Edge, ...]) -> _Waits:
         found = _Waits()
         names, code = span_names(trace)
         name = np.where(trace.dur_cycles >= 0, code[trace.region], -1)
@@ -125,7 +126,7 @@ class _Waits:
             blocked.sort()
         return found
 
-    def _add(self, trace: Trace, edge: Edge, signals: Int64, waits: Int64) -> None:
+    def _add(self, trace: TraceData, edge: Edge, signals: Int64, waits: Int64) -> None:
         end = trace.start_ns + np.nan_to_num(trace.dur_ns)
         signal_key, wait_key = _keys(trace, edge, signals, waits)
         last: dict[float, tuple[float, int]] = {}
@@ -145,7 +146,7 @@ class _Waits:
                 self.by_row.setdefault(int(trace.track[at]), []).append((stop, min(came, stop), row, via))
 
 
-def _keys(trace: Trace, edge: Edge, signals: Int64, waits: Int64) -> tuple[Float, Float]:
+def _keys(trace: TraceData, edge: Edge, signals: Int64, waits: Int64) -> tuple[Float, Float]:
     """What is matched: the values where all have one, else the ordinal on each lane. Raises UsageError where the first
     ones of a lane were overwritten: nobody knows its ordinals."""
     values = trace.value[signals], trace.value[waits]
@@ -168,7 +169,7 @@ def _ordinals(track: npt.NDArray[np.int32]) -> Float:
     return (index - np.maximum.accumulate(np.where(fresh, index, 0))).astype(np.float64)
 
 
-def _walk(trace: Trace, waits: _Waits) -> list[_Step]:
+def _walk(trace: TraceData, waits: _Waits) -> list[_Step]:
     """Backwards from the last region's end; every turn goes back in time, or to a wait that was not taken before. So of
     each lane's waits those that are behind, later or taken, stay behind."""
     final = trace.start_ns + np.nan_to_num(trace.dur_ns)
@@ -190,7 +191,7 @@ def _walk(trace: Trace, waits: _Waits) -> list[_Step]:
         row, time = signaller, came
 
 
-def _parts(trace: Trace, steps: list[_Step]) -> dict[str, float]:
+def _parts(trace: TraceData, steps: list[_Step]) -> dict[str, float]:
     """ns of the path by what it went through."""
     parts: dict[str, float] = {}
     runs: dict[int, list[tuple[float, float]]] = {}

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from ..hashes import kernel_names
-from ..trace import Trace
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names
 from .overlap import NO_REGION
 from .segments import NONE, Segments, by_lane, flatten, recorded
 
@@ -53,7 +53,7 @@ class Between:
     share: float
 
 
-def longest(trace: Trace, top: int = 20, of: str | None = None) -> tuple[Gap, ...]:
+def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap, ...]:
     """The longest gaps, longest first. of: gaps within this region, by default in none. Raises UsageError for a
     name that no span has."""
     pieces, at, after, before = _around(trace, of)
@@ -79,7 +79,7 @@ def longest(trace: Trace, top: int = 20, of: str | None = None) -> tuple[Gap, ..
     return tuple(found)
 
 
-def between(trace: Trace, of: str | None = None) -> tuple[Between, ...]:
+def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
     """Gaps by kernel and by what stands around them, longest total first; share: of all such gaps of the kernel."""
     pieces, at, after, before = _around(trace, of)
     names, kernel = _names(pieces), trace.warps.kernel[pieces.track[at]]
@@ -104,7 +104,7 @@ def between(trace: Trace, of: str | None = None) -> tuple[Between, ...]:
     return tuple(sorted(found, key=lambda row: (row.kernel, -row.total_ns)))
 
 
-def _around(trace: Trace, of: str | None) -> tuple[Segments, Int64, Int64, Int64]:
+def _around(trace: TraceData, of: str | None) -> tuple[Segments, Int64, Int64, Int64]:
     """(pieces by lane and time of lanes with records, indices of the gaps, names after and before each, or _EDGE)."""
     found = recorded(trace, flatten(trace))
     if of is not None and of not in found.names:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from ..trace import Trace
+from ..tracedata.data import TraceData
 
 Int64 = npt.NDArray[np.int64]
 Roles = Mapping[str, Iterable[int]]
@@ -40,7 +40,9 @@ class Groups:
         return len(self.keys)
 
 
-def group(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = None, track: Int64 | None = None) -> Groups:
+def group(
+    trace: TraceData, by: str | Iterable[str] = (), roles: Roles | None = None, track: Int64 | None = None
+) -> Groups:
     """The groups of a trace's lanes, in order of kernel, then of the keys. track: that of each lane (w,), for a trace
     whose tracks are lanes (tracks.spread()). Raises UsageError for an unknown key, or a role that names no warp."""
     wanted = _wanted(by, len(trace.devices) > 1)
@@ -80,7 +82,7 @@ def label(by: Iterable[str], key: Key) -> str:
     return ", ".join(f"{_WORDS.get(name, name)} {value}" for name, value in zip(by, key, strict=True))
 
 
-def role(trace: Trace, named: Roles | None = None) -> tuple[Int64, tuple[str, ...]]:
+def role(trace: TraceData, named: Roles | None = None) -> tuple[Int64, tuple[str, ...]]:
     """(code (w,), names): the role of every lane. Warps that `named` leaves out have the role ``other``."""
     if named:
         return _named(trace, named)
@@ -115,7 +117,7 @@ def spelled(numbers: Iterable[int]) -> str:
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def _named(trace: Trace, named: Roles) -> tuple[Int64, tuple[str, ...]]:
+def _named(trace: TraceData, named: Roles) -> tuple[Int64, tuple[str, ...]]:
     names = (*named, "other")
     code = np.full(32, len(named), np.int64)
     for number, (name, members) in enumerate(named.items()):

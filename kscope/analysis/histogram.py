@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from ..hashes import kernel_names
-from ..trace import Trace
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names
 from .cells import cells
 
 Float = npt.NDArray[np.float64]
@@ -29,7 +29,7 @@ class Histogram:
     counts: npt.NDArray[np.int64]
 
 
-def histograms(trace: Trace, bins: int = 64) -> tuple[Histogram, ...]:
+def histograms(trace: TraceData, bins: int = 64) -> tuple[Histogram, ...]:
     """One per kernel and region with spans, in order of kernel and name. Raises UsageError for fewer than one bin."""
     if bins < 1:
         raise UsageError(f"histograms(bins={bins}): expected 1 or more")

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from ..hashes import kernel_names
-from ..trace import Trace
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names
 from .cells import cells
 
 Int64 = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ class Imbalance:
         return told(self.worst, self.score)
 
 
-def imbalance(trace: Trace, across: str = "sm") -> tuple[Imbalance, ...]:
+def imbalance(trace: TraceData, across: str = "sm") -> tuple[Imbalance, ...]:
     """Per kernel and region the totals of every SM, block or warp that has it. Blocks are told apart by launch,
     warps are those of one number in all blocks. Raises UsageError for another `across`."""
     if across not in ACROSS:
@@ -90,7 +90,7 @@ class Members:
         return f"{whole} {outer} {word} {inner}" if self.several else f"{word} {inner}"
 
 
-def members(trace: Trace, across: str) -> Members:
+def members(trace: TraceData, across: str) -> Members:
     """Which SM, block of a launch, or warp number each lane is."""
     warps = trace.warps
     if across == "warp":

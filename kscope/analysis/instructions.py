@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..hashes import kernel_names, of_kernels
-from ..layout import record_id
-from ..trace import Trace
+from ..capture.layout import record_id
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names, of_kernels
 from .cells import SPANS, cells
 from .sass import Function, Site, sites
 from .summary import RegionStats, summarise
@@ -55,7 +55,7 @@ class CodeReport:
     problems: tuple[str, ...]
 
 
-def region_code(trace: Trace, functions: Iterable[Function], builds: Mapping[str, int] | None = None) -> CodeReport:
+def region_code(trace: TraceData, functions: Iterable[Function], builds: Mapping[str, int] | None = None) -> CodeReport:
     """The regions of a trace in the code of its kernels, matched by the kernel's name.
 
     builds: kernel ids that the code's own metadata names, where it has any (tools.builds()): a kernel of another
@@ -96,7 +96,7 @@ def _region(row: RegionStats, places: list[Site], cycles: float) -> RegionCode:
     )  # fmt: skip
 
 
-def _cycles(trace: Trace) -> dict[tuple[str, str], float]:
+def _cycles(trace: TraceData) -> dict[tuple[str, str], float]:
     """Mean cycles by kernel and region; none for clock="globaltimer", whose ticks are no cycles."""
     if trace.warps.timer.any():
         return {}

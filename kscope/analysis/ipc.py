@@ -17,8 +17,8 @@ from itertools import pairwise
 import numpy as np
 
 from ..errors import UsageError
-from ..trace import Trace
-from ..wording import counted
+from ..tracedata.data import TraceData
+from ..util.text import counted
 from .cutracer import Counts, Event, LogLaunch
 from .groups import spelled
 
@@ -105,7 +105,7 @@ _FASTEST = 10.0
 its durations and ns for its times, and tells no more."""
 
 
-def of_trace(trace: Trace, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source:
+def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source:
     """Regions of one launch of a capture. Raises UsageError for several launches, or lanes that are not warps."""
     rows = np.unique(trace.track)
     warps = trace.warps
@@ -212,7 +212,7 @@ def chosen_launch(launches: Sequence[LogLaunch], wanted: int | None) -> LogLaunc
     raise UsageError(f"several kernels or block sizes in the log: choose one with --kernel-hash; it has {known}")
 
 
-def _thinned(trace: Trace, rows: np.ndarray) -> bool:
+def _thinned(trace: TraceData, rows: np.ndarray) -> bool:
     """Whether the filter took records of the lanes that are left."""
     return bool((np.bincount(trace.track, minlength=len(trace.warps))[rows] != trace.warps.records[rows]).any())
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..hashes import kernel_names
-from ..trace import Trace
-from ..wording import counted
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names
+from ..util.text import counted
 from .cells import Cells, under_tick
 from .groups import Groups, Key
 
@@ -44,13 +44,13 @@ class LaneStats:
     longest_idle_in: str
 
 
-def lane_ends(trace: Trace) -> Float:
+def lane_ends(trace: TraceData) -> Float:
     """(w,) ns: when each lane ended; one that did not finish counts to the last record that it wrote."""
     warps = trace.warps
     return np.where(warps.finished, warps.end_ns, warps.start_ns + (warps.last_tick - warps.first_tick) * warps.tick_ns)
 
 
-def lane_stats(trace: Trace, groups: Groups, found: Cells) -> tuple[LaneStats, ...]:
+def lane_stats(trace: TraceData, groups: Groups, found: Cells) -> tuple[LaneStats, ...]:
     """One row per group, in the order of `groups`; in a filtered trace of the lanes that still have records."""
     warps = trace.warps
     kept = np.bincount(trace.track, minlength=len(warps)) if trace.filtered else warps.records
@@ -108,7 +108,7 @@ def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
     return np.bincount(np.unique(code * width + place.ravel()) // width, minlength=groups)
 
 
-def notes(trace: Trace, found: Cells) -> tuple[str, ...]:
+def notes(trace: TraceData, found: Cells) -> tuple[str, ...]:
     """What a reader should know of the recording as a whole."""
     warps = trace.warps
     said = []

@@ -10,9 +10,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..capture.layout import record_id
 from ..errors import KscopeError
-from ..layout import record_id
-from ..selection.catalogue import Listed, Site
+from ..instrument.selection.catalogue import Listed, Site
 from . import tools
 from .cells import SPANS
 from .perturbation import Perturbation, perturbation

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..decoding.nesting import lane_aligned, parents
 from ..errors import UsageError
-from ..trace import Trace
+from ..tracedata.data import TraceData
+from ..tracedata.nesting import lane_aligned, parents
 from .lanes import lane_ends
 from .segments import span_names
 
@@ -76,7 +76,7 @@ class Waves:
     tail_idle: float
 
 
-def overview(trace: Trace, bins: int = 512, first: float | None = None, last: float | None = None) -> Overview:
+def overview(trace: TraceData, bins: int = 512, first: float | None = None, last: float | None = None) -> Overview:
     """SM x time, from `first` to `last` ns after the trace's origin, by default all of it.
 
     Raises UsageError for fewer than one bin or an empty range."""
@@ -101,7 +101,7 @@ def overview(trace: Trace, bins: int = 512, first: float | None = None, last: fl
     return Overview(np.asarray(begin + grid.width * np.arange(bins + 1), np.float64), sms, alive, blocks, busy)
 
 
-def utilisation(trace: Trace) -> tuple[SmUse, ...]:
+def utilisation(trace: TraceData) -> tuple[SmUse, ...]:
     """Every SM that recorded, by device and number."""
     warps, ends, rows = trace.warps, lane_ends(trace), _shown(trace)
     sms, row = _sm_rows(trace)
@@ -126,7 +126,7 @@ def utilisation(trace: Trace) -> tuple[SmUse, ...]:
     return tuple(found)
 
 
-def waves(trace: Trace) -> tuple[Waves, ...]:
+def waves(trace: TraceData) -> tuple[Waves, ...]:
     """Every launch with recorded lanes, in order of start."""
     warps, ends, rows = trace.warps, lane_ends(trace), _shown(trace)
     _, row = _sm_rows(trace)
@@ -177,14 +177,14 @@ class _Grid:
         return np.where(filled < _DUST, 0.0, filled)
 
 
-def _shown(trace: Trace) -> Int64:
+def _shown(trace: TraceData) -> Int64:
     """Rows of lanes; in a filtered trace those that still have records."""
     if not trace.filtered:
         return np.arange(len(trace.warps))
     return np.flatnonzero(np.bincount(trace.track, minlength=len(trace.warps)))
 
 
-def _sm_rows(trace: Trace) -> tuple[tuple[Sm, ...], Int64]:
+def _sm_rows(trace: TraceData) -> tuple[tuple[Sm, ...], Int64]:
     """(pairs (device, SM) of the lanes shown, index of each lane into them; of a lane that is not shown, 0)."""
     warps, rows = trace.warps, _shown(trace)
     device = np.array(trace.devices, np.int64)[warps.device] if len(warps) else warps.device
@@ -195,7 +195,7 @@ def _sm_rows(trace: Trace) -> tuple[tuple[Sm, ...], Int64]:
     return tuple((code >> 16, code & 0xFFFF) for code in sms.tolist()), index
 
 
-def _block_lives(trace: Trace, rows: Int64, ends: Float, row: Int64) -> tuple[Int64, Float, Float]:
+def _block_lives(trace: TraceData, rows: Int64, ends: Float, row: Int64) -> tuple[Int64, Float, Float]:
     """(SM row, first start, last end) of every block of every launch among the lanes `rows`."""
     warps = trace.warps
     if not len(rows):
@@ -207,7 +207,7 @@ def _block_lives(trace: Trace, rows: Int64, ends: Float, row: Int64) -> tuple[In
     return row[order[edges]], start, end
 
 
-def _roots(trace: Trace) -> list[tuple[Int64, Float, Float]]:
+def _roots(trace: TraceData) -> list[tuple[Int64, Float, Float]]:
     """(track, start, end) in ns of the spans that no other holds, slice by slice; what cross is cut apart."""
     warps, (_, code) = trace.warps, span_names(trace)
     found = []
@@ -235,7 +235,7 @@ def _most_at_once(group: Int64, start: Float, end: Float) -> Int64:
     return most
 
 
-def _windows(trace: Trace) -> dict[int, float]:
+def _windows(trace: TraceData) -> dict[int, float]:
     """By device the time with a launch on it, once where launches overlap."""
     found: dict[int, list[Waves]] = {}
     for one in waves(trace):

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..capture import Problem
-from ..decoding.warps import last_ends
+from ..capture.model import Problem
 from ..errors import UsageError
-from ..hashes import kernel_names
-from ..trace import Trace
-from ..wording import counted
+from ..tracedata.data import T, TraceData
+from ..tracedata.kernel_names import kernel_names
+from ..tracedata.warps import last_ends
+from ..util.text import counted
 from .cells import cells
 from .lanes import lane_ends
 
@@ -52,7 +52,7 @@ class Overhead:
     inside_part: float
 
 
-def overheads(trace: Trace, cost: RegionCost) -> tuple[Overhead, ...]:
+def overheads(trace: TraceData, cost: RegionCost) -> tuple[Overhead, ...]:
     """One row per kernel and region, costliest first; records that were overwritten are not in it.
 
     Shares are of the lifetimes of all lanes of the kernel. Raises UsageError for clock="globaltimer", whose ticks are
@@ -78,7 +78,7 @@ def overheads(trace: Trace, cost: RegionCost) -> tuple[Overhead, ...]:
     return tuple(sorted(overheads_found, key=lambda row: (row.kernel, -row.cost_ns)))
 
 
-def compensate(trace: Trace, cost: RegionCost) -> Trace:
+def compensate(trace: T, cost: RegionCost) -> T:
     """The trace as if marks cost nothing: every clock reading of a lane moved forward by what the marks before it cost.
 
     Holds for durations on one lane whose marks stand in its way, such as a loop of arithmetic. Where a warp waits for
@@ -142,7 +142,7 @@ def _lane(start: Int64, took: Int64, points: npt.NDArray[np.bool_], cost: Region
     return below
 
 
-def _cycles_only(trace: Trace) -> None:
+def _cycles_only(trace: TraceData) -> None:
     if trace.warps.timer.any():
         raise UsageError(
             'this capture was recorded with clock="globaltimer", whose ticks are longer than what a region costs;'

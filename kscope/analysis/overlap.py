@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from ..hashes import kernel_names
-from ..trace import Trace
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names
 from .groups import Roles, role
 from .segments import NONE, Segments, flatten, recorded
 
@@ -67,7 +67,7 @@ class Wait:
     beside: tuple[tuple[str, str, float], ...]
 
 
-def overlap(trace: Trace, roles: Roles | None = None, step: Step | None = None) -> tuple[Overlap, ...]:
+def overlap(trace: TraceData, roles: Roles | None = None, step: Step | None = None) -> tuple[Overlap, ...]:
     """One matrix per kernel, of the lanes that have records. step: told how many more records are done, now and then.
     Raises UsageError for roles that name no warp."""
     pieces, (of_lane, role_names) = recorded(trace, flatten(trace)), role(trace, roles)
@@ -94,7 +94,7 @@ def overlap(trace: Trace, roles: Roles | None = None, step: Step | None = None) 
 
 
 def waits(
-    trace: Trace,
+    trace: TraceData,
     wait: str | Iterable[str] | None = None,
     roles: Roles | None = None,
     step: Step | None = None,
@@ -125,7 +125,7 @@ def waits(
 
 
 def _states(
-    trace: Trace, pieces: Segments, of_lane: Int64, role_names: tuple[str, ...]
+    trace: TraceData, pieces: Segments, of_lane: Int64, role_names: tuple[str, ...]
 ) -> tuple[Int64, list[tuple[str, str]]]:
     """(state of every piece, the states): role x region, no region first."""
     width = len(pieces.names) + 1

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ..parallel import each
+from ..util.parallel import each
 from .ranks import Ranked
 
 Int64 = npt.NDArray[np.int64]

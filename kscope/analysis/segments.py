@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..decoding.nesting import apart, lane_aligned, parents
-from ..trace import Trace
+from ..tracedata.data import TraceData
+from ..tracedata.nesting import apart, lane_aligned, parents
 from .cells import SPANS
 from .lanes import lane_ends
 
@@ -55,7 +55,7 @@ class Segments:
         return Segments(self.names, *(getattr(self, column).take(index) for column in _COLUMNS))
 
 
-def span_names(trace: Trace) -> tuple[tuple[str, ...], Int64]:
+def span_names(trace: TraceData) -> tuple[tuple[str, ...], Int64]:
     """(sorted names of spans, index of each of Trace.regions into them; -1 for points)."""
     names = tuple(sorted({region.name for region in trace.regions if region.kind in SPANS}))
     index = {name: number for number, name in enumerate(names)}
@@ -63,7 +63,7 @@ def span_names(trace: Trace) -> tuple[tuple[str, ...], Int64]:
     return names, np.array(codes, np.int64)
 
 
-def flatten(trace: Trace) -> Segments:
+def flatten(trace: TraceData) -> Segments:
     """The pieces of every lane of a trace (of a filtered one: of the lanes that it still has records of). Spans of
     unknown duration are left out; what two spans hold that cross without nesting belongs to the earlier."""
     names, code = span_names(trace)
@@ -77,7 +77,7 @@ def flatten(trace: Trace) -> Segments:
     return Segments(names, *map(np.concatenate, columns))
 
 
-def recorded(trace: Trace, pieces: Segments) -> Segments:
+def recorded(trace: TraceData, pieces: Segments) -> Segments:
     """The pieces of lanes that have records: the others were in no region all their life."""
     has = np.bincount(trace.track, minlength=len(trace.warps)) > 0
     return pieces if has.all() else pieces.take(np.flatnonzero(has[pieces.track]))
@@ -95,7 +95,7 @@ def by_lane(pieces: Segments) -> Int64:
     return np.argsort(pieces.track * int(width) + time.astype(np.int64))
 
 
-def _slices(trace: Trace, code: Int64) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
+def _slices(trace: TraceData, code: Int64) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
     """(track, region, start, end) of the spans of lanes, some hundred thousand at a time."""
     for part in lane_aligned(trace.track, 1 << 17):
         keep = (trace.dur_cycles[part] > 0) & (code >= 0)[trace.region[part]]  # without length, without a piece
@@ -108,7 +108,7 @@ def _slices(trace: Trace, code: Int64) -> Iterator[tuple[Int64, Int64, Int64, In
         )
 
 
-def _cut(trace: Trace, names: tuple[str, ...], name: Int64, track: Int64, start: Int64, end: Int64) -> Segments:
+def _cut(trace: TraceData, names: tuple[str, ...], name: Int64, track: Int64, start: Int64, end: Int64) -> Segments:
     """Pieces of the spans of some lanes: before each one, of what holds it, and its own last piece."""
     lane = track.astype(np.int32)
     start = apart(start, end, lane)
@@ -152,7 +152,7 @@ def _levels(parent: Int64) -> Iterator[Int64]:
         yield np.flatnonzero(depth == level)
 
 
-def _tails(trace: Trace, names: tuple[str, ...], last: Int64) -> Segments:
+def _tails(trace: TraceData, names: tuple[str, ...], last: Int64) -> Segments:
     """The time of each lane after `last`, the end of its last region, or its start where it has none."""
     warps = trace.warps
     rows = np.arange(len(warps))

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import tracks
-from ..capture import Problem
-from ..hashes import kernel_names
-from ..layout import Kind
-from ..trace import Trace
+from ..capture.layout import Kind
+from ..capture.model import Problem
+from ..tracedata import tracks
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names
 from . import tabular
 from .cells import SPANS, Cells, cells, under_tick
 from .groups import Groups, Key, Roles, asks, group, label
@@ -122,7 +122,7 @@ class Summary:
         return render(self, width, top)
 
 
-def summarise(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = None) -> Summary:
+def summarise(trace: TraceData, by: str | Iterable[str] = (), roles: Roles | None = None) -> Summary:
     """The summary of a trace, by kernel and region, and by more keys of groups.KEYS where given ("sm", or "launch,sm").
     by="track": every track of the user's as a lane of its own; regions that are on none have the key "-".
 
@@ -152,7 +152,7 @@ def summarise(trace: Trace, by: str | Iterable[str] = (), roles: Roles | None = 
     )
 
 
-def _regions(trace: Trace, groups: Groups, found: Cells, lanes: tuple[LaneStats, ...]) -> tuple[RegionStats, ...]:
+def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[LaneStats, ...]) -> tuple[RegionStats, ...]:
     warps, names, kernels = trace.warps, found.names, kernel_names(trace)
     codes = groups.code[found.track] * max(1, len(names)) + found.name
     row_codes, row = np.unique(codes, return_inverse=True)
@@ -197,7 +197,7 @@ def _regions(trace: Trace, groups: Groups, found: Cells, lanes: tuple[LaneStats,
     return tuple(rows_found)
 
 
-def _starts(trace: Trace, found: Cells, row: Int64, rows: int) -> tuple[Float, Float]:
+def _starts(trace: TraceData, found: Cells, row: Int64, rows: int) -> tuple[Float, Float]:
     """First and last start of each row, ns after the start of the span's launch."""
     warps = trace.warps
     began = np.full(len(trace.launches), np.inf)
@@ -213,7 +213,7 @@ def _starts(trace: Trace, found: Cells, row: Int64, rows: int) -> tuple[Float, F
 
 
 def _imbalances(
-    trace: Trace, groups: Groups, found: Cells, row: Int64, rows: int, pace: Float
+    trace: TraceData, groups: Groups, found: Cells, row: Int64, rows: int, pace: Float
 ) -> list[tuple[dict[str, float], str]]:
     """(scores by what they are across, sentence about the worst) of each row; without what the rows tell apart."""
     used = np.flatnonzero(found.count > 0)
@@ -231,7 +231,7 @@ def _imbalances(
     return [(by_member, sentence) for by_member, (_, sentence) in zip(scores, worst_of, strict=True)]
 
 
-def _points(trace: Trace) -> tuple[PointStats, ...]:
+def _points(trace: TraceData) -> tuple[PointStats, ...]:
     kinds = np.array([region.kind for region in trace.regions], np.int64)
     spans = np.isin(kinds, SPANS)
     at = np.flatnonzero(~spans[trace.region])

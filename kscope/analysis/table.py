@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..wording import counted
+from ..util.text import counted
 from .groups import label
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from .. import bounded, meta
+from ..capture import metadata
 from ..errors import FormatError, MissingError
+from ..util import bounded_reading
 
 _PACKAGES = {"triton": "backends/nvidia/bin", "nvidia": "cu13/bin"}
 """Packages that ship the tools, and where; looked for, never imported."""
@@ -38,14 +39,14 @@ def find(tool: str) -> str:
 def disassembly(path: Path) -> str:
     """The machine code in a cubin as text; a file that is text already is read as it is."""
     if not binary(path):
-        return bounded.whole(path).decode("utf-8", "replace")
+        return bounded_reading.whole(path).decode("utf-8", "replace")
     return _run([find("nvdisasm"), "-c", str(path)], path)
 
 
 def resources(path: Path) -> str:
     """What `cuobjdump -res-usage` says of a cubin; a file that is text already is read as it is."""
     if not binary(path):
-        return bounded.whole(path).decode("utf-8", "replace")
+        return bounded_reading.whole(path).decode("utf-8", "replace")
     return _run([find("cuobjdump"), "-res-usage", str(path)], path)
 
 
@@ -53,11 +54,13 @@ def builds(path: Path) -> dict[str, int]:
     """Kernel ids by name that a cubin's own metadata tells; {} for text, or code without marks."""
     if not binary(path):
         return {}
-    data, found = bounded.whole(path), dict[str, int]()
+    data, found = bounded_reading.whole(path), dict[str, int]()
     at = data.find(_META)
     while at >= 0:
         with suppress(FormatError):  # other text that begins so
-            found.update({kernel.name: kernel.id for kernel in meta.from_json(data[at : at + meta.MAX_BYTES]).kernels})
+            found.update(
+                {kernel.name: kernel.id for kernel in metadata.from_json(data[at : at + metadata.MAX_BYTES]).kernels}
+            )
         at = data.find(_META, at + 1)
     return found
 

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from .. import __version__
+from .._version import __version__
 from ..analysis.table import cut
 from ..errors import KscopeError
 from . import (

@@ -13,13 +13,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .. import export, frontends, saving
+from .. import export
 from ..errors import MissingError, UsageError
-from ..session import profile
-from ..wording import installs
+from ..instrument import registry
+from ..session import capture_path
+from ..session.session import profile
+from ..util.text import installs
 
 _OWN = "kscope-demo"
-_CAPTURE = f"{_OWN}{saving.SUFFIX}"
+_CAPTURE = f"{_OWN}{capture_path.SUFFIX}"
 """Whatever the timeline is called: a capture of another name is somebody's."""
 
 
@@ -34,7 +36,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         help=f"timeline to write, by suffix; the capture is {_CAPTURE} beside it",
     )  # fmt: skip
     parser.add_argument(
-        "--on", metavar="FRONTEND", help=f"one of {', '.join(frontends.TABLE)} (default: the first that can)"
+        "--on", metavar="FRONTEND", help=f"one of {', '.join(registry.TABLE)} (default: the first that can)"
     )
     parser.set_defaults(command=demo)
 
@@ -62,16 +64,16 @@ def demo(options: argparse.Namespace) -> int:
 def _choose(wanted: str | None) -> tuple[ModuleType, list[str]]:
     """The demo that can run here, and why those before it cannot. A DSL is imported only where there is a
     GPU for it: one that is imported takes part in every session."""
-    if wanted is not None and wanted not in frontends.TABLE:
-        raise UsageError(f"--on {wanted}: known ones are {', '.join(frontends.TABLE)}")
+    if wanted is not None and wanted not in registry.TABLE:
+        raise UsageError(f"--on {wanted}: known ones are {', '.join(registry.TABLE)}")
     skipped: list[str] = []
     absent: list[str] = []
-    for name in [wanted] if wanted else frontends.TABLE:
-        if wanted is None and not frontends.installed(frontends.TABLE[name]):
+    for name in [wanted] if wanted else registry.TABLE:
+        if wanted is None and not registry.installed(registry.TABLE[name]):
             absent.append(name)
             continue
         try:
-            found = _demo(frontends.TABLE[name])
+            found = _demo(registry.TABLE[name])
         except MissingError as error:
             skipped.append(f"not on {name}: {error}")
         else:
@@ -79,12 +81,12 @@ def _choose(wanted: str | None) -> tuple[ModuleType, list[str]]:
     raise MissingError("; ".join(skipped))
 
 
-def _demo(entry: frontends.Entry) -> ModuleType:
+def _demo(entry: registry.Entry) -> ModuleType:
     """Raises MissingError that says why it cannot run."""
-    if not frontends.installed(entry):
+    if not registry.installed(entry):
         raise MissingError(f"{entry.dsl} is not installed: {installs(entry.extra)}")
     if entry.extra:  # what an extra installs runs on CUDA
-        frontends.backend("cuda")
+        registry.backend("cuda")
     module = import_module(f"{entry.target.partition(':')[0]}.demo")
     if obstacle := module.obstacle():
         raise MissingError(obstacle)

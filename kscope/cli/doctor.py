@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..doctor import examine
+from .checkup import examine
 
 _MARK = {"ok": "ok", "missing": "--", "broken": "!!"}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..including import cuda_include
+from ..language.cuda_header import cuda_include
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 
-from .. import passes
 from ..errors import UsageError
 from ..trace import Trace
+from ..tracedata import transforms
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +30,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def named(trace: Trace, options: argparse.Namespace) -> Trace:
     """The trace with the names and tracks that were asked for. Raises UsageError for a region that there is not."""
     for old, new in (_pair("--rename", text) for text in options.rename):
-        trace = passes.rename(trace, {old: new.split(",") if "," in new else new})
+        trace = transforms.rename(trace, {old: new.split(",") if "," in new else new})
     for region, track in (_pair("--regroup", text) for text in options.regroup):
-        trace = passes.regroup(trace, {region: track})
+        trace = transforms.regroup(trace, {region: track})
     return trace
 
 

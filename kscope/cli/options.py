@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import UsageError
-from ..selection.auto import DEFAULT, KINDS
-from ..strategies import parse_strategy
+from ..instrument.selection.auto import DEFAULT, KINDS
+from ..marks.strategies import parse_strategy
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.I)
 _POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}

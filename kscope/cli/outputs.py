@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
-from ..replacing import replacing
+from ..util.atomic_files import replacing
 
 
 def apart(flag: str, output: str | Path, *inputs: str | Path | None) -> None:

@@ -11,10 +11,10 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
-from .. import frontends
 from ..analysis.overhead import RegionCost, compensate, overheads
 from ..analysis.table import grid, part_text, terminal, time_text, wrapped
 from ..errors import UsageError
+from ..instrument import registry
 from . import selecting
 
 
@@ -67,8 +67,8 @@ def overhead(options: argparse.Namespace) -> int:
 
 def measured() -> RegionCost:
     """The cost of a region on this machine's GPU, now. Raises MissingError without one."""
-    backend = frontends.backend("cuda")
-    package = frontends.BACKENDS["cuda"].partition(":")[0]
+    backend = registry.backend("cuda")
+    package = registry.BACKENDS["cuda"].partition(":")[0]
     cycles, inside = import_module(f"{package}.probe").region_cost(backend)
     return RegionCost(cycles, min(inside, cycles))
 

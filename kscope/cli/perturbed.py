@@ -28,10 +28,10 @@ import orjson
 from ..analysis import nsight, tools
 from ..analysis.nsight import Launch
 from ..analysis.perturbation import Perturbation, perturbation
-from ..capture import load
-from ..chosen import Patterns
+from ..capture.capture import load_capture
 from ..errors import MissingError, UsageError
-from ..selection.catalogue import Listed, listing
+from ..instrument.selection.catalogue import Listed, listing
+from ..session.kernel_filter import Patterns
 from ..trace import Trace, decode
 from . import run
 
@@ -84,7 +84,7 @@ def perturbed(
         measured = ncu is not None and _under(ncu, folder / _ON, inside, names, problems)
         if not measured and (code := _run([sys.executable, *inside])):
             raise UsageError(f"{script} ended with exit code {code}; what it said stands above")
-        trace = decode(load(folder / _CAPTURE, max_bytes=sys.maxsize))  # written just now, by ourselves
+        trace = decode(load_capture(folder / _CAPTURE, max_bytes=sys.maxsize))  # written just now, by ourselves
         builds = [
             one for one in orjson.loads((folder / _BUILDS).read_bytes()) if fnmatchcase(one["kernel"], names or "*")
         ]

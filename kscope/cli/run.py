@@ -19,14 +19,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .. import saving
 from ..errors import UsageError
-from ..selection.auto import KINDS
-from ..selection.catalogue import listing
-from ..session import FATAL, profile
-from ..states import disable, enable, recording, taken
-from . import ending, outputs, sites
+from ..instrument.selection.auto import KINDS
+from ..instrument.selection.catalogue import listing
+from ..session import capture_path
+from ..session.session import FATAL, profile
+from ..session.states import disable, enable, recording, taken
 from . import options as flags
+from . import outputs, script_threads, sites
 from .reading import STRICT
 
 PREPARED = ("strategy", "records", "fill", "clock", "live", "kernels", "auto", "regions")
@@ -44,7 +44,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{saving.SUFFIX}, here)"
+        "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing where all went well")
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} where records were lost or doubtful")
@@ -74,12 +74,12 @@ def run(options: argparse.Namespace) -> int:
                 _show(one)
             raise
     _leave_to(process, raised)
-    if code := _ended(raised, f"what was recorded until then is in {saving.failed(path)}"):
+    if code := _ended(raised, f"what was recorded until then is in {capture_path.failed(path)}"):
         return code
     trace = session.trace
     broke = any(problem.kind == FATAL for problem in trace.problems)
     if trace.problems or not options.quiet:
-        _say(_told(saving.failed(path) if broke else path, len(trace), len(trace.problems), _narrowed(options)))
+        _say(_told(capture_path.failed(path) if broke else path, len(trace), len(trace.problems), _narrowed(options)))
         for problem in trace.problems:
             _say(problem.text)
     return STRICT if options.strict and trace.problems else 0
@@ -158,10 +158,13 @@ def _told(path: Path, records: int, problems: int, narrowed: str) -> str:
 
 
 def _output(options: argparse.Namespace) -> Path:
-    path = Path(options.output or (options.script if options.module else Path(options.script).stem) + saving.SUFFIX)
-    if path.suffix != saving.SUFFIX:
+    path = Path(
+        options.output or (options.script if options.module else Path(options.script).stem) + capture_path.SUFFIX
+    )
+    if path.suffix != capture_path.SUFFIX:
         raise UsageError(
-            f"-o {path}: run writes a capture, whose name ends in {saving.SUFFIX}; kscope export turns it into others"
+            f"-o {path}: run writes a capture, so the name must end in {capture_path.SUFFIX}; "
+            "kscope export converts it to other formats"
         )
     return path
 
@@ -203,7 +206,7 @@ def _as_interpreter(options: argparse.Namespace) -> Generator[None]:
 def _watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
     """Runs the script, and notes what it raised: that is its own, and no error of kscope's."""
     try:
-        ending.to_the_end(execute)
+        script_threads.to_the_end(execute)
     except BaseException as error:
         raised.append(error)
         raise
@@ -212,7 +215,7 @@ def _watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
 def _own(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the script's first frame on; all of it where the script never began (a syntax error)."""
     start = trace
-    ours = (__file__, ending.__file__, runpy.__file__, "<frozen runpy>")
+    ours = (__file__, script_threads.__file__, runpy.__file__, "<frozen runpy>")
     while start is not None and start.tb_frame.f_code.co_filename in ours:
         start = start.tb_next
     return start

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import writable
 from ..analysis.table import cut
-from ..capturefile import load
+from ..capture.capture import load_capture
 from ..errors import UsageError
-from ..export.progress import Step, bar, silent
 from ..trace import Trace, decode
+from ..util import portable
+from ..util.progress import Step, bar, silent
 from . import foreign, naming
 from .options import members, size
 
@@ -70,7 +70,7 @@ def opened(path: Path, options: argparse.Namespace) -> Trace:
             raise UsageError(f"--max-bytes {options.max_bytes}: it is for captures, not for data of another profiler")
         return foreign.read(path, options)
     with watched(path.stat().st_size if path.is_file() else 0, path.name, _LARGE) as step:
-        return decode(load(path, max_bytes=most, step=step))
+        return decode(load_capture(path, max_bytes=most, step=step))
 
 
 def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
@@ -135,7 +135,7 @@ def roles(typed: list[str] | None) -> dict[str, list[int]] | None:
         name, equals, warps = text.partition("=")
         if not name or not equals or not warps:
             raise UsageError(f"--role {text}: expected NAME=WARPS, such as producer=0,4-7")
-        name = writable.clean(name)
+        name = portable.clean(name)
         if name in found:
             raise UsageError(f"--role {text}: the role {name!r} was given before")
         found[name] = members(f"--role {name}=", warps)
@@ -161,7 +161,7 @@ def nanoseconds(flag: str, text: str) -> float:
 
 def json(data: Any) -> str:
     """Indented JSON; a number that is not known (NaN) is null."""
-    return writable.json(data, indent=True).decode()
+    return portable.json(data, indent=True).decode()
 
 
 def _window(text: str) -> tuple[float, float]:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 
 from ..analysis.listed import Cost, cost
 from ..analysis.table import cut, grid, terminal, wrapped
-from ..selection.auto import Selection
-from ..selection.catalogue import Listed
-from ..wording import counted
+from ..instrument.selection.auto import Selection
+from ..instrument.selection.catalogue import Listed
+from ..util.text import counted
 
 
 def show(kernels: Sequence[Listed], selection: Selection) -> str:

@@ -17,9 +17,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .. import saving
 from ..errors import MissingError, UsageError
 from ..export import LIMIT
+from ..session import capture_path
 from . import selecting
 from .options import is_number
 from .serving import Resource, Server, below
@@ -80,17 +80,20 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
     path: Path = options.capture
     name = path.name.lower()
     if path.is_dir():
-        raise UsageError(f"{path}: a folder; expected a capture ({saving.SUFFIX}), a report or a timeline")
+        raise UsageError(f"{path}: a folder; expected a capture ({capture_path.SUFFIX}), a report or a timeline")
     if name.endswith((*TIMELINES, ".html")) and options.reader is None and selecting.narrowed(options):
         raise UsageError(
-            f"{path}: shown as it is; {', '.join(selecting.narrowed(options))} choose from a capture ({saving.SUFFIX})"
+            f"{path}: shown as it is; {', '.join(selecting.narrowed(options))} apply to captures only "
+            f"({capture_path.SUFFIX})"
         )
     if name.endswith(TIMELINES) and options.reader is None:
         return _perfetto(options, Resource(path.resolve(strict=True)), path.name)
     if name.endswith(".html"):
         return Server({"": Resource(path.resolve(strict=True))}, REPORT_POLICY, options.port), ""
-    if path.suffix != saving.SUFFIX and options.reader is None:
-        raise UsageError(f"{path}: expected a capture ({saving.SUFFIX}), a report (.html) or a timeline (.pftrace)")
+    if path.suffix != capture_path.SUFFIX and options.reader is None:
+        raise UsageError(
+            f"{path}: expected a capture ({capture_path.SUFFIX}), a report (.html) or a timeline (.pftrace)"
+        )
     trace = selecting.read(options)
     watched = selecting.watched(len(trace), path.name)
     file = io.BytesIO()
@@ -100,7 +103,7 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
         with watched as step:
             pftrace.write(timeline.timeline(trace, LIMIT), file, step)
         return _perfetto(options, Resource(file.getvalue()), f"{path.stem}.pftrace")
-    from ..export import report  # read only by those who ask for it
+    from .. import report  # read only by those who ask for it
 
     with watched as step:
         report.write(trace, file, step)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..parallel import CHUNK, each
+from ..util.parallel import CHUNK, each
 
 Float = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..capture import DeviceCapture, Problem
-from ..parallel import ahead
-from ..wording import counted
-from . import bending
+from ..capture.model import DeviceCapture, Problem
+from ..util.parallel import ahead
+from ..util.text import counted
+from . import clock_drift
 from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, band, between, tightest
 from .slabs import Slabs
 
@@ -89,7 +89,7 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
         if which.any():
             blocks = _numbered(group, header["ctaid_x"], header["ctaid_yz"])
             numbers = [_numbered(of[which]) for of in (group, launch, blocks)]
-            lines = bending.lines(anchors.of(which), numbers[0], numbers[1], numbers[2], rate[which], tick)
+            lines = clock_drift.lines(anchors.of(which), numbers[0], numbers[1], numbers[2], rate[which], tick)
             offset[which], rate[which], error[which] = lines.offset, lines.rate, lines.error + lines.bow
             bows = lines.bow > 2 * tick
             if bows.any():

@@ -20,15 +20,16 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ..capture import DeviceCapture, Problem
-from ..layout import HEADER_UNITS, RECORDS_PER_UNIT
-from ..parallel import each
-from ..wording import counted
+from ..capture.layout import HEADER_UNITS, RECORDS_PER_UNIT
+from ..capture.model import DeviceCapture, Problem
+from ..tracedata.data import UNKNOWN
+from ..util.parallel import each
+from ..util.text import counted
 from .ids import MISSING, IdTable
 from .slabs import Slabs, Words
-from .unwrap import UNKNOWN, Int64, ring_start, unwrap
+from .unwrap import Int64, ring_start, unwrap
 
-__all__ = ["UNKNOWN", "Records", "decode_slabs", "id_sample"]
+__all__ = ["Records", "decode_slabs", "id_sample"]
 
 CHUNK = 1 << 16
 """Records of a chunk: 1 MiB of words, a core's second-level cache; with less, threads wait for one another."""

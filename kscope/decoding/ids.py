@@ -12,38 +12,20 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..capture import ModuleMeta, Problem
-from ..layout import Kind, name_hash
-from ..marks import TRACK, split, spoken
+from ..capture.layout import Kind, name_hash
+from ..capture.model import ModuleMeta, Problem
+from ..marks.grammar import split, spoken
+from ..tracedata.region import MOST_REGIONS, Region
 
 MISSING = np.uint16(0xFFFF)
 """Region index of a record whose id word is 0: it was counted by the device and never arrived."""
-MOST_REGIONS = 0xFF00
-"""More distinct ids than this are no names but noise; the rest share region 0."""
 
 _KINDS = frozenset(int(kind) for kind in Kind)
 _TRIES, _MAX_BITS = 64, 16
-
-
-@dataclass(frozen=True)
-class Region:
-    """A name with the kind of its records; `known` is False where no module explains the id. track: of the user's."""
-
-    name: str
-    kind: Kind
-    known: bool = True
-    where: str | None = None
-    track: str | None = None
-
-    @property
-    def token(self) -> str:
-        """The name with its track, as modules have it."""
-        return self.name if self.track is None else f"{self.name}{TRACK}{self.track}"
 
 
 class Names:

@@ -12,8 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..capture import Problem
-from ..layout import (
+from ..capture.layout import (
     DONE_WORD,
     FLAG_ANY,
     FLAG_GLOBALTIMER,
@@ -34,8 +33,9 @@ from ..layout import (
     WARP_SHIFT,
     header_check,
 )
-from ..parallel import ahead, chunks, each
-from ..wording import counted
+from ..capture.model import Problem
+from ..util.parallel import ahead, chunks, each
+from ..util.text import counted
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
 """Clocks from here on are damage: 4 years of cycles, 146 years of ns after 1970."""

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..layout import Kind
+from ..capture.layout import Kind
+from ..tracedata.data import UNKNOWN
 
 Int64 = npt.NDArray[np.int64]
-UNKNOWN = -1
-"""A duration that the 32-bit words cannot tell."""
 
 _TURN = 1 << 32
 _LOW = _TURN - 1

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..replacing import replacing
+from ..util.atomic_files import replacing
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..tracedata.data import TraceData
 
 LIMIT = 2_000_000
 """Slices of a timeline unless limit= says otherwise: a viewer opens about 0.3 million per second."""
@@ -53,7 +53,7 @@ FORMATS: dict[str, Format] = {
     ".csv": Format("csvrows", "all columns, for spreadsheets", packed=True),
     ".hatchet": Format("hatchet", "call tree for proton-viewer: cycles, normalized_cycles, time"),
     ".folded": Format("folded", "stacks for flamegraph.pl and inferno", packed=True),
-    ".html": Format("report", "page for any browser, with all of it inside"),
+    ".html": Format("..report", "page for any browser, with all of it inside"),
 }
 """Suffix -> format; of two suffixes that fit a name, the first one counts."""
 
@@ -64,7 +64,7 @@ def suffixes() -> list[str]:
 
 
 def export(
-    trace: Trace,
+    trace: TraceData,
     path: str | os.PathLike[str],
     *,
     limit: int | str | None = "auto",
@@ -80,9 +80,9 @@ def export(
     suffix (lists the known ones), a path that cannot be written, an option that cannot be, or too much
     to open; MissingError where a format needs a package that is not installed. Warns above 5 million.
     """
-    from . import progress as bars
+    from ..util import progress as bars
+    from ..util.gz import Packed
     from . import timeline as drawing  # needs the columns; the table above does not
-    from .gz import Packed
     from .view import view
 
     path = Path(path)
@@ -103,7 +103,7 @@ def export(
     return count
 
 
-def _first(trace: Trace, limit: int | None) -> Trace:
+def _first(trace: TraceData, limit: int | None) -> TraceData:
     """The first records by time; what was left out is among the problems."""
     from .timeline import first
 
@@ -135,7 +135,7 @@ def check(path: str | os.PathLike[str]) -> tuple[Format, Any]:
     for suffix, form in FORMATS.items():
         for name in form.names(suffix):
             if path.name.endswith(name) and path.name != name:
-                module = import_module(f".{form.module}", __name__)
+                module = import_module(form.module if form.module.startswith(".") else f".{form.module}", __name__)
                 getattr(module, "needs", lambda: None)()
                 return form, module
     raise UsageError(f"{path.name!r}: no format has that suffix; known ones are {', '.join(suffixes())}")

@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ..layout import Kind
-from ..parallel import ahead, chunks
-from ..writable import clean
+from ..capture.layout import Kind
+from ..util.parallel import ahead, chunks
+from ..util.portable import clean
+from ..util.progress import Step
 from . import lives, text
 from .groups import placed
-from .progress import Step
 from .text import SPACE, Bytes
 from .timeline import LIFETIME, UNFINISHED, Timeline
 

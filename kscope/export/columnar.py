@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from .. import tracks
+from ..capture.layout import Kind
 from ..errors import MissingError
-from ..layout import Kind
-from ..parallel import ahead
-from ..trace import COLUMNS, Trace
-from ..wording import installs
-from ..writable import clean
-from .progress import Step
+from ..tracedata.data import COLUMNS, TraceData
+from ..util.parallel import ahead
+from ..util.portable import clean
+from ..util.progress import Step
+from ..util.text import installs
 
 Int64 = npt.NDArray[np.int64]
 
@@ -45,14 +44,14 @@ def pyarrow() -> Any:
     return pyarrow
 
 
-def table(trace: Trace) -> Any:
+def table(trace: TraceData) -> Any:
     """A pyarrow.Table of all records, in the trace's order. Raises MissingError without pyarrow."""
     arrow = pyarrow()
     columns = _Columns(trace, arrow)
     return arrow.Table.from_batches([columns.batch(slice(0, len(trace)))], columns.schema)
 
 
-def batches(trace: Trace) -> tuple[Any, Iterator[Any]]:
+def batches(trace: TraceData) -> tuple[Any, Iterator[Any]]:
     """(schema, record batches) launch after launch; a batch holds whole launches, or a part of a large one."""
     columns = _Columns(trace, pyarrow())
     launch = trace.launch
@@ -77,9 +76,9 @@ def _groups(ends: list[int]) -> list[slice]:
 class _Columns:
     """What is the same for all rows: the schema, and the names."""
 
-    def __init__(self, trace: Trace, arrow: Any) -> None:
+    def __init__(self, trace: TraceData, arrow: Any) -> None:
         self._trace, self._arrow = trace, arrow
-        self._of_region = tracks.codes(trace)
+        self._of_region = trace.region_tracks()
         kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
         names = {
             "kernel": [clean(name) for name in trace.kernels],
@@ -123,7 +122,7 @@ class _Columns:
         return arrow.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
 
 
-def _about(trace: Trace) -> dict[str, Any]:
+def _about(trace: TraceData) -> dict[str, Any]:
     """What the columns cannot say: the metadata `kscope` of every file."""
     return {
         "origin_unix_ns": trace.origin,
@@ -137,7 +136,7 @@ def _about(trace: Trace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write_parquet(trace: Trace, file: BinaryIO, step: Step) -> None:
+def write_parquet(trace: TraceData, file: BinaryIO, step: Step) -> None:
     """zstd; times and places as differences, names as dictionaries."""
     parquet = pyarrow().parquet
     schema, parts = batches(trace)
@@ -151,7 +150,7 @@ def write_parquet(trace: Trace, file: BinaryIO, step: Step) -> None:
             step(len(part))
 
 
-def write_ipc(trace: Trace, file: BinaryIO, step: Step, compression: str | None = None) -> None:
+def write_ipc(trace: TraceData, file: BinaryIO, step: Step, compression: str | None = None) -> None:
     """An Arrow file; without compression it can be mapped into memory."""
     arrow = pyarrow()
     schema, parts = batches(trace)

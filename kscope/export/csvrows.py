@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ..layout import Kind
-from ..parallel import ahead, chunks
-from ..trace import COLUMNS, Trace
-from ..writable import clean
+from ..capture.layout import Kind
+from ..tracedata.data import COLUMNS, TraceData
+from ..util.parallel import ahead, chunks
+from ..util.portable import clean
+from ..util.progress import Step
 from . import text
-from .progress import Step
 from .text import NOTHING, Bytes
 
 _CHUNK = 1 << 14
@@ -27,7 +27,7 @@ _QUOTED = (",", '"', "\n", "\r")
 _FAR = 2.0**52
 
 
-def write(trace: Trace, file: BinaryIO, step: Step) -> None:
+def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     """Write the whole file."""
     rows = _Rows(trace)
     file.write(",".join(COLUMNS).encode() + b"\r\n")
@@ -48,7 +48,7 @@ def field(name: str) -> bytes:
 
 
 class _Rows:
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: TraceData) -> None:
         self._trace = trace
         self._kernels, self._regions, self._tracks = (
             text.Texts([field(name) for name in names], NOTHING)

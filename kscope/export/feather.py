@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from ..trace import Trace
+from ..tracedata.data import TraceData
+from ..util.progress import Step
 from .columnar import pyarrow, write_ipc
-from .progress import Step
 
 needs = pyarrow
 
 
-def write(trace: Trace, file: BinaryIO, step: Step) -> None:
+def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     """Write the whole file."""
     write_ipc(trace, file, step, "lz4")

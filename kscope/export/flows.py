@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..capture import Problem
+from ..capture.layout import Kind
+from ..capture.model import Problem
 from ..errors import UsageError
-from ..layout import Kind
-from ..trace import Trace
-from ..wording import counted
+from ..tracedata.data import TraceData
+from ..util.text import counted
 
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -38,7 +38,9 @@ class Flows:
         return len(self.source)
 
 
-def flows(trace: Trace, begin: Int64, end: Int64, pairs: tuple[tuple[str, str], ...]) -> tuple[Flows, list[Problem]]:
+def flows(
+    trace: TraceData, begin: Int64, end: Int64, pairs: tuple[tuple[str, str], ...]
+) -> tuple[Flows, list[Problem]]:
     """The arrows of all pairs; begin, end: (n,) or longer, ns. Records without one are told in a problem.
 
     Raises UsageError for a region that is not there or has no values.
@@ -60,7 +62,7 @@ def flows(trace: Trace, begin: Int64, end: Int64, pairs: tuple[tuple[str, str], 
     return Flows(source[order], target[order], at_end[order]), problems
 
 
-def _with_value(trace: Trace, name: str) -> Int64:
+def _with_value(trace: TraceData, name: str) -> Int64:
     """The records of a region that have a value. Raises UsageError where the trace knows none."""
     valued = (Kind.SPAN_VALUE, Kind.INSTANT_VALUE)
     known = sorted({region.name for region in trace.regions if region.kind in valued})
@@ -71,7 +73,7 @@ def _with_value(trace: Trace, name: str) -> Int64:
     return np.flatnonzero(wanted[trace.region])
 
 
-def _pair(trace: Trace, begin: Int64, end: Int64, sources: Int64, targets: Int64) -> Flows:
+def _pair(trace: TraceData, begin: Int64, end: Int64, sources: Int64, targets: Int64) -> Flows:
     if not len(sources) or not len(targets):
         nothing = np.zeros(0, np.int64)
         return Flows(nothing, nothing, nothing.astype(bool))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from ..trace import Trace
-from ..writable import plain
-from .progress import Step
+from ..tracedata.data import TraceData
+from ..util.portable import plain
+from ..util.progress import Step
 from .stacks import stacks
 
 
-def write(trace: Trace, file: BinaryIO, step: Step) -> None:
+def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     """Write the whole file. A semicolon in a name, which would part it, becomes a colon."""
     paths: list[str] = []
     for node in stacks(trace):

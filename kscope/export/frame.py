@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import tracks
+from ..capture.layout import Kind
 from ..errors import MissingError
-from ..layout import Kind
-from ..trace import COLUMNS, Trace
-from ..wording import installs
-from ..writable import clean
+from ..tracedata.data import COLUMNS, NO_TRACK, TraceData
+from ..util.portable import clean
+from ..util.text import installs
 
 
-def frame(trace: Trace) -> Any:
+def frame(trace: TraceData) -> Any:
     """A DataFrame with one row per record. Raises MissingError without pandas."""
     try:
         import pandas
@@ -38,4 +37,4 @@ def _categories(names: Iterable[str], *, ordered: bool) -> tuple[list[str], npt.
     """The names, each once, in alphabetical order where that is wanted; and which of them each is, then NONE."""
     texts = [clean(name) for name in names]
     index = {name: number for number, name in enumerate(dict.fromkeys(sorted(texts) if ordered else texts))}
-    return list(index), np.array([*(index[name] for name in texts), tracks.NONE], np.int64)
+    return list(index), np.array([*(index[name] for name in texts), NO_TRACK], np.int64)

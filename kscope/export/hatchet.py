@@ -17,13 +17,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import orjson
 
-from ..trace import Trace
-from ..writable import clean
-from .progress import Step
+from ..tracedata.data import TraceData
+from ..util.portable import clean
+from ..util.progress import Step
 from .stacks import Node, stacks
 
 
-def write(trace: Trace, file: BinaryIO, step: Step) -> None:
+def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     """Write the whole file."""
     frames: list[dict[str, Any]] = []
     nodes = stacks(trace)
@@ -52,7 +52,7 @@ def _metrics(node: Node, device: str) -> dict[str, Any]:
     return found
 
 
-def _devices(trace: Trace) -> dict[str, Any]:
+def _devices(trace: TraceData) -> dict[str, Any]:
     """What is known of each device: the rate of its SMs' clock, kHz."""
     warps = trace.warps
     table: dict[str, Any] = {}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..trace import Trace
+from ..tracedata.data import TraceData
 
 Int64 = npt.NDArray[np.int64]
 
@@ -31,7 +31,7 @@ class Number:
     known: npt.NDArray[np.bool_]
 
 
-def numbers(trace: Trace) -> tuple[Number, ...]:
+def numbers(trace: TraceData) -> tuple[Number, ...]:
     """The numbers of all lanes of trace.warps."""
     warps = trace.warps
     first, last, recorded = _extent(trace.whole)  # what a filter left out was recorded all the same
@@ -54,7 +54,7 @@ def numbers(trace: Trace) -> tuple[Number, ...]:
     )
 
 
-def _extent(trace: Trace) -> tuple[Int64, Int64, npt.NDArray[np.bool_]]:
+def _extent(trace: TraceData) -> tuple[Int64, Int64, npt.NDArray[np.bool_]]:
     """First start and last end of each lane's records, in ticks, and whether it has any."""
     first, last = np.zeros((2, len(trace.warps)), np.int64)
     recorded = np.zeros(len(trace.warps), bool)

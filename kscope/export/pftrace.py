@@ -21,11 +21,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ..parallel import CHUNK, ahead, chunks, each
+from ..util.parallel import CHUNK, ahead, chunks, each
+from ..util.progress import Step
 from .pflong import Longer
 from .pfrows import Look, advance, packets
 from .pftracks import Names, head
-from .progress import Step
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]

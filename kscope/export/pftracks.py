@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..layout import Kind
+from ..capture.layout import Kind
 from .groups import placed
 from .timeline import LIFETIME, UNFINISHED, Timeline
 

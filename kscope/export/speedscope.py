@@ -10,17 +10,17 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from .. import __version__
-from ..trace import Trace
-from ..writable import clean
-from .progress import Step
+from .._version import __version__
+from ..tracedata.data import TraceData
+from ..util.portable import clean
+from ..util.progress import Step
 from .stacks import Node, stacks
 
 _DIGITS = 16
 """Of a line: what a reader's numbers do not hold is none."""
 
 
-def write(trace: Trace, file: BinaryIO, step: Step) -> None:
+def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     """Write the whole file."""
     nodes = stacks(trace)
     frames: dict[tuple[str, str | None], int] = {}

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..analysis.lanes import lane_ends
-from ..decoding.nesting import lane_aligned, parents
-from ..parallel import each
-from ..trace import Trace
+from ..tracedata.data import TraceData
+from ..tracedata.nesting import lane_aligned, parents
+from ..util.parallel import each
 
 Int64 = npt.NDArray[np.int64]
 
@@ -39,7 +39,7 @@ class Node:
     timer: bool
 
 
-def stacks(trace: Trace) -> tuple[Node, ...]:
+def stacks(trace: TraceData) -> tuple[Node, ...]:
     """The tree, parents first. Records without a duration are not in it, nor are lanes that a filter left empty."""
     spans = np.flatnonzero(trace.is_span)
     track = trace.track[spans]
@@ -98,7 +98,7 @@ def _paths(parent: Int64, name: Int64, kernel: Int64, names: int, kernels: int) 
     return path, table
 
 
-def _kernels(trace: Trace, outermost: Int64) -> list[Node]:
+def _kernels(trace: TraceData, outermost: Int64) -> list[Node]:
     """The kernels' nodes: lifetimes of the lanes, less their outermost spans."""
     warps = trace.warps
     used = np.ones(len(warps), bool)

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..analysis.lanes import lane_ends
-from ..capture import Problem
-from ..decoding.nesting import lanes
-from ..parallel import chunks, each
-from ..trace import Trace
+from ..capture.model import Problem
+from ..tracedata.data import TraceData
+from ..tracedata.nesting import lanes
+from ..util.parallel import chunks, each
 from .flows import Flows, flows
 from .view import View
 
@@ -53,7 +53,7 @@ class Timeline:
     flows: arrows between records. problems: those of the trace, and what was left out.
     """
 
-    trace: Trace
+    trace: TraceData
     begin: Int64
     end: Int64
     track: npt.NDArray[np.int32]
@@ -67,7 +67,7 @@ class Timeline:
     problems: tuple[Problem, ...]
 
 
-def first(trace: Trace, limit: int | None) -> tuple[Trace, list[Problem]]:
+def first(trace: TraceData, limit: int | None) -> tuple[TraceData, list[Problem]]:
     """The first `limit` records by time, and a problem that says so where there are more."""
     total = len(trace)
     if limit is None or total <= limit:
@@ -80,7 +80,7 @@ def first(trace: Trace, limit: int | None) -> tuple[Trace, list[Problem]]:
     return trace.take(chosen), [Problem("limited", text, total - limit)]
 
 
-def timeline(trace: Trace, limit: int | None = None, view: View | None = None) -> Timeline:
+def timeline(trace: TraceData, limit: int | None = None, view: View | None = None) -> Timeline:
     """The timeline of a trace, or of its first `limit` records by time."""
     view = view or View()
     trace, problems = first(trace, limit)
@@ -103,7 +103,7 @@ def timeline(trace: Trace, limit: int | None = None, view: View | None = None) -
     )  # fmt: skip
 
 
-def _whole_ns(trace: Trace, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt.NDArray[np.float64] | None, int]:
+def _whole_ns(trace: TraceData, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt.NDArray[np.float64] | None, int]:
     """Begins and ends rounded to ns, begins as they are if `keep`, and what was subtracted; rounding keeps
     order, so what nests still nests."""
     warps, count = trace.warps, len(trace)
@@ -142,7 +142,7 @@ def _whole_ns(trace: Trace, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt
 
 
 def _tracks(
-    trace: Trace, span: npt.NDArray[np.bool_], begin: Int64, end: Int64
+    trace: TraceData, span: npt.NDArray[np.bool_], begin: Int64, end: Int64
 ) -> tuple[npt.NDArray[np.int32], tuple[Track, ...]]:
     """The track of each record: its lane's, the user's, or a further one where spans of a track cross."""
     tracks = [Track(row) for row in range(len(trace.warps))]
@@ -166,7 +166,7 @@ def _tracks(
     return result, tuple(tracks)
 
 
-def _users(trace: Trace) -> tuple[npt.NDArray[np.int32], list[Track]]:
+def _users(trace: TraceData) -> tuple[npt.NDArray[np.int32], list[Track]]:
     """The track of each record with the user's numbered after the lanes, and these."""
     if not trace.user_tracks:
         return trace.track, []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from ..marks import PREFIX, Mark, parse
+from ..marks.grammar import PREFIX, Mark, parse
 
 Sort = Literal["mark", "label", "jump", "leave", "call", "wait", "access", "other"]
 

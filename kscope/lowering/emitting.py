@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from .. import layout, ptx
-from ..marks import Mark
-from ..recording import Recording
-from . import cfg, tight
+from .. import ptx
+from ..capture import layout
+from ..instrument.recording import Recording
+from ..marks.grammar import Mark
+from . import cfg, loop_registers
 
 Key = tuple[str, str, int]
 """A slot's: name, sort of mark, depth of recursion."""
@@ -30,7 +31,7 @@ class _Record:
     slot: ptx.Slot
     kind: layout.Kind
     spec: str | None
-    loop: tight.Loop | None = None
+    loop: loop_registers.Loop | None = None
 
 
 class Emitter:
@@ -43,7 +44,7 @@ class Emitter:
         recording: Recording,
         kernel: ptx.Kernel,
         behind: Set[int] = frozenset(),
-        loops: Sequence[tight.Loop] = (),
+        loops: Sequence[loop_registers.Loop] = (),
         shared: Set[int] = frozenset(),
     ) -> None:
         """behind: indices of statements whose clock reads stand behind a barrier. loops: where records have registers
@@ -59,7 +60,7 @@ class Emitter:
 
     def begin(self) -> str:
         """At the entry's top: registers of loops; a live recording claims at once."""
-        declared = "".join(ptx.tight.declared(loop.number) for loop in self.loops)
+        declared = "".join(ptx.loop_records.declared(loop.number) for loop in self.loops)
         return declared + (self._claim() if self.recording.live else "")
 
     def mark(self, i: int, mark: Mark) -> str:
@@ -73,7 +74,7 @@ class Emitter:
         owner = self.kernel.owner((loop.mark if loop is not None else mark).strategy)  # who counts is who stores
         if mark.act == "enter":
             if loop is not None:
-                return text + ptx.tight.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)
+                return text + ptx.loop_records.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)
             ended = self.ended if i in self.shared else None
             elect = self.kernel.elects(mark.strategy)
             return text + ptx.enter(self.kernel, slot, mark.operand, mark.when, elect, ended)
@@ -83,7 +84,7 @@ class Emitter:
             kind = layout.Kind.INSTANT_VALUE if mark.act == "instant" and slot.type else kind
             text += ptx.point(self.kernel, slot, mark.operand, mark.when, self.kernel.elects(mark.strategy))
         elif loop is not None:
-            text += ptx.tight.leave(self.kernel, owner, loop.number, loop.long)
+            text += ptx.loop_records.leave(self.kernel, owner, loop.number, loop.long)
         else:
             text += ptx.leave(self.kernel, slot)
         self.pending.append(_Record(slot, kind, mark.strategy, loop))
@@ -115,7 +116,7 @@ class Emitter:
         """What a loop needs that control comes to from here."""
         entered = (loop for loop in self.loops if i in loop.entries)
         slots = ((loop, self._slot(loop.leave, loop.mark)) for loop in entered)
-        return "".join(ptx.tight.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
+        return "".join(ptx.loop_records.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
 
     def _settle(self, i: int) -> str:
         return ptx.settle(self.kernel) if i in self.behind else ""
@@ -149,4 +150,4 @@ class Emitter:
         owner, loop = self.kernel.owner(record.spec), record.loop
         if loop is None:
             return ptx.store(self.kernel, record.slot, record.kind, owner)
-        return ptx.tight.put(self.kernel, record.slot, owner, loop.number, loop.long)
+        return ptx.loop_records.put(self.kernel, record.slot, owner, loop.number, loop.long)

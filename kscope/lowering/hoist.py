@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from . import cfg, tight
+from . import cfg, loop_registers
 
 _PURE = re.compile(
     r"(?:add|sub|mul|mad|mov|cvt|shl|shr|shf|and|or|xor|not|neg|min|max|abs|selp|setp|lop3|bfe|bfi|prmt)(?=\.)"
@@ -47,7 +47,7 @@ class _Step:
 
 
 def moves(
-    function: cfg.Function, graph: Sequence[cfg.Block], loops: Sequence[tight.Loop]
+    function: cfg.Function, graph: Sequence[cfg.Block], loops: Sequence[loop_registers.Loop]
 ) -> Iterator[tuple[int, int, str]]:
     """Edits (start, end, new text) that move arithmetic above the waits and the ends of regions it stands behind.
 
@@ -89,7 +89,7 @@ def _above(place: cfg.Statement, steps: Sequence[_Step]) -> Iterator[tuple[int, 
 
 
 def _counter(
-    block: cfg.Block, function: cfg.Function, short: Mapping[int, tight.Loop]
+    block: cfg.Block, function: cfg.Function, short: Mapping[int, loop_registers.Loop]
 ) -> tuple[cfg.Statement, list[_Step]] | None:
     """The arithmetic from the last mark to a loop's jump, and the mark to put it above: the first of those that end a
     region behind arithmetic; or its begin, where that is the region of a tight loop (by the index of its end) and too

@@ -13,13 +13,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from .. import layout, meta, ptx
-from ..capture import KernelMeta, ModuleMeta, Problem, RegionMeta
+from .. import ptx
+from ..capture import layout
+from ..capture import metadata as meta
+from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
 from ..errors import PairingError, UnsupportedError, UsageError
-from ..marks import PREFIX, Mark, ValueType, spoken
-from ..recording import AUTO_RECORDS, Recording, log2_records
-from ..strategies import ANY_LANE, parse_strategy
-from . import adjacent, cfg, hoist, pairing, settling, silence, tight
+from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
+from ..marks.grammar import PREFIX, Mark, ValueType, spoken
+from ..marks.strategies import ANY_LANE, parse_strategy
+from . import barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads
 from .emitting import Emitter, key_of
 
 _TARGET = re.compile(r"\.target\s+sm_(\d+)\w*(?:\s*,\s*\w+)*[^\S\n]*\n?")
@@ -85,7 +87,7 @@ def lower(
     _check_all_read(text, functions)
     for found in functions:
         function = replace(found, name=told.kernels.get(found.name, found.name))
-        silent = silence.silent(function)
+        silent = dead_marks.silent(function)
         acts = {mark.act for mark in function.marks if mark.name not in silent}
         silenced = silenced or bool(silent)
         if acts <= {"kernel"}:
@@ -171,7 +173,7 @@ class _Body:
     regions: tuple[RegionMeta, ...] = field(default=())
     moves: tuple[tuple[int, int, str], ...] = ()
     behind: frozenset[int] = frozenset()
-    loops: tuple[tight.Loop, ...] = ()
+    loops: tuple[loop_registers.Loop, ...] = ()
     shared: frozenset[int] = frozenset()
     spendable: bool = False
 
@@ -200,7 +202,7 @@ class _Body:
             )
             for fault in paired.faults
         )
-        out = {*(fault.name for fault in paired.faults), *silence.silent(function)}
+        out = {*(fault.name for fault in paired.faults), *dead_marks.silent(function)}
         kept = [
             (i, s, s.mark)
             for i, s in enumerate(function.statements)
@@ -218,7 +220,7 @@ class _Body:
             if mark.act != "pin":
                 first.setdefault(mark.name, places.get(mark.name) or _where(statement.source, files))
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
-        known = [] if recording.live or late else tight.loops(function, graph)
+        known = [] if recording.live or late else loop_registers.loops(function, graph)
         able = [loop for loop in known if loop.mark.name not in out]
         loops = tuple(loop for loop in able if spare or not loop.memory)
         return _Body(
@@ -233,9 +235,9 @@ class _Body:
             problems,
             tuple(RegionMeta(name, types.get((name, _ANY)), where) for name, where in first.items()),
             () if recording.live else tuple(hoist.moves(function, graph, loops)),
-            settling.behind_barriers(function, graph, out),
+            barrier_fences.behind_barriers(function, graph, out),
             loops,
-            adjacent.shared(function, graph, {i for i, _, _ in kept}, recording),
+            shared_reads.shared(function, graph, {i for i, _, _ in kept}, recording),
             len(loops) < len(able),
         )
 

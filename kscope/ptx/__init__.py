@@ -23,7 +23,7 @@ register that is called like a kernel crashes ptxas 13.0.
 
 from __future__ import annotations
 
-from . import tight
+from . import loop_records as loop_records
 from .claim import again, attempt, claim, late
 from .entry import control_symbol, entry, metadata_symbol
 from .kernel import Kernel, Slot

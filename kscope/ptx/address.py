@@ -5,7 +5,7 @@ What lives here: two functions. What does not: what the fields mean (layout.py).
 
 from __future__ import annotations
 
-from .. import layout
+from ..capture import layout
 
 
 def gate(field: str) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import layout
-from ..strategies import AllThreads, Elected, Lane0Warp0, TargetWarp, parse_strategy
+from ..capture import layout
+from ..marks.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp, parse_strategy
 from .address import gate, stripe
 from .kernel import Kernel
 

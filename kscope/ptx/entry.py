@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import layout
+from ..capture import layout
 from .address import gate
 from .kernel import Kernel, Slot
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from .. import layout
+from ..capture import layout
 from .claim import again, attempt, claim, one_of
 from .entry import entry
 from .kernel import Kernel

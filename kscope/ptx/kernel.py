@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import layout
-from ..marks import ValueType
-from ..recording import Recording
-from ..strategies import ANY_LANE
+from ..capture import layout
+from ..instrument.recording import Recording
+from ..marks.grammar import ValueType
+from ..marks.strategies import ANY_LANE
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .. import layout
+from ..capture import layout
 from .kernel import Kernel, Slot
 
 

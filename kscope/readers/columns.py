@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..capture import Problem
-from ..decoding.columns import UNKNOWN
-from ..decoding.ids import MOST_REGIONS, Region
-from ..decoding.warps import Warps
-from ..layout import Kind
-from ..trace import Launch, Trace
-from ..wording import counted
+from ..capture.layout import Kind
+from ..capture.model import Problem
+from ..trace import Trace
+from ..tracedata.data import UNKNOWN, Launch
+from ..tracedata.region import MOST_REGIONS, Region
+from ..tracedata.warps import Warps
+from ..util.text import counted
 
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

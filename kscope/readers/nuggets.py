@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..decoding.columns import UNKNOWN
+from ..capture.layout import Kind
 from ..errors import UsageError
-from ..layout import Kind
-from ..trace import Launch, Trace
+from ..trace import Trace
+from ..tracedata.data import UNKNOWN, Launch
 from .columns import LAST_TIME, Int64, Lanes, Notes, Records, distinct, trace
 from .tagged import NO_SM
 from .words import Names, named, numbered, ranged, words

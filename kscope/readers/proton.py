@@ -21,10 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from .. import bounded
+from ..capture.layout import Kind
 from ..errors import FormatError, UsageError
-from ..layout import Kind
-from ..trace import Launch, Trace
+from ..trace import Trace
+from ..tracedata.data import Launch
+from ..util import bounded_reading
 from .columns import Int64, Lanes, Notes, Records, distinct, trace
 from .words import numbered
 
@@ -95,7 +96,7 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
 
 
 def _events(path: str | PathLike[str] | bytes, notes: Notes) -> list[Any]:
-    text = path if isinstance(path, bytes) else bounded.whole(Path(path))
+    text = path if isinstance(path, bytes) else bounded_reading.whole(Path(path))
     called = "the trace" if isinstance(path, bytes) else str(path)
     data: Any = None
     try:

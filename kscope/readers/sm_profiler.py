@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..decoding.columns import UNKNOWN
-from ..layout import Kind
-from ..trace import Launch, Trace
+from ..capture.layout import Kind
+from ..trace import Trace
+from ..tracedata.data import UNKNOWN, Launch
 from .columns import LAST_TIME, Lanes, Notes, Records, distinct, trace
 from .words import Names, named, numbered, words
 

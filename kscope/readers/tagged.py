@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..decoding.columns import UNKNOWN
+from ..capture.layout import Kind
 from ..errors import UsageError
-from ..layout import Kind
-from ..trace import Launch, Trace
+from ..trace import Trace
+from ..tracedata.data import UNKNOWN, Launch
 from .columns import Int64, Lanes, Notes, Records, trace
 from .pairs import BEGIN, END, pair, unwrapped
 from .words import Names, named, numbered, ranged, words

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.lib.format as npy
 import numpy.typing as npt
 
-from .. import bounded
 from ..errors import FormatError, UsageError
+from ..util import bounded_reading
 
 Names = Sequence[str] | Mapping[int, str] | None
 Bytes = npt.NDArray[np.uint8]
@@ -58,7 +58,7 @@ def _bytes(buffer: Any) -> Bytes:
 
 
 def _file(path: Path) -> Bytes:
-    size, most = path.stat().st_size, bounded.budget()
+    size, most = path.stat().st_size, bounded_reading.budget()
     if size > most:  # it may be sparse: its size costs nothing
         raise FormatError(f"{path}: a buffer of {size:,} bytes, more than the {most:,} that fit into memory here")
     if path.suffix != ".npy":

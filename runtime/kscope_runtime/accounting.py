@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kscope import layout
+from kscope.capture import layout
 
 U32s = npt.NDArray[np.uint32]
 Lines = npt.NDArray[np.uint32]

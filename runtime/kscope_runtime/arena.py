@@ -12,7 +12,7 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from kscope import layout
+from kscope.capture import layout
 
 Lines = npt.NDArray[np.uint32]
 _WORDS = layout.UNIT // 4

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kscope import layout
-from kscope.capture import ModuleMeta, Problem
+from kscope.capture import layout
+from kscope.capture.metadata import from_json, to_json
+from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import FormatError, UsageError
-from kscope.meta import from_json, to_json
 
 from .device import Device
 

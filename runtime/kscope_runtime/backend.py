@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kscope import layout
-from kscope.capture import DeviceCapture, ModuleMeta, Problem
+from kscope.capture import layout
+from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
-from kscope.frontends import Backend
-from kscope.sampling import Sampling
+from kscope.instrument.registry import Backend
+from kscope.instrument.sampling import Sampling
 
 from . import handles
 from .arming import Modules
@@ -53,7 +53,7 @@ class CudaBackend(Backend):
         self._open = False
         self._problems: list[Problem] = []
 
-    # kscope.frontends.Backend
+    # registry.Backend
 
     def module_loaded(self, module: int) -> None:
         """Arm a module that was loaded in the current context, if it was prepared. Safe inside graph capture."""

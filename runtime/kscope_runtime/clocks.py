@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from kscope.capture import ClockSync
+from kscope.capture.model import ClockSync
 
 from .driver import Bytes, Driver
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kscope import layout
-from kscope.capture import ClockSync
-from kscope.sampling import Sampling
+from kscope.capture import layout
+from kscope.capture.model import ClockSync
+from kscope.instrument.sampling import Sampling
 
 from .clocks import Clocks
 from .driver import Bytes, DeviceFacts, Driver

@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from kscope.capture import Problem
+from kscope.capture.model import Problem
 from kscope.errors import DriverError
 
 from .accounting import Lines
 from .device import Device
-from .passes import Passes
+from .drain_pass import Passes
 from .room import Glance
 
 _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05

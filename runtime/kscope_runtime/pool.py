@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kscope import layout
+from kscope.capture import layout
 from kscope.errors import UsageError
 
 DEFAULT_BYTES, DEFAULT_SHARE = 1 << 30, 32

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from kscope import decode
-from kscope.capture import Capture
-from kscope.frontends import Backend
+from kscope.capture.capture import Capture
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Backend
+from kscope.instrument.sampling import Sampling
 from kscope.lowering import plan
-from kscope.recording import Recording
-from kscope.sampling import Sampling
 
 from .clocks import Clocks
 from .driver import CudaDriver

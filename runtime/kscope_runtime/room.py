@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from kscope import layout
+from kscope.capture import layout
 from kscope.errors import DriverError
 
 from .accounting import Ints, U32s

@@ -9,8 +9,8 @@ import synth
 from browser.chromium import Page
 from synth import Rec, instant
 
-from kscope.capture import Capture, load
-from kscope.layout import Kind
+from kscope.capture.capture import Capture, load_capture
+from kscope.capture.layout import Kind
 from kscope.trace import Trace, decode
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -20,7 +20,7 @@ Show = Callable[[Trace], Page]
 
 def golden(name: str) -> Trace:
     """A recording of an H200."""
-    return decode(load(GOLDEN / f"{name}.kscope"))
+    return decode(load_capture(GOLDEN / f"{name}.kscope"))
 
 
 def bulk(slabs: int = 400, records: int = 90) -> Trace:

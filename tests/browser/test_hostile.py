@@ -10,7 +10,7 @@ import synth
 from browser.chromium import Page
 from synth import Rec
 
-from kscope.capture import Capture, load
+from kscope.capture.capture import Capture, load_capture
 from kscope.trace import Trace, decode
 
 Show = Callable[[Trace], Page]
@@ -70,7 +70,7 @@ def test_names_stay_names_wherever_they_are_shown(show: Show) -> None:
 )
 def test_the_policy_keeps_text_from_becoming_markup(browser: Page, tmp_path: Path, deed: str) -> None:
     path = tmp_path / "report.html"
-    decode(load(GOLDEN / "matmul.kscope")).export(path)
+    decode(load_capture(GOLDEN / "matmul.kscope")).export(path)
     browser.open(path)
     browser.until("window.report && report.ready")
     assert browser.run(f"(() => {{ try {{ {deed}; return 'done' }} catch (error) {{ return error.name }} }})()") in (
@@ -81,7 +81,7 @@ def test_the_policy_keeps_text_from_becoming_markup(browser: Page, tmp_path: Pat
 
 def test_the_policy_keeps_the_page_from_the_network_and_from_scripts_of_others(browser: Page, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    decode(load(GOLDEN / "matmul.kscope")).export(path)
+    decode(load_capture(GOLDEN / "matmul.kscope")).export(path)
     html = path.read_text().replace("<main>", '<main><script>window.ran = 1</script><b onclick="window.ran = 2">x</b>')
     path.write_text(html)
     browser.open(path)

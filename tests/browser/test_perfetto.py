@@ -18,8 +18,8 @@ import synth
 from browser.chromium import Page
 from synth import Rec, instant
 
-from kscope.capture import Capture
-from kscope.layout import Kind
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
 from kscope.trace import Trace, decode
 
 NAMES = (("load", "u32"), ("dot", "u32"), "tile", ("mark", "i32"), ("queue", "f32"))

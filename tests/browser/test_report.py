@@ -10,7 +10,7 @@ import pytest
 import synth
 from browser.asking import FRAME, GOLDEN, Show, bulk, golden, middle, odd, painted, text, window
 
-from kscope.capture import load
+from kscope.capture.capture import load_capture
 from kscope.trace import Trace, decode
 
 
@@ -120,7 +120,7 @@ def test_a_recording_without_records_opens_too(show: Show, make: Callable[[], Tr
 @pytest.mark.parametrize("seed", range(6))
 def test_a_damaged_capture_is_drawn_too(show: Show, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    capture = load(GOLDEN / ["matmul.kscope", "block.kscope", "warp_specialized.kscope"][seed % 3])
+    capture = load_capture(GOLDEN / ["matmul.kscope", "block.kscope", "warp_specialized.kscope"][seed % 3])
     words = capture.devices[0].lines.copy().reshape(-1)
     words[rng.integers(0, len(words), 40)] ^= np.uint32(1) << rng.integers(0, 32, 40, np.uint32)
     device = replace(capture.devices[0], lines=words.reshape(-1, 16))

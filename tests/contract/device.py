@@ -13,7 +13,7 @@ from typing import Any
 from contract.programs import Program
 
 import kscope
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
 
 Launch = Callable[[], None]
 

@@ -17,7 +17,7 @@ from contract.programs import Program, State
 from cuda import core as cuda_core
 from cuda.bindings import driver
 
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 from kscope_cuda import core
 
 NEEDS_GPU = True

@@ -20,7 +20,7 @@ from contract.device import no_gpu
 from contract.programs import PROGRAMS, Program
 
 import kscope_cuda
-from kscope.capture import ModuleMeta
+from kscope.capture.model import ModuleMeta
 
 NEEDS_GPU = True
 FRONTEND = "cuda"

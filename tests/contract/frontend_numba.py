@@ -16,7 +16,7 @@ except AttributeError as error:  # a numpy that Numba does not know yet
     raise ImportError(f"numba.cuda cannot be imported: {error}") from error
 
 import kscope_numba
-from kscope_numba import points as points_of
+from kscope_numba import hook_points as points_of
 
 NEEDS_GPU = True
 FRONTEND = "numba"

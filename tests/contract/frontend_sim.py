@@ -8,8 +8,8 @@ from contract.programs import Program
 
 import kscope
 import kscope_sim
-from kscope import frontends
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
+from kscope.instrument import registry
 from kscope_sim import Warp
 
 ABSENT: dict[str, str] = {}
@@ -230,7 +230,7 @@ KERNELS: dict[str, Callable[[Warp, int], None]] = {
 
 def run(program: Program) -> Capture:
     """The program's recording, through the frontend and the backend alone: no session, no decoder."""
-    frontend, backend = frontends.frontend("sim"), frontends.backend("sim")
+    frontend, backend = registry.frontend("sim"), registry.backend("sim")
     if program.state != "plain":
         frontend.enable(program.recording)
     backend.arm(1, program.sampling, program.pool)

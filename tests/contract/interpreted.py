@@ -15,8 +15,9 @@ from ptxvm.host import Host, Pool, Ring
 from ptxvm.machine import Clocks, Grid, Launch
 from ptxvm.machine import run as run_threads
 
-from kscope import layout, meta
-from kscope.capture import Capture, DeviceCapture, ModuleMeta
+from kscope.capture import layout, metadata
+from kscope.capture.capture import Capture
+from kscope.capture.model import DeviceCapture, ModuleMeta
 
 STRIPES = 4
 ENOUGH = (Ring(14),) * (STRIPES + 1)
@@ -76,7 +77,7 @@ def _launch(
         return described
     if layout.META_SYMBOL not in loaded.symbols:
         return []
-    return [meta.from_json(loaded.module.symbols[layout.META_SYMBOL].data.rstrip(b"\0"))]
+    return [metadata.from_json(loaded.module.symbols[layout.META_SYMBOL].data.rstrip(b"\0"))]
 
 
 def renamed(module: ModuleMeta, names: dict[str, str]) -> ModuleMeta:

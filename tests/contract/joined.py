@@ -14,7 +14,7 @@ import contract
 import pytest
 from contract.programs import Program
 
-from kscope import frontends
+from kscope.instrument import registry
 
 _TEXTS = {
     path.stem.removeprefix("frontend_"): path.read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def compiled(name: str, program: Program, arch: int) -> tuple[str, ...]:
     module = import_module(f"contract.frontend_{name}")
     if program.state == "plain":
         return tuple(module.compile(program, arch))
-    frontend = frontends.frontend(module.FRONTEND)
+    frontend = registry.frontend(module.FRONTEND)
     frontend.enable(program.recording)
     try:
         return tuple(module.compile(program, arch))

@@ -15,7 +15,7 @@ from typing import Any
 
 from contract.reader import Lane, Record
 
-from kscope.layout import Kind
+from kscope.capture.layout import Kind
 
 
 def judge(expected: list[Lane], got: list[Lane]) -> list[str]:

@@ -34,10 +34,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kscope import layout
-from kscope.recording import Recording
-from kscope.sampling import Sampling
-from kscope.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp
+from kscope.capture import layout
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
+from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, TargetWarp
 
 Dim = tuple[int, int, int]
 State = Literal["armed", "prepared", "plain"]

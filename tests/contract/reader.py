@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kscope import layout
-from kscope.capture import Capture
-from kscope.layout import Kind
+from kscope.capture import layout
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
 
 U32 = 0xFFFFFFFF
 Triple = tuple[int, int, int]

@@ -15,7 +15,7 @@ from contract.reader import Lane, read
 from contract.verdict import verdict
 
 import kscope
-from kscope.layout import Kind
+from kscope.capture.layout import Kind
 from kscope.trace import Trace
 
 Row = tuple[object, ...]

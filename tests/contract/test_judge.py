@@ -11,7 +11,7 @@ from contract.judge import judge
 from contract.programs import BY_NAME
 from contract.reader import Lane, Record, read
 
-from kscope.layout import Kind
+from kscope.capture.layout import Kind
 
 NESTED = BY_NAME["nested"]
 

@@ -18,9 +18,9 @@ from contract import plugged
 from contract.frontend_toylang import KERNELS, toylang
 
 import kscope
-from kscope import frontends
 from kscope.errors import UnsupportedError
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,8 +89,8 @@ def test_the_contract_is_kept_by_a_file_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_kscope_knows_it_by_its_entry_point_alone() -> None:
-    assert frontends.table()["toylang"].target == "kscope_toylang:ToylangFrontend"
-    assert "toylang" not in frontends.TABLE
+    assert registry.table()["toylang"].target == "kscope_toylang:ToylangFrontend"
+    assert "toylang" not in registry.TABLE
     sources = [path for room in ("kscope", "frontends", "runtime") for path in (ROOT / room).rglob("*.py")]
     assert len(sources) > 100
     assert [path.name for path in sources if "toylang" in path.read_text()] == []
@@ -107,7 +107,7 @@ def test_a_plain_kernel_is_the_one_without_regions() -> None:
         k.store(out, 0, n)
 
     bare.__name__ = annotated.__name__
-    kernel, frontend = toylang.kernel(annotated), frontends.frontend("toylang")
+    kernel, frontend = toylang.kernel(annotated), registry.frontend("toylang")
     texts = [kernel.ptx(90)]
     for records in (16, 32, 16):
         frontend.enable(Recording(records=records))
@@ -121,7 +121,7 @@ def test_a_plain_kernel_is_the_one_without_regions() -> None:
 
 def test_no_hook_is_left_behind() -> None:
     lists = [getattr(toylang.hooks, name) for name in ("PASSES", "KEYS", "LOADED", "LAUNCHING")]
-    before, frontend = [list(hooks) for hooks in lists], frontends.frontend("toylang")
+    before, frontend = [list(hooks) for hooks in lists], registry.frontend("toylang")
     frontend.enable(Recording())
     frontend.enable(Recording(records=64))
     assert [len(hooks) for hooks in lists] == [1, 1, 1, 1]
@@ -133,7 +133,7 @@ def test_no_hook_is_left_behind() -> None:
 def test_a_hook_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(toylang.hooks, "LOADED")
     with pytest.raises(UnsupportedError, match=r"no hooks\.LOADED"):
-        frontends.frontend("toylang").enable(Recording())
+        registry.frontend("toylang").enable(Recording())
 
 
 def test_the_runtime_hears_of_modules_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,10 +146,10 @@ def test_the_runtime_hears_of_modules_and_launches(monkeypatch: pytest.MonkeyPat
         def pace(self) -> None:
             heard.append("launch")
 
-    monkeypatch.setitem(frontends._backends, "cuda", Backend())
+    monkeypatch.setitem(registry._backends, "cuda", Backend())
     monkeypatch.setattr("toylang.launching._call", lambda name, *arguments: {"cuModuleLoadData": 77}.get(name, 90))
     monkeypatch.setattr("toylang.launching._capability", lambda: (0, 90))
-    frontend = frontends.frontend("toylang")
+    frontend = registry.frontend("toylang")
     frontend.enable(Recording())
     try:
         for _ in range(2):

@@ -9,8 +9,8 @@ from contract import frontend_sim
 from contract.programs import BY_NAME
 from contract.verdict import verdict
 
-from kscope import layout
-from kscope.capture import Capture
+from kscope.capture import layout
+from kscope.capture.capture import Capture
 
 EVERY_KIND = ("nested", "scarce_pool", "sampled_sms", "replayed")
 

@@ -14,7 +14,7 @@ from contract.judge import check_times, compare, judge
 from contract.programs import Program
 from contract.reader import Lane, Record, read
 
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
 
 
 def verdict(program: Program, got: Capture) -> list[str]:

@@ -12,10 +12,10 @@ import numpy as np
 from numba import cuda
 
 import kscope
-from kscope_numba import points, teach
+from kscope_numba import hook_points, teach
 
 teach()  # these tests run without installing kscope
-points.module("dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # of small grids
+hook_points.module("dispatcher").config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # of small grids
 
 RECORDS = 6
 """Of four(), per warp."""

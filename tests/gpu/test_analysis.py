@@ -15,7 +15,7 @@ from kscope.analysis import sass, tools
 from kscope.analysis.instructions import region_code
 from kscope.analysis.overhead import RegionCost, compensate, overheads
 from kscope.analysis.perturbation import perturbation
-from kscope.frontends import backend
+from kscope.instrument.registry import backend
 
 ROUNDS, BLOCKS = 200, 132
 Table = Callable[[str, str], None]

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import kscope
-from kscope import frontends
+from kscope.instrument import registry
 
 from .checks import CLOCKS, run
 
@@ -43,13 +43,13 @@ def test_the_demo_records_on_the_gpu(tmp_path: Path) -> None:
 def test_the_doctor_measures_the_timer_and_a_region(tmp_path: Path, table: Table) -> None:
     said = _kscope("doctor", cwd=tmp_path)
     found = {line[4:14].strip(): line for line in said.splitlines()}
-    absent = {name: entry.dsl for name, entry in frontends.TABLE.items() if not _importable(entry.dsl)}
+    absent = {name: entry.dsl for name, entry in registry.TABLE.items() if not _importable(entry.dsl)}
     for what, line in found.items():
         expected = (
             f"--  {what:10} {absent[what]} is not installed: pip install " if what in absent else f"ok  {what:10} "
         )
         assert line.startswith(expected), said
-    assert {*frontends.TABLE, "gpu 0", "timer", "region"} <= {*found}, said
+    assert {*registry.TABLE, "gpu 0", "timer", "region"} <= {*found}, said
     assert re.search(r"ticks every \d+ ns", found["timer"])
     cycles = [int(number) for number in re.findall(r"(\d+) cycles", found["region"])]
     assert len(cycles) == 2

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import kscope
-from kscope import passes
+from kscope.tracedata import transforms
 
 from .checks import doubts, sync
 
@@ -37,7 +37,7 @@ def test_kernels_are_kept_by_hash(k: ModuleType) -> None:
 
 def test_iterations_are_exported_as_they_are_chosen(k: ModuleType, tmp_path: Path) -> None:
     def upper(trace: kscope.Trace) -> kscope.Trace:
-        return passes.rename(trace, str.upper)
+        return transforms.rename(trace, str.upper)
 
     out = k.ints(8)
     kscope.enable()

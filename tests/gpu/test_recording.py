@@ -225,8 +225,9 @@ def test_a_snapshot_is_there_while_a_session_runs(k: ModuleType) -> None:
 
 def test_nothing_is_written_outside_of_claimed_slabs(k: ModuleType) -> None:
     """All memory is clear but for slabs: between them in what was drained, and in the pool after it was."""
-    from kscope import frontends, layout
+    from kscope.capture import layout
     from kscope.decoding import slabs
+    from kscope.instrument import registry
 
     out = k.ints(3000)
     with kscope.profile(records=16, pool=8 << 20) as prof:
@@ -240,7 +241,7 @@ def test_nothing_is_written_outside_of_claimed_slabs(k: ModuleType) -> None:
     np.add.at(inside, found.line, 1)
     np.add.at(inside, found.line + layout.HEADER_UNITS + (1 << found.log2) // layout.RECORDS_PER_UNIT, -1)
     assert not device.lines[np.cumsum(inside[:-1]) == 0].any()
-    drains = frontends.backend("cuda")._drains.values()  # type: ignore[attr-defined]  # the backend's own
+    drains = registry.backend("cuda")._drains.values()  # type: ignore[attr-defined]  # the backend's own
     for drain in drains:
         memory = drain.device.read(drain.device.pool, drain.device.rings.total)
         assert not np.frombuffer(memory, np.uint64).any()

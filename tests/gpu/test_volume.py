@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kscope
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
 
 from .checks import sync
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from kscope import layout
+from kscope.capture import layout
+from kscope.instrument.recording import Recording, log2_records
+from kscope.instrument.sampling import Sampling
 from kscope.lowering.plan import Lowered, lower
-from kscope.marks import Mark
-from kscope.recording import Recording, log2_records
-from kscope.sampling import Sampling
-from kscope.strategies import ANY_LANE, AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
+from kscope.marks.grammar import Mark
+from kscope.marks.strategies import ANY_LANE, AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
 
 from . import judge, oracle
 from .host import Host, Pool, Ring, Slab

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from kscope.marks import Mark
+from kscope.marks.grammar import Mark
 
 from .memory import FaultError
 from .ops import PAUSE, Ops, is_clock, permute

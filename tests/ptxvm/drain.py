@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kscope import layout
+from kscope.capture import layout
 
 from .host import STRIPE_OFFSET, Host, Slab
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kscope import layout
-from kscope.sampling import Sampling
+from kscope.capture import layout
+from kscope.instrument.sampling import Sampling
 
 from .machine import Program, Thread, load
 from .memory import Allocation, Memory

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kscope import layout
-from kscope.recording import Recording
+from kscope.capture import layout
+from kscope.instrument.recording import Recording
 
 from .host import STRIPE_OFFSET, Claim, Host, Slab
 from .machine import Grid, Thread

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kscope import layout
-from kscope.marks import Mark
-from kscope.recording import Recording
-from kscope.sampling import Sampling
-from kscope.strategies import Elected, Strategy, parse_strategy
+from kscope.capture import layout
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
+from kscope.marks.grammar import Mark
+from kscope.marks.strategies import Elected, Strategy, parse_strategy
 
 from .machine import Grid, Launch, Thread, run
 from .syntax import Instr

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from kscope.marks import parse
+from kscope.marks.grammar import parse
 
 from .syntax import (
     Addr,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kscope.marks import Mark
+from kscope.marks.grammar import Mark
 
 
 class PtxError(Exception):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kscope.marks import Mark
+from kscope.marks.grammar import Mark
 
 VALUES = 5
 """Registers %v0..%v4 that statements compute with."""

@@ -22,16 +22,17 @@ import numpy as np
 import synth
 
 import kscope_cuda
-from kscope import cli, meta
+from kscope import cli
 from kscope.analysis import expressions, perturbation, sass, tools
-from kscope.capture import Capture, load
-from kscope.capturefile import FIRST_LINE
+from kscope.capture import metadata as meta
+from kscope.capture.capture import Capture, load_capture
+from kscope.capture.file import FIRST_LINE
+from kscope.capture.layout import header_check
 from kscope.cli import options as flags
 from kscope.errors import KscopeError, UsageError
-from kscope.layout import header_check
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
 from kscope.readers import READERS
-from kscope.recording import Recording
-from kscope.sampling import Sampling
 from kscope.trace import Trace, decode
 
 Door = Callable[[bytes, Path], None]
@@ -61,7 +62,7 @@ def capture(data: bytes, folder: Path) -> None:
     path = folder / "x.kscope"
     path.write_bytes(data)
     with suppress(KscopeError):
-        use(decode(load(path)), folder)
+        use(decode(load_capture(path)), folder)
 
 
 def head(data: bytes, folder: Path) -> None:

@@ -19,11 +19,11 @@ from torture.doors import with_head
 
 import kscope_cuda
 from kscope import cli
-from kscope.bounded import MOST_LINE, budget, lines, whole
-from kscope.capture import load
-from kscope.capturefile import CHUNK, FIRST_LINE
+from kscope.capture.capture import load_capture
+from kscope.capture.file import CHUNK, FIRST_LINE
+from kscope.capture.layout import UNIT
 from kscope.errors import FormatError
-from kscope.layout import UNIT
+from kscope.util.bounded_reading import MOST_LINE, budget, lines, whole
 
 HUGE = 10 << 30
 LIMIT = 1 << 30
@@ -209,7 +209,7 @@ def test_device_code_is_unpacked_to_no_more_than_a_compiler_writes(data: bytes) 
 )  # fmt: skip
 def test_a_range_is_counted_before_it_is_made(typed: list[str], tmp_path: Path) -> None:
     (tmp_path / "x.kscope").write_bytes(with_head(orjson.dumps(EMPTY)))
-    assert load(tmp_path / "x.kscope").devices == ()
+    assert load_capture(tmp_path / "x.kscope").devices == ()
     try:
         code, said = command("summary", tmp_path / "x.kscope", *typed)
     except AssertionError as error:

@@ -10,7 +10,7 @@ import pytest
 import synth
 from torture.doors import saved, use
 
-from kscope.capture import Capture, load
+from kscope.capture.capture import Capture, load_capture
 from kscope.errors import FormatError
 from kscope.trace import decode
 
@@ -23,10 +23,10 @@ STEP = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 3
 
 def test_a_capture_that_ends_at_any_byte_is_refused(tmp_path: Path) -> None:
     data, path = saved(TINY), tmp_path / "x.kscope"
-    assert len(load(_put(path, data)).devices) == 1
+    assert len(load_capture(_put(path, data)).devices) == 1
     for length in range(len(data)):
         with pytest.raises(FormatError):
-            load(_put(path, data[:length]))
+            load_capture(_put(path, data[:length]))
 
 
 def test_a_capture_with_any_bit_flipped_is_refused(tmp_path: Path) -> None:
@@ -36,9 +36,9 @@ def test_a_capture_with_any_bit_flipped_is_refused(tmp_path: Path) -> None:
             for changed in (byte ^ 1 << bit for bit in range(8)):
                 os.pwrite(file.fileno(), bytes([changed]), at)
                 with pytest.raises(FormatError):
-                    load(path)
+                    load_capture(path)
             os.pwrite(file.fileno(), bytes([byte]), at)
-    assert len(load(path).devices) == 1
+    assert len(load_capture(path).devices) == 1
 
 
 def test_words_that_end_at_any_line_are_decoded(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import synth
 
 from kscope import cli
-from kscope.capture import KernelMeta, Problem, RegionMeta
+from kscope.capture.model import KernelMeta, Problem, RegionMeta
 
 ODD = (
     "\x1b[2J\x1b]0;owned\x07",

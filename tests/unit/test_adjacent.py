@@ -16,8 +16,8 @@ from ptxvm.machine import Grid
 from ptxvm.profile import examples
 from ptxvm.writing import Node, written
 
+from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
-from kscope.recording import Recording
 
 NAMES = ("load", "dot", "a b/c", "wait.x")
 

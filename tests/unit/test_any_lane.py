@@ -7,10 +7,10 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope import layout
-from kscope.capture import Problem
+from kscope.capture import layout
+from kscope.capture.model import Problem
 from kscope.errors import UsageError
-from kscope.strategies import parse_strategy
+from kscope.marks.strategies import parse_strategy
 from kscope.trace import Trace
 
 ANY = kscope.Elected(any_lane=True)

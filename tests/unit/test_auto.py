@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import kscope
 from kscope import cli
-from kscope.capture import ModuleMeta, RegionMeta
+from kscope.capture.model import ModuleMeta, RegionMeta
 from kscope.cli import options as flags
 from kscope.errors import UsageError
-from kscope.recording import Recording
-from kscope.selection.auto import DEFAULT, KINDS, Lines, Selection, name, unmatched
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection.auto import DEFAULT, KINDS, Lines, Selection, name, unmatched
 
 
 def test_a_range_of_lines_is_read_as_it_is_written() -> None:

@@ -10,8 +10,9 @@ import synth
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope import layout
-from kscope.capture import Capture, ClockSync, DeviceCapture
+from kscope.capture import layout
+from kscope.capture.capture import Capture
+from kscope.capture.model import ClockSync, DeviceCapture
 from kscope.trace import Trace, decode
 
 TICK = 32

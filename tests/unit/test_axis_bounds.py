@@ -15,7 +15,7 @@ import synth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
 from kscope.trace import Trace, decode
 
 TICK, ZERO, LENGTH = 32, 1_700_000_000_000_000_000, 200_000.0

@@ -16,12 +16,13 @@ import synth
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kscope.capturefile as capturefile
-from kscope import bounded
-from kscope.capture import Capture, KernelMeta, Problem, RegionMeta, load
+import kscope.capture.file as capturefile
+from kscope.capture.capture import Capture, load_capture
+from kscope.capture.layout import UNIT
+from kscope.capture.model import KernelMeta, Problem, RegionMeta
 from kscope.errors import FormatError, KscopeError, UsageError
-from kscope.layout import UNIT
 from kscope.trace import decode
+from kscope.util import bounded_reading
 
 
 def equal(one: Capture, other: Capture) -> bool:
@@ -64,18 +65,18 @@ def with_head(head: object, payload: bytes) -> bytes:
 
 
 def test_a_capture_survives_its_file(tmp_path: Path) -> None:
-    assert equal(load(written(tmp_path)), small())
+    assert equal(load_capture(written(tmp_path)), small())
 
 
 def test_a_capture_of_several_chunks_survives(tmp_path: Path) -> None:
     lines = np.random.default_rng(1).integers(0, 1 << 32, (2 * capturefile.CHUNK + 5, 16), dtype=np.uint32)
     capture = Capture(1, (synth.device(lines),), ())
-    assert equal(load(written(tmp_path, capture)), capture)
+    assert equal(load_capture(written(tmp_path, capture)), capture)
 
 
 def test_an_empty_capture_survives(tmp_path: Path) -> None:
     capture = Capture(0, (), ())
-    assert equal(load(written(tmp_path, capture)), capture)
+    assert equal(load_capture(written(tmp_path, capture)), capture)
 
 
 ODD = "caf\udce9"
@@ -87,7 +88,7 @@ def test_a_head_is_saved_whatever_its_texts_and_numbers_are(tmp_path: Path) -> N
     module = replace(synth.module(), kernels=(KernelMeta(ODD, 1, 3),), regions=(RegionMeta(ODD, None, f"{ODD}:3"),))
     device = replace(synth.device([synth.slab([])]), name=ODD)
     capture = Capture(7, (device,), (module,), given, (Problem("odd", ODD),), {"command": ["a.py", ODD]})
-    found = load(written(tmp_path, capture))
+    found = load_capture(written(tmp_path, capture))
     seen = {"kernels": ["caf?"], "pool": (1 << 64) - 1, "least": -(1 << 63)}
     assert found.options == {**seen, "caf?": ["caf?", "{'caf\\udce9'}", None, True, None]}
     assert found.host == {"command": ["a.py", "caf?"]} and found.problems == (Problem("odd", "caf?"),)
@@ -102,12 +103,12 @@ def test_a_head_is_saved_whatever_its_texts_and_numbers_are(tmp_path: Path) -> N
     )
 )
 def test_any_value_is_saved_and_what_is_saved_is_read(tmp_path_factory: pytest.TempPathFactory, value: object) -> None:
-    load(written(tmp_path_factory.mktemp("any"), Capture(7, (), (), {"it": value}, (), {"it": value})))
+    load_capture(written(tmp_path_factory.mktemp("any"), Capture(7, (), (), {"it": value}, (), {"it": value})))
 
 
 def test_a_name_that_is_no_utf8_is_known_before_and_behind_the_file(tmp_path: Path) -> None:
     capture = synth.capture(synth.slab([synth.Rec(ODD, 2000, 2100)]), names=(ODD,))
-    for one, name in ((capture, ODD), (load(written(tmp_path, capture)), "caf?")):
+    for one, name in ((capture, ODD), (load_capture(written(tmp_path, capture)), "caf?")):
         trace = decode(one)
         assert [(region.name, region.known) for region in trace.regions[1:]] == [(name, True)]
 
@@ -153,12 +154,12 @@ def test_what_is_no_capture_says_why_and_what_to_do(tmp_path: Path, data: bytes,
     path = tmp_path / "x.kscope"
     path.write_bytes(data)
     with pytest.raises(FormatError, match=says):
-        load(path)
+        load_capture(path)
 
 
 def test_a_device_file_or_pipe_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not a regular file"):
-        load("/dev/null")
+        load_capture("/dev/null")
 
 
 @pytest.fixture
@@ -179,14 +180,14 @@ def impatient() -> Iterator[None]:
 def test_a_pipe_that_nobody_writes_to_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.kscope")
     with pytest.raises(FormatError, match="not a regular file"):
-        load(tmp_path / "x.kscope")
+        load_capture(tmp_path / "x.kscope")
 
 
 def test_something_after_the_end_is_a_format_error(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(FormatError, match="longer than its head says"):
-        load(path)
+        load_capture(path)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_a_head_whose_numbers_do_not_fit_the_file_is_refused(tmp_path: Path, cha
     head["devices"][0] = change(head["devices"][0])  # type: ignore[operator]  # a lambda
     path.write_bytes(with_head(head, payload))
     with pytest.raises(FormatError):
-        load(path)
+        load_capture(path)
 
 
 def bomb(chunks: int) -> bytes:
@@ -234,8 +235,8 @@ def test_a_file_that_unpacks_to_too_much_is_refused_unless_it_is_asked_for(tmp_p
     path = tmp_path / "bomb.kscope"
     path.write_bytes(bomb(300))
     with pytest.raises(FormatError, match=r"max_bytes=314572800"):
-        load(path)
-    assert len(load(path, max_bytes=300 << 20).devices[0].lines) == 300 * capturefile.CHUNK
+        load_capture(path)
+    assert len(load_capture(path, max_bytes=300 << 20).devices[0].lines) == 300 * capturefile.CHUNK
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,7 @@ def test_a_pool_that_is_nearly_empty_is_read_again_whatever_its_ratio(
     assert needed > capturefile.MOST_RATIO * small  # or this test shows nothing
     monkeypatch.setattr(capturefile, "FREE_BYTES", needed - 1)
     path = written(tmp_path, capture)
-    assert equal(load(path), capture)
+    assert equal(load_capture(path), capture)
     assert small < path.stat().st_size <= small + needed // capturefile.MOST_RATIO + 2 * capturefile.CHUNK
 
 
@@ -265,10 +266,10 @@ def test_a_capture_that_the_machine_has_no_room_for_is_opened_by_those_who_trust
     path = written(tmp_path)
     needed = sum(len(device.lines) for device in small().devices) * UNIT
     monkeypatch.setattr(capturefile, "FREE_BYTES", needed - 1)
-    monkeypatch.setattr(bounded, "budget", lambda: needed - 1)
+    monkeypatch.setattr(bounded_reading, "budget", lambda: needed - 1)
     with pytest.raises(FormatError, match=rf"give --max-bytes {needed}, or load it with max_bytes={needed}"):
-        load(path)
-    assert equal(load(path, max_bytes=needed), small())
+        load_capture(path)
+    assert equal(load_capture(path, max_bytes=needed), small())
 
 
 def test_a_chunk_that_unpacks_to_more_than_it_says_is_not_unpacked(tmp_path: Path) -> None:
@@ -283,7 +284,7 @@ def test_a_chunk_that_unpacks_to_more_than_it_says_is_not_unpacked(tmp_path: Pat
     path = tmp_path / "liar.kscope"
     path.write_bytes(with_head(head, packed))
     with pytest.raises(FormatError, match="another size"):
-        load(path)
+        load_capture(path)
 
 
 @given(
@@ -296,6 +297,6 @@ def test_any_value_in_any_field_of_the_head_is_read_or_refused(
     path = tmp_path_factory.mktemp("head") / "x.kscope"
     path.write_bytes(with_head(head_of_empty()[0] | {field: value}, b""))
     try:
-        load(path)
+        load_capture(path)
     except KscopeError:
         return

@@ -12,8 +12,11 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope import bounded, capturefile, cli, frontends
+from kscope import cli
+from kscope.capture import file
 from kscope.cli.serving import Server
+from kscope.instrument import registry
+from kscope.util import bounded_reading
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
@@ -196,8 +199,8 @@ def test_every_command_opens_a_capture_that_is_trusted_to_be_large(
     command: tuple[str, ...], capture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("x.sass").write_text("\t.section .text.k,\n /*0000*/ EXIT ;\n")
-    monkeypatch.setattr(capturefile, "FREE_BYTES", 1024)
-    monkeypatch.setattr(bounded, "budget", lambda: 1024)
+    monkeypatch.setattr(file, "FREE_BYTES", 1024)
+    monkeypatch.setattr(bounded_reading, "budget", lambda: 1024)
     monkeypatch.setattr(Server, "serve_forever", lambda *_, **__: None)
     name, *more = command
     assert "give --max-bytes" in _refused(capsys, name, capture.name, *more)
@@ -273,8 +276,8 @@ def test_the_demo_says_in_a_line_what_is_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(frontends, "installed", lambda entry: not entry.extra)
-    monkeypatch.setattr(frontends, "TABLE", {name: frontends.TABLE[name] for name in ("triton", "cupy", "sim")})
+    monkeypatch.setattr(registry, "installed", lambda entry: not entry.extra)
+    monkeypatch.setattr(registry, "TABLE", {name: registry.TABLE[name] for name in ("triton", "cupy", "sim")})
     assert cli.main(["demo"]) == 0
     assert capsys.readouterr().out.startswith("not installed: triton, cupy (kscope doctor says how)\nrecording ")
 
@@ -284,7 +287,7 @@ def test_the_demo_checks_its_output_first(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_demo_knows_its_frontends(capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"known ones are {', '.join(frontends.TABLE)}" in _refused(capsys, "demo", "--on", "fortran")
+    assert f"known ones are {', '.join(registry.TABLE)}" in _refused(capsys, "demo", "--on", "fortran")
 
 
 def test_the_doctor_names_what_is_there_and_what_is_not(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import kscope
 import kscope_sim
 from kscope import cli
-from kscope.cli import ending
+from kscope.cli import script_threads
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
@@ -238,8 +238,8 @@ def test_ctrl_c_while_threads_are_waited_for_saves_what_is_there(folder: Path, l
 
 
 def test_the_sessions_own_threads_serve_until_it_ends() -> None:
-    with ThreadPoolExecutor(1, f"{ending.OWN}drain 0") as own:
-        ending.to_the_end(lambda: own.submit(int).result())
+    with ThreadPoolExecutor(1, f"{script_threads.OWN}drain 0") as own:
+        script_threads.to_the_end(lambda: own.submit(int).result())
         assert own.submit(int).result() == 0
     assert threading.main_thread().is_alive() and "is_alive" not in vars(threading.main_thread())
 

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec, instant
 
-from kscope import layout
-from kscope.capture import Capture, KernelMeta, ModuleMeta, Problem, RegionMeta
+from kscope.capture import layout
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
+from kscope.capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
 from kscope.export.timeline import timeline
-from kscope.layout import Kind
 from kscope.trace import Trace, decode
 
 NAMES = ("load", "dot", "tile", "wait")

@@ -7,8 +7,9 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope import device, frontends
 from kscope.errors import UsageError
+from kscope.instrument import registry
+from kscope.language import device
 from kscope.ptx import READINGS
 
 
@@ -28,8 +29,8 @@ def test_a_frontend_that_another_thread_has_just_taken_into_use_is_asked(monkeyp
         def read(self, name: str, context: object) -> object:
             return 7 if context is None else None
 
-    monkeypatch.setitem(frontends._frontends, "sim", Ready())
-    monkeypatch.setattr(frontends, "loaded", tuple)  # as it was when this thread looked
+    monkeypatch.setitem(registry._frontends, "sim", Ready())
+    monkeypatch.setattr(registry, "loaded", tuple)  # as it was when this thread looked
     assert kscope.warp_id() == 7
 
 

@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from kscope import doctor, frontends
-from kscope.frontends import Entry
+from kscope.cli import checkup
+from kscope.instrument import registry
+from kscope.instrument.registry import Entry
 
 
-def found(name: str) -> doctor.Finding:
-    return next(finding for finding in doctor.examine() if finding.what == name)
+def found(name: str) -> checkup.Finding:
+    return next(finding for finding in checkup.examine() if finding.what == name)
 
 
 def test_a_language_that_cannot_be_imported_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "halflang.py").write_text("raise ImportError('libhalf.so.1: cannot open shared object file')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(frontends, "TABLE", {"half": Entry("halflang", "halflang:Frontend", "half")})
+    monkeypatch.setattr(registry, "TABLE", {"half": Entry("halflang", "halflang:Frontend", "half")})
     finding = found("half")
     assert finding.state == "broken"
     assert "libhalf.so.1" in finding.text
@@ -29,7 +30,7 @@ def test_a_language_that_lacks_what_its_frontend_imports_is_broken(
     (tmp_path / "oldlang.py").write_text("")
     (tmp_path / "oldlang_frontend.py").write_text("from oldlang import hooks")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(frontends, "TABLE", {"old": Entry("oldlang", "oldlang_frontend:Frontend", "old")})
+    monkeypatch.setattr(registry, "TABLE", {"old": Entry("oldlang", "oldlang_frontend:Frontend", "old")})
     finding = found("old")
     assert finding.state == "broken"
     assert "cannot import name 'hooks' from 'oldlang'" in finding.text
@@ -39,7 +40,7 @@ def test_a_language_that_lacks_what_its_frontend_imports_is_broken(
 def test_what_a_language_works_worse_without_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slowlang.py").write_text("")
     (tmp_path / "slowlang_frontend.py").write_text(
-        "from kscope.frontends import Frontend\n"
+        "from kscope.instrument.registry import Frontend\n"
         "class Slow(Frontend):\n"
         "    name = 'slow'\n"
         "    def enable(self, recording): pass\n"
@@ -47,7 +48,7 @@ def test_what_a_language_works_worse_without_is_told(tmp_path: Path, monkeypatch
         "    def lacks(self): return 'no assembler: install one'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(frontends, "TABLE", {"slow": Entry("slowlang", "slowlang_frontend:Slow", "slow")})
+    monkeypatch.setattr(registry, "TABLE", {"slow": Entry("slowlang", "slowlang_frontend:Slow", "slow")})
     finding = found("slow")
     assert finding.state == "ok"
     assert finding.text == "all hook points found; no assembler: install one"
@@ -59,8 +60,8 @@ def test_cupys_frontend_tells_of_a_missing_assembler(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(assembling, "ptxas", lambda: None)
     monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
-    assert "the driver assembles kernels" in frontends.frontend("cupy").lacks()
+    assert "the driver assembles kernels" in registry.frontend("cupy").lacks()
     monkeypatch.setattr(assembling, "nvjitlink", lambda: assembling)
-    assert "more than 64 registers are slower; install nvidia-cuda-nvcc" in frontends.frontend("cupy").lacks()
+    assert "more than 64 registers are slower; install nvidia-cuda-nvcc" in registry.frontend("cupy").lacks()
     monkeypatch.setattr(assembling, "ptxas", lambda: "/usr/local/cuda/bin/ptxas")
-    assert frontends.frontend("cupy").lacks() == ""
+    assert registry.frontend("cupy").lacks() == ""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kscope import meta
-from kscope.capture import Problem
-from kscope.lowering import fit, plan
-from kscope.lowering.fit import Usage, lower_to_fit
-from kscope.recording import Recording
+from kscope.capture import metadata
+from kscope.capture.model import Problem
+from kscope.instrument.recording import Recording
+from kscope.lowering import plan, register_budget
+from kscope.lowering.register_budget import Usage, lower_to_fit
 
 PLAIN = """.version 8.7
 .target sm_90a
@@ -53,7 +53,7 @@ class Assembler:
 def lowered(assembler: Assembler, **options: object) -> tuple[int, list[str]]:
     """Which `pending` was chosen, and the kinds of problem."""
     result = lower_to_fit(MARKED, Recording(**options), frontend="test", measure=assembler)
-    assert meta.to_json(result.meta)
+    assert metadata.to_json(result.meta)
     bare = plan.lower(MARKED, Recording(), frontend="test")
     assert {kernel.name for kernel in result.meta.kernels} == {kernel.name for kernel in bare.meta.kernels}
     return len(assembler.asked), [problem.kind for problem in result.problems]
@@ -114,10 +114,10 @@ def test_a_kernel_whose_assembler_gives_registers_up_is_told_that_one_block_is_e
 
 
 def test_what_the_kernel_says_about_its_room_stays():
-    assert fit.roomy(SIZED).count(".minnctapersm") == 1
+    assert register_budget.roomy(SIZED).count(".minnctapersm") == 1
     said = SIZED.replace("256", "256\n.maxnreg 64")
-    assert fit.roomy(said) == said
-    assert fit.roomy(MARKED) == MARKED, "the directive needs the number of threads"
+    assert register_budget.roomy(said) == said
+    assert register_budget.roomy(MARKED) == MARKED, "the directive needs the number of threads"
 
 
 def test_what_is_lost_all_the_same_is_a_problem_of_the_module():
@@ -159,7 +159,7 @@ def test_the_log_of_ptxas_is_read(tmp_path):
     ptxas = tmp_path / "ptxas"
     ptxas.write_text(f"#!/bin/sh\nfor last; do :; done\nprintf cubin > $last\ncat >&2 <<'END'\n{LOG}END\n")
     ptxas.chmod(0o755)
-    found = fit.assemble(MARKED, str(ptxas), ())
+    found = register_budget.assemble(MARKED, str(ptxas), ())
     assert found is not None
     assert found.usage == Usage(True, 32, 168)
     assert found.cubin == b"cubin"
@@ -172,7 +172,12 @@ def test_text_reaches_ptxas_as_utf_8_whatever_the_locale(tmp_path):
     text = '.file 1 "/home/小林/x.py"'
     asked = f"from kscope.lowering import fit; assert fit.assemble({text!a}, {str(ptxas)!r}, ())"
     command = [sys.executable, "-X", "utf8=0", "-c", asked]
-    env = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(Path(fit.__file__).parents[2])}
+    env = {
+        **os.environ,
+        "LC_ALL": "C",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONPATH": str(Path(register_budget.__file__).parents[2]),
+    }
     subprocess.run(command, env=env, check=True)
     assert (tmp_path / "text").read_bytes() == text.encode()
 
@@ -181,7 +186,7 @@ def test_a_refusal_of_ptxas_is_no_usage(tmp_path):
     ptxas = tmp_path / "ptxas"
     ptxas.write_text("#!/bin/sh\nexit 255\n")
     ptxas.chmod(0o755)
-    assert fit.assemble(MARKED, str(ptxas), ()) is None
+    assert register_budget.assemble(MARKED, str(ptxas), ()) is None
 
 
 @pytest.mark.parametrize("script", ["#!/bin/sh\necho usage\n", "no program", None])
@@ -190,7 +195,7 @@ def test_a_ptxas_that_makes_no_cubin_is_no_usage(tmp_path, script):
     if script is not None:
         ptxas.write_text(script)
         ptxas.chmod(0o755)
-    assert fit.assemble(MARKED, str(ptxas), ("-maxrregcount",)) is None
+    assert register_budget.assemble(MARKED, str(ptxas), ("-maxrregcount",)) is None
 
 
 def test_registers_are_read_by_kernel():
@@ -201,7 +206,7 @@ def test_registers_are_read_by_kernel():
         f"ptxas info    : Used {count} registers\n"
         for name, count in (("a", 40), ("b", 70))
     )
-    assert fit.usage(log).entries == (("a", 40), ("b", 70))
+    assert register_budget.usage(log).entries == (("a", 40), ("b", 70))
 
 
 def grown(text: str, plain: int, marked: int, narrow: Usage | None = None) -> tuple[str, list[str], list[str]]:
@@ -336,4 +341,4 @@ def test_fewer_records_wait_before_registers_are_spent():
     ("registers", "warps"), [(32, 64), (33, 48), (40, 48), (41, 40), (136, 12), (144, 12), (255, 8)]
 )
 def test_warps_that_fit_are_those_of_four_parts_of_an_sm(registers, warps):
-    assert fit._warps(registers) == warps
+    assert register_budget._warps(registers) == warps

@@ -12,9 +12,10 @@ import pytest
 from fromtables import PAGES, Row, rows
 
 import kscope
-from kscope import cli, frontends
+from kscope import cli
 from kscope.errors import KscopeError
-from kscope.frontends import Entry
+from kscope.instrument import registry
+from kscope.instrument.registry import Entry
 
 ROWS = [row for page in PAGES for row in rows(page)]
 THEIRS = {
@@ -77,8 +78,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def _alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(frontends, "TABLE", {"sim": Entry("kscope_sim", "kscope_sim:SimFrontend", "")})
-    patch.setattr("kscope.frontends._announced", lambda path: {})
+    patch.setattr(registry, "TABLE", {"sim": Entry("kscope_sim", "kscope_sim:SimFrontend", "")})
+    patch.setattr("kscope.instrument.registry._announced", lambda path: {})
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.page}:{row.line}")

@@ -7,10 +7,10 @@ from threading import Thread
 
 import pytest
 
-from kscope import frontends
+from kscope.instrument import registry
 
 
-@pytest.mark.parametrize("ask", [frontends.frontend, frontends.backend], ids=["frontend", "backend"])
+@pytest.mark.parametrize("ask", [registry.frontend, registry.backend], ids=["frontend", "backend"])
 def test_threads_that_ask_for_the_same_get_the_same(
     ask: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -28,8 +28,8 @@ def test_threads_that_ask_for_the_same_get_the_same(
                 other.start()
                 other.join()
 
-    monkeypatch.setattr(frontends, "_frontends", {})
-    monkeypatch.setattr(frontends, "_backends", {})
-    monkeypatch.setattr(frontends, "_resolve", lambda target: Slow)
+    monkeypatch.setattr(registry, "_frontends", {})
+    monkeypatch.setattr(registry, "_backends", {})
+    monkeypatch.setattr(registry, "_resolve", lambda target: Slow)
     got.append(ask("cuda"))
     assert got[0] is got[1] is ask("cuda")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kscope.lowering import cfg, hoist, plan, tight
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
+from kscope.lowering import cfg, hoist, loop_registers, plan
 
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\n"
 LOOP = """
@@ -36,7 +36,7 @@ def moved(body: str) -> str:
     (function,) = cfg.functions(text)
     out, at = [], 0
     graph = cfg.blocks(function)
-    edits = hoist.moves(function, graph, tight.loops(function, graph))
+    edits = hoist.moves(function, graph, loop_registers.loops(function, graph))
     for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
         out += [text[at:start], new]
         at = end

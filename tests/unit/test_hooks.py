@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kscope.hooks import Hook
+from kscope.instrument.hooks import Hook
 
 
 class Base:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope import layout
-from kscope.layout import GATE, HEADER, RECORD, STRIPE, Kind
+from kscope.capture import layout
+from kscope.capture.layout import GATE, HEADER, RECORD, STRIPE, Kind
 
 SOURCE = Path(layout.__file__).read_text()
 PROTOCOL = Path(__file__).parents[2] / "docs" / "protocol.md"

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from kscope.living import OWN, hidden, living
+from kscope.instrument.live_objects import OWN, hidden, living
 
 
 class Kernel:

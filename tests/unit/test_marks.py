@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.errors import UsageError
-from kscope.marks import (
+from kscope.marks.grammar import (
     ACTS,
     HOWS,
     MAX_NAME_BYTES,
@@ -22,7 +22,7 @@ from kscope.marks import (
     quote,
     unquote,
 )
-from kscope.strategies import TargetWarp, parse_strategy
+from kscope.marks.strategies import TargetWarp, parse_strategy
 
 NASTY = st.sampled_from(
     ["\n", "\r\n", '"', "'", "{", "}", "$", "$0", "%r1", "//", "/*", "\\", "\t", " ", "~", "\0", ";"]

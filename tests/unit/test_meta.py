@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope import meta
-from kscope.capture import KernelMeta, ModuleMeta, Problem, RegionMeta
+from kscope.capture import metadata
+from kscope.capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
 from kscope.errors import FormatError
 
 MODULE = ModuleMeta(
@@ -21,17 +21,17 @@ MODULE = ModuleMeta(
 
 
 def test_metadata_survives_its_json() -> None:
-    assert meta.from_json(meta.to_json(MODULE)) == MODULE
+    assert metadata.from_json(metadata.to_json(MODULE)) == MODULE
 
 
 def test_metadata_of_a_file_whose_path_is_no_utf8_can_stand_in_a_symbol() -> None:
     module = ModuleMeta("triton", (KernelMeta("k", 1, 3),), (RegionMeta("load", None, "d\udcff/k.py:3"),))
-    (region,) = meta.from_json(meta.to_json(module)).regions
+    (region,) = metadata.from_json(metadata.to_json(module)).regions
     assert region == RegionMeta("load", None, "d?/k.py:3")
 
 
 def test_what_follows_the_nul_of_a_symbol_is_not_read() -> None:
-    assert meta.from_json(meta.to_json(MODULE) + b"\0\xff garbage") == MODULE
+    assert metadata.from_json(metadata.to_json(MODULE) + b"\0\xff garbage") == MODULE
 
 
 @pytest.mark.parametrize(
@@ -53,36 +53,36 @@ def test_what_follows_the_nul_of_a_symbol_is_not_read() -> None:
     ],
 )
 def test_a_wrong_field_is_named_with_what_was_expected(field: str, value: object, says: str) -> None:
-    data = meta.to_dict(MODULE) | {field: value}
+    data = metadata.to_dict(MODULE) | {field: value}
     with pytest.raises(FormatError, match=says):
-        meta.from_dict(data)
+        metadata.from_dict(data)
 
 
-@pytest.mark.parametrize("name", sorted(meta.to_dict(MODULE)))
+@pytest.mark.parametrize("name", sorted(metadata.to_dict(MODULE)))
 def test_a_missing_field_is_refused(name: str) -> None:
-    data = {key: value for key, value in meta.to_dict(MODULE).items() if key != name}
+    data = {key: value for key, value in metadata.to_dict(MODULE).items() if key != name}
     with pytest.raises(FormatError, match="expected an object with"):
-        meta.from_dict(data)
+        metadata.from_dict(data)
 
 
 @pytest.mark.parametrize("kernel", [-1, 2, "k", None])
 def test_a_region_of_a_kernel_that_there_is_not_is_refused(kernel: object) -> None:
-    data = meta.to_dict(MODULE) | {"regions": [["sum", "f32", None, kernel]]}
+    data = metadata.to_dict(MODULE) | {"regions": [["sum", "f32", None, kernel]]}
     with pytest.raises(FormatError, match="region's kernel"):
-        meta.from_dict(data)
+        metadata.from_dict(data)
 
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_metadata_are_a_format_error(data: bytes) -> None:
     with pytest.raises(FormatError):
-        meta.from_json(data)
+        metadata.from_json(data)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.text(), st.lists))
 def test_any_value_in_any_field_is_read_or_refused(value: object) -> None:
-    for name in meta.to_dict(MODULE):
-        data = orjson.dumps(meta.to_dict(MODULE) | {name: value})
+    for name in metadata.to_dict(MODULE):
+        data = orjson.dumps(metadata.to_dict(MODULE) | {name: value})
         try:
-            meta.from_json(data)
+            metadata.from_json(data)
         except FormatError:
             continue

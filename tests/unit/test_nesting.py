@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.decoding.nesting import MOST_LEVELS, apart, cross, inside, lanes, nest, parents
+from kscope.tracedata.nesting import MOST_LEVELS, apart, cross, inside, lanes, nest, parents
 
 Spans = list[tuple[int, int]]
 

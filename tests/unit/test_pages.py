@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from kscope import layout
+from kscope.capture import layout
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

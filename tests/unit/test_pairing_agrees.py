@@ -11,8 +11,8 @@ from simulated import record
 
 import kscope
 from kscope.errors import PairingError
+from kscope.instrument.recording import Recording
 from kscope.lowering import cfg, pairing
-from kscope.recording import Recording
 from kscope_sim import Warp
 
 HEAD = ".visible .entry k()\n{\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kscope.parallel import ahead, chunks, each
-from kscope.wording import counted
+from kscope.util.parallel import ahead, chunks, each
+from kscope.util.text import counted
 
 
 def test_results_come_in_order_and_only_a_little_ahead_of_the_reader() -> None:

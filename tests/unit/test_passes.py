@@ -10,10 +10,10 @@ import synth
 from synth import EVERY_KIND, ITS_NAMES, Rec, instant
 
 import kscope
-from kscope import passes
+from kscope.capture.layout import Kind
 from kscope.errors import UsageError
-from kscope.layout import Kind
 from kscope.trace import Trace, decode
+from kscope.tracedata import transforms
 
 
 def _trace() -> Trace:
@@ -25,23 +25,23 @@ def _names(trace: Trace) -> list[str]:
 
 
 def test_a_region_gets_another_name() -> None:
-    trace = passes.rename(_trace(), {"load": "copy", "t*": "whole"})
+    trace = transforms.rename(_trace(), {"load": "copy", "t*": "whole"})
     assert set(_names(trace)) == {"copy", "dot", "mark", "queue", "whole"}
     assert {row.region for row in trace.summary().regions} == {"copy", "dot", "whole"}
     assert (
-        passes.rename(trace, str.upper).filter(region="COPY").dur_ns.tolist()
+        transforms.rename(trace, str.upper).filter(region="COPY").dur_ns.tolist()
         == _trace().filter(region="load").dur_ns.tolist()
     )
 
 
 def test_regions_of_one_name_are_one_row() -> None:
-    (row,) = passes.rename(_trace(), {"load": "x", "dot": "x", "tile": "x"}).summary().regions
+    (row,) = transforms.rename(_trace(), {"load": "x", "dot": "x", "tile": "x"}).summary().regions
     assert (row.region, row.count) == ("x", 6)
 
 
 def test_two_names_may_change_places() -> None:
     trace = _trace()
-    swapped = passes.rename(trace, {"load": "dot", "dot": "load"})
+    swapped = transforms.rename(trace, {"load": "dot", "dot": "load"})
     assert swapped.filter(region="load").value.tolist() == trace.filter(region="dot").value.tolist()
 
 
@@ -56,7 +56,7 @@ def _tasks() -> Trace:
     [["load", "mma", "store"], {0: "load", 1: "mma", 2: "store"}, lambda n: ["load", "mma", "store", "task 3"][n]],
 )
 def test_numeric_tags_become_names(names: object) -> None:
-    trace = passes.rename(_tasks(), {"task": names})  # type: ignore[dict-item]  # each of the three forms
+    trace = transforms.rename(_tasks(), {"task": names})  # type: ignore[dict-item]  # each of the three forms
     assert _names(trace) == [*["load", "mma", "store", "task 3"] * 2, "store", "plain"]
     assert trace.value.tolist()[:5] == [0, 1, 2, 3, 0]
     assert {row.region: row.count for row in trace.summary().regions} == {
@@ -68,38 +68,38 @@ def test_numeric_tags_become_names(names: object) -> None:
 def test_a_float_tag_is_named_by_what_it_is() -> None:
     bits = int(np.float32(0.5).view(np.uint32))
     capture = synth.capture(synth.slab([Rec("x", 2000, 2001, Kind.SPAN_VALUE, bits)]), names=(("x", "f32"),))
-    trace = passes.rename(decode(capture), {"x": ["zero"]})
+    trace = transforms.rename(decode(capture), {"x": ["zero"]})
     assert _names(trace) == ["x 0.5"] and trace.value.tolist() == [0.5]
 
 
 def test_regions_go_to_tracks_of_their_own(tmp_path: Path) -> None:
     from replay import replay
 
-    trace = passes.regroup(_trace(), lambda name: name if name in ("load", "dot") else None)
+    trace = transforms.regroup(_trace(), lambda name: name if name in ("load", "dot") else None)
     assert set(trace.user_tracks) == {"load", "dot"}
     trace.export(tmp_path / "x.pftrace")
     tracks = {one.name: one.track[-1] for one in replay(tmp_path / "x.pftrace").slices}
     assert tracks["load"].endswith("load") and tracks["dot"].endswith("dot")
     assert tracks["tile"] in ("block 0 warp 0", "block 0 warp 1")
-    assert passes.regroup(trace, {"*": None}).user_tracks == ()
+    assert transforms.regroup(trace, {"*": None}).user_tracks == ()
 
 
 def test_passes_are_chained() -> None:
-    both = passes.compose(
-        lambda trace: trace.filter(region="load"), lambda trace: passes.rename(trace, {"load": "copy"})
+    both = transforms.compose(
+        lambda trace: trace.filter(region="load"), lambda trace: transforms.rename(trace, {"load": "copy"})
     )
     trace = both(_trace())
     assert set(_names(trace)) == {"copy"} and trace.filtered
-    assert kscope.passes is passes
+    assert kscope.transforms is transforms
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda t: passes.rename(t, {"lod": "x"}), "this trace has dot, load, mark"),
-        (lambda t: passes.rename(t, {"load": ["a"]}), "no number"),
-        (lambda t: passes.rename(t, lambda name: 3), "expected a name"),
-        (lambda t: passes.regroup(t, {"lod": "x"}), "no such region"),
+        (lambda t: transforms.rename(t, {"lod": "x"}), "this trace has dot, load, mark"),
+        (lambda t: transforms.rename(t, {"load": ["a"]}), "no number"),
+        (lambda t: transforms.rename(t, lambda name: 3), "expected a name"),
+        (lambda t: transforms.regroup(t, {"lod": "x"}), "no such region"),
     ],
 )
 def test_what_means_nothing_is_refused(call: object, said: str) -> None:

@@ -15,9 +15,9 @@ from replay import Replay, Slice, replay
 from synth import Rec, instant
 
 import kscope.export.pftrace as pftrace
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
 from kscope.errors import UsageError
-from kscope.layout import Kind
 from kscope.trace import Trace, decode
 
 NAMES = ("load", ("dot", "i32"), "mark", ("queue", "f32"), "tile")

@@ -18,8 +18,8 @@ from contract import frontend_sim
 from contract.programs import BY_NAME
 from contract.reader import read
 
-from kscope import layout
-from kscope.capture import Capture
+from kscope.capture import layout
+from kscope.capture.capture import Capture
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text()
 WORD = 20

@@ -16,11 +16,11 @@ from ptxvm.memory import FaultError
 from ptxvm.profile import examples
 from ptxvm.writing import Node, written
 
-from kscope import layout
+from kscope.capture import layout
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
 from kscope.lowering.plan import lower
-from kscope.recording import Recording
-from kscope.sampling import Sampling
-from kscope.strategies import ANY_LANE, AllThreads, Elected
+from kscope.marks.strategies import ANY_LANE, AllThreads, Elected
 
 ANY = Elected(any_lane=True)
 BODY = (Node("region", ("dot", None, "%n0", False), ((Node("bar"),),)),)

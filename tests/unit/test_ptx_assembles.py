@@ -11,9 +11,9 @@ from ptxvm.kernels import kernels
 from ptxvm.profile import examples
 from ptxvm.writing import HEAD, KernelText
 
+from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
-from kscope.recording import Recording
-from kscope.strategies import AllThreads, TargetWarp
+from kscope.marks.strategies import AllThreads, TargetWarp
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="needs ptxas: pip install triton, or put it on PATH")
 ARCHITECTURES = ("80", "90", "100")

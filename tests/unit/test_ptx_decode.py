@@ -12,8 +12,9 @@ from ptxvm.oracle import Event
 from ptxvm.profile import examples
 
 import kscope
-from kscope import layout
-from kscope.capture import Capture, DeviceCapture
+from kscope.capture import layout
+from kscope.capture.capture import Capture
+from kscope.capture.model import DeviceCapture
 
 WHERE = ("block", "warp", "lane", "sm")
 Where = tuple[int, ...]

@@ -22,8 +22,8 @@ from ptxvm.judge import records_are_the_marks_in_order, require
 from ptxvm.machine import steps
 from ptxvm.profile import examples
 
-from kscope import layout
-from kscope_runtime import passes
+from kscope.capture import layout
+from kscope_runtime import drain_pass
 
 
 class Metal:
@@ -85,9 +85,9 @@ def test_draining_while_kernels_run_loses_and_doubles_nothing(case: Case, waits:
     host, threads, ideals, _ = prepared(case)
     moving, wait = steps(threads, case.order, case.seed), cycle([*waits, 1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "HALF", staging * layout.UNIT)
+        patch.setattr(drain_pass, "HALF", staging * layout.UNIT)
         metal = Metal(host, lambda: None)
-        drained = passes.Passes(metal, AtOnce())  # type: ignore[arg-type]  # it plays a Device
+        drained = drain_pass.Passes(metal, AtOnce())  # type: ignore[arg-type]  # it plays a Device
         drained.begin(case.epoch)
         metal.between = lambda: advance(moving, next(wait))
         for n in range(200):

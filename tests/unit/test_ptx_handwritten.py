@@ -6,10 +6,10 @@ import pytest
 from ptxvm.assemble import complaint, ptxas
 
 from kscope.errors import UnsupportedError
-from kscope.lowering import cfg, fit
+from kscope.instrument.recording import Recording
+from kscope.lowering import cfg, register_budget
 from kscope.lowering.plan import Lowered, lower
-from kscope.marks import PREFIX
-from kscope.recording import Recording
+from kscope.marks.grammar import PREFIX
 
 VERSION, TARGET, SIZE = ".version 8.0\n", ".target sm_90\n", ".address_size 64\n"
 HEAD = VERSION + TARGET + SIZE
@@ -62,7 +62,7 @@ def test_a_text_is_lowered_however_it_is_written(case: str) -> None:
 
 @pytest.mark.parametrize("case", TEXTS)
 def test_a_bound_stands_before_the_body_of_the_kernel(case: str) -> None:
-    text = fit.bounded(TEXTS[case], {"k": 64})
+    text = register_budget.bounded(TEXTS[case], {"k": 64})
     assert ".maxnreg 64\n{" in text
     assert not ptxas() or "error" not in complaint(text, "90")
 

@@ -23,11 +23,12 @@ from ptxvm.memory import FaultError
 from ptxvm.profile import search
 from ptxvm.writing import KernelText, Node, written
 
-from kscope import layout, ptx
-from kscope.lowering import cfg, emitting, pairing, tight
-from kscope.recording import Recording
-from kscope.sampling import Sampling
-from kscope.strategies import AllThreads
+from kscope import ptx
+from kscope.capture import layout
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
+from kscope.lowering import cfg, emitting, loop_registers, pairing
+from kscope.marks.strategies import AllThreads
 
 ENOUGH = 300
 """Cases after which a mutation counts as not noticed."""
@@ -203,13 +204,13 @@ def test_a_broken_instruction_of_a_loop_that_hides_nothing_is_noticed(name: str)
 
 @pytest.mark.parametrize("missing", ["jumps", "labels"])
 def test_a_way_into_a_loop_that_is_not_seen_is_noticed(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = tight._entries
+    entries = loop_registers._entries
 
     def some(n: int, function: cfg.Function, graph: Sequence[cfg.Block]) -> frozenset[int]:
         found = entries(n, function, graph)
         return frozenset(i for i in found if (function.statements[i].sort == "jump") == (missing == "labels"))
 
-    monkeypatch.setattr(tight, "_entries", some)
+    monkeypatch.setattr(loop_registers, "_entries", some)
     assert any(noticed(case, lambda text: text + "\n") for case in LOOPED)
 
 

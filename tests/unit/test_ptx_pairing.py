@@ -13,10 +13,10 @@ from ptxvm.kernels import loose_kernels
 from ptxvm.profile import examples
 from ptxvm.writing import HEAD, KernelText
 
-from kscope.capture import RegionMeta
+from kscope.capture.model import RegionMeta
 from kscope.errors import PairingError, UnsupportedError, UsageError
+from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
-from kscope.recording import Recording
 
 
 def lowered(body: str, **options: object) -> object:

@@ -22,11 +22,11 @@ from ptxvm.machine import Clocks, Grid, Launch, steps
 from ptxvm.profile import examples, search
 from ptxvm.writing import KernelText, Node, written
 
-from kscope import layout
+from kscope.capture import layout
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
 from kscope.lowering.plan import lower
-from kscope.recording import Recording
-from kscope.sampling import Sampling
-from kscope.strategies import AllThreads, Elected
+from kscope.marks.strategies import AllThreads, Elected
 
 ONE_REGION = written((Node("region", ("load", None, "0", False), ((),)),))
 

@@ -12,9 +12,9 @@ from ptxvm.cases import Case, Outcome, cases, execute, judged
 from ptxvm.profile import examples
 from ptxvm.writing import Node, written
 
+from kscope.instrument.recording import Recording
 from kscope.lowering import hoist
 from kscope.lowering.plan import lower
-from kscope.recording import Recording
 
 PLACED = (
     "magic",

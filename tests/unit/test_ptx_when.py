@@ -13,10 +13,10 @@ from ptxvm.machine import Grid
 from ptxvm.memory import FaultError
 from ptxvm.writing import KernelText, Node, written
 
-from kscope import layout
+from kscope.capture import layout
+from kscope.instrument.recording import Recording
 from kscope.lowering.plan import lower
-from kscope.recording import Recording
-from kscope.strategies import AllThreads
+from kscope.marks.strategies import AllThreads
 
 ODD = (Node("assign", ("and.b32", "%v0", "%v0", "1")),)
 BODY = (Node("region", ("dot", None, "%n0", True, "%v0"), ((Node("bar"),),)),)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from unit.numba.programs import program
 
-from kscope import frontends
 from kscope.errors import UsageError
-from kscope.frontends import Frontend
-from kscope.marks import Mark
-from kscope.recording import Recording
-from kscope.selection import pykinds, pylines
-from kscope.selection.auto import KINDS, Lines, Selection
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
+from kscope.instrument.selection import pykinds, pylines
+from kscope.instrument.selection.auto import KINDS, Lines, Selection
+from kscope.marks.grammar import Mark
 
 COUNT = {"thorough": 3000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 250)
 STEPS = 300
@@ -175,7 +175,7 @@ def outcome(text: str | ast.Module, name: str, seed: int, draw: int) -> tuple[An
 @pytest.mark.parametrize("part", range(5))
 def test_random_lines_of_random_functions_change_nothing_and_pair(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     listener = Listener()
-    monkeypatch.setattr(frontends, "_frontends", {"listener": listener})
+    monkeypatch.setattr(registry, "_frontends", {"listener": listener})
     marked = refused = 0
     for seed in range(part * COUNT // 5, (part + 1) * COUNT // 5):
         text, random = program(seed), Random(seed)

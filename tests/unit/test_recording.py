@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope import recording
+from kscope.capture.layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from kscope.errors import UsageError
-from kscope.layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
-from kscope.recording import Recording, log2_records
-from kscope.selection.auto import Selection
-from kscope.strategies import AllThreads, TargetWarp
+from kscope.instrument import recording
+from kscope.instrument.recording import Recording, log2_records
+from kscope.instrument.selection.auto import Selection
+from kscope.marks.strategies import AllThreads, TargetWarp
 
 OTHERS: dict[str, Any] = {
     "strategy": AllThreads(),

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import kscope
-from kscope import frontends
 from kscope.errors import UsageError
-from kscope.frontends import Frontend
-from kscope.marks import Mark
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
+from kscope.marks.grammar import Mark
 
 
 class Listener(Frontend):
@@ -39,8 +39,8 @@ class Listener(Frontend):
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
     found = Listener()
-    monkeypatch.setattr(frontends, "_frontends", {"listener": found})
-    monkeypatch.setattr("kscope.frontends.COMPILER", "listener")
+    monkeypatch.setattr(registry, "_frontends", {"listener": found})
+    monkeypatch.setattr("kscope.instrument.registry.COMPILER", "listener")
     return found
 
 
@@ -124,13 +124,13 @@ def test_the_first_frontend_that_traces_gets_the_mark(monkeypatch: pytest.Monkey
             return False
 
     deaf, first, second = Deaf(), Listener(), Listener()
-    monkeypatch.setattr(frontends, "_frontends", {"deaf": deaf, "first": first, "second": second})
+    monkeypatch.setattr(registry, "_frontends", {"deaf": deaf, "first": first, "second": second})
     kscope.instant("here")
     assert (len(first.heard), len(second.heard)) == (1, 0)
 
 
 def test_outside_of_any_kernel_the_words_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontends, "_frontends", {})
+    monkeypatch.setattr(registry, "_frontends", {})
     with kscope.region("load", value=1):
         kscope.instant("here")
         kscope.counter("depth", 1)

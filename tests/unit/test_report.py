@@ -10,10 +10,10 @@ import reports
 import synth
 from synth import Rec, instant
 
-from kscope.capture import Capture, load
-from kscope.export.report.lanes import arrange
-from kscope.export.report.pack import narrow, pack, zigzag
-from kscope.layout import Kind
+from kscope.capture.capture import Capture, load_capture
+from kscope.capture.layout import Kind
+from kscope.report.lanes import arrange
+from kscope.report.pack import narrow, pack, zigzag
 from kscope.trace import Trace, decode
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -41,7 +41,7 @@ def large(slabs: int = 400, records: int = 90) -> Trace:
 
 
 TRACES = {"several": several, "large": large} | {
-    path.stem: (lambda path=path: decode(load(path))) for path in sorted(GOLDEN.glob("*.kscope"))
+    path.stem: (lambda path=path: decode(load_capture(path))) for path in sorted(GOLDEN.glob("*.kscope"))
 }
 
 

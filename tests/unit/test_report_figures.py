@@ -10,8 +10,8 @@ import reports
 import synth
 from synth import Rec, instant
 
-from kscope.capture import Capture, load
-from kscope.layout import Kind
+from kscope.capture.capture import Capture, load_capture
+from kscope.capture.layout import Kind
 from kscope.trace import Trace, decode
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -24,8 +24,8 @@ def bulk(slabs: int, records: int) -> Trace:
 
 TRACES = {
     "bulk": lambda: bulk(40, 60),
-    "attention": lambda: decode(load(GOLDEN / "attention.kscope")),
-    "graph": lambda: decode(load(GOLDEN / "graph.kscope")),
+    "attention": lambda: decode(load_capture(GOLDEN / "attention.kscope")),
+    "graph": lambda: decode(load_capture(GOLDEN / "graph.kscope")),
 }
 
 

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec
 
-from kscope import marks
-from kscope.capture import Capture, DeviceCapture, load
-from kscope.export.report import page
+from kscope.capture.capture import Capture, load_capture
+from kscope.capture.model import DeviceCapture
+from kscope.marks import grammar
+from kscope.report import page
 from kscope.trace import Trace, decode
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -65,7 +66,7 @@ def test_no_name_changes_the_page(name: str) -> None:
     except UnicodeEncodeError:
         return
     found, other = reports.written(named(name, kernel=name)), reports.written(named("x", kernel="y"))
-    assert found.about["names"] == [marks.split(name)[0]]
+    assert found.about["names"] == [grammar.split(name)[0]]
     assert tags(found) == tags(other)
 
 
@@ -131,7 +132,7 @@ def test_every_file_of_the_page_is_part_of_it() -> None:
 
 @given(st.data())
 def test_a_damaged_capture_still_becomes_a_page(data: st.DataObject) -> None:
-    golden = load(GOLDEN / data.draw(st.sampled_from(["matmul.kscope", "block.kscope", "ring.kscope"])))
+    golden = load_capture(GOLDEN / data.draw(st.sampled_from(["matmul.kscope", "block.kscope", "ring.kscope"])))
     lines = golden.devices[0].lines.copy()
     for _ in range(data.draw(st.integers(1, 30))):
         at = data.draw(st.integers(0, lines.size - 1))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kscope.capture.layout import MAX_SMS, block_magic
 from kscope.errors import UsageError
-from kscope.layout import MAX_SMS, block_magic
-from kscope.sampling import Sampling
+from kscope.instrument.sampling import Sampling
 
 U64 = (1 << 64) - 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kscope.lowering import cfg, silence
+from kscope.lowering import cfg, dead_marks
 
 ZERO = "mov.u32 %r5, 0;\n"
 KNOWN = {
@@ -27,7 +27,7 @@ NOT_KNOWN = {
 def silent(body: str) -> frozenset[str]:
     marks = "//kscope enter a - - with if %r5\n//kscope exit a - - with\n//kscope instant b - - call\n"
     (function,) = cfg.functions(f".visible .entry k()\n{{\n{body}{marks}ret;\n}}\n")
-    return silence.silent(function)
+    return dead_marks.silent(function)
 
 
 @pytest.mark.parametrize("case", KNOWN)

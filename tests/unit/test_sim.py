@@ -9,10 +9,10 @@ from simulated import capture, marked, record
 
 import kscope
 import kscope_sim
-from kscope import frontends
 from kscope.errors import UsageError
-from kscope.recording import Recording
-from kscope.sampling import Sampling
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
 from kscope_sim import Machine, Warp
 
 # geometry
@@ -80,7 +80,7 @@ def test_a_plain_kernel_records_nothing_and_takes_no_longer() -> None:
 
 
 def test_a_prepared_kernel_that_is_not_armed_records_nothing() -> None:
-    frontend, backend = frontends.frontend("sim"), frontends.backend("sim")
+    frontend, backend = registry.frontend("sim"), registry.backend("sim")
     backend.arm(1, Sampling(), None)
     backend.disarm()
     frontend.enable(Recording())

@@ -10,8 +10,9 @@ import pytest
 
 import kscope
 import kscope_sim
-from kscope import frontends, session
-from kscope.marks import Mark
+from kscope.instrument import registry
+from kscope.marks.grammar import Mark
+from kscope.session import session
 from kscope_sim import SimBackend, Warp
 
 
@@ -58,7 +59,7 @@ def test_threads_that_launch_at_once_lose_nothing_and_record_nothing_twice() -> 
 
 def test_a_kernel_that_python_runs_may_take_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     with kscope.profile() as prof:
-        host = frontends.backend("sim")
+        host = registry.backend("sim")
         assert isinstance(host, SimBackend) and host.recording is not None
         seconds = itertools.count(step=20)  # from one look at the clock to the next
         monkeypatch.setattr("kscope_sim.crowd.perf_counter_ns", lambda: next(seconds) * 1_000_000_000)
@@ -75,7 +76,7 @@ def test_a_kernel_that_python_runs_may_take_minutes(monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def host() -> Iterator[SimBackend]:
     with kscope.profile() as prof:
-        host = frontends.backend("sim")
+        host = registry.backend("sim")
         assert isinstance(host, SimBackend)
         yield host
     assert len(prof.trace) == 3000 and prof.capture.devices[0].lost == 0

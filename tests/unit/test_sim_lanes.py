@@ -14,11 +14,11 @@ from simulated import capture, marked, record
 
 import kscope
 import kscope_sim
-from kscope import frontends
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
 from kscope.errors import PairingError, UsageError
-from kscope.recording import Recording, log2_records
-from kscope.sampling import Sampling
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording, log2_records
+from kscope.instrument.sampling import Sampling
 from kscope_sim import Warp
 
 # lanes
@@ -106,7 +106,7 @@ def test_the_claim_counter_may_pass_two_to_the_32() -> None:
 
     from kscope_sim import SimBackend
 
-    frontend, backend = frontends.frontend("sim"), frontends.backend("sim")
+    frontend, backend = registry.frontend("sim"), registry.backend("sim")
     assert isinstance(backend, SimBackend)
     frontend.enable(Recording(records=4))
     backend.arm(1, Sampling(), 1 << 14)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kscope
-from kscope import frontends
+from kscope.instrument import registry
 from kscope_sim import demo
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
@@ -50,13 +50,13 @@ def test_the_demo_shows_two_waves_and_one_slow_block() -> None:
 
 
 def test_a_dsl_that_has_no_gpu_does_not_keep_the_simulator_from_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_driver(name: str) -> frontends.Backend:
+    def no_driver(name: str) -> registry.Backend:
         if name == "cuda":
             raise kscope.MissingError("no usable NVIDIA driver")
         return backend(name)
 
-    backend = frontends.backend
-    monkeypatch.setattr(frontends, "backend", no_driver)
+    backend = registry.backend
+    monkeypatch.setattr(registry, "backend", no_driver)
     pytest.importorskip("triton")
     with kscope.profile() as prof:
         demo.run()

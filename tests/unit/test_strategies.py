@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.errors import UsageError
-from kscope.strategies import MAX_WARPS, AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp, parse_strategy
+from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp, parse_strategy
 
 ANY = st.sampled_from([Lane0Warp0(), Elected(), AllThreads()]) | st.lists(
     st.integers(0, MAX_WARPS - 1), min_size=1, max_size=6

@@ -11,11 +11,11 @@ from synth import Rec, instant
 
 from kscope.analysis.lanes import lane_ends
 from kscope.analysis.table import time_text
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
 from kscope.errors import UsageError
 from kscope.export.stacks import stacks
-from kscope.layout import Kind
-from kscope.marks import TRACK
+from kscope.marks.grammar import TRACK
 from kscope.trace import Trace, decode
 
 

@@ -77,7 +77,7 @@ def test_importing_kscope_takes_under_150_ms_of_cpu_beyond_numpy() -> None:
 
 
 def test_kscope_in_the_environment_prepares_at_import() -> None:
-    code = "import sys, kscope; print('kscope.session' in sys.modules)"
+    code = "import sys, kscope; print('kscope.session.session' in sys.modules)"
     assert _python(code, KSCOPE="1") == "True"
     assert _python(code, KSCOPE="0") == "False"
 
@@ -105,13 +105,13 @@ def test_every_folder_of_code_is_a_package_and_holds_nothing_stray() -> None:
             if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path):
                 name = path.relative_to(ROOT / folder).as_posix()
                 header = name == "kscope_cuda/include/kscope.cuh"
-                page = name.startswith("export/report/page/") and path.suffix in (".html", ".css", ".js")
+                page = name.startswith("report/page/") and path.suffix in (".html", ".css", ".js")
                 assert header or page or path.name == "py.typed" or path.suffix == ".py", path
                 assert header or page or path.name == "py.typed" or (path.parent / "__init__.py").exists(), path
 
 
 def test_every_frontend_of_the_table_comes_with_its_extra_and_its_types() -> None:
-    from kscope.frontends import TABLE
+    from kscope.instrument.registry import TABLE
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {entry.extra for entry in TABLE.values() if entry.extra} <= extras.keys()

@@ -24,10 +24,10 @@ from ptxvm.writing import HEAD, KernelText, Node, written
 
 from kscope.analysis import tools
 from kscope.errors import MissingError
-from kscope.lowering import plan, tight
-from kscope.recording import Recording
-from kscope.sampling import Sampling
-from kscope.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
+from kscope.instrument.recording import Recording
+from kscope.instrument.sampling import Sampling
+from kscope.lowering import loop_registers, plan
+from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -230,7 +230,7 @@ def test_the_same_is_recorded_as_in_registers_that_are_shared(drawn: Case, kerne
     made = replace(drawn, kernel=kernel, recording=recording, spare=True)
     own = judged(execute(made))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tight, "loops", lambda *_, **__: [])
+        patched.setattr(loop_registers, "loops", lambda *_, **__: [])
         shared = judged(execute(made))
     assert loops_of(own.lowered.text) and not loops_of(shared.lowered.text)
     assert slabs(own) == slabs(shared)

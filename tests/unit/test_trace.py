@@ -9,7 +9,8 @@ import pytest
 import synth
 
 from kscope.errors import MissingError, UsageError
-from kscope.trace import COLUMNS, Trace, decode
+from kscope.trace import Trace, decode
+from kscope.tracedata.data import COLUMNS
 
 
 @pytest.fixture

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 import kscope
 import kscope_sim
-from kscope import layout, marks
-from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
+from kscope.capture import layout
+from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.decoding.ids import Names
 from kscope.errors import UsageError
 from kscope.export import timeline
+from kscope.marks import grammar
 from kscope.trace import Trace, decode
 
 PRE = kscope.scope("load", track="loads")
-NAMES = st.text(min_size=1, max_size=40).filter(lambda text: marks.TRACK not in text)
+NAMES = st.text(min_size=1, max_size=40).filter(lambda text: grammar.TRACK not in text)
 
 
 def overlaps(warp, turns: int) -> None:
@@ -59,7 +60,7 @@ def test_a_region_has_its_name_and_its_track(trace: Trace) -> None:
 
 
 def test_the_first_use_of_a_track_is_the_earliest_on_any_lane() -> None:
-    late, early = (f"{name}{marks.TRACK}{name}s" for name in ("late", "early"))
+    late, early = (f"{name}{grammar.TRACK}{name}s" for name in ("late", "early"))
     slabs = [
         synth.slab([synth.Rec(late, 2000, 2010), synth.Rec(early, 50_000, 50_010)], warp=0),
         synth.slab([synth.Rec(early, 1100, 1200)], warp=1),
@@ -126,7 +127,7 @@ def test_what_is_inside_of_a_region_is_on_its_track(trace: Trace) -> None:
 
 def test_the_report_draws_a_track_below_its_lane(trace: Trace) -> None:
     from kscope.analysis.summary import summarise
-    from kscope.export.report.scene import scene
+    from kscope.report.scene import scene
 
     drawn = scene(trace, summarise(trace))
     lines = {
@@ -153,15 +154,15 @@ def test_names_whose_hashes_collide_are_told_with_their_tracks() -> None:
     regions = tuple(RegionMeta(name, None, None) for name in (one, other))
     names = Names([ModuleMeta("sim", (KernelMeta("k", 1, 4),), regions, "cycles", "ring", "warp")])
     (problem,) = names.problems
-    assert marks.spoken(one) in problem.text
-    assert marks.TRACK not in problem.text
-    assert marks.TRACK not in names.region(layout.record_id(one, layout.Kind.SPAN)).name
+    assert grammar.spoken(one) in problem.text
+    assert grammar.TRACK not in problem.text
+    assert grammar.TRACK not in names.region(layout.record_id(one, layout.Kind.SPAN)).name
 
 
 def _colliding() -> tuple[str, str]:
     seen: dict[int, str] = {}
     for number in range(1 << 20):
-        name = f"n{number}{marks.TRACK}t"
+        name = f"n{number}{grammar.TRACK}t"
         other = seen.setdefault(layout.name_hash(name), name)
         if other != name:
             return other, name
@@ -169,19 +170,19 @@ def _colliding() -> tuple[str, str]:
 
 
 def test_a_damaged_name_is_shown_as_it_is() -> None:
-    assert marks.split("\x1f") == ("\x1f", None)
-    assert marks.split("load\x1f") == ("load\x1f", None)
+    assert grammar.split("\x1f") == ("\x1f", None)
+    assert grammar.split("load\x1f") == ("load\x1f", None)
 
 
 @given(NAMES, st.none() | NAMES)
 @settings(max_examples=100, deadline=None)
 def test_a_name_and_its_track_are_found_again(name: str, track: str | None) -> None:
     try:
-        token = marks.check_name(name, track)
+        token = grammar.check_name(name, track)
     except UsageError:  # not valid Unicode
         return
-    assert marks.split(token) == (name, track)
-    assert marks.parse(marks.Mark("enter", token).comment()) == marks.Mark("enter", token)
+    assert grammar.split(token) == (name, track)
+    assert grammar.parse(grammar.Mark("enter", token).comment()) == grammar.Mark("enter", token)
 
 
 @pytest.mark.parametrize("track", ["", 3, "a\x1fb", object()])

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec
 
-from kscope import layout
-from kscope.layout import Kind
+from kscope.capture import layout
+from kscope.capture.layout import Kind
 from kscope.trace import Trace, decode
 
 TURN = 1 << 32

@@ -7,8 +7,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.layout import name_hash
-from kscope.writable import clean, json, plain
+from kscope.capture.layout import name_hash
+from kscope.util.portable import clean, json, plain
 
 
 @given(st.text(st.characters()))

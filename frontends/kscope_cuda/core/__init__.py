@@ -18,14 +18,15 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from kscope import cuda_include, frontends
+from kscope import cuda_include
+from kscope.capture.layout import CTL_SYMBOL
 from kscope.errors import UnsupportedError
-from kscope.frontends import Frontend
-from kscope.layout import CTL_SYMBOL
-from kscope.marks import PREFIX
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
+from kscope.marks.grammar import PREFIX
 
-from .. import assembling, lines, listed, nvrtc
+from .. import assembling, lines, nvrtc, sites
 
 NAME = "cuda.core"
 cuda_core: Any = import_module("cuda.core")
@@ -60,7 +61,7 @@ def compile(source: str, options: Any = None, *, name_expressions: Sequence[str]
     UnsupportedError for a cuda.core that lacks what this needs.
     """
     _check()
-    frontend = frontends.frontend(NAME)
+    frontend = registry.frontend(NAME)
     assert isinstance(frontend, CoreFrontend)
     recording = frontend.recording
     options = _with_header(options or cuda_core.ProgramOptions(), recording)
@@ -74,7 +75,7 @@ def compile(source: str, options: Any = None, *, name_expressions: Sequence[str]
     if PREFIX not in ptx:
         return cuda_core.Program(nvrtc.with_header(source), "c++", options).compile("cubin", name_expressions)
     names = {bytes(mangled).decode(): name for name, mangled in made.symbol_mapping.items()}
-    with listed.sites(marked):
+    with sites.sites(marked):
         code = nvrtc.lower(ptx, recording, frontend=NAME, arch=options.arch, flags=_flags(options), names=names)
     load = cuda_core.ObjectCode.from_cubin if code.startswith(b"\x7fELF") else cuda_core.ObjectCode.from_ptx
     return load(code, name=options.name, symbol_mapping=made.symbol_mapping)
@@ -86,7 +87,7 @@ def arm(code: Any) -> None:
     Its kernels record in this and every later session. A plain one is left alone.
     """
     if CTL_SYMBOL.encode() in bytes(code.code):
-        frontends.backend("cuda").module_loaded(int(code.get_module()))
+        registry.backend("cuda").module_loaded(int(code.get_module()))
 
 
 def _check() -> None:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope import frontends
-from kscope.capture import Problem
+from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
-from kscope.frontends import Frontend
-from kscope.marks import Mark
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
+from kscope.marks.grammar import Mark
 
 from .. import assembling
 from . import helpers
-from .compiling import NAME, Compiling
+from .compile import NAME, Compiling
+from .hook_points import cupy, runtime
 from .jit import Jit
-from .loading import Loader
-from .points import cupy, runtime
+from .load import Loader
 
 __all__ = ["CupyFrontend", "teach"]
 
@@ -96,6 +96,6 @@ def teach() -> None:
     CuPy finds <kscope.cuh> by itself from then on, and cupyx.jit passes over `with kscope.region(...)`. While
     recording is enabled it knows both without this. The hooks stay until the process ends.
     """
-    found = frontends.frontend(NAME)
+    found = registry.frontend(NAME)
     assert isinstance(found, CupyFrontend)
     found.teach()

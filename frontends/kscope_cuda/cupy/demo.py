@@ -10,7 +10,7 @@ import numpy as np
 from kscope import cuda_include
 
 from .. import product
-from .points import cupy
+from .hook_points import cupy
 
 TITLE = f"a CUDA C++ product in CuPy on this GPU: {product.TITLE}"
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from kscope.device import WORDS
 from kscope.errors import UsageError
+from kscope.language.device import WORDS
 from kscope.ptx import READINGS, Reading
 
-from . import points
-from .points import expressions
+from . import hook_points
+from .hook_points import expressions
 
 _TABLE = "builtin_functions_dict"
 _KINDS = {"i32": ("int", np.int32), "u32": ("unsigned int", np.uint32), "i64": ("long long", np.int64)}
@@ -24,27 +24,27 @@ _KINDS = {"i32": ("int", np.int32), "u32": ("unsigned int", np.uint32), "i64": (
 
 def check() -> None:
     """Raises UnsupportedError naming the point that this CuPy lacks."""
-    points.check(points.builtins, _TABLE)
-    points.check(points.types, "Scalar")
+    hook_points.check(hook_points.builtins, _TABLE)
+    hook_points.check(hook_points.types, "Scalar")
 
 
 def install() -> None:
     """Let CuPy translate the words."""
     for word in WORDS:
-        points.fetch(points.builtins, _TABLE)[word] = _Helper(READINGS[word.__name__])
+        hook_points.fetch(hook_points.builtins, _TABLE)[word] = _Helper(READINGS[word.__name__])
 
 
 def remove() -> None:
     """Inverse of install()."""
     for word in WORDS:
-        points.fetch(points.builtins, _TABLE).pop(word, None)
+        hook_points.fetch(hook_points.builtins, _TABLE).pop(word, None)
 
 
 def refuse(name: str) -> None:
     """Raises UsageError where CuPy's translator calls the word as a function of Python, as it does without the hook."""
     frame = inspect.currentframe()
     while frame is not None:
-        if frame.f_globals.get("__name__") == points.translator.__name__:
+        if frame.f_globals.get("__name__") == hook_points.translator.__name__:
             raise UsageError(
                 f"kscope.{name}() in a cupyx.jit kernel: CuPy knows it while recording is enabled; for kernels that "
                 "are launched plain say once: from kscope_cuda.cupy import teach; teach()"
@@ -67,4 +67,4 @@ class _Helper(expressions.BuiltinFunc):
         volatile, memory = (" volatile", ' :: "memory"') if self._reading.volatile else ("", "")
         asm = f'asm{volatile}("{text}" : "{constraint}"(ks_x){memory});'
         code = f"([&]() -> {kind} {{ {kind} ks_x; {asm} return ks_x; }}())"
-        return expressions.Data(code, points.types.Scalar(number))
+        return expressions.Data(code, hook_points.types.Scalar(number))

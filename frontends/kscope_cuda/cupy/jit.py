@@ -22,12 +22,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.hooks import Hook
-from kscope.marks import NEVER, Mark, ValueType
-from kscope.regions import counter, instant, scope
+from kscope.instrument.hooks import Hook
+from kscope.language.regions import counter, instant, scope
+from kscope.marks.grammar import NEVER, Mark, ValueType
 
-from . import helpers, points
-from .points import expressions, translator
+from . import helpers, hook_points
+from .hook_points import expressions, translator
 
 _MACRO = "KSCOPE_JIT"
 _STATEMENT, _STATEMENTS, _EXPRESSION = "_transpile_stmt", "_transpile_stmts", "_transpile_expr"
@@ -60,7 +60,7 @@ class Jit:
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this CuPy lacks."""
-        points.check(translator, _STATEMENT, _STATEMENTS, _EXPRESSION, _WRAPPER)
+        hook_points.check(translator, _STATEMENT, _STATEMENTS, _EXPRESSION, _WRAPPER)
         helpers.check()
 
     def install(self) -> None:
@@ -96,7 +96,7 @@ class Jit:
     # statements
 
     def _translated(self, original: Callable[..., Any], statement: ast.stmt, *rest: Any) -> Any:
-        located = points.fetch(translator, _WRAPPER)(lambda *args: self._statement(original, *args))
+        located = hook_points.fetch(translator, _WRAPPER)(lambda *args: self._statement(original, *args))
         return located(statement, *rest)
 
     def _statement(self, original: Callable[..., Any], statement: ast.stmt, is_toplevel: bool, env: Any) -> Any:
@@ -133,7 +133,7 @@ class Jit:
             if isinstance(item.optional_vars, ast.Name):
                 env.consts[item.optional_vars.id] = expressions.Constant(entered)
         try:
-            code += points.fetch(translator, _STATEMENTS)(statement.body, is_toplevel, env)
+            code += hook_points.fetch(translator, _STATEMENTS)(statement.body, is_toplevel, env)
         finally:
             del opened[len(opened) - len(scopes) :]
         return code + self._exits(scopes)
@@ -173,7 +173,7 @@ class Jit:
 
     def _called(self, call: Any, function: Any, env: Any) -> Any:
         """The call, made: constants as Python objects, what is known at run time as CuPy's expression."""
-        translate = points.fetch(translator, _EXPRESSION)
+        translate = hook_points.fetch(translator, _EXPRESSION)
         arguments = [_plain(translate(argument, env)) for argument in call.args]
         named = {word.arg: _plain(translate(word.value, env)) for word in call.keywords}
         return function(*arguments, **named)

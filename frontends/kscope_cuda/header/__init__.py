@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kscope.recording import AUTO_RECORDS
+from kscope.instrument.recording import AUTO_RECORDS
 
 from . import apart, common, helpers, hosted, macros, marked, noted, stored
 

@@ -5,8 +5,8 @@ What lives here: C++ text. What does not: what a mark becomes (marked.py, stored
 
 from __future__ import annotations
 
-from kscope.marks import PACKED_ANY_LANE, PACKED_STRATEGIES, TYPES
-from kscope.strategies import MAX_WARPS
+from kscope.marks.grammar import PACKED_ANY_LANE, PACKED_STRATEGIES, TYPES
+from kscope.marks.strategies import MAX_WARPS
 
 NAME_WORDS = 16
 """A name travels as numbers of eight bytes; inline assembly takes at most 30 operands."""

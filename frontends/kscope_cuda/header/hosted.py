@@ -10,7 +10,7 @@ so that libraries stay apart.
 
 from __future__ import annotations
 
-from kscope import layout
+from kscope.capture import layout
 
 FUNCTION = "kscope_control"
 """int kscope_control(int unit, unsigned long long* address): the constant of that unit on the current device.

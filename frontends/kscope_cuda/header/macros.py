@@ -5,7 +5,7 @@ What lives here: C++ text. What does not: what the macros name (common.py, marke
 
 from __future__ import annotations
 
-from kscope import marks
+from kscope.marks import grammar
 
 _NAMES = (
     ("KSCOPE_KERNEL(...)", None),
@@ -40,7 +40,7 @@ def empty() -> str:
 
 
 TRACK = rf"""
-#define KSCOPE_TRACK(track) "\x{ord(marks.TRACK):02x}" track  // behind a name: the track that it is on
+#define KSCOPE_TRACK(track) "\x{ord(grammar.TRACK):02x}" track  // behind a name: the track that it is on
 """
 
 SHARED = r"""

@@ -6,7 +6,7 @@ grammar (kscope/marks.py), its lowering (kscope/lowering).
 
 from __future__ import annotations
 
-from kscope.marks import ACTS, HOWS, PREFIX
+from kscope.marks.grammar import ACTS, HOWS, PREFIX
 
 from .common import NAME_WORDS
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kscope import layout, ptx
-from kscope.layout import Kind
+from kscope import ptx
+from kscope.capture import layout
+from kscope.capture.layout import Kind
+from kscope.instrument.recording import Clock, Fill, Recording
+from kscope.marks.strategies import AllThreads, Elected
 from kscope.ptx import inline
-from kscope.recording import Clock, Fill, Recording
-from kscope.strategies import AllThreads, Elected
 
 from ..notes import SLOTS
 from .emitted import Unknown, assembly, operand, quoted

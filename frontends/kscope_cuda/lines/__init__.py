@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kscope.selection.auto import Lines, Selection
-from kscope.selection.catalogue import Site
+from kscope.instrument.selection.auto import Lines, Selection
+from kscope.instrument.selection.catalogue import Site
 
 from .choosing import Chosen, Source, Span, choose, nested
 from .finding import spans

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kscope.errors import UsageError
-from kscope.selection.auto import Lines
+from kscope.instrument.selection.auto import Lines
 
 from .functions import Function, functions
 from .statements import Block, Reader, Statement

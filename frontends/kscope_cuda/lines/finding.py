@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from kscope.selection.auto import Lines
+from kscope.instrument.selection.auto import Lines
 
 from .choosing import Span
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kscope.errors import UsageError
-from kscope.selection import auto
-from kscope.selection.auto import Lines, Selection
-from kscope.selection.catalogue import Site
+from kscope.instrument.selection import auto
+from kscope.instrument.selection.auto import Lines, Selection
+from kscope.instrument.selection.catalogue import Site
 
 from .choosing import Chosen, Source, Span
 from .functions import Function

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kscope.marks import Act, Mark
+from kscope.marks.grammar import Act, Mark
 
 from .choosing import Chosen, Source
 from .leaving import jumps

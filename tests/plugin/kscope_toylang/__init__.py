@@ -12,13 +12,13 @@ from typing import Any
 
 import toylang
 
-from kscope import frontends
 from kscope.errors import UnsupportedError, UsageError
-from kscope.frontends import Frontend
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
 from kscope.lowering import plan
-from kscope.marks import NEVER, Mark, ValueType
+from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.ptx import READINGS
-from kscope.recording import Recording
 
 HOOKS = ("PASSES", "KEYS", "LOADED", "LAUNCHING")
 
@@ -78,10 +78,10 @@ class ToylangFrontend(Frontend):
         return self._recording.tag(Path(__file__).parent) if self._recording else ""
 
     def _loaded(self, module: int) -> None:
-        frontends.backend(self.backend).module_loaded(module)
+        registry.backend(self.backend).module_loaded(module)
 
     def _launching(self) -> None:
-        frontends.backend(self.backend).pace()
+        registry.backend(self.backend).pace()
 
 
 def _predicate(mark: Mark, when: object) -> str | None:

@@ -18,7 +18,7 @@ from kscope.analysis import checks, gaps, histogram, imbalance, occupancy, overl
 from kscope.analysis.compare import compare
 from kscope.analysis.segments import flatten
 from kscope.analysis.summary import summarise
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
 from kscope.errors import FormatError, UsageError
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -159,13 +159,13 @@ def test_overhead_can_print_the_summary_without_it(capsys: pytest.CaptureFixture
 def test_what_a_region_costs_here_needs_a_gpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kscope import frontends
     from kscope.errors import MissingError
+    from kscope.instrument import registry
 
     def without(name: str) -> None:
         raise MissingError("no CUDA driver")
 
-    monkeypatch.setattr(frontends, "backend", without)
+    monkeypatch.setattr(registry, "backend", without)
     code, _, err = run(capsys, "overhead", MATMUL, "--measure")
     assert (code, err) == (2, "kscope: no CUDA driver\n")
 

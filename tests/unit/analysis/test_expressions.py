@@ -14,7 +14,7 @@ from synth import Rec
 import kscope
 from kscope.analysis import checks
 from kscope.analysis.expressions import Quantity, evaluate
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
 from kscope.errors import UsageError
 from kscope.trace import Trace, decode
 

@@ -12,15 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec
 
-from kscope import layout
 from kscope.analysis import perturbation as perturb
 from kscope.analysis import sass, tools
 from kscope.analysis.instructions import region_code
-from kscope.capture import Capture, KernelMeta
+from kscope.capture import layout
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
+from kscope.capture.model import KernelMeta
 from kscope.errors import FormatError, MissingError, UsageError
-from kscope.layout import Kind
+from kscope.instrument.recording import Recording
 from kscope.lowering import plan
-from kscope.recording import Recording
 from kscope.trace import Trace, decode
 
 IDS = {layout.record_id("probe", Kind.SPAN): "probe"}

@@ -22,8 +22,8 @@ import kscope
 from kscope import cli
 from kscope.analysis import cutracer, ipc
 from kscope.analysis.cutracer import Event, LogLaunch
+from kscope.capture.layout import FLAG_STOP
 from kscope.errors import FormatError, UsageError
-from kscope.layout import FLAG_STOP
 from kscope.trace import Trace, decode
 
 COUNTS = "kernel_7fa21c3_add_kernel_hist.csv"

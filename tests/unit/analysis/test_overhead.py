@@ -14,8 +14,8 @@ from synth import Rec, instant
 
 import kscope
 from kscope.analysis.overhead import RegionCost, compensate, overheads
+from kscope.capture.layout import Kind
 from kscope.errors import UsageError
-from kscope.layout import Kind
 from kscope.trace import Trace, decode
 
 COST = RegionCost(30, inside=6)

@@ -22,10 +22,10 @@ from kscope.analysis.critical import Edge, critical_path
 from kscope.analysis.lanes import lane_ends
 from kscope.analysis.overlap import NO_REGION
 from kscope.analysis.segments import NONE, flatten
-from kscope.decoding.nesting import parents
+from kscope.capture.layout import FLAG_STOP, Kind
 from kscope.errors import UsageError
-from kscope.layout import FLAG_STOP, Kind
 from kscope.trace import decode
+from kscope.tracedata.nesting import parents
 
 Made = list[traces.Lane]
 

@@ -11,7 +11,7 @@ import traces
 
 from kscope import cli
 from kscope.analysis.overlap import overlap, waits
-from kscope.capturefile import load
+from kscope.capture.capture import load_capture
 from kscope.cli import selecting
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -27,14 +27,14 @@ def test_all_records_are_told_while_their_overlaps_are_summed_up() -> None:
 
 def test_a_capture_tells_how_much_of_its_file_is_read() -> None:
     path, told = GOLDEN / "attention.kscope", list[int]()
-    assert load(path, step=told.append).devices
+    assert load_capture(path, step=told.append).devices
     assert path.stat().st_size * 0.9 < sum(told) < path.stat().st_size
 
 
 def test_a_bar_is_shown_in_a_terminal_for_what_takes_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import kscope.export.progress as progress
+    import kscope.util.progress as progress
 
     monkeypatch.setattr(progress, "find_spec", lambda name: None)
     shown = []

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kscope.lowering import fit
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
+from kscope.lowering import register_budget
 from kscope_cuda import assembling, nvrtc
 
 
@@ -30,7 +30,7 @@ def test_ptxas_is_told_each_of_its_own_options(monkeypatch: pytest.MonkeyPatch) 
     told: list[tuple[str, ...]] = []
     monkeypatch.setattr(assembling, "ptxas", lambda: "ptxas")
     monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
-    monkeypatch.setattr(fit, "assemble", lambda text, program, words: told.append(words))
+    monkeypatch.setattr(register_budget, "assemble", lambda text, program, words: told.append(words))
     assembling.assemble.cache_clear()
     assert assembling.assemble("text", "sm_90", ("-maxrregcount=32", "-Xptxas=-O1,-dlcm=cg")) is None
     assert told == [("-arch=sm_90", "-maxrregcount=32", "-O1", "-dlcm=cg")]

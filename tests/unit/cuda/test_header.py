@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, without_macros
 
 import kscope
-from kscope import layout
+from kscope.capture import layout
 from kscope_cuda import header, notes
 from kscope_cuda.header import emitted
 

@@ -15,10 +15,11 @@ from nvcc import HEADER, IN_PLACE, PLAIN, compiled, needs_nvcc
 
 import kscope
 import kscope_cuda
-from kscope import frontends, states
-from kscope.capture import KernelMeta, ModuleMeta
+from kscope.capture.model import KernelMeta, ModuleMeta
 from kscope.errors import DriverError, UsageError
-from kscope.frontends import Entry
+from kscope.instrument import registry
+from kscope.instrument.registry import Entry
+from kscope.session import states
 from kscope_cuda.libraries import CudaFrontend, Library
 
 STANDIN = """
@@ -53,7 +54,7 @@ void launch_NAME(int* out) { NAME<<<1, 32>>>(out); }
 Build = Callable[..., Path]
 
 
-class Told(frontends.Backend):
+class Told(registry.Backend):
     """A backend that notes which constants it was told of."""
 
     found: list[tuple[int, tuple[ModuleMeta, ...]]]
@@ -83,10 +84,10 @@ class Told(frontends.Backend):
 def backend(monkeypatch: pytest.MonkeyPatch) -> Told:
     """The only backend, and libraries as the only frontend."""
     told = Told()
-    monkeypatch.setattr(frontends, "_frontends", {})
-    monkeypatch.setattr(frontends, "_backends", {"cuda": told})
-    monkeypatch.setattr(frontends, "TABLE", {"cuda": frontends.TABLE["cuda"]})
-    monkeypatch.setattr("kscope.frontends._announced", lambda path: {})
+    monkeypatch.setattr(registry, "_frontends", {})
+    monkeypatch.setattr(registry, "_backends", {"cuda": told})
+    monkeypatch.setattr(registry, "TABLE", {"cuda": registry.TABLE["cuda"]})
+    monkeypatch.setattr("kscope.instrument.registry._announced", lambda path: {})
     yield told
     states.STATE.active = states.STATE.arm = None
     kscope.disable()
@@ -186,7 +187,7 @@ def test_explicit_marks_of_a_library_that_do_not_pair_are_told(build: Build, bac
     library = build("unpaired", "one", options=options, more='if (out[1]) KSCOPE_ENTER("r");')
     kscope_cuda.arm(library)
     kscope_cuda.arm(build("paired", "two", options=options, more='KSCOPE_ENTER("r"); KSCOPE_EXIT("r");'))
-    frontend = frontends.frontend("cuda")
+    frontend = registry.frontend("cuda")
     for _ in range(2):  # sessions
         (problem,) = frontend.problems()
         assert problem.kind == "pairing"
@@ -294,7 +295,7 @@ def test_of_two_images_without_a_path_both_are_told_of(backend: Told) -> None:
     for name in ("one", "other"):
         code = CODE.replace("alone", name).replace("  out[0]", '  if (out[1]) KSCOPE_ENTER("r");\n  out[0]')
         kscope.bind(7, compiled(code, *options, to="fatbin"))
-    one, other = frontends.frontend("cuda").problems()
+    one, other = registry.frontend("cuda").problems()
     assert one.text.startswith("the image: kernel _Z3onePi") and other.text.startswith("the image: kernel _Z5otherPi")
 
 
@@ -308,7 +309,7 @@ def test_a_file_without_names_is_refused(backend: Told) -> None:
 def test_another_thread_may_bind_while_a_session_begins_and_ends(
     backend: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frontend = frontends.frontend("cuda")
+    frontend = registry.frontend("cuda")
     assert isinstance(frontend, CudaFrontend)
     met: list[Library] = []
 
@@ -376,4 +377,4 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 def test_importing_the_package_makes_it_no_part_of_sessions() -> None:
     """arm() does: who only looks for the header has no GPU, maybe."""
-    assert frontends.TABLE["cuda"] == Entry("kscope_cuda.libraries", "kscope_cuda:CudaFrontend", "cuda")
+    assert registry.TABLE["cuda"] == Entry("kscope_cuda.libraries", "kscope_cuda:CudaFrontend", "cuda")

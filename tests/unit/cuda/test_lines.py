@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kscope.errors import UsageError
-from kscope.selection.auto import KINDS, Lines, Selection
+from kscope.instrument.selection.auto import KINDS, Lines, Selection
 from kscope_cuda import lines
 from kscope_cuda.lines import marked, touches
 from kscope_cuda.lines.functions import functions

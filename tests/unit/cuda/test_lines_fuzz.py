@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from kscope.errors import UsageError
-from kscope.selection.auto import Lines, Selection
+from kscope.instrument.selection.auto import Lines, Selection
 from kscope_cuda.lines import marked
 
 from .cpp_programs import program

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nvcc import IN_PLACE, PLAIN, compiled, kernel, needs_nvcc
 
+from kscope.capture.layout import name_hash
 from kscope.errors import FormatError, MissingError, UsageError
-from kscope.layout import name_hash
-from kscope_cuda import containers, described, notes
-from kscope_cuda.described import describe
+from kscope_cuda import binary_metadata, containers, notes
+from kscope_cuda.binary_metadata import describe
 
 SOURCE = kernel(
     '  KSCOPE_REGION("load");\n  KSCOPE_REGION_V("tile ä", 1.5f);\n  KSCOPE_COUNTER("depth", n);\n  other<3>(out);',
@@ -109,7 +109,7 @@ def test_plain_code_has_no_names() -> None:
     ],
 )
 def test_a_kernels_name_is_the_spelling_without_its_parameters(spelled: str, name: str) -> None:
-    assert described.name(spelled) == name
+    assert binary_metadata.name(spelled) == name
 
 
 @needs_nvcc

@@ -9,8 +9,8 @@ from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, kernel, recorded, without_macro
 
 import kscope
 from kscope.errors import UnsupportedError
+from kscope.instrument.recording import Recording
 from kscope.lowering import plan
-from kscope.recording import Recording
 from kscope_cuda import nvrtc as lowering
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)

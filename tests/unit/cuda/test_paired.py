@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from nvcc import IN_PLACE, compiled, kernel, needs_nvcc
 
-from kscope.capture import Problem
-from kscope_cuda import paired
+from kscope.capture.model import Problem
+from kscope_cuda import pairing_check
 
 pytestmark = needs_nvcc
 KEPT = IN_PLACE, "-compress-mode=none"
 
 
 def said(body: str, *options: str) -> list[str]:
-    found = paired.problems(compiled(kernel(body), *(options or KEPT), to="so"), "x.so")
+    found = pairing_check.problems(compiled(kernel(body), *(options or KEPT), to="so"), "x.so")
     assert {problem.kind for problem in found} <= {"pairing"}
     return [problem.text for problem in found]
 
@@ -53,7 +53,7 @@ def test_marks_that_pair_are_no_problem(options: tuple[str, ...]) -> None:
             for number, body in enumerate(bodies)
         ]
         source = kernel(first, before="\n".join(kernels))
-        return list(paired.problems(compiled(source, *options, to="so"), "x.so"))
+        return list(pairing_check.problems(compiled(source, *options, to="so"), "x.so"))
 
     assert problems_beside(others) == []
     assert problems_beside(['if (n) KSCOPE_ENTER("r");']) != []  # of any kernel in the file

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from nvcc import IN_PLACE, MARKS, compiled, kernel, needs_nvcc, recorded
 
+from kscope.instrument.recording import Recording
 from kscope.lowering import plan
-from kscope.recording import Recording
 
 pytestmark = needs_nvcc
 

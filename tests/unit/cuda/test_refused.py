@@ -6,8 +6,8 @@ import pytest
 from nvcc import HEADER, IN_PLACE, MARKS, compiled, kernel, needs_nvcc, refused
 
 from kscope.errors import PairingError, UnsupportedError
+from kscope.instrument.recording import Recording
 from kscope.lowering import plan
-from kscope.recording import Recording
 from kscope_cuda import nvrtc
 from kscope_cuda.header.apart import DEBUGGED
 

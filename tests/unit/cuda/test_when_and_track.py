@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, recorded, refused
 
-from kscope import marks
 from kscope.errors import UnsupportedError
+from kscope.instrument.recording import Recording
 from kscope.lowering import plan
-from kscope.recording import Recording
-from kscope.strategies import Elected
+from kscope.marks import grammar
+from kscope.marks.strategies import Elected
+from kscope_cuda.binary_metadata import describe
 from kscope_cuda.building import flags
-from kscope_cuda.described import describe
 
 pytestmark = needs_nvcc
 
@@ -46,10 +46,10 @@ def spans(lane: list[tuple[str, str, int]]) -> list[str]:
 
 def test_both_modes_record_where_the_predicate_holds() -> None:
     lane = both(kernel(ASKS, options="kscope::Elected"), 0)
-    found = [marks.split(name)[0] for name, _, _ in lane]
+    found = [grammar.split(name)[0] for name, _, _ in lane]
     assert sorted(found) == sorted(word.partition(" ")[0] for word in EXPECTED)
     assert [name for name in spans(lane) if name.startswith("late")] == ["late 4", "late 5"]
-    assert {marks.split(name)[1] for name, _, _ in lane} == {None, "loads", "queue"}
+    assert {grammar.split(name)[1] for name, _, _ in lane} == {None, "loads", "queue"}
 
 
 def test_a_predicate_is_asked_when_the_region_begins() -> None:
@@ -78,7 +78,7 @@ template <bool DEBUG> __device__ void body(int* out, int n) {
 
 def test_notes_carry_the_track() -> None:
     (module,) = describe(compiled(kernel(ASKS), IN_PLACE, to="cubin"))
-    assert {marks.split(region.name) for region in module.regions} == {
+    assert {grammar.split(region.name) for region in module.regions} == {
         ("even", "loads"), ("late", None), ("third", None), ("fourth", None), ("fifth", "queue"),
     }  # fmt: skip
 

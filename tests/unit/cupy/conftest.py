@@ -16,8 +16,8 @@ from cupy._core import core, raw  # noqa: E402  # after the check that it is the
 from cupy.cuda import compiler, function  # noqa: E402
 
 import kscope  # noqa: E402
-from kscope import frontends  # noqa: E402
-from kscope_cuda.cupy import loading  # noqa: E402
+from kscope.instrument import registry  # noqa: E402
+from kscope_cuda.cupy import load as loading  # noqa: E402
 
 cupy.disable_experimental_feature_warning = True  # cupyx.jit is
 INCLUDE = ("-I" + kscope.cuda_include(),)
@@ -70,7 +70,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gpu:
     """A fake GPU, and CuPy's caches empty."""
     made = Gpu()
     monkeypatch.setattr(Loaded, "made", [])
-    monkeypatch.setitem(frontends._backends, "cuda", made.backend)
+    monkeypatch.setitem(registry._backends, "cuda", made.backend)
     monkeypatch.setattr(compiler, "_get_arch", lambda: made.arch)
     for_nvrtc = compiler._get_arch_for_options_for_nvrtc.__wrapped__
     monkeypatch.setattr(compiler, "_get_arch_for_options_for_nvrtc", for_nvrtc)
@@ -97,7 +97,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gpu:
 @pytest.fixture
 def frontend(gpu: Gpu) -> Iterator[Any]:
     """The CuPy frontend, disabled and untaught afterwards, before CuPy itself is put back."""
-    found = frontends.frontend("cupy")
+    found = registry.frontend("cupy")
     yield found
     found._loader.taught = False
     found._loader._kept.clear()

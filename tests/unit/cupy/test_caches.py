@@ -17,11 +17,11 @@ from cupy.cuda import compiler
 from cupyx.jit import _compile
 
 import kscope
-from kscope import frontends
 from kscope.errors import UnsupportedError
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
 from kscope_cuda import nvrtc
-from kscope_cuda.cupy import loading
+from kscope_cuda.cupy import load
 
 INCLUDE = ("-I" + kscope.cuda_include(),)
 STATES = {
@@ -59,7 +59,7 @@ def test_modules_in_memory_are_what_was_asked_for(frontend, gpu, source, order):
     found: dict[str, set[int]] = {}
     for state in [*order, *reversed(order)]:
         switch(frontend, state)
-        assert isinstance(module.module, loading.Prepared) == (state != "plain")
+        assert isinstance(module.module, load.Prepared) == (state != "plain")
         found.setdefault(state, set()).add(id(module.module))
     assert all(len(modules) == 1 for modules in found.values())
     assert gpu.backend.loaded == len(found) - ("plain" in found)
@@ -148,7 +148,7 @@ def test_a_prepared_module_with_variables_stays_prepared(frontend, gpu, source):
     assert module.module is prepared
     other = cupy.RawModule(code=source(), options=INCLUDE)
     frontend.disable()
-    assert not isinstance(other.module, loading.Prepared)
+    assert not isinstance(other.module, load.Prepared)
 
 
 # kernels that keep what they loaded
@@ -163,7 +163,7 @@ def cache_of(kernel: cupy.RawKernel) -> list:
 def carried(monkeypatch):
     """Kernels whose settings were carried over."""
     kernels = []
-    monkeypatch.setattr(loading, "_carry", lambda kernel, device, old: kernels.append(kernel))
+    monkeypatch.setattr(load, "_carry", lambda kernel, device, old: kernels.append(kernel))
     return kernels
 
 
@@ -171,7 +171,7 @@ def test_a_kernel_that_was_loaded_plain_is_loaded_again(frontend, gpu, source, c
     kernel = cupy.RawKernel(source(), "kernel", options=INCLUDE)
     bare = cupy.RawKernel('extern "C" __global__ void bare() {}', "bare")
     for each in (kernel, bare):
-        cache_of(each).append(loading.function.Function.__new__(loading.function.Function))
+        cache_of(each).append(load.function.Function.__new__(load.function.Function))
     frontend.enable(Recording())
     assert cache_of(kernel) == [None]
     assert cache_of(bare) != [None]
@@ -179,7 +179,7 @@ def test_a_kernel_that_was_loaded_plain_is_loaded_again(frontend, gpu, source, c
     assert frontend.problems() == ()
 
 
-class Plain(loading.function.Function):
+class Plain(load.function.Function):
     """What CuPy has loaded of a kernel that has nothing of kscope's in it; launching it does nothing."""
 
     def __init__(self):
@@ -231,10 +231,10 @@ def test_what_was_asked_of_a_function_is_asked_of_its_successor(monkeypatch, dyn
     )
     devices = []
     device = SimpleNamespace(Device=lambda number: devices.append(number) or nullcontext())
-    monkeypatch.setattr(loading, "driver", driver)
-    monkeypatch.setattr(loading, "cupy", SimpleNamespace(cuda=device))
+    monkeypatch.setattr(load, "driver", driver)
+    monkeypatch.setattr(load, "cupy", SimpleNamespace(cuda=device))
     kernel = SimpleNamespace()
-    loading._carry(kernel, 3, SimpleNamespace(ptr=0))
+    load._carry(kernel, 3, SimpleNamespace(ptr=0))
     assert vars(kernel) == asked
     assert devices == [3]
 
@@ -337,7 +337,7 @@ def test_a_missing_hook_point_is_named_with_the_version(frontend, gpu, monkeypat
 
 
 def test_importing_the_frontend_patches_nothing(frontend, gpu):
-    assert frontends.frontend("cupy") is frontend
+    assert registry.frontend("cupy") is frontend
     assert all("kscope" not in str(getattr(hook, "__module__", "")) for hook in hooks())
 
 

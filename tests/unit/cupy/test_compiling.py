@@ -14,9 +14,9 @@ from cupy.cuda import compiler
 from gpu.cupy_sources import WIDE
 
 import kscope
-from kscope import layout
+from kscope.capture import layout
 from kscope.errors import PairingError, UnsupportedError, UsageError
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 from kscope_cuda import assembling, nvrtc
 from kscope_cuda.nvrtc import LINES
 

@@ -6,7 +6,7 @@ import cupy
 import pytest
 
 from kscope.errors import UnsupportedError
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 
 REFUSED = r"regions in kernel: compiled with -G \(--device-debug\), .*; leave -G out"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import kscope
-from kscope import layout
+from kscope.capture import layout
 from kscope.errors import UsageError
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 from kscope_cuda.cupy import teach
 
 from .test_jit import INT, OUT, compile, translate

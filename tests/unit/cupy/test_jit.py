@@ -12,9 +12,9 @@ from cupyx import jit
 from cupyx.jit import _compile, _cuda_types
 
 import kscope
-from kscope import marks
 from kscope.errors import PairingError, UsageError
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
+from kscope.marks import grammar
 from kscope_cuda import nvrtc
 
 OUT = _cuda_types.CArray(np.dtype(np.int32), 1, True, True)
@@ -36,7 +36,7 @@ def compile(gpu, function, *types) -> bytes:
 
 def placed(code: str) -> list[str]:
     """The marks of a text, in order."""
-    found = (marks.parse(line) for line in re.findall(r'"(//kscope [^"]*)"', code))
+    found = (grammar.parse(line) for line in re.findall(r'"(//kscope [^"]*)"', code))
     return [" ".join(filter(None, (m.act, m.name, m.type, m.strategy, m.how))) for m in found if m is not None]
 
 
@@ -145,7 +145,7 @@ def test_values_have_their_type(enabled, gpu):
         "enter i32 i32 with", "enter u32 u32 with", "enter f32 f32 with",
         "enter run time u32 u32 with", "enter run time f32 f32 with", "enter load u32 with",
     ]  # fmt: skip
-    assert [marks.parse(line).operand for line in re.findall(r'"(//kscope enter [^"]*)"', code)[:3]] == [
+    assert [grammar.parse(line).operand for line in re.findall(r'"(//kscope enter [^"]*)"', code)[:3]] == [
         "0xFFFFFFF9", "0xEE6B2800", "0x3FC00000",
     ]  # fmt: skip
     assert b"kscope_ctl" in compile(gpu, values, OUT, INT, UINT, FLOAT)

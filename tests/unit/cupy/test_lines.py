@@ -11,13 +11,14 @@ import pytest
 from cupy.cuda import compiler
 from unit.cuda.cpp_programs import program
 
-from kscope import layout, meta, states
+from kscope.capture import layout, metadata
 from kscope.errors import UsageError
-from kscope.recording import Recording
-from kscope.selection import catalogue
-from kscope.selection.auto import KINDS, Lines, Selection
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection import catalogue
+from kscope.instrument.selection.auto import KINDS, Lines, Selection
+from kscope.session import states
 from kscope_cuda import lines, loadtime
-from kscope_cuda.cupy import loading
+from kscope_cuda.cupy import load
 
 SCALE = r"""
 extern "C" __global__ void scale(const float* x, float* out, int n) {
@@ -63,7 +64,7 @@ def names(cubin):
 def layout_metas(cubin):
     at = cubin.find(b'{"frontend"')
     assert at >= 0
-    return [meta.from_json(cubin[at : cubin.find(b"\0", at)])]
+    return [metadata.from_json(cubin[at : cubin.find(b"\0", at)])]
 
 
 @pytest.mark.parametrize("arch", ["80", "90", "100"])
@@ -142,7 +143,7 @@ def test_modules_in_memory_are_those_of_the_state(frontend, gpu):
     plain = kernel.module
     frontend.enable(recording(LOADS))
     marked = cupy.RawModule(code=SCALE)
-    assert isinstance(marked.module, loading.Prepared) and gpu.backend.loaded == 1
+    assert isinstance(marked.module, load.Prepared) and gpu.backend.loaded == 1
     frontend.disable()
     assert cupy.RawModule(code=SCALE).module is plain
     frontend.enable(recording(LOADS))

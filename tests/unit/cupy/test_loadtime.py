@@ -11,7 +11,7 @@ nvrtc: Any = pytest.importorskip("cuda.bindings.nvrtc")
 
 import kscope  # noqa: E402  # after the check that it is there
 import kscope_cuda  # noqa: E402
-from kscope import frontends  # noqa: E402
+from kscope.instrument import registry  # noqa: E402
 
 
 def compile(source: str, *options: str) -> bytes:
@@ -50,4 +50,4 @@ def test_a_loaded_module_is_told_of(gpu: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(gpu.backend, "module_loaded", told.append)
     kscope_cuda.loaded(77)
     assert told == [77]
-    assert "cuda" in frontends.imported()
+    assert "cuda" in registry.imported()

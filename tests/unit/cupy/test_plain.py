@@ -10,7 +10,7 @@ from contract.cuda_programs import SOURCE
 from cupy.cuda import compiler
 
 import kscope
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 
 INCLUDE = ("-I" + kscope.cuda_include(),)
 

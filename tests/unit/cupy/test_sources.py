@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

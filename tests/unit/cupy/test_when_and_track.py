@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import kscope
-from kscope import layout, marks
+from kscope.capture import layout
 from kscope.errors import UsageError
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
+from kscope.marks import grammar
 
 from .test_jit import FLOAT, INT, OUT, compile, translate
 
@@ -35,8 +36,8 @@ def test_a_mark_carries_its_predicate_and_its_track(gpu, frontend, arch):
     gpu.arch = arch
     frontend.enable(Recording())
     assert layout.META_SYMBOL.encode() in compile(gpu, asks, OUT, INT)
-    found = [marks.parse(line) for line in gpu.compiled[-1].replace('"', "\n").splitlines()]
-    told = [(m.act, *marks.split(m.name), m.operand, m.when) for m in found if m is not None and m.act != "exit"]
+    found = [grammar.parse(line) for line in gpu.compiled[-1].replace('"', "\n").splitlines()]
+    told = [(m.act, *grammar.split(m.name), m.operand, m.when) for m in found if m is not None and m.act != "exit"]
     assert told == [
         ("enter", "step", "even", "%0", "%1"), ("enter", "load", "loads", None, "%0"),
         ("counter", "depth", "queue", "%0", "%1"), ("enter", "load", "loads", None, "%0"),
@@ -86,5 +87,7 @@ def test_the_first_lane_that_gets_there_records(gpu, frontend, arch):
     gpu.arch = arch
     frontend.enable(Recording())
     assert layout.META_SYMBOL.encode() in compile(gpu, lonely, OUT, INT)
-    (found,) = {m.strategy for m in map(marks.parse, gpu.compiled[-1].replace('"', "\n").splitlines()) if m is not None}
+    (found,) = {
+        m.strategy for m in map(grammar.parse, gpu.compiled[-1].replace('"', "\n").splitlines()) if m is not None
+    }
     assert found == "warp:any"

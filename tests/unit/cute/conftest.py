@@ -23,9 +23,9 @@ from cutlass import cute  # noqa: E402  # after the check that it is there
 from cutlass.base_dsl import compiler as cute_compiler  # noqa: E402
 from cutlass.cute.runtime import make_fake_compact_tensor  # noqa: E402
 
-from kscope import frontends  # noqa: E402
 from kscope.analysis import sass, tools  # noqa: E402
-from kscope.recording import Recording  # noqa: E402
+from kscope.instrument import registry  # noqa: E402
+from kscope.instrument.recording import Recording  # noqa: E402
 
 DEFAULT = Recording()
 VERSION = tuple(int(part) for part in cutlass.__version__.split(".")[:2])
@@ -42,7 +42,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def frontend() -> Iterator[Any]:
     """The CuTe frontend, disabled again afterwards."""
-    found = frontends.frontend("cute")
+    found = registry.frontend("cute")
     yield found
     found.disable()
 

@@ -15,7 +15,7 @@ from cutlass.base_dsl.export import external_binary_module
 from cutlass.cute.runtime import from_dlpack
 
 from kscope.errors import UnsupportedError
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 
 from .conftest import VERSION, Made, arguments, compile, source
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kscope.errors import UsageError
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 
 from .conftest import Made
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 from kscope_cute import cubin
 
 from .conftest import VERSION, Made, compile, load
@@ -85,9 +85,9 @@ def _arguments(module: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def compilations(tmp_path_factory: pytest.TempPathFactory) -> Compilations:
-    from kscope import frontends
+    from kscope.instrument import registry
 
-    return Compilations(tmp_path_factory.mktemp("forms"), frontends.frontend("cute"))
+    return Compilations(tmp_path_factory.mktemp("forms"), registry.frontend("cute"))
 
 
 each = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)

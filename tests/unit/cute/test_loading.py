@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from cutlass.base_dsl import jit_executor
 
-from kscope import frontends
-from kscope.recording import Recording
-from kscope_cuda import saying
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope_cuda import messages
 from kscope_cute import ffi, libraries
 
 from .conftest import VERSION, arguments, compile, source
@@ -55,7 +55,7 @@ class Gpu:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     made = Gpu()
-    monkeypatch.setitem(frontends._backends, "cuda", made)
+    monkeypatch.setitem(registry._backends, "cuda", made)
     for name in ("context", "prepared", "module", "kernels"):
         monkeypatch.setattr(libraries, name, getattr(made, name))
     return made
@@ -248,11 +248,11 @@ def test_a_shared_library_of_an_exported_object_has_the_function_for_kscope_bind
     assert tvm_ffi.load_module(str(tmp_path / "made.so")).made is not None
     assert gpu.loaded == [], "no hook of CuTe's Python sees it"
     path = str(tmp_path / "made.so")
-    assert [name for name in saying._exported(Path(path).read_bytes()) if name.endswith(saying.ENDING)] == [
+    assert [name for name in messages._exported(Path(path).read_bytes()) if name.endswith(messages.ENDING)] == [
         "__cute_internal_made_kscope_library"
     ]
     assert ctypes.CDLL(path)["__cute_internal_made_kscope_library"]
-    assert ffi.LIBRARY.endswith(saying.ENDING)
+    assert ffi.LIBRARY.endswith(messages.ENDING)
 
 
 class _Engine:

@@ -12,11 +12,12 @@ import pytest
 from cutlass import cute
 from cutlass.base_dsl import compiler
 
-from kscope import frontends, layout, meta
-from kscope.capture import ModuleMeta
+from kscope.capture import layout, metadata
+from kscope.capture.model import ModuleMeta
 from kscope.errors import PairingError, UnsupportedError, UsageError
-from kscope.recording import Recording
-from kscope.strategies import AllThreads, Lane0Warp0, TargetWarp
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.marks.strategies import AllThreads, Lane0Warp0, TargetWarp
 
 from .conftest import VERSION, Made, arguments, source
 
@@ -27,7 +28,7 @@ def told(made: Made) -> ModuleMeta:
     """What the module says of itself."""
     found = re.search(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}", made.ptx)
     assert found is not None
-    return meta.from_json(bytes(map(int, found[1].split(","))))
+    return metadata.from_json(bytes(map(int, found[1].split(","))))
 
 
 def names(made: Made) -> list[str]:
@@ -277,7 +278,7 @@ def test_a_device_function_that_is_compiled_apart_is_refused_by_name(make: Make)
             return b
         """,
     )
-    frontends.frontend("cute").enable(Recording())
+    registry.frontend("cute").enable(Recording())
     with pytest.raises(UnsupportedError, match=r"regions in .*twice.*compiled apart.*move the region to its caller"):
         cute.compile[device_target](module.twice, cutlass.Float32)
 
@@ -285,7 +286,7 @@ def test_a_device_function_that_is_compiled_apart_is_refused_by_name(make: Make)
 def test_the_other_tracer_of_cute_carries_marks_as_well(make: Make, tmp_path: Path) -> None:
     options = option("FrontendNext"), compiler.KeepPTX, compiler.DumpDir(str(tmp_path))
     module = source('for k in cutlass.range(n):\n    with region("one", value=k):\n        x[thread] = 1.0')
-    frontends.frontend("cute").enable(Recording())
+    registry.frontend("cute").enable(Recording())
     made = cute.compile[options](module.host, *arguments())
     assert "ks_s0" in made.__ptx__
 

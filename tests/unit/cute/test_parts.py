@@ -8,9 +8,9 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope import meta
-from kscope.layout import META_SYMBOL
-from kscope.marks import Mark, quote
+from kscope.capture import metadata
+from kscope.capture.layout import META_SYMBOL
+from kscope.marks.grammar import Mark, quote
 from kscope_cute import cubin, places
 
 from .conftest import Made
@@ -35,7 +35,7 @@ def test_a_kernel_is_called_as_its_function(make: Callable[..., Made]) -> None:
     )
     found = re.search(rf"{META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}", made.ptx)
     assert found is not None
-    assert [one.name for one in meta.from_json(bytes(map(int, found[1].split(",")))).kernels] == ["kernel"]
+    assert [one.name for one in metadata.from_json(bytes(map(int, found[1].split(",")))).kernels] == ["kernel"]
 
 
 def test_a_cubin_tells_registers_stack_and_setmaxnreg(make: Callable[..., Made]) -> None:

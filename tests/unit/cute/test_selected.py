@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from cutlass.base_dsl import ast_preprocessor, dsl
 
-from kscope import layout, meta
-from kscope.capture import RegionMeta
+from kscope.capture import layout, metadata
+from kscope.capture.model import RegionMeta
 from kscope.errors import UnsupportedError, UsageError
-from kscope.recording import Recording
-from kscope.selection import catalogue
-from kscope.selection.auto import KINDS, Lines, Selection
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection import catalogue
+from kscope.instrument.selection.auto import KINDS, Lines, Selection
 
 from .conftest import Made, arguments, compile, source
 from .test_caches import call, enter, hashes
@@ -60,7 +60,7 @@ def recording(*lines: str, kinds: tuple[str, ...] = (), kernels: tuple[str, ...]
 def regions(made: Made) -> dict[str, RegionMeta]:
     found = _META.search(made.ptx)
     assert found is not None, "no marks"
-    told = meta.from_json(bytes(map(int, found[1].split(","))))
+    told = metadata.from_json(bytes(map(int, found[1].split(","))))
     return {region.name: region for region in told.regions}
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kscope import marks
 from kscope.errors import UsageError
+from kscope.marks import grammar
 
 from .conftest import Made
 from .test_marks import names, told
@@ -32,7 +32,7 @@ BEFORE = 'DEBUG = False\nLOAD = kscope.scope("load", track="loads")'
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 def test_a_mark_carries_its_predicate_and_its_track(make: Callable[..., Made], arch: str) -> None:
     made = make(BODY, BEFORE, arch=arch)
-    assert {marks.split(name) for name in names(made)} == {
+    assert {grammar.split(name) for name in names(made)} == {
         ("step", "even"), ("load", "loads"), ("depth", "queue"), ("done", None),
     }  # fmt: skip
     assert made.ptx.count("setp.ne.u32 ks_w") >= 5

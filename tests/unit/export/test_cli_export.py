@@ -14,9 +14,9 @@ from replay import replay
 from synth import Rec
 
 from kscope import cli
+from kscope.capture.layout import Kind
 from kscope.cli import reading
 from kscope.export import suffixes
-from kscope.layout import Kind
 
 NAMES = (("load", "u32"), ("dot", "u32"), "tile")
 

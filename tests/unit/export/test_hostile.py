@@ -22,11 +22,13 @@ from hypothesis import strategies as st
 from replay import replay
 from synth import Rec, instant
 
-from kscope.capture import Capture, KernelMeta, Problem
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
+from kscope.capture.model import KernelMeta, Problem
 from kscope.export import suffixes
 from kscope.export.view import GROUPS, PROCESSES
-from kscope.layout import Kind
-from kscope.trace import COLUMNS, Trace, decode
+from kscope.trace import Trace, decode
+from kscope.tracedata.data import COLUMNS
 
 NAMES = (
     "<script>alert(1)</script>", 'a "quoted" \\ name', "line\nbreak\r", "nul\0nul", "=cmd|' /C calc'!A0", "\ud800 lone",
@@ -218,6 +220,6 @@ def test_damaged_words_are_exported_whatever_they_say(
 
 
 def _check(header: np.ndarray) -> np.uint32:
-    from kscope import layout
+    from kscope.capture import layout
 
     return np.uint32(layout.header_check(header.reshape(1, 32))[0])

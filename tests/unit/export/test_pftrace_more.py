@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from replay import Replay, Slice, replay
 from synth import Rec, instant
 
-from kscope import layout
-from kscope.capture import Capture
+from kscope.capture import layout
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
 from kscope.errors import UsageError
 from kscope.export import pfrows, pfslots
-from kscope.layout import Kind
 from kscope.trace import Trace, decode
 
 NAMES = (("load", "u32"), ("dot", "u32"), ("wait", "u32"), "tile", "mark", ("queue", "f32"))

@@ -15,11 +15,12 @@ import pytest
 import synth
 from synth import Rec, instant
 
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
 from kscope.errors import MissingError, UsageError
 from kscope.export import columnar
-from kscope.layout import Kind
-from kscope.trace import COLUMNS, Trace, decode
+from kscope.trace import Trace, decode
+from kscope.tracedata.data import COLUMNS
 
 pandas = pytest.importorskip("pandas")
 arrow = pytest.importorskip("pyarrow")

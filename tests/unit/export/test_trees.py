@@ -12,10 +12,10 @@ import synth
 from synth import Rec, instant
 
 import kscope
-from kscope import layout
-from kscope.capture import Capture
+from kscope.capture import layout
+from kscope.capture.capture import Capture
+from kscope.capture.layout import Kind
 from kscope.export.stacks import Node, stacks
-from kscope.layout import Kind
 from kscope.trace import Trace, decode
 
 GOLDEN = Path(__file__).parents[2] / "golden"

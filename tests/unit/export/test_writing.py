@@ -13,11 +13,12 @@ import pytest
 import synth
 
 import kscope.export as export
-from kscope.capture import Capture
+from kscope.capture.capture import Capture
 from kscope.errors import UsageError
-from kscope.export import progress, timeline
-from kscope.export.gz import PIECE, Packed
+from kscope.export import timeline
 from kscope.trace import Trace, decode
+from kscope.util import progress
+from kscope.util.gz import PIECE, Packed
 
 
 def bulk(slabs: int = 200, records: int = 60) -> Trace:

@@ -18,9 +18,9 @@ from numba.cuda import dispatcher
 from numba.cuda.core import entrypoints
 from numba.cuda.cudadrv import driver, nvrtc
 
-from kscope import frontends
-from kscope.recording import Recording
-from kscope_numba import NumbaFrontend, loading
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope_numba import NumbaFrontend, load
 
 _files = count()
 
@@ -44,7 +44,7 @@ class Backend:
 def frontend() -> Iterator[Any]:
     """The frontend, disabled and untaught before and afterwards."""
     entrypoints.init_all()  # where kscope is installed, Numba would do it in the midst of a test
-    found = frontends.frontend("numba")
+    found = registry.frontend("numba")
     assert isinstance(found, NumbaFrontend)
     _reset(found)
     yield found
@@ -112,14 +112,14 @@ def written(tmp_path: Path) -> Callable[..., Any]:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     """A GPU that takes every launch: dispatchers compile and keep kernels as they would for a real one."""
     backend = Backend()
-    monkeypatch.setitem(frontends._backends, "cuda", backend)
+    monkeypatch.setitem(registry._backends, "cuda", backend)
     monkeypatch.setattr(dispatcher._Kernel, "bind", lambda kernel: kernel._codelibrary.get_cubin(cc=numba_offline.CC))
     monkeypatch.setattr(
         dispatcher._Kernel,
         "launch",
         lambda kernel, *args: backend.loaded.append(kernel._codelibrary.get_cubin(cc=numba_offline.CC).code),
     )
-    monkeypatch.setattr(loading, "_known", type(loading._known)())
+    monkeypatch.setattr(load, "_known", type(load._known)())
     from numba.cuda.codegen import JITCUDACodegen
 
     monkeypatch.setattr(JITCUDACodegen, "magic_tuple", lambda codegen: ((13, 0), numba_offline.CC))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kscope import layout, meta
-from kscope.capture import ModuleMeta
+from kscope.capture import layout, metadata
+from kscope.capture.model import ModuleMeta
 
 _BYTES = re.compile(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}")
 _UID = re.compile(r"B\d*v\d+")
@@ -19,7 +19,7 @@ def told(text: str) -> ModuleMeta:
     """The module's metadata."""
     found = _BYTES.search(text)
     assert found is not None, "the text was not lowered"
-    return meta.from_json(bytes(map(int, found[1].split(","))))
+    return metadata.from_json(bytes(map(int, found[1].split(","))))
 
 
 def regions(text: str) -> dict[str, tuple[str | None, str | None]]:

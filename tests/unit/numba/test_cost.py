@@ -22,8 +22,8 @@ from nvcc import MARKS, PLAIN, compiled, needs_nvcc
 import kscope
 from kscope.analysis import tools
 from kscope.errors import MissingError
+from kscope.instrument.recording import Recording
 from kscope.lowering import plan
-from kscope.recording import Recording
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 FMAS, ALIKE = 32, 1.2

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kscope import frontends
-from kscope.frontends import Frontend
-from kscope.marks import Mark
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.registry import Frontend
+from kscope.marks.grammar import Mark
 from kscope_numba import lowering, source, words
 
 from .programs import program
@@ -48,7 +48,7 @@ class Listener(Frontend):
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Listener:
     found = Listener()
-    monkeypatch.setattr(frontends, "_frontends", {"listener": found})
+    monkeypatch.setattr(registry, "_frontends", {"listener": found})
     return found
 
 

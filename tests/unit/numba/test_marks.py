@@ -11,8 +11,8 @@ from numba import cuda
 from ptxvm.host import Host, Pool, Ring
 from ptxvm.machine import Grid, Launch, run
 
-from kscope.recording import Recording
-from kscope.strategies import AllThreads
+from kscope.instrument.recording import Recording
+from kscope.marks.strategies import AllThreads
 
 from .reading import ptx, regions, told
 

@@ -15,9 +15,9 @@ from numba import cuda, float32, void
 
 import kscope
 from kscope.analysis import tools
-from kscope.layout import CTL_SYMBOL
+from kscope.capture.layout import CTL_SYMBOL
+from kscope.instrument.recording import Recording
 from kscope.lowering import assembler
-from kscope.recording import Recording
 from kscope_numba import linking
 
 NAMES = ("nested", "loop", "early_exit", "helper", "partial_warps", "strategies", "values", "roles", "live")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from numba.cuda import dispatcher
 
-from kscope.recording import Recording
-from kscope.selection.auto import Selection
-from kscope_numba import loading
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection.auto import Selection
+from kscope_numba import load
 
 from .conftest import Backend
 from .test_states import is_marked, launch
@@ -143,14 +143,14 @@ def test_a_fixed_kernel_that_cannot_record_is_as_it_was_whichever_session_came_b
     kernel = written(KERNELS, STATE=[])["fixed"]
     for state in ("kinds", "chosen", "usual", "plain"):
         enter(taught, state)
-    compile_again = loading._compile_again
+    compile_again = load._compile_again
 
     def failing(dispatcher: Any, kernels: list[Any], specialized: bool) -> None:
         if dispatcher is kernel and kernels:
             raise RuntimeError("no")
         compile_again(dispatcher, kernels, specialized)
 
-    monkeypatch.setattr(loading, "_compile_again", failing)
+    monkeypatch.setattr(load, "_compile_again", failing)
     taught.enable(Recording(selection=Selection(("store",))))
     assert not is_marked(launch(kernel, gpu))
 

@@ -19,7 +19,7 @@ from numba.cuda.core import bytecode
 from numba.cuda.cudadrv import nvrtc
 from numba.cuda.typing import context
 
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 
 from .reading import normal, ptx, regions
 

@@ -14,8 +14,8 @@ from numba.cuda.codegen import CUDACodeLibrary
 from numba.cuda.core.errors import TypingError
 
 from kscope.errors import PairingError, UnsupportedError, UsageError
-from kscope.recording import Recording
-from kscope_numba import points
+from kscope.instrument.recording import Recording
+from kscope_numba import hook_points
 
 from .reading import ptx
 
@@ -198,15 +198,15 @@ def test_a_missing_hook_point_is_named_and_nothing_is_changed(
 
 @pytest.mark.parametrize(("installed", "said"), [("0.23.0", "0.23.0 is installed; kscope needs 0.24 or later")])
 def test_an_old_version_is_refused(monkeypatch: pytest.MonkeyPatch, installed: str, said: str) -> None:
-    monkeypatch.setattr(points.metadata, "version", lambda name: installed)
+    monkeypatch.setattr(hook_points.metadata, "version", lambda name: installed)
     with pytest.raises(UnsupportedError, match=said):
-        points.version()
+        hook_points.version()
 
 
 def test_numbas_old_target_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(name: str) -> str:
-        raise points.metadata.PackageNotFoundError(name)
+        raise hook_points.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(points.metadata, "version", gone)
+    monkeypatch.setattr(hook_points.metadata, "version", gone)
     with pytest.raises(UnsupportedError, match="needs the package numba-cuda"):
-        points.version()
+        hook_points.version()

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from contract import numba_offline
 
-from kscope import frontends, layout
+from kscope.capture import layout
 from kscope.errors import UsageError
-from kscope.marks import Mark
-from kscope.recording import Recording
-from kscope.selection import auto, catalogue
-from kscope.selection.auto import KINDS, Lines, Selection
-from kscope_numba import lowering, selected, source, words
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection import auto, catalogue
+from kscope.instrument.selection.auto import KINDS, Lines, Selection
+from kscope.marks.grammar import Mark
+from kscope_numba import lowering, select, source, words
 
 from .conftest import Backend
 from .reading import normal, ptx, regions
@@ -339,7 +340,7 @@ def test_an_annotated_kernel_is_listed_with_its_two_builds(
 
 def test_random_lines_lowered_do_what_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
     listener = Listener()
-    monkeypatch.setattr(frontends, "_frontends", {"listener": listener})
+    monkeypatch.setattr(registry, "_frontends", {"listener": listener})
     hear = listener.emit
     monkeypatch.setattr(
         listener, "emit", lambda mark, context, value=None: words.collect(mark, value) or hear(mark, context, value)
@@ -360,7 +361,7 @@ def test_random_lines_lowered_do_what_python_does(monkeypatch: pytest.MonkeyPatc
             return name
 
         def change(definition: Any, function: Any = function, one: Lines = one, place: Any = place) -> Any:
-            wrapped, named = selected.wrapped(definition, function, selected.Asked((one,)))
+            wrapped, named = select.wrapped(definition, function, select.Asked((one,)))
             return lowering.lower(wrapped, function, place, named)
 
         try:
@@ -380,7 +381,7 @@ def test_random_lines_lowered_do_what_python_does(monkeypatch: pytest.MonkeyPatc
 def _native(definition: Any, one: Lines) -> Any:
     import ast
 
-    from kscope.selection import pylines
+    from kscope.instrument.selection import pylines
 
     return ast.fix_missing_locations(pylines.wrap(definition, [one], pylines.entered))
 

@@ -17,8 +17,8 @@ from numba import cuda
 from numba.cuda import types
 from numba.cuda.codegen import CUDACodeLibrary
 
-from kscope.recording import Recording
-from kscope_numba import loading
+from kscope.instrument.recording import Recording
+from kscope_numba import load
 
 from .conftest import Backend
 from .reading import regions
@@ -53,7 +53,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> object:
     function = SimpleNamespace(module=SimpleNamespace(handle=5))
     monkeypatch.setattr(CUDACodeLibrary, "get_cufunc", lambda library: function)
     driver = SimpleNamespace(cuLibraryGetModule=lambda library: int(library) + 70)
-    monkeypatch.setattr(loading, "_driver", SimpleNamespace(driver=driver))
+    monkeypatch.setattr(load, "_driver", SimpleNamespace(driver=driver))
     return function
 
 

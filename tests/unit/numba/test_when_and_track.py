@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from contract.numba_offline import built
 
-from kscope import marks
 from kscope.errors import UsageError
+from kscope.marks import grammar
 
 from .reading import ptx, regions
 from .test_simulated import simulated
@@ -45,7 +45,7 @@ def test_a_mark_carries_its_predicate_and_its_track(
     enabled: Any, written: Written, lto: bool, cc: tuple[int, int]
 ) -> None:
     text = ptx(built(written(KERNEL)["kernel"], SIGNATURE, cc, lto=lto), cc)
-    found = {marks.split(name) for name in regions(text)}
+    found = {grammar.split(name) for name in regions(text)}
     assert found == {("step", "even"), ("load", "loads"), ("depth", "queue"), ("done", None)}
     assert text.count("setp.ne.u32 ks_w") >= 5
     assert "setp.eq.u64 ks_w" not in text

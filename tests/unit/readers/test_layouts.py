@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope import readers
-from kscope.layout import Kind
+from kscope.capture.layout import Kind
 from kscope.trace import Trace
 
 NAMES = traces.NAMES

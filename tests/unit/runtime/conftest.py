@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kscope.sampling import Sampling
+from kscope.instrument.sampling import Sampling
 from kscope_runtime import CudaBackend
 from kscope_runtime.drain import Drain
 from kscope_runtime.pool import least

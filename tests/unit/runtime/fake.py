@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kscope import layout
-from kscope.capture import KernelMeta, ModuleMeta, RegionMeta
+from kscope.capture import layout
+from kscope.capture.layout import Kind
+from kscope.capture.metadata import to_json
+from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import DriverError
-from kscope.layout import Kind
-from kscope.meta import to_json
 from kscope_runtime.driver import Bytes, DeviceFacts
 from kscope_sim.protocol import Anchor, Slab, Thread, claim
 

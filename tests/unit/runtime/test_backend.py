@@ -10,10 +10,12 @@ from collections.abc import Callable
 import pytest
 from forked import refusal
 
-from kscope import frontends, layout, session
+from kscope.capture import layout
 from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
-from kscope.sampling import Sampling
+from kscope.instrument import registry
+from kscope.instrument.sampling import Sampling
+from kscope.session import session
 from kscope_runtime import CudaBackend
 from kscope_runtime.drain import Drain
 
@@ -263,7 +265,7 @@ def test_a_device_that_cannot_be_armed_leaves_none_armed(by_hand: None, monkeypa
     rig.driver.current = 2
     rig.driver.gpus[1].module(20)
     rig.backend.module_loaded(20)
-    monkeypatch.setattr(frontends, "_backends", {"cuda": rig.backend})
+    monkeypatch.setattr(registry, "_backends", {"cuda": rig.backend})
     prof = session.profile(pool=rig.pool)
     prof._epoch = 5
     with pytest.raises(UsageError, match="400 SMs needs at least"):

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kscope import layout
+from kscope.capture import layout
 from kscope_runtime.accounting import Ints, Lines, Pieces
-from kscope_runtime.passes import Passes
+from kscope_runtime.drain_pass import Passes
 
 from .conftest import Bench
 from .fake import REGION, Lane

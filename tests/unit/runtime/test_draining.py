@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kscope import layout
+from kscope.capture import layout
 from kscope.decoding import slabs
-from kscope_runtime.passes import HALF
+from kscope_runtime.drain_pass import HALF
 
 from .conftest import Bench
 from .fake import Lane

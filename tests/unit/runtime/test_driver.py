@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kscope import frontends
 from kscope.errors import DriverError, MissingError, UnsupportedError
+from kscope.instrument import registry
 from kscope_runtime import driver
 from kscope_runtime.driver import CudaDriver
 
@@ -89,9 +89,9 @@ def test_missing_bindings_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])
 
     monkeypatch.setattr(driver, "import_module", missing)
-    monkeypatch.setattr(frontends, "_backends", {})
+    monkeypatch.setattr(registry, "_backends", {})
     with pytest.raises(MissingError, match=r"pip install '\.\[cuda\]' in a checkout"):
-        frontends.backend("cuda")
+        registry.backend("cuda")
 
 
 def test_an_older_cuda_python_is_taken_where_there_is_no_newer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 import kscope
-from kscope import frontends, states
-from kscope.capture import KernelMeta, ModuleMeta
+from kscope.capture.model import KernelMeta, ModuleMeta
 from kscope.errors import DriverError, FormatError, UsageError
+from kscope.instrument import registry
+from kscope.session import states
 
 from .conftest import MODULE, Bench
 from .fake import FakeDriver, described
@@ -39,10 +40,10 @@ def rig(bench: Make, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         LIBRARY,
         MODULE,
     )
-    monkeypatch.setattr(frontends, "_frontends", {})
-    monkeypatch.setattr(frontends, "_backends", {"cuda": made.backend})
-    monkeypatch.setattr(frontends, "TABLE", {"cuda": frontends.TABLE["cuda"]})
-    monkeypatch.setattr("kscope.frontends._announced", lambda path: {})
+    monkeypatch.setattr(registry, "_frontends", {})
+    monkeypatch.setattr(registry, "_backends", {"cuda": made.backend})
+    monkeypatch.setattr(registry, "TABLE", {"cuda": registry.TABLE["cuda"]})
+    monkeypatch.setattr("kscope.instrument.registry._announced", lambda path: {})
     yield made
     states.STATE.active = states.STATE.arm = None
     kscope.disable()

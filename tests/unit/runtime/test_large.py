@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from kscope import layout
+from kscope.capture import layout
 from kscope.decoding import slabs
 from kscope_runtime.accounting import MASK, Lines, Pieces, Stripes, advance, find, uncut
 

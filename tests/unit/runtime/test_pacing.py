@@ -11,9 +11,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from kscope.capture import Problem
+from kscope.capture.model import Problem
 from kscope_runtime import drain as module
-from kscope_runtime.passes import Passes
+from kscope_runtime.drain_pass import Passes
 
 from .conftest import Bench
 from .fake import FakeDriver, Gpu, Lane

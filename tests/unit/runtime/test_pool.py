@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope import layout
+from kscope.capture import layout
 from kscope.errors import UsageError
 from kscope_runtime.pool import LEAST_RING, default_bytes, least, rings
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kscope.instrument.recording import Recording
 from kscope.lowering import plan
-from kscope.recording import Recording
 from kscope_runtime import probe
 
 BODIES = [0, 1, 64]

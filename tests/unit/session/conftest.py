@@ -8,16 +8,17 @@ import pytest
 from noted import Noted
 
 import kscope
-from kscope import frontends, states
-from kscope.frontends import Entry
+from kscope.instrument import registry
+from kscope.instrument.registry import Entry
+from kscope.session import states
 
 
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Only the simulator is imported, whatever other tests have imported; nothing stays prepared."""
-    monkeypatch.setattr(frontends, "_frontends", {})
-    monkeypatch.setattr(frontends, "TABLE", {"sim": Entry("kscope_sim", "kscope_sim:SimFrontend", "")})
-    monkeypatch.setattr("kscope.frontends._announced", lambda path: {})
+    monkeypatch.setattr(registry, "_frontends", {})
+    monkeypatch.setattr(registry, "TABLE", {"sim": Entry("kscope_sim", "kscope_sim:SimFrontend", "")})
+    monkeypatch.setattr("kscope.instrument.registry._announced", lambda path: {})
     yield
     states.STATE.active = states.STATE.arm = None
     kscope.disable()
@@ -28,7 +29,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The noted frontend stands in the table, and its DSL is imported; what it was told."""
     log: list[str] = []
     monkeypatch.setattr(Noted, "log", log)
-    monkeypatch.setattr(frontends, "TABLE", {"noted": Entry("json", "noted:Noted", "")})
-    monkeypatch.setattr(frontends, "BACKENDS", {"noted": "noted:NotedBackend"})
-    monkeypatch.setattr(frontends, "_backends", {})
+    monkeypatch.setattr(registry, "TABLE", {"noted": Entry("json", "noted:Noted", "")})
+    monkeypatch.setattr(registry, "BACKENDS", {"noted": "noted:NotedBackend"})
+    monkeypatch.setattr(registry, "_backends", {})
     return log

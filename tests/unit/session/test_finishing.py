@@ -10,9 +10,10 @@ import pytest
 from noted import attention, launch, work
 
 import kscope
-from kscope import passes, states
 from kscope.errors import UsageError
+from kscope.session import states
 from kscope.trace import Trace
+from kscope.tracedata import transforms
 
 
 def test_files_are_exported_at_the_end(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_a_body_that_raises_exports_nothing(tmp_path: Path) -> None:
 
 def test_passes_run_over_the_trace_and_what_is_exported(tmp_path: Path) -> None:
     def renamed(trace: Trace) -> Trace:
-        return passes.rename(trace, str.upper)
+        return transforms.rename(trace, str.upper)
 
     with kscope.profile(then=[renamed, lambda trace: trace.filter(warp=0)], export=tmp_path / "a.json") as prof:
         launch()

@@ -13,8 +13,8 @@ from forked import refusal
 from noted import launch
 
 import kscope
-from kscope import session, states
 from kscope.errors import UsageError
+from kscope.session import session, states
 
 # what is refused
 

@@ -13,9 +13,9 @@ import pytest
 from noted import NotedBackend, launch
 
 import kscope
-from kscope import session, states
-from kscope.capture import DeviceCapture, Problem
+from kscope.capture.model import DeviceCapture, Problem
 from kscope.errors import DriverError, UsageError
+from kscope.session import session, states
 
 # where it goes
 

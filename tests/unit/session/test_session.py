@@ -12,12 +12,13 @@ import pytest
 from noted import Noted, NotedBackend, attention, launch, work
 
 import kscope
-from kscope import frontends, states
-from kscope.capture import DeviceCapture
-from kscope.chosen import Patterns, only
+from kscope.capture.model import DeviceCapture
 from kscope.errors import DriverError, MissingError, UnsupportedError
-from kscope.frontends import Entry
-from kscope.selection.auto import Lines, Selection
+from kscope.instrument import registry
+from kscope.instrument.registry import Entry
+from kscope.instrument.selection.auto import Lines, Selection
+from kscope.session import states
+from kscope.session.kernel_filter import Patterns, only
 
 # what comes out
 
@@ -108,7 +109,7 @@ def test_every_session_has_an_epoch_of_its_own() -> None:
 
 
 def test_a_session_without_any_language_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontends, "TABLE", {"triton": Entry("no_such_module", "x:y", "triton")})
+    monkeypatch.setattr(registry, "TABLE", {"triton": Entry("no_such_module", "x:y", "triton")})
     with kscope.profile() as prof:
         pass
     assert [problem.kind for problem in prof.capture.problems] == ["nothing"]
@@ -175,7 +176,7 @@ def test_disable_goes_back_to_plain(log: list[str]) -> None:
     kscope.enable()
     kscope.disable()
     assert log == ["enable auto", "disable"]
-    assert not [finder for finder in sys.meta_path if type(finder).__module__ == "kscope.watching"]
+    assert not [finder for finder in sys.meta_path if type(finder).__module__ == "kscope.session.import_hook"]
 
 
 def test_a_frontend_that_cannot_work_leaves_the_process_plain(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +200,8 @@ def test_a_device_that_is_not_there_is_said_before_the_body(log: list[str], monk
 def test_a_device_that_could_not_be_armed_is_armed_when_it_is_tried_again(
     log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(frontends.TABLE, "other", Entry("json", "noted:Other", ""))
-    monkeypatch.setitem(frontends.BACKENDS, "other", "noted:OtherBackend")
+    monkeypatch.setitem(registry.TABLE, "other", Entry("json", "noted:Other", ""))
+    monkeypatch.setitem(registry.BACKENDS, "other", "noted:OtherBackend")
     other = type("OtherBackend", (NotedBackend,), {"fails": DriverError("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", 2)})
     monkeypatch.setattr("noted.OtherBackend", other, raising=False)
     monkeypatch.setattr("noted.Other", type("Other", (Noted,), {"name": "other", "backend": "other"}), raising=False)
@@ -220,8 +221,8 @@ def test_a_language_that_arrives_in_a_reset_or_a_look_joins_behind_it(
     names = ["in_a_reset", "in_a_look"]
     for name in names:
         (tmp_path / f"{name}_dsl.py").write_text("")
-        monkeypatch.setitem(frontends.TABLE, name, Entry(f"{name}_dsl", "noted:Late", ""))
-        monkeypatch.setitem(frontends.BACKENDS, name, "noted:NotedBackend")
+        monkeypatch.setitem(registry.TABLE, name, Entry(f"{name}_dsl", "noted:Late", ""))
+        monkeypatch.setitem(registry.BACKENDS, name, "noted:NotedBackend")
     monkeypatch.syspath_prepend(tmp_path)
 
     def arrives(self: NotedBackend, *arguments: object, **options: object) -> list[DeviceCapture]:
@@ -245,7 +246,7 @@ def test_a_language_that_is_imported_later_joins(
 ) -> None:
     (tmp_path / "late_dsl.py").write_text("loaded = True\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(frontends, "TABLE", {"noted": Entry("late_dsl", "noted:Noted", "")})
+    monkeypatch.setattr(registry, "TABLE", {"noted": Entry("late_dsl", "noted:Noted", "")})
     monkeypatch.delitem(sys.modules, "late_dsl", raising=False)
     with kscope.profile():
         log.append("body")
@@ -263,7 +264,7 @@ def test_an_import_after_the_session_is_left_alone(
 ) -> None:
     (tmp_path / "later_dsl.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(frontends, "TABLE", {"noted": Entry("later_dsl", "noted:Noted", "")})
+    monkeypatch.setattr(registry, "TABLE", {"noted": Entry("later_dsl", "noted:Noted", "")})
     with kscope.profile():
         pass
     import later_dsl  # type: ignore[import-not-found]  # written above
@@ -277,7 +278,7 @@ def test_an_import_in_another_thread_does_not_wait_for_a_session_that_ends(
 ) -> None:
     (tmp_path / "slow_dsl.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(frontends.TABLE, "slow", Entry("slow_dsl", "noted:Noted", ""))
+    monkeypatch.setitem(registry.TABLE, "slow", Entry("slow_dsl", "noted:Noted", ""))
     importing = threading.Thread(target=importlib.import_module, args=("slow_dsl",))
 
     def wait(self: NotedBackend) -> None:
@@ -303,7 +304,7 @@ def test_a_language_that_arrives_at_the_end_and_lacks_a_hook_takes_no_recording_
 
     (tmp_path / "lacking_dsl.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(frontends.TABLE, "lacking", Entry("lacking_dsl", "noted:Lacking", ""))
+    monkeypatch.setitem(registry.TABLE, "lacking", Entry("lacking_dsl", "noted:Lacking", ""))
     monkeypatch.setattr("noted.Lacking", Lacking, raising=False)
     importing = threading.Thread(target=importlib.import_module, args=("lacking_dsl",))
 
@@ -329,7 +330,7 @@ def test_what_cannot_be_recorded_stops_nobody_who_can(
 
     (tmp_path / "old_dsl.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(frontends.TABLE, "old", Entry("old_dsl", "noted:Old", ""))
+    monkeypatch.setitem(registry.TABLE, "old", Entry("old_dsl", "noted:Old", ""))
     monkeypatch.setattr("noted.Old", Old, raising=False)
     with kscope.profile(), pytest.warns(RuntimeWarning, match="old 0.1 is installed.*: its kernels are not recorded"):
         importlib.import_module("old_dsl")

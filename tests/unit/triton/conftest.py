@@ -17,8 +17,9 @@ from triton import knobs  # noqa: E402  # after the check that it is there
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from kscope import frontends, marks  # noqa: E402
-from kscope.recording import Recording  # noqa: E402
+from kscope.instrument import registry  # noqa: E402
+from kscope.instrument.recording import Recording  # noqa: E402
+from kscope.marks import grammar as marks  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def frontend() -> Iterator[Any]:
     """The Triton frontend, disabled again afterwards."""
-    found = frontends.frontend("triton")
+    found = registry.frontend("triton")
     yield found
     found.disable()
 

@@ -16,13 +16,14 @@ from triton.backends.compiler import GPUTarget
 from unannotated import CASES, FILE, PAIRS, PATH, compiled, moment
 
 import kscope
-from kscope import frontends, meta
 from kscope.analysis import sass, tools
-from kscope.layout import Kind, record_id
-from kscope.marks import parse
-from kscope.recording import Recording
-from kscope.selection import catalogue
-from kscope.selection.auto import Selection
+from kscope.capture import metadata as meta
+from kscope.capture.layout import Kind, record_id
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection import catalogue
+from kscope.instrument.selection.auto import Selection
+from kscope.marks.grammar import parse
 from kscope_triton import inserting, irtext
 
 ALL_KINDS = "wait,async_wait,tma,wgmma,mma,dot,load,store,barrier,loop,iteration"
@@ -46,7 +47,7 @@ KEPT = re.compile(
 @cache
 def build(name, arch, selection=None):
     """A kernel compiled for recording what is selected; without a selection, plain."""
-    frontend = frontends.frontend("triton")
+    frontend = registry.frontend("triton")
     if selection is not None:
         frontend.enable(Recording(selection=selection))
     try:

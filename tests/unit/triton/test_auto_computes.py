@@ -12,8 +12,8 @@ from simt.machine import Machine
 from simt.memory import Memory
 from simt.text import parse
 
-from kscope.recording import Recording
-from kscope.selection.auto import Selection
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection.auto import Selection
 
 NUMBERS = np.random.default_rng(0)
 EVERY = Selection.of("wait,load,store,barriers,loops,iterations")

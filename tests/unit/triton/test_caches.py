@@ -18,9 +18,10 @@ from triton.runtime.driver import driver
 
 import kscope
 import kscope_triton
-from kscope import frontends, meta
-from kscope.recording import Recording
-from kscope.selection.auto import Selection
+from kscope.capture import metadata
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection.auto import Selection
 
 sys.path.append(str(Path(__file__).parent))
 
@@ -58,7 +59,7 @@ class Backend:
 @pytest.fixture
 def backend(monkeypatch):
     made = Backend()
-    monkeypatch.setitem(frontends._backends, "cuda", made)
+    monkeypatch.setitem(registry._backends, "cuda", made)
     return made
 
 
@@ -300,7 +301,7 @@ def test_a_hook_laid_over_ours_is_called_once_by_what_is_enabled_next(frontend, 
     key, _ = knobs.runtime.add_stages_inspection_hook()
     assert key.count("kscope-") == 1
     asked.clear()
-    (lowered,) = meta.from_json(described(compile_kernel()).encode()).kernels
+    (lowered,) = metadata.from_json(described(compile_kernel()).encode()).kernels
     assert lowered.log2_records == 6 and asked.count("compile") == 1
     frontend.disable()
     assert knobs.runtime.add_stages_inspection_hook is over

@@ -12,8 +12,8 @@ import pytest
 from unannotated import CASES, FILE
 
 from kscope.cli import main, sites
-from kscope.selection.auto import Selection
-from kscope.selection.catalogue import Listed, Site
+from kscope.instrument.selection.auto import Selection
+from kscope.instrument.selection.catalogue import Listed, Site
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """

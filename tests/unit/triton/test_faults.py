@@ -14,8 +14,9 @@ from triton import knobs
 from triton.backends.nvidia import compiler as nvidia
 
 import kscope
-from kscope import PairingError, UnsupportedError, UsageError, meta
-from kscope.recording import Recording
+from kscope import PairingError, UnsupportedError, UsageError
+from kscope.capture import metadata
+from kscope.instrument.recording import Recording
 
 
 @triton.jit(noinline=True)
@@ -75,7 +76,7 @@ def never_runs(out, n):
 def test_a_region_that_the_compiler_removed_is_named(compiler):
     with pytest.warns(UserWarning, match="kernel never_runs: the Triton compiler removed every mark of 'impossible'"):
         kernel = compiler(never_runs, out="*i32", n="i32")
-    (problem,) = meta.from_json(kernel.metadata.kscope.encode()).problems
+    (problem,) = metadata.from_json(kernel.metadata.kscope.encode()).problems
     assert problem.kind == "removed"
 
 
@@ -98,7 +99,7 @@ def test_regions_that_automatic_warp_specialisation_deleted_stand_again(compiler
     types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | {"BM": 128, "BN": 128, "BK": 64}
     with pytest.warns(UserWarning, match="removed every mark of 'dot', 'load'; they stand again"):
         kernel = compiler(automatic, 90, {"num_warps": 4}, **types)
-    about = meta.from_json(kernel.metadata.kscope.encode())
+    about = metadata.from_json(kernel.metadata.kscope.encode())
     assert [region.name for region in about.regions] == ["dot", "load"]
     assert [problem.kind for problem in about.problems] == ["moved"]
     assert "kernel automatic: the Triton compiler removed every mark" in about.problems[0].text
@@ -108,7 +109,7 @@ def test_regions_that_automatic_warp_specialisation_deleted_stand_again(compiler
 def test_automatic_warp_specialisation_on_blackwell_records(compiler):
     types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | {"BM": 128, "BN": 64, "BK": 64}
     kernel = compiler(automatic, 100, {"num_warps": 4}, **types)
-    about = meta.from_json(kernel.metadata.kscope.encode())
+    about = metadata.from_json(kernel.metadata.kscope.encode())
     assert {region.name for region in about.regions} == {"dot", "load"}
     assert ("moved" in {problem.kind for problem in about.problems}) == (triton.__version__ < "3.7")
 
@@ -157,7 +158,7 @@ def test_the_frontend_is_loaded_only_where_triton_is_used():
 ASKED = {
     "enable": "kscope.enable()",
     "profile": "kscope.profile().__enter__()",
-    "doctor": "from kscope.doctor import examine; print(*examine(), sep='\\n')",
+    "doctor": "from kscope.cli.checkup import examine; print(*examine(), sep='\\n')",
 }
 
 

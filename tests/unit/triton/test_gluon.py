@@ -7,10 +7,11 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 import kscope
-from kscope import meta, region
-from kscope.recording import Recording
-from kscope.selection import catalogue
-from kscope.selection.auto import Selection
+from kscope import region
+from kscope.capture import metadata
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection import catalogue
+from kscope.instrument.selection.auto import Selection
 
 
 @gluon.jit
@@ -83,7 +84,7 @@ def test_worker_partitions_are_lowered_too(compiler, arch):
     kernel = compiler(specialized, arch, out="*i32", n="i32")
     # of the two workers' exits the compiler may make one, where their code ends alike
     assert compiler.marks().count("enter worker") == 2
-    about = meta.from_json(kernel.metadata.kscope.encode())
+    about = metadata.from_json(kernel.metadata.kscope.encode())
     assert about.problems == ()
     assert [region.name for region in about.regions] == ["default", "step", "whole", "worker"]
 
@@ -91,10 +92,10 @@ def test_worker_partitions_are_lowered_too(compiler, arch):
 def test_a_warp_specialized_kernel_keeps_its_setmaxnreg_and_does_not_spill(compiler):
     from triton.backends.nvidia.compiler import get_ptxas
 
-    from kscope.lowering import fit
+    from kscope.lowering import register_budget
 
     kernel = compiler(specialized, out="*i32", n="i32")
-    made = fit.assemble(kernel.asm["ptx"], get_ptxas(90).path, ("--gpu-name=sm_90a",))
+    made = register_budget.assemble(kernel.asm["ptx"], get_ptxas(90).path, ("--gpu-name=sm_90a",))
     assert "setmaxnreg" in kernel.asm["ptx"]
     assert made is not None
     assert not made.usage.pressed
@@ -118,6 +119,6 @@ def test_operations_of_gluon_kernels_are_found_in_every_group_of_warps(plain_com
         kernel = plain_compiler(unmarked, arch, out="*i32", n="i32")
     groups = [(site.what, site.group) for site in found[0].sites]
     assert groups == [(what, group) for group in ("default", "partition0", "partition1") for what in ("loop", "store")]
-    about = meta.from_json(kernel.metadata.kscope.encode())
+    about = metadata.from_json(kernel.metadata.kscope.encode())
     assert about.problems == ()
     assert [region.name.partition(" ")[0] for region in about.regions] == ["loop", "store"]

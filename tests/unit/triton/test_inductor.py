@@ -14,9 +14,9 @@ import triton.language as tl
 
 import kscope
 import triton_kscope
-from kscope.recording import Recording
-from kscope.selection.auto import Selection
-from kscope_triton import loading
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection.auto import Selection
+from kscope_triton import load as loading
 from triton_kscope import counter, instant, region
 
 

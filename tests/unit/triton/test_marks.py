@@ -8,11 +8,12 @@ import triton.language as tl
 from triton.compiler.errors import CompilationError
 
 import kscope
-from kscope import instant, meta, region
+from kscope import instant, region
+from kscope.capture import metadata
 
 
 def compiler_problems(kernel):
-    return meta.from_json(kernel.metadata.kscope.encode()).problems
+    return metadata.from_json(kernel.metadata.kscope.encode()).problems
 
 
 ARCHS = pytest.mark.parametrize("arch", [80, 90, 100])

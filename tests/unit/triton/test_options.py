@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 
 import kscope
-from kscope import meta
-from kscope.recording import Recording
+from kscope.capture import metadata
+from kscope.instrument.recording import Recording
 
 
 @triton.jit
@@ -48,7 +48,7 @@ def test_every_recording_assembles(frontend, plain_compiler, name, arch):
     recording = RECORDINGS[name]
     frontend.enable(recording)
     compiled = plain_compiler(kernel, arch, a="*fp32", out="*fp32", n="i32", BLOCK=128)
-    about = meta.from_json(compiled.metadata.kscope.encode())
+    about = metadata.from_json(compiled.metadata.kscope.encode())
     assert (about.frontend, about.clock, about.fill) == ("triton", recording.clock, recording.fill)
     assert about.strategy == recording.strategy.spec
     assert [(region.name, region.type) for region in about.regions] == [("i", "i32"), ("lanes", None), ("load", "i32")]
@@ -61,7 +61,7 @@ def test_each_kernel_is_lowered_for_the_recording_that_was_on_when_its_compilati
     for records in (16, 64):
         frontend.enable(Recording(records=records))
         compiled = plain_compiler(kernel, a="*fp32", out="*fp32", n="i32", BLOCK=128)
-        (about,) = meta.from_json(compiled.metadata.kscope.encode()).kernels
+        (about,) = metadata.from_json(compiled.metadata.kscope.encode()).kernels
         kinds[records] = about.log2_records
     assert kinds == {16: 4, 64: 6}
 
@@ -95,7 +95,7 @@ def test_threads_may_compile_at_the_same_time(frontend, plain_compiler, module):
 
     def work(i: int) -> None:
         compiled = plain_compiler(getattr(kernels[i], f"kernel{i}"), out="*i32", n="i32")
-        found[i] = [region.name for region in meta.from_json(compiled.metadata.kscope.encode()).regions]
+        found[i] = [region.name for region in metadata.from_json(compiled.metadata.kscope.encode()).regions]
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kscope.recording import Recording
+from kscope.instrument.recording import Recording
 
 MATMUL = """
 @triton.jit

@@ -11,8 +11,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 import kscope
-from kscope import marks
 from kscope.errors import UsageError
+from kscope.marks import grammar
 
 LOAD = kscope.scope("load", track="loads")
 
@@ -57,8 +57,8 @@ def asks_in_gluon(out, n, x, BLOCK: gl.constexpr, DEBUG: gl.constexpr):
 
 def placed(compiler):
     """The last kernel's marks: act, name, track, whether there is a value, and a predicate."""
-    found = [marks.parse(line) for line in compiler.texts[-1].splitlines()]
-    return [(m.act, *marks.split(m.name), m.operand is not None, m.when is not None) for m in found if m is not None]
+    found = [grammar.parse(line) for line in compiler.texts[-1].splitlines()]
+    return [(m.act, *grammar.split(m.name), m.operand is not None, m.when is not None) for m in found if m is not None]
 
 
 EXPECTED = [

@@ -1,0 +1,151 @@
+"""Loaded kernels: tell the runtime about each module once, and notice launches that record nothing.
+
+What lives here: Triton's load, unload and launch hooks. What does not: driver calls (the runtime).
+
+A kernel object that was compiled and loaded before enable() (kept from a warm-up, say) is plain, and
+Triton launches it as it is. The launch hook sees its function handle, which the load hook never saw. A
+kernel of which the compiler removed every mark says so in its metadata.
+"""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import orjson
+import triton
+from triton import knobs
+from triton.compiler import CompiledKernel
+
+from kscope.capture.model import Problem
+from kscope.errors import UnsupportedError
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.instrument.selection.auto import Selection
+from kscope.util.text import installs
+
+from .compile import LOST
+
+_LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
+
+
+class Loading:
+    """The hooks on modules and launches, while recording is enabled."""
+
+    def __init__(self) -> None:
+        self._selection = Selection()
+        self._seen: set[Any] = set()  # handles of the functions loaded while enabled
+        self._plain: dict[Any, str] = {}  # handle -> name of the kernels launched though loaded before
+        self._lost: dict[Any, str] = {}  # handle -> why the kernel has no marks
+        self._launched_lost: set[str] = set()
+        self._hooks = {_LOAD: self._loaded, _UNLOAD: self._unloaded, _LAUNCH: self._launched}
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Kernels that use kscope and were launched as they had been compiled before, or without their marks."""
+        names = [name for handle, name in self._plain.items() if self._wanted(name, handle)]
+        return [Problem("removed", text) for text in sorted(self._launched_lost)] + [
+            Problem(
+                "plain",
+                f"kernel {name} was compiled and loaded before recording was enabled, and launched as it was: its "
+                "regions are not recorded; compile it after kscope.enable(), or launch it through its jit function",
+            )
+            for name in sorted(set(names))
+        ]
+
+    def _wanted(self, name: str, handle: Any) -> bool:
+        return bool(self._selection.of_kernel(name)) or _uses_kscope(handle)
+
+    def check(self) -> None:
+        """Raises UnsupportedError naming the hook that this Triton lacks (only unloading may be missing: 3.6)."""
+        for point in (_LOAD, _LAUNCH):
+            if not hasattr(getattr(knobs.runtime, point, None), "add"):
+                raise UnsupportedError(
+                    f"triton {triton.__version__} has no knobs.runtime.{point} to add to, which kscope needs to find "
+                    f"loaded kernels: {installs('triton')} brings a version that works"
+                )
+
+    def install(self, recording: Recording) -> None:
+        """Idempotent: Triton's hook chains hold a hook once."""
+        self._selection = recording.selection
+        self.begin()
+        for point, hook in self._hooks.items():
+            if hasattr(knobs.runtime, point):
+                getattr(knobs.runtime, point).add(hook)
+
+    def begin(self) -> None:
+        """What was launched until now is no problem of what comes."""
+        self._plain.clear()
+        self._launched_lost.clear()
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        for point, hook in self._hooks.items():
+            chain = getattr(knobs.runtime, point, None)
+            if chain is not None:
+                chain.remove(hook)
+
+    def _loaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
+        self._seen.add(function)
+        if lost := _metadata(group).get(LOST):
+            self._lost[function] = lost
+        registry.backend("cuda").module_loaded(module)
+
+    def _unloaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
+        self._seen.discard(function)
+        self._plain.pop(function, None)
+        self._lost.pop(function, None)
+
+    def _launched(self, metadata: Any) -> None:
+        # not .get(): that would compute what the kernel's author says of its launch; other launchers have none
+        launch = getattr(metadata, "data", None)
+        if launch is None:
+            return
+        registry.backend("cuda").pace()
+        function = launch["function"]
+        if function not in self._seen:
+            self._plain.setdefault(function, launch["name"])
+        elif function in self._lost:
+            self._launched_lost.add(self._lost[function])
+
+
+def _metadata(group: dict[str, str]) -> dict[str, Any]:
+    """A compiled kernel's metadata, from its files in the cache; empty where they are gone."""
+    path = next((Path(path) for name, path in group.items() if name.endswith(".json")), None)
+    found: dict[str, Any] = orjson.loads(path.read_bytes()) if path is not None and path.is_file() else {}
+    return found
+
+
+def _uses_kscope(handle: Any) -> bool:
+    """Whether the kernel of this handle has marks in its source; True when it cannot be known."""
+    for kernel in gc.get_objects():
+        if type(kernel) is CompiledKernel and kernel.function == handle:
+            jit = getattr(kernel.src, "fn", None)
+            return jit is None or has_marks(jit)
+    return True
+
+
+def has_marks(jit: Any) -> bool:
+    """Whether a JITFunction uses kscope's words, itself or in what it calls."""
+    return _has_marks(jit, set())
+
+
+def _has_marks(jit: Any, visited: set[int]) -> bool:
+    if id(jit) in visited:
+        return False
+    visited.add(id(jit))
+    names = jit.fn.__code__.co_names
+    found = [jit.fn.__globals__[name] for name in names if name in jit.fn.__globals__]
+    for value in found:
+        home = str(getattr(value, "__module__", None) or getattr(value, "__name__", ""))
+        if home.partition(".")[0] in ("kscope", "triton_kscope"):
+            return True
+        if isinstance(value, ModuleType):  # helpers.put: what it has of these names
+            if id(value) not in visited and home.partition(".")[0] != "triton":
+                found += [vars(value)[name] for name in names if name in vars(value)]
+            visited.add(id(value))
+        elif hasattr(value, "cache_key") and hasattr(value, "fn") and _has_marks(value, visited):
+            return True
+    return False

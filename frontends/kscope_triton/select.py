@@ -1,0 +1,104 @@
+"""One kernel on its way through Triton's stages: marks that nobody placed, and those that the compiler dropped.
+
+    source -> ttir -> ttgir -> llir -> ptx
+                  |         |
+                  |         marks go in here: what is selected, and what was dropped since
+                  what the regions of the source hold is read here
+
+What lives here: the two steps around Triton's own. What does not: where marks go (spans.py), new text (inserting.py),
+lowering (pipeline.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import triton
+
+from kscope.capture.model import Problem
+from kscope.errors import UnsupportedError
+from kscope.instrument.selection.auto import Selection
+from kscope.lowering.plan import Told
+from kscope.marks.grammar import PREFIX, spoken
+
+from . import inserting
+from .operations import mark_in
+from .spans import Span
+
+Stage = Callable[[Any, dict[str, Any]], Any]
+_NO_MARKS_IN_LOOPS = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 7)
+"""Triton 3.6 for Blackwell: automatic warp specialisation fails where a mark stands in its loop."""
+_SPECIALIZED = "tt.warp_specialize"
+
+
+class Marking:
+    """What is known of one kernel between its stages. placed: the names that its source marks, as they come."""
+
+    def __init__(self, selection: Selection, placed: set[str], capability: int) -> None:
+        self._selection, self._placed, self._capability = selection, placed, capability
+        self._source = ""
+        self.spans: tuple[Span, ...] = ()
+        """Where marks went that nobody placed."""
+        self.problems: list[Problem] = []
+
+    def ttgir(self, stage: Stage) -> Stage:
+        """Triton's stage, which may drop marks of the source."""
+
+        def run(module: Any, metadata: dict[str, Any]) -> Any:
+            if not self._placed:
+                return stage(module, metadata)
+            text = module.str()
+            self._source = text if _SPECIALIZED in text else ""
+            try:
+                return stage(module, metadata)
+            except RuntimeError:
+                if not (self._source and _NO_MARKS_IN_LOOPS and self._capability >= 100):
+                    raise
+                bare = re.sub(rf"^.*{PREFIX}.*$", "", text, flags=re.M)
+                return stage(inserting.parsed(bare, module.context), metadata)
+
+        return run
+
+    def llir(self, stage: Stage) -> Stage:
+        """Triton's stage, on a module with the marks that it lacks."""
+
+        def run(module: Any, metadata: dict[str, Any]) -> Any:
+            if self._source:
+                module = self._restored(module)
+            if self._selection:
+                done = inserting.insert(module, self._selection)
+                module, self.spans = done.module, done.spans
+            return stage(module, metadata)
+
+        return run
+
+    @property
+    def told(self) -> Told:
+        """Where regions stand that nobody placed: the code's own lines are those of what it was inlined from."""
+        places: dict[str, str] = {}
+        for span in self.spans:
+            if span.place is not None:
+                places.setdefault(span.mark.name, f"{span.place.file}:{span.place.line}")
+        return Told(places=places)
+
+    def _restored(self, module: Any) -> Any:
+        text = module.str()
+        left = {mark.name for mark in map(mark_in, text.splitlines()) if mark is not None}
+        if not (dropped := self._placed - left):
+            return module
+        try:
+            known = inserting.regions(self._source)
+            done = inserting.restore(module, [known[name] for name in sorted(dropped & known.keys())])
+        except UnsupportedError as error:
+            self.problems.append(Problem("removed", str(error)))
+            return module
+        if names := sorted({span.mark.name for span in done.spans}):
+            listed = ", ".join(map(spoken, names))
+            text = (
+                f"the Triton compiler removed every mark of {listed}; they stand again around what became of the same"
+                " operations, which may be in several warp groups"
+            )
+            self.problems.append(Problem("moved", text, len(names)))
+        return done.module

@@ -1,0 +1,46 @@
+"""A capture with its file: save() writes it, load_capture() reads it back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from . import file
+from .model import CaptureData
+
+
+class Capture(CaptureData):
+    """One session's recording, from every device."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a `.kscope` file. An existing file is replaced only when the new one is complete on disk.
+
+        Args:
+            path: where to write. Its folder must exist.
+
+        Raises:
+            UsageError: the folder is missing, or the path is a folder.
+            OSError: the disk refuses the write.
+        """
+        file.write(self, path)
+
+
+def load_capture(
+    path: str | os.PathLike[str], *, max_bytes: int | None = None, step: Callable[[int], object] | None = None
+) -> Capture:
+    """Read a `.kscope` file. Safe for files from strangers.
+
+    Args:
+        path: a regular file.
+        max_bytes: the most memory that the capture's words may take. By default 64 times the file's size or a
+            quarter of the memory available to this process, whichever is less, and at least 256 MiB.
+        step: called now and then with the number of bytes read since the last call.
+
+    Returns:
+        The capture.
+
+    Raises:
+        FormatError: not a capture, cut short, damaged, of another version, or larger than `max_bytes` unpacked.
+        OSError: the file cannot be read.
+    """
+    return Capture(**vars(file.read(path, max_bytes=max_bytes, step=step)))

@@ -1,0 +1,307 @@
+"""The `.kscope` file: a capture that explains itself anywhere, and that is safe to open from a stranger.
+
+    "kscope capture 1\n"     version of this container; the words inside carry layout.HEADER_WORD's own
+    u64 size, u32 crc32      of the head, little-endian
+    head                     UTF-8 JSON: session, modules, and per device [lines, [[stored, crc32, packed], ...]]
+    chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
+                             zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0);
+                             what follows the end of the zlib data in a chunk is not read
+
+No pickle, no code, no number believed: sizes add up to the file's size before anything is allocated,
+lines are allocated only as far as MOST_RATIO times the file's size, a quarter of the memory that this process
+can have or `max_bytes` go (a file may be sparse: its size costs nothing), the head only up to a bound of its
+own, every chunk is unpacked to its own known size and no further. A pool that is nearly empty packs better than
+MOST_RATIO: where that matters, each chunk is filled up with zeros, so that no file is refused for its ratio that was
+written here. What lives here: writing and reading this. What does not: what the words mean (decoding/), and
+metadata's fields (meta.py).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from ..errors import FormatError, UsageError
+from ..util import bounded_reading
+from ..util.atomic_files import replacing
+from ..util.parallel import ahead
+from ..util.portable import json
+from . import metadata
+from .layout import UNIT
+from .model import CaptureData, ClockSync, DeviceCapture
+
+VERSION = 1
+MAGIC = b"kscope capture "
+FIRST_LINE = MAGIC + b"%d\n" % VERSION
+CHUNK = 1 << 14
+"""Lines of a chunk: 1 MiB."""
+MOST_RATIO, FREE_BYTES = 64, 256 << 20
+"""A file may unpack to 64 times its size, or to 256 MiB; writers see to it that theirs do not unpack to more."""
+FREE_HEAD, HEAD_PART = 16 << 20, 64
+"""A head may have 16 MiB, or 1/64 of the memory that lines may take: as Python objects it may be 30 times as large."""
+
+_HEAD_BYTES = 12
+_LEVEL = 1
+_Lines = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    lines: int
+    stored: int
+    crc: int
+    packed: bool
+
+
+def write(capture: CaptureData, path: str | os.PathLike[str]) -> None:
+    """Write the file, atomically: the old one stays until the new one is complete on disk.
+
+    Raises UsageError where the folder is missing or the path is a folder, OSError where the disk says no.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise UsageError(f"{str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first")
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a folder: give the name of a file, as in 'run.kscope'")
+    with replacing(path) as file:
+        _write(capture, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(
+    path: str | os.PathLike[str], *, max_bytes: int | None = None, step: Callable[[int], object] | None = None
+) -> CaptureData:
+    """Read a capture. max_bytes: the most memory that its lines may take; the default is 64 times the
+    file's size or a quarter of what this process can have, the smaller of them, and at least 256 MiB.
+    step: told how many more bytes of the file have been read, now and then.
+
+    Raises FormatError for a file that is no capture, is cut short or damaged, has another version, or
+    unpacks to more than that; OSError where it cannot be read.
+    """
+    name = os.fspath(path)
+    with open(path, "rb", opener=_at_once) as file:
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode):
+            raise FormatError(f"{name}: not a regular file; a capture is one that kscope wrote")
+        try:
+            return _read(file, info.st_size, max_bytes, step or _unwatched)
+        except FormatError as error:
+            raise FormatError(f"{name}: {error}") from None
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens a pipe that nobody writes to without waiting for somebody who does."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _write(capture: CaptureData, file: BinaryIO) -> None:
+    devices = [np.ascontiguousarray(device.lines, "<u4").reshape(-1, 16) for device in capture.devices]
+    most = MOST_RATIO if sum(lines.nbytes for lines in devices) > FREE_BYTES else None
+    chunks = [list(_packed(lines, most)) for lines in devices]
+    heads = [
+        {
+            "ordinal": device.ordinal,
+            "name": device.name,
+            "sms": device.sms,
+            "lost": device.lost,
+            "tick_ns": device.tick_ns,
+            "syncs": [[sync.host_before, sync.globaltimer, sync.host_after] for sync in device.syncs],
+            "lines": len(lines),
+            "chunks": [[len(data), zlib.crc32(data), int(packed)] for data, packed in parts],
+        }
+        for device, lines, parts in zip(capture.devices, devices, chunks, strict=True)
+    ]
+    head = json(
+        {
+            "epoch": capture.epoch,
+            "options": capture.options,
+            "host": capture.host,
+            "problems": metadata.problems_to_list(capture.problems),
+            "modules": [metadata.to_dict(module) for module in capture.modules],
+            "devices": heads,
+        }
+    )
+    file.write(FIRST_LINE + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little"))
+    file.write(head)
+    for parts in chunks:
+        for data, _ in parts:
+            file.write(data)
+
+
+def _packed(lines: _Lines, most: int | None) -> Iterator[tuple[bytes, bool]]:
+    """(bytes, packed) of each chunk, compressed on all cores to no less than one in `most`."""
+
+    def pack(start: int) -> tuple[bytes, bool]:
+        chunk = lines[start : start + CHUNK]
+        data = zlib.compress(np.ascontiguousarray(chunk.T).tobytes(), _LEVEL)
+        data = data if most is None else data.ljust(-(-chunk.nbytes // most), b"\0")
+        return (data, True) if len(data) < chunk.nbytes else (chunk.tobytes(), False)
+
+    yield from ahead(pack, range(0, len(lines), CHUNK))
+
+
+def _unwatched(count: int) -> None:
+    """Nobody wants to know."""
+
+
+def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int], object]) -> CaptureData:
+    _check_first_line(file.read(len(FIRST_LINE)))
+    numbers = file.read(_HEAD_BYTES)
+    length = int.from_bytes(numbers[:8], "little")
+    start = len(FIRST_LINE) + _HEAD_BYTES
+    if len(numbers) < _HEAD_BYTES or length > size - start:
+        raise FormatError("cut short within its head: copy it again, or record again")
+    budget = bounded_reading.budget()
+    most = max(FREE_HEAD, budget // HEAD_PART, max_bytes or 0)
+    if length > most:
+        raise FormatError(f"a head of {length:,} bytes, more than {most:,}: {_trusted(length)}")
+    data = file.read(length)
+    if zlib.crc32(data) != int.from_bytes(numbers[8:], "little"):
+        raise FormatError("its head is damaged (wrong checksum): copy it again, or record again")
+    head = _object(_parsed(data), "the head")
+    devices = [_object(device, "a device") for device in _list(head, "devices")]
+    plans = [_chunks(device) for device in devices]
+    stored = sum(chunk.stored for plan in plans for chunk in plan)
+    if stored != size - start - length:
+        state = "cut short" if stored > size - start - length else "longer than its head says"
+        expected = f"{size:,} bytes, expected {start + length + stored:,}"
+        raise FormatError(f"{state} ({expected}): copy it again, or record again")
+    bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * UNIT
+    allowed = max(FREE_BYTES, min(MOST_RATIO * size, budget)) if max_bytes is None else max_bytes
+    if bytes_needed > allowed:
+        raise FormatError(
+            f"{size:,} bytes that unpack to {bytes_needed:,}, more than {allowed:,}: {_trusted(bytes_needed)}"
+        )
+    return CaptureData(
+        epoch=_number(head, "epoch", 0, 0xFFFFFFFF),
+        devices=tuple(_device(device, _lines(file, plan, step)) for device, plan in zip(devices, plans, strict=True)),
+        modules=tuple(metadata.from_dict(module) for module in _list(head, "modules")),
+        options=_object(head.get("options"), "options"),
+        problems=metadata.problems_from_list(head.get("problems")),
+        host=_object(head.get("host"), "host"),
+    )
+
+
+def _trusted(size: int) -> str:
+    return f"if you trust it, give --max-bytes {size}, or load it with max_bytes={size}"
+
+
+def _check_first_line(found: bytes) -> None:
+    if found == FIRST_LINE:
+        return
+    version = found.removeprefix(MAGIC).rstrip(b"\n")
+    if found.startswith(MAGIC) and version.isdigit():
+        raise FormatError(
+            f"a capture of version {version.decode()}; this kscope reads version {VERSION}: update kscope"
+        )
+    if FIRST_LINE.startswith(found):
+        raise FormatError("cut short or empty: copy it again, or record again")
+    raise FormatError(f"not a kscope capture (begins with {found[:8]!r}); record one with kscope.profile('run.kscope')")
+
+
+def _chunks(device: dict[str, Any]) -> list[_Chunk]:
+    """The chunks of a device, whose sizes are plausible by themselves."""
+    lines, rows = _number(device, "lines", 0, 1 << 50), _list(device, "chunks")
+    if -(-lines // CHUNK) != len(rows):
+        raise FormatError(f"its head is wrong: {lines:,} lines in {len(rows):,} chunks")
+    chunks = []
+    for index, row in enumerate(rows):
+        match row:
+            case [int(stored), int(crc), 0 | 1 as packed] if stored > 0:
+                count = min(CHUNK, lines - index * CHUNK)
+                if stored > count * UNIT or (not packed and stored != count * UNIT):
+                    raise FormatError(f"its head is wrong: chunk {index} has {stored} bytes for {count} lines")
+                chunks.append(_Chunk(count, stored, crc, bool(packed)))
+            case _:
+                raise FormatError(f"its head is wrong: chunk {index} is {str(row)[:60]}")
+    return chunks
+
+
+def _lines(file: BinaryIO, chunks: list[_Chunk], step: Callable[[int], object]) -> _Lines:
+    """The lines of one device; reads on from where the file stands."""
+    lines = np.empty((sum(chunk.lines for chunk in chunks), 16), np.uint32)
+
+    def unpack(at: int, chunk: _Chunk, data: bytes) -> None:
+        if len(data) != chunk.stored or zlib.crc32(data) != chunk.crc:
+            raise FormatError("its data is damaged (wrong checksum): copy it again, or record again")
+        into = lines[at : at + chunk.lines]
+        if chunk.packed:
+            into[...] = np.frombuffer(_inflated(data, into.nbytes), "<u4").reshape(16, -1).T
+        else:
+            into[...] = np.frombuffer(data, "<u4").reshape(-1, 16)
+
+    def stored() -> Iterator[tuple[int, _Chunk, bytes]]:
+        at = 0
+        for chunk in chunks:
+            yield at, chunk, file.read(chunk.stored)
+            at += chunk.lines
+
+    for chunk, _ in zip(chunks, ahead(lambda item: unpack(*item), stored()), strict=True):
+        step(chunk.stored)
+    return lines
+
+
+def _inflated(data: bytes, size: int) -> bytes:
+    """The data unpacked to exactly `size` bytes, and never to more."""
+    unpacker = zlib.decompressobj()
+    try:
+        found = unpacker.decompress(data, size)
+        ended = unpacker.eof or (not unpacker.decompress(unpacker.unconsumed_tail, 1) and unpacker.eof)
+    except zlib.error as error:
+        raise FormatError(f"its data is damaged ({error}): copy it again, or record again") from None
+    if len(found) != size or not ended:
+        raise FormatError("its data is damaged (a chunk has another size): copy it again, or record again")
+    return found
+
+
+def _device(head: dict[str, Any], lines: _Lines) -> DeviceCapture:
+    syncs = []
+    for row in _list(head, "syncs"):
+        match row:
+            case [int(before), int(timer), int(after)]:
+                syncs.append(ClockSync(before, timer, after))
+            case _:
+                raise FormatError(f"its head is wrong: a clock comparison is {str(row)[:60]}")
+    name = head.get("name")
+    if not isinstance(name, str):
+        raise FormatError(f"its head is wrong: a device's name is {str(name)[:60]}")
+    ordinal, sms = _number(head, "ordinal", 0, 1 << 20), _number(head, "sms", 0, 1 << 20)
+    lost, tick = _number(head, "lost", 0, 1 << 62), _number(head, "tick_ns", 0, 1 << 40)
+    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs))
+
+
+def _parsed(data: bytes) -> object:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise FormatError(f"its head is no JSON ({error}): copy it again, or record again") from None
+
+
+def _object(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FormatError(f"its head is wrong: {what} is {str(value)[:60]}, expected an object")
+    return value
+
+
+def _list(head: dict[str, Any], name: str) -> list[Any]:
+    value = head.get(name)
+    if not isinstance(value, list):
+        raise FormatError(f"its head is wrong: {name} is {str(value)[:60]}, expected a list")
+    return value
+
+
+def _number(head: dict[str, Any], name: str, least: int, most: int) -> int:
+    value = head.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise FormatError(f"its head is wrong: {name} is {str(value)[:60]}, expected {least} to {most}")
+    return value

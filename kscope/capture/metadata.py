@@ -1,0 +1,146 @@
+"""What a prepared module says of itself, as JSON: in its symbol kscope_meta and in capture files.
+
+    {"frontend": "triton", "clock": "cycles", "fill": "ring", "strategy": "warp",
+     "kernels": [["matmul", 1234, 8]],            name, id, log2(records)
+     "regions": [["load", "i32", "a.py:7"]],      name, type of its value or null, where or null
+     "problems": [["pairing", "a sentence", 1]]}  kind, text, count
+
+What lives here: writing it, and reading it without trust (it comes from a GPU's memory, or from a
+stranger's file). What does not: how it is made (lowering/), and the rest of the file (capturefile.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import orjson
+
+from ..errors import FormatError, UsageError
+from ..marks.strategies import parse_strategy
+from ..util.portable import json
+from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
+from .model import KernelMeta, ModuleMeta, Problem, RegionMeta
+
+MAX_BYTES = 64 << 20
+"""No module's metadata is larger; more is refused before it is parsed."""
+
+_CLOCKS, _FILLS, _TYPES = ("cycles", "globaltimer"), ("ring", "stop"), (None, "i32", "u32", "f32")
+_U64 = (1 << 64) - 1
+
+
+def to_dict(meta: ModuleMeta) -> dict[str, Any]:
+    """The metadata as plain lists and dicts, ready for JSON."""
+    return {
+        "frontend": meta.frontend,
+        "clock": meta.clock,
+        "fill": meta.fill,
+        "strategy": meta.strategy,
+        "kernels": [[kernel.name, kernel.id, kernel.log2_records] for kernel in meta.kernels],
+        "regions": [
+            [region.name, region.type, region.where, *([] if region.kernel is None else [region.kernel])]
+            for region in meta.regions
+        ],
+        "problems": problems_to_list(meta.problems),
+    }
+
+
+def from_dict(data: object) -> ModuleMeta:
+    """Inverse of to_dict(); every field is checked. Raises FormatError that names the field."""
+    fields = _fields(data, {"frontend", "clock", "fill", "strategy", "kernels", "regions", "problems"})
+    strategy = _text("strategy", fields["strategy"])
+    try:
+        parse_strategy(strategy)
+    except UsageError as error:
+        raise FormatError(f"module metadata: {error}") from None
+    kernels = tuple(_kernel(row) for row in _rows("kernels", fields["kernels"], 3))
+    return ModuleMeta(
+        frontend=_text("frontend", fields["frontend"]),
+        kernels=kernels,
+        regions=tuple(_region(row, len(kernels)) for row in _rows("regions", fields["regions"], 3, 4)),
+        clock=_one_of("clock", fields["clock"], _CLOCKS),
+        fill=_one_of("fill", fields["fill"], _FILLS),
+        strategy=strategy,
+        problems=problems_from_list(fields["problems"]),
+    )
+
+
+def to_json(meta: ModuleMeta) -> bytes:
+    """The metadata as UTF-8 JSON without a NUL; equal metadata gives equal bytes."""
+    return json(to_dict(meta))
+
+
+def from_json(data: bytes) -> ModuleMeta:
+    """Inverse of to_json(); bytes after the first NUL are not read. Raises FormatError."""
+    if len(data) > MAX_BYTES:
+        raise FormatError(f"module metadata: {len(data)} bytes, expected at most {MAX_BYTES}")
+    try:
+        found = orjson.loads(data.partition(b"\0")[0])
+    except orjson.JSONDecodeError as error:
+        raise FormatError(f"module metadata is no JSON ({error}); was the module built by kscope?") from None
+    return from_dict(found)
+
+
+def problems_to_list(problems: tuple[Problem, ...]) -> list[list[Any]]:
+    """[[kind, text, count], ...]"""
+    return [[problem.kind, problem.text, problem.count] for problem in problems]
+
+
+def problems_from_list(data: object) -> tuple[Problem, ...]:
+    """Inverse of problems_to_list(). Raises FormatError."""
+    return tuple(
+        Problem(_text("kind", kind), _text("text", text), _number("count", count, 0, _U64))
+        for kind, text, count in _rows("problems", data, 3)
+    )
+
+
+def _kernel(row: list[Any]) -> KernelMeta:
+    name, number, log2 = row
+    return KernelMeta(
+        _text("kernel's name", name),
+        _number("kernel's id", number, 0, _U64),
+        _number("kernel's log2_records", log2, MIN_LOG2_RECORDS, MAX_LOG2_RECORDS),
+    )
+
+
+def _region(row: list[Any], kernels: int) -> RegionMeta:
+    name, kind, where, *of = row
+    kernel = _number("region's kernel", of[0], 0, kernels - 1) if of else None
+    if not _text("region's name", name):
+        raise FormatError("module metadata: a region's name is empty")
+    checked = None if kind is None else _one_of("region's type", kind, _TYPES)
+    return RegionMeta(name, checked, None if where is None else _text("region's where", where), kernel)
+
+
+def _refuse(what: str, value: object, expected: str) -> NoReturn:
+    raise FormatError(f"module metadata: {what} is {repr(value)[:80]}, expected {expected}")
+
+
+def _fields(data: object, names: set[str]) -> dict[str, Any]:
+    if not isinstance(data, dict) or not names <= data.keys():
+        _refuse("the whole", data, f"an object with {', '.join(sorted(names))}")
+    return data
+
+
+def _rows(what: str, data: object, *widths: int) -> list[list[Any]]:
+    if not isinstance(data, list):
+        _refuse(what, data, "a list")
+    for row in data:
+        if not isinstance(row, list) or len(row) not in widths:
+            _refuse(f"an entry of {what}", row, f"a list of {' or '.join(map(str, widths))}")
+    return data
+
+
+def _text(what: str, value: object) -> str:
+    return value if isinstance(value, str) else _refuse(what, value, "a string")
+
+
+def _number(what: str, value: object, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        _refuse(what, value, f"a number from {least} to {most}")
+    return value
+
+
+def _one_of(what: str, value: object, known: tuple[str | None, ...]) -> str:
+    if not isinstance(value, str) or value not in known:
+        _refuse(what, value, f"one of {', '.join(word for word in known if word)}")
+    return value

@@ -1,0 +1,236 @@
+"""From a capture to a trace: every device decoded, numbered, named and put on one axis.
+
+What lives here: the order of these steps, and the problems that only the whole shows. What does not:
+any of the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..capture.model import CaptureData, DeviceCapture, ModuleMeta, Problem
+from ..tracedata.data import Launch, TraceData
+from ..tracedata.region import Region
+from ..tracedata.warps import Warps, last_ends
+from ..util.text import counted
+from .axis import Axis, fit
+from .columns import Records, decode_slabs, id_sample
+from .ids import IdTable, Names
+from .lane_joining import join
+from .launches import Launches, block_index, number
+from .slabs import Slabs, find
+
+Int64 = npt.NDArray[np.int64]
+_TYPE_CODES = {"i32": 0, "u32": 1, "f32": 2}
+_SAMPLING = ("blocks", "warps", "sms")
+
+
+@dataclass(frozen=True)
+class _Device:
+    slabs: Slabs
+    records: Records
+    offset: int  # UNIX ns minus %globaltimer; 0 where the host's clock was not compared
+
+
+def assemble(capture: CaptureData) -> TraceData:
+    """The trace of a capture. Never raises on data."""
+    found, wrong = [], list[Problem]()
+    for device in capture.devices:
+        slabs, doubts = find(device.lines, capture.epoch)
+        found.append(slabs)
+        wrong += _on(device, capture, doubts)
+        if device.lost:
+            text = f"{counted(device.lost, 'lane')} found the pool full and did not record: raise pool="
+            wrong += _on(device, capture, [Problem("lost", text, device.lost)])
+    modules, names = _recorded(capture.modules, found)
+    problems = [*capture.problems, *(one for module in modules for one in module.problems), *names.problems, *wrong]
+    samples = [id_sample(device, slabs) for device, slabs in zip(capture.devices, found, strict=True)]
+    table = IdTable(names, np.concatenate([*samples, np.zeros(0, np.uint32)]))
+    devices = []
+    for device, slabs in zip(capture.devices, found, strict=True):
+        records = decode_slabs(device, slabs, table)
+        problems += _on(device, capture, records.problems)
+        devices.append(_Device(records.slabs, records, _host_offset(device)))
+    slabs = _joined([device.slabs for device in devices])
+    owner = np.repeat(np.arange(len(devices)), [len(device.slabs) for device in devices])
+    launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
+    regions, renumber = table.sorted_regions()
+    kernel_ids, kernel = np.unique(slabs.header["kernel"], return_inverse=True)
+    kernels = _kernel_names(kernel_ids.tolist(), capture.modules)
+    problems += _whole(launches, capture)
+    origin = min((_first_time(device) + device.offset for device in devices if len(device.slabs)), default=0)
+    axes = []
+    for index, (device, data) in enumerate(zip(capture.devices, devices, strict=True)):
+        axis = fit(data.slabs, launches.of[owner == index], device, origin - data.offset)
+        problems += _on(device, capture, axis.problems)
+        axes.append(axis)
+    region = _column([device.records.region for device in devices], np.uint16)
+    if renumber is not None:
+        region = renumber[region]
+    problems += _unknown(region, regions, kernels)
+    counts = _column([device.records.counts for device in devices], np.int64)
+    start = _column([device.records.start for device in devices], np.int64)
+    took = _column([device.records.duration for device in devices], np.int64)
+    last = np.where(slabs.finished, slabs.last_tick, last_ends(counts, start, took, slabs.first_tick))
+    trace = TraceData(
+        region=region,
+        track=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+        start_ticks=start,
+        dur_cycles=took,
+        bits=_column([device.records.value for device in devices], np.uint32),
+        warps=_warps(slabs, owner, launches, kernel, axes, devices, last),
+        regions=regions,
+        types=_types(kernel_ids.tolist(), capture.modules, regions),
+        kernels=kernels,
+        launches=_launches(launches, kernel_ids, kernels, capture.devices),
+        devices=tuple(device.ordinal for device in capture.devices),
+        origin=origin,
+        tick_ns=max((axis.tick for axis in axes), default=0),
+        problems=tuple(problems),
+    )
+    return join(trace, launches.in_turn)
+
+
+def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[list[ModuleMeta], Names]:
+    """The modules of which a kernel claimed a slab, each with the problems of these kernels; and the names in them.
+    A process keeps what it has ever loaded, and what else is in it is not this session's."""
+    modules, ids = list(modules), set[int]()
+    for slabs in found:
+        kernel = slabs.header["kernel"]
+        ids.update(kernel[np.diff(kernel, prepend=~kernel[:1]) != 0].tolist())
+    kept = []
+    for module in modules:
+        others = tuple(f"kernel {kernel.name}: " for kernel in module.kernels if kernel.id not in ids)
+        if len(others) < len(module.kernels):
+            mine = tuple(problem for problem in module.problems if not problem.text.startswith(others))
+            kept.append(replace(module, problems=mine))
+    unknown = ids - {kernel.id for module in kept for kernel in module.kernels}
+    return kept, Names(modules if unknown else kept)  # any of them may name what a kernel without metadata recorded
+
+
+def _on(device: DeviceCapture, capture: CaptureData, problems: Iterable[Problem]) -> list[Problem]:
+    """The problems, told apart by device where there are several."""
+    if len(capture.devices) < 2:
+        return list(problems)
+    return [Problem(one.kind, f"device {device.ordinal}: {one.text}", one.count) for one in problems]
+
+
+def _column(parts: list[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray:  # type: ignore[type-arg]  # of that dtype
+    return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.zeros(0, dtype)])
+
+
+def _joined(parts: list[Slabs]) -> Slabs:
+    if len(parts) == 1:
+        return parts[0]
+    empty = find(np.zeros((0, 16), np.uint32), 0)[0]
+    parts = [*parts, empty]
+    return Slabs(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("line", "header", "finished")))
+
+
+def _host_offset(device: DeviceCapture) -> int:
+    """UNIX time minus %globaltimer, from the narrowest bracket."""
+    sync = min(device.syncs, key=lambda sync: sync.host_after - sync.host_before, default=None)
+    offset = 0 if sync is None else (sync.host_before + sync.host_after) // 2 - sync.globaltimer
+    return offset if abs(offset) < 1 << 62 else 0
+
+
+def _first_time(device: _Device) -> int:
+    return int(device.slabs.header["start_time"].astype(np.int64).min())
+
+
+def _kernel_names(ids: list[int], modules: Iterable[ModuleMeta]) -> tuple[str, ...]:
+    names = {kernel.id: kernel.name for module in modules for kernel in module.kernels}
+    return tuple(names.get(number, f"kernel {number:016x}") for number in ids)
+
+
+def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region, ...]) -> npt.NDArray[np.uint8]:
+    """(kernels, regions): code of the type of a region's value in a kernel; u32 where no module tells."""
+    codes = np.full((max(1, len(ids)), len(regions)), _TYPE_CODES["u32"], np.uint8)
+    rows = {number: row for row, number in enumerate(ids)}
+    columns: dict[str, list[int]] = {}
+    for column, region in enumerate(regions):
+        columns.setdefault(region.token, []).append(column)
+    for module in modules:
+        mine = [rows[kernel.id] for kernel in module.kernels if kernel.id in rows]
+        for meta in module.regions if mine else ():
+            if meta.type is not None:
+                told = mine if meta.kernel is None else [rows[n] for n in [module.kernels[meta.kernel].id] if n in rows]
+                codes[np.ix_(told, columns.get(meta.name, []))] = _TYPE_CODES[meta.type]
+    return codes
+
+
+def _launches(
+    launches: Launches, kernel_ids: npt.NDArray[np.uint64], kernels: tuple[str, ...], devices: tuple[DeviceCapture, ...]
+) -> tuple[Launch, ...]:
+    kernel = np.searchsorted(kernel_ids, launches.kernel).tolist()
+    columns = (launches.device, launches.grid_id, launches.replay, launches.grid)
+    rows = zip(kernel, *(column.tolist() for column in columns), strict=True)
+    return tuple(
+        Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z), int(kernel_ids[k])) for k, d, g, r, (x, y, z) in rows
+    )
+
+
+def _whole(launches: Launches, capture: CaptureData) -> list[Problem]:
+    """Launches of which a part is not there, where nothing that the user chose explains it."""
+    chosen = any(capture.options.get(name) not in (None, "", "all") for name in _SAMPLING)
+    if chosen or any(device.lost for device in capture.devices):
+        return []
+    partial = int(np.count_nonzero((launches.missing_blocks > 0) | launches.uneven))
+    if not partial:
+        return []
+    blocks = counted(int(launches.missing_blocks.sum()), "block")
+    text = f"{counted(partial, 'launch')} recorded in part ({blocks} missing): armed or disarmed while they ran"
+    return [Problem("partial", text, partial)]
+
+
+def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], kernels: tuple[str, ...]) -> list[Problem]:
+    problems = []
+    strange = [index for index, found in enumerate(regions) if not found.known]
+    if len(strange) > 1:  # index 0 is the overflow; it is filled only where all other indices are taken
+        count = int(np.isin(region, strange).sum())
+        text = f"{counted(count, 'record')} with ids that no module of this capture names: shown as ?hash"
+        problems.append(Problem("unknown", text, count))
+    nameless = sum(name.startswith("kernel ") for name in kernels)
+    if nameless:
+        text = f"{counted(nameless, 'kernel')} without metadata in this capture: shown by number"
+        problems.append(Problem("nameless", text, nameless))
+    return problems
+
+
+def _warps(
+    slabs: Slabs, owner: Int64, launches: Launches, kernel: Int64, axes: list[Axis], devices: list[_Device],
+    last: Int64,
+) -> Warps:  # fmt: skip
+    header = slabs.header
+    start = _column([axis.start for axis in axes], np.float64)
+    rate = _column([axis.rate for axis in axes], np.float64)
+    ntid = header["ntid"]
+    return Warps(
+        device=owner,
+        kernel=kernel.astype(np.int64),
+        launch=launches.of,
+        block=block_index(slabs),
+        block_xyz=slabs.block,
+        grid=slabs.grid,
+        threads=np.stack([(ntid & 1023) + 1, (ntid >> 10 & 1023) + 1, (ntid >> 20) + 1], axis=1).astype(np.int64),
+        warp=slabs.warp,
+        lane=slabs.lane,
+        sm=slabs.sm,
+        cluster_rank=(header["cluster"] & 255).astype(np.uint8),
+        start_ns=start,
+        end_ns=np.where(slabs.finished, start + (last - slabs.first_tick) * rate, np.nan),
+        finished=slabs.finished,
+        first_tick=slabs.first_tick,
+        last_tick=last,
+        tick_ns=rate,
+        error_ns=_column([axis.error for axis in axes], np.float64),
+        timer=slabs.globaltimer,
+        records=_column([device.records.counts for device in devices], np.int64),
+        written=_column([device.records.written for device in devices], np.int64),
+        start_width=header["start_width"].astype(np.int64),
+        end_width=np.where(slabs.finished, header["end_width"], 0).astype(np.int64),
+    )

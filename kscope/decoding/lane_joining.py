@@ -1,0 +1,59 @@
+"""Lanes of a warp that record in turn (Elected(any_lane=True)) as one row of a trace.
+
+Of the lanes that get to a mark together the first records it, each in a slab of its own. To a reader it is the
+warp that was there: one row, records in order of their ends. What lives here: joining these rows. What does not:
+which they are (decoding/launches.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..tracedata.data import TraceData
+
+Int64 = npt.NDArray[np.int64]
+
+
+def join(trace: TraceData, in_turn: npt.NDArray[np.bool_]) -> TraceData:
+    """The trace with one row per warp of a launch for the rows (w,) that are in turn: that of its first lane."""
+    if not in_turn.any():
+        return trace
+    warps = trace.warps
+    rows = np.arange(len(warps))
+    key = np.stack([warps.launch, warps.block, warps.warp.astype(np.int64), warps.device], axis=1)[in_turn]
+    _, which = np.unique(key, axis=0, return_inverse=True)
+    group = len(warps) + rows
+    group[in_turn] = which.ravel()
+    first = _firsts(group, warps.lane)
+    kept = np.flatnonzero(first == rows)
+    number = np.zeros(len(warps), np.int64)
+    number[kept] = np.arange(len(kept))
+    row = number[first]  # of every old row
+    changed: dict[str, Any] = {one.name: getattr(warps, one.name)[kept] for one in fields(warps)}
+    for name in ("records", "written"):
+        changed[name] = np.bincount(row, getattr(warps, name), len(kept)).astype(np.int64)
+    changed["finished"] = np.bincount(row, ~warps.finished, len(kept)) == 0
+    latest = np.full(len(kept), -np.inf)
+    np.maximum.at(latest, row, np.where(warps.finished, warps.end_ns, -np.inf))
+    changed["end_ns"] = np.where(changed["finished"], latest, np.nan)
+    np.maximum.at(changed["last_tick"], row, warps.last_tick)
+    track = row[trace.track]
+    end = trace.start_ticks + np.maximum(trace.dur_cycles, 0)
+    several = np.bincount(row, minlength=len(kept)) > 1
+    order = np.lexsort((np.where(several[track], end, np.arange(len(trace))), track))
+    columns = {name: getattr(trace, name)[order] for name in ("region", "start_ticks", "dur_cycles", "bits")}
+    return replace(trace, track=track[order].astype(np.int32), warps=replace(warps, **changed), **columns)
+
+
+def _firsts(group: Int64, lane: npt.NDArray[np.uint8]) -> Int64:
+    """For each row the row of its group that has the lowest lane."""
+    order = np.lexsort((lane, group))
+    fresh = np.concatenate([[True], np.diff(group[order]) != 0])
+    heads = order[np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))]
+    first = np.empty(len(group), np.int64)
+    first[order] = heads
+    return first

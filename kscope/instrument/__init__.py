@@ -1,0 +1,1 @@
+"""Instrumenting kernels: options, selection of unmarked code, hooks, and the registry of frontends and backends."""

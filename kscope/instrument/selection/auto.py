@@ -1,0 +1,161 @@
+"""What to mark in kernels that nobody annotated: operations by kind, source lines by range.
+
+    kscope.profile(auto="wait,wgmma,loops", regions="load=attn.py:41-47", kernels="attn_*")
+
+A Selection is part of what a kernel is compiled for (recording.py), and so of its cache key. What lives
+here: what a user may ask, and reading it. What does not: which operations of a DSL are of a kind, and
+where marks go (frontends); what was found (catalogue.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import PurePath
+
+from ...capture.model import ModuleMeta, Problem
+from ...errors import UsageError
+from ...marks.grammar import check_name
+
+KINDS: dict[str, str] = {
+    "wait": "waits for anything asynchronous",
+    "async_wait": "waits for cp.async copies",
+    "tma": "bulk copies by the TMA unit",
+    "wgmma": "Hopper's tensor-core instructions",
+    "mma": "other tensor-core instructions",
+    "dot": "tensor-core instructions of every sort",
+    "load": "reads of global memory",
+    "store": "writes to global memory",
+    "barrier": "barriers and arrivals at them",
+    "loop": "whole loops",
+    "iteration": "each turn of a loop",
+}
+"""Kinds of operation, and what they are. Each is known by its plural as well."""
+DEFAULT = ("wait", "dot", "load", "store", "loop")
+"""What auto=True marks."""
+GRAMMAR = "NAME=FILE:FIRST-LAST, such as load=attn.py:41-47"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Source lines that are one region: first to last, both included, counted from 1.
+
+    file: the end of the source's path, whole parts of it: attn.py, or models/attn.py, or all of it.
+    """
+
+    name: str
+    file: str
+    first: int
+    last: int
+
+    @staticmethod
+    def of(text: str) -> Lines:
+        """Reads NAME=FILE:FIRST-LAST or NAME=FILE:LINE. Raises UsageError."""
+        name, equals, place = text.partition("=")
+        file, colon, numbers = place.rpartition(":")
+        first, dash, last = numbers.partition("-")
+        if not (equals and colon and name.strip() and file.strip()):
+            raise UsageError(f"region {text!r}: expected {GRAMMAR}")
+        if not all(number.isascii() and number.isdecimal() for number in (first, *([last] if dash else []))):
+            raise UsageError(f"region {text!r}: {numbers!r} are no lines; expected {GRAMMAR}")
+        found = Lines(check_name(name.strip()), file.strip(), int(first), int(last or first))
+        if not 1 <= found.first <= found.last:
+            raise UsageError(f"region {text!r}: lines count from 1, and the first comes before the last")
+        return found
+
+    def in_file(self, path: str) -> bool:
+        """Whether a source's path ends in this file, part by part."""
+        mine = [part for part in PurePath(self.file).parts if part != "."]
+        return bool(mine) and list(PurePath(path).parts[-len(mine) :]) == mine
+
+    def covers(self, path: str, line: int) -> bool:
+        """Whether that line of that file is one of these."""
+        return self.first <= line <= self.last and self.in_file(path)
+
+    @property
+    def where(self) -> str:
+        """FILE:FIRST-LAST"""
+        return f"{self.file}:{self.first}" + (f"-{self.last}" if self.last != self.first else "")
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.where}"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is marked without being annotated; nothing by default.
+
+    kinds: words of KINDS. lines: ranges of source. kernels: patterns of names, none = all; a kernel that
+    matches none is compiled as it would be without a selection. With nothing to mark, all selections are equal.
+    """
+
+    kinds: tuple[str, ...] = ()
+    lines: tuple[Lines, ...] = ()
+    kernels: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(
+        auto: str | Sequence[str] | bool | None = None,
+        regions: str | Sequence[str] | Mapping[str, str] | None = None,
+        kernels: tuple[str, ...] = (),
+    ) -> Selection | None:
+        """From what a user types; None where auto and regions were not given. Raises UsageError."""
+        if auto is None and regions is None:
+            return None
+        kinds, lines = _kinds(auto), _lines(regions)
+        return Selection(kinds, lines, kernels) if kinds or lines else Selection()
+
+    def __bool__(self) -> bool:
+        return bool(self.kinds or self.lines)
+
+    def of_kernel(self, name: str) -> Selection:
+        """What of this holds for the kernel of that name: all, or nothing."""
+        return self if not self.kernels or any(fnmatchcase(name, glob) for glob in self.kernels) else Selection()
+
+    def kind(self, kinds: Iterable[str]) -> str | None:
+        """The first of an operation's kinds, the narrowest first, that is marked."""
+        return next((kind for kind in kinds if kind in self.kinds), None)
+
+
+def name(kind: str, path: str, line: int) -> str:
+    """What a region is called that a kind selected: 'wait attn.py:41'."""
+    return f"{kind} {PurePath(path).name}:{line}" if line else kind
+
+
+def unmatched(selection: Selection, modules: Iterable[ModuleMeta]) -> tuple[Problem, ...]:
+    """A problem for each range of lines that no kernel has anything at, and one where none has any of the kinds."""
+    seen = {region.name for module in modules for region in module.regions}
+    which = f" whose name matches {', '.join(selection.kernels)}" if selection.kernels else ""
+    asked = [
+        f"region {lines}: no kernel{which} that ran has an operation at these lines"
+        for lines in selection.lines
+        if lines.name not in seen
+    ]
+    if selection.kinds and not any(known.partition(" ")[0] in selection.kinds for known in seen):
+        asked.append(f"auto=: no kernel{which} that ran has an operation of a kind {', '.join(selection.kinds)}")
+    more = "kscope run --auto --dry-run lists kernels and the lines of their operations"
+    return tuple(Problem("nothing", f"{text}; {more}") for text in asked)
+
+
+def _kinds(auto: object) -> tuple[str, ...]:
+    if isinstance(auto, bool) or auto is None:
+        return DEFAULT if auto else ()
+    words = auto.split(",") if isinstance(auto, str) else list(auto) if isinstance(auto, Sequence) else [auto]
+    found: list[str] = []
+    for word in words:
+        kind = word.strip().lower() if isinstance(word, str) else ""
+        kind = kind[:-1] if kind not in KINDS and kind.endswith("s") else kind
+        if kind not in KINDS:
+            raise UsageError(f"auto={auto!r}: {word!r} is no kind of operation; known are {', '.join(KINDS)}")
+        found.append(kind)
+    return tuple(kind for kind in KINDS if kind in found)
+
+
+def _lines(regions: object) -> tuple[Lines, ...]:
+    if isinstance(regions, Mapping):
+        regions = [f"{name}={place}" for name, place in regions.items()]
+    words = [regions] if isinstance(regions, str) else list(regions) if isinstance(regions, Sequence) else None
+    if regions is not None and (words is None or not all(isinstance(word, str) for word in words)):
+        raise UsageError(f"regions={regions!r}: expected {GRAMMAR}, or several of them")
+    return tuple(dict.fromkeys(Lines.of(word) for word in words or ()))

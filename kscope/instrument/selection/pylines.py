@@ -1,0 +1,158 @@
+"""Lines of a Python kernel as a region: the statements that they hold, put into a `with`.
+
+    kernels.py:41-42                    with REGION:
+        x = load(a)                         x = load(a)
+        y = load(b)                         y = load(b)
+
+A `with` makes no scope in Python: what is assigned in it is there after it, and `return`, `break` and `continue`
+leave it. So the function does what it did. What lives here: which statements a range of lines means, and the
+changed syntax tree. What does not: statements by their kind (pykinds.py), what stands behind the `with`, and compiling
+it (frontends).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import CodeType
+
+from ...errors import UsageError
+from .auto import Lines
+
+Block = list[ast.stmt]
+_SKIPPED = (ast.Global, ast.Nonlocal)
+"""Statements that say something of their function, and do nothing where they stand."""
+
+
+def touched(lines: Iterable[Lines], code: CodeType) -> list[Lines]:
+    """Those of the lines that this function, or one that is defined in it, has code at."""
+    inside = list(_numbers(code))
+    low, high = min(inside, default=0), max(inside, default=0)
+    return [one for one in lines if one.first <= high and one.last >= low and one.in_file(code.co_filename)]
+
+
+def wrap(definition: ast.FunctionDef, lines: Sequence[Lines], item: Callable[[Lines], ast.expr]) -> ast.FunctionDef:
+    """The definition, changed: every range of lines is the body of a `with`. item: what the `with` enters.
+
+    A statement that a range holds a part of belongs to it, where it has no statements of its own. Raises UsageError
+    for a range that cuts through a loop or another block, that has no statements, or overlaps with another one.
+    """
+    for one in _outermost_first(lines):
+        found = _block(definition.body, one)
+        if found is None:
+            raise UsageError(f"region {one}: {definition.name} has no statement at these lines")
+        block, first, last = found
+        block[first : last + 1] = [region(item(one), block[first : last + 1])]
+    return definition
+
+
+def region(item: ast.expr, body: Block) -> ast.With:
+    """The statements in a `with`, which stands where they stand."""
+    made = ast.With(items=[ast.withitem(item)], body=body)
+    made.lineno, made.col_offset = _first(body[0]), body[0].col_offset
+    made.end_lineno, made.end_col_offset = body[-1].end_lineno, body[-1].end_col_offset
+    for node in ast.walk(made.items[0]):
+        ast.copy_location(node, made)
+    return made
+
+
+def entered(lines: Lines) -> ast.expr:
+    """What a `with` enters where its function runs as Python: it needs no name in the function."""
+    return ast.parse(f"__import__('kscope').region({lines.name!r})", mode="eval").body
+
+
+def _outermost_first(lines: Sequence[Lines]) -> list[Lines]:
+    """Sorted so that a range comes before those that lie in it. Raises UsageError where two only overlap."""
+    ordered = sorted(lines, key=lambda one: (one.first, -one.last))
+    for at, one in enumerate(ordered):
+        for later in ordered[at + 1 :]:
+            if later.first <= one.last < later.last and later.first > one.first:
+                raise UsageError(f"regions {one} and {later} overlap: one may lie in the other, or behind it")
+    return ordered
+
+
+def _block(block: Block, lines: Lines) -> tuple[Block, int, int] | None:
+    """The list of statements that the lines select from, and the first and last of them; None where they hold none.
+    Raises UsageError."""
+    inside = [
+        at
+        for at, statement in enumerate(block)
+        if _overlap(statement, lines) and not isinstance(statement, _SKIPPED) and not (at == 0 and _is_text(statement))
+    ]
+    if not inside:
+        return None
+    first, last = inside[0], inside[-1]
+    for at in (first, last):
+        if _whole(block[at], lines):
+            continue
+        if first != last:
+            raise _cut(block[at], lines)
+        return _within(block[at], lines)
+    return block, first, last
+
+
+def _within(statement: ast.stmt, lines: Lines) -> tuple[Block, int, int] | None:
+    """As _block(), for lines that hold a part of this one statement."""
+    parts = list(_blocks(statement))
+    header = min((_first(part[0]) for part in parts), default=_last(statement) + 1)
+    if lines.first < header and lines.last >= _first(statement):
+        raise _cut(statement, lines)
+    found = [place for part in parts if (place := _block(part, lines)) is not None]
+    if len(found) > 1:
+        raise _cut(statement, lines)
+    return found[0] if found else None
+
+
+def _blocks(statement: ast.stmt) -> Iterator[Block]:
+    """The lists of statements in a statement, those of functions and classes that it defines as well."""
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for part in [getattr(statement, field, None)]:
+            if isinstance(part, list) and part and isinstance(part[0], ast.stmt):
+                yield part
+            elif isinstance(part, list):
+                yield from (one.body for one in part if isinstance(getattr(one, "body", None), list))
+
+
+def _whole(statement: ast.stmt, lines: Lines) -> bool:
+    """Whether the statement lies in the lines, or has no statements of its own that could lie in them alone."""
+    return not any(_blocks(statement)) or (lines.first <= _first(statement) and _last(statement) <= lines.last)
+
+
+def _overlap(statement: ast.stmt, lines: Lines) -> bool:
+    return _first(statement) <= lines.last and lines.first <= _last(statement)
+
+
+def _first(statement: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(one.lineno for one in decorators)])
+
+
+def _last(statement: ast.stmt) -> int:
+    return statement.end_lineno or statement.lineno
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _cut(statement: ast.stmt, lines: Lines) -> UsageError:
+    words: dict[type[ast.stmt], str] = {
+        ast.For: "the for loop",
+        ast.While: "the while loop",
+        ast.If: "the if",
+        ast.With: "the with",
+        ast.Try: "the try",
+        ast.FunctionDef: "the function",
+    }
+    word = words.get(type(statement), "the statement")
+    return UsageError(
+        f"region {lines}: the lines cut through {word} at lines {_first(statement)} to {_last(statement)}: take all "
+        "of it, or statements of one block in it"
+    )
+
+
+def _numbers(code: CodeType) -> Iterator[int]:
+    yield from (line for _, _, line in code.co_lines() if line)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _numbers(constant)

@@ -1,0 +1,32 @@
+"""Refusals: the errors for values and predicates that a mark cannot carry, the same in every kernel language."""
+
+from __future__ import annotations
+
+from ..errors import UsageError
+from .grammar import Mark
+
+
+def value_refused(mark: Mark, given: str, instead: str) -> UsageError:
+    """The error for a `value=` that does not fit a record.
+
+    Args:
+        mark: the mark with the value.
+        given: what was passed, as in "a tensor of fp32[64]".
+        instead: what to pass, as in "value=x.to(tl.int32)".
+    """
+    return UsageError(
+        f"value= of kscope {mark.act} {mark.said} is {given}: a record holds 32 bits, an int32, uint32 or float32; "
+        f"pass {instead}"
+    )
+
+
+def predicate_refused(mark: Mark, given: str) -> UsageError:
+    """The error for a `when=` that is not one bool or integer. given: what was passed, in words."""
+    return UsageError(
+        f"when= of kscope {mark.act} {mark.said} is {given}: expected one bool or integer, such as k % 8 == 0"
+    )
+
+
+def outside_kernel(name: str) -> UsageError:
+    """The error for a kernel-only function called on the host. name: as typed, such as "kscope.clock"."""
+    return UsageError(f"{name}() can only be called inside a kernel")

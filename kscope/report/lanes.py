@@ -1,0 +1,132 @@
+"""Where each recording lane is drawn: on which SM, in which row of it.
+
+Blocks that follow one another on an SM share rows, as they share its warp slots:
+
+    slot 0   block 0: warp 0 ...   block 132: warp 0 ...
+             block 0: warp 1 ...   block 132: warp 1 ...
+    slot 1   block 66: warp 0 ...
+
+What lives here: the order of the lanes, and their rows. What does not: their records (scene.py).
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..analysis.lanes import lane_ends
+from ..tracedata.data import TraceData
+
+Int64 = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+
+_FAR = float(1 << 62)
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """Lanes (w,) that are drawn, by place, row and start.
+
+    rows: rows of trace.warps. place: index into `places`, (index of the device, SM). row: of its place, from 0.
+    start, end: float64 ns after `base`, ns after the trace's origin; end is that of the last record where the lane did
+    not finish. first, count: its records, a slice of the trace's columns. span: ns, from base to the last end.
+    """
+
+    rows: Int64
+    place: Int64
+    row: Int64
+    start: Float
+    end: Float
+    first: Int64
+    count: Int64
+    places: tuple[tuple[int, int], ...]
+    base: float
+    span: float
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def arrange(trace: TraceData) -> Lanes:
+    """The lanes of a trace; of a filtered one, those that still have records."""
+    warps = trace.warps
+    edges = np.searchsorted(trace.track, np.arange(len(warps) + 1))
+    rows = np.arange(len(warps)) if not trace.filtered else np.flatnonzero(np.diff(edges))
+    first, count = edges[rows], np.diff(edges)[rows]
+    start = _finite(warps.start_ns[rows])
+    last = start.copy()
+    some = count > 0
+    at = (first + count - 1)[some]
+    ticks = trace.start_ticks[at] + np.maximum(trace.dur_cycles[at], 0) - warps.first_tick[rows[some]]
+    last[some] += _finite(ticks * warps.tick_ns[rows[some]])
+    end = np.maximum(_finite(lane_ends(trace)[rows]), np.maximum(last, start))
+    base = float(start.min(initial=_FAR)) if len(rows) else 0.0
+    span = max(float(end.max(initial=base)) - base, 1.0)
+    device_sm = warps.device[rows] << 32 | warps.sm[rows]
+    distinct, place = np.unique(device_sm, return_inverse=True)
+    # A lane that did not finish may still run: nobody else gets its row.
+    busy = np.where(warps.finished[rows], end, base + span)
+    row = _rows(
+        place, warps.launch[rows], warps.block[rows], warps.warp[rows] * np.int64(32) + warps.lane[rows], start, busy
+    )
+    order = np.lexsort((start, row, place))
+    places = tuple((int(key >> 32), int(key & 0xFFFFFFFF)) for key in distinct)
+    return Lanes(
+        rows[order], place[order], row[order], start[order] - base, end[order] - base, first[order], count[order],
+        places, base, span,
+    )  # fmt: skip
+
+
+def _finite(ns: Float) -> Float:
+    """Times of damaged captures are brought to where arithmetic still works."""
+    return np.clip(np.nan_to_num(ns, nan=0.0), -_FAR, _FAR)
+
+
+def _rows(
+    place: Int64, launch: Int64, block: Int64, lane: npt.NDArray[np.integer[Any]], start: Float, end: Float
+) -> Int64:
+    """The row of each lane: those of a block stand together, in rows that are free while it lives."""
+    if not len(place):
+        return np.zeros(0, np.int64)
+    order = np.lexsort((lane, block, launch, place))
+    changed = np.zeros(len(order), bool)
+    for column in (place, launch, block):
+        changed[1:] |= np.diff(column[order]) != 0
+    heads = np.flatnonzero(np.concatenate([[True], changed[1:]]))
+    group = np.cumsum(np.concatenate([[0], changed[1:]]))
+    begins = np.minimum.reduceat(start[order], heads)
+    ends = np.maximum.reduceat(end[order], heads)
+    sizes = np.diff(heads, append=len(order))
+    offset = np.zeros(len(heads), np.int64)
+    by_time = np.lexsort((begins, place[order[heads]]))
+    of_place = place[order[heads]][by_time]
+    for part in np.split(by_time, np.flatnonzero(np.diff(of_place)) + 1):
+        offset[part] = _slots(begins[part].tolist(), ends[part].tolist(), sizes[part].tolist())
+    row = np.empty(len(order), np.int64)
+    row[order] = offset[group] + np.arange(len(order)) - heads[group]
+    return row
+
+
+def _slots(begins: list[float], ends: list[float], sizes: list[int]) -> list[int]:
+    """First row of each block, in order of begin: the lowest slot that is free, else a new one."""
+    slot: list[int] = []
+    heights: list[int] = []
+    free: list[int] = []
+    taken: list[tuple[float, int]] = []
+    for begin, end, size in zip(begins, ends, sizes, strict=True):
+        while taken and taken[0][0] <= begin:
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        if free:
+            number = heapq.heappop(free)
+            heights[number] = max(heights[number], size)
+        else:
+            number = len(heights)
+            heights.append(size)
+        heapq.heappush(taken, (end, number))
+        slot.append(number)
+    tops = np.concatenate([[0], np.cumsum(heights)]).tolist()
+    return [tops[number] for number in slot]

@@ -1,0 +1,48 @@
+"""The records of a part as columns: lane after lane, in order of end, exact in ticks.
+
+    code    its row of the table of codes
+    end     ticks since the end before it in its lane; of the first, since the lane's first tick
+    dur     ticks
+    value   the 32 bits of the user's, of those records that have one, in order
+
+What lives here: these columns. page/js/slices.js reads them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..capture.layout import Kind
+from .pack import Packed, narrow, pack, zigzag
+from .scene import Part, Scene
+
+VALUED = (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER)
+_FAR = 1 << 52  # what a double still tells exactly
+
+
+def packed(scene: Scene, part: Part) -> dict[str, Any]:
+    """{"count", "place", "first", "last", "signed", "spec", "text"}: signed, where damaged clocks run backwards."""
+    end = np.clip(part.end, -_FAR, _FAR)
+    step = np.diff(end, prepend=0)
+    heads = np.flatnonzero(np.diff(part.lane, prepend=-1))
+    step[heads] = end[heads]
+    signed = bool(len(step)) and int(step.min()) < 0
+    columns = {
+        "code": part.code,
+        "end": narrow(zigzag(step) if signed else step),
+        "dur": narrow(np.minimum(part.dur, _FAR)),
+    }
+    valued = valued_codes(scene)
+    if valued.any():
+        columns["value"] = scene.trace.bits[part.at[valued[part.code]]].astype(np.uint32)
+    found: Packed = pack(columns)
+    place = {"count": len(part.code), "place": part.place, "first": part.first, "last": part.last, "signed": signed}
+    return {**place, "spec": found.spec, "text": found.text}
+
+
+def valued_codes(scene: Scene) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which codes stand for records that carry the user's number."""
+    has = np.array([region.kind in VALUED for region in scene.trace.regions])
+    return np.asarray(has[scene.codes.region], bool)

@@ -1,0 +1,153 @@
+"""A trace as a report, piece by piece.
+
+What lives here: the order of the work, and what the page is told beside columns. What does not: any of the columns'
+own meaning (the other files of this folder).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import IO, Any
+
+import numpy as np
+
+from .._version import __version__
+from ..analysis.summary import Summary, summarise
+from ..tracedata.data import TraceData
+from ..tracedata.kernel_names import kernel_names
+from ..util.parallel import ahead
+from ..util.portable import clean
+from ..util.progress import Step, silent
+from . import figures, heat, slices
+from .figures import Figures
+from .heat import Heat
+from .pack import Packed, narrow, pack
+from .page import written
+from .scene import Scene, gathered, parts, scene
+
+_Place = tuple[list[dict[str, Any]], list[heat.Cells], Figures]
+
+
+def write(trace: TraceData, file: IO[bytes], step: Step = silent) -> None:
+    """Write the report of a trace. A million records take about half a second, and 4 to 6 bytes each."""
+    for piece in pieces(trace, step):
+        file.write(piece.encode())
+
+
+def pieces(trace: TraceData, step: Step = silent) -> Iterator[str]:
+    """The text of the page."""
+    summary = summarise(trace)
+    shown = scene(trace, summary)
+    about = _about(shown, summary)
+    return written(about, _payloads(shown, about, step))
+
+
+def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple[str, str]]:
+    """(id, text) of everything that is packed; `about` gets what is needed to read it."""
+    bins = heat.levels(shown)
+    axes = figures.axes(shown)
+    most = max(int(shown.lanes.row.max(initial=0)) + 1, 1)
+
+    def work(ranges: list[tuple[int, int]]) -> _Place:
+        warmth, found, packed = Heat(shown, bins), Figures(shown, axes), []
+        for part in gathered(shown, ranges):
+            packed.append(slices.packed(shown, part))
+            warmth.add(part)
+            found.add(part)
+        return packed, warmth.cells(most), found
+
+    total = Figures(shown, axes)
+    cells: list[list[heat.Cells]] = []
+    chunks: list[dict[str, Any]] = []
+    for packed, warmth, found in ahead(work, parts(shown)):
+        cells.append(warmth)
+        total.merge(found)
+        for chunk in packed:
+            step(chunk.pop("count"))
+            yield f"slices-{len(chunks)}", chunk.pop("text")
+            chunks.append(chunk)
+    specs: dict[str, Any] = {}
+    for name, columns in (("lanes", _lanes(shown)), ("launches", _launches(shown)), ("figures", _figures(total, axes))):
+        one: Packed = pack(columns)
+        specs[name] = one.spec
+        yield name, one.text
+    for level in range(len(bins)):
+        planes = {key: [getattr(one[level], key).ravel() for one in cells] for key in heat.PLANES}
+        one = pack({key: np.concatenate([np.zeros(0, np.uint8), *plane]) for key, plane in planes.items()})
+        specs[f"heat-{level}"] = one.spec
+        yield f"heat-{level}", one.text
+    about |= {
+        "specs": specs, "chunks": chunks, "levels": bins, "rows": most,
+        "figures": {"first": axes.first, "bins": axes.bins, "names": total.names, "warps": axes.warps},
+    }  # fmt: skip
+
+
+def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
+    """What the page must know of the trace, but for the columns."""
+    trace, lanes, codes = shown.trace, shown.lanes, shown.codes
+    typed = slices.valued_codes(shown)
+    alive = sum(one.alive_ns for one in summary.lanes)
+    return {
+        "version": __version__, "origin": str(trace.origin), "base": lanes.base, "span": lanes.span,
+        "tick": trace.tick_ns, "error": float(np.max(trace.warps.error_ns, initial=0.0)), "records": len(trace),
+        "idle": sum(one.idle_ns for one in summary.lanes) / alive if alive > 0 else None,
+        "filtered": trace.filtered, "shares": min(len(shown.names), heat.MOST_SHARES),
+        "kernels": [clean(name) for name in kernel_names(trace)], "names": [clean(name) for name in shown.names],
+        "where": [_where(shown, name) for name in shown.names],
+        "devices": list(trace.devices), "places": lanes.places, "far": heat.MOST_NAMES,
+        "codes": {"name": codes.name, "kind": codes.kind, "line": codes.line, "valued": typed,
+                  "types": np.ascontiguousarray(trace.types[:, codes.region])},
+        "table": [{key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
+                  for row in summary.regions],
+        "points": [{key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
+                   for row in summary.points],
+        "notes": [clean(note) for note in summary.notes],
+        "problems": [{"kind": one.kind, "text": clean(one.text), "count": one.count} for one in trace.problems],
+    }  # fmt: skip
+
+
+def _where(shown: Scene, name: str) -> str:
+    return next((clean(one.where) for one in shown.trace.regions if one.name == name and one.where), "")
+
+
+def _lanes(shown: Scene) -> dict[str, np.ndarray[Any, Any]]:
+    lanes, warps = shown.lanes, shown.trace.warps
+    rows = lanes.rows
+    return {
+        "place": narrow(lanes.place), "row": narrow(lanes.row), "launch": narrow(warps.launch[rows]),
+        "block": narrow(warps.block[rows]), "warp": warps.warp[rows], "lane": warps.lane[rows],
+        "count": narrow(lanes.count), "lost": narrow(np.maximum(warps.written[rows] - warps.records[rows], 0)),
+        "done": warps.finished[rows].astype(np.uint8), "timer": warps.timer[rows].astype(np.uint8),
+        "start": lanes.start, "end": lanes.end, "pace": warps.tick_ns[rows],
+    }  # fmt: skip
+
+
+def _launches(shown: Scene) -> dict[str, np.ndarray[Any, Any]]:
+    """By launch; begin is after end where none of its lanes is drawn."""
+    trace, lanes = shown.trace, shown.lanes
+    count = len(trace.launches)
+    begin, end = np.full(count, np.inf), np.full(count, -np.inf)
+    launch = trace.warps.launch[lanes.rows]
+    np.minimum.at(begin, launch, lanes.start)
+    np.maximum.at(end, launch, lanes.end)
+    kernel = np.zeros(count, np.int64)
+    kernel[launch] = trace.warps.kernel[lanes.rows]
+    grid = np.array([one.grid for one in trace.launches], np.int64).reshape(-1, 3)
+    return {
+        "begin": begin, "end": end, "kernel": narrow(kernel), "x": narrow(grid[:, 0]), "y": narrow(grid[:, 1]),
+        "z": narrow(grid[:, 2]), "device": narrow(np.array([one.device for one in trace.launches], np.int64)),
+        "replay": narrow(np.array([one.replay for one in trace.launches], np.int64)),
+        "grid": np.array([one.grid_id & 0xFFFFFFFFFFFFFFFF for one in trace.launches], np.uint64),
+    }  # fmt: skip
+
+
+def _figures(total: Figures, axes: figures.Axes) -> dict[str, np.ndarray[Any, Any]]:
+    longest = total.longest()
+    return {
+        "histogram": narrow(total.histogram.ravel()), "by_place": total.by_place.ravel(),
+        "by_warp": total.by_warp.ravel(), "by_block": total.by_block.ravel(),
+        "first_block": narrow(axes.first_block), "last_block": narrow(axes.last_block),
+        "long_name": narrow(longest.name), "long_lane": narrow(longest.lane), "long_begin": longest.begin_ns,
+        "long_ticks": narrow(longest.dur), "long_ns": longest.dur_ns,
+    }  # fmt: skip

@@ -1,0 +1,88 @@
+"""Kernels by name or hash: `profile(kernels="attn_*")`, applied to what was recorded.
+
+What lives here: the patterns, and a capture without the kernels that match none. What does not: kernels
+that do not record at all (that would need a compilation each time the pattern changes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from ..capture import layout
+from ..capture.capture import Capture
+from ..capture.model import DeviceCapture, Problem
+from ..decoding import slabs
+from ..errors import UsageError
+from ..tracedata.kernel_names import hashed
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """Shell patterns of kernel names, and kernels' hashes; none = all."""
+
+    globs: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(kernels: str | Sequence[str] | None) -> Patterns:
+        """From what a user types: one pattern or several. Raises UsageError."""
+        if kernels is None:
+            return Patterns()
+        globs = (kernels,) if isinstance(kernels, str) else tuple(kernels) if isinstance(kernels, Sequence) else ()
+        if not globs or not all(isinstance(glob, str) and glob for glob in globs):
+            raise UsageError(f"kernels={kernels!r}: expected a pattern of names such as 'attn_*', or several")
+        return Patterns(globs)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The patterns of names, for what is chosen before kernels have hashes; with a hash among them, none."""
+        return () if any(hashed(glob) is not None for glob in self.globs) else self.globs
+
+    def match(self, name: str, number: int) -> bool:
+        """Whether the kernel of that name and hash is kept."""
+        return not self.globs or any(fnmatchcase(name, glob) or hashed(glob) == number for glob in self.globs)
+
+
+def only(capture: Capture, patterns: Patterns) -> Capture:
+    """The capture with the kernels that match, and a problem where none does, or others recorded and none of these.
+    Lanes that were lost stay counted: nobody knows whose they were."""
+    if not patterns.globs:
+        return capture
+    modules, kept = [], set[int]()
+    for module in capture.modules:
+        kernels = tuple(kernel for kernel in module.kernels if patterns.match(kernel.name, kernel.id))
+        kept.update(kernel.id for kernel in kernels)
+        if kernels:
+            modules.append(replace(module, kernels=kernels))
+    recorded = {number for device in capture.devices for number in _kernels(device, capture.epoch)}
+    devices = tuple(_lines(device, capture.epoch, kept) for device in capture.devices)
+    known = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
+    problems, globs = capture.problems, ", ".join(patterns.globs)
+    if known and not kept:
+        marked = ", ".join(sorted({*known.values()}))
+        problems += (Problem("nothing", f"no kernel is called {globs} (kernels=); those with marks: {marked}"),)
+    elif recorded and not recorded & kept:
+        others = ", ".join(sorted({known.get(number, f"0x{number:x}") for number in recorded}))
+        problems += (Problem("nothing", f"no kernel called {globs} (kernels=) recorded; these did: {others}"),)
+    return replace(capture, modules=tuple(modules), devices=devices, problems=problems)
+
+
+def _kernels(device: DeviceCapture, epoch: int) -> list[int]:
+    """Ids of the kernels that claimed a slab."""
+    ids: list[int] = np.unique(slabs.find(device.lines, epoch)[0].header["kernel"]).tolist()
+    return ids
+
+
+def _lines(device: DeviceCapture, epoch: int, kept: set[int]) -> DeviceCapture:
+    found, _ = slabs.find(device.lines, epoch)
+    out = ~np.isin(found.header["kernel"], np.array(sorted(kept), np.uint64))
+    if not out.any():
+        return device
+    size = layout.HEADER_UNITS + (1 << found.log2[out]) // layout.RECORDS_PER_UNIT
+    ends = np.zeros(len(device.lines) + 1, np.int64)
+    np.add.at(ends, found.line[out], 1)
+    np.add.at(ends, found.line[out] + size, -1)
+    return replace(device, lines=device.lines[np.cumsum(ends[:-1]) == 0])

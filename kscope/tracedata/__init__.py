@@ -1,0 +1,1 @@
+"""Trace data: the columns of a trace, filters and transforms. Plain data; nothing here calls upward."""

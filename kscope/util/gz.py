@@ -1,0 +1,81 @@
+"""gzip on all cores: one member, whose deflate stream is made in pieces that end on a byte.
+
+What lives here: a file to write to. What does not: anything about what is written. Format: RFC 1952,
+RFC 1951; pieces end with an empty stored block (Z_SYNC_FLUSH), as pigz writes them.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import BinaryIO
+
+from .parallel import begin, workers
+
+PIECE = 1 << 20
+LEVEL = 1
+"""Of 1 to 9: a .pftrace shrinks to 30 % at 142 MB/s, at level 9 to 26 % at 5 MB/s (one core of an EPYC)."""
+_HEAD = b"\x1f\x8b\x08" + bytes(4) + b"\x00\x00\xff"  # deflate, no name, no time: the same trace gives the same bytes
+
+
+class Packed(io.RawIOBase):
+    """Writes what it is given to `file`, packed; close() ends the stream, and leaves `file` open."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._pool = ThreadPoolExecutor(workers())
+        self._jobs: deque[Future[bytes]] = deque()
+        self._rest = bytearray()
+        self._sum = self._size = 0
+        file.write(_HEAD)
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:  # type: ignore[override]  # what formats write
+        """Pack bytes; they may reach the file later."""
+        view = memoryview(data).cast("B")
+        self._sum = zlib.crc32(view, self._sum)
+        self._size += len(view)
+        self._rest += view
+        while len(self._rest) >= PIECE:
+            self._send(bytes(self._rest[:PIECE]))
+            del self._rest[:PIECE]
+        return len(view)
+
+    def _send(self, piece: bytes) -> None:
+        self._jobs.append(begin(self._pool, _deflate, piece))
+        if len(self._jobs) > 2 * workers():
+            self._file.write(self._jobs.popleft().result())
+
+    def close(self) -> None:
+        """Write what is left, and the end of the stream."""
+        if self.closed:
+            return
+        super().close()
+        try:
+            self._send(bytes(self._rest))
+            while self._jobs:
+                self._file.write(self._jobs.popleft().result())
+            last = zlib.compressobj(LEVEL, zlib.DEFLATED, -15).flush()
+            self._file.write(last + struct.pack("<II", self._sum, self._size & 0xFFFFFFFF))
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:  # what was written is thrown away by whoever asked for it
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _deflate(piece: bytes) -> bytes:
+    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, -15)
+    return packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH)

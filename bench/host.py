@@ -36,8 +36,8 @@ import rows as told
 import synth
 
 import kscope
+from kscope import decode
 from kscope.capture.capture import Capture, load_capture
-from kscope.decoding.assemble import assemble
 from kscope.decoding.columns import decode_slabs, id_sample
 from kscope.decoding.ids import IdTable, Names
 from kscope.decoding.slabs import find
@@ -176,7 +176,7 @@ def decoding(capture: Capture, repeat: int) -> list[Row]:
         return len(decode_slabs(device, slabs, table).start)
 
     count = words()
-    trace = assemble(capture)
+    trace = decode(capture)
 
     def depth() -> None:
         trace.__dict__.pop("depth", None)
@@ -186,12 +186,12 @@ def decoding(capture: Capture, repeat: int) -> list[Row]:
     return [
         Row("decode: start, duration, region, slab", *best(repeat, words), count),
         Row("  the same in a Python loop over struct", *best(1, lambda: looped(few)), 200_000),
-        Row("decode to a Trace: with launches and the ns axis", *best(repeat, lambda: assemble(capture)), count),
-        Row(f"  of warps with {FEW} records each", *best(repeat, lambda: assemble(short)), count // 5),
+        Row("decode to a Trace: with launches and the ns axis", *best(repeat, lambda: decode(capture)), count),
+        Row(f"  of warps with {FEW} records each", *best(repeat, lambda: decode(short)), count // 5),
         Row("depth, on first use", *best(repeat, depth), count),
         Row("summary, self time and exact percentiles included", *best(repeat, trace.summary), count),
         Row("  count, sum, mean, min, max, percentiles with pandas", *best(1, lambda: with_pandas(trace)), count),
-        Row("decode and summary", *best(repeat, lambda: assemble(capture).summary()), count),
+        Row("decode and summary", *best(repeat, lambda: decode(capture).summary()), count),
     ]
 
 
@@ -207,7 +207,7 @@ def beside(capture: Capture) -> tuple[float, ...]:
     """Of decoding and summarising a capture: peak bytes beside it, CPU time of the fastest run, wall times of all."""
     Path("/proc/self/clear_refs").write_text("5")  # Linux tells and resets a process's own peak
     before = resident("VmRSS")
-    _, cpu, runs = best(3, lambda: assemble(capture).summary())
+    _, cpu, runs = best(3, lambda: decode(capture).summary())
     return resident("VmHWM") - before, cpu, *runs
 
 
@@ -234,7 +234,7 @@ def looped(capture: Capture) -> list[tuple[int, int, int]]:
 
 
 def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
-    trace = assemble(capture)
+    trace = decode(capture)
     count = len(trace)
     some = trace.take(np.arange(min(count, 2_000_000)))
     few = trace.take(np.arange(min(count, 200_000)))
@@ -318,7 +318,7 @@ def bare(trace: Trace, args: bool = False) -> bytes:
 def memory(path: Path) -> int:
     """Peak bytes of this process after it loaded, decoded and exported a capture."""
     warnings.simplefilter("ignore", UserWarning)
-    assemble(load_capture(path)).export(path.with_suffix(".pftrace"), limit=None)
+    decode(load_capture(path)).export(path.with_suffix(".pftrace"), limit=None)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

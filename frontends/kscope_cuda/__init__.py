@@ -30,7 +30,7 @@ __all__ = ["CudaFrontend", "arm", "compile_options", "describe", "flags", "loade
 _HOME = {
     **dict.fromkeys(("CudaFrontend", "arm"), "libraries"),
     **dict.fromkeys(("compile_options", "loaded", "lower", "marked"), "loadtime"),
-    "describe": "described",
+    "describe": "binary_metadata",
     "flags": "building",
 }
 

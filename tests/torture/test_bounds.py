@@ -173,7 +173,7 @@ def test_a_whole_file_has_a_bound_that_a_growing_one_does_not_pass(tmp_path: Pat
 
 def test_the_budget_is_a_quarter_of_what_the_process_may_have() -> None:
     code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}));"
-    code += "from kscope.bounded import budget; print(budget())"
+    code += "from kscope.util.bounded_reading import budget; print(budget())"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

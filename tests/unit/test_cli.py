@@ -179,7 +179,7 @@ def test_what_is_neither_code_nor_its_disassembly_is_an_error(
 @pytest.mark.parametrize("name", ["report.html", "run.pftrace"])
 def test_what_is_shown_as_it_is_takes_no_filters(name: str, capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path(name).write_text("")
-    assert f"{name}: shown as it is; --region, --sm choose" in _refused(
+    assert f"{name}: shown as it is; --region, --sm apply to captures" in _refused(
         capsys, "view", "--no-browser", name, "--region", "zz", "--sm", "99"
     )
     Path(name).unlink()

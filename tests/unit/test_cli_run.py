@@ -322,7 +322,7 @@ BAD = [
     (["run", "nosuch.py"], "nosuch.py: no such file"),
     (["run", "-m", "no.such.module"], "no such module"),
     (["run", "folder"], "__main__.py"),
-    (["run", "-o", "x.pftrace", "script.py"], "ends in .kscope"),
+    (["run", "-o", "x.pftrace", "script.py"], "must end in .kscope"),
     (["run", "-o", "nowhere/x.kscope", "script.py"], "does not exist"),
     (["run", "-o", "folder.kscope", "script.py"], "folder"),
     (["run", "--strategy", "wrap", "script.py"], "expected block, warp, warp:any, lanes"),

@@ -39,9 +39,9 @@ if example.startswith("cute"):
 elif example.startswith("numba"):
     from contract import numba_offline
     from numba import float32, void
-    from kscope import frontends
-    from kscope.recording import Recording
-    frontends.frontend("numba").enable(Recording())
+    from kscope.instrument import registry
+    from kscope.instrument.recording import Recording
+    registry.frontend("numba").enable(Recording())
     matrices = [float32[:, ::1]] * (2 if "softmax" in example else 3)
     kernel = module.softmax if "softmax" in example else module.gemm
     text = numba_offline.built(kernel, void(*matrices), (9, 0)).get_lto_ptx(cc=(9, 0))

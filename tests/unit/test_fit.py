@@ -170,7 +170,9 @@ def test_text_reaches_ptxas_as_utf_8_whatever_the_locale(tmp_path):
     ptxas.write_text(f"#!/bin/sh\nfor last; do :; done\ncp $2 {tmp_path}/text\nprintf cubin > $last\n")
     ptxas.chmod(0o755)
     text = '.file 1 "/home/小林/x.py"'
-    asked = f"from kscope.lowering import fit; assert fit.assemble({text!a}, {str(ptxas)!r}, ())"
+    asked = (
+        f"from kscope.lowering import register_budget; assert register_budget.assemble({text!a}, {str(ptxas)!r}, ())"
+    )
     command = [sys.executable, "-X", "utf8=0", "-c", asked]
     env = {
         **os.environ,

@@ -23,10 +23,10 @@ HEAD = '"ID","Kernel Name","Block Size","Grid Size","Metric Name","Metric Unit",
 SCRIPT = """
     import os, sys
     from pathlib import Path
-    from kscope import frontends, session, states
+    from kscope.session import states
     from kscope.lowering import plan
-    from kscope.selection import catalogue
-    from kscope.selection.catalogue import Listed
+    from kscope.instrument.selection import catalogue
+    from kscope.instrument.selection.catalogue import Listed
     PTX = '''.version 8.0
     .target sm_90
     .address_size 64

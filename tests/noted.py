@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import kscope
 import kscope_sim
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
+from kscope.instrument.backend import Backend
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Backend, Frontend
 from kscope.instrument.sampling import Sampling
 from kscope_sim import Warp
 

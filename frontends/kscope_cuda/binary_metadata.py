@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import MissingError, UsageError
-from kscope.marks.grammar import spoken
+from kscope.marks.grammar import format_name
 
 from .containers import device_code
 from .notes import EXPLICIT, KERNEL, SLOTS, Note, find
@@ -76,7 +76,7 @@ def _regions(notes: Iterable[Note], what: str) -> Iterator[RegionMeta]:
             other = types.setdefault(note.text, note)
             if other.type != note.type:
                 raise UsageError(
-                    f"{what}: {spoken(note.text)} has a value of type {other.type} ({_at(other)}) and of type "
+                    f"{what}: {format_name(note.text)} has a value of type {other.type} ({_at(other)}) and of type "
                     f"{note.type} ({_at(note)}); give it one type everywhere, or use two names"
                 )
     for text, note in sorted(first.items()):
@@ -87,8 +87,8 @@ def _differ(seen: dict[int, Note], key: int, note: Note, what: str, fault: str) 
     other = seen.setdefault(key, note)
     if other.text != note.text:
         raise UsageError(
-            f"{what}: the names {spoken(other.text)} ({_at(other)}) and {spoken(note.text)} ({_at(note)}) {fault}: "
-            "rename one of them"
+            f"{what}: the names {format_name(other.text)} ({_at(other)}) and {format_name(note.text)} ({_at(note)}) "
+            f"{fault}: rename one of them"
         )
 
 

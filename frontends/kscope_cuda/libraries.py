@@ -23,8 +23,8 @@ from typing import Any
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
 from kscope.instrument import registry
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Frontend
 from kscope.session.bind import Image
 
 from . import messages, pairing_check
@@ -188,7 +188,7 @@ class CudaFrontend(Frontend):
     def _bind(self, library: Library) -> None:
         backend = registry.backend(self.backend)  # first: it says best that there is no GPU
         for address in library.controls():
-            backend.control_found(address, library.metas)
+            backend.arm_control_block(address, library.metas)
 
 
 def arm(library: AnyLibrary) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 
 from kscope.capture.model import Problem
 from kscope.lowering import cfg, pairing
-from kscope.marks.grammar import Act, Mark, spoken
+from kscope.marks.grammar import Act, Mark, format_name
 from kscope.ptx import inline
 
 from .containers import device_code, ptx_texts
@@ -36,7 +36,9 @@ def _problems(text: str, notes: Mapping[int, Note], what: str) -> list[Problem]:
         if not any(True for _ in function.marks):
             continue
         for fault in pairing.check(function, cfg.blocks(function)).faults:
-            said = f"{what}: kernel {function.name}: region {spoken(fault.name)} ({places[fault.name]}) {fault.text}"
+            said = (
+                f"{what}: kernel {function.name}: region {format_name(fault.name)} ({places[fault.name]}) {fault.text}"
+            )
             cure = "its durations mean nothing; enter it and exit it on the same path, once each"
             found.append(Problem("pairing", f"{said}: {cure}"))
     return found

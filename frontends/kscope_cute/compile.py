@@ -32,7 +32,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalogue import Sites
 from kscope.lowering import register_budget
 from kscope.lowering.plan import without_marks
-from kscope.marks.grammar import parse, spoken, unquote
+from kscope.marks.grammar import format_name, parse, unquote
 
 from . import assembling, cubin, ffi, hook_points, places
 from . import sites as listed
@@ -138,7 +138,7 @@ class _Traced:
         removed = sorted(self.placed - found)
         if not removed:
             return ()
-        listed = ", ".join(map(spoken, removed))
+        listed = ", ".join(map(format_name, removed))
         told = f"the CuTe DSL compiler removed every mark of {listed}: code that can never run has this effect"
         return (Problem("removed", told, len(removed)),)
 

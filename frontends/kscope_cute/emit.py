@@ -1,15 +1,10 @@
-"""Marks in CuTe's IR: one volatile inline assembly operation that is two comments.
+"""Marks in CuTe's IR: one volatile inline assembly operation whose text is two comments, the source line and the mark.
 
-    llvm.inline_asm has_side_effects "//at 37 a.py\n\t//kscope enter load i32 - with $0", "r,~{memory}" %k : (i32) -> ()
-
-What lives here: the operation, which values may stand in it, the word by which caches tell recordings apart, and the
-device helpers, which are such an operation with a result. What does not: what becomes of the comments in the PTX
-(kscope/lowering).
+llvm.inline_asm has_side_effects "//at 37 a.py\n\t//kscope enter load i32 - with $0", "r,~{memory}" %k : (i32) -> ()
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 from typing import Any
 
@@ -18,36 +13,52 @@ from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import Boolean, Float32, Int32, Int64, Integer, Uint32
 
 from kscope.errors import UsageError
+from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
+from kscope.marks.refusals import outside_kernel, predicate_refused, value_refused
 from kscope.ptx import READINGS
 
 from . import places
 
 TAG = "kscope_tag"
-"""Attribute of a gpu.module with marks: the recording's tag. CuTe's caches are keyed by the traced IR."""
+"""Attribute of a gpu.module with marks that holds Recording.tag(): CuTe keys its caches by the traced IR."""
 _SCALARS: dict[Any, tuple[ValueType, str]] = {Int32: ("i32", "r"), Uint32: ("u32", "r"), Float32: ("f32", "f")}
 
-_KINDS: dict[str, Any] = {"i32": Int32, "u32": Uint32, "i64": Int64}
+_TYPES: dict[str, Any] = {"i32": Int32, "u32": Uint32, "i64": Int64}
 
 
 def tracing() -> bool:
-    """Whether CuTe DSL traces a function in this thread now."""
+    """Whether CuTe DSL is tracing a function in this thread."""
     try:
         return ir.InsertionPoint.current is not None
-    except ValueError:  # MLIR's word for: there is none
+    except ValueError:  # MLIR raises it where no insertion point is set
         return False
 
 
 def place(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None:
-    """Emit the mark where the kernel is traced now; None on the host's side of a @cute.jit function, where nothing
-    runs that could be recorded. Raises UsageError for a value that is no 32-bit scalar."""
+    """Emit a mark at the insertion point of the kernel being traced.
+
+    Args:
+        mark: the mark, without its operands.
+        value: a constant or a CuTe scalar to record; None for none.
+        tag: Recording.tag() of the options that the kernel is compiled for.
+        when: a CuTe scalar predicate; None is always, False is never.
+
+    Returns:
+        The mark as it was emitted; None in the host code of a @cute.jit function, where nothing is recorded.
+
+    Raises:
+        UsageError: the value or the predicate cannot be recorded.
+    """
     module = _gpu_module()
     if module is None:
         return None
     operands: list[Any] = []
     constraint = ""
-    if isinstance(value, (bool, int, float)):
-        mark = immediate(mark, value)
+    if (constant := with_constant(mark, value)) is not None:
+        if mark.act == "pin":
+            raise UsageError(f"region({mark.display_name}).pin({value}): expected a value computed at run time")
+        mark = constant
     elif value is not None:
         kind, constraint = scalar(mark, value)
         mark, operands = replace(mark, type=kind, operand="$0"), [value.ir_value()]
@@ -73,11 +84,11 @@ def place(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None:
 
 
 def read(name: str) -> Any:
-    """A device helper's value. Raises UsageError on the host's side of a @cute.jit function."""
+    """The scalar that a device helper returns. Raises UsageError in the host code of a @cute.jit function."""
     if _gpu_module() is None:
-        raise UsageError(f"kscope.{name}() is a word of kernels: this is the host's side of a @cute.jit function")
+        raise outside_kernel(f"kscope.{name}")
     reading = READINGS[name]
-    kind = _KINDS[reading.type]
+    kind = _TYPES[reading.type]
     result = llvm.inline_asm(
         kind.mlir_type,
         [],
@@ -91,7 +102,7 @@ def read(name: str) -> Any:
 
 
 def _gpu_module() -> Any:
-    """The gpu.module around the insertion point, or None on the host's side."""
+    """The gpu.module around the insertion point; None in host code."""
     owner: Any = ir.InsertionPoint.current.block.owner
     while owner is not None:
         owner = getattr(owner, "operation", owner)
@@ -101,41 +112,16 @@ def _gpu_module() -> Any:
     return None
 
 
-def immediate(mark: Mark, value: bool | int | float) -> Mark:
-    """A value known when the kernel is traced: its type is the narrowest that holds it, its spelling the bits."""
-    if isinstance(value, bool):
-        raise UsageError(_refusal(mark, f"the bool {value}", f"value={int(value)}"))
-    if mark.act == "pin":
-        raise UsageError(f"region({mark.said}).pin({value}): expected a value that is computed at run time")
-    if isinstance(value, float):
-        bits = struct.unpack("<I", struct.pack("<f", value))[0]
-        return replace(mark, type="f32", operand=f"0x{bits:08X}")
-    if not -(1 << 31) <= value < 1 << 32:
-        raise UsageError(_refusal(mark, f"{value}, which needs more than 32 bits", "value & 0xFFFFFFFF"))
-    kind: ValueType = "i32" if value < 1 << 31 else "u32"
-    return replace(mark, type=kind, operand=f"0x{value & 0xFFFFFFFF:08X}")
-
-
 def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
-    """Type and asm constraint of a run-time value."""
+    """Type and asm constraint of a run-time value. Raises UsageError unless it is an Int32, Uint32 or Float32."""
     if type(value) not in _SCALARS:
-        wider = "cutlass.Float32(x)" if "Float" in type(value).__name__ else "cutlass.Int32(x)"
-        raise UsageError(_refusal(mark, f"a {type(value).__name__}", f"value={wider}"))
+        cast = "cutlass.Float32(x)" if "Float" in type(value).__name__ else "cutlass.Int32(x)"
+        raise value_refused(mark, f"a {type(value).__name__}", f"value={cast}")
     return _SCALARS[type(value)]
 
 
 def _predicate(mark: Mark, when: Any) -> Any:
-    """A predicate as a 32-bit word that is not 0 where it holds. Raises UsageError."""
+    """A predicate as a 32-bit word, nonzero where it holds. Raises UsageError unless it is a Boolean or an integer."""
     if not isinstance(when, (Boolean, Integer)):
-        raise UsageError(
-            f"when= of kscope {mark.act} {mark.said} is a {type(when).__name__}: expected a Boolean or an integer, "
-            "such as k % 8 == 0"
-        )
+        raise predicate_refused(mark, f"a {type(when).__name__}")
     return Int32(Boolean(when)).ir_value()
-
-
-def _refusal(mark: Mark, given: str, cure: str) -> str:
-    return (
-        f"value= of kscope {mark.act} {mark.said} is {given}: a record holds 32 bits, "
-        f"an Int32, Uint32 or Float32; pass {cure}"
-    )

@@ -1,12 +1,12 @@
-"""Launches: tell the runtime about each library once per context, and notice those that record nothing.
+"""Launches of CuTe DSL: arm each library once per context, and report launches that record nothing.
 
-What lives here: the hook in the one place through which compiled functions of CuTe DSL run, whether they were called
-directly, compiled ahead, taken from a cache or loaded from an object file. What does not: driver calls (libraries.py,
-the runtime), functions called through TVM-FFI (ffi.py), whether a kernel's source has marks (sources.py).
+One hook sees every compiled function that runs: called directly, compiled ahead of time, taken from a cache or loaded
+from an object file. Functions called through TVM-FFI arrive through ffi.py.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -15,13 +15,16 @@ from cutlass.base_dsl import jit_executor
 
 from kscope.capture.model import Problem
 from kscope.instrument import registry
+from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hook
 
-from . import hook_points, libraries, sources
+from . import hook_points, libraries
 from .ffi import Calls
 
 _SEEN = "_kscope_contexts"
-"""Attribute of CuTe's own object for a loaded library: the contexts in which the runtime knows it."""
+"""Attribute of CuTe's object for a loaded library: the contexts in which the runtime has armed it."""
+_SYMBOL = "kernel_cutlass_{name}_"
+"""How a kernel's symbol begins, from the name of its function."""
 
 
 class Loading:
@@ -92,5 +95,25 @@ class Loading:
                 "kscope.profile()",
             )
             for name in sorted(self._plain)
-            if sources.has_marks(name, self._selected)
+            if _has_marks(name, self._selected)
         )
+
+
+def _has_marks(kernel: str, selected: Callable[[FunctionType], bool]) -> bool:
+    """Whether a function of that kernel's name, or one that it calls, uses kscope or is selected.
+
+    True if no such function exists any more, because nothing is known then.
+    """
+    candidates = [
+        function
+        for function in gc.get_objects()
+        if type(function) is FunctionType and kernel.startswith(_SYMBOL.format(name=function.__name__))
+    ]
+    reached = (one for function in candidates for one in reachable(function, _users))
+    return not candidates or any(selected(one) or uses_kscope(one) for one in reached)
+
+
+def _users(thing: Any) -> Any:
+    """The Python function behind a decorated one; None for CuTe's own functions."""
+    inner = getattr(thing, "__wrapped__", thing)
+    return None if str(getattr(inner, "__module__", "")).startswith("cutlass") else inner

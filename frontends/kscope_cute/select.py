@@ -12,7 +12,7 @@ import ast
 import linecache
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import PurePath
 from types import CodeType, FunctionType
 from typing import Any
@@ -22,6 +22,7 @@ from cutlass.base_dsl import dsl as cute_dsl
 
 from kscope.capture.model import Problem
 from kscope.errors import UsageError
+from kscope.instrument.code_objects import nested
 from kscope.instrument.hooks import Hook
 from kscope.instrument.selection import pylines
 from kscope.instrument.selection.auto import Selection
@@ -164,16 +165,9 @@ def _own_code(function: FunctionType) -> CodeType | None:
     code = function.__code__
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     try:
-        found = list(_codes(compile(text, code.co_filename, "exec", dont_inherit=True)))
+        found = list(nested(compile(text, code.co_filename, "exec", dont_inherit=True)))
     except SyntaxError:
         return None
     same = [one for one in found if one.co_name == code.co_name and one.co_firstlineno <= code.co_firstlineno]
     own = max(same, key=lambda one: one.co_firstlineno, default=None)
     return own if own is not None and own.co_freevars == code.co_freevars else None
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield constant
-            yield from _codes(constant)

@@ -11,8 +11,8 @@ from typing import Any
 
 from kscope.capture.model import Problem
 from kscope.instrument import registry
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Frontend
 from kscope.marks.grammar import Mark
 
 from . import hook_points

@@ -1,9 +1,10 @@
-"""Marks in Numba's LLVM IR: one volatile inline assembly call that is a comment.
+"""Marks in Numba's LLVM IR: one volatile inline assembly call whose text is a comment.
 
     call void asm sideeffect "//kscope enter load i32 - with $0", "r,~{memory}"(i32 %k)
 
-What lives here: the functions that kernels call for it, which Numba types and lowers by its own rules for
-extensions. What does not: where calls stand (lowering.py), what becomes of the comment (pipeline.py).
+A kernel places a mark by calling an intrinsic from this file. Values that Numba types at run time are narrowed to 32
+bits: 8 to 32-bit integers and float32 as they are, int64 and uint64 (Numba's plain integers) to the nearest 32-bit
+number, float64 (Numba's plain float) rounded to float32.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from importlib import import_module
 from typing import Any
 
 from kscope.errors import UsageError
-from kscope.marks.grammar import Mark
+from kscope.marks.constants import with_constant
+from kscope.marks.grammar import Mark, ValueType
+from kscope.marks.refusals import predicate_refused, value_refused
 
 from .hook_points import module
-from .values import immediate, scalar
 
 ir: Any = import_module("llvmlite.ir")
 _types: Any = module("types")
@@ -26,17 +28,26 @@ _extending: Any = module("extending")
 _typing: Any = module("typing")
 _WORD = ir.IntType(32)
 _PLACES = "kscope_places"
-"""Attribute of a module of llvmlite's: names and where they were placed."""
+"""Attribute of an llvmlite module: name -> file:line of its first mark."""
 
 
 @lru_cache(None, typed=True)
 def call(mark: Mark, known: Any, late: bool, where: str, asked: bool = False) -> Any:
-    """What a kernel calls to place a mark: without an argument, or with the value that only the kernel knows (`late`),
-    and then the predicate that only the kernel knows (`asked`). `known`: the value that is known now. `where`:
-    file:line, for errors. Raises UsageError."""
+    """The intrinsic that a kernel calls to place a mark.
+
+    Args:
+        mark: the mark, without its operands.
+        known: the constant to record, None for none.
+        late: the call passes a value known only at run time.
+        where: file:line of the mark, for errors.
+        asked: the call passes, last, a predicate known only at run time.
+
+    Raises:
+        UsageError: the constant cannot be recorded.
+    """
     if known is not None and mark.act != "pin":
         try:
-            mark = immediate(mark, known)
+            mark = with_constant(mark, known) or mark
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
 
@@ -57,8 +68,17 @@ def call(mark: Mark, known: Any, late: bool, where: str, asked: bool = False) ->
 
 
 def typed(mark: Mark, value: Any, where: str = "", when: Any = None) -> Any:
-    """Numba's signature of a mark's call with a value and a predicate of these types (None: without), and what emits
-    it. Raises UsageError."""
+    """Numba's signature of a mark's call, and the function that emits it.
+
+    Args:
+        mark: the mark, without its run-time operands.
+        value: Numba's type of the value, None for none.
+        where: file:line of the mark, for errors.
+        when: Numba's type of the predicate, None for none.
+
+    Raises:
+        UsageError: a value or predicate of this type cannot be recorded.
+    """
     try:
         emit = _emitting(mark, value)
         emit = emit if when is None else _asking(emit, mark, _types.unliteral(when))
@@ -75,10 +95,21 @@ def _emitting(mark: Mark, value: Any) -> Callable[..., None]:
     return _pin(mark, plain) if mark.act == "pin" else _recorded(replace(mark, type=scalar(mark, plain)), plain)
 
 
+def scalar(mark: Mark, kind: Any) -> ValueType:
+    """The value type of a run-time value that Numba types as `kind`. Raises UsageError unless it is a number."""
+    if isinstance(kind, _types.Boolean) or kind == _types.boolean:
+        raise value_refused(mark, "a bool", "value=np.int32(flag)")
+    if isinstance(kind, _types.Integer):
+        return "i32" if kind.signed else "u32"
+    if kind in (_types.float32, _types.float64):
+        return "f32"
+    raise value_refused(mark, f"a {kind}", "one number, as np.int32(x) or np.float32(x)")
+
+
 def _asking(emit: Callable[..., None], mark: Mark, kind: Any) -> Callable[..., None]:
-    """The same with one more argument, behind the others: the predicate."""
+    """The emitter with the predicate as one more argument, the last."""
     if not isinstance(kind, (_types.Boolean, _types.Integer)):
-        raise UsageError(f"when= of kscope {mark.act} {mark.said} is a {kind}: expected a bool or an integer")
+        raise predicate_refused(mark, f"a {kind}")
 
     def asking(context: Any, builder: Any, signature: Any, arguments: Any) -> None:
         held = context.cast(builder, arguments[-1], signature.args[-1], _types.boolean)
@@ -88,12 +119,12 @@ def _asking(emit: Callable[..., None], mark: Mark, kind: Any) -> Callable[..., N
 
 
 def places(modules: Iterable[Any]) -> dict[str, str]:
-    """file:line where each name was first placed in these modules of llvmlite's."""
+    """Name -> file:line of its first mark, over these llvmlite modules."""
     return {name: where for one in modules for name, where in vars(one).get(_PLACES, {}).items()}
 
 
 def _noted(emit: Callable[..., None], mark: Mark, where: str) -> Callable[..., None]:
-    """The same, and the module knows where: a text without line information does not."""
+    """The emitter, which also notes the mark's place in the module: text without line information lacks it."""
 
     def noted(context: Any, builder: Any, signature: Any, arguments: Any) -> None:
         emit(context, builder, signature, arguments)
@@ -112,9 +143,9 @@ def _recorded(mark: Mark, kind: Any) -> Callable[..., None]:
 
 
 def _pin(mark: Mark, kind: Any) -> Callable[..., None]:
-    """One mark per 32 bits."""
+    """Emits one mark per 32 bits of the value."""
     if not isinstance(kind, (_types.Integer, _types.Float)) or kind.bitwidth not in (8, 16, 32, 64):
-        raise UsageError(f"region({mark.said}).pin() of a {kind}: expected a number of 8 to 64 bits")
+        raise UsageError(f"region({mark.display_name}).pin() of a {kind}: expected a number of 8 to 64 bits")
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> None:
         value = context.cast(builder, arguments[-1], signature.args[-1], kind)
@@ -131,7 +162,7 @@ def _pin(mark: Mark, kind: Any) -> Callable[..., None]:
 
 
 def _narrow(builder: Any, value: Any, kind: Any) -> Any:
-    """32 bits of a number: as it is, widened, or the nearest one."""
+    """The number in 32 bits: as it is, widened, or the nearest one that fits."""
     if kind == "f32":
         return value if isinstance(value.type, ir.FloatType) else builder.fptrunc(value, ir.FloatType())
     width = value.type.width
@@ -156,7 +187,7 @@ def _emit(builder: Any, mark: Mark, value: Any = None, held: Any = None) -> None
 
 
 def assembly(mark: Mark, kinds: Sequence[Any] = ()) -> Any:
-    """The mark as LLVM's inline assembly. Its quoted name has no character that means something there."""
+    """The mark as LLVM inline assembly. Its quoted name has no character that is special there."""
     shape = ir.FunctionType(ir.VoidType(), list(kinds))
     constraints = ["f" if isinstance(kind, ir.FloatType) else "r" for kind in kinds]
     return ir.InlineAsm(shape, mark.comment(), ",".join([*constraints, "~{memory}"]), side_effect=True)

@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from kscope.capture.model import Problem
+from kscope.instrument.code_objects import uses_kscope
 from kscope.instrument.hooks import Hook
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalogue import Sites
@@ -22,7 +23,6 @@ from . import helpers, source, untyped
 from . import select as selected
 from .hook_points import check, module
 from .lowering import Place, has_with, lower, refuse
-from .meaning import direct
 from .words import RunTime
 
 _bytecode: Any = module("core.bytecode")
@@ -83,7 +83,7 @@ class Functions:
         found = _bytecode.get_function_object(function)
         if isinstance(found, FunctionType) and source.LOWERED not in vars(found):
             asked = selected.asked(found, self._selection, self._is_kernel)
-            if asked or direct(found):
+            if asked or uses_kscope(found):
                 function = self.rewritten(found, asked)
         return original(kind, function)
 

@@ -26,10 +26,10 @@ from types import FunctionType
 from typing import Any
 
 from kscope.errors import KscopeError, UnsupportedError, UsageError
+from kscope.instrument.code_objects import nested
 from kscope.language.regions import scope
 from kscope.marks.grammar import Mark
 
-from .meaning import codes
 from .source import Definition, where
 from .words import RunTime, Words, collected
 
@@ -251,7 +251,7 @@ def refuse(function: FunctionType, reason: str) -> UnsupportedError:
 def has_with(function: FunctionType) -> bool:
     """Whether there is a `with` in the function's bytecode."""
     opens = ("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL")
-    return any(one.opname in opens for code in codes(function.__code__) for one in dis.get_instructions(code))
+    return any(one.opname in opens for code in nested(function.__code__) for one in dis.get_instructions(code))
 
 
 def _at(statement: ast.stmt, line: int) -> ast.stmt:

@@ -1,7 +1,6 @@
-"""Numba's simulator (NUMBA_ENABLE_CUDASIM=1): kernels that run in Python, a thread of the host for each of the grid's.
+"""Numba's simulator (NUMBA_ENABLE_CUDASIM=1): kernels that run in Python, one host thread per GPU thread.
 
-What lives here: the hooks that tell where a launch and its threads begin and end, while recording is enabled, device
-helpers, and values as numbers of 32 bits. What does not: recording (the backend of kscope's own simulator does that).
+Hooks report each launch and each thread to kscope's simulator, which records them.
 """
 
 from __future__ import annotations
@@ -14,32 +13,32 @@ from typing import Any
 import numpy as np
 
 from kscope.capture.model import Problem
-from kscope.errors import UsageError
 from kscope.instrument import registry
+from kscope.instrument.backend import ThreadLaunch
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalogue
 from kscope.instrument.selection.catalogue import Listed
+from kscope.marks.constants import constant
 from kscope.marks.grammar import Mark
+from kscope.marks.refusals import value_refused
 
 from . import select
 from .hook_points import check, module
 
-_RANGES = {np.int32: (-(1 << 31), (1 << 31) - 1), np.uint32: (0, (1 << 32) - 1)}
-
 
 class Simulated:
-    """numba.cuda as it simulates."""
+    """The hooks of numba.cuda's simulator, and the launch in progress."""
 
     def __init__(self) -> None:
         self._recording: Recording | None = None
         self._hooks: list[Hook] = []
-        self._launch: Any = None
-        self._own: dict[FunctionType, CodeType] = {}
+        self._launch: ThreadLaunch | None = None
+        self._original: dict[FunctionType, CodeType] = {}
         self._marking = threading.Lock()
 
     def enable(self, recording: Recording) -> None:
-        """Raises UnsupportedError naming the missing hook point."""
+        """Install the hooks. Raises UnsupportedError naming the missing hook point."""
         kernel = module("simulator.kernel")
         check(kernel, "FakeCUDAKernel", "BlockThread", "_get_kernel_context")
         check(kernel.FakeCUDAKernel, "__call__")
@@ -55,35 +54,37 @@ class Simulated:
             hook.install()
 
     def disable(self) -> None:
-        """Inverse of enable()."""
+        """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
         self._restore()
         self._recording = None
 
     def teach(self) -> None:
-        """Python knows `with` already."""
+        """Does nothing: Python runs `with` as it is."""
 
     def lacks(self) -> str:
         return ""
 
     def begin(self) -> None:
-        """Every simulated kernel records: there is nothing to forget."""
+        """Does nothing: every simulated kernel records."""
 
     def problems(self) -> tuple[Problem, ...]:
-        """Every simulated kernel records."""
+        """None: every simulated kernel records."""
         return ()
 
     def emit(self, mark: Mark, value: Any, when: Any) -> bool:
-        """Record a mark of the thread that runs; False where none does."""
+        """Record a mark of the simulated thread that runs; False outside a kernel."""
         if self._launch is None:
             return False
-        given = None if value is None or mark.act == "pin" else _word(mark, value)
-        return bool(self._launch.mark(threading.current_thread(), mark, given, None if when is None else bool(when)))
+        word = None if value is None or mark.act == "pin" else _word(mark, value)
+        return self._launch.mark(threading.current_thread(), mark, word, None if when is None else bool(when))
 
     def read(self, name: str) -> Any:
-        """A device helper's value in the simulated thread that runs, None where none does: there is one SM, and clocks
-        count the host's nanoseconds."""
+        """A device helper's value in the simulated thread that runs; None outside a kernel.
+
+        There is one SM, and clocks count the host's nanoseconds.
+        """
         thread: Any = threading.current_thread()
         if not isinstance(thread, module("simulator.kernel").BlockThread):
             return None
@@ -104,34 +105,35 @@ class Simulated:
         return self._launched(call, fake, args) if launched else call(fake, *args)
 
     def _mark(self, function: Any, kernel: bool) -> None:
-        """Give a function in which something is selected the code with regions."""
+        """Replace a function's code by code with the selected regions."""
         if self._recording is None or not self._recording.selection or not isinstance(function, FunctionType):
             return
         with self._marking:  # threads of a block call a device function at once
-            if function in self._own:
+            if function in self._original:
                 return
             asked = select.asked(function, self._recording.selection, lambda function: kernel)
-            self._own[function] = function.__code__
+            self._original[function] = function.__code__
             code = select.in_python(function, asked) if asked else None
             if code is not None:
                 function.__code__ = code
                 catalogue.note(Listed("numba", function.__name__, "simulated", tuple(asked.sites)))
 
     def _restore(self) -> None:
-        """Give every function its own code again."""
-        for function, code in self._own.items():
+        """Give every function its original code again."""
+        for function, code in self._original.items():
             function.__code__ = code
-        self._own.clear()
+        self._original.clear()
 
     def _launched(self, call: Any, fake: Any, args: tuple[Any, ...]) -> Any:
-        host: Any = registry.backend("sim")
+        assert self._recording is not None, "the hooks are installed while recording is enabled"
         grid, block = (_three(dims) for dims in (fake.grid_dim or (), fake.block_dim or ()))
         name = str(getattr(fake.fn, "__name__", "?"))
-        outer, self._launch = self._launch, host.crowd(name, fake.fn, grid, block, self._recording)
+        launch = registry.simulator().launch_by_thread(name, fake.fn, grid, block, self._recording)
+        outer, self._launch = self._launch, launch
         try:
             return call(fake, *args)
         finally:
-            self._launch.end()
+            launch.end()
             self._launch = outer
 
     def _run(self, run: Any, thread: Any) -> None:
@@ -155,15 +157,12 @@ def _three(dims: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _word(mark: Mark, value: Any) -> Any:
-    """A value as what a compiled kernel would record of it. Raises UsageError."""
-    if isinstance(value, (float, np.floating)):
-        return np.float32(value)
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise UsageError(
-            f"value= of kscope {mark.act} {mark.said} is {value!r}: a record holds 32 bits, "
-            "an int32, uint32 or float32; pass one number, as np.int32(x) or np.float32(x)"
-        )
-    unsigned = isinstance(value, np.unsignedinteger) or (type(value) is int and 1 << 31 <= value < 1 << 32)
-    kind = np.uint32 if unsigned else np.int32
-    least, most = _RANGES[kind]
-    return kind(min(max(int(value), least), most))
+    """A value as the 32-bit number that a compiled kernel would record. Raises UsageError."""
+    # A compiled kernel records the nearest 32-bit number of an int64 or uint64, see emit.py.
+    if isinstance(value, np.unsignedinteger):
+        value = np.uint32(min(int(value), 0xFFFFFFFF))
+    elif isinstance(value, np.signedinteger) or (type(value) is int and not -(1 << 31) <= value < 1 << 32):
+        value = np.int32(min(max(int(value), -(1 << 31)), (1 << 31) - 1))
+    if constant(mark, value) is None:
+        raise value_refused(mark, repr(value), "one number, as np.int32(x) or np.float32(x)")
+    return value

@@ -10,10 +10,12 @@ import __future__
 
 import ast
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
+
+from kscope.instrument.code_objects import nested
 
 Definition = ast.FunctionDef
 _FUTURES = __future__.annotations.compiler_flag
@@ -98,17 +100,9 @@ def _compiled(text: str, filename: str, flags: int) -> CodeType:
 def _same(module: CodeType, function: FunctionType) -> CodeType | None:
     """The code of the function of that name and line in a module's code."""
     wanted = function.__code__
-    found = [
-        code for code in _all(module) if (code.co_name, code.co_firstlineno) == (wanted.co_name, wanted.co_firstlineno)
-    ]
+    place = wanted.co_name, wanted.co_firstlineno
+    found = [code for code in nested(module) if (code.co_name, code.co_firstlineno) == place]
     return found[0] if len(found) == 1 else next((code for code in found if code == wanted), None)
-
-
-def _all(code: CodeType) -> Iterator[CodeType]:
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield constant
-            yield from _all(constant)
 
 
 def _find(tree: ast.Module, function: FunctionType) -> tuple[Definition, Callable[[Definition], None]]:

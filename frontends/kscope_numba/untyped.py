@@ -1,8 +1,7 @@
-"""kscope's words where a function's source is not at hand: LOAD.enter(), LOAD.exit(), instant() and counter().
+"""Functions without source: LOAD.enter(), LOAD.exit(), instant() and counter() as Numba extensions.
 
-Without source there is nothing to rewrite, so Numba types and lowers the calls by its own rules for
-extensions. What lives here: those rules. They are Numba's to keep once they are made, and concern no
-function that does not use kscope. What does not: the marks (placing.py).
+Without source there is nothing to rewrite, so Numba types and lowers these calls itself. The extensions are
+registered once, stay registered, and affect only functions that use kscope.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Any
 
 from kscope.errors import UsageError
 from kscope.language.regions import counter, instant, scope
+from kscope.marks.constants import with_constant
 
 from .emit import typed
 from .hook_points import module
-from .values import immediate
 from .words import collected
 
 _types: Any = module("types")
@@ -28,7 +27,7 @@ _made = False
 
 
 class ScopeType(_types.Dummy):
-    """The type of one scope, declared outside of the kernel."""
+    """The Numba type of one scope declared outside the kernel."""
 
     def __init__(self, declared: scope) -> None:
         self.declared = declared
@@ -36,7 +35,7 @@ class ScopeType(_types.Dummy):
 
 
 def register(active: Callable[[], bool]) -> None:
-    """Makes the rules, once. `active()`: whether marks are placed now."""
+    """Register the extensions, once. active: returns whether marks are placed now."""
     global _made
     if _made:
         return
@@ -84,13 +83,13 @@ def _method(name: str, active: Callable[[], bool]) -> Any:
 
 
 def _template(key: Any, act: Any, shape: inspect.Signature, active: Callable[[], bool]) -> Any:
-    """Numba's template for one word: its signature, and what is emitted for it."""
+    """Numba's template for one call: its signature and its lowering."""
 
     def emitted(arguments: tuple[Any, ...]) -> Any:
         does, given = act(arguments)
         value = None if given is None or given == _types.none or isinstance(given, _types.Omitted) else given
         ((mark, known, _),) = collected(does)
-        return typed(mark if value is not None or known is None else immediate(mark, known), value)
+        return typed(mark if value is not None or known is None else with_constant(mark, known) or mark, value)
 
     class Word(_templates.AbstractTemplate):
         prefer_literal = True

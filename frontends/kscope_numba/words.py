@@ -20,7 +20,7 @@ from kscope.errors import UsageError
 from kscope.language.regions import scope
 from kscope.marks.grammar import NEVER, Mark
 
-from .meaning import CALLS, environment, is_ours
+from .meaning import CALLS, environment
 from .source import where
 
 _METHODS = ("enter", "exit", "pin")
@@ -84,14 +84,14 @@ class Words:
         """The scope that an expression stands for; None where it is something else."""
         if not isinstance(expression, ast.Call):
             thing = self._thing(expression)
-            if isinstance(thing, type) and is_ours(thing):
+            if isinstance(thing, type) and issubclass(thing, scope):
                 raise self.error(expression, 'a region needs a name: with kscope.region("load"):')
             return thing if isinstance(thing, scope) else None
         made = self._thing(expression.func)
         try:
             if isinstance(made, scope):
                 return made(*self._values(expression), **self._keywords(expression, ()))
-            if isinstance(made, type) and is_ours(made):
+            if isinstance(made, type) and issubclass(made, scope):
                 found: scope = made(*self._named_first(expression), **self._keywords(expression, _CONSTANTS))
                 return found
         except TypeError as error:

@@ -1,7 +1,7 @@
 """A GPU that is a Python program: kernels are functions, warps are called one after the other.
 
-It records through the same layout and the same protocol as a GPU does, and is their definition: what
-a frontend's kernel writes must equal, but for time, what the simulator writes.
+It is the reference for the wire layout and the claim protocol: apart from times, every frontend's kernel must write
+what the simulator writes.
 
     def kernel(warp):
         with kscope.region("load"):

@@ -1,15 +1,12 @@
-"""The simulator as a frontend: marks go to the warp that is running.
-
-What lives here: the Frontend. What does not: what a mark does (warp.py).
-"""
+"""The simulator as a frontend: marks go to the warp that is running."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from kscope.instrument import registry
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Frontend
 from kscope.marks.grammar import Mark
 
 from .backend import SimBackend

@@ -1,8 +1,4 @@
-"""Launching: a grid of blocks over the SMs of a simulated machine, in waves.
-
-What lives here: geometry, which SM runs a block and when. What does not: the warps of a block
-(block.py, warp.py), the switches of recording (frontend.py, backend.py).
-"""
+"""Launching: a grid of blocks over the SMs of a simulated machine, in waves."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from .protocol import Thread
 from .warp import Warp, current
 
 LAUNCH_NS = 2000
-"""Simulated time from one launch's end to the next one's start."""
+"""Simulated time between the end of one launch and the start of the next."""
 
 Dim = int | tuple[int, ...]
 Role = Mapping[str, Sequence[int]]
@@ -33,17 +29,26 @@ def launch(
     kernel: Callable[..., object], grid: Dim = 1, block: Dim = 32, args: tuple[Any, ...] = (), *,
     sms: int = 4, seed: int = 0, roles: Role | None = None, replays: int = 1, machine: Machine | None = None,
 ) -> None:  # fmt: skip
-    """Run ``kernel(warp, *args)`` once per warp of the grid.
+    """Run ``kernel(warp, *args)`` once per warp of the grid. It records inside ``kscope.profile()``.
 
-    grid, block: blocks and threads, one to three numbers each. sms, seed: a Machine of so many SMs, or
-    give a whole one with `machine`. roles: names for warps of a block, as in
-    ``{"producer": (0,), "consumer": (1, 2)}``. replays: how often the launch runs under the same grid
-    id, as a captured graph does. Records where kscope.profile is active; changes nothing where not.
-    Raises UsageError for a geometry that no GPU has or a block that hangs, PairingError for marks that
-    do not pair, and what the kernel raises.
+    Args:
+        kernel: a function of a Warp and `args`.
+        grid: blocks, one to three numbers.
+        block: threads of a block, one to three numbers.
+        args: the kernel's further arguments.
+        sms: number of SMs of the simulated GPU.
+        seed: fixes clock offsets and random numbers.
+        roles: role -> its warps of a block, as in ``{"producer": (0,), "consumer": (1, 2)}``.
+        replays: how often the launch runs under one grid id, as a captured CUDA graph does.
+        machine: a whole Machine, instead of `sms` and `seed`.
+
+    Raises:
+        UsageError: no GPU has this geometry, a block hangs, or the call is inside a kernel.
+        PairingError: marks do not pair.
+        Exception: what the kernel raises.
     """
     if current() is not None:
-        raise UsageError("kscope_sim.launch inside of a kernel: launch from the host")
+        raise UsageError("kscope_sim.launch() inside a kernel: launch from the host")
     shape, threads = _dims("grid", grid, (2**31 - 1, 65535, 65535)), _dims("block", block, (1024, 1024, 64))
     if (size := threads[0] * threads[1] * threads[2]) > 32 * MAX_WARPS:
         raise UsageError(f"block={block!r}: has {size} threads, expected at most {32 * MAX_WARPS}")
@@ -51,12 +56,12 @@ def launch(
     host = registry.backend("sim")
     assert isinstance(host, SimBackend)
     machine = machine or Machine(sms, seed)
-    grid_id = host.begin(machine)
+    grid_id = host.device.begin(machine)
     try:
         for replay in range(replays):
             _run(host, machine, kernel, args, (shape, threads, named), (grid_id, replay))
     finally:
-        host.end()
+        host.device.end()
 
 
 def _run(
@@ -67,8 +72,9 @@ def _run(
     name = clean(str(getattr(kernel, "__name__", type(kernel).__name__)))
     module = host.module(name, kernel)
     warps = -(-threads[0] * threads[1] * threads[2] // 32)
-    start = host.now_ns + LAUNCH_NS
-    # the SM that is free first takes the next block; of several, the lowest
+    device = host.device
+    start = device.now_ns + LAUNCH_NS
+    # the first free SM takes the next block; of several, the lowest
     free = [(start, sm) for sm in range(machine.sms) for _ in range(machine.resident)]
     last = start
     for index in range(nx * ny * nz):
@@ -83,7 +89,7 @@ def _run(
             )  # fmt: skip
             random = Random(f"{machine.seed} {name} {launch} {index} {number}")
             warp = Warp(
-                thread, name, machine, group, host.memory if module else None, module,
+                thread, name, machine, group, device.memory if module else None, module,
                 roles.get(number), random, machine.cycles(sm, began),
             )  # fmt: skip
             warp.strand.body = _body(warp, kernel, args)
@@ -93,8 +99,8 @@ def _run(
         ended = max(machine.ns(sm, warp.now) for warp in members)
         heapq.heappush(free, (ended, sm))
         last = max(last, ended)
-        host.drain_if_half_full()
-    host.now_ns = last
+        device.drain_if_half_full()
+    device.now_ns = last
 
 
 def _body(warp: Warp, kernel: Callable[..., object], args: tuple[Any, ...]) -> Callable[[], None]:

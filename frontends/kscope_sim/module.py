@@ -7,21 +7,24 @@ not: the kernel's run. A GPU frontend knows the names before the kernel runs; he
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import CellType, CodeType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from kscope.capture import layout
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import UsageError
+from kscope.instrument.code_objects import names, reachable, references
 from kscope.instrument.recording import AUTO_RECORDS, Recording, log2_records
 from kscope.language import regions
-from kscope.marks.grammar import Mark, ValueType, spoken
+from kscope.marks.grammar import Mark, ValueType, format_name
 
 _OURS = {regions.__file__, *(str(Path(__file__).with_name(f"{part}.py")) for part in ("module", "warp", "frontend"))}
 _MARKS = (regions.region, regions.scope, regions.instant, regions.counter)
 _WORDS = {word.__name__ for word in _MARKS}
+_LIBRARIES = {"numpy", *sys.stdlib_module_names} - {"__main__"}
 _ANY = "any"
 """Sort of what a name's values are, whatever it names."""
 
@@ -38,8 +41,9 @@ class Module:
         self.kernel = kernel  # kept, as one that cannot be hashed is known by its id
         records = AUTO_RECORDS if recording.records == "auto" else recording.records
         self.log2_records = log2_records(records)
-        self.marked = any(_places_marks(function) for function in _functions(kernel))
-        code = b"".join(function.__code__.co_code for function in _functions(kernel))
+        functions = tuple(reachable(kernel, _users))
+        self.marked = any(map(_places_marks, functions))
+        code = b"".join(function.__code__.co_code for function in functions)
         text = f"{getattr(kernel, '__module__', '')} {name} {recording.tag()} {self.log2_records} "
         self.id = layout.kernel_hash(text.encode() + code)
         self._types: dict[tuple[str, str], ValueType | None] = {}
@@ -57,7 +61,7 @@ class Module:
             twin = next((n for n in self._where if layout.name_hash(n) == layout.name_hash(mark.name)), None)
             if twin is not None:
                 raise UsageError(
-                    f"the names {spoken(twin)} and {mark.said} have the same 28-bit hash: rename one of them"
+                    f"the names {format_name(twin)} and {mark.display_name} have the same 28-bit hash: rename one"
                 )
             self._where[mark.name] = _caller()
         if mark.act == "exit":
@@ -68,7 +72,7 @@ class Module:
             known = self._types.setdefault(key, kind)
             if known != kind:
                 raise UsageError(
-                    f"kernel {self.name}: {mark.said} has a value of type {kind or 'none'} at one place and "
+                    f"kernel {self.name}: {mark.display_name} has a value of type {kind or 'none'} at one place and "
                     f"{known or 'none'} at another; give it one type everywhere, or use two names"
                 )
 
@@ -86,36 +90,16 @@ class Module:
         )
 
 
-def _functions(kernel: Callable[..., object]) -> Iterator[FunctionType]:
-    """The kernel and every Python function that it names, directly or through others."""
-    seen: set[int] = set()
-    work: list[Any] = [kernel]
-    while work:
-        function = work.pop()
-        if not isinstance(function, FunctionType) or id(function) in seen or _is_ours(function.__code__):
-            continue
-        seen.add(id(function))
-        yield function
-        work += _named(function)
-
-
-def _named(function: FunctionType) -> Iterator[Any]:
-    for code in _nested(function.__code__):
-        yield from (function.__globals__.get(name) for name in code.co_names)
-    yield from (cell.cell_contents for cell in function.__closure__ or () if cell != CellType())
-
-
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _nested(constant)
+def _users(thing: Any) -> Any:
+    """A function that may place marks; None for functions of kscope and of libraries, and for other objects."""
+    if not isinstance(thing, FunctionType) or _is_ours(thing.__code__):
+        return None
+    return None if (thing.__module__ or "").partition(".")[0] in _LIBRARIES else thing
 
 
 def _places_marks(function: FunctionType) -> bool:
-    words = {name for code in _nested(function.__code__) for name in code.co_names}
-    return bool(words & _WORDS) or any(
-        isinstance(thing, regions.scope) or any(thing is word for word in _MARKS) for thing in _named(function)
+    return not _WORDS.isdisjoint(names(function)) or any(
+        isinstance(thing, regions.scope) or any(thing is word for word in _MARKS) for thing in references(function)
     )
 
 

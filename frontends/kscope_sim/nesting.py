@@ -7,7 +7,7 @@ goes. What lives here: depths and the errors that name them. What does not: time
 from __future__ import annotations
 
 from kscope.errors import PairingError
-from kscope.marks.grammar import spoken
+from kscope.marks.grammar import format_name
 
 
 class Nesting:
@@ -25,7 +25,7 @@ class Nesting:
         levels = self._levels.setdefault(name, [])
         if explicit and levels and levels[0] & lanes:
             raise PairingError(
-                f"{self._where}: region {spoken(name)} is entered while it is open; exit it first, use `with`, "
+                f"{self._where}: region {format_name(name)} is entered while it is open; exit it first, use `with`, "
                 "or give overlapping work two names"
             )
         for depth, open_here in enumerate(levels):
@@ -39,8 +39,8 @@ class Nesting:
         levels = self._levels.get(name, [])
         if lanes & ~(levels[0] if levels else 0):
             raise PairingError(
-                f"{self._where}: region {spoken(name)} is left but was never entered; every exit() needs an enter() "
-                "on each path to it"
+                f"{self._where}: region {format_name(name)} is left but was never entered; every exit() needs an "
+                "enter() on each path to it"
             )
         for depth in reversed(range(len(levels))):
             closing = lanes & levels[depth]
@@ -54,6 +54,6 @@ class Nesting:
         names = sorted(name for name, levels in self._levels.items() if levels and levels[0] & lanes)
         if names:
             raise PairingError(
-                f"{self._where}: returns while {', '.join(map(spoken, names))} is open; exit it on every path, "
+                f"{self._where}: returns while {', '.join(map(format_name, names))} is open; exit it on every path, "
                 "or use `with`"
             )

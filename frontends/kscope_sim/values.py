@@ -1,7 +1,4 @@
-"""The 32 bits that go with a record: from Python and numpy numbers to a type and a word.
-
-What lives here: what a value may be, and a predicate. What does not: which records carry one.
-"""
+"""Values and predicates of simulated marks: one number for all lanes, or 32, one per lane."""
 
 from __future__ import annotations
 
@@ -9,40 +6,45 @@ from typing import Any
 
 import numpy as np
 
-from kscope.errors import UsageError
-from kscope.marks.grammar import ValueType, spoken
+from kscope.marks.constants import constant
+from kscope.marks.grammar import Mark, ValueType
+from kscope.marks.refusals import predicate_refused, value_refused
 
 _TYPES: dict[str, ValueType] = {"int32": "i32", "uint32": "u32", "float32": "f32"}
+_EXPECTED = "an int, a float, a numpy number, or an array of 32 np.int32, np.uint32 or np.float32, one per lane"
 
 
-def words(name: str, value: Any) -> tuple[ValueType, list[int]]:
-    """A value's type, and its bits in each of 32 lanes.
+def words(mark: Mark, value: Any) -> tuple[ValueType, list[int]]:
+    """The type of a value, and its bits in each of 32 lanes.
 
-    An int is i32, above 2^31 - 1 u32; a float is f32. np.int32, np.uint32 and np.float32 say it
-    themselves; an array of shape (32,) of those gives every lane its own. Raises UsageError for anything else.
+    Args:
+        mark: the mark with the value.
+        value: a number by the rules of constant(), or an array of shape (32,) and dtype int32, uint32 or float32.
+
+    Raises:
+        UsageError: anything else.
     """
-    if type(value) is int:
-        if not -(1 << 31) <= value < 1 << 32:
-            raise UsageError(f"value={value} of {spoken(name)} needs more than 32 bits: pass value & 0xFFFFFFFF")
-        value = np.int32(value) if value < 1 << 31 else np.uint32(value)
-    elif type(value) is float:
-        value = np.float32(value)
+    if (one := constant(mark, value)) is not None:
+        return one[0], [one[1]] * 32
     shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
     if shape not in ((), (32,)) or dtype not in _TYPES:
-        raise UsageError(
-            f"value={value!r} of {spoken(name)}: a record holds 32 bits; pass an int, a float, np.int32, np.uint32 "
-            "or np.float32, or 32 of those in an array, one per lane"
-        )
-    bits = np.broadcast_to(np.asarray(value).view(np.uint32), 32)
-    return _TYPES[dtype], bits.tolist()
+        raise value_refused(mark, repr(value), _EXPECTED)
+    return _TYPES[dtype], np.broadcast_to(np.asarray(value).view(np.uint32), 32).tolist()
 
 
-def predicate(name: str, when: Any) -> list[bool]:
-    """A predicate in each of 32 lanes: a bool, an integer, or 32 of them in an array; None holds everywhere.
-    Raises UsageError for anything else."""
+def predicate(mark: Mark, when: Any) -> list[bool]:
+    """A predicate in each of 32 lanes.
+
+    Args:
+        mark: the mark with the predicate.
+        when: a bool or an integer, or 32 of them in an array, one per lane; None holds everywhere.
+
+    Raises:
+        UsageError: anything else.
+    """
     if when is None:
         return [True] * 32
     found = np.asarray(when)
     if found.shape not in ((), (32,)) or found.dtype.kind not in "bui":
-        raise UsageError(f"when={when!r} of {spoken(name)}: expected a bool, or 32 of them in an array, one per lane")
+        raise predicate_refused(mark, repr(when))
     return [bool(one) for one in np.broadcast_to(found, 32).tolist()]

@@ -221,7 +221,7 @@ class Warp:
         them in an array, one per lane: the mark is recorded where it holds."""
         if self._module is None or not self._active or mark.act == "pin":  # nothing moves here: nothing to pin
             return
-        kind, bits = (None, None) if value is None else words(mark.name, value)
+        kind, bits = (None, None) if value is None else words(mark, value)
         self._module.note(mark, kind)
         # pairing is checked in every lane, also in those that do not record
         if mark.act == "enter":
@@ -230,7 +230,7 @@ class Warp:
             self._nesting.exit(mark.name, self._active)
         tick = self._tick()  # one read, by all lanes at once
         strategy = self._module.recording.strategy if mark.strategy is None else parse_strategy(mark.strategy)
-        held = predicate(mark.name, when)
+        held = predicate(mark, when)
         if _elects(strategy):  # the first of the lanes that are here together, decided at the enter
             held = [one and lane == self.lanes[0] for lane, one in enumerate(held)]
         for lane in self.lanes:
@@ -249,7 +249,7 @@ class Warp:
             # exit: one clock read, then the whole record at once
             starts = lane.starts.get(mark.name)
             if not starts:
-                raise UsageError(f"region {mark.said} is left with a strategy that it was not entered with")
+                raise UsageError(f"region {mark.display_name} is left with a strategy that it was not entered with")
             start, value, held = starts.pop()
             self._claim_late(number, lane, held)
             if lane.slab is not None and held:

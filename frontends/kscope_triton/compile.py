@@ -35,7 +35,7 @@ from kscope.instrument.selection import catalogue
 from kscope.instrument.selection.catalogue import Listed
 from kscope.lowering import register_budget
 from kscope.lowering.plan import without_marks
-from kscope.marks.grammar import Mark, parse, spoken
+from kscope.marks.grammar import Mark, format_name, parse
 from kscope.util.text import installs
 
 from .select import Marking
@@ -187,7 +187,7 @@ def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:
     found = {mark.name for mark in map(parse, text.splitlines()) if mark is not None}
     if not (removed := sorted(placed - found)):
         return []
-    listed = ", ".join(map(spoken, removed))
+    listed = ", ".join(map(format_name, removed))
     why = "automatic warp specialisation on sm_90 and code that can never run have this effect"
     text = f"kernel {kernel}: the Triton compiler removed every mark of {listed}; {why}"
     return [Problem("removed", text, len(removed))]

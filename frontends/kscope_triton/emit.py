@@ -1,19 +1,15 @@
-"""Marks in Triton's IR: one volatile inline assembly operation that is a comment.
+"""Marks in Triton's IR: one volatile inline assembly operation whose text is a comment.
 
     tt.elementwise_inline_asm "//kscope enter load i32 - with $1" %k : i32 -> i32     (result unused)
 
-What lives here: the operation's three shapes, which values may stand in it, and the device helpers, which are such
-an operation with a result. What does not: what becomes of the comment in the PTX (kscope/lowering).
-
-The result is a dummy: Triton cannot lower an asm without one. Gluon 3.9 has an operation without.
-Before 3.9 the software pipeliner for Blackwell cannot predicate inline asm, but it can an `scf.if`; the
-condition is always true, and LLVM knows.
+Triton cannot lower inline assembly without a result, so the operation has an unused one; Gluon 3.9 has an operation
+without results. Before 3.9, the software pipeliner for Blackwell cannot predicate inline assembly, but it can
+predicate an `scf.if`. There the mark goes into an `scf.if` whose condition is always true, which LLVM folds.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import replace
 from typing import Any
 
@@ -21,39 +17,54 @@ import triton
 from triton.language import core as tl
 
 from kscope.errors import UnsupportedError, UsageError
+from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
+from kscope.marks.refusals import predicate_refused, value_refused
 from kscope.ptx import READINGS
 
 _NEEDS_IF = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 9)
 _SCALARS: dict[str, tuple[ValueType, str]] = {"int32": ("i32", "r"), "uint32": ("u32", "r"), "fp32": ("f32", "f")}
 
 
-KINDS = {"i32": tl.int32, "u32": tl.uint32, "i64": tl.int64}
-"""What a device helper gives."""
+TYPES = {"i32": tl.int32, "u32": tl.uint32, "i64": tl.int64}
+"""Result types of the device helpers."""
 
 
 def for_nvidia(semantic: Any) -> bool:
-    """Whether the kernel that is traced is compiled for an NVIDIA GPU; others have no PTX to lower."""
+    """Whether the kernel being traced targets an NVIDIA GPU. Other targets have no PTX to lower."""
     return getattr(semantic.builder.options, "backend_name", None) == "cuda"
 
 
 def place(mark: Mark, semantic: Any, value: Any, when: Any = None) -> Mark:
-    """Emit the mark at the builder's position; returns it as it was spelled. Raises UsageError."""
+    """Emit a mark at the builder's insertion point.
+
+    Args:
+        mark: the mark, without its operands.
+        semantic: Triton's semantic object of the kernel being traced.
+        value: a constant or a Triton scalar to record; None for none.
+        when: a Triton scalar predicate; None is always, False is never.
+
+    Returns:
+        The mark as it was emitted.
+
+    Raises:
+        UsageError: the value or the predicate cannot be recorded.
+    """
     builder = semantic.builder
     value = _unwrap(value)
     operands: list[Any] = []
     constraint = ""
     if mark.act == "pin":
         return _pin(mark, builder, value)
-    if isinstance(value, (bool, int, float)):
-        mark = immediate(mark, value)
+    if (constant := with_constant(mark, value)) is not None:
+        mark = constant
     elif value is not None:
         kind, constraint = scalar(mark, value)
         mark, operands = replace(mark, type=kind, operand="$1"), [value.handle]
     if when is False:
         mark = replace(mark, when=NEVER)
     elif when is not None:
-        operands.append(_predicate(mark, semantic, when).handle)
+        operands.append(_predicate_word(mark, semantic, when).handle)
         constraint = f"{constraint},r" if constraint else "r"
         mark = replace(mark, when=f"${len(operands)}")
     if hasattr(builder, "create_threadwise_inline_asm"):
@@ -67,11 +78,11 @@ def place(mark: Mark, semantic: Any, value: Any, when: Any = None) -> Mark:
 
 
 def read(name: str, semantic: Any) -> Any:
-    """A device helper's value, a scalar. Raises UnsupportedError where the kernel is not for an NVIDIA GPU."""
+    """The scalar that a device helper returns. Raises UnsupportedError if the kernel does not target an NVIDIA GPU."""
     if not for_nvidia(semantic):
         raise UnsupportedError(f"kscope.{name}(): this kernel is compiled for a GPU that is not NVIDIA's")
     reading, builder = READINGS[name], semantic.builder
-    kind = KINDS[reading.type]
+    kind = TYPES[reading.type]
     word = kind.to_ir(builder)
 
     def emit() -> Any:
@@ -94,18 +105,21 @@ def _asm(builder: Any, mark: Mark, constraint: str, operands: list[Any]) -> None
 
 
 def _inside_if(builder: Any, emit: Any, result: Any = None, otherwise: Any = None) -> Any:
-    """What emit() gives, of the type `result` where that is not None; `otherwise` is never used."""
+    """Call emit() inside an `scf.if` that is always taken and return its value.
+
+    result: the IR type of that value, None for none. otherwise: the value yielded by the branch never taken.
+    """
     always = builder.create_icmpSGE(builder.create_get_program_id(0), builder.get_int32(0))
-    chosen = builder.create_if_op([] if result is None else [result], always, result is not None)
+    branch = builder.create_if_op([] if result is None else [result], always, result is not None)
     after = builder.get_insertion_point()
-    builder.set_insertion_point_to_start(chosen.get_then_block())
+    builder.set_insertion_point_to_start(branch.get_then_block())
     found = emit()
     if result is not None:
         builder.create_yield_op([found])
-        builder.set_insertion_point_to_start(chosen.get_else_block())
+        builder.set_insertion_point_to_start(branch.get_else_block())
         builder.create_yield_op([otherwise])
     builder.restore_insertion_point(after)
-    return None if result is None else chosen.get_result(0)
+    return None if result is None else branch.get_result(0)
 
 
 def _arch(builder: Any) -> int:
@@ -121,61 +135,40 @@ def _unwrap(value: Any) -> Any:
     return value.value if isinstance(value, tl.constexpr) else value
 
 
-def immediate(mark: Mark, value: bool | int | float) -> Mark:
-    """A value known at compile time: its type is the narrowest that holds it, its spelling the bits."""
-    if isinstance(value, bool):
-        raise UsageError(_refusal(mark, f"the bool {value}", f"value={int(value)}"))
-    if isinstance(value, float):
-        bits = struct.unpack("<I", struct.pack("<f", value))[0]
-        return replace(mark, type="f32", operand=f"0x{bits:08X}")
-    if not -(1 << 31) <= value < 1 << 32:
-        raise UsageError(_refusal(mark, f"{value}, which needs more than 32 bits", "value & 0xFFFFFFFF"))
-    kind: ValueType = "i32" if value < 1 << 31 else "u32"
-    return replace(mark, type=kind, operand=f"0x{value & 0xFFFFFFFF:08X}")
-
-
 def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
-    """Type and asm constraint of a run-time value."""
+    """Type and asm constraint of a run-time value. Raises UsageError unless it is a 32-bit scalar."""
     if not _is_tensor(value):
-        raise UsageError(_refusal(mark, f"a {type(value).__name__}", "one number"))
+        raise value_refused(mark, f"a {type(value).__name__}", "one number")
     if value.type.is_block():
-        raise UsageError(_refusal(mark, f"a tensor of {value.type}", "one element, or a reduction such as tl.max(x)"))
+        raise value_refused(mark, f"a tensor of {value.type}", "one element, or a reduction such as tl.max(x)")
     if value.dtype.name not in _SCALARS:
-        cure = "value=x.to(tl.float32)" if value.dtype.is_floating() else "value=x.to(tl.int32)"
-        raise UsageError(_refusal(mark, f"a scalar of {value.dtype}", cure))
+        cast = "value=x.to(tl.float32)" if value.dtype.is_floating() else "value=x.to(tl.int32)"
+        raise value_refused(mark, f"a scalar of {value.dtype}", cast)
     return _SCALARS[value.dtype.name]
 
 
-def checked(mark: Mark, when: Any) -> Any:
-    """A predicate of the running kernel's. Raises UsageError for what is no bool and no integer."""
+def predicate(mark: Mark, when: Any) -> Any:
+    """A run-time predicate, checked. Raises UsageError unless it is a scalar bool or integer."""
     if not _is_tensor(when) or when.type.is_block() or not when.dtype.is_int():
-        given = f"a tensor of {when.type}" if _is_tensor(when) else f"a {type(when).__name__}"
-        raise UsageError(
-            f"when= of kscope {mark.act} {mark.said} is {given}: expected one bool or integer, such as k % 8 == 0"
-        )
+        raise predicate_refused(mark, f"a tensor of {when.type}" if _is_tensor(when) else f"a {type(when).__name__}")
     return when
 
 
-def _predicate(mark: Mark, semantic: Any, when: Any) -> Any:
-    """A predicate as an int32 that is not 0 where it holds."""
-    when = checked(mark, when)
+def _predicate_word(mark: Mark, semantic: Any, when: Any) -> Any:
+    """A predicate as an int32, nonzero where it holds."""
+    when = predicate(mark, when)
     if when.dtype.primitive_bitwidth not in (1, 32):
         when = semantic.not_equal(when, semantic.to_tensor(0))
     return when if when.dtype.primitive_bitwidth == 32 else semantic.cast(when, tl.int32)
 
 
-def _refusal(mark: Mark, given: str, cure: str) -> str:
-    return (
-        f"value= of kscope {mark.act} {mark.said} is {given}: a record holds 32 bits, "
-        f"an int32, uint32 or float32 scalar; pass {cure}"
-    )
-
-
 def _pin(mark: Mark, builder: Any, value: Any) -> Mark:
-    """One asm per 32 bits that a thread holds of the value."""
+    """One asm per 32 bits of the value that a thread holds."""
     if not _is_tensor(value) or value.dtype.is_ptr() or value.dtype.primitive_bitwidth not in (8, 16, 32):
         given = value.dtype if _is_tensor(value) else type(value).__name__
-        raise UsageError(f"region({mark.said}).pin({given}): expected a tensor or scalar of 8, 16 or 32-bit elements")
+        raise UsageError(
+            f"region({mark.display_name}).pin({given}): expected a tensor or scalar of 8, 16 or 32-bit elements"
+        )
     width = value.dtype.primitive_bitwidth
     word = tl.dtype(f"int{width}")
     result = value.type.with_element_ty(word) if value.type.is_block() else word

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from kscope.capture.model import Problem
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Frontend
 from kscope.marks.grammar import Mark
 
 from .compile import Pipeline

@@ -1,7 +1,6 @@
 """Triton's interpreter (TRITON_INTERPRET=1): kernels that run as plain Python, block after block.
 
-What lives here: the hooks that tell where a launch and its blocks begin, while recording is enabled,
-and values as numbers. What does not: recording (the simulator's backend does that).
+Hooks report each launch and each block to the simulator, which records them.
 """
 
 from __future__ import annotations
@@ -18,30 +17,36 @@ from triton.language import core as tl
 
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
+from kscope.instrument.backend import BlockLaunch
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
+from kscope.marks.constants import with_constant
 from kscope.marks.grammar import Mark
 from kscope.ptx import READINGS
 
-from .emit import KINDS, checked, immediate, scalar
+from .emit import TYPES, predicate, scalar
 
 INTERPRETED: bool = bool(knobs.runtime.interpret)
-"""Whether jit functions of this process are interpreted; Triton asks when they are defined."""
+"""Whether this process interprets jit functions. Triton reads its setting when a function is defined."""
 _WORDS: dict[str, Any] = {"i32": np.int32, "u32": np.uint32, "i64": np.int64}
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"i32": np.int32, "u32": np.uint32, "f32": np.float32}
 
 
 class Interpreted:
-    """The hooks in the interpreter, and the launch that it runs now."""
+    """The interpreter's hooks, and the launch in progress."""
 
     def __init__(self) -> None:
         self._recording: Recording | None = None
-        self._launch: Any = None
+        self._launch: BlockLaunch | None = None
         self._kernel: Callable[..., Any] | None = None
         self._hooks: list[Hook] = []
 
     def install(self, recording: Recording) -> None:
-        """Does nothing where kernels are compiled. Raises UnsupportedError naming the missing hook point."""
+        """Install the hooks; does nothing where kernels are compiled.
+
+        Raises:
+            UnsupportedError: this Triton's interpreter lacks a hook point.
+        """
         if not INTERPRETED:
             return
         from triton.runtime import interpreter
@@ -66,25 +71,27 @@ class Interpreted:
             hook.remove()
 
     def emit(self, mark: Mark, value: Any, when: Any = None) -> bool:
-        """Record a mark of the block that is interpreted now; False where none is."""
+        """Record a mark of the block being interpreted; False outside a kernel."""
         if self._launch is None:
             return False
-        if mark.act != "pin":  # nothing moves in plain Python
-            self._launch.mark(mark, _number(mark, value), None if when is None else _held(mark, when))
+        if mark.act != "pin":  # Python does not reorder statements
+            self._launch.mark(mark, _number(mark, value), None if when is None else _holds(mark, when))
         return True
 
     def read(self, name: str) -> Any:
-        """A device helper's value in the block that is interpreted now, None where none is: a program is one thread
-        on one SM, and clocks count the host's nanoseconds."""
+        """A device helper's value in the block being interpreted; None outside a kernel.
+
+        A program counts as one thread on SM 0, and clocks count the host's nanoseconds.
+        """
         if not INTERPRETED:
             return None
         from triton.runtime.interpreter import TensorHandle
         from triton.runtime.interpreter import interpreter_builder as builder
 
-        place: Any = builder.grid_idx  # of the last block, if none is interpreted now
+        place: Any = builder.grid_idx  # stays set after the last block
         if place is None or not _interpreting():
             return None
-        kind = KINDS[READINGS[name].type]
+        kind = TYPES[READINGS[name].type]
         value = 0
         if name == "block_id":
             (x, y, z), (nx, ny, _) = place, builder.grid_dim
@@ -95,7 +102,7 @@ class Interpreted:
         return tl.tensor(TensorHandle(number, kind), kind)
 
     def _launched(self, original: Callable[..., Any], executor: Any, *args: Any, **kwargs: Any) -> Any:
-        """A launch: its blocks follow through _block()."""
+        """Hook around a launch. Its blocks arrive through _block()."""
         outer, self._launch = self._launch, None
         self._kernel = executor.fn
         try:
@@ -116,9 +123,9 @@ class Interpreted:
 
         original(x, y, z)
         if self._launch is None and self._recording is not None:
-            host: Any = registry.backend("sim")
-            name = getattr(self._kernel, "__name__", "?")
-            self._launch = host.guest(name, self._kernel, tuple(builder.grid_dim), self._recording)
+            name, kernel = getattr(self._kernel, "__name__", "?"), self._kernel
+            assert kernel is not None, "_launched() sets it before the first block"
+            self._launch = registry.simulator().launch_by_block(name, kernel, tuple(builder.grid_dim), self._recording)
         if self._launch is not None:
             self._launch.block((x, y, z))
 
@@ -133,19 +140,18 @@ def _interpreting() -> bool:
     return frame is not None
 
 
-def _held(mark: Mark, when: Any) -> bool:
-    """A predicate as a bool. Raises UsageError as for compiled kernels."""
-    return when if isinstance(when, bool) else bool(np.asarray(checked(mark, when).handle.data).reshape(-1)[0])
+def _holds(mark: Mark, when: Any) -> bool:
+    """A predicate as a bool. Raises UsageError as in compiled kernels."""
+    return when if isinstance(when, bool) else bool(np.asarray(predicate(mark, when).handle.data).reshape(-1)[0])
 
 
 def _number(mark: Mark, value: Any) -> Any:
-    """A value as a numpy number of its type. Raises UsageError as for compiled kernels."""
+    """A value as a number that the simulator records. Raises UsageError as in compiled kernels."""
     if isinstance(value, tl.constexpr):
         value = value.value
     if value is None:
         return None
-    if isinstance(value, (bool, int, float)):
-        immediate(mark, value)
+    if with_constant(mark, value) is not None:
         return value
     kind, _ = scalar(mark, value)
     return _NUMBERS[kind](np.asarray(value.handle.data).reshape(-1)[0])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import orjson
@@ -22,6 +21,7 @@ from triton.compiler import CompiledKernel
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
+from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
 from kscope.util.text import installs
@@ -128,24 +128,11 @@ def _uses_kscope(handle: Any) -> bool:
 
 
 def has_marks(jit: Any) -> bool:
-    """Whether a JITFunction uses kscope's words, itself or in what it calls."""
-    return _has_marks(jit, set())
+    """Whether a JITFunction, or one that it calls, uses kscope."""
+    return any(map(uses_kscope, reachable(jit, _python)))
 
 
-def _has_marks(jit: Any, visited: set[int]) -> bool:
-    if id(jit) in visited:
-        return False
-    visited.add(id(jit))
-    names = jit.fn.__code__.co_names
-    found = [jit.fn.__globals__[name] for name in names if name in jit.fn.__globals__]
-    for value in found:
-        home = str(getattr(value, "__module__", None) or getattr(value, "__name__", ""))
-        if home.partition(".")[0] in ("kscope", "triton_kscope"):
-            return True
-        if isinstance(value, ModuleType):  # helpers.put: what it has of these names
-            if id(value) not in visited and home.partition(".")[0] != "triton":
-                found += [vars(value)[name] for name in names if name in vars(value)]
-            visited.add(id(value))
-        elif hasattr(value, "cache_key") and hasattr(value, "fn") and _has_marks(value, visited):
-            return True
-    return False
+def _python(thing: Any) -> Any:
+    """The Python function in a user's JITFunction; None for other objects and for Triton's library."""
+    function = getattr(thing, "fn", None) if hasattr(thing, "cache_key") else None
+    return None if str(getattr(function, "__module__", "")).startswith("triton.") else function

@@ -21,7 +21,7 @@ from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument.selection.auto import Selection
 from kscope.lowering.plan import Told
-from kscope.marks.grammar import PREFIX, spoken
+from kscope.marks.grammar import PREFIX, format_name
 
 from . import inserting
 from .operations import mark_in
@@ -95,7 +95,7 @@ class Marking:
             self.problems.append(Problem("removed", str(error)))
             return module
         if names := sorted({span.mark.name for span in done.spans}):
-            listed = ", ".join(map(spoken, names))
+            listed = ", ".join(map(format_name, names))
             text = (
                 f"the Triton compiler removed every mark of {listed}; they stand again around what became of the same"
                 " operations, which may be in several warp groups"

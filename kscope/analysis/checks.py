@@ -16,9 +16,10 @@ from collections.abc import Iterable
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import hashed, kernel_names, of_kernels
+from .data import RegionStats
 from .expressions import Outcome, Quantity, evaluate, written
 from .lanes import LaneStats
-from .summary import RegionStats, summarise
+from .summary import summarise
 
 _TIMES = ("total", "self", "mean", "p50", "p90", "p99", "min", "max", "first", "last", "idle")
 _REGION = (*_TIMES, "count", "unknown", "share", "imbalance")

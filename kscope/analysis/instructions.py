@@ -17,8 +17,9 @@ from ..capture.layout import record_id
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from .cells import SPANS, cells
+from .data import RegionStats
 from .sass import Function, Site, sites
-from .summary import RegionStats, summarise
+from .summary import summarise
 
 
 @dataclass(frozen=True)

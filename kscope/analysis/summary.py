@@ -1,15 +1,4 @@
-"""Where the time went: one row per kernel and region, and per SM, warp, block ... where asked.
-
-    count       spans with a known duration
-    total       their sum; share = total / the lifetimes of the group's recording lanes
-    self        total without the time in spans inside of them
-    imbalance   the largest total of an SM, block or warp over the median one; `worst` names it
-    first, last the first and the last start, after the start of its launch
-    idle        time directly before its spans in which the lane was in no region
-
-What lives here: the numbers. What does not: which lanes are a group (groups.py), sums (cells.py), how they
-look (table.py, tabular.py).
-"""
+"""Where the time went: one row per kernel and region, and per SM, warp, block ... if grouped by them."""
 
 from __future__ import annotations
 
@@ -21,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.layout import Kind
-from ..capture.model import Problem
 from ..tracedata import tracks
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from . import tabular
 from .cells import SPANS, Cells, cells, under_tick
-from .groups import Groups, Key, Roles, asks, group, label
+from .data import PointStats, RegionStats, SummaryData
+from .groups import Groups, Roles, asks, group, label
 from .imbalance import ACROSS, members, told, worst
 from .lanes import LaneStats, lane_stats, notes
 from .quantiles import quantiles
@@ -39,63 +28,8 @@ _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class RegionStats:
-    """Times in ns; share from 0 to 1; NaN where there is nothing to tell. kernel: with its hash where several have the
-    name. key: values of Summary.by. unknown:
-    spans whose duration 32-bit clocks cannot tell. under_tick: spans shorter than the clock's tick
-    (clock="globaltimer" only). imbalance: the greatest of the three below, `worst` names whom it is of; each is the
-    largest total over the median one, 1 where there is one member, NaN where rows are of one member by their key."""
-
-    kernel: str
-    region: str
-    key: Key
-    count: int
-    total_ns: float
-    share: float
-    self_ns: float
-    mean_ns: float
-    p50_ns: float
-    p90_ns: float
-    p99_ns: float
-    min_ns: float
-    max_ns: float
-    imbalance: float
-    worst: str
-    first_ns: float
-    last_ns: float
-    idle_ns: float
-    unknown: int = 0
-    under_tick: int = 0
-    sm_imbalance: float = _NAN
-    block_imbalance: float = _NAN
-    warp_imbalance: float = _NAN
-
-
-@dataclass(frozen=True)
-class PointStats:
-    """Instants and counters: how many, and the numbers that came with them (NaN without)."""
-
-    kernel: str
-    name: str
-    kind: str
-    count: int
-    mean: float
-    least: float
-    greatest: float
-
-
-@dataclass(frozen=True)
-class Summary:
-    """`regions` by kernel and group, longest total first; `lanes` per kernel and group; `points`; `problems` and
-    `notes` in words; `tick_ns`, the timer's step. str() is a table."""
-
-    regions: tuple[RegionStats, ...]
-    points: tuple[PointStats, ...]
-    problems: tuple[Problem, ...]
-    notes: tuple[str, ...]
-    lanes: tuple[LaneStats, ...] = ()
-    by: tuple[str, ...] = ()
-    tick_ns: int = 0
+class Summary(SummaryData):
+    """The rows of SummaryData as dicts, CSV, Markdown and text; ``str()`` is the table for a terminal."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """One dict per region, with the fields of RegionStats; the key's parts have columns of their own."""

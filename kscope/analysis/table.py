@@ -1,21 +1,15 @@
-"""A Summary as text that fits a terminal.
-
-What lives here: columns, widths, units. What does not: any number (summary.py).
-"""
+"""A summary as text that fits a terminal."""
 
 from __future__ import annotations
 
 import math
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from ..util.text import counted
+from .data import PointStats, RegionStats, SummaryData
 from .groups import label
-
-if TYPE_CHECKING:
-    from .lanes import LaneStats
-    from .summary import PointStats, RegionStats, Summary
+from .lanes import LaneStats
 
 _OPTIONAL = ("last", "first", "idle", "min", "p90", "self", "p99", "max", "p50", "imbalance", "share", "mean")
 """Columns in the order in which a narrow terminal loses them."""
@@ -65,7 +59,7 @@ def terminal(width: int | None = None) -> int:
     return max(_NARROWEST, width or shutil.get_terminal_size((120, 24)).columns)
 
 
-def render(summary: Summary, width: int | None = None, top: int | None = None) -> str:
+def render(summary: SummaryData, width: int | None = None, top: int | None = None) -> str:
     """The whole summary: a table per kernel, points, notes and problems."""
     width = terminal(width)
     lines: list[str] = []

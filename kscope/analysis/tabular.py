@@ -1,7 +1,4 @@
-"""A Summary as data: dicts, CSV, Markdown.
-
-What lives here: these three forms of the same rows. What does not: the numbers (summary.py), the terminal (table.py).
-"""
+"""A summary as dicts, CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -9,12 +6,10 @@ import csv as text_csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .data import RegionStats, SummaryData
 from .table import CELLS
-
-if TYPE_CHECKING:
-    from .summary import RegionStats, Summary
 
 _ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", **{mark: f"\\{mark}" for mark in "\\|`*_[]"}}
 
@@ -31,7 +26,7 @@ def flat(row: Any, by: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def longest(summary: Summary, top: int | None) -> list[RegionStats]:
+def longest(summary: SummaryData, top: int | None) -> list[RegionStats]:
     """The `top` regions with the longest totals, in the summary's order; all for None."""
     rows = list(summary.regions)
     if top is None or len(rows) <= top:
@@ -40,7 +35,7 @@ def longest(summary: Summary, top: int | None) -> list[RegionStats]:
     return [rows[index] for index in sorted(kept)]
 
 
-def to_dict(summary: Summary, top: int | None) -> dict[str, Any]:
+def to_dict(summary: SummaryData, top: int | None) -> dict[str, Any]:
     """The whole summary; `left_out` says how many rows of regions `top` cut."""
     regions = longest(summary, top)
     shown = {(row.kernel, row.key) for row in regions}
@@ -71,7 +66,7 @@ def csv(rows: Iterable[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def markdown(summary: Summary, top: int | None = None) -> str:
+def markdown(summary: SummaryData, top: int | None = None) -> str:
     """One table of the `top` longest rows; the numbers as in the terminal, with all columns."""
     by = summary.by
     head = ["kernel", *by, "region", *CELLS]

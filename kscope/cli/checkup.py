@@ -1,8 +1,4 @@
-"""What this machine has of what kscope needs: looked at and measured now.
-
-What lives here: the questions, and their answers as values. What does not: printing them (cli/doctor.py),
-driver calls (the runtime's probe), hook points (frontends, which name what they miss).
-"""
+"""What works on this machine: Python packages, GPUs and frontends, checked now and returned as findings."""
 
 from __future__ import annotations
 
@@ -25,7 +21,13 @@ State = Literal["ok", "missing", "broken"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One answer. ok: works. missing: is not there, and `text` says what to do. broken: is there, and does not work."""
+    """One line of `kscope doctor`.
+
+    Attributes:
+        what: the subject, such as "gpu 0" or "triton".
+        state: "ok"; "missing", and `text` says how to install it; "broken": installed, but it does not work.
+        text: one sentence.
+    """
 
     what: str
     state: State
@@ -33,7 +35,7 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """Every finding, as it is made; never raises for what a machine lacks."""
+    """Yield findings as they are made. Never raises for something that is missing."""
     yield Finding("kscope", "ok", f"{__version__}, layout {layout.MAJOR}.{layout.MINOR}")
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.machine()}, {sys.executable}")
     for package in ("numpy", "orjson"):
@@ -45,9 +47,7 @@ def examine() -> Iterator[Finding]:
 
 def _device() -> Iterator[Finding]:
     try:
-        backend = registry.backend("cuda")
-        package = registry.BACKENDS["cuda"].partition(":")[0]
-        for what, text in import_module(f"{package}.probe").probe(backend):
+        for what, text in registry.backend("cuda").describe():
             yield Finding(what, "ok", text)
     except MissingError as error:
         yield Finding("gpu", "missing", f"{error}; kernels run in the simulator only")
@@ -58,23 +58,23 @@ def _device() -> Iterator[Finding]:
 
 
 def _frontend(name: str, entry: registry.Entry) -> Finding:
-    """Whether the DSL is there and has every place that the frontend hooks into: by hooking in, and out again."""
+    """Check a DSL and its hook points by installing the frontend's hooks and removing them again."""
     if not registry.installed(entry):
-        cure = installs(entry.extra) if entry.extra else "install kscope again"
-        return Finding(name, "missing", f"{entry.dsl} is not installed: {cure}")
+        remedy = installs(entry.extra) if entry.extra else "install kscope again"
+        return Finding(name, "missing", f"{entry.dsl} is not installed: {remedy}")
     try:
         import_module(entry.dsl)
         found = registry.frontend(name)
         found.enable(Recording())
         found.disable()
         lacking = found.lacks()
-    except (KscopeError, ImportError) as error:  # a DSL that is installed and cannot be loaded is a finding too
+    except (KscopeError, ImportError) as error:  # installed, but it cannot be loaded
         return Finding(name, "broken", str(error))
     return Finding(name, "ok", f"{_version(entry)}all hook points found{lacking and f'; {lacking}'}")
 
 
 def _version(entry: registry.Entry) -> str:
-    """`triton 3.9.0, `, or nothing for a DSL that is part of kscope or has no version."""
+    """Name and version, such as "triton 3.9.0, "; empty for a DSL without a version."""
     try:
         version = metadata.version(entry.dsl)
     except metadata.PackageNotFoundError:  # cupy comes as cupy-cuda13x

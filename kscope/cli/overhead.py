@@ -1,14 +1,9 @@
-"""`kscope overhead CAPTURE`: what recording cost.
-
-What lives here: the command and its table. What does not: the numbers (analysis/overhead.py), measuring a region on a
-GPU (the runtime's probe), what marks did to a kernel (perturb.py).
-"""
+"""`kscope overhead CAPTURE`: what recording cost."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from importlib import import_module
 from typing import Any
 
 from ..analysis.overhead import RegionCost, compensate, overheads
@@ -66,10 +61,8 @@ def overhead(options: argparse.Namespace) -> int:
 
 
 def measured() -> RegionCost:
-    """The cost of a region on this machine's GPU, now. Raises MissingError without one."""
-    backend = registry.backend("cuda")
-    package = registry.BACKENDS["cuda"].partition(":")[0]
-    cycles, inside = import_module(f"{package}.probe").region_cost(backend)
+    """Measure the cost of a region on this machine's GPU. Raises MissingError without a GPU."""
+    cycles, inside = registry.backend("cuda").region_cost()
     return RegionCost(cycles, min(inside, cycles))
 
 

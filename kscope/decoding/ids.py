@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..capture.layout import Kind, name_hash
 from ..capture.model import ModuleMeta, Problem
-from ..marks.grammar import split, spoken
+from ..marks.grammar import format_name, split
 from ..tracedata.region import MOST_REGIONS, Region
 
 MISSING = np.uint16(0xFFFF)
@@ -60,7 +60,7 @@ class Names:
 
 def _several(names: Iterable[str], between: str = " | ") -> str:
     """Names that share a hash, as one."""
-    return between.join(spoken(name) if split(name)[1] else name for name in sorted(names))
+    return between.join(format_name(name) if split(name)[1] else name for name in sorted(names))
 
 
 class IdTable:

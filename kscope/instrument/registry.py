@@ -1,142 +1,45 @@
-"""The table of frontends and backends: kscope reaches them by name only, and only when they are needed.
+"""The registry of frontends and backends: kscope loads them by name, and only when they are needed.
 
-A *frontend* (one package per DSL) turns `with kscope.region(...)` into marks and lowers them. A
-*backend* owns the memory that kernels record into: the CUDA runtime, or the simulator's own. Third
-parties add a DSL with an entry point in the group ``kscope.frontends``: name = "package:Frontend".
-What lives here: the two small abstractions, the table, loading. What does not: any DSL.
+A *frontend* (one package per DSL) turns `with kscope.region(...)` into marks and lowers them. A *backend* owns the
+memory that kernels record into. Third parties add a DSL with an entry point in the group ``kscope.frontends``:
+name = "package:Frontend".
 """
 
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import MissingError, UnsupportedError, UsageError
+from ..errors import MissingError, UsageError
 from ..util.text import installs
 
 if TYPE_CHECKING:
-    from ..capture.model import DeviceCapture, ModuleMeta, Problem
-    from ..marks.grammar import Mark
-    from .recording import Recording
-    from .sampling import Sampling
+    from .backend import Backend, Simulator
+    from .frontend import Frontend
 
 GROUP = "kscope.frontends"
 COMPILER = "triton"
-"""The frontend whose compiler hands builtins a `_semantic`; the others know by themselves that they trace."""
-
-
-class Frontend(ABC):
-    """One DSL. Instantiated once, when the DSL is imported and recording is first enabled."""
-
-    name: ClassVar[str]
-    backend: ClassVar[str] = "cuda"
-    selects: ClassVar[frozenset[Literal["kinds", "lines"]]] = frozenset()
-    """What it can mark without being annotated: kinds of operation, lines of source (Recording.selection)."""
-
-    @abstractmethod
-    def enable(self, recording: Recording) -> None:
-        """Install hooks: kernels compiled from now on carry marks lowered for `recording`. May be called
-        again with other options. Raises UnsupportedError naming the hook point and version that is missing."""
-
-    @abstractmethod
-    def disable(self) -> None:
-        """Remove every hook: kernels compiled from now on are plain."""
-
-    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
-        """Place a mark where the DSL is tracing now; False when it is not tracing. `context` is what
-        the DSL hands to builtins (Triton's _semantic), `value` the DSL's own run-time value, `when` its own
-        predicate: the mark is recorded where it holds; None: always, False: known to be never."""
-        return False
-
-    def read(self, name: str, context: Any) -> Any:
-        """One of ptx.READINGS in the kernel that the DSL traces or runs now, as the DSL's own value; None where it
-        does not. Works in every state, also before enable()."""
-        return None
-
-    def spelling(self, *parts: object) -> list[Any]:
-        """What the DSL's cache keys must know of a scope declared outside of a kernel (Triton)."""
-        return []
-
-    def bind(self, code: Any, image: Any) -> tuple[ModuleMeta, ...]:
-        """Arm code that was loaded without its hooks, see binding.bind(); what it says of itself."""
-        raise UnsupportedError(f"the {self.name} frontend knows no code that others have loaded")
-
-    def lacks(self) -> str:
-        """What the frontend works without, and worse, and what to do; nothing, where it has all."""
-        return ""
-
-    def begin(self) -> None:  # noqa: B027  # a frontend that sees no launches has none to forget
-        """A session begins, or begins again: what was launched before is none of its problems."""
-
-    def problems(self) -> tuple[Problem, ...]:
-        """What went wrong since begin() that a reader of the capture must know."""
-        return ()
-
-
-class Backend(ABC):
-    """The memory that kernels record into, on every device it knows."""
-
-    @abstractmethod
-    def module_loaded(self, module: int) -> None:
-        """A module was loaded on the current device: arm it if it was prepared. Safe inside graph capture. Nothing
-        is kept by its handle: it may be unloaded without a word."""
-
-    def control_found(self, control: int, metas: Sequence[ModuleMeta]) -> None:
-        """A module of a library that loads its own, on the current device: arm it. control: the address of its
-        constant kscope_ctl; metas: what the library says of its modules."""
-        raise UnsupportedError(f"{type(self).__name__} knows no modules that a library has loaded")
-
-    def bind(self, code: Any, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:
-        """Arm the module behind the driver's handle `code` on the current device, as module_loaded() does, but raise
-        UsageError where there is nothing to arm. metas: what is known of modules that cannot say it themselves.
-        Returns what it says, or these."""
-        raise UnsupportedError(f"{type(self).__name__} has no driver that gives out handles")
-
-    @abstractmethod
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
-        """Start recording: allocate pools on first use, write every gate."""
-
-    def pace(self) -> None:  # noqa: B027  # a backend that cannot fall behind has nothing to do
-        """Called before a launch: may wait a moment while there is little room left to record into."""
-
-    def wait(self) -> None:
-        """Return when everything that was launched so far has run: at once where launches are calls."""
-        return
-
-    @abstractmethod
-    def disarm(self) -> None:
-        """Stop recording; warps that already claimed keep their slabs."""
-
-    @abstractmethod
-    def resume(self) -> None:
-        """Record again under the epoch that disarm() closed."""
-
-    @abstractmethod
-    def collect(self, *, wait: bool) -> list[DeviceCapture]:
-        """Everything recorded under the armed epoch so far, per device; wait=True synchronises first."""
-
-    @abstractmethod
-    def modules(self) -> tuple[ModuleMeta, ...]:
-        """Every prepared module whose kernels may have recorded, those unloaded since included."""
-
-    def problems(self) -> tuple[Problem, ...]:
-        """What went wrong since arm() that a reader of the capture must know."""
-        return ()
+"""The frontend whose DSL passes a context (`_semantic`) to builtins. The others know by themselves when they trace."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a frontend lives and which import makes it relevant."""
+    """Where a frontend is, and which import makes it active.
 
-    dsl: str  # module whose presence in sys.modules makes the frontend active
-    target: str  # "package:attribute"
-    extra: str  # pip extra that installs the DSL
+    Attributes:
+        dsl: module of the DSL; the frontend is active once it is in ``sys.modules``.
+        target: "package:attribute" of the Frontend class.
+        extra: the pip extra that installs the DSL; empty if there is none.
+    """
+
+    dsl: str
+    target: str
+    extra: str
 
 
 TABLE: dict[str, Entry] = {
@@ -156,25 +59,26 @@ _backends: dict[str, Backend] = {}
 
 def table() -> dict[str, Entry]:
     """Built-in frontends and those of installed distributions (entry point group ``kscope.frontends``).
-    A third party's DSL is taken to be imported when its frontend's package is."""
+
+    A third party's DSL counts as imported once its frontend's package is.
+    """
     return {**_announced(tuple(sys.path)), **TABLE}
 
 
 @cache
 def _announced(path: tuple[str, ...]) -> dict[str, Entry]:
-    """Those of distributions on `path`, which is sys.path. Asked once: with 50 distributions it takes 8 ms, and a
-    session asks three times."""
-    from importlib import metadata  # a quarter of the time that importing kscope would take
+    """Frontends of the distributions on `path`. Cached: a session reads it three times, 8 ms each."""
+    from importlib import metadata  # slow to import
 
     points = metadata.entry_points(group=GROUP)
     return {point.name: Entry(point.value.partition(":")[0], point.value, "") for point in points}
 
 
 def installed(entry: Entry) -> bool:
-    """Whether the DSL is there, without importing it."""
+    """Whether the DSL is installed, without importing it."""
     try:
         return find_spec(entry.dsl) is not None
-    except ModuleNotFoundError:  # not even the package that it would lie in
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
@@ -184,7 +88,12 @@ def _resolve(target: str) -> Any:
 
 
 def frontend(name: str) -> Frontend:
-    """The frontend of that name, loaded on first use. Raises UsageError or MissingError."""
+    """The frontend `name`, loaded on first use.
+
+    Raises:
+        UsageError: no frontend has that name.
+        MissingError: its DSL, or something that the DSL needs, is not installed.
+    """
     if name not in _frontends:
         known = table()
         if name not in known:
@@ -192,24 +101,29 @@ def frontend(name: str) -> Frontend:
         entry = known[name]
         try:
             _frontends.setdefault(name, _resolve(entry.target)())  # another thread may have been faster
-        except MissingError:  # says already what is not there
+        except MissingError:  # its message already names what is missing
             raise
         except ImportError as error:
-            cure = installs(entry.extra) if entry.extra else f"check {entry.target}"
-            raise MissingError(f"the {name} frontend cannot be loaded ({error}): {cure}") from error
+            remedy = installs(entry.extra) if entry.extra else f"check {entry.target}"
+            raise MissingError(f"the {name} frontend cannot be loaded ({error}): {remedy}") from error
     return _frontends[name]
 
 
 def backend(name: str) -> Backend:
-    """The backend of that name, loaded on first use. Raises MissingError when its driver is not there."""
+    """The backend `name`, loaded on first use. Raises MissingError if its driver is not installed."""
     if name not in _backends:
         try:
             _backends.setdefault(name, _resolve(BACKENDS[name])())  # another thread may have been faster
-        except MissingError:  # says already what is not there
+        except MissingError:  # its message already names what is missing
             raise
         except ImportError as error:
             raise MissingError(f"recording on a GPU needs cuda-bindings ({error}): {installs('cuda')}") from error
     return _backends[name]
+
+
+def simulator() -> Simulator:
+    """The backend that records launches of other DSLs' interpreters."""
+    return cast("Simulator", backend("sim"))
 
 
 def imported() -> Iterator[str]:
@@ -218,5 +132,5 @@ def imported() -> Iterator[str]:
 
 
 def loaded() -> tuple[Frontend, ...]:
-    """The frontends that are in use now; a simulated kernel's threads may take others into use meanwhile."""
+    """The frontends in use. A copy: a simulated kernel's threads may load others meanwhile."""
     return tuple(_frontends.values())

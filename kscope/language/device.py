@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import KscopeError, UsageError
+from ..errors import KscopeError
 from ..instrument import registry
+from ..marks.refusals import outside_kernel
 
 
 def clock(*, _semantic: Any = None) -> Any:
@@ -77,4 +78,4 @@ def _read(name: str, context: Any) -> Any:
             return found
     if failed:
         raise failed[0]
-    raise UsageError(f"kscope.{name}() is a word of kernels: call it in a function that a frontend of kscope compiles")
+    raise outside_kernel(f"kscope.{name}")

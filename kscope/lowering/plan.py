@@ -19,7 +19,7 @@ from ..capture import metadata as meta
 from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
 from ..errors import PairingError, UnsupportedError, UsageError
 from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
-from ..marks.grammar import PREFIX, Mark, ValueType, spoken
+from ..marks.grammar import PREFIX, Mark, ValueType, format_name
 from ..marks.strategies import ANY_LANE, parse_strategy
 from . import barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads
 from .emitting import Emitter, key_of
@@ -191,13 +191,13 @@ class _Body:
         for fault in paired.faults:
             if fault.name in explicit:
                 raise PairingError(
-                    f"kernel {function.name}: region {spoken(fault.name)} {fault.text}"
+                    f"kernel {function.name}: region {format_name(fault.name)} {fault.text}"
                     f"{_at(fault, files, places)}{_ADVICE}"
                 )
         problems = tuple(
             Problem(
                 "pairing",
-                f"kernel {function.name}: the compiler took apart region {spoken(fault.name)}, which {fault.text}"
+                f"kernel {function.name}: the compiler took apart region {format_name(fault.name)}, which {fault.text}"
                 f"{_at(fault, files, places)}; it is not recorded",
             )
             for fault in paired.faults
@@ -286,8 +286,9 @@ def _types(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tuple[
             before = first.setdefault(key, said)
             if types.setdefault(key, mark.type) != mark.type:
                 raise UsageError(
-                    f"kernel {kernel}: {spoken(name)} has a value of type {mark.type or 'none'} at one place{said} and"
-                    f" {types[key] or 'none'} at another{before}; give it one type everywhere, or use two names"
+                    f"kernel {kernel}: {format_name(name)} has a value of type {mark.type or 'none'} at one "
+                    f"place{said} and {types[key] or 'none'} at another{before}; give it one type everywhere, or "
+                    "use two names"
                 )
     return types
 
@@ -307,7 +308,7 @@ def _check_hashes(names: Iterable[str]) -> None:
         other = seen.setdefault(layout.name_hash(name), name)
         if other != name:
             raise UsageError(
-                f"the names {spoken(other)} and {spoken(name)} have the same 28-bit hash: rename one of them"
+                f"the names {format_name(other)} and {format_name(name)} have the same 28-bit hash: rename one of them"
             )
 
 

@@ -66,9 +66,9 @@ class Mark:
     when: str | None = None
 
     @property
-    def said(self) -> str:
+    def display_name(self) -> str:
         """The name as sentences say it."""
-        return spoken(self.name)
+        return format_name(self.name)
 
     def comment(self) -> str:
         """The mark as one line of assembly text."""
@@ -144,7 +144,7 @@ def split(name: str) -> tuple[str, str | None]:
     return (called, track) if called and track else (name, None)
 
 
-def spoken(name: str) -> str:
+def format_name(name: str) -> str:
     """A name as sentences say it: ``'load'``, ``'load' (track 'loads')``."""
     called, track = split(name)
     return repr(called) if track is None else f"{called!r} (track {track!r})"

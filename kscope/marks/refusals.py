@@ -15,15 +15,15 @@ def value_refused(mark: Mark, given: str, instead: str) -> UsageError:
         instead: what to pass, as in "value=x.to(tl.int32)".
     """
     return UsageError(
-        f"value= of kscope {mark.act} {mark.said} is {given}: a record holds 32 bits, an int32, uint32 or float32; "
-        f"pass {instead}"
+        f"value= of kscope {mark.act} {mark.display_name} is {given}: a record holds 32 bits, "
+        f"an int32, uint32 or float32; pass {instead}"
     )
 
 
 def predicate_refused(mark: Mark, given: str) -> UsageError:
     """The error for a `when=` that is not one bool or integer. given: what was passed, in words."""
     return UsageError(
-        f"when= of kscope {mark.act} {mark.said} is {given}: expected one bool or integer, such as k % 8 == 0"
+        f"when= of kscope {mark.act} {mark.display_name} is {given}: expected one bool or integer, such as k % 8 == 0"
     )
 
 

@@ -17,8 +17,8 @@ from ..capture.layout import MAX_SMS, SEGMENT_BYTES
 from ..capture.model import DeviceCapture, ModuleMeta, Problem
 from ..errors import MissingError, UsageError
 from ..instrument import registry
+from ..instrument.backend import Backend
 from ..instrument.recording import Clock, Fill
-from ..instrument.registry import Backend
 from ..instrument.sampling import Sampling
 from ..instrument.selection.auto import Selection, unmatched
 from ..marks.strategies import Strategy

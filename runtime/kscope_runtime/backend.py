@@ -1,14 +1,10 @@
-"""The CUDA backend: sessions on every device that this process uses.
-
-What lives here: which devices there are, and what each step of a session does on them. What does not:
-the steps themselves (device.py, drain.py, arming.py), driver calls (driver.py).
-"""
+"""The CUDA backend: sessions on every device that this process uses."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +12,10 @@ from typing import Any
 from kscope.capture import layout
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
 from kscope.errors import DriverError, UsageError
-from kscope.instrument.registry import Backend
+from kscope.instrument.backend import Backend
 from kscope.instrument.sampling import Sampling
 
-from . import handles
+from . import handles, probe
 from .arming import Modules
 from .device import Device
 from .drain import Drain
@@ -53,7 +49,7 @@ class CudaBackend(Backend):
         self._open = False
         self._problems: list[Problem] = []
 
-    # registry.Backend
+    # Backend
 
     def module_loaded(self, module: int) -> None:
         """Arm a module that was loaded in the current context, if it was prepared. Safe inside graph capture."""
@@ -61,7 +57,7 @@ class CudaBackend(Backend):
             if self._driver.symbol(module, layout.CTL_SYMBOL) is not None:
                 self._modules.loaded(module, self._device())
 
-    def control_found(self, control: int, metas: Sequence[ModuleMeta]) -> None:
+    def arm_control_block(self, control: int, metas: Sequence[ModuleMeta]) -> None:
         """Arm a module that a library has loaded in the current context."""
         with self._mine(), self._driver.relaxed():
             self._modules.told(metas)
@@ -131,6 +127,14 @@ class CudaBackend(Backend):
         """What went wrong since arm()."""
         failed = [drain.failed for drain in self._drains.values() if drain.failed is not None]
         return (*self._problems, *failed, *self._modules.problems)
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        """(subject, sentence) about every GPU, then the first one's timer and what a region costs on it."""
+        yield from probe.describe(self)
+
+    def region_cost(self) -> tuple[float, float]:
+        """Measure what a region costs on the first GPU: (cycles it adds to its warp, those between its readings)."""
+        return probe.region_cost(self)
 
     # devices
 

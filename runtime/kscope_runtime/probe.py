@@ -1,8 +1,4 @@
-"""What `kscope doctor` asks of a GPU: what it is, how fine its timer is, what a region costs on it now.
-
-What lives here: these measurements, through a session of their own. What does not: printing them
-(kscope/cli/doctor.py), the table that compares profilers (bench/).
-"""
+"""Measurements for `kscope doctor` and `kscope overhead`: the GPUs, their timer, and what a region costs now."""
 
 from __future__ import annotations
 
@@ -13,8 +9,8 @@ import numpy as np
 
 from kscope import decode
 from kscope.capture.capture import Capture
+from kscope.instrument.backend import Backend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Backend
 from kscope.instrument.sampling import Sampling
 from kscope.lowering import plan
 
@@ -61,7 +57,7 @@ _ENTER, _EXIT = "\t//kscope enter probe - - with\n", "\t//kscope exit probe - - 
 
 @dataclass(frozen=True)
 class Cost:
-    """What the loop took, in SM cycles and in ns per round."""
+    """Duration of one round of the loop, in SM cycles and in ns."""
 
     cycles: float
     ns: float
@@ -74,14 +70,17 @@ class Cost:
 
 
 def loop(name: str, fmas: int, *, marked: bool) -> str:
-    """One entry function of the measurement: `fmas` dependent FMAs per round, between two marks or without."""
+    """A kernel in PTX whose loop runs `fmas` dependent FMAs per round, inside a region if `marked`."""
     marks = (_ENTER, _EXIT) if marked else ("", "")
     return _LOOP.format(name=name, work=_FMA * fmas, enter=marks[0], exit=marks[1], rounds=ROUNDS)
 
 
-def probe(backend: Backend) -> Iterator[tuple[str, str]]:
-    """(what, a sentence) about every GPU, then about the first one's timer and a region on it.
-    Raises DriverError when the driver refuses."""
+def describe(backend: Backend) -> Iterator[tuple[str, str]]:
+    """(subject, sentence) about every GPU, then the first one's timer and what a region costs on it.
+
+    Raises:
+        DriverError: a driver call failed.
+    """
     driver = CudaDriver()
     for ordinal in range(driver.devices()):
         yield f"gpu {ordinal}", driver.about(ordinal)
@@ -94,8 +93,14 @@ def probe(backend: Backend) -> Iterator[tuple[str, str]]:
 
 
 def region_cost(backend: Backend) -> tuple[float, float]:
-    """What a region costs on the first GPU, now, in SM cycles: (all that it adds to its warp, behind 64 dependent FMAs;
-    what lies between the two clock readings of an empty one). Raises DriverError when the driver refuses."""
+    """Measure what a region costs on the first GPU, in SM cycles.
+
+    Returns:
+        What a region adds to its warp behind 64 dependent FMAs, and the shortest duration of an empty region.
+
+    Raises:
+        DriverError: a driver call failed.
+    """
     driver = CudaDriver()
     driver.use(0)
     page = driver.pinned(64)
@@ -130,7 +135,7 @@ def _added(driver: CudaDriver, backend: Backend, page: np.ndarray, fmas: int) ->
 
 
 def _cost(driver: CudaDriver, module: int, kernel: str, page: np.ndarray) -> Cost:
-    """The fastest of a few runs: the others waited for something."""
+    """The fastest of a few runs; slower ones were disturbed."""
     stream, found = driver.stream(), []
     for _ in range(_REPEATS):
         driver.launch(module, kernel, page.ctypes.data, stream)

@@ -36,9 +36,7 @@ def floats() -> Any:
 
 
 def cost() -> RegionCost:
-    from kscope_runtime.probe import region_cost
-
-    cycles, inside = region_cost(backend("cuda"))
+    cycles, inside = backend("cuda").region_cost()
     return RegionCost(cycles, min(inside, cycles))
 
 

@@ -221,7 +221,7 @@ def test_sections_that_come_too_late_are_left_out_and_told(rows: ModuleType, tmp
     done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False)
     found = rows.read(tmp_path / "x.json").sections
     assert done.returncode == 0
-    assert [(one.state, one.said) for one in found] == [("skipped", "no time is left of 1 s")] * 2
+    assert [(one.state, one.display_name) for one in found] == [("skipped", "no time is left of 1 s")] * 2
 
 
 @pytest.mark.slow

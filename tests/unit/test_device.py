@@ -20,7 +20,7 @@ def test_the_words_and_their_instructions_are_the_same_set() -> None:
 
 @pytest.mark.parametrize("word", device.WORDS, ids=lambda word: word.__name__)
 def test_outside_of_kernels_there_is_nothing_to_ask(word) -> None:
-    with pytest.raises(UsageError, match=rf"kscope.{word.__name__}\(\) is a word of kernels"):
+    with pytest.raises(UsageError, match=rf"kscope.{word.__name__}\(\) can only be called inside a kernel"):
         word()
 
 

@@ -40,7 +40,7 @@ def test_a_language_that_lacks_what_its_frontend_imports_is_broken(
 def test_what_a_language_works_worse_without_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slowlang.py").write_text("")
     (tmp_path / "slowlang_frontend.py").write_text(
-        "from kscope.instrument.registry import Frontend\n"
+        "from kscope.instrument.frontend import Frontend\n"
         "class Slow(Frontend):\n"
         "    name = 'slow'\n"
         "    def enable(self, recording): pass\n"

@@ -174,10 +174,10 @@ import re, sys
 import numba_gemm, numba_softmax
 from contract import numba_offline
 from numba import float32, void
-from kscope import frontends
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
 
-frontends.frontend("numba").enable(Recording())
+registry.frontend("numba").enable(Recording())
 matrix = float32[:, ::1]
 for cc in ((8, 0), (9, 0), (10, 0)):
     for kernel, count in ((numba_softmax.softmax, 2), (numba_gemm.gemm, 3)):

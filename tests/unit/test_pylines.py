@@ -14,8 +14,8 @@ from unit.numba.programs import program
 
 from kscope.errors import UsageError
 from kscope.instrument import registry
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Frontend
 from kscope.instrument.selection import pykinds, pylines
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
 from kscope.marks.grammar import Mark

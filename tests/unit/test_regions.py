@@ -10,8 +10,8 @@ import pytest
 import kscope
 from kscope.errors import UsageError
 from kscope.instrument import registry
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Frontend
 from kscope.marks.grammar import Mark
 
 

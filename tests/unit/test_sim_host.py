@@ -62,13 +62,13 @@ def test_a_kernel_that_python_runs_may_take_minutes(monkeypatch: pytest.MonkeyPa
         host = registry.backend("sim")
         assert isinstance(host, SimBackend) and host.recording is not None
         seconds = itertools.count(step=20)  # from one look at the clock to the next
-        monkeypatch.setattr("kscope_sim.crowd.perf_counter_ns", lambda: next(seconds) * 1_000_000_000)
-        crowd = host.crowd("kernel", work, (1, 1, 1), (32, 1, 1), host.recording)
-        crowd.begin("thread", (0, 0, 0), (0, 0, 0))
+        monkeypatch.setattr("kscope_sim.thread_launch.perf_counter_ns", lambda: next(seconds) * 1_000_000_000)
+        launch = host.launch_by_thread("kernel", work, (1, 1, 1), (32, 1, 1), host.recording)
+        launch.begin("thread", (0, 0, 0), (0, 0, 0))
         for act in ("enter", "exit") * 3:
-            crowd.mark("thread", Mark(act, "work"), None)
-        crowd.leave("thread")
-        crowd.end()
+            launch.mark("thread", Mark(act, "work"), None)
+        launch.leave("thread")
+        launch.end()
     assert [round(duration / 1e9, 3) for duration in prof.trace.dur_ns.tolist()] == [20, 20, 20]
     assert "wrap" not in {problem.kind for problem in prof.trace.problems}
 
@@ -84,10 +84,10 @@ def host() -> Iterator[SimBackend]:
 
 def test_memory_is_freed_between_the_blocks_of_a_launch_that_runs_thread_by_thread(host: SimBackend) -> None:
     assert host.recording is not None
-    crowd = host.crowd("kernel", work, (3000, 1, 1), (32, 1, 1), host.recording)
+    launch = host.launch_by_thread("kernel", work, (3000, 1, 1), (32, 1, 1), host.recording)
     for block in range(3000):
-        crowd.begin("thread", (block, 0, 0), (0, 0, 0))
-        crowd.mark("thread", Mark("enter", "work"), None)
-        crowd.mark("thread", Mark("exit", "work"), None)
-        crowd.leave("thread")
-    crowd.end()
+        launch.begin("thread", (block, 0, 0), (0, 0, 0))
+        launch.mark("thread", Mark("enter", "work"), None)
+        launch.mark("thread", Mark("exit", "work"), None)
+        launch.leave("thread")
+    launch.end()

@@ -111,9 +111,9 @@ def test_the_claim_counter_may_pass_two_to_the_32() -> None:
     frontend.enable(Recording(records=4))
     backend.arm(1, Sampling(), 1 << 14)
     before = np.uint32(2**32 - 64)  # a whole number of turns around each ring
-    backend.memory.stripes["head"] = before
-    backend.memory.stripes["limit"] += before
-    for cursor in backend._cursors:
+    backend.device.memory.stripes["head"] = before
+    backend.device.memory.stripes["limit"] += before
+    for cursor in backend.device._cursors:
         cursor.tail = int(before)
     kscope_sim.launch(marked, grid=200, sms=1)
     backend.disarm()

@@ -10,6 +10,7 @@ import pytest
 
 import kscope
 from kscope.instrument import registry
+from kscope.instrument.backend import Backend
 from kscope_sim import demo
 
 PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
@@ -50,7 +51,7 @@ def test_the_demo_shows_two_waves_and_one_slow_block() -> None:
 
 
 def test_a_dsl_that_has_no_gpu_does_not_keep_the_simulator_from_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_driver(name: str) -> registry.Backend:
+    def no_driver(name: str) -> Backend:
         if name == "cuda":
             raise kscope.MissingError("no usable NVIDIA driver")
         return backend(name)

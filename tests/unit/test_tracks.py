@@ -154,7 +154,7 @@ def test_names_whose_hashes_collide_are_told_with_their_tracks() -> None:
     regions = tuple(RegionMeta(name, None, None) for name in (one, other))
     names = Names([ModuleMeta("sim", (KernelMeta("k", 1, 4),), regions, "cycles", "ring", "warp")])
     (problem,) = names.problems
-    assert grammar.spoken(one) in problem.text
+    assert grammar.format_name(one) in problem.text
     assert grammar.TRACK not in problem.text
     assert grammar.TRACK not in names.region(layout.record_id(one, layout.Kind.SPAN)).name
 

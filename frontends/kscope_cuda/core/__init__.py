@@ -22,8 +22,8 @@ from kscope import cuda_include
 from kscope.capture.layout import CTL_SYMBOL
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Frontend
 from kscope.marks.grammar import PREFIX
 
 from .. import assembling, lines, nvrtc, sites

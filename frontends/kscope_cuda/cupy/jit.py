@@ -1,17 +1,14 @@
 """cupyx.jit: `with kscope.region("load"):` in kernels that CuPy translates from Python to CUDA C++.
 
-What lives here: the statements that CuPy's translator does not know, and the lines that they become. What does
-not: compiling those lines (compiling.py), names and strategies (kscope/regions.py).
-
-A mark becomes a macro, so that the text is the same in every state; the definition that is put before it says
-whether it is a comment in the PTX or nothing. A `with` gets no braces: a variable that is first assigned within
-lives on after it, as in Python. So the exits that a return, break or continue would skip are written before it.
+A mark becomes a macro call, so the C++ text does not depend on whether recording is on. The macro's definition, which
+precedes the text, decides whether the mark is a comment in the PTX or nothing. A `with` gets no braces, because a
+variable first assigned inside it stays visible after it, as in Python. The exits that a return, break or continue
+would skip are therefore written before that statement.
 """
 
 from __future__ import annotations
 
 import ast
-import struct
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,12 +16,11 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from kscope.errors import UsageError
 from kscope.instrument.hooks import Hook
 from kscope.language.regions import counter, instant, scope
+from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
+from kscope.marks.refusals import predicate_refused, value_refused
 
 from . import helpers, hook_points
 from .hook_points import expressions, translator
@@ -38,12 +34,13 @@ _TYPES: dict[str, tuple[ValueType, str, str]] = {
     **dict.fromkeys(("uint8", "uint16", "uint32"), ("u32", "unsigned int", "r")),
     "float32": ("f32", "float", "f"),
 }
+_CAST = "cupy.int32(x) or cupy.float32(x)"
 _LOOP = None
-"""Stands in the stack of open scopes where a loop begins."""
+"""Marks the start of a loop on the stack of open scopes."""
 
 
 def prelude(source: str, recorded: bool) -> str:
-    """What is put before a source with this module's lines."""
+    """The macro definition that precedes a source with marks; empty for other sources."""
     if f"{_MACRO}(" not in source:
         return ""
     body = ' asm volatile(text :: __VA_ARGS__ : "memory")' if recorded else ""
@@ -51,7 +48,7 @@ def prelude(source: str, recorded: bool) -> str:
 
 
 class Jit:
-    """The hook on CuPy's translator of statements."""
+    """The hook on CuPy's statement translator."""
 
     def __init__(self) -> None:
         self._hook = Hook(translator, _STATEMENT, self._translated)
@@ -59,22 +56,22 @@ class Jit:
         self._now = threading.local()
 
     def check(self) -> None:
-        """Raises UnsupportedError naming the hook point that this CuPy lacks."""
+        """Raise UnsupportedError naming the hook point that this CuPy lacks."""
         hook_points.check(translator, _STATEMENT, _STATEMENTS, _EXPRESSION, _WRAPPER)
         helpers.check()
 
     def install(self) -> None:
-        """Idempotent."""
+        """Install the hooks; idempotent."""
         self._hook.install()
         helpers.install()
 
     def remove(self) -> None:
-        """Inverse of install()."""
+        """Remove the hooks."""
         self._hook.remove()
         helpers.remove()
 
     def emit(self, mark: Mark, value: Any, when: Any = None) -> bool:
-        """Write the mark where this thread translates a statement of kscope's; False where it does not."""
+        """Write a mark into the statement that this thread translates; False outside a translation."""
         lines = getattr(self._now, "lines", None)
         if lines is None:
             return False
@@ -84,7 +81,10 @@ class Jit:
             mark = replace(mark, type=None if mark.act == "pin" else kind, operand="%0")
             operands.append(f'"{constraint}"(({cast})({value.code}))')
         elif value is not None:
-            mark = _immediate(mark, value)
+            constant = with_constant(mark, value)
+            if constant is None:
+                raise value_refused(mark, repr(value), _CAST)
+            mark = constant
         if when is False:
             mark = replace(mark, when=NEVER)
         elif when is not None:
@@ -103,9 +103,9 @@ class Jit:
         opened = self._open.setdefault(env, [])
         if isinstance(statement, ast.With):
             scopes = [self._scope(item.context_expr, env) for item in statement.items]
-            known = [found for found in scopes if found is not None]
-            if len(known) == len(scopes):
-                return self._with(statement, known, is_toplevel, env, opened)
+            ours = [found for found in scopes if found is not None]
+            if len(ours) == len(scopes):
+                return self._with(statement, ours, is_toplevel, env, opened)
         elif isinstance(statement, (ast.For, ast.While)):
             opened.append(_LOOP)
             try:
@@ -151,7 +151,7 @@ class Jit:
         return [line for found in left for line in self._lines(partial(found.__exit__, None, None, None))]
 
     def _lines(self, act: Callable[[], Any]) -> list[str]:
-        """The lines that a call of kscope's writes."""
+        """The C++ lines that a kscope call writes."""
         lines: list[str] = []
         self._now.lines = lines
         try:
@@ -163,7 +163,7 @@ class Jit:
     # expressions
 
     def _scope(self, expression: ast.expr, env: Any) -> scope | None:
-        """The scope that a `with` enters, or None where it is not kscope's."""
+        """The scope that a `with` enters; None for another context manager."""
         call = isinstance(expression, ast.Call)
         found = _constant(expression.func if isinstance(expression, ast.Call) else expression, env)
         if call and (isinstance(found, scope) or (isinstance(found, type) and issubclass(found, scope))):
@@ -172,7 +172,7 @@ class Jit:
         return found if isinstance(found, scope) and not call else None
 
     def _called(self, call: Any, function: Any, env: Any) -> Any:
-        """The call, made: constants as Python objects, what is known at run time as CuPy's expression."""
+        """Call kscope's function: constants are passed as Python objects, run-time values as CuPy expressions."""
         translate = hook_points.fetch(translator, _EXPRESSION)
         arguments = [_plain(translate(argument, env)) for argument in call.args]
         named = {word.arg: _plain(translate(word.value, env)) for word in call.keywords}
@@ -184,7 +184,7 @@ def _plain(expression: Any) -> Any:
 
 
 def _constant(expression: ast.expr, env: Any) -> Any:
-    """The Python object behind a name or `a.b.c`; None where CuPy knows it at run time only."""
+    """The Python object behind a name or `a.b.c`; None if it is known only at run time."""
     if isinstance(expression, ast.Name):
         found = env[expression.id]
         return found.obj if isinstance(found, expressions.Constant) else None
@@ -194,37 +194,17 @@ def _constant(expression: ast.expr, env: Any) -> Any:
 
 
 def _predicate(mark: Mark, when: Any) -> str:
-    """A predicate in C++. Raises UsageError."""
+    """A predicate as a C++ expression. Raises UsageError unless it is a bool or an integer."""
     dtype = getattr(getattr(when, "ctype", None), "dtype", None)
     if dtype is None or dtype.kind not in "bui":
-        given = f"a {dtype}" if dtype is not None else repr(when)
-        raise UsageError(f"when= of kscope {mark.act} {mark.said} is {given}: expected a bool or an integer")
+        raise predicate_refused(mark, f"a {dtype}" if dtype is not None else repr(when))
     return f"({when.code}) != 0"
 
 
 def _scalar(mark: Mark, value: Any) -> tuple[ValueType, str, str]:
-    """Type, C++ type and asm constraint of a run-time value."""
+    """Value type, C++ type and asm constraint of a run-time value. Raises UsageError for other types."""
     dtype = getattr(value.ctype, "dtype", None)
     found = None if dtype is None else _TYPES.get(dtype.name)
     if found is None:
-        raise UsageError(_refusal(mark, f"a {dtype or value.ctype}"))
+        raise value_refused(mark, f"a {dtype or value.ctype}", _CAST)
     return found
-
-
-def _immediate(mark: Mark, value: Any) -> Mark:
-    """A value known when the kernel is compiled: its type is the narrowest that holds it, its spelling the bits."""
-    if isinstance(value, (float, np.floating)):
-        bits = struct.unpack("<I", struct.pack("<f", value))[0]
-        return replace(mark, type="f32", operand=f"0x{bits:08X}")
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise UsageError(_refusal(mark, repr(value)))
-    if not -(1 << 31) <= value < 1 << 32:
-        raise UsageError(_refusal(mark, f"{value}, which needs more than 32 bits"))
-    return replace(mark, type="i32" if value < 1 << 31 else "u32", operand=f"0x{int(value) & 0xFFFFFFFF:08X}")
-
-
-def _refusal(mark: Mark, given: str) -> str:
-    return (
-        f"value= of kscope {mark.act} {mark.said} is {given}: a record holds 32 bits, an int32, uint32 or float32; "
-        "pass cupy.int32(x) or cupy.float32(x)"
-    )

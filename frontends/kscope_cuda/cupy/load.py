@@ -172,7 +172,7 @@ class Loader:
         """A module from a cubin or PTX: built by nvcc with the macros recording in place, or prepared by kscope."""
         metas = describe_file(path)
         if metas:
-            registry.backend("cuda").control_found(int(module.get_global_var(CTL_SYMBOL)), metas)
+            registry.backend("cuda").arm_control_block(int(module.get_global_var(CTL_SYMBOL)), metas)
         else:
             self._arm(module)
 

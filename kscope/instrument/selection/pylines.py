@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType
 
 from ...errors import UsageError
+from ..code_objects import nested
 from .auto import Lines
 
 Block = list[ast.stmt]
@@ -26,7 +27,7 @@ _SKIPPED = (ast.Global, ast.Nonlocal)
 
 def touched(lines: Iterable[Lines], code: CodeType) -> list[Lines]:
     """Those of the lines that this function, or one that is defined in it, has code at."""
-    inside = list(_numbers(code))
+    inside = [line for one in nested(code) for _, _, line in one.co_lines() if line]
     low, high = min(inside, default=0), max(inside, default=0)
     return [one for one in lines if one.first <= high and one.last >= low and one.in_file(code.co_filename)]
 
@@ -149,10 +150,3 @@ def _cut(statement: ast.stmt, lines: Lines) -> UsageError:
         f"region {lines}: the lines cut through {word} at lines {_first(statement)} to {_last(statement)}: take all "
         "of it, or statements of one block in it"
     )
-
-
-def _numbers(code: CodeType) -> Iterator[int]:
-    yield from (line for _, _, line in code.co_lines() if line)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _numbers(constant)

@@ -14,8 +14,8 @@ import toylang
 
 from kscope.errors import UnsupportedError, UsageError
 from kscope.instrument import registry
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Frontend
 from kscope.lowering import plan
 from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.ptx import READINGS

@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec
 
+from kscope.analysis.data import RegionStats
 from kscope.analysis.groups import group, role, spelled
 from kscope.analysis.imbalance import imbalance
 from kscope.analysis.occupancy import utilisation
-from kscope.analysis.summary import RegionStats, summarise
+from kscope.analysis.summary import summarise
 from kscope.errors import UsageError
 from kscope.trace import Trace, decode
 

@@ -18,6 +18,7 @@ import kscope_cuda
 from kscope.capture.model import KernelMeta, ModuleMeta
 from kscope.errors import DriverError, UsageError
 from kscope.instrument import registry
+from kscope.instrument.backend import Backend
 from kscope.instrument.registry import Entry
 from kscope.session import states
 from kscope_cuda.libraries import CudaFrontend, Library
@@ -54,7 +55,7 @@ void launch_NAME(int* out) { NAME<<<1, 32>>>(out); }
 Build = Callable[..., Path]
 
 
-class Told(registry.Backend):
+class Told(Backend):
     """A backend that notes which constants it was told of."""
 
     found: list[tuple[int, tuple[ModuleMeta, ...]]]
@@ -62,7 +63,7 @@ class Told(registry.Backend):
     def __init__(self) -> None:
         self.found, self.bound = [], list[object]()
 
-    def control_found(self, control: int, metas: Sequence[ModuleMeta]) -> None:
+    def arm_control_block(self, control: int, metas: Sequence[ModuleMeta]) -> None:
         self.found.append((control, tuple(metas)))
 
     def bind(self, code: object, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:

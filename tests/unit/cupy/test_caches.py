@@ -366,7 +366,7 @@ def test_a_cubin_that_records_in_place_is_armed_with_its_names(frontend, gpu, tm
     original.__wrapped__ = FromFile
     monkeypatch.setattr(raw, "_get_raw_module", original)
     found = []
-    monkeypatch.setattr(gpu.backend, "control_found", lambda *told: found.append(told), raising=False)
+    monkeypatch.setattr(gpu.backend, "arm_control_block", lambda *told: found.append(told), raising=False)
     frontend.enable(Recording())
     raw._get_raw_module(None, str(tmp_path / "k.cubin"), (), "nvcc", False, False, None, None, None)
     ((address, metas),) = found

@@ -27,9 +27,9 @@ int cuGetProcAddress_v2(const char* name, void** found, int version, unsigned lo
 SCRIPT = r"""
 import kscope
 from cuda.core import ProgramOptions
-from kscope import frontends
-from kscope.selection.auto import Lines, Selection
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.selection.auto import Lines, Selection
+from kscope.instrument.recording import Recording
 from kscope_cuda import core
 
 told = []
@@ -49,7 +49,7 @@ for arch in ("sm_80", "sm_90", "sm_100"):
         return core.compile(source, options, name_expressions=("kernel<int>",))
     never = build(BARE)
     assert build(MARKED).code == never.code
-    frontend = frontends.frontend("cuda.core")
+    frontend = registry.frontend("cuda.core")
     frontend.enable(Recording())
     prepared = build(MARKED)
     assert bytes(prepared.code).startswith(b"\x7fELF") and b"kscope_ctl" in prepared.code

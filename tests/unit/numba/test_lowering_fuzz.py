@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kscope.instrument import registry
+from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
-from kscope.instrument.registry import Frontend
 from kscope.marks.grammar import Mark
 from kscope_numba import lowering, source, words
 

@@ -153,7 +153,7 @@ def test_importing_and_making_the_frontend_patches_nothing() -> None:
         "owners += (CallStack,)\n"
         "spaces = [vars(owner) for owner in owners]\n"
         "before = [dict(space) for space in spaces]\n"
-        "import kscope_numba; from kscope import frontends; frontends.frontend('numba')\n"
+        "import kscope_numba; from kscope.instrument import registry; registry.frontend('numba')\n"
         "assert [dict(space) for space in spaces] == before"
     )
     subprocess.run(

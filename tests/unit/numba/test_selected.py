@@ -176,13 +176,13 @@ from contract import numba_offline
 from numba.cuda import dispatcher, types
 from numba.cuda.codegen import JITCUDACodegen
 import kscope_numba
-from kscope import frontends
-from kscope.selection.auto import Selection
-from kscope.recording import Recording
+from kscope.instrument import registry
+from kscope.instrument.selection.auto import Selection
+from kscope.instrument.recording import Recording
 sys.path.insert(0, sys.argv[1])
 kscope_numba.teach()
 if sys.argv[2] != "plain":
-    frontends.frontend("numba").enable(Recording(selection=Selection.of(None, sys.argv[2])))
+    registry.frontend("numba").enable(Recording(selection=Selection.of(None, sys.argv[2])))
 JITCUDACodegen.magic_tuple = lambda codegen: ((13, 0), numba_offline.CC)
 compiled, original = [], dispatcher._Kernel.__init__
 def counting(kernel, *args, **options):

@@ -252,13 +252,12 @@ import sys
 sys.path[:0] = {paths!r}
 from unit_numba_gpu import gpu, launch
 import kscope_numba
-from kscope import frontends
-from kscope.recording import Recording
-from kscope_numba import loading
-from kscope.strategies import AllThreads
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+from kscope.marks.strategies import AllThreads
 kscope_numba.teach()
 if sys.argv[1] != "plain":
-    frontends.frontend("numba").enable(Recording() if sys.argv[1] == "on" else Recording(strategy=AllThreads()))
+    registry.frontend("numba").enable(Recording() if sys.argv[1] == "on" else Recording(strategy=AllThreads()))
 with gpu():
     import kernels
     code = launch(kernels.kernel)

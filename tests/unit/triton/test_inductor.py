@@ -85,8 +85,8 @@ def test_a_kernel_copied_by_inductor_finds_its_words(compiler, tmp_path):
 
 CONFIGURE = """
 import kscope_triton, sys
-from kscope.selection.auto import Selection
-from kscope.recording import Recording
+from kscope.instrument.selection.auto import Selection
+from kscope.instrument.recording import Recording
 frontend = kscope_triton.TritonFrontend()
 {steps}
 """

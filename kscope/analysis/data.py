@@ -1,0 +1,103 @@
+"""The rows of a summary, as plain data.
+
+count       spans with a known duration
+total       their sum; share = total / total warp lifetime of the row's group
+self        total without the time in spans nested inside them
+imbalance   the largest total of an SM, block or warp over the median one; `worst` names it
+first, last the first and the last start, after the start of its launch
+idle        time directly before its spans in which the warp was in no region
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..capture.model import Problem
+from .groups import Key
+from .lanes import LaneStats
+
+_NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class RegionStats:
+    """One kernel and region, or one group of it. Times in ns; NaN where a value is unknown.
+
+    Attributes:
+        kernel: the kernel's name, with its hash if several kernels have that name.
+        region: the region's name.
+        key: the values of the keys in Summary.by.
+        count: spans of known duration.
+        total_ns: their sum.
+        share: total_ns / total warp lifetime of the group, 0 to 1.
+        self_ns: total_ns without the spans nested inside.
+        mean_ns, p50_ns, p90_ns, p99_ns, min_ns, max_ns: of the spans' durations.
+        imbalance: the largest of sm_, block_ and warp_imbalance; 1 with one member.
+        worst: the member with the largest imbalance, in words.
+        first_ns, last_ns: the first and the last start, after the start of its launch.
+        idle_ns: time directly before its spans in which the warp was in no region.
+        unknown: spans longer than 32-bit clocks can measure.
+        under_tick: spans shorter than the timer's tick (clock="globaltimer" only).
+        sm_imbalance, block_imbalance, warp_imbalance: the largest total of an SM, block or warp over the median one;
+            NaN if the key already separates them.
+    """
+
+    kernel: str
+    region: str
+    key: Key
+    count: int
+    total_ns: float
+    share: float
+    self_ns: float
+    mean_ns: float
+    p50_ns: float
+    p90_ns: float
+    p99_ns: float
+    min_ns: float
+    max_ns: float
+    imbalance: float
+    worst: str
+    first_ns: float
+    last_ns: float
+    idle_ns: float
+    unknown: int = 0
+    under_tick: int = 0
+    sm_imbalance: float = _NAN
+    block_imbalance: float = _NAN
+    warp_imbalance: float = _NAN
+
+
+@dataclass(frozen=True)
+class PointStats:
+    """The instants or counters of one name in one kernel: how many, and mean, least and greatest value (NaN: none)."""
+
+    kernel: str
+    name: str
+    kind: str
+    count: int
+    mean: float
+    least: float
+    greatest: float
+
+
+@dataclass(frozen=True)
+class SummaryData:
+    """A summary's rows.
+
+    Attributes:
+        regions: by kernel and group, longest total first.
+        points: instants and counters.
+        problems: the trace's problems.
+        notes: remarks, in words.
+        lanes: one row per kernel and group.
+        by: the keys that rows are grouped by.
+        tick_ns: the timer's step.
+    """
+
+    regions: tuple[RegionStats, ...]
+    points: tuple[PointStats, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    lanes: tuple[LaneStats, ...] = ()
+    by: tuple[str, ...] = ()
+    tick_ns: int = 0

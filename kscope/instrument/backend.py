@@ -1,0 +1,150 @@
+"""The Backend interface: the memory that kernels record into, and the launches that a simulator records for others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ..capture.model import DeviceCapture, ModuleMeta, Problem
+    from ..marks.grammar import Mark
+    from .recording import Recording
+    from .sampling import Sampling
+
+Triple = tuple[int, int, int]
+
+
+class Backend(ABC):
+    """The memory that kernels record into, on every device of one kind."""
+
+    @abstractmethod
+    def module_loaded(self, module: int) -> None:
+        """A module was loaded on the current device: arm it if it was compiled for recording.
+
+        Safe during CUDA graph capture. The handle is not kept: the module may be unloaded at any time.
+        """
+
+    def arm_control_block(self, control: int, metas: Sequence[ModuleMeta]) -> None:
+        """Arm the modules of a library that loads its own, on the current device.
+
+        Args:
+            control: device address of the library's constant ``layout.CTL_SYMBOL``.
+            metas: the metadata of the library's modules.
+        """
+        raise UnsupportedError(f"{type(self).__name__} cannot arm modules that a library has loaded")
+
+    def bind(self, code: Any, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:
+        """Arm the module behind the driver handle `code` on the current device.
+
+        Args:
+            code: a handle of a module, library, function or kernel.
+            metas: metadata for a module that carries none.
+
+        Returns:
+            The module's metadata.
+
+        Raises:
+            UsageError: the module was not compiled for recording.
+        """
+        raise UnsupportedError(f"{type(self).__name__} has no driver handles")
+
+    @abstractmethod
+    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
+        """Start recording: allocate pools on first use, open every gate."""
+
+    def pace(self) -> None:  # noqa: B027  # a backend that cannot fall behind has nothing to do
+        """Called before a launch; may wait briefly while little memory is left to record into."""
+
+    def wait(self) -> None:
+        """Return when everything launched so far has finished; at once where launches are synchronous."""
+        return
+
+    @abstractmethod
+    def disarm(self) -> None:
+        """Stop recording; warps that already claimed a slab keep it."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Record again under the epoch that disarm() closed."""
+
+    @abstractmethod
+    def collect(self, *, wait: bool) -> list[DeviceCapture]:
+        """Everything recorded under the armed epoch so far, per device; wait=True synchronizes first."""
+
+    @abstractmethod
+    def modules(self) -> tuple[ModuleMeta, ...]:
+        """Every module compiled for recording whose kernels may have recorded, including unloaded ones."""
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Problems since arm() that a reader of the capture must know."""
+        return ()
+
+    def describe(self) -> Iterator[tuple[str, str]]:
+        """(subject, sentence) about each device, its timer and the cost of a region, for ``kscope doctor``."""
+        return iter(())
+
+    def region_cost(self) -> tuple[float, float]:
+        """Measure what a region costs on the first device now.
+
+        Returns:
+            SM cycles that a region adds to its warp, and the part of them between its two clock readings.
+        """
+        raise UnsupportedError(f"{type(self).__name__} cannot measure the cost of a region")
+
+
+class BlockLaunch(Protocol):
+    """A launch that another DSL's interpreter runs block after block, and the simulator records.
+
+    Each block counts as one warp on SM 0, on the host's clock.
+    """
+
+    def block(self, index: Triple) -> None:
+        """The next block begins, and the one before it ends. index: (x, y, z)."""
+
+    def mark(self, mark: Mark, value: Any, when: Any = None) -> None:
+        """The current block reaches a mark. value: a number, None for none. when: a bool; None is always."""
+
+    def end(self) -> None:
+        """The last block and the launch have ended."""
+
+    def abandon(self) -> None:
+        """The launch stops, and the current block never finishes."""
+
+
+class ThreadLaunch(Protocol):
+    """A launch that another DSL's simulator runs thread by thread, and the simulator records.
+
+    Each thread records like one lane of a warp, on the host's clock. Any host thread may call any method.
+    """
+
+    def begin(self, key: object, block: Triple, thread: Triple) -> None:
+        """A thread begins. key: names it from now on. block, thread: its (x, y, z) indices."""
+
+    def mark(self, key: object, mark: Mark, value: Any, when: Any = None) -> bool:
+        """The thread `key` reaches a mark, see BlockLaunch.mark(); False if it did not begin in this launch."""
+        ...
+
+    def leave(self, key: object) -> None:
+        """The thread `key` returns."""
+
+    def end(self) -> None:
+        """The launch has ended. Threads that did not leave never finish."""
+
+
+class Simulator(Protocol):
+    """A backend that records launches run by another DSL's interpreter."""
+
+    def launch_by_block(
+        self, name: str, kernel: Callable[..., object], grid: Triple, recording: Recording
+    ) -> BlockLaunch:
+        """Begin a launch of `grid` blocks, recorded with the options `recording`."""
+        ...
+
+    def launch_by_thread(
+        self, name: str, kernel: Callable[..., object], grid: Triple, block: Triple, recording: Recording
+    ) -> ThreadLaunch:
+        """Begin a launch of `grid` blocks of `block` threads, recorded with the options `recording`."""
+        ...

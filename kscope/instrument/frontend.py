@@ -1,0 +1,90 @@
+"""The Frontend interface: one per kernel language, turns `with kscope.region(...)` into marks and lowers them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ..errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ..capture.model import ModuleMeta, Problem
+    from ..marks.grammar import Mark
+    from .recording import Recording
+
+
+class Frontend(ABC):
+    """One DSL. The registry creates it once, when the DSL is imported and recording is first enabled.
+
+    Attributes:
+        name: the frontend's name in the registry.
+        backend: the name of the backend that its kernels record into.
+        selects: what it can mark in unannotated kernels, see Recording.selection.
+    """
+
+    name: ClassVar[str]
+    backend: ClassVar[str] = "cuda"
+    selects: ClassVar[frozenset[Literal["kinds", "lines"]]] = frozenset()
+
+    @abstractmethod
+    def enable(self, recording: Recording) -> None:
+        """Install hooks: kernels compiled from now on carry marks lowered for `recording`.
+
+        May be called again with other options.
+
+        Raises:
+            UnsupportedError: the DSL lacks a hook point; the message names it and the DSL's version.
+        """
+
+    @abstractmethod
+    def disable(self) -> None:
+        """Remove every hook: kernels compiled from now on are plain."""
+
+    def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
+        """Place a mark where the DSL is tracing now.
+
+        Args:
+            mark: the mark, without its operands.
+            context: what the DSL passes to builtins (Triton's ``_semantic``), None for other DSLs.
+            value: a constant or the DSL's run-time value to record; None for none.
+            when: the DSL's run-time predicate; None is always, False is never.
+
+        Returns:
+            False if the DSL is not tracing.
+        """
+        return False
+
+    def read(self, name: str, context: Any) -> Any:
+        """A device helper in the kernel that the DSL is tracing or running; works without enable().
+
+        Args:
+            name: a key of ``ptx.READINGS``, such as "clock".
+            context: as for emit().
+
+        Returns:
+            The DSL's own value; None if the DSL is not tracing.
+        """
+        return None
+
+    def spelling(self, *parts: object) -> list[Any]:
+        """What the DSL's cache keys must contain for a scope declared outside a kernel (Triton)."""
+        return []
+
+    def bind(self, code: Any, image: Any) -> tuple[ModuleMeta, ...]:
+        """Arm code that was loaded without the frontend's hooks, see ``kscope.bind()``.
+
+        Returns:
+            The metadata that the code carries.
+        """
+        raise UnsupportedError(f"the {self.name} frontend cannot bind code that was loaded elsewhere")
+
+    def lacks(self) -> str:
+        """What is missing that the frontend would work better with, and what to do; empty if nothing is."""
+        return ""
+
+    def begin(self) -> None:  # noqa: B027  # a frontend that sees no launches has nothing to forget
+        """A session begins, or begins again: forget the problems of earlier launches."""
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Problems since begin() that a reader of the capture must know."""
+        return ()

@@ -18,7 +18,7 @@ from kscope.errors import UsageError
 from kscope.instrument.selection import pykinds, pylines
 from kscope.instrument.selection.auto import Lines, Selection
 from kscope.instrument.selection.catalogue import Site
-from kscope.language.regions import scope
+from kscope.language.regions import scope, selected
 
 from . import source
 
@@ -78,7 +78,7 @@ def wrapped(
 
     def item(one: Lines) -> ast.expr:
         name = f"kscope_lines_{len(named)}"
-        named[name] = scope(one.name)
+        named[name] = selected(one.name, one.origin)
         return ast.Name(name, ast.Load())
 
     return wanted.change(definition, item, _file(function)), named

@@ -48,6 +48,7 @@ class Module:
         self.id = layout.kernel_hash(text.encode() + code)
         self._types: dict[tuple[str, str], ValueType | None] = {}
         self._where: dict[str, str | None] = {}
+        self._origins: dict[str, str] = {}
 
     @property
     def flags(self) -> int:
@@ -64,6 +65,8 @@ class Module:
                     f"the names {format_name(twin)} and {mark.display_name} have the same 28-bit hash: rename one"
                 )
             self._where[mark.name] = _caller()
+        if mark.origin != "source" or mark.name not in self._origins:
+            self._origins[mark.name] = mark.origin
         if mark.act == "exit":
             return
         sort = "" if mark.act == "enter" else mark.act
@@ -82,7 +85,8 @@ class Module:
             frontend="sim",
             kernels=(KernelMeta(self.name, self.id, self.log2_records),),
             regions=tuple(
-                RegionMeta(name, self._types.get((name, _ANY)), self._where[name]) for name in sorted(self._where)
+                RegionMeta(name, self._types.get((name, _ANY)), self._where[name], origin=self._origins[name])
+                for name in sorted(self._where)
             ),
             clock=self.recording.clock,
             fill=self.recording.fill,

@@ -120,7 +120,7 @@ def of_kinds(function: Operation, selection: Selection) -> list[Span]:
 
 
 def _named(kind: str, place: Place | None) -> Mark:
-    return Mark("enter", auto.name(kind, place.file, place.line) if place else kind)
+    return Mark("enter", auto.name(kind, place.file, place.line) if place else kind, how="auto")
 
 
 def _some(place: Place | None) -> Sequence[Place]:
@@ -143,7 +143,7 @@ def of_lines(function: Operation, selection: Selection) -> list[Span]:
         def belongs(places: Places, lines: auto.Lines = lines) -> Place | None:
             return next((place for place in places if lines.covers(place.file, place.line)), None)
 
-        found += runs(function, Mark("enter", lines.name), "lines", belongs)
+        found += runs(function, Mark("enter", lines.name, how="lines"), "lines", belongs)
     return found
 
 

@@ -1,16 +1,18 @@
-"""What a prepared module says of itself, as JSON: in its symbol kscope_meta and in capture files.
+"""A module's metadata as JSON: in its symbol kscope_meta and in capture files.
 
     {"frontend": "triton", "clock": "cycles", "fill": "ring", "strategy": "warp",
      "kernels": [["matmul", 1234, 8]],            name, id, log2(records)
      "regions": [["load", "i32", "a.py:7"]],      name, type of its value or null, where or null
+                                                  and, if they differ from null and "source": kernel's index, origin
      "problems": [["pairing", "a sentence", 1]]}  kind, text, count
+                                                  and, if one of them is known: kernel, region, device
 
-What lives here: writing it, and reading it without trust (it comes from a GPU's memory, or from a
-stranger's file). What does not: how it is made (lowering/), and the rest of the file (capturefile.py).
+Reading checks every field: the text comes from a GPU's memory or from a file.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, NoReturn
 
 import orjson
@@ -25,6 +27,7 @@ MAX_BYTES = 64 << 20
 """No module's metadata is larger; more is refused before it is parsed."""
 
 _CLOCKS, _FILLS, _TYPES = ("cycles", "globaltimer"), ("ring", "stop"), (None, "i32", "u32", "f32")
+_ORIGINS = ("source", "auto", "lines")
 _U64 = (1 << 64) - 1
 
 
@@ -36,31 +39,28 @@ def to_dict(meta: ModuleMeta) -> dict[str, Any]:
         "fill": meta.fill,
         "strategy": meta.strategy,
         "kernels": [[kernel.name, kernel.id, kernel.log2_records] for kernel in meta.kernels],
-        "regions": [
-            [region.name, region.type, region.where, *([] if region.kernel is None else [region.kernel])]
-            for region in meta.regions
-        ],
+        "regions": [_shortest(region, 3) for region in meta.regions],
         "problems": problems_to_list(meta.problems),
     }
 
 
 def from_dict(data: object) -> ModuleMeta:
     """Inverse of to_dict(); every field is checked. Raises FormatError that names the field."""
-    fields = _fields(data, {"frontend", "clock", "fill", "strategy", "kernels", "regions", "problems"})
-    strategy = _text("strategy", fields["strategy"])
+    found = _fields(data, {"frontend", "clock", "fill", "strategy", "kernels", "regions", "problems"})
+    strategy = _text("strategy", found["strategy"])
     try:
         parse_strategy(strategy)
     except UsageError as error:
         raise FormatError(f"module metadata: {error}") from None
-    kernels = tuple(_kernel(row) for row in _rows("kernels", fields["kernels"], 3))
+    kernels = tuple(_kernel(row) for row in _rows("kernels", found["kernels"], 3))
     return ModuleMeta(
-        frontend=_text("frontend", fields["frontend"]),
+        frontend=_text("frontend", found["frontend"]),
         kernels=kernels,
-        regions=tuple(_region(row, len(kernels)) for row in _rows("regions", fields["regions"], 3, 4)),
-        clock=_one_of("clock", fields["clock"], _CLOCKS),
-        fill=_one_of("fill", fields["fill"], _FILLS),
+        regions=tuple(_region(row, len(kernels)) for row in _rows("regions", found["regions"], 3, 4, 5)),
+        clock=_one_of("clock", found["clock"], _CLOCKS),
+        fill=_one_of("fill", found["fill"], _FILLS),
         strategy=strategy,
-        problems=problems_from_list(fields["problems"]),
+        problems=problems_from_list(found["problems"]),
     )
 
 
@@ -81,16 +81,34 @@ def from_json(data: bytes) -> ModuleMeta:
 
 
 def problems_to_list(problems: tuple[Problem, ...]) -> list[list[Any]]:
-    """[[kind, text, count], ...]"""
-    return [[problem.kind, problem.text, problem.count] for problem in problems]
+    """[[kind, text, count], ...], and [kind, text, count, kernel, region, device] if one of these is known."""
+    return [_shortest(problem, 3) for problem in problems]
 
 
 def problems_from_list(data: object) -> tuple[Problem, ...]:
     """Inverse of problems_to_list(). Raises FormatError."""
-    return tuple(
-        Problem(_text("kind", kind), _text("text", text), _number("count", count, 0, _U64))
-        for kind, text, count in _rows("problems", data, 3)
+    return tuple(_problem(*row) for row in _rows("problems", data, 3, 4, 5, 6))
+
+
+def _problem(
+    kind: object, text: object, count: object, kernel: object = None, region: object = None, device: object = None
+) -> Problem:
+    return Problem(
+        _text("kind", kind),
+        _text("text", text),
+        _number("count", count, 0, _U64),
+        None if kernel is None else _text("problem's kernel", kernel),
+        None if region is None else _text("problem's region", region),
+        None if device is None else _number("problem's device", device, 0, _U64),
     )
+
+
+def _shortest(row: Problem | RegionMeta, least: int) -> list[Any]:
+    """The fields of a row, without those at its end that have their defaults; at least the first `least`."""
+    values, defaults = list(vars(row).values()), [one.default for one in fields(row)]
+    while len(values) > least and values[-1] == defaults[len(values) - 1]:
+        values.pop()
+    return values
 
 
 def _kernel(row: list[Any]) -> KernelMeta:
@@ -103,12 +121,15 @@ def _kernel(row: list[Any]) -> KernelMeta:
 
 
 def _region(row: list[Any], kernels: int) -> RegionMeta:
-    name, kind, where, *of = row
-    kernel = _number("region's kernel", of[0], 0, kernels - 1) if of else None
+    name, kind, where, *rest = row
+    kernel, origin = rest[0] if rest else None, rest[1] if len(rest) > 1 else "source"
+    if kernel is not None or len(rest) == 1:
+        kernel = _number("region's kernel", kernel, 0, kernels - 1)
     if not _text("region's name", name):
         raise FormatError("module metadata: a region's name is empty")
     checked = None if kind is None else _one_of("region's type", kind, _TYPES)
-    return RegionMeta(name, checked, None if where is None else _text("region's where", where), kernel)
+    place = None if where is None else _text("region's where", where)
+    return RegionMeta(name, checked, place, kernel, _one_of("region's origin", origin, _ORIGINS))
 
 
 def _refuse(what: str, value: object, expected: str) -> NoReturn:

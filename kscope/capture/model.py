@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,28 +11,57 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Problem:
-    """Something about the data that a reader must know. `kind` is one word, `text` a whole sentence,
-    `count` how often (records, warps, launches)."""
+    """Something about the data that its reader must know.
+
+    Attributes:
+        kind: one word, such as "lost".
+        text: a sentence.
+        count: how often it happened (records, warps, launches).
+        kernel: the kernel that it is about, None for no single one.
+        region: the region that it is about, None for no single one.
+        device: the device's ordinal, None if the session has one device or the problem is about all.
+    """
 
     kind: str
     text: str
     count: int = 1
+    kernel: str | None = None
+    region: str | None = None
+    device: int | None = None
+
+    def on_device(self, ordinal: int) -> Problem:
+        """The same problem of one of several devices; its text begins with the device."""
+        return replace(self, text=f"device {ordinal}: {self.text}", device=ordinal)
 
 
 @dataclass(frozen=True)
 class RegionMeta:
-    """A name that a module's records may carry; `type` is the value's type (i32, u32, f32) or None. kernel: index of
-    the module's kernel that it is told of, where its values have another type in another one; None = of all."""
+    """A name that a module's records may carry.
+
+    Attributes:
+        name: the region's name.
+        type: the type of its values ("i32", "u32", "f32"); None for regions without.
+        where: "file:line" of its first mark; None if unknown.
+        kernel: index of the module's kernel that this row is about, if kernels differ in the type; None for all.
+        origin: "source" if the user's code marks it, "auto" or "lines" if auto= or regions= selected it.
+    """
 
     name: str
     type: str | None = None
-    where: str | None = None  # "file:line" of the first mark
+    where: str | None = None
     kernel: int | None = None
+    origin: str = "source"
 
 
 @dataclass(frozen=True)
 class KernelMeta:
-    """An entry function of a module: `id` is layout.HEADER["kernel"], `log2_records` its slabs' size."""
+    """A kernel of a module.
+
+    Attributes:
+        name: its name.
+        id: its hash, which every slab's header carries.
+        log2_records: log2 of the records that one of its slabs holds.
+    """
 
     name: str
     id: int
@@ -41,7 +70,15 @@ class KernelMeta:
 
 @dataclass(frozen=True)
 class ModuleMeta:
-    """What a prepared module says of itself (symbol kscope_meta): names outlive its unloading."""
+    """What a module compiled for recording carries about itself, so that names outlive its unloading.
+
+    Attributes:
+        frontend: the frontend that compiled it.
+        kernels: its kernels that may record.
+        regions: the names that its records may carry.
+        clock, fill, strategy: as in ``kscope.profile()``; the strategy as its spec.
+        problems: problems found when it was compiled.
+    """
 
     frontend: str
     kernels: tuple[KernelMeta, ...]
@@ -54,7 +91,7 @@ class ModuleMeta:
 
 @dataclass(frozen=True)
 class ClockSync:
-    """One bracket of the host's clock around a reading of %globaltimer, all in ns; host = UNIX time."""
+    """A reading of %globaltimer between two readings of the host's clock; all in ns, the host's in UNIX time."""
 
     host_before: int
     globaltimer: int
@@ -65,9 +102,15 @@ class ClockSync:
 class DeviceCapture:
     """What one device recorded.
 
-    lines: (n, 16) uint32, 64-byte units drained from the pool; slabs stand contiguous, in any order,
-        with cleared units between them.
-    lost: lanes that found the pool full and did not record.
+    Attributes:
+        ordinal: the device's number.
+        name: the device's name.
+        lines: (n, 16) uint32, 64-byte units drained from the pool: contiguous slabs in any order, with cleared units
+            between them.
+        sms: number of SMs.
+        lost: warps that found the pool full and did not record.
+        tick_ns: the smallest step of %globaltimer that was seen; 0 if it was not measured.
+        syncs: clock comparisons with the host.
     """
 
     ordinal: int
@@ -75,17 +118,26 @@ class DeviceCapture:
     lines: npt.NDArray[np.uint32]
     sms: int = 0
     lost: int = 0
-    tick_ns: int = 0  # smallest step seen of %globaltimer; 0 = not measured
+    tick_ns: int = 0
     syncs: tuple[ClockSync, ...] = ()
 
 
 @dataclass(frozen=True)
 class CaptureData:
-    """One session's recording, from every device."""
+    """One session's recording, from every device.
+
+    Attributes:
+        epoch: the session's number, which every slab's header carries.
+        devices: what each device recorded.
+        modules: the metadata of the modules that may have recorded.
+        options: the session's options, ready for JSON.
+        problems: problems of the whole session.
+        host: versions, machine, command, start (UNIX ns).
+    """
 
     epoch: int
     devices: tuple[DeviceCapture, ...]
     modules: tuple[ModuleMeta, ...]
-    options: dict[str, Any] = field(default_factory=dict)  # the session's options in words
+    options: dict[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    host: dict[str, Any] = field(default_factory=dict)  # versions, machine, command, started (unix ns)
+    host: dict[str, Any] = field(default_factory=dict)

@@ -1,8 +1,4 @@
-"""From a capture to a trace: every device decoded, numbered, named and put on one axis.
-
-What lives here: the order of these steps, and the problems that only the whole shows. What does not:
-any of the steps.
-"""
+"""From a capture to a trace: decode every device, number its launches, name its regions, put all on one axis."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ _SAMPLING = ("blocks", "warps", "sms")
 class _Device:
     slabs: Slabs
     records: Records
-    offset: int  # UNIX ns minus %globaltimer; 0 where the host's clock was not compared
+    offset: int  # UNIX ns minus %globaltimer; 0 if it was not compared with the host's clock
 
 
 def assemble(capture: CaptureData) -> TraceData:
@@ -96,27 +92,29 @@ def assemble(capture: CaptureData) -> TraceData:
 
 
 def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[list[ModuleMeta], Names]:
-    """The modules of which a kernel claimed a slab, each with the problems of these kernels; and the names in them.
-    A process keeps what it has ever loaded, and what else is in it is not this session's."""
+    """The modules with a kernel that claimed a slab, each without problems of other kernels; and the names in them.
+
+    A process lists every module that it has loaded, so some are not of this session.
+    """
     modules, ids = list(modules), set[int]()
     for slabs in found:
         kernel = slabs.header["kernel"]
         ids.update(kernel[np.diff(kernel, prepend=~kernel[:1]) != 0].tolist())
     kept = []
     for module in modules:
-        others = tuple(f"kernel {kernel.name}: " for kernel in module.kernels if kernel.id not in ids)
-        if len(others) < len(module.kernels):
-            mine = tuple(problem for problem in module.problems if not problem.text.startswith(others))
+        others = {kernel.name for kernel in module.kernels if kernel.id not in ids}
+        if any(kernel.id in ids for kernel in module.kernels):
+            mine = tuple(problem for problem in module.problems if problem.kernel not in others)
             kept.append(replace(module, problems=mine))
     unknown = ids - {kernel.id for module in kept for kernel in module.kernels}
-    return kept, Names(modules if unknown else kept)  # any of them may name what a kernel without metadata recorded
+    return kept, Names(modules if unknown else kept)  # any module may name the records of a kernel without metadata
 
 
 def _on(device: DeviceCapture, capture: CaptureData, problems: Iterable[Problem]) -> list[Problem]:
-    """The problems, told apart by device where there are several."""
+    """The problems, with their device if the capture has several."""
     if len(capture.devices) < 2:
         return list(problems)
-    return [Problem(one.kind, f"device {device.ordinal}: {one.text}", one.count) for one in problems]
+    return [one.on_device(device.ordinal) for one in problems]
 
 
 def _column(parts: list[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray:  # type: ignore[type-arg]  # of that dtype
@@ -132,7 +130,7 @@ def _joined(parts: list[Slabs]) -> Slabs:
 
 
 def _host_offset(device: DeviceCapture) -> int:
-    """UNIX time minus %globaltimer, from the narrowest bracket."""
+    """UNIX time minus %globaltimer in ns, from the comparison with the least uncertainty."""
     sync = min(device.syncs, key=lambda sync: sync.host_after - sync.host_before, default=None)
     offset = 0 if sync is None else (sync.host_before + sync.host_after) // 2 - sync.globaltimer
     return offset if abs(offset) < 1 << 62 else 0
@@ -148,7 +146,7 @@ def _kernel_names(ids: list[int], modules: Iterable[ModuleMeta]) -> tuple[str, .
 
 
 def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region, ...]) -> npt.NDArray[np.uint8]:
-    """(kernels, regions): code of the type of a region's value in a kernel; u32 where no module tells."""
+    """(kernels, regions) uint8: the code of the value type of a region in a kernel; u32 where it is unknown."""
     codes = np.full((max(1, len(ids)), len(regions)), _TYPE_CODES["u32"], np.uint8)
     rows = {number: row for row, number in enumerate(ids)}
     columns: dict[str, list[int]] = {}
@@ -158,8 +156,9 @@ def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region,
         mine = [rows[kernel.id] for kernel in module.kernels if kernel.id in rows]
         for meta in module.regions if mine else ():
             if meta.type is not None:
-                told = mine if meta.kernel is None else [rows[n] for n in [module.kernels[meta.kernel].id] if n in rows]
-                codes[np.ix_(told, columns.get(meta.name, []))] = _TYPE_CODES[meta.type]
+                named = None if meta.kernel is None else module.kernels[meta.kernel].id
+                about = mine if named is None else [rows[named]] if named in rows else []
+                codes[np.ix_(about, columns.get(meta.name, []))] = _TYPE_CODES[meta.type]
     return codes
 
 
@@ -175,9 +174,9 @@ def _launches(
 
 
 def _whole(launches: Launches, capture: CaptureData) -> list[Problem]:
-    """Launches of which a part is not there, where nothing that the user chose explains it."""
-    chosen = any(capture.options.get(name) not in (None, "", "all") for name in _SAMPLING)
-    if chosen or any(device.lost for device in capture.devices):
+    """A problem for launches recorded in part, unless sampling or lost warps explain it."""
+    sampled = any(capture.options.get(name) not in (None, "", "all") for name in _SAMPLING)
+    if sampled or any(device.lost for device in capture.devices):
         return []
     partial = int(np.count_nonzero((launches.missing_blocks > 0) | launches.uneven))
     if not partial:
@@ -189,9 +188,9 @@ def _whole(launches: Launches, capture: CaptureData) -> list[Problem]:
 
 def _unknown(region: npt.NDArray[np.uint16], regions: tuple[Region, ...], kernels: tuple[str, ...]) -> list[Problem]:
     problems = []
-    strange = [index for index, found in enumerate(regions) if not found.known]
-    if len(strange) > 1:  # index 0 is the overflow; it is filled only where all other indices are taken
-        count = int(np.isin(region, strange).sum())
+    unnamed = [index for index, found in enumerate(regions) if not found.known]
+    if len(unnamed) > 1:  # index 0 is the overflow, used only once all other indices are taken
+        count = int(np.isin(region, unnamed).sum())
         text = f"{counted(count, 'record')} with ids that no module of this capture names: shown as ?hash"
         problems.append(Problem("unknown", text, count))
     nameless = sum(name.startswith("kernel ") for name in kernels)

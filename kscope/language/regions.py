@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from copy import copy
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import UsageError
 from ..instrument import registry
@@ -56,6 +56,7 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
 
     __triton_builtin__ = True
     __dsl_trace_time_ctxmgr__ = True
+    _how: How = "with"
 
     def __init__(
         self,
@@ -88,14 +89,14 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
 
     def __enter__(self) -> scope:
         if known(self._when) is not False:
-            _place("enter", self.name, self._spec, "with", self._value, self._context, self._when)
+            _place("enter", self.name, self._spec, self._how, self._value, self._context, self._when)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and known(self._when) is not False:
-            _place("exit", self.name, self._spec, "with", None, self._context)
+            _place("exit", self.name, self._spec, self._how, None, self._context)
 
     def enter(self, value: Any = None, *, when: Any = None, _semantic: Any = None) -> None:
         """Begin the scope where a `with` does not fit."""
@@ -115,6 +116,18 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
 
 class region(scope):  # noqa: N801  # as scope
     """A scope entered in place: ``with kscope.region("load", value=k, when=k % 8 == 0, track="loads"):``."""
+
+
+def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
+    """The scope of a region that auto= or regions= selected in code without annotations.
+
+    Args:
+        name: the region's name.
+        origin: "auto" or "lines", see RegionMeta.origin.
+    """
+    made = scope(name)
+    made._how = origin
+    return made
 
 
 def instant(

@@ -199,6 +199,8 @@ class _Body:
                 "pairing",
                 f"kernel {function.name}: the compiler took apart region {format_name(fault.name)}, which {fault.text}"
                 f"{_at(fault, files, places)}; it is not recorded",
+                kernel=function.name,
+                region=fault.name,
             )
             for fault in paired.faults
         )
@@ -216,9 +218,12 @@ class _Body:
         needed = AUTO_RECORDS if looped.intersection(stores) else max(1, len(stores))
         wanted = needed if recording.records == "auto" else recording.records
         first: dict[str, str | None] = {}
+        origins: dict[str, str] = {}
         for _, statement, mark in kept:
             if mark.act != "pin":
                 first.setdefault(mark.name, places.get(mark.name) or _where(statement.source, files))
+            if mark.origin != "source":
+                origins[mark.name] = mark.origin
         late = any((mark.strategy or recording.strategy.spec) == ANY_LANE for _, _, mark in kept)
         known = [] if recording.live or late else loop_registers.loops(function, graph)
         able = [loop for loop in known if loop.mark.name not in out]
@@ -233,7 +238,10 @@ class _Body:
             or (recording.strategy.spec,),
             log2_records(wanted),
             problems,
-            tuple(RegionMeta(name, types.get((name, _ANY)), where) for name, where in first.items()),
+            tuple(
+                RegionMeta(name, types.get((name, _ANY)), where, origin=origins.get(name, "source"))
+                for name, where in first.items()
+            ),
             () if recording.live else tuple(hoist.moves(function, graph, loops)),
             barrier_fences.behind_barriers(function, graph, out),
             loops,
@@ -296,10 +304,11 @@ def _types(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tuple[
 def _told(found: Sequence[tuple[int, RegionMeta]]) -> Iterator[RegionMeta]:
     """Of a name that kernels of a module have, by their numbers: once, or of each where its values' types differ."""
     types = {region.type for _, region in found if region.type}
+    origin = next((region.origin for _, region in found if region.origin != "source"), "source")
     if len(types) > 1:
-        yield from (replace(region, kernel=number) for number, region in found)
+        yield from (replace(region, kernel=number, origin=origin) for number, region in found)
     else:
-        yield replace(found[0][1], type=next(iter(types), None))
+        yield replace(found[0][1], type=next(iter(types), None), origin=origin)
 
 
 def _check_hashes(names: Iterable[str]) -> None:

@@ -221,4 +221,5 @@ def _loss(lowered: Lowered, plain: Usage, usage: Usage) -> Problem:
     if usage.setmaxnreg_ignored > plain.setmaxnreg_ignored:
         losses.append("setmaxnreg is ignored")
     text = f"kernel {kernels}: with its regions {' and '.join(losses)}"
-    return Problem("registers", f"{text}; fewer regions, or ones outside of the innermost loop, cost less")
+    kernel = lowered.meta.kernels[0].name if len(lowered.meta.kernels) == 1 else None
+    return Problem("registers", f"{text}; fewer regions, or ones outside the innermost loop, cost less", kernel=kernel)

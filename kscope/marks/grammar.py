@@ -26,12 +26,14 @@ from .strategies import ANY_LANE, TargetWarp
 Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel"]
 """What a mark does. kernel: nothing itself; its strategy is that of the kernel's marks that name none."""
 ValueType = Literal["i32", "u32", "f32"]
-How = Literal["with", "call"]
+Origin = Literal["source", "auto", "lines"]
+How = Literal["with", "call", "auto", "lines"]
+"""What placed a mark: a `with` or a call in the source; auto= or regions= in code without annotations."""
 
 PREFIX = "//kscope "
 _REST = r"(?: (?!if )(\S+))?(?: if (\S+))?\s*$"
 _ACTS = "|".join(get_args(Act))
-_LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call){_REST}")
+_LINE = re.compile(rf"//kscope ({_ACTS}) (\S+) (i32|u32|f32|-) (\S+) (with|call|auto|lines){_REST}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
 _PACKED = re.compile(rf"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*){_REST}")
 MAX_NAME_BYTES = 512
@@ -42,7 +44,8 @@ TRACK = "\x1f"
 
 ACTS: tuple[Act, ...] = get_args(Act)
 TYPES: tuple[ValueType | None, ...] = (None, *get_args(ValueType))
-HOWS: tuple[How, ...] = get_args(How)
+HOWS: tuple[How, ...] = ("with", "call")
+"""Packed marks come from source."""
 PACKED_STRATEGIES: tuple[str | None, ...] = (None, "block", "warp", "lanes")
 """A strategy as a number: its place here, for named warps their mask << 2, or PACKED_ANY_LANE."""
 PACKED_ANY_LANE = 1 << 34
@@ -53,7 +56,7 @@ class Mark:
     """One mark as a frontend emits it.
 
     ``operand`` is the register, immediate or placeholder (``$1``) that holds the value at this mark,
-    ``how`` whether a `with` placed it (always paired in the source) or an explicit enter/exit call. ``when`` is the
+    ``how`` what placed it: all but explicit calls are paired in the source. ``when`` is the
     32-bit register or placeholder that is not 0 where the mark is recorded, or NEVER; None: always.
     """
 
@@ -64,6 +67,11 @@ class Mark:
     how: How = "with"
     operand: str | None = None
     when: str | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """Whether the source, auto= or regions= placed the mark."""
+        return self.how if self.how in ("auto", "lines") else "source"
 
     @property
     def display_name(self) -> str:

@@ -196,11 +196,11 @@ class CudaBackend(Backend):
         )
 
     def _failed(self, device: Device, error: DriverError | MemoryError) -> None:
-        """Say so once: after the first error every call fails."""
-        said = f"device {device.facts.ordinal}: "
-        if not any(problem.text.startswith(said) for problem in self._problems):
-            text = f"{said}{error}; what was drained before is here, the rest is lost"
-            self._problems.append(Problem("driver", text))
+        """Note the first error of a device: after it every call fails."""
+        ordinal = device.facts.ordinal
+        if not any(problem.device == ordinal for problem in self._problems):
+            text = f"{error}; what was drained before is in the capture, the rest is lost"
+            self._problems.append(Problem("driver", text).on_device(ordinal))
 
     def _idle(self, device: Device) -> None:
         """Wait for all work in the context. The wait itself is a thread's, so that Ctrl-C ends ours."""

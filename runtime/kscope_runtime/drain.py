@@ -139,7 +139,7 @@ class Drain:
             with self.device.driver.relaxed():
                 self._passes_until_stopped()
         except (DriverError, MemoryError) as error:
-            self.failed = Problem("drain", f"device {self.device.facts.ordinal}: draining stopped: {error}")
+            self.failed = Problem("drain", f"draining stopped: {error}").on_device(self.device.facts.ordinal)
 
     def _passes_until_stopped(self) -> None:
         wait = 0.0

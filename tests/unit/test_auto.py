@@ -130,18 +130,20 @@ def test_every_selection_has_a_cache_key_of_its_own() -> None:
 
 def test_lines_at_which_no_kernel_has_anything_are_a_problem() -> None:
     selection = Selection(lines=(Lines("load", "a.py", 4, 5), Lines("dot", "a.py", 7, 7)), kernels=("mm*",))
-    module = ModuleMeta("triton", (), (RegionMeta("load"),))
+    module = ModuleMeta("triton", (), (RegionMeta("load", origin="lines"), RegionMeta("dot")))
     (problem,) = unmatched(selection, [module])
+    assert problem.region == "dot", "the user's own region of that name is not what was selected"
     assert "region dot=a.py:7: no kernel whose name matches mm* that ran has an operation" in problem.text
 
 
 def test_kinds_that_no_kernel_has_are_a_problem() -> None:
     selection = Selection(("wait", "dot"), kernels=("mm*",))
-    for regions in ((), ("load a.py:4", "waiter"), ("tile",)):
-        (problem,) = unmatched(selection, [ModuleMeta("triton", (), tuple(map(RegionMeta, regions)))])
+    own = RegionMeta("wait"), RegionMeta("dot"), RegionMeta("load a.py:4", origin="auto")
+    for regions in ((), own):
+        (problem,) = unmatched(selection, [ModuleMeta("triton", (), regions)])
         assert "auto=: no kernel whose name matches mm* that ran has an operation of a kind wait, dot" in problem.text
     for region in ("wait a.py:4", "dot"):
-        assert not unmatched(selection, [ModuleMeta("triton", (), (RegionMeta("load a.py:4"), RegionMeta(region)))])
+        assert not unmatched(selection, [ModuleMeta("triton", (), (own[2], RegionMeta(region, origin="auto")))])
 
 
 def test_the_command_line_says_the_same_in_flags() -> None:

@@ -217,7 +217,7 @@ def test_two_names_with_one_hash_are_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_session_has_the_problems_of_the_kernels_that_claimed_a_slab_in_it_and_no_others() -> None:
     twins = (KernelMeta("dot", 1, 3), KernelMeta("dots", 2, 3))
-    twice = tuple(Problem("pairing", f"kernel {kernel.name}: told of {kernel.name}") for kernel in twins)
+    twice = tuple(Problem("pairing", f"told of {kernel.name}", kernel=kernel.name) for kernel in twins)
     shared = Problem("removed", "told of both")
     both = ModuleMeta("synth", twins, (RegionMeta("load"),), problems=(*twice, shared))
     other = ModuleMeta("synth", (KernelMeta("other", 3, 3),), (), problems=(Problem("moved", "told of other"),))
@@ -225,7 +225,7 @@ def test_a_session_has_the_problems_of_the_kernels_that_claimed_a_slab_in_it_and
     def told(*kernels: int) -> list[str]:
         slabs = [synth.slab([], kernel=kernel, grid_id=at) for at, kernel in enumerate(kernels)]
         found = decode(replace(synth.capture(*slabs), modules=(both, other)))
-        return [problem.text.rpartition(": ")[2] for problem in found.problems if "told of" in problem.text]
+        return [problem.text for problem in found.problems if "told of" in problem.text]
 
     assert told() == []
     assert told(1, 1) == ["told of dot", "told of both"]

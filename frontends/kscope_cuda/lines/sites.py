@@ -118,7 +118,7 @@ class _Finder:
     ) -> Found:  # fmt: skip
         line = self.source.start(statement)
         name = auto.name(kind, self.function.name, line)
-        span = Span(Lines(name, self.function.name, line, self.source.end(statement)), line, line)
+        span = Span(Lines(name, self.function.name, line, self.source.end(statement), "auto"), line, line)
         return Found(made(span, self.function, root, block, first, last), kind, loops)
 
     def _kinds(self, statement: Statement) -> tuple[str, ...]:

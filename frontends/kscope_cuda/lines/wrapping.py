@@ -54,7 +54,7 @@ def wrap(source: Source, found: Sequence[Chosen]) -> str:
 
 
 def _mark(act: Act, chosen: Chosen) -> str:
-    return f'asm volatile("{Mark(act, chosen.span.of.name).comment()}" ::: "memory");'
+    return f'asm volatile("{Mark(act, chosen.span.of.name, how=chosen.span.of.origin).comment()}" ::: "memory");'
 
 
 def _around(source: Source, chosen: Chosen, order: int) -> list[_Put]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePath
+from typing import Literal
 
 from ...capture.model import ModuleMeta, Problem
 from ...errors import UsageError
@@ -41,13 +42,18 @@ GRAMMAR = "NAME=FILE:FIRST-LAST, such as load=attn.py:41-47"
 class Lines:
     """Source lines that are one region: first to last, both included, counted from 1.
 
-    file: the end of the source's path, whole parts of it: attn.py, or models/attn.py, or all of it.
+    Attributes:
+        name: the region's name.
+        file: the end of the source's path in whole parts: attn.py, or models/attn.py, or all of it.
+        first, last: the first and the last line.
+        origin: "lines" if regions= named the lines, "auto" if auto= found them.
     """
 
     name: str
     file: str
     first: int
     last: int
+    origin: Literal["lines", "auto"] = "lines"
 
     @staticmethod
     def of(text: str) -> Lines:
@@ -119,23 +125,39 @@ class Selection:
 
 
 def name(kind: str, path: str, line: int) -> str:
-    """What a region is called that a kind selected: 'wait attn.py:41'."""
+    """The name of a region that a kind selected, such as "wait attn.py:41"."""
     return f"{kind} {PurePath(path).name}:{line}" if line else kind
 
 
+def kind_of(region: str) -> str:
+    """The kind in a name that name() made."""
+    return region.partition(" ")[0]
+
+
 def unmatched(selection: Selection, modules: Iterable[ModuleMeta]) -> tuple[Problem, ...]:
-    """A problem for each range of lines that no kernel has anything at, and one where none has any of the kinds."""
-    seen = {region.name for module in modules for region in module.regions}
+    """Problems of a selection that marked nothing.
+
+    Args:
+        selection: what was selected.
+        modules: the modules that ran.
+
+    Returns:
+        One problem per range of lines without an operation in any kernel, and one if no kernel has an operation of a
+        selected kind.
+    """
+    regions = [region for module in modules for region in module.regions]
+    lines = {region.name for region in regions if region.origin == "lines"}
+    kinds = {kind_of(region.name) for region in regions if region.origin == "auto"}
     which = f" whose name matches {', '.join(selection.kernels)}" if selection.kernels else ""
-    asked = [
-        f"region {lines}: no kernel{which} that ran has an operation at these lines"
-        for lines in selection.lines
-        if lines.name not in seen
-    ]
-    if selection.kinds and not any(known.partition(" ")[0] in selection.kinds for known in seen):
-        asked.append(f"auto=: no kernel{which} that ran has an operation of a kind {', '.join(selection.kinds)}")
     more = "kscope run --auto --dry-run lists kernels and the lines of their operations"
-    return tuple(Problem("nothing", f"{text}; {more}") for text in asked)
+    text = f"no kernel{which} that ran has an operation at these lines; {more}"
+    problems = [
+        Problem("nothing", f"region {one}: {text}", region=one.name) for one in selection.lines if one.name not in lines
+    ]
+    if selection.kinds and kinds.isdisjoint(selection.kinds):
+        text = f"auto=: no kernel{which} that ran has an operation of a kind {', '.join(selection.kinds)}; {more}"
+        problems.append(Problem("nothing", text))
+    return tuple(problems)
 
 
 def _kinds(auto: object) -> tuple[str, ...]:

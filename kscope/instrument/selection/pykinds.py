@@ -60,7 +60,7 @@ class Kinds:
         first, last = body[0].lineno, body[-1].end_lineno or body[-1].lineno
         where = f"{self.file}:{first}" + (f"-{last}" if last != first else "")
         self.sites.append(Site(name, kind, where, loops, operations=len(body)))
-        return self.item(Lines(name, self.file, first, last))
+        return self.item(Lines(name, self.file, first, last, "auto"))
 
     def _kinds(self, statement: ast.stmt, named: set[str]) -> tuple[str, ...]:
         if isinstance(statement, _LOOPS):

@@ -58,8 +58,9 @@ def region(item: ast.expr, body: Block) -> ast.With:
 
 
 def entered(lines: Lines) -> ast.expr:
-    """What a `with` enters where its function runs as Python: it needs no name in the function."""
-    return ast.parse(f"__import__('kscope').region({lines.name!r})", mode="eval").body
+    """What a `with` enters in a function that runs as Python; it needs no name in the function."""
+    call = f"__import__('kscope.language.regions').language.regions.selected({lines.name!r}, {lines.origin!r})"
+    return ast.parse(call, mode="eval").body
 
 
 def _outermost_first(lines: Sequence[Lines]) -> list[Lines]:

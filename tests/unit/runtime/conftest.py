@@ -46,7 +46,7 @@ def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is seen a second time has settled."""
-    monkeypatch.setattr("kscope_runtime.twice.SETTLED_S", 0.0)
+    monkeypatch.setattr("kscope_runtime.overrun_slabs.SETTLED_S", 0.0)
 
 
 @pytest.fixture

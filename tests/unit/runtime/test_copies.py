@@ -30,7 +30,7 @@ def starts(bench: Bench) -> list[int]:
 
 
 def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.passes.HALF", 8192)  # two of the rings
+    monkeypatch.setattr("kscope_runtime.drain_pass.HALF", 8192)  # two of the rings
     bench = Bench().arm()
     for block in range(80):
         Lane(bench.memory, sm=block % 4, block=block).run()
@@ -49,7 +49,7 @@ def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monk
 
 
 def test_room_is_told_after_each_batch(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.passes.HALF", 8192)
+    monkeypatch.setattr("kscope_runtime.drain_pass.HALF", 8192)
     bench = Bench().arm()
     for block in range(84):
         Lane(bench.memory, sm=block % 4, block=block).run()
@@ -111,7 +111,7 @@ def test_a_second_look_that_comes_too_soon_takes_nothing(
     late: tuple[Bench, Lane, tuple[int, np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, lane, newest = late
-    monkeypatch.setattr("kscope_runtime.twice.SETTLED_S", 3600.0)
+    monkeypatch.setattr("kscope_runtime.overrun_slabs.SETTLED_S", 3600.0)
     bench.drain._passes._twice._noted[0] = (np.zeros(0, np.uint32), -3600.0)
     assert [once(bench), once(bench), once(bench)] == [0, 0, 0]
     lane.memory.pending.append(newest)

@@ -61,7 +61,7 @@ def start_counters(bench: Bench, start: int) -> None:
 def test_every_claim_is_drained_once_or_counted_as_lost(
     by_hand: None, at_once: None, actions: list[Any], start: int, copy: int
 ) -> None:
-    with patch("kscope_runtime.passes.HALF", copy):
+    with patch("kscope_runtime.drain_pass.HALF", copy):
         bench = Bench().arm()
     start_counters(bench, start)
     passes = bench.drain._passes

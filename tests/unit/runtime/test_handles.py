@@ -164,5 +164,5 @@ def test_a_simulated_gpu_gives_out_no_handles() -> None:
 
     with pytest.raises(kscope.UnsupportedError, match="SimBackend has no driver"):
         SimBackend().bind(LIBRARY, ())
-    with pytest.raises(kscope.UnsupportedError, match="the sim frontend knows no code"):
+    with pytest.raises(kscope.UnsupportedError, match="the sim frontend cannot bind code"):
         SimFrontend().bind(LIBRARY, None)

@@ -51,7 +51,7 @@ class Room(threading.Event):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for name in ("drain", "passes", "room"):
+    for name in ("drain", "drain_pass", "room"):
         monkeypatch.setattr(f"kscope_runtime.{name}.time", made)
     return made
 

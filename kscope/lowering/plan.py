@@ -1,11 +1,4 @@
-"""Marks in, PTX out: the pass over a module's text that every frontend with PTX in its hands uses.
-
-What lives here: which text goes where. An entry with marks gets the declarations at its first line,
-the claim before its first access to memory (looked at when control first moves, or a record is stored),
-a clock read at every mark (adjacent.py: one for two), each record's store at the end of its basic
-block (first in, first out, so that ring order is the order of ends), and the end anchor before it is left. What does
-not: the walk over statements (emitting.py), the instructions (ptx/), finding blocks (cfg.py), pairing (pairing.py).
-"""
+"""The lowering pass: PTX with marks in, PTX that records out. Every frontend that has PTX uses it."""
 
 from __future__ import annotations
 
@@ -238,10 +231,7 @@ class _Body:
             or (recording.strategy.spec,),
             log2_records(wanted),
             problems,
-            tuple(
-                RegionMeta(name, types.get((name, _ANY)), where, origin=origins.get(name, "source"))
-                for name, where in first.items()
-            ),
+            tuple(RegionMeta(n, types.get((n, _ANY)), at, None, origins.get(n, "source")) for n, at in first.items()),
             () if recording.live else tuple(hoist.moves(function, graph, loops)),
             barrier_fences.behind_barriers(function, graph, out),
             loops,

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import UsageError
+from ..instrument.options import COMPILED
 from ..instrument.selection.auto import KINDS
 from ..instrument.selection.catalogue import listing
 from ..session import capture_path
@@ -28,9 +29,6 @@ from ..session.states import disable, enable, recording, taken
 from . import options as flags
 from . import outputs, script_threads, sites
 from .reading import STRICT
-
-PREPARED = ("strategy", "records", "fill", "clock", "live", "kernels", "auto", "regions")
-"""Options of kscope.profile() that kernels are compiled for."""
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -89,7 +87,7 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
     """Runs the script with what was asked for compiled in, and nothing recorded; prints what that is."""
     if options.output:
         raise UsageError(f"-o {options.output}: a dry run records nothing, and writes nothing")
-    compiled = {name: value for name, value in flags.given(options).items() if name in PREPARED}
+    compiled = {name: value for name, value in flags.given(options).items() if name in COMPILED}
     if not {"auto", "regions"} & compiled.keys():
         compiled["auto"] = tuple(KINDS)
     raised: list[BaseException] = []

@@ -1,8 +1,4 @@
-"""What a kernel is compiled for: the options that change its text, and so its cache key.
-
-What lives here: the Recording and its spelling. What does not: options that a running kernel reads
-from the control block (sampling.py), and what is done with the text (lowering/).
-"""
+"""What a kernel is compiled for: the options that change its text, and so its cache key."""
 
 from __future__ import annotations
 
@@ -21,21 +17,31 @@ from .selection.auto import Selection
 Clock = Literal["cycles", "globaltimer"]
 Fill = Literal["ring", "stop"]
 AUTO_RECORDS = 256
+"""Records of a slab with records="auto" and marks in loops."""
+EMITTING = (
+    *("marks", "ptx", "lowering", "instrument/selection", "instrument/recording.py", "language/regions.py"),
+    *("capture/layout.py", "capture/metadata.py", "capture/model.py", "util/portable.py"),
+)
+"""The code that emits a kernel's text: folders and files below kscope/."""
 
 
 @dataclass(frozen=True)
 class Recording:
     """Compile-time options of recording.
 
-    strategy: who records where a region does not say otherwise.
-    records: capacity of a slab, rounded up to a power of two; "auto" = what the marks outside loops
-        need, else 256.
-    fill: "ring" keeps the newest records of a lane, "stop" the oldest; either way all are counted.
-    clock: "cycles" (%clock64) or "globaltimer" (ns, ticks every 32 ns on an H200).
-    live: stores stand where the region ends, and the slab is claimed at the kernel's first instruction:
-        for kernels that hang.
-    pending: how many finished records may wait in registers for the end of their basic block.
-    selection: what is marked in kernels without having been annotated.
+    Attributes:
+        strategy: what records a region that names no strategy.
+        records: capacity of a slab, rounded up to a power of two; "auto" is what the marks need if none is in a
+            loop, else 256.
+        fill: "ring" keeps a slab's newest records, "stop" its oldest; both count all.
+        clock: "cycles" (%clock64) or "globaltimer" (ns, in steps of 32 ns on an H200).
+        live: each record is stored where its region ends, and the slab is claimed at the kernel's first instruction:
+            for kernels that hang.
+        pending: how many finished records may wait in registers for the end of their basic block.
+        selection: what is marked in kernels without annotations.
+
+    Raises:
+        UsageError: a field has no such value.
     """
 
     strategy: Strategy = field(default_factory=Elected)
@@ -63,23 +69,34 @@ class Recording:
             raise UsageError(f"pending={self.pending!r}: expected 0 (store in place) to 64 records")
 
     def tag(self, *own: Path) -> str:
-        """A short word that differs wherever the emitted text may: for the cache keys of compilers. own: the folder of
-        a frontend, whose code has a hand in that."""
-        fields = asdict(self) | {"strategy": self.strategy.spec, "layout": [MAJOR, MINOR], "emitter": _emitter(own)}
+        """A cache key for compilers: equal tags promise equal emitted text.
+
+        Args:
+            own: folders of a frontend whose code takes part in emitting it.
+        """
+        fields = asdict(self) | {"strategy": self.strategy.spec, "layout": [MAJOR, MINOR], "emitter": _digest(own)}
         return "kscope-" + sha256(dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def emitting_files() -> list[Path]:
+    """The files of kscope whose code can change the text that kernels are compiled from."""
+    root = Path(__file__).parent.parent
+    return [path for part in EMITTING for path in ([root / part] if part.endswith(".py") else _sources(root / part))]
+
+
 @lru_cache
-def _emitter(own: tuple[Path, ...]) -> str:
-    """A digest of kscope's own code, and of these folders: a compiler's disk cache must not serve what an older one
-    emitted."""
+def _digest(own: tuple[Path, ...]) -> str:
+    """A digest of the emitting code: a compiler's disk cache must not serve what an older version emitted."""
     digest = sha256()
-    for folder in (Path(__file__).parent, *own):
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(path.read_bytes())
+    for path in (*emitting_files(), *(path for folder in own for path in _sources(folder))):
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
+def _sources(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if path.name != "demo.py")
+
+
 def log2_records(records: int) -> int:
-    """The exponent of the smallest slab that holds that many records."""
+    """log2 of the capacity of the smallest slab that holds `records`."""
     return max(MIN_LOG2_RECORDS, (records - 1).bit_length())

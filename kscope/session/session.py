@@ -9,18 +9,18 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from ..capture.capture import Capture
-from ..capture.layout import MAX_SMS, SEGMENT_BYTES
 from ..capture.model import DeviceCapture, ModuleMeta, Problem
 from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..instrument.backend import Backend
+from ..instrument.options import Options, in_effect
 from ..instrument.recording import Clock, Fill
-from ..instrument.sampling import Sampling
-from ..instrument.selection.auto import Selection, unmatched
+from ..instrument.selection.auto import unmatched
 from ..marks.strategies import Strategy
 from . import capture_path
 from .host_info import facts
@@ -34,11 +34,7 @@ if TYPE_CHECKING:
     from ..trace import Trace
 
 FATAL = "driver"
-"""Kind of the problem of a backend whose device broke during the session."""
-COMPILED = ("strategy", "records", "fill", "clock", "live", "selection")
-"""Options that kernels are compiled for."""
-MOST_POOL = (MAX_SMS + 2) * SEGMENT_BYTES
-"""Bytes: a ring for each SM and one that all share, of the largest size, and room to move them."""
+"""Kind of the problem of a device that failed during the session."""
 _epochs = count(1)
 
 
@@ -61,64 +57,65 @@ def profile(
     export: Paths | None = None,
     enabled: bool = True,
 ) -> Session:
-    """Record the kernels that are launched in the body of ``with profile(...) as prof:``.
+    """Record the kernels launched in the body of ``with kscope.profile(...) as prof:``.
 
-    path: where the capture is saved at the end (name.kscope), checked before anything runs. After a body
-        that raised, what was recorded is saved as name.failed.kscope, and `path` is left as it was.
-    strategy, records, fill, clock, live: what kernels are compiled for, see Recording; None = as enable()
-        said, else Recording's defaults.
-    blocks, warps, sms: who records, see Sampling.of(); needs no compilation.
-    pool: bytes of device memory to record into, per device; None = the smaller of 1 GiB and 1/32 of what
-        is free. What is recorded is drained while kernels run: the pool bounds bursts, not the session.
-    kernels: kernels to keep: names with * and ?, or hashes such as "0x7fa21c3". The others record as well and are
-        left out at the end; what auto and regions ask for is not compiled into kernels of other names at all.
-    auto, regions: what to mark in kernels that are not annotated, see auto.Selection.of(): kinds of operation
-        ("wait,wgmma,loops"; True = the usual ones), and lines of source ("load=attn.py:41-47"). None = as
-        enable() said; False = nothing.
-    then: functions from a trace to a trace, run over prof.trace (see passes).
-    export: files to export that trace to when the body has ended and did not raise, checked before anything runs.
-    enabled: False = nothing is recorded, compiled or written, as if the `with` were not there.
+    Options left at None keep what ``kscope.enable()`` set, else their defaults.
 
-    Raises UsageError for options that mean nothing, a path that cannot be written, or a session in a
-    session; MissingError where no imported DSL has a GPU or driver to run on; DriverError.
+    Args:
+        path: file for the capture, name.kscope; checked before anything runs. If the body raises, the capture is
+            saved as name.failed.kscope and an existing `path` stays as it was.
+        strategy: what records: Elected() (lane 0 of every warp, the default), Lane0Warp0(), TargetWarp(n) or
+            AllThreads().
+        records: records per warp and launch, rounded up to a power of two; "auto" (default) is what the kernel needs
+            if no region is in a loop, else 256.
+        fill: "ring" (default) keeps the newest records, "stop" the oldest; both count all.
+        clock: "cycles" (default), or "globaltimer" for ns in steps of 32 ns on an H200.
+        live: store each record where its region ends, for kernels that hang.
+        blocks: blocks that record: 100 (the first 100), range(0, 1000, 8) or slice(10, None). No recompilation.
+        warps: warps of a block that record, one number or several. No recompilation.
+        sms: SMs that record, one number or several. No recompilation.
+        pool: bytes of device memory to record into, per device; by default 1/32 of the free memory, at most 1 GiB.
+            Records are drained while kernels run: the pool limits bursts, not the session.
+        kernels: kernels to keep: names with * and ?, or hashes such as "0x7fa21c3". Other kernels also record and are
+            removed at the end; `auto` and `regions` do not touch them.
+        auto: kinds of operation to mark in kernels without annotations, such as "wait,wgmma,loops"; True for the
+            usual ones, False for none.
+        regions: lines of source to mark, such as "load=attn.py:41-47".
+        then: functions from a trace to a trace, applied to prof.trace, see kscope.transforms.
+        export: files to export prof.trace to if the body does not raise; checked before anything runs.
+        enabled: False records, compiles and writes nothing.
+
+    Returns:
+        The session, a context manager.
+
+    Raises:
+        UsageError: an option has no such value, a path cannot be written, or another session is active.
+        MissingError: no imported DSL has a GPU or driver to run on.
+        DriverError: a driver call failed.
     """
-    patterns = Patterns.of(kernels)
-    return Session(
-        None if path is None else capture_path.check(path),
-        (strategy, records, fill, clock, live, Selection.of(auto, regions, patterns.names)),
-        Sampling.of(blocks, warps, sms),
-        _pool(pool),
-        patterns,
-        Finish.of(export, then),
-        enabled,
-    )
+    options = Options.of(locals())
+    target = None if path is None else capture_path.check(path)
+    return Session(target, options, Finish.of(export, then), enabled)
 
 
-def _pool(pool: int | None) -> int | None:
-    if pool is not None and (not isinstance(pool, int) or isinstance(pool, bool) or pool <= 0):
-        raise UsageError(f"pool={pool!r}: expected a number of bytes, such as 512 << 20")
-    if pool is not None and pool > MOST_POOL:
-        raise UsageError(f"pool={pool!r}: expected at most {MOST_POOL} bytes, which is more than a GPU has rings for")
-    return pool
-
-
-def _left(error: BaseException | None) -> bool:
-    """Whether a program ended as it wished to."""
-    return isinstance(error, SystemExit) and error.code in (None, 0)
+def _exited_normally(error: BaseException | None) -> bool:
+    """True if the program exited normally."""
+    return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
 class Session:
-    """What profile() returns: a context manager, and afterwards what was recorded."""
+    """What kscope.profile() returns: a context manager, and afterwards what was recorded.
 
-    def __init__(
-        self, path: Any, compiled: tuple[Any, ...], sampling: Sampling, pool: int | None, kernels: Patterns,
-        finish: Finish, enabled: bool,
-    ) -> None:  # fmt: skip
-        self.path = path
-        self._typed = dict(zip(COMPILED, compiled, strict=True))
-        self._recording = recording(**self._typed)
-        self._sampling, self._pool, self._kernels = sampling, pool, kernels
-        self._finish, self.enabled = finish, enabled
+    Attributes:
+        path: the file that the capture is saved to; None for none.
+        enabled: False if the session records nothing.
+    """
+
+    def __init__(self, path: Path | None, options: Options, finish: Finish, enabled: bool) -> None:
+        self.path, self.enabled, self._options, self._finish = path, enabled, options, finish
+        self._kernels = Patterns.of(options.kernels)
+        self._recording = recording(options)
+        self._sampling, self._pool = options.sampling(), options.pool_bytes()
         self._epoch = 0
         self._started = 0
         self._backends: dict[str, Backend] = {}
@@ -127,12 +124,13 @@ class Session:
         self._capture: Capture | None = None
         self._trace: tuple[Capture, Trace] | None = None
 
-    # what a user reads
-
     @property
     def capture(self) -> Capture:
-        """What was recorded, as raw words: all of it after the body, what is there so far within.
-        Raises UsageError before."""
+        """The capture: everything recorded after the body, everything so far inside it.
+
+        Raises:
+            UsageError: the body has not begun.
+        """
         if self._capture is not None:
             return self._capture
         if STATE.active is not self:
@@ -141,18 +139,25 @@ class Session:
 
     @property
     def trace(self) -> Trace:
-        """The capture, decoded and passed through `then`; after the body once. Raises UsageError before the body."""
+        """The capture, decoded and passed through `then`.
+
+        Raises:
+            UsageError: the body has not begun.
+        """
         capture = self.capture
         if self._trace is None or self._trace[0] is not capture:
             self._trace = capture, self._finish.trace(capture)
         return self._trace[1]
 
-    # what a user does within the body
-
     def reset(self) -> None:
-        """Start again: what was recorded so far is dropped, and what running warps record yet. A launch that
-        waits in a stream and begins later records."""
-        with alone():  # a language that arrives meanwhile joins before or after
+        """Start again: drop what was recorded so far and what running warps still record.
+
+        A launch that waits in a stream and begins later is recorded.
+
+        Raises:
+            UsageError: outside the session's body.
+        """
+        with alone():  # a DSL imported meanwhile joins before or after
             if not self._within("reset"):
                 return
             self._epoch, self._started = next(_epochs), time.time_ns()
@@ -165,13 +170,18 @@ class Session:
 
     @contextmanager
     def paused(self) -> Generator[None, None, None]:
-        """Warps that begin within do not record. Nothing is compiled, nothing is waited for: a launch that
-        straddles an end of the pause is recorded in part."""
+        """A context manager: warps that begin inside it do not record.
+
+        It compiles nothing and waits for nothing: a launch that runs across either end is recorded in part.
+
+        Raises:
+            UsageError: outside the session's body, or inside another pause.
+        """
         if not self._within("paused"):
             yield
             return
         if self._paused:
-            raise UsageError("prof.paused() inside of prof.paused(): the session is paused already")
+            raise UsageError("prof.paused() inside prof.paused(): the session is paused already")
         with alone():
             self._paused = True
             for backend in self._backends.values():
@@ -186,15 +196,13 @@ class Session:
                         backend.resume()
 
     def _within(self, what: str) -> bool:
-        """Whether the session records. Raises UsageError outside of its body."""
+        """Whether the session records. Raises UsageError outside its body."""
         if STATE.active is not self and self.enabled:
-            raise UsageError(f"prof.{what}() outside of the body of `with kscope.profile() as prof:`")
+            raise UsageError(f"prof.{what}() outside the body of `with kscope.profile() as prof:`")
         return self.enabled
 
-    # the states
-
     def __enter__(self) -> Session:
-        if not self.enabled:  # in the body of another session, too
+        if not self.enabled:  # also allowed inside another session
             off = Problem("off", "nothing was recorded: profile(enabled=False)")
             self._capture = Capture(0, (), (), problems=(off,), host=facts(time.time_ns()))
             return self
@@ -202,9 +210,9 @@ class Session:
             refuse_nested("kscope.profile()")
             if self._capture is not None:
                 raise UsageError("this profile() has recorded already: call kscope.profile() again")
-            self._recording = recording(**self._typed)
+            self._recording = recording(self._options)
             self._epoch, self._started = next(_epochs), time.time_ns()
-            self._backends, self._absent = {}, {}  # of a first try that failed
+            self._backends, self._absent = {}, {}  # an earlier attempt may have failed
             STATE.active, STATE.pid = self, os.getpid()
             try:
                 hook(self._recording)
@@ -224,20 +232,20 @@ class Session:
             return
         try:
             backend = registry.backend(name)
-        except MissingError as error:  # torch imports Triton also where there is no GPU: others may record
+        except MissingError as error:  # torch imports Triton even without a GPU: other frontends may record
             self._absent[name] = error
             return
         try:
             backend.arm(self._epoch, self._sampling, self._pool)
         except BaseException:
-            backend.disarm()  # of several devices the first ones are armed
+            backend.disarm()  # some of several devices may be armed already
             raise
         self._backends[name] = backend
         if self._paused:
             backend.disarm()
 
     def _close(self) -> None:
-        """Back to the state before, with no compilation where that was prepared for the same recording."""
+        """Return to the state before the session; nothing is recompiled if that state has the same options."""
         for backend in self._backends.values():
             backend.disarm()
         STATE.active = STATE.arm = None
@@ -248,16 +256,16 @@ class Session:
     ) -> None:
         if not self.enabled:
             return
-        if STATE.pid != os.getpid():  # a fork leaves what was its parent's: nothing of it is waited for or saved
+        if STATE.pid != os.getpid():  # a forked child leaves its parent's session alone
             STATE.active = STATE.arm = None
             return
-        # whoever interrupts does not want to wait for kernels that may never end
+        # Ctrl-C: do not wait for kernels that may never end
         wait = not isinstance(error, KeyboardInterrupt)
         with alone():
             try:
                 for backend in self._backends.values() if wait else ():
                     try:
-                        backend.wait()  # launches return before their kernels run: their last blocks still begin
+                        backend.wait()  # launched blocks may not have begun yet
                     except KeyboardInterrupt:
                         wait = False
                         break
@@ -267,29 +275,27 @@ class Session:
             finally:
                 self._close()
             if self.path is not None:
-                self._save(error)
-            if (error is None or _left(error)) and self._finish.files:
+                self._save(self.path, error)
+            if _exited_normally(error) and self._finish.files:
                 self._finish.write(self.trace)
 
-    def _save(self, error: BaseException | None) -> None:
+    def _save(self, path: Path, error: BaseException | None) -> None:
         assert self._capture is not None
         fatal = [problem for problem in self._capture.problems if problem.kind == FATAL]
-        if (error is None or _left(error)) and not fatal:
-            self._capture.save(self.path)
+        if _exited_normally(error) and not fatal:
+            self._capture.save(path)
             return
-        path = capture_path.failed(self.path)
+        path = capture_path.failed(path)
         self._capture.save(path)
         if error is None:
             warnings.warn(f"{fatal[0].text}; saved as {path}", RuntimeWarning, stacklevel=3)
         elif (add_note := getattr(error, "add_note", None)) is not None:  # Python 3.11
-            add_note(f"kscope: what was recorded until then is in {path}")
-
-    # what comes out
+            add_note(f"kscope: what was recorded before the error is in {path}")
 
     def _collect(self, *, wait: bool) -> Capture:
         devices: list[DeviceCapture] = []
         problems = [one for name in STATE.names for one in registry.frontend(name).problems()]
-        backends = tuple(self._backends.values())  # another may join while these are read in the body
+        backends = tuple(self._backends.values())  # a copy: another may join meanwhile
         for backend in backends:
             try:
                 devices += backend.collect(wait=wait)
@@ -301,47 +307,28 @@ class Session:
             problems.append(Problem("absent", f"nothing is recorded on {name}: {error}"))
         if not backends and not self._absent:
             known = ", ".join(entry.dsl for entry in registry.table().values())
-            problems.append(Problem("nothing", f"no kernel language that kscope knows was imported ({known})"))
+            problems.append(Problem("nothing", f"no supported DSL is imported ({known})"))
         modules = tuple(meta for backend in backends for meta in backend.modules())
         problems += self._unselected(modules)
         capture = Capture(
             epoch=self._epoch,
             devices=tuple(devices),
             modules=modules,
-            options=self._options(),
+            options=in_effect(self._recording, self._sampling, pool=self._pool, kernels=self._kernels.globs),
             problems=tuple(dict.fromkeys(problems)),
             host=facts(self._started),
         )
         return only(capture, self._kernels)
 
     def _unselected(self, modules: tuple[ModuleMeta, ...]) -> list[Problem]:
-        """What auto and regions asked for in vain."""
+        """Problems of auto= and regions= that marked nothing."""
         selection = self._recording.selection
         able = {what for name in STATE.names for what in registry.frontend(name).selects}
         possible = replace(selection, kinds=selection.kinds if "kinds" in able else ())
         found = list(unmatched(possible, modules)) if not self._paused else []
-        asked = {"kinds": "auto= (kinds of operation)", "lines": "regions= (lines of source)"}
-        missing = [text for what, text in asked.items() if getattr(selection, what) and what not in able]
+        texts = {"kinds": "auto= (kinds of operation)", "lines": "regions= (lines of source)"}
+        missing = [text for what, text in texts.items() if getattr(selection, what) and what not in able]
         if missing and STATE.names:
             names = ", ".join(STATE.names)
-            found.append(Problem("nothing", f"{' and '.join(missing)}: not possible with what was imported ({names})"))
+            found.append(Problem("nothing", f"{' and '.join(missing)}: not supported by the imported DSLs ({names})"))
         return found
-
-    def _options(self) -> dict[str, Any]:
-        """The options in words, as they may stand in JSON."""
-        compiled, sampling = self._recording, self._sampling
-        words = {
-            "strategy": compiled.strategy.spec,
-            "records": compiled.records,
-            "fill": compiled.fill,
-            "clock": compiled.clock,
-            "live": compiled.live,
-            "auto": list(compiled.selection.kinds) or None,
-            "regions": [str(lines) for lines in compiled.selection.lines] or None,
-            "blocks": sampling.blocks and [sampling.blocks.start, sampling.blocks.stop, sampling.blocks.step],
-            "warps": sampling.warps and list(sampling.warps),
-            "sms": sampling.sms and list(sampling.sms),
-            "pool": self._pool,
-            "kernels": list(self._kernels.globs) or None,
-        }
-        return {name: value for name, value in words.items() if value is not None}

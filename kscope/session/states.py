@@ -1,11 +1,8 @@
-"""Plain, prepared, armed: which of them this process is in, for every frontend at once.
+"""The state of this process, which every frontend follows, also one that is imported later.
 
-    plain      no marks are compiled
-    prepared   marks are compiled and rest                          enable() ... disable()
-    armed      marks record                                         with profile(): ...
-
-What lives here: the state, and frontends that follow it, those imported later too. What does not: what an
-armed process records (session.py), hooks of a DSL (frontends).
+plain      kernels are compiled without marks
+prepared   kernels are compiled with marks that do not record   enable() ... disable()
+armed      marks record                                         with profile(): ...
 """
 
 from __future__ import annotations
@@ -16,13 +13,13 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from ..errors import KscopeError, UnsupportedError, UsageError
 from ..instrument import registry
+from ..instrument.options import Options
 from ..instrument.recording import Clock, Fill, Recording
-from ..instrument.selection.auto import Selection
 from ..marks.strategies import Strategy
 from .import_hook import Watcher
 from .kernel_filter import Patterns
@@ -30,10 +27,18 @@ from .kernel_filter import Patterns
 
 @dataclass
 class State:
-    """What this process is in.
+    """The state.
 
-    hooked: the recording that frontends compile for now, and which frontends (`names`). active: the session
-    that is armed, in which process, and how a backend joins it. arrived: DSLs whose import has just ended.
+    Attributes:
+        prepared: the options of enable(); None while plain.
+        active: the armed session.
+        pid: the process that armed it.
+        arm: arms a backend that joins the session, by name.
+        hooked: the options that frontends compile for now.
+        names: the frontends that do.
+        watcher: reports imports of DSLs.
+        arrived: DSLs whose import has just ended.
+        lock: held while the state changes.
     """
 
     prepared: Recording | None = None
@@ -51,7 +56,7 @@ STATE = State()
 
 
 def _forked() -> None:
-    """Who had the state is not in the child, and would have it for ever."""
+    """The thread that held the lock does not exist in the child."""
     STATE.lock = threading.RLock()
 
 
@@ -59,14 +64,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-def recording(**typed: Any) -> Recording:
-    """The options that were typed, the rest as prepared, else the defaults. Raises UsageError."""
-    given = {name: value for name, value in typed.items() if value is not None}
-    return replace(STATE.prepared or Recording(), **given)
+def recording(options: Options | None = None) -> Recording:
+    """The given compile-time options over those of enable(), else over the defaults. Raises UsageError."""
+    options = options or Options()
+    return options.recording(STATE.prepared or Recording(), Patterns.of(options.kernels).names)
 
 
 def hook(wanted: Recording | None) -> None:
-    """Make every frontend that is imported, now or later, compile for `wanted`; None = plain."""
+    """Make every frontend imported now or later compile for `wanted`; None for plain."""
     if wanted == STATE.hooked and wanted is not None:
         return
     if STATE.watcher is not None:
@@ -80,20 +85,20 @@ def hook(wanted: Recording | None) -> None:
     STATE.hooked = wanted
     STATE.watcher = Watcher({entry.dsl for entry in registry.table().values()}, _imported)
     STATE.watcher.install()
-    unfit: list[UnsupportedError] = []
+    unsupported: list[UnsupportedError] = []
     for name in list(registry.imported()):
         try:
             _join(name)
         except UnsupportedError as error:
-            unfit.append(error)
-    if unfit and not STATE.names:
-        raise unfit[0]
-    for found in unfit:  # what is imported beside it can be recorded
+            unsupported.append(error)
+    if unsupported and not STATE.names:
+        raise unsupported[0]
+    for found in unsupported:  # other DSLs can be recorded
         warnings.warn(f"{found}: its kernels are not recorded", RuntimeWarning, stacklevel=4)
 
 
 def _join(name: str) -> None:
-    """One frontend compiles for what is hooked, and its backend joins the session."""
+    """One frontend compiles with the current options, and its backend joins the session."""
     assert STATE.hooked is not None
     registry.frontend(name).enable(STATE.hooked)
     if name not in STATE.names:
@@ -104,20 +109,19 @@ def _join(name: str) -> None:
 
 @contextmanager
 def alone() -> Generator[None]:
-    """Within, no other thread changes the state."""
+    """A context manager: no other thread changes the state inside it."""
     try:
         with STATE.lock:
             yield
     finally:
         try:
             _admit()
-        except KscopeError as error:  # of an import that has ended: it cannot raise this any more
+        except KscopeError as error:  # its import has ended and cannot raise it
             warnings.warn(f"{error}: its kernels are not recorded", RuntimeWarning, stacklevel=4)
 
 
 def _imported(dsl: str) -> None:
-    """Does not wait until the state is free: who has it may be waiting for this very import. A DSL that cannot be
-    recorded, as it is too old, is nothing that its import may fail for."""
+    """A DSL was imported. Never waits for the lock, whose holder may wait for this import, and never makes it fail."""
     STATE.arrived.append(dsl)
     try:
         _admit()
@@ -126,7 +130,7 @@ def _imported(dsl: str) -> None:
 
 
 def _admit() -> None:
-    """Frontends of DSLs that have arrived follow the state: now where it is free, else whoever has it sees to it."""
+    """Frontends of imported DSLs follow the state: now if the lock is free, else when its holder releases it."""
     while STATE.arrived and STATE.lock.acquire(blocking=False):
         try:
             dsl = STATE.arrived.popleft()
@@ -147,14 +151,14 @@ def refuse_nested(what: str) -> None:
             "'spawn' method, or profile in the parent after the fork"
         )
     raise UsageError(
-        f"{what} inside of a profile(): one session records at a time; leave the first one before. `kscope run` is a "
-        "session too: start a script that records itself with python"
+        f"{what} inside a profile(): one session records at a time; leave the first one before. `kscope run` is also a "
+        "session: run a script that records itself with python"
     )
 
 
 @contextmanager
 def taken() -> Generator[None]:
-    """Within, what the process is in belongs to somebody: enable(), disable() and profile() are refused."""
+    """A context manager: enable(), disable() and profile() raise inside it."""
     STATE.active, STATE.pid = object(), os.getpid()
     try:
         yield
@@ -173,18 +177,22 @@ def enable(
     regions: str | Sequence[str] | Mapping[str, str] | None = None,
     kernels: str | Sequence[str] | None = None,
 ) -> None:
-    """Prepare: kernels compiled from now on carry their marks, at rest until profile() arms them. May be
-    called again with other options. Options are those of profile(); kernels: those that auto and regions mark.
+    """Prepare: kernels compiled from now on carry their marks, which record inside profile().
 
-    Raises UsageError for an option that means nothing, or inside of a profile(); UnsupportedError where a
-    DSL that is imported lacks what kscope needs of it.
+    May be called again with other options.
+
+    Args:
+        strategy, records, fill, clock, live, auto, regions: as for kscope.profile().
+        kernels: names, with * and ?, of the kernels that `auto` and `regions` mark.
+
+    Raises:
+        UsageError: an option has no such value, or a session is active.
+        UnsupportedError: an imported DSL lacks a hook point.
     """
+    options = Options.of(locals())
     with alone():
         refuse_nested("kscope.enable()")
-        selection = Selection.of(auto, regions, Patterns.of(kernels).names)
-        given = {"strategy": strategy, "records": records, "fill": fill, "clock": clock, "live": live}
-        typed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        wanted = Recording(**typed, selection=selection or Selection())
+        wanted = options.recording(Recording(), Patterns.of(options.kernels).names)
         try:
             hook(wanted)
         except BaseException:
@@ -195,7 +203,7 @@ def enable(
 
 
 def disable() -> None:
-    """Plain again: kernels compiled from now on carry nothing. Raises UsageError inside of a profile()."""
+    """Undo enable(): kernels compiled from now on are plain. Raises UsageError if a session is active."""
     with alone():
         refuse_nested("kscope.disable()")
         STATE.prepared = None

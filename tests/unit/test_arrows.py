@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from imports import arrows, imports, modules
+
 FLOORS = (
     {"errors", "_version"},
     {"util"},
@@ -52,45 +50,6 @@ VOCABULARY = {
 """What each package outside kscope/ may import besides kscope, numpy, orjson and Python."""
 
 
-@cache
-def _modules() -> dict[str, Path]:
-    """Dotted name -> file, of every module of kscope, its frontends and its runtime."""
-    found = {}
-    for top in (ROOT / "kscope", *(ROOT / "frontends").iterdir(), *(ROOT / "runtime").iterdir()):
-        for path in top.rglob("*.py"):
-            parts = path.relative_to(top.parent).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-@cache
-def _imports(name: str) -> frozenset[tuple[str, bool]]:
-    """(absolute dotted target, at the top of the file) of every import of a module."""
-    path = _modules()[name]
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    tree = ast.parse(path.read_text())
-    nested = {id(child) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for child in ast.walk(node)}
-
-    def targets() -> Iterator[tuple[str, bool]]:
-        for node in ast.walk(tree):
-            top = id(node) not in nested
-            if isinstance(node, ast.Import):
-                yield from ((alias.name, top) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                stem = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-                base = ".".join((*stem, *([node.module] if node.module else ())))
-                yield from ((f"{base}.{alias.name}", top) for alias in node.names)
-
-    return frozenset(targets())
-
-
-def _arrows(name: str) -> set[str]:
-    """The modules of ours that a module imports."""
-    modules = _modules()
-    found = {target if target in modules else target.rpartition(".")[0] for target, _ in _imports(name)}
-    return {target for target in found if target in modules} - {name}
-
-
 def _room(name: str) -> str:
     """`kscope.export.chrome` -> `export`."""
     return name.split(".")[1] if "." in name else "__init__"
@@ -98,30 +57,30 @@ def _room(name: str) -> str:
 
 def _outside(name: str) -> set[str]:
     """Top-level packages that a module imports, Python's own left out."""
-    heads = {target.split(".")[0] for target, _ in _imports(name)}
+    heads = {target.split(".")[0] for target, _ in imports(name)}
     return {head for head in heads if head not in sys.stdlib_module_names and head != "__future__"}
 
 
 def test_every_room_of_kscope_stands_on_one_floor_and_imports_only_lower_ones() -> None:
     floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-    assert {_room(name) for name in _modules() if name.split(".")[0] == "kscope"} == floor.keys()
+    assert {_room(name) for name in modules() if name.split(".")[0] == "kscope"} == floor.keys()
     upward = [
         f"{name} -> {target}"
-        for name in _modules()
+        for name in modules()
         if name.split(".")[0] == "kscope"
-        for target in _arrows(name)
+        for target in arrows(name)
         if _room(target) != _room(name) and floor[_room(target)] >= floor[_room(name)]
     ]
     assert upward == []
 
 
 def test_no_module_imports_itself_by_any_way_round() -> None:
-    arrows = {name: _arrows(name) for name in _modules()}
+    graph = {name: arrows(name) for name in modules()}
     circles = []
-    for start in arrows:
+    for start in graph:
         seen, work = set[str](), [start]
         while work:
-            for target in arrows[work.pop()] - seen:
+            for target in graph[work.pop()] - seen:
                 seen.add(target)
                 work.append(target)
         if start in seen:
@@ -130,32 +89,32 @@ def test_no_module_imports_itself_by_any_way_round() -> None:
 
 
 def test_writers_and_readers_of_the_layout_do_not_know_each_other() -> None:
-    for name in _modules():
-        rooms = {_room(target) for target in _arrows(name) if target.split(".")[0] == "kscope"}
+    for name in modules():
+        rooms = {_room(target) for target in arrows(name) if target.split(".")[0] == "kscope"}
         assert not (_room(name) in READERS and rooms & WRITERS), name
         assert not (_room(name) in WRITERS and rooms & READERS), name
 
 
 def test_kscope_imports_numpy_and_orjson_and_no_dsl_frontend_or_driver() -> None:
-    for name in _modules():
+    for name in modules():
         if name.split(".")[0] == "kscope":
             assert _outside(name) <= BASE | OPTIONAL | {"kscope"}, name
-            assert not {target.split(".")[0] for target, top in _imports(name) if top} & OPTIONAL, name
+            assert not {target.split(".")[0] for target, top in imports(name) if top} & OPTIONAL, name
 
 
 def test_frontends_and_runtime_import_kscope_and_never_each_other() -> None:
-    for name in _modules():
+    for name in modules():
         package = name.split(".")[0]
         if package != "kscope":
             assert _outside(name) <= BASE | {"kscope", package} | VOCABULARY[package], name
 
 
 def test_the_layout_imports_nothing_of_kscope() -> None:
-    assert _arrows("kscope.capture.layout") == set()
+    assert arrows("kscope.capture.layout") == set()
 
 
 def test_every_file_has_a_docstring_and_at_most_350_lines() -> None:
-    for name, path in _modules().items():
+    for name, path in modules().items():
         text = path.read_text()
         assert path.name == "__init__.py" or ast.get_docstring(ast.parse(text)), name
         assert len(text.splitlines()) <= 350, name

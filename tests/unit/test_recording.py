@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from imports import ROOT, arrows
 
 from kscope.capture.layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from kscope.errors import UsageError
 from kscope.instrument import recording
-from kscope.instrument.recording import Recording, log2_records
+from kscope.instrument.recording import Recording, emitting_files, log2_records
 from kscope.instrument.selection.auto import Selection
 from kscope.marks.strategies import AllThreads, TargetWarp
 
@@ -35,7 +36,7 @@ def test_every_option_changes_the_tag(option: str) -> None:
 
 def test_another_version_of_kscope_has_another_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Recording().tag()
-    monkeypatch.setattr(recording, "_emitter", lambda own: "what an older one would be")
+    monkeypatch.setattr(recording, "_digest", lambda own: "what an older one would be")
     assert Recording().tag() != ours
 
 
@@ -46,6 +47,20 @@ def test_another_version_of_a_frontend_has_another_tag(tmp_path: Path) -> None:
         return Recording().tag(tmp_path / name)
 
     assert tag("one", "u32") == tag("same", "u32") != tag("other", "i32") != Recording().tag()
+
+
+def test_the_tag_covers_all_code_that_the_lowering_imports_and_little_else() -> None:
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in emitting_files()]
+    seen, work = set[str](), ["kscope.lowering.plan", "kscope.lowering.register_budget", "kscope.language.regions"]
+    while work:
+        if (name := work.pop()) not in seen:
+            seen.add(name)
+            work += arrows(name)
+    interfaces = {f"kscope.instrument.{name}" for name in ("backend", "frontend", "registry", "sampling")}
+    assert seen - interfaces - {"kscope.errors", "kscope.util.text"} <= {
+        name.removesuffix(".__init__") for name in names
+    }
+    assert len(names) < 50
 
 
 def test_every_option_is_tested_above() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import kscope
+from kscope.instrument.options import COMPILED, OPTIONS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -48,6 +51,20 @@ def test_all_is_what_type_checkers_see() -> None:
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(kscope, name) is not None
     assert name in dir(kscope)
+
+
+def test_profile_and_enable_take_the_options_of_the_table() -> None:
+    taken = {name: list(inspect.signature(getattr(kscope, name)).parameters) for name in ("profile", "enable")}
+    assert set(taken["profile"]) == {option.name for option in OPTIONS} | {"path", "then", "export", "enabled"}
+    assert set(taken["enable"]) == set(COMPILED)
+
+
+def test_the_page_on_sessions_lists_every_option_and_says_which_are_compiled_in() -> None:
+    section = (ROOT / "docs" / "sessions.md").read_text().partition("## Options\n")[2].partition("\n## ")[0]
+    sentence, *table = section.partition("|")[0], *(row for row in section.splitlines() if row.startswith("| `"))
+    documented = [name for row in table for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert set(documented) == set(inspect.signature(kscope.profile).parameters) - {"path"}
+    assert re.findall(r"`(\w+)`", sentence.partition(" are compiled in")[0]) == list(COMPILED)
 
 
 def test_public_things_are_documented() -> None:

@@ -68,7 +68,7 @@ def test_nothing_is_there_before_the_body() -> None:
 def test_what_belongs_in_the_body_is_refused_outside(what: str) -> None:
     with kscope.profile() as prof:
         pass
-    with pytest.raises(UsageError, match="outside of the body"):
+    with pytest.raises(UsageError, match="outside the body"):
         (prof.paused().__enter__ if what == "paused" else prof.reset)()
 
 

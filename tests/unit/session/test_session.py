@@ -367,4 +367,4 @@ def test_what_no_frontend_can_select_is_named() -> None:
     texts = [problem.text for problem in prof.trace.problems]
     assert any("region one=a.py:3: no kernel that ran has an operation at these lines" in text for text in texts)
     asked = "auto= (kinds of operation) and regions= (lines of source)"
-    assert f"{asked}: not possible with what was imported (sim)" in texts
+    assert f"{asked}: not supported by the imported DSLs (sim)" in texts

@@ -1,0 +1,124 @@
+"""The options of a session as one table, which profile(), enable(), the command line, metadata and docs read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any, Literal, SupportsIndex
+
+from ..capture.layout import MAX_SMS, SEGMENT_BYTES
+from ..errors import UsageError
+from ..marks.strategies import Strategy
+from .recording import Clock, Fill, Recording
+from .sampling import Sampling
+from .selection.auto import Lines, Selection
+
+MOST_POOL = (MAX_SMS + 2) * SEGMENT_BYTES
+"""Bytes: a ring of the largest size for each SM, a shared one, and room to move them."""
+
+
+def _about(help: str, metavar: str = "", *, compiled: bool = False) -> dict[str, object]:
+    """Metadata of a field. metavar: of its flag, empty for a flag without a value. compiled: kernels depend on it."""
+    return {"help": help, "metavar": metavar, "compiled": compiled}
+
+
+_ABOUT: dict[str, dict[str, object]] = {
+    "strategy": _about(
+        "what records: warp (lane 0 of each warp), warp:any, block, lanes (all), warps:0+4", "STRATEGY", compiled=True
+    ),
+    "records": _about("records per warp and launch; auto: what the kernel needs, else 256", "N", compiled=True),
+    "fill": _about("ring keeps the newest records, stop the oldest", "FILL", compiled=True),
+    "clock": _about("cycles, or globaltimer", "CLOCK", compiled=True),
+    "live": _about("store each record where its region ends: for kernels that hang", compiled=True),
+    "blocks": _about("blocks that record: 100 (the first 100), or first:stop:step", "RANGE"),
+    "warps": _about("warps of a block that record: 0,4-7", "LIST"),
+    "sms": _about("SMs that record: 0,4-7", "LIST"),
+    "pool": _about(
+        "GPU memory for records per device: 512MiB (default: 1/32 of the free memory, at most 1GiB)", "SIZE"
+    ),
+    "kernels": _about(
+        "kernels to keep, by name ('attn_*') or hash; the others are removed at the end", "GLOB", compiled=True
+    ),
+    "auto": _about("mark operations of these kinds", "LIST", compiled=True),
+    "regions": _about("mark these lines of source", "NAME=FILE:FIRST-LAST", compiled=True),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user passed to profile() or enable(); None for options that were not given."""
+
+    strategy: Strategy | None = field(default=None, metadata=_ABOUT["strategy"])
+    records: int | Literal["auto"] | None = field(default=None, metadata=_ABOUT["records"])
+    fill: Fill | None = field(default=None, metadata=_ABOUT["fill"])
+    clock: Clock | None = field(default=None, metadata=_ABOUT["clock"])
+    live: bool | None = field(default=None, metadata=_ABOUT["live"])
+    blocks: SupportsIndex | range | slice | None = field(default=None, metadata=_ABOUT["blocks"])
+    warps: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["warps"])
+    sms: SupportsIndex | Iterable[SupportsIndex] | None = field(default=None, metadata=_ABOUT["sms"])
+    pool: int | None = field(default=None, metadata=_ABOUT["pool"])
+    kernels: str | Sequence[str] | None = field(default=None, metadata=_ABOUT["kernels"])
+    auto: str | Sequence[str] | bool | None = field(default=None, metadata=_ABOUT["auto"])
+    regions: str | Sequence[str] | Mapping[str, str] | None = field(default=None, metadata=_ABOUT["regions"])
+
+    @staticmethod
+    def of(arguments: Mapping[str, Any]) -> Options:
+        """The options among a function's arguments."""
+        return Options(**{option.name: arguments[option.name] for option in OPTIONS if option.name in arguments})
+
+    def recording(self, base: Recording, kernels: tuple[str, ...] = ()) -> Recording:
+        """The compile-time options given, over those of `base`.
+
+        Args:
+            base: what holds for options that were not given.
+            kernels: patterns of kernel names, which limit auto= and regions=.
+
+        Raises:
+            UsageError: an option has no such value.
+        """
+        given = {one.name: getattr(self, one.name, None) for one in fields(Recording)}
+        given["selection"] = Selection.of(self.auto, self.regions, kernels)
+        return replace(base, **{name: value for name, value in given.items() if value is not None})
+
+    def sampling(self) -> Sampling:
+        """The blocks, warps and SMs that record. Raises UsageError."""
+        return Sampling.of(self.blocks, self.warps, self.sms)
+
+    def pool_bytes(self) -> int | None:
+        """Bytes of GPU memory to record into, per device; None for the default. Raises UsageError."""
+        pool = self.pool
+        if pool is not None and (not isinstance(pool, int) or isinstance(pool, bool) or pool <= 0):
+            raise UsageError(f"pool={pool!r}: expected a number of bytes, such as 512 << 20")
+        if pool is not None and pool > MOST_POOL:
+            raise UsageError(f"pool={pool!r}: expected at most {MOST_POOL} bytes, the largest pool that a GPU can use")
+        return pool
+
+
+OPTIONS: tuple[Field[Any], ...] = fields(Options)
+"""The table: each field has a name, a type and the metadata "help", "metavar" and "compiled"."""
+COMPILED: tuple[str, ...] = tuple(option.name for option in OPTIONS if option.metadata["compiled"])
+"""Names of the options that kernels are compiled for."""
+
+
+def in_effect(recording: Recording, sampling: Sampling, **session: object) -> dict[str, Any]:
+    """The values of all options in a session, ready for JSON; without those that are off.
+
+    Args:
+        recording: what kernels are compiled for.
+        sampling: which blocks, warps and SMs record.
+        session: the remaining options by name.
+    """
+    values: dict[str, Any] = {**vars(sampling), **vars(recording), **session}
+    values |= {"auto": recording.selection.kinds, "regions": recording.selection.lines}
+    found = {option.name: _json(values[option.name]) for option in OPTIONS}
+    return {name: value for name, value in found.items() if value not in (None, [])}
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Strategy):
+        return value.spec
+    if isinstance(value, range):
+        return [value.start, value.stop, value.step]
+    if isinstance(value, tuple):
+        return [str(one) if isinstance(one, Lines) else one for one in value]
+    return value

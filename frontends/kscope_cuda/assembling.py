@@ -40,18 +40,18 @@ def assemble(text: str, arch: str, flags: tuple[str, ...] = ()) -> register_budg
 
 
 def _by_ptxas(text: str, arch: str, flags: tuple[str, ...]) -> register_budget.Assembled | None:
-    program = ptxas()
+    program = ptxas(_newest_release(text))
     words = (f"-arch={arch}", *(word for flag in flags for word in _words(flag)))
-    if program is None or not _suits(assembler.release(program), text):
+    if program is None:
         return None
     return register_budget.assemble(text, program, words)
 
 
-def _suits(release: int | None, text: str) -> bool:
-    """Whether a driver loads what a tool of this CUDA release makes of the text: the release is none later than that of
-    the compiler that wrote the text, or of the driver here. Yes where it is not known."""
+def _newest_release(text: str) -> int | None:
+    """The newest CUDA release whose cubin of this text the driver loads: the later one of the text's compiler and the
+    driver. None if the text does not say."""
     written = assembler.writer(text)
-    return release is None or written is None or release <= max(written, driver() or 0)
+    return None if written is None else max(written, driver() or 0)
 
 
 def _words(flag: str) -> list[str]:
@@ -61,7 +61,8 @@ def _words(flag: str) -> list[str]:
 
 def _by_nvjitlink(text: str, arch: str, flags: tuple[str, ...]) -> register_budget.Assembled | None:
     linker = nvjitlink()
-    if linker is None or not _suits(linker.version()[0], text):
+    newest = _newest_release(text)
+    if linker is None or (newest is not None and linker.version()[0] > newest):
         return None
     options = [f"-arch={arch}", "-verbose", *flags]
     data = text.encode()

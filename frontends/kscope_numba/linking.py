@@ -104,9 +104,9 @@ def cubin(text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool
 
 
 def ptxas() -> str | None:
-    """Where a ptxas is of the linker's own release: it takes the linker's PTX, and the driver loads what it makes."""
-    found = assembler.ptxas()
-    return found if found is not None and assembler.release(found) == _release() else None
+    """The newest ptxas of the linker's major release: it reads the linker's PTX, and the driver loads its cubins."""
+    found = assembler.ptxas(_release())
+    return found if found is not None and (assembler.release(found) or (0,))[0] == _release() else None
 
 
 def identity() -> str:

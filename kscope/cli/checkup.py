@@ -14,6 +14,7 @@ from ..capture import layout
 from ..errors import KscopeError, MissingError
 from ..instrument import registry
 from ..instrument.recording import Recording
+from ..lowering import assembler
 from ..util.text import installs
 
 State = Literal["ok", "missing", "broken"]
@@ -40,6 +41,10 @@ def examine() -> Iterator[Finding]:
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.machine()}, {sys.executable}")
     for package in ("numpy", "orjson"):
         yield Finding(package, "ok", metadata.version(package))
+    if ptxas := assembler.describe():
+        yield Finding("ptxas", "ok", ptxas)
+    else:
+        yield Finding("ptxas", "missing", "CUDA C++, CuPy and Numba kernels need one: pip install nvidia-cuda-nvcc")
     yield from _device()
     for name, entry in registry.table().items():
         yield _frontend(name, entry)

@@ -1,53 +1,77 @@
-"""ptxas: where it is, and which one.
-
-What lives here: finding it, its release and that of a text, and what caches call it. What does not: running it
-(fit.py), NVIDIA's linker library, and which of them a frontend asks.
-"""
+"""ptxas: every one on this machine, and which to use."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 
-
-@lru_cache
-def ptxas() -> str | None:
-    """Where ptxas is, by the rules of CUDA's own Python packages (wheels, conda, CUDA_HOME), else in PATH."""
-    try:
-        pathfinder = import_module("cuda.pathfinder")
-        found: str | None = pathfinder.find_nvidia_binary_utility("ptxas")
-    except (ImportError, AttributeError):  # no cuda-bindings, or a pathfinder from before it looked for programs
-        found = None
-    return found or shutil.which("ptxas")
+Release = tuple[int, int]
+"""A CUDA release, such as (13, 0)."""
 
 
 @lru_cache
-def release(path: str) -> int | None:
-    """The CUDA release that a ptxas is of, 13 for 13.0; None where it does not say."""
+def installed() -> tuple[str, ...]:
+    """Paths of every ptxas in NVIDIA's wheels, in CUDA_HOME or CUDA_PATH, and on PATH; the newest first."""
+    found = [path for path in dict.fromkeys(map(str, _places())) if os.access(path, os.X_OK)]
+    return tuple(sorted(found, key=lambda path: release(path) or (0, 0), reverse=True))
+
+
+def ptxas(most: int | None = None) -> str | None:
+    """The newest ptxas; None if there is none.
+
+    Args:
+        most: the newest major CUDA release that suits; None for any.
+    """
+    suiting = (path for path in installed() if most is None or (release(path) or (0, 0))[0] <= most)
+    return next(suiting, None)
+
+
+def _places() -> Iterator[Path]:
+    for folder in sys.path:
+        yield from sorted(Path(folder or ".", "nvidia").glob("*/bin/ptxas"))
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if home := os.environ.get(name):
+            yield Path(home, "bin", "ptxas")
+    for folder in os.get_exec_path():
+        if path := shutil.which("ptxas", path=folder):
+            yield Path(path)
+
+
+@lru_cache
+def release(path: str) -> Release | None:
+    """The CUDA release of a ptxas; None if it does not print one."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace", check=False)
     except OSError:
         return None
-    found = re.search(r"release (\d+)\.", done.stdout)
-    return int(found[1]) if found else None
+    found = re.search(r"release (\d+)\.(\d+)", done.stdout)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def writer(text: str) -> int | None:
-    """The CUDA release whose compiler wrote this PTX, as its first lines say; None where they do not."""
+    """The major CUDA release of the compiler that wrote a PTX text, from its first lines; None if they do not say."""
     found = re.search(r"^// Cuda compilation tools, release (\d+)\.", text, re.M)
     return int(found[1]) if found else None
 
 
 def identity(path: str | None) -> str:
-    """What cubins depend on that neither sources nor options say, for the keys of caches: which ptxas it is."""
+    """A word for cache keys that differs between any two ptxas; empty without one."""
     if path is None:
         return ""
     try:
         about = Path(path).stat()
-    except OSError:  # gone since it was found: others assemble then
+    except OSError:  # removed meanwhile
         return path
     return f"{path} {about.st_size} {about.st_mtime_ns}"
+
+
+def describe() -> str:
+    """Which ptxas is used, and which others there are, in words; empty without one."""
+    named = [f"{path} ({'.'.join(map(str, release(path) or ('unknown release',)))})" for path in installed()]
+    return f"{named[0]}{f', newest of {len(named)}' if named[1:] else ''}" if named else ""

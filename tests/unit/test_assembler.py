@@ -1,7 +1,8 @@
-"""Which ptxas it is, by what it says of itself, and who wrote a text, by what that says."""
+"""Which ptxas is used: all are found, the newest that suits is taken, and caches keep them apart."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,16 @@ from kscope.lowering import assembler
 @pytest.mark.parametrize(
     ("script", "release"),
     [
-        ("#!/bin/sh\necho 'Cuda compilation tools, release 12.8, V12.8.93'\n", 12),
-        ("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n", 13),
+        ("#!/bin/sh\necho 'Cuda compilation tools, release 12.8, V12.8.93'\n", (12, 8)),
+        ("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n", (13, 0)),
         ("#!/bin/sh\necho usage\n", None),
         ("no program", None),
         (None, None),
     ],
 )
-def test_a_ptxas_says_of_which_release_it_is(tmp_path: Path, script: str | None, release: int | None) -> None:
+def test_the_release_of_a_ptxas_is_what_it_prints(
+    tmp_path: Path, script: str | None, release: assembler.Release | None
+) -> None:
     path = tmp_path / "ptxas"
     if script is not None:
         path.write_text(script)
@@ -36,13 +39,42 @@ def test_a_ptxas_says_of_which_release_it_is(tmp_path: Path, script: str | None,
         ("", None),
     ],
 )
-def test_a_text_says_which_release_wrote_it(head: str, release: int | None) -> None:
+def test_the_release_of_a_text_is_in_its_first_lines(head: str, release: int | None) -> None:
     assert assembler.writer(f"{head}\n.version 8.8\n.target sm_90\n") == release
 
 
-def test_a_cache_tells_one_ptxas_from_another(tmp_path: Path) -> None:
+def test_cache_keys_differ_between_any_two_ptxas(tmp_path: Path) -> None:
     first, second = tmp_path / "ptxas", tmp_path / "other"
     first.write_text("1")
     second.write_text("22")
     names = {assembler.identity(path and str(path)) for path in (None, first, second, tmp_path / "gone")}
     assert len(names) == 4
+
+
+@pytest.fixture
+def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """A ptxas of each of three releases: in a wheel, in CUDA_HOME and on PATH."""
+    places = {"13.0": "nvidia/cu13/bin", "13.5": "home/bin", "12.8": "path"}
+    for release, folder in places.items():
+        path = tmp_path / folder / "ptxas"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n")
+        path.chmod(0o755)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/usr/bin:/bin")
+    assembler.installed.cache_clear()
+    yield {release: str(tmp_path / folder / "ptxas") for release, folder in places.items()}
+    assembler.installed.cache_clear()
+
+
+def test_of_all_in_wheels_cuda_home_and_path_the_newest_is_used(several: dict[str, str]) -> None:
+    assert list(assembler.installed())[:3] == [several["13.5"], several["13.0"], several["12.8"]]
+    assert assembler.ptxas() == several["13.5"]
+    assert assembler.describe().startswith(f"{several['13.5']} (13.5), newest of ")
+
+
+def test_an_older_driver_gets_the_newest_that_suits_it(several: dict[str, str]) -> None:
+    assert assembler.ptxas(most=12) == several["12.8"]
+    assert assembler.ptxas(most=11) is None

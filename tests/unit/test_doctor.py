@@ -58,10 +58,10 @@ def test_cupys_frontend_tells_of_a_missing_assembler(monkeypatch: pytest.MonkeyP
     pytest.importorskip("cupy")
     from kscope_cuda import assembling
 
-    monkeypatch.setattr(assembling, "ptxas", lambda: None)
+    monkeypatch.setattr(assembling, "ptxas", lambda *most: None)
     monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
     assert "the driver assembles kernels" in registry.frontend("cupy").lacks()
     monkeypatch.setattr(assembling, "nvjitlink", lambda: assembling)
     assert "more than 64 registers are slower; install nvidia-cuda-nvcc" in registry.frontend("cupy").lacks()
-    monkeypatch.setattr(assembling, "ptxas", lambda: "/usr/local/cuda/bin/ptxas")
+    monkeypatch.setattr(assembling, "ptxas", lambda *most: "/usr/local/cuda/bin/ptxas")
     assert registry.frontend("cupy").lacks() == ""

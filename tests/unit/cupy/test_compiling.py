@@ -17,6 +17,7 @@ import kscope
 from kscope.capture import layout
 from kscope.errors import PairingError, UnsupportedError, UsageError
 from kscope.instrument.recording import Recording
+from kscope.lowering import assembler
 from kscope_cuda import assembling, nvrtc
 from kscope_cuda.nvrtc import LINES
 
@@ -73,7 +74,7 @@ def test_ptx_is_lowered_where_cupy_asks_for_ptx(frontend, gpu, source, monkeypat
 def test_the_driver_gets_ptx_where_nothing_here_assembles(frontend, gpu, source, monkeypatch, why):
     assembling.assemble.cache_clear()
     if why == "there is nothing":
-        monkeypatch.setattr(assembling, "ptxas", lambda: None)
+        monkeypatch.setattr(assembling, "ptxas", lambda *most: None)
         monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
     else:
         monkeypatch.setattr(assembling, "flags", lambda options: ("-nonsense",))
@@ -94,7 +95,7 @@ TEXT = (
 def test_each_assembler_tells_what_a_text_needs(by, monkeypatch):
     if getattr(assembling, by)() is None:
         pytest.skip(f"there is no {by} here")
-    monkeypatch.setattr(assembling, "nvjitlink" if by == "ptxas" else "ptxas", lambda: None)
+    monkeypatch.setattr(assembling, "nvjitlink" if by == "ptxas" else "ptxas", lambda *most: None)
     assembling.assemble.cache_clear()
     found = assembling.assemble(TEXT, "sm_90", ("-lineinfo", "-Xptxas=-O1"))
     assert found.cubin.startswith(b"\x7fELF")
@@ -110,7 +111,7 @@ def test_what_ptxas_refuses_goes_to_the_linker(tmp_path, monkeypatch):
     old = tmp_path / "ptxas"
     old.write_text("#!/bin/sh\necho 'Unsupported .version' >&2\nexit 255\n")
     old.chmod(0o755)
-    monkeypatch.setattr(assembling, "ptxas", lambda: str(old))
+    monkeypatch.setattr(assembling, "ptxas", lambda *most: str(old))
     assembling.assemble.cache_clear()
     assert assembling.assemble(TEXT, "sm_90").cubin.startswith(b"\x7fELF")
 
@@ -124,7 +125,7 @@ def test_a_ptxas_makes_no_cubin_that_the_driver_may_not_load(tmp_path, monkeypat
     said = f"Cuda compilation tools, release {release}.0, V{release}.0.1"
     program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{said}" && exit\ntouch {log}\nexit 255\n')
     program.chmod(0o755)
-    monkeypatch.setattr(assembling, "ptxas", lambda: str(program))
+    monkeypatch.setattr(assembler, "installed", lambda: (str(program),))
     monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
     monkeypatch.setattr(assembling, "driver", lambda: driver)
     assembling.assemble.cache_clear()
@@ -145,7 +146,7 @@ def test_caches_keep_apart_what_drivers_of_different_releases_are_given(monkeypa
 def test_a_kernel_that_the_linker_gives_too_few_registers_is_told_of(wide, monkeypatch):
     if assembling.nvjitlink() is None:
         pytest.skip("there is no nvJitLink here")
-    monkeypatch.setattr(assembling, "ptxas", lambda: None)
+    monkeypatch.setattr(assembling, "ptxas", lambda *most: None)
     assembling.assemble.cache_clear()
     count = 90 if wide else 8
     loads = "".join(f"ld.volatile.global.u32 %x{n}, [%r+{4 * n}]; " for n in range(count))

@@ -29,7 +29,7 @@ from kscope.session.bind import Image
 
 from . import messages, pairing_check
 from .binary_metadata import FRONTEND, describe
-from .header.hosted import FUNCTION
+from .header import CONTROL_FUNCTION
 
 _NO_UNIT = -1
 _ADVICE = {
@@ -53,7 +53,7 @@ class Library:
     @staticmethod
     def of(path: str, handle: ctypes.CDLL) -> Library:
         """Raises UsageError for what has nothing of kscope in it; OSError."""
-        if not hasattr(handle, FUNCTION):
+        if not hasattr(handle, CONTROL_FUNCTION):
             raise UsageError(
                 f"{path} was not built with kscope: include kscope.cuh, write KSCOPE_KERNEL() and regions, and compile "
                 "with nvcc -DKSCOPE=1 -I$(python -m kscope include)"
@@ -82,7 +82,7 @@ class Library:
         """The addresses of the constants on the current device, one for each translation unit. Raises DriverError."""
         if self.handle is None:
             return []
-        function, address, found = getattr(self.handle, FUNCTION), ctypes.c_uint64(), list[int]()
+        function, address, found = getattr(self.handle, CONTROL_FUNCTION), ctypes.c_uint64(), list[int]()
         while (result := int(function(len(found), ctypes.byref(address)))) != _NO_UNIT:
             if result:
                 advice = _ADVICE.get(result, "")
@@ -122,7 +122,7 @@ class CudaFrontend(Frontend):
             path, handle = _loaded(code)
             said = messages.libraries(path, handle)
             metas = tuple(meta for library in said for meta in self._said(path, library))
-            if said and not hasattr(handle, FUNCTION):
+            if said and not hasattr(handle, CONTROL_FUNCTION):
                 return metas
             found = Library.of(path, handle)
             self._bind(found)

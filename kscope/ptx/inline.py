@@ -2,7 +2,7 @@
 function a text ends up in.
 
 What lives here: those texts. What does not: the texts that the pass over a module's PTX shares with a header
-(entry.py, claim.py, record.py), the header (frontends/kscope_cuda/header).
+(entry.py, claim.py, record.py), the header (frontends/kscope_cuda/header.py).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 // kscope.cuh: regions in CUDA C++ kernels. C++14 and later, nvcc and NVRTC, sm_75 and later; includes nothing.
-// Written by `python -m kscope_cuda.header`: change it there.
+// Filled in from kscope.cuh.in by `python -m kscope_cuda.header`: edit that file.
 //
 //   __global__ void kernel(...) {
 //     KSCOPE_KERNEL();                            first in the kernel
@@ -8,16 +8,18 @@
 //       KSCOPE_REGION_V("step", k);               with a value: int, unsigned or float
 //       ...
 //
-//   KSCOPE_ENTER("a"); KSCOPE_EXIT("a"); KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
-//   KSCOPE_REGION_IF("load", k % 8 == 0); recorded where the predicate holds at its begin; so _REGION_V_IF, INSTANT_IF,
-//   INSTANT_V_IF, COUNTER_IF: the predicate behind name and value
-//   KSCOPE_REGION("load" KSCOPE_TRACK("loads")); drawn on a track of that name, below its warp; so with every name
-//   KSCOPE_PIN(x); the computation of x stays before this line
-//   a strategy behind the name or the value: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads, and
-//   ElectedAnyLane where kscope lowers the marks
-//   kscope::clock() clock64() globaltimer() smid() warp_id() lane_id() block_id(): in every state, also without records
+//   KSCOPE_ENTER("a"); KSCOPE_EXIT("a");          where a scope does not fit
+//   KSCOPE_INSTANT("b"); KSCOPE_INSTANT_V("b", x); KSCOPE_COUNTER("c", x);
+//   KSCOPE_REGION_IF("load", k % 8 == 0);         recorded if the predicate holds on entry; also REGION_V_IF,
+//                                                 INSTANT_IF, INSTANT_V_IF, COUNTER_IF: the predicate comes last
+//   KSCOPE_REGION("load" KSCOPE_TRACK("loads"));  drawn on a track of that name, below its warp; any name can have one
+//   KSCOPE_PIN(x);                                the computation of x stays before this line
 //
-//   -DKSCOPE=1        the macros record; without it they are empty, and the code is the same as without them
+// After the name or the value a mark may name its strategy: kscope::Lane0Warp0, Elected, TargetWarp<0, 4>, AllThreads,
+// and ElectedAnyLane if kscope lowers the marks. kscope::clock(), clock64(), globaltimer(), smid(), warp_id(),
+// lane_id() and block_id() work always, also without recording.
+//
+//   -DKSCOPE=1        the macros record; by default they are empty, and the code is as without them
 //   -DKSCOPE_MARKS=1  the macros are comments in the PTX, for kscope's own lowering (CuPy, cuda.core, NVRTC)
 #ifndef KSCOPE_CUH
 #define KSCOPE_CUH
@@ -27,8 +29,10 @@
 #ifndef KSCOPE
 #define KSCOPE KSCOPE_MARKS
 #endif
-#define KSCOPE_TRACK(track) "\x1f" track  // behind a name: the track that it is on
-#ifdef __CUDACC__  // device helpers: they work also where nothing records
+#define KSCOPE_TRACK(track) "\x1f" track  // after a name: the track that it is on
+
+// ---- device helpers: they work also without recording
+#ifdef __CUDACC__
 namespace kscope {
 __device__ __forceinline__ unsigned int clock() {
   unsigned int t;
@@ -81,6 +85,8 @@ __device__ __forceinline__ int block_id() {
 }
 }  // namespace kscope
 #endif
+
+// ---- recording in place: its options, and the module's control block
 #if KSCOPE && !KSCOPE_MARKS && defined(__CUDACC__)
 #if __CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 2)
 #error "kscope: -DKSCOPE=1 needs CUDA 12.2 or later"
@@ -89,7 +95,7 @@ __device__ __forceinline__ int block_id() {
 #define KSCOPE_RECORDS 256
 #endif
 #ifndef KSCOPE_STRATEGY  // of kernels that name none
-#ifdef KSCOPE_WARPS  // TargetWarp by the bits of a number: neither a shell nor nvcc takes that apart
+#ifdef KSCOPE_WARPS  // TargetWarp as a bit mask: safe on every command line, unlike commas and <>
 #define KSCOPE_STRATEGY kscope::warps_<KSCOPE_WARPS>
 #else
 #define KSCOPE_STRATEGY kscope::Elected
@@ -121,6 +127,8 @@ extern "C" { __constant__ unsigned long long kscope_ctl; }
 extern "C" { static __constant__ unsigned long long kscope_ctl; }
 #endif
 #if !defined(__CUDA_ARCH__)
+// Only the CUDA runtime that a library is linked with knows the library's modules, so the library asks it. The units of
+// one library form a list whose head the linker merges; it is hidden, so that libraries stay apart.
 namespace kscope {
 struct __attribute__((visibility("hidden"))) unit_ { const void* control; unit_* next; };
 template <class T> struct __attribute__((visibility("hidden"))) units_ { static unit_* first; };
@@ -135,6 +143,7 @@ struct registered_ : unit_ {
 } registered_unit_;
 }  // namespace
 }  // namespace kscope
+// The control block of one unit on the current device. Returns 0, -1 if there is no such unit, or a CUDA error.
 extern "C" __attribute__((weak, visibility("default"), used))
 int kscope_control(int unit, unsigned long long* address) {
   const kscope::unit_* at = kscope::units_<void>::first;
@@ -147,7 +156,9 @@ int kscope_control(int unit, unsigned long long* address) {
 }
 #endif
 #endif
-#if !KSCOPE || !defined(__CUDA_ARCH__)  // plain, or code for the host
+
+// ---- no recording, or host code: empty macros; a value is named, but not evaluated
+#if !KSCOPE || !defined(__CUDA_ARCH__)
 #define KSCOPE_FIRST_(first, ...) first
 #define KSCOPE_UNUSED_(...) static_cast<void>(sizeof((static_cast<void>(KSCOPE_FIRST_(__VA_ARGS__, 0)), 0)))
 #define KSCOPE_KERNEL(...)
@@ -165,12 +176,14 @@ int kscope_control(int unit, unsigned long long* address) {
 #define KSCOPE_INSTANT_V_IF(name, value, ...) KSCOPE_UNUSED_(value), KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_COUNTER_IF(name, value, ...) KSCOPE_UNUSED_(value), KSCOPE_UNUSED_(__VA_ARGS__)
 #define KSCOPE_PIN(...) KSCOPE_UNUSED_(__VA_ARGS__)
+
+// ---- recording
 #else
 #define KSCOPE_CAT2_(a, b) a##b
 #define KSCOPE_CAT_(a, b) KSCOPE_CAT2_(a, b)
 #define KSCOPE_FIRST_(first, ...) first
 #define KSCOPE_REST_(first, ...) __VA_ARGS__
-// the strategy of a mark: what stands behind its name or value, else Session
+// a mark's strategy: the argument after its name or value, else Session
 #define KSCOPE_STRATEGY_(...) kscope::strategy_<KSCOPE_REST_(__VA_ARGS__, kscope::Session)>
 #ifdef __COUNTER__
 #define KSCOPE_COUNT_ __COUNTER__
@@ -185,14 +198,14 @@ int kscope_control(int unit, unsigned long long* address) {
 #define KSCOPE_FN_ __device__ __forceinline__
 namespace kscope { typedef unsigned int b32_; typedef unsigned long long b64_; }
 namespace kscope {
-// 28-bit FNV-1a of a name, folded: what a record carries of it
+// 28-bit FNV-1a of a name, folded: what a record carries
 KSCOPE_FN_ constexpr b32_ fnv_(const char* s, b32_ h) {
   return *s ? fnv_(s + 1, (h ^ static_cast<unsigned char>(*s)) * 0x01000193u) : h;
 }
 KSCOPE_FN_ constexpr b32_ fold_(b32_ h) { return (h >> 28) ^ (h & 0x0FFFFFFFu); }
 KSCOPE_FN_ constexpr b32_ hash_(const char* s) { return fold_(fnv_(s, 0x811C9DC5u)); }
 
-// eight bytes of a name as a number, little-endian, zeros behind its end
+// eight bytes of a name as a number: little-endian, zero after its end
 KSCOPE_FN_ constexpr b64_ byte_(const char* s, b32_ n, b32_ i) {
   return i < n ? static_cast<b64_>(static_cast<unsigned char>(s[i])) << 8 * (i % 8) : 0;
 }
@@ -201,37 +214,42 @@ KSCOPE_FN_ constexpr b64_ word_(const char* s, b32_ n, b32_ i) {
          byte_(s, n, 8 * i + 4) | byte_(s, n, 8 * i + 5) | byte_(s, n, 8 * i + 6) | byte_(s, n, 8 * i + 7);
 }
 
-// a string literal (or a constexpr array), and not a pointer
+// tells a string literal (or a constexpr array) from a pointer
 template <b64_ N> struct literal_ { enum { ok = 1, size = N }; };
 struct not_literal_ { enum { ok = 0, size = 2 }; };
 template <b64_ N> KSCOPE_FN_ literal_<N> measure_(const char (&)[N]);
 KSCOPE_FN_ not_literal_ measure_(...);
 
-
-// a name: its hash, its length in words, the words
-template <b32_ HASH, b32_ WORDS, b64_ W0, b64_ W1, b64_ W2, b64_ W3, b64_ W4, b64_ W5, b64_ W6, b64_ W7, b64_ W8, b64_ W9, b64_ W10, b64_ W11, b64_ W12, b64_ W13, b64_ W14, b64_ W15> struct name_ {
+// a name as a type: its hash, its length in words, its words
+template <b32_ HASH, b32_ WORDS, b64_ W0, b64_ W1, b64_ W2, b64_ W3, b64_ W4, b64_ W5, b64_ W6, b64_ W7, b64_ W8, b64_ W9,
+          b64_ W10, b64_ W11, b64_ W12, b64_ W13, b64_ W14, b64_ W15>
+struct name_ {
   enum : b32_ { hash = HASH, words = WORDS };
-  enum : b64_ { w0 = W0, w1 = W1, w2 = W2, w3 = W3, w4 = W4, w5 = W5, w6 = W6, w7 = W7, w8 = W8, w9 = W9, w10 = W10, w11 = W11, w12 = W12, w13 = W13, w14 = W14, w15 = W15 };
+  enum : b64_ {
+    w0 = W0, w1 = W1, w2 = W2, w3 = W3, w4 = W4, w5 = W5, w6 = W6, w7 = W7, w8 = W8, w9 = W9, w10 = W10, w11 = W11,
+    w12 = W12, w13 = W13, w14 = W14, w15 = W15
+  };
 };
 #define KSCOPE_WORD_(name, i) kscope::word_(name, sizeof(name) - 1, i)
-#define KSCOPE_NAME_(name) kscope::name_<kscope::hash_(name), (sizeof(name) + 6) / 8, KSCOPE_WORD_(name, 0), KSCOPE_WORD_(name, 1), KSCOPE_WORD_(name, 2), KSCOPE_WORD_(name, 3), KSCOPE_WORD_(name, 4), KSCOPE_WORD_(name, 5), KSCOPE_WORD_(name, 6), KSCOPE_WORD_(name, 7), KSCOPE_WORD_(name, 8), KSCOPE_WORD_(name, 9), KSCOPE_WORD_(name, 10), KSCOPE_WORD_(name, 11), KSCOPE_WORD_(name, 12), KSCOPE_WORD_(name, 13), KSCOPE_WORD_(name, 14), KSCOPE_WORD_(name, 15)>
+#define KSCOPE_NAME_(name) kscope::name_<kscope::hash_(name), (sizeof(name) + 6) / 8, \
+  KSCOPE_WORD_(name, 0), KSCOPE_WORD_(name, 1), KSCOPE_WORD_(name, 2), KSCOPE_WORD_(name, 3), \
+  KSCOPE_WORD_(name, 4), KSCOPE_WORD_(name, 5), KSCOPE_WORD_(name, 6), KSCOPE_WORD_(name, 7), \
+  KSCOPE_WORD_(name, 8), KSCOPE_WORD_(name, 9), KSCOPE_WORD_(name, 10), KSCOPE_WORD_(name, 11), \
+  KSCOPE_WORD_(name, 12), KSCOPE_WORD_(name, 13), KSCOPE_WORD_(name, 14), KSCOPE_WORD_(name, 15)>
 #define KSCOPE_CHECK_(name) \
   static_assert(decltype(kscope::measure_(name))::ok, "kscope: a region's name is a string literal, known when the " \
     "kernel is compiled; pass what changes at run time as a value: KSCOPE_REGION_V(\"name\", value)"); \
-  static_assert(sizeof(name) > 1 && sizeof(name) <= 129, \
-    "kscope: a name has 1 to 128 bytes")
+  static_assert(sizeof(name) > 1 && sizeof(name) <= 129, "kscope: a name has 1 to 128 bytes")
 
-
-// who records; the same words as in Python
-struct Session { enum : b64_ { code = 0 }; };  // as the kernel or the session says
+// the strategies, named as in Python
+struct Session { enum : b64_ { code = 0 }; };  // that of the kernel or the session
 struct Lane0Warp0 { enum : b64_ { code = 1 }; };
 struct Elected { enum : b64_ { code = 2 }; };
 struct ElectedAnyLane { enum : b64_ { code = 17179869184 }; };  // Elected(any_lane=True)
 struct AllThreads { enum : b64_ { code = 3 }; };
 template <int... WARPS> struct mask_ { enum : b64_ { value = 0 }; };
 template <int WARP, int... WARPS> struct mask_<WARP, WARPS...> {
-  static_assert(WARP >= 0 && WARP < 32,
-    "kscope::TargetWarp: a warp of a block is a number from 0 to 31");
+  static_assert(WARP >= 0 && WARP < 32, "kscope::TargetWarp: expected warps from 0 to 31");
   enum : b64_ { value = 1ull << WARP | static_cast<b64_>(mask_<WARPS...>::value) };
 };
 template <int... WARPS> struct TargetWarp {
@@ -239,7 +257,7 @@ template <int... WARPS> struct TargetWarp {
   enum : b64_ { code = static_cast<b64_>(mask_<WARPS...>::value) << 2 };
 };
 template <b32_ MASK> struct warps_ { enum : b64_ { code = static_cast<b64_>(MASK) << 2 }; };
-// what a mark's macro was given, Session behind it
+// the strategy among a macro's arguments, to which the macro appends Session
 template <class S, class...> struct first_ { typedef S type; };
 template <class... S> struct one_ {
   static_assert(sizeof...(S) < 3, "kscope: a region has one strategy");
@@ -247,10 +265,9 @@ template <class... S> struct one_ {
 };
 template <class... S> using strategy_ = typename one_<S...>::type;
 
-
-// a predicate: 32 bits that are not 0 where a mark is recorded
+// a predicate: 32 bits, nonzero where a mark is recorded
 struct when_ { b32_ held; };
-// what a region or point is whose predicate is known to be false
+// a region or point whose predicate is known to be false
 struct never_ {
   template <class... T> KSCOPE_FN_ never_(T...) {}
   KSCOPE_FN_ ~never_() {}
@@ -284,162 +301,128 @@ template <class T> KSCOPE_FN_ value_<i32_> checked_(T, enum_<false>) {
 template <class T> KSCOPE_FN_ value_<i32_> of_(T v) { return checked_(v, enum_<__is_enum(T) && sizeof(T) <= 4>()); }
 #define KSCOPE_LINES_ 65536
 #if KSCOPE_MARKS
-enum { act_enter_ = 0, act_exit_ = 1, act_instant_ = 2, act_counter_ = 3, act_pin_ = 4, act_kernel_ = 5 };
+
+// ---- marks: comments in the PTX, in numbers; kscope/marks/grammar.py has the grammar
+enum {
+  act_enter_ = 0, act_exit_ = 1, act_instant_ = 2, act_counter_ = 3,
+  act_pin_ = 4, act_kernel_ = 5
+};
 enum { with_ = 0, call_ = 1 };
-__device__ constexpr b32_ rounded_(b32_ n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 : n <= 8 ? 8 : 16; }
+
+// a mark with a name of up to WORDS words: WORDS is the name's operands, A and B the operands after them
 template <b32_ WORDS> struct put_;
+#define KSCOPE_PUT_(size, words, a, b, ...) \
+  template <> struct put_<size> { \
+    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark() { \
+      asm volatile(KSCOPE_PACKED_ words :: KSCOPE_MARK_INPUTS_, __VA_ARGS__ : "memory"); \
+    } \
+    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(b32_ bits) { \
+      asm volatile(KSCOPE_PACKED_ words " " a :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "r"(bits) : "memory"); \
+    } \
+    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(when_ w) { \
+      asm volatile(KSCOPE_PACKED_ words " if " a :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "r"(w.held) : "memory"); \
+    } \
+    template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static KSCOPE_FN_ void mark(b32_ bits, when_ w) { \
+      asm volatile(KSCOPE_PACKED_ words " " a " if " b \
+                   :: KSCOPE_MARK_INPUTS_, __VA_ARGS__, "r"(bits), "r"(w.held) : "memory"); \
+    } \
+  };
+#define KSCOPE_PACKED_ "//kscope packed %0 %1 %2 %3 "
+#define KSCOPE_MARK_INPUTS_ "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE)
+#define KSCOPE_W_(i) "n"(static_cast<b64_>(NAME::w##i))
+#define KSCOPE_W2_(i, j) KSCOPE_W_(i), KSCOPE_W_(j)
+#define KSCOPE_W4_(i, j, k, l) KSCOPE_W2_(i, j), KSCOPE_W2_(k, l)
+#define KSCOPE_W8_(i, j, k, l, m, n, o, p) KSCOPE_W4_(i, j, k, l), KSCOPE_W4_(m, n, o, p)
+KSCOPE_PUT_(1, "%4", "%5", "%6", KSCOPE_W_(0))
+KSCOPE_PUT_(2, "%4.%5", "%6", "%7", KSCOPE_W2_(0, 1))
+KSCOPE_PUT_(4, "%4.%5.%6.%7", "%8", "%9", KSCOPE_W4_(0, 1, 2, 3))
+KSCOPE_PUT_(8, "%4.%5.%6.%7.%8.%9.%10.%11", "%12", "%13", KSCOPE_W8_(0, 1, 2, 3, 4, 5, 6, 7))
+KSCOPE_PUT_(16, "%4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19", "%20", "%21",
+            KSCOPE_W8_(0, 1, 2, 3, 4, 5, 6, 7), KSCOPE_W8_(8, 9, 10, 11, 12, 13, 14, 15))
+KSCOPE_FN_ constexpr b32_ rounded_(b32_ n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 : n <= 8 ? 8 : 16; }
 
-template <> struct put_<1> {
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4 %5" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "r"(bits) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4 if %5" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "r"(w.held) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
-  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4 %5 if %6" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "r"(bits), "r"(w.held) : "memory");
-  }
-};
-template <> struct put_<2> {
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5 %6" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "r"(bits) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5 if %6" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "r"(w.held) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
-  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5 %6 if %7" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "r"(bits), "r"(w.held) : "memory");
-  }
-};
-template <> struct put_<4> {
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7 %8" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "r"(bits) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7 if %8" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "r"(w.held) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
-  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7 %8 if %9" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "r"(bits), "r"(w.held) : "memory");
-  }
-};
-template <> struct put_<8> {
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11 %12" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "r"(bits) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11 if %12" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "r"(w.held) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
-  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11 %12 if %13" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "r"(bits), "r"(w.held) : "memory");
-  }
-};
-template <> struct put_<16> {
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark() {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "n"(static_cast<b64_>(NAME::w8)), "n"(static_cast<b64_>(NAME::w9)), "n"(static_cast<b64_>(NAME::w10)), "n"(static_cast<b64_>(NAME::w11)), "n"(static_cast<b64_>(NAME::w12)), "n"(static_cast<b64_>(NAME::w13)), "n"(static_cast<b64_>(NAME::w14)), "n"(static_cast<b64_>(NAME::w15)) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(b32_ bits) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19 %20" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "n"(static_cast<b64_>(NAME::w8)), "n"(static_cast<b64_>(NAME::w9)), "n"(static_cast<b64_>(NAME::w10)), "n"(static_cast<b64_>(NAME::w11)), "n"(static_cast<b64_>(NAME::w12)), "n"(static_cast<b64_>(NAME::w13)), "n"(static_cast<b64_>(NAME::w14)), "n"(static_cast<b64_>(NAME::w15)), "r"(bits) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME> static __device__ __forceinline__ void mark(when_ w) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19 if %20" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "n"(static_cast<b64_>(NAME::w8)), "n"(static_cast<b64_>(NAME::w9)), "n"(static_cast<b64_>(NAME::w10)), "n"(static_cast<b64_>(NAME::w11)), "n"(static_cast<b64_>(NAME::w12)), "n"(static_cast<b64_>(NAME::w13)), "n"(static_cast<b64_>(NAME::w14)), "n"(static_cast<b64_>(NAME::w15)), "r"(w.held) : "memory");
-  }
-  template <int ACT, int TYPE, int HOW, b64_ CODE, class NAME>
-  static __device__ __forceinline__ void mark(b32_ bits, when_ w) {
-    asm volatile("//kscope packed %0 %1 %2 %3 %4.%5.%6.%7.%8.%9.%10.%11.%12.%13.%14.%15.%16.%17.%18.%19 %20 if %21" :: "n"(ACT), "n"(TYPE), "n"(HOW), "n"(CODE), "n"(static_cast<b64_>(NAME::w0)), "n"(static_cast<b64_>(NAME::w1)), "n"(static_cast<b64_>(NAME::w2)), "n"(static_cast<b64_>(NAME::w3)), "n"(static_cast<b64_>(NAME::w4)), "n"(static_cast<b64_>(NAME::w5)), "n"(static_cast<b64_>(NAME::w6)), "n"(static_cast<b64_>(NAME::w7)), "n"(static_cast<b64_>(NAME::w8)), "n"(static_cast<b64_>(NAME::w9)), "n"(static_cast<b64_>(NAME::w10)), "n"(static_cast<b64_>(NAME::w11)), "n"(static_cast<b64_>(NAME::w12)), "n"(static_cast<b64_>(NAME::w13)), "n"(static_cast<b64_>(NAME::w14)), "n"(static_cast<b64_>(NAME::w15)), "r"(bits), "r"(w.held) : "memory");
-  }
-};
-
-template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void print_() {
+template <int ACT, int HOW, class NAME, class S> KSCOPE_FN_ void print_() {
   put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>();
 }
-template <int ACT, int HOW, class NAME, class S, int TYPE> __device__ __forceinline__ void print_(value_<TYPE> v) {
+template <int ACT, int HOW, class NAME, class S, int TYPE> KSCOPE_FN_ void print_(value_<TYPE> v) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits);
 }
-template <int ACT, int HOW, class NAME, class S> __device__ __forceinline__ void print_(when_ w) {
+template <int ACT, int HOW, class NAME, class S> KSCOPE_FN_ void print_(when_ w) {
   put_<rounded_(NAME::words)>::template mark<ACT, 0, HOW, S::code, NAME>(w);
 }
 template <int ACT, int HOW, class NAME, class S, int TYPE>
-__device__ __forceinline__ void print_(value_<TYPE> v, when_ w) {
+KSCOPE_FN_ void print_(value_<TYPE> v, when_ w) {
   put_<rounded_(NAME::words)>::template mark<ACT, TYPE, HOW, S::code, NAME>(v.bits, w);
 }
-template <int, int TYPE> __device__ __forceinline__ void pin_(value_<TYPE> v) {
+template <int, int TYPE> KSCOPE_FN_ void pin_(value_<TYPE> v) {
   put_<1>::mark<act_pin_, TYPE, call_, Session::code, KSCOPE_NAME_("pin")>(v.bits);
 }
 // the strategy of a kernel's marks that name none
 template <class... S> struct list_ {
-  static __device__ __forceinline__ void mark() {
+  static KSCOPE_FN_ void mark() {
     print_<act_kernel_, call_, KSCOPE_NAME_("kernel"), typename first_<S...>::type>();
   }
 };
-template <> struct list_<> { static __device__ __forceinline__ void mark() {} };
+template <> struct list_<> { static KSCOPE_FN_ void mark() {} };
 template <class NAME, class S, int, bool> struct region_ {
-  __device__ __forceinline__ region_() { print_<act_enter_, with_, NAME, S>(); }
-  template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) { print_<act_enter_, with_, NAME, S>(v); }
-  __device__ __forceinline__ ~region_() { print_<act_exit_, with_, NAME, S>(); }
+  KSCOPE_FN_ region_() { print_<act_enter_, with_, NAME, S>(); }
+  template <int TYPE> KSCOPE_FN_ region_(value_<TYPE> v) { print_<act_enter_, with_, NAME, S>(v); }
+  KSCOPE_FN_ ~region_() { print_<act_exit_, with_, NAME, S>(); }
   region_(const region_&) = delete;
   region_& operator=(const region_&) = delete;
 };
 template <class NAME, class S, int, bool> struct region_if_ {
-  __device__ __forceinline__ region_if_(when_ w) { print_<act_enter_, with_, NAME, S>(w); }
-  template <int TYPE> __device__ __forceinline__ region_if_(value_<TYPE> v, when_ w) {
+  KSCOPE_FN_ region_if_(when_ w) { print_<act_enter_, with_, NAME, S>(w); }
+  template <int TYPE> KSCOPE_FN_ region_if_(value_<TYPE> v, when_ w) {
     print_<act_enter_, with_, NAME, S>(v, w);
   }
-  __device__ __forceinline__ ~region_if_() { print_<act_exit_, with_, NAME, S>(); }
+  KSCOPE_FN_ ~region_if_() { print_<act_exit_, with_, NAME, S>(); }
   region_if_(const region_if_&) = delete;
   region_if_& operator=(const region_if_&) = delete;
 };
 template <class NAME, class S, int> struct mark_if_ {
-  static __device__ __forceinline__ void instant(when_ w) { print_<act_instant_, with_, NAME, S>(w); }
-  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v, when_ w) {
+  static KSCOPE_FN_ void instant(when_ w) { print_<act_instant_, with_, NAME, S>(w); }
+  template <int TYPE> static KSCOPE_FN_ void instant(value_<TYPE> v, when_ w) {
     print_<act_instant_, with_, NAME, S>(v, w);
   }
-  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v, when_ w) {
+  template <int TYPE> static KSCOPE_FN_ void counter(value_<TYPE> v, when_ w) {
     print_<act_counter_, with_, NAME, S>(v, w);
   }
 };
 template <class NAME, class S, int> struct mark_ {
-  static __device__ __forceinline__ void enter() { print_<act_enter_, call_, NAME, S>(); }
-  template <int TYPE> static __device__ __forceinline__ void enter(value_<TYPE> v) {
+  static KSCOPE_FN_ void enter() { print_<act_enter_, call_, NAME, S>(); }
+  template <int TYPE> static KSCOPE_FN_ void enter(value_<TYPE> v) {
     print_<act_enter_, call_, NAME, S>(v);
   }
-  static __device__ __forceinline__ void exit() { print_<act_exit_, call_, NAME, S>(); }
-  static __device__ __forceinline__ void instant() { print_<act_instant_, with_, NAME, S>(); }
-  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v) {
+  static KSCOPE_FN_ void exit() { print_<act_exit_, call_, NAME, S>(); }
+  static KSCOPE_FN_ void instant() { print_<act_instant_, with_, NAME, S>(); }
+  template <int TYPE> static KSCOPE_FN_ void instant(value_<TYPE> v) {
     print_<act_instant_, with_, NAME, S>(v);
   }
-  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v) {
+  template <int TYPE> static KSCOPE_FN_ void counter(value_<TYPE> v) {
     print_<act_counter_, with_, NAME, S>(v);
   }
 };
 #else
+// ---- Recording in place keeps its state in the kernel's registers, so a mark in a function that was not inlined, or is
+// compiled with -G, is refused by that function's name. Only the assembler knows in which function a mark ends up, and
+// its errors name symbols only. So each mark has a branch for threads whose index is outside their block.
+// KSCOPE_KERNEL() makes the compiler assume that there are none, which removes the branch from everything inlined into
+// such a kernel. In other functions it stays, and the assembler reports the function's name, which the branch holds in
+// the prototype of a call. With -G each mark calls a host function instead, and nvcc names the caller; NVRTC, which has
+// no host, gets a call as above whose argument is always missing.
 #if KSCOPE_DEBUG_ && !defined(__CUDACC_RTC__)
-KSCOPE_FN_ void told_() {}
+KSCOPE_FN_ void assume_inside_() {}
 void regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0();
 #define KSCOPE_APART_() { \
   _Pragma("nv_diagnostic push") _Pragma("nv_diag_error 20011") _Pragma("nv_diag_error 20014") \
   kscope::regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0(); \
   _Pragma("nv_diagnostic pop") }
 #elif __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206
-// a thread lies in its block: the compiler does not know it, and is told so in kernels
+// a thread's index is inside its block: the compiler does not know it, and assumes it in kernels
 KSCOPE_FN_ bool inside_() { return threadIdx.z < blockDim.z; }
-KSCOPE_FN_ void told_() { __builtin_assume(inside_()); }
-// a function's name as an identifier: F::at is its characters
+KSCOPE_FN_ void assume_inside_() { __builtin_assume(inside_()); }
+// a function's name as an identifier; F::at returns its characters
 KSCOPE_FN_ constexpr bool letter_(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
@@ -470,14 +453,14 @@ template <int LINE, class F, int... I> KSCOPE_FN_ void apart_(numbers_<I...>) {
   }
 }
 #define KSCOPE_APART_() { \
-  constexpr auto& kscope_said_ = __PRETTY_FUNCTION__; \
+  constexpr auto& kscope_signature_ = __PRETTY_FUNCTION__; \
   struct kscope_function_ { \
-    static __device__ constexpr char at(int i) { return kscope::in_name_(kscope_said_, i); } \
+    static __device__ constexpr char at(int i) { return kscope::in_name_(kscope_signature_, i); } \
   }; \
   kscope::apart_<__LINE__ % KSCOPE_LINES_, kscope_function_>(kscope::below_< \
-    sizeof(kscope_said_) - 1 < 128 ? sizeof(kscope_said_) - 1 : 128>::type()); }
+    sizeof(kscope_signature_) - 1 < 128 ? sizeof(kscope_signature_) - 1 : 128>::type()); }
 #else
-KSCOPE_FN_ void told_() {}
+KSCOPE_FN_ void assume_inside_() {}
 #define KSCOPE_APART_() static_assert(!KSCOPE_DEBUG_, "kscope: regions need a build without -G: leave it out, or " \
   "build plain with -DKSCOPE=0")
 #endif
@@ -491,10 +474,9 @@ enum : b32_ {
 };
 
 #define KSCOPE_CHECK_PLACE_(chosen) static_assert((chosen) != kscope::b64_(kscope::ElectedAnyLane::code), \
-  "kscope: ElectedAnyLane claims in the midst of a kernel, which only kscope's own lowering can (CuPy, cuda.core, " \
-  "NVRTC); an nvcc build records with Elected, or AllThreads")
-// whether this thread records
-template <b64_ CODE> __device__ __forceinline__ b32_ records_() {
+  "kscope: ElectedAnyLane needs kscope's own lowering (CuPy, cuda.core, NVRTC); use Elected or AllThreads with nvcc")
+// whether this thread records with a strategy
+template <b64_ CODE> KSCOPE_FN_ b32_ records_() {
   KSCOPE_CHECK_PLACE_(CODE);
   const b32_ thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   return CODE == AllThreads::code  ? 1
@@ -503,14 +485,15 @@ template <b64_ CODE> __device__ __forceinline__ b32_ records_() {
                                    : thread % 32 == 0 && ((CODE >> 2) >> (thread / 32) & 1);
 }
 
-#if __CUDA_ARCH__ >= 900  // clusters of blocks
+// The prologue: everything up to the slab's header, for AllThreads and for lane 0. Only one line differs by architecture.
+#if __CUDA_ARCH__ >= 900  // it has clusters of blocks
 #define KSCOPE_CLUSTER_ "mov.u32 ks_x, %%cluster_nctaid.z; mov.u32 ks_y, %%cluster_nctaid.y; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y; mov.u32 ks_y, %%cluster_nctaid.x; shl.b32 ks_x, ks_x, 8; or.b32 ks_x, ks_x, ks_y; shl.b32 ks_x, ks_x, 8; mov.u32 ks_y, %%cluster_ctarank; or.b32 ks_x, ks_x, ks_y; mov.u32 ks_y, %%cluster_nctarank; setp.gt.u32 ks_q, ks_y, 1; selp.b32 ks_x, ks_x, 0, ks_q; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_p; xor.b32 ks_check, ks_check, ks_stripe;\n"
 #else
 #define KSCOPE_CLUSTER_ "mov.u32 ks_x, 0; xor.b32 ks_check, ks_check, ks_x; xor.b32 ks_check, ks_check, ks_p; xor.b32 ks_check, ks_check, ks_stripe;\n"
 #endif
 template <bool> struct lanes_ {};
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
-__device__ __forceinline__ void begin_(b32_ who, lanes_<true>) {
+KSCOPE_FN_ void begin_(b32_ who, lanes_<true>) {
   asm volatile(
     ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
     ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
@@ -605,7 +588,7 @@ __device__ __forceinline__ void begin_(b32_ who, lanes_<true>) {
     :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
-__device__ __forceinline__ void begin_(b32_ who, lanes_<false>) {
+KSCOPE_FN_ void begin_(b32_ who, lanes_<false>) {
   asm volatile(
     ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
     ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
@@ -699,13 +682,14 @@ __device__ __forceinline__ void begin_(b32_ who, lanes_<false>) {
     "KS_BODY:\n"
     :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
-#if __CUDA_ARCH__ >= 900  // barriers cast a shadow
+// A clock read right after a barrier waits until the barrier has settled. Here it may follow one anywhere.
+#if __CUDA_ARCH__ >= 900
 #define KSCOPE_SETTLE_ "fence.mbarrier_init.release.cluster;\n"
 #else
 #define KSCOPE_SETTLE_ "//\n"
 #endif
 #if KSCOPE_CLOCK_ == 1
-__device__ __forceinline__ b64_ clock_() {
+KSCOPE_FN_ b64_ clock_() {
   b64_ t;
   asm volatile(
     KSCOPE_SETTLE_
@@ -713,14 +697,14 @@ __device__ __forceinline__ b64_ clock_() {
     : "=l"(t) :  : "memory");
   return t;
 }
-template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_ value) {
+template <b32_ SLOT, b32_ RECORD> KSCOPE_FN_ void remember_(b32_ value) {
   asm volatile(
     KSCOPE_SETTLE_
     "mov.u64 ks_t%0, %%clock64; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
     :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
 }
 #else
-__device__ __forceinline__ b64_ clock_() {
+KSCOPE_FN_ b64_ clock_() {
   b64_ t;
   asm volatile(
     KSCOPE_SETTLE_
@@ -728,7 +712,7 @@ __device__ __forceinline__ b64_ clock_() {
     : "=l"(t) :  : "memory");
   return t;
 }
-template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_ value) {
+template <b32_ SLOT, b32_ RECORD> KSCOPE_FN_ void remember_(b32_ value) {
   asm volatile(
     KSCOPE_SETTLE_
     "mov.u64 ks_t%0, %%globaltimer; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
@@ -737,7 +721,7 @@ template <b32_ SLOT, b32_ RECORD> __device__ __forceinline__ void remember_(b32_
 #endif
 #if KSCOPE_FILL_ == 1
 template <b64_ CODE, b32_ RECORD, int LINE>
-__device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
+KSCOPE_FN_ void store_(b64_ start, b64_ end, b32_ value) {
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
@@ -749,7 +733,7 @@ __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
     :  : "n"(LINE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(CODE), "n"(RECORD), "r"(value) : "memory");
 }
 template <b64_ CODE, b32_ RECORD, int LINE>
-__device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
+KSCOPE_FN_ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
@@ -762,7 +746,7 @@ __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_
     "}\n"
     :  : "n"(LINE), "r"(held), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
 }
-template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {
+template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_ end) {
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
@@ -775,7 +759,7 @@ template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_
 }
 #else
 template <b64_ CODE, b32_ RECORD, int LINE>
-__device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
+KSCOPE_FN_ void store_(b64_ start, b64_ end, b32_ value) {
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
@@ -787,7 +771,7 @@ __device__ __forceinline__ void store_(b64_ start, b64_ end, b32_ value) {
     :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
 }
 template <b64_ CODE, b32_ RECORD, int LINE>
-__device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
+KSCOPE_FN_ void store_if_(b64_ start, b64_ end, b32_ value, b32_ held) {
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
@@ -800,7 +784,7 @@ __device__ __forceinline__ void store_if_(b64_ start, b64_ end, b32_ value, b32_
     "}\n"
     :  : "n"(LINE), "r"(held), "n"(CODE), "n"((((1 << log2_) - 1) + 1)), "n"(((1 << log2_) - 1)), "l"(start), "l"(end), "n"(RECORD), "r"(value) : "memory");
 }
-template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_remembered_(b64_ end) {
+template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_ end) {
   KSCOPE_CHECK_PLACE_(CODE);
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
@@ -812,12 +796,12 @@ template <b64_ CODE, b32_ SLOT, int LINE> __device__ __forceinline__ void store_
     :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end) : "memory");
 }
 #endif
-template <b64_ CODE> __device__ __forceinline__ void owner_(b32_ who) {
+template <b64_ CODE> KSCOPE_FN_ void owner_(b32_ who) {
   asm volatile(
     ".reg .pred ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0; setp.ne.and.u32 ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0, %1, 0, ks_on;\n"
     :  : "n"(CODE), "r"(who) : "memory");
 }
-__device__ __forceinline__ void end_() {
+KSCOPE_FN_ void end_() {
   asm volatile(
     "{ .reg .b64 ks_a, ks_b, ks_d; .reg .b32 ks_x, ks_y, ks_z, ks_t, ks_u;\n"
     "mov.u64 ks_a, %%clock64; mov.u64 ks_b, %%globaltimer; mov.u64 ks_d, %%clock64;\n"
@@ -829,7 +813,7 @@ __device__ __forceinline__ void end_() {
     "}\n"
     :  : "n"(0) : "memory");
 }
-template <int LINE, int TYPE> __device__ __forceinline__ void pin_(value_<TYPE> v) {
+template <int LINE, int TYPE> KSCOPE_FN_ void pin_(value_<TYPE> v) {
   asm volatile(
     "{ .reg .b32 ks_x; mov.b32 ks_x, kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_%0; }\n"
     "@ks_never st.global.b32 [ks_base], %1;\n"
@@ -838,45 +822,45 @@ template <int LINE, int TYPE> __device__ __forceinline__ void pin_(value_<TYPE> 
 
 template <class... S> struct each_ {
   enum : b32_ { lanes = 0 };
-  static __device__ __forceinline__ b32_ any() { return 0; }
-  static __device__ __forceinline__ void declare() {}
+  static KSCOPE_FN_ b32_ any() { return 0; }
+  static KSCOPE_FN_ void declare() {}
 };
 template <class S, class... MORE> struct each_<S, MORE...> {
   enum : b32_ {
     lanes = b64_(S::code) == b64_(AllThreads::code) ? 4 : b32_(each_<MORE...>::lanes)
   };
-  static __device__ __forceinline__ b32_ any() { return records_<S::code>() | each_<MORE...>::any(); }
-  static __device__ __forceinline__ void declare() {
+  static KSCOPE_FN_ b32_ any() { return records_<S::code>() | each_<MORE...>::any(); }
+  static KSCOPE_FN_ void declare() {
     owner_<S::code>(records_<S::code>());
     each_<MORE...>::declare();
   }
 };
-// who records in a kernel: its first strategy, unless a region names another one of the list
+// a kernel's strategies: the first holds for marks that name none
 template <class... S> struct list_ : each_<S...> {
   enum : b64_ { code = first_<S...>::type::code };
 };
 template <> struct list_<> : list_<KSCOPE_STRATEGY> {};
 
 template <class LIST, b64_ ID> struct kernel_ {
-  __device__ __forceinline__ kernel_() {
-    told_();
+  KSCOPE_FN_ kernel_() {
+    assume_inside_();
     constexpr b32_ place = log2_ << 10 | (b32_(flags_) | b32_(LIST::lanes)) << 15;
     begin_<static_cast<b32_>(ID), static_cast<b32_>(ID >> 32), place>(LIST::any(), lanes_<LIST::lanes != 0>());
     owner_<Session::code>(records_<LIST::code>());
     LIST::declare();
   }
-  __device__ __forceinline__ ~kernel_() { end_(); }
+  KSCOPE_FN_ ~kernel_() { end_(); }
   kernel_(const kernel_&) = delete;
   kernel_& operator=(const kernel_&) = delete;
 };
 
-
+// ---- regions and points, recorded in place
 template <class NAME, class S, int LINE, bool VALUED> struct region_ {
   b64_ start;
   b32_ value;
-  __device__ __forceinline__ region_() : start(clock_()), value(0) {}
-  template <int TYPE> __device__ __forceinline__ region_(value_<TYPE> v) : start(clock_()), value(v.bits) {}
-  __device__ __forceinline__ ~region_() {
+  KSCOPE_FN_ region_() : start(clock_()), value(0) {}
+  template <int TYPE> KSCOPE_FN_ region_(value_<TYPE> v) : start(clock_()), value(v.bits) {}
+  KSCOPE_FN_ ~region_() {
     store_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(start, clock_(), value);
   }
   region_(const region_&) = delete;
@@ -885,10 +869,10 @@ template <class NAME, class S, int LINE, bool VALUED> struct region_ {
 template <class NAME, class S, int LINE, bool VALUED> struct region_if_ {
   b64_ start;
   b32_ value, held;
-  __device__ __forceinline__ region_if_(when_ w) : start(clock_()), value(0), held(w.held) {}
-  template <int TYPE> __device__ __forceinline__ region_if_(value_<TYPE> v, when_ w)
+  KSCOPE_FN_ region_if_(when_ w) : start(clock_()), value(0), held(w.held) {}
+  template <int TYPE> KSCOPE_FN_ region_if_(value_<TYPE> v, when_ w)
       : start(clock_()), value(v.bits), held(w.held) {}
-  __device__ __forceinline__ ~region_if_() {
+  KSCOPE_FN_ ~region_if_() {
     store_if_<S::code, NAME::hash << 4 | (VALUED ? 2 : 1), LINE>(
       start, clock_(), value, held);
   }
@@ -896,41 +880,43 @@ template <class NAME, class S, int LINE, bool VALUED> struct region_if_ {
   region_if_& operator=(const region_if_&) = delete;
 };
 template <class NAME, class S, int LINE> struct mark_if_ {
-  static __device__ __forceinline__ void instant(when_ w) { point<3>(0, w); }
-  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v, when_ w) {
+  static KSCOPE_FN_ void instant(when_ w) { point<3>(0, w); }
+  template <int TYPE> static KSCOPE_FN_ void instant(value_<TYPE> v, when_ w) {
     point<4>(v.bits, w);
   }
-  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v, when_ w) {
+  template <int TYPE> static KSCOPE_FN_ void counter(value_<TYPE> v, when_ w) {
     point<5>(v.bits, w);
   }
-  template <int KIND> static __device__ __forceinline__ void point(b32_ value, when_ w) {
+  template <int KIND> static KSCOPE_FN_ void point(b32_ value, when_ w) {
     const b64_ now = clock_();
     store_if_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, value, w.held);
   }
 };
 template <class NAME, class S, int LINE> struct mark_ {
-  static __device__ __forceinline__ void enter() {
+  static KSCOPE_FN_ void enter() {
     remember_<NAME::hash % 65536, NAME::hash << 4 | 1>(0);
   }
-  template <int TYPE> static __device__ __forceinline__ void enter(value_<TYPE> v) {
+  template <int TYPE> static KSCOPE_FN_ void enter(value_<TYPE> v) {
     remember_<NAME::hash % 65536, NAME::hash << 4 | 2>(v.bits);
   }
-  static __device__ __forceinline__ void exit() {
+  static KSCOPE_FN_ void exit() {
     store_remembered_<S::code, NAME::hash % 65536, LINE>(clock_());
   }
-  static __device__ __forceinline__ void instant() { point<3>(0); }
-  template <int TYPE> static __device__ __forceinline__ void instant(value_<TYPE> v) {
+  static KSCOPE_FN_ void instant() { point<3>(0); }
+  template <int TYPE> static KSCOPE_FN_ void instant(value_<TYPE> v) {
     point<4>(v.bits);
   }
-  template <int TYPE> static __device__ __forceinline__ void counter(value_<TYPE> v) {
+  template <int TYPE> static KSCOPE_FN_ void counter(value_<TYPE> v) {
     point<5>(v.bits);
   }
-  template <int KIND> static __device__ __forceinline__ void point(b32_ value) {
+  template <int KIND> static KSCOPE_FN_ void point(b32_ value) {
     const b64_ now = clock_();
     store_<S::code, NAME::hash << 4 | KIND, LINE>(now, now, value);
   }
 };
-// a note: what a reader of the object is told; see kscope_cuda/notes.py
+
+// ---- notes: constants of the device code that carry names into every object with it; kscope_cuda/notes.py reads them.
+// No instruction refers to one: ptxas forgets a loop's `#pragma unroll 1` with the first instruction that it deletes.
 enum { region_note_ = 1, explicit_note_ = 2, kernel_note_ = 3 };
 template <b32_ N, b32_ M> struct note_ {
   b32_ magic; b32_ bytes; b32_ sort; b32_ line; b64_ id; b64_ strategy; b32_ type; b32_ log2_records; b32_ clock; b32_ fill;
@@ -945,7 +931,7 @@ template <b32_ N, b32_ M> struct note_ {
     for (b32_ i = 0; i < M; i++) file_[i] = f[i];
   }
 };
-// FNV-1a, 64 bits
+// 64-bit FNV-1a
 __device__ constexpr b64_ step_(b64_ h, b64_ x) { return (h ^ x) * 0x100000001B3ull; }
 template <b32_ N> __device__ constexpr b64_ long_hash_(const char (&s)[N], b64_ h) {
   for (b32_ i = 0; i < N; i++) h = step_(h, static_cast<unsigned char>(s[i]));
@@ -958,6 +944,8 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 }
 #endif
 }  // namespace kscope
+
+// ---- the macros
 #if KSCOPE_MARKS
 #define KSCOPE_APART_() static_assert(true, "")
 #define KSCOPE_NOTE_(sort, text, ...) static_assert(true, "")

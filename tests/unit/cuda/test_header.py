@@ -1,4 +1,4 @@
-"""kscope.cuh: it is as its generator writes it, compiles everywhere, and is nothing where it is off."""
+"""kscope.cuh: it is up to date, compiles everywhere, and is nothing where recording is off."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, w
 import kscope
 from kscope.capture import layout
 from kscope_cuda import header, notes
-from kscope_cuda.header import emitted
+from kscope_cuda.inline_assembly import Unknown, assembly
 
+ROOT = Path(__file__).resolve().parents[3]
 ALL = kernel(
     r"""
   KSCOPE_REGION("outer");
@@ -45,21 +46,18 @@ template <class T> __device__ T helper(T x) {
 )
 
 
-def test_the_header_is_what_its_generator_writes() -> None:
+def test_the_header_is_up_to_date() -> None:
     assert header.PATH.read_text() == header.text(), "run: python -m kscope_cuda.header"
 
 
-def test_the_generator_writes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(header, "PATH", tmp_path / "kscope.cuh")
-    import runpy
-
-    runpy.run_module("kscope_cuda.header.__main__")
-    assert (tmp_path / "kscope.cuh").read_text() == header.text()
+def test_every_placeholder_of_the_template_is_filled() -> None:
+    assert set(header.texts()) == set(re.findall(r"@(?:asm|line) (\w+)@", header.TEMPLATE.read_text()))
+    assert set(header.constants()) == set(re.findall(r"@([A-Z][A-Z0-9_]*)@", header.TEMPLATE.read_text()))
 
 
 def test_the_header_is_found_by_function_and_by_command() -> None:
     assert Path(kscope.cuda_include(), "kscope.cuh") == header.PATH
-    paths = [str(header.PATH.parents[3]), str(header.PATH.parents[2])]
+    paths = [str(ROOT), str(ROOT / "frontends")]
     code = f"import sys; sys.path[:0] = {paths}; from kscope.cli import main; main(['include'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == kscope.cuda_include()
@@ -198,7 +196,7 @@ def _signed(word: int) -> int:
 
 @pytest.mark.parametrize("use", ["units < 8", "units == 8", "units * 64", "64 - units", "units & 3", "units / 2"])
 def test_a_text_does_with_an_unknown_number_what_can_be_written_down_or_fails(use: str) -> None:
-    units = emitted.Unknown("UNITS")
-    assert '"n"((UNITS - 1))' in emitted.assembly(f"add.u32 x, x, {units - 1};")
+    units = Unknown("UNITS")
+    assert '"n"((UNITS - 1))' in assembly(f"add.u32 x, x, {units - 1};")
     with pytest.raises(TypeError, match="UNITS is known to the C"):
         eval(use, {"units": units})

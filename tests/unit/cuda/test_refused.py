@@ -9,7 +9,7 @@ from kscope.errors import PairingError, UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.lowering import plan
 from kscope_cuda import nvrtc
-from kscope_cuda.header.apart import DEBUGGED
+from kscope_cuda.header import DEBUG_REFUSED
 
 pytestmark = needs_nvcc
 BOTH = pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
@@ -73,7 +73,7 @@ def test_a_strategy_that_means_nothing(mode: str, strategy: str, message: str) -
     assert message in refused(kernel(f'  KSCOPE_REGION("r", {strategy});'), mode)
 
 
-DEBUGS = f'calling a __host__ function("kscope::{DEBUGGED}()")'
+DEBUGS = f'calling a __host__ function("kscope::{DEBUG_REFUSED}()")'
 IN_PLACES = {
     "kernel k": "__global__ void k(int x) {\n  @\n}",
     "function apart": "__device__ int apart(int x) {\n  @\n  return x;\n}",

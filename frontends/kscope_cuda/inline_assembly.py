@@ -1,9 +1,7 @@
-"""Texts of kscope.ptx as inline assembly: what a header cannot know becomes an operand.
+"""PTX texts of kscope.ptx as C++ inline assembly.
 
-A slab's size is chosen where the header is used. Here it is a number that writes down what is done with
-it: kscope.ptx computes and formats as ever, and each result stands in the text as an operand with a C++
-expression. What lives here: that number, and the way from text to `asm volatile`. What does not: any
-instruction (kscope/ptx), which texts there are (stored.py).
+A header does not know the capacity of a slab, which is chosen where the header is used. So kscope.ptx computes with an
+Unknown instead of a number: each result becomes an operand with a C++ expression.
 """
 
 from __future__ import annotations
@@ -12,9 +10,11 @@ import re
 
 
 class Unknown(int):
-    """A number that the C++ compiler will know: arithmetic gives the C++ expression, formatting a mark that
-    assembly() turns into an operand. Comparing it would mean nothing, and is refused, as is arithmetic that no text
-    needs."""
+    """A number that only the C++ compiler knows.
+
+    Arithmetic builds a C++ expression, and formatting gives an operand for assembly(). Comparisons and arithmetic that
+    no text needs raise TypeError.
+    """
 
     spelling: str
 
@@ -28,9 +28,9 @@ class Unknown(int):
 
     __str__ = __repr__ = lambda self: f"{self:}"
 
-    def _with(self, operator: str, other: object, turned: bool = False) -> Unknown:
-        said = other.spelling if isinstance(other, Unknown) else str(other)
-        return Unknown(f"({said} {operator} {self.spelling})" if turned else f"({self.spelling} {operator} {said})")
+    def _with(self, operator: str, other: object, swapped: bool = False) -> Unknown:
+        text = other.spelling if isinstance(other, Unknown) else str(other)
+        return Unknown(f"({text} {operator} {self.spelling})" if swapped else f"({self.spelling} {operator} {text})")
 
     def __add__(self, other: int) -> Unknown:
         return self._with("+", other)
@@ -44,7 +44,7 @@ class Unknown(int):
         return self._with("<<", other)
 
     def __rlshift__(self, other: int) -> Unknown:
-        return self._with("<<", other, turned=True)
+        return self._with("<<", other, swapped=True)
 
     def __floordiv__(self, other: int) -> Unknown:
         return self._with("/", other)
@@ -56,7 +56,7 @@ class Unknown(int):
     __hash__ = int.__hash__
 
     def _refuse(self, other: object) -> bool:
-        raise TypeError(f"{self.spelling} is known to the C++ compiler alone: an instruction may not depend on it")
+        raise TypeError(f"{self.spelling} is known only to the C++ compiler: no instruction may depend on it")
 
     __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __mul__ = __rmul__ = __rsub__ = _refuse
     __and__ = __rand__ = __xor__ = __rxor__ = __rshift__ = __rrshift__ = __mod__ = __rmod__ = _refuse
@@ -68,26 +68,32 @@ _OPERAND = re.compile(r"<(=?[a-zC]):([^<>]+(?:<<[^<>]+)*)>")
 
 
 def operand(constraint: str, expression: str) -> str:
-    """A C++ expression's place in a text: "n" known when compiled, "r" and "l" 32 and 64 bits, "=l" a result,
-    "C" text."""
+    """A C++ expression as an operand of a text.
+
+    Args:
+        constraint: "n" for a constant, "r" and "l" for 32 and 64 bits, "C" for text; with "=" for a result.
+        expression: the C++ expression.
+    """
     return f"<{constraint}:{expression}>"
 
 
-def assembly(text: str, indent: str = "  ") -> str:
-    """The text as one C++ statement. Equal operands stand once; results first, as C++ wants them. There is always
-    one: in a text without any, nvcc takes %% for two signs. A line that is a macro's name stays one."""
+def assembly(text: str, indent: str = "  ", *, volatile: bool = True) -> str:
+    """A PTX text as one C++ statement.
+
+    Equal operands are passed once, results first. There is always an operand, because nvcc reads %% as two characters
+    without any. A line that is the name of a macro stays as it is.
+    """
     found = list(dict.fromkeys(_OPERAND.findall(text))) or [("n", "0")]
     ordered = sorted(found, key=lambda one: not one[0].startswith("="))
     numbers = {one: f"%{number}" for number, one in enumerate(ordered)}
     results, inputs = (
-        ", ".join(
-            f'"{constraint}"({expression})' for constraint, expression in ordered if first == (constraint[0] == "=")
-        )
+        ", ".join(f'"{constraint}"({code})' for constraint, code in ordered if first == (constraint[0] == "="))
         for first in (True, False)
     )
     lines = (_line(line.strip(), numbers) for line in text.strip().splitlines())
     body = "\n".join(f"{indent}  {line}" for line in lines if line)
-    return f'{indent}asm volatile(\n{body}\n{indent}  : {results} : {inputs} : "memory");'
+    head, tail = ("asm volatile(", ' : "memory"') if volatile else ("asm(", "")
+    return f"{indent}{head}\n{body}\n{indent}  : {results} : {inputs}{tail});"
 
 
 def quoted(line: str) -> str:

@@ -1,0 +1,177 @@
+"""Fills kscope.cuh.in, the hand-written header of CUDA C++, with PTX texts and constants, and writes include/kscope.cuh.
+
+    python -m kscope_cuda.header
+
+@asm NAME@ is replaced by a statement with a text from texts(), @line NAME@ by one of its lines, @NAME@ by a constant.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from kscope import ptx
+from kscope.capture import layout
+from kscope.capture.layout import Kind
+from kscope.instrument.recording import AUTO_RECORDS, Clock, Fill, Recording
+from kscope.marks.grammar import ACTS, HOWS, PACKED_ANY_LANE, PACKED_STRATEGIES, PREFIX, TRACK, TYPES
+from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected
+from kscope.ptx import inline
+
+from . import notes
+from .inline_assembly import Unknown, assembly, operand, quoted
+
+TEMPLATE = Path(__file__).with_name("kscope.cuh.in")
+PATH = Path(__file__).parent / "include" / "kscope.cuh"
+CONTROL_FUNCTION = "kscope_control"
+"""int kscope_control(int unit, unsigned long long* address): the control block of a library's unit on the current
+device. Returns 0, -1 if there is no such unit, or the CUDA runtime's error."""
+DEBUG_REFUSED = "regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0"
+LINES = 1 << 16
+"""Line numbers modulo this name a mark's place in the assembler's errors."""
+_GUARD = "kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_"
+_OWNER = "ks_strategy_that_KSCOPE_KERNEL_does_not_list_"
+_APART = "kscope_inline_this_function_into_a_kernel_with_KSCOPE_KERNEL_or_keep_marks_out_of_it__"
+_DEBUG_LINE = "kscope_mark_in_a_function_that_is_compiled_with_G_line_"
+_NAME_BYTES = 128  # of a name in C++: 16 words of eight bytes, as inline assembly takes at most 30 operands
+_LOG2 = Unknown("log2_")
+_LANES, _WARP = AllThreads().spec, Elected().spec
+_NAME = "name"
+"""Any name: an operand replaces its record id."""
+
+
+def text() -> str:
+    """The whole header."""
+    made, values = texts(), constants()
+    filled = re.sub(
+        r"^( *)@asm (\w+)@$",
+        lambda found: assembly(made[found[2]], found[1], volatile=not _is_constant(found[2])),
+        TEMPLATE.read_text(),
+        flags=re.M,
+    )
+    filled = re.sub(r"@line (\w+)@", lambda found: quoted(made[found[1]]), filled)
+    return re.sub(r"@([A-Z][A-Z0-9_]*)@", lambda found: values[found[1]], filled)
+
+
+def _is_constant(name: str) -> bool:
+    """Whether a text is a device helper whose value never changes in a thread."""
+    return name in ptx.READINGS and not ptx.READINGS[name].volatile
+
+
+def constants() -> dict[str, str]:
+    """The template's constants."""
+    codes = {spec: str(number) for number, spec in enumerate(PACKED_STRATEGIES)}
+    types = {"<u4": "b32_", "<u8": "b64_"}
+    found: dict[str, object] = {
+        "EDIT": "// Filled in from kscope.cuh.in by `python -m kscope_cuda.header`: edit that file.",
+        **{name: getattr(layout, name) for name in ("CTL_SYMBOL", "LOG2_SHIFT", "FLAG_SHIFT", "MIN_LOG2_RECORDS")},
+        **{name: getattr(layout, name) for name in ("FLAG_GLOBALTIMER", "FLAG_STOP", "FLAG_LANES")},
+        **{kind.name: f"{kind:d}" for kind in Kind},
+        **{f"ACT_{act.upper()}": number for number, act in enumerate(ACTS)},
+        **{f"HOW_{how.upper()}": number for number, how in enumerate(HOWS)},
+        **{f"TYPE_{kind.upper()}": number for number, kind in enumerate(TYPES) if kind},
+        "CODE_SESSION": codes[None],
+        "CODE_BLOCK": codes["block"],
+        "CODE_WARP": codes["warp"],
+        "CODE_LANES": codes["lanes"],
+        "CODE_ANY_LANE": PACKED_ANY_LANE,
+        "MAX_WARPS": MAX_WARPS,
+        "LAST_WARP": MAX_WARPS - 1,
+        "AUTO_RECORDS": AUTO_RECORDS,
+        "MAX_RECORDS": 1 << layout.MAX_LOG2_RECORDS,
+        "LINES": LINES,
+        "SLOTS": notes.SLOTS,
+        "MOST_NAME_BYTES": _NAME_BYTES,
+        "MOST_NAME_SIZE": _NAME_BYTES + 1,
+        "PREFIX": PREFIX,
+        "NOTE_REGION": notes.REGION,
+        "NOTE_EXPLICIT": notes.EXPLICIT,
+        "NOTE_KERNEL": notes.KERNEL,
+        "NOTE_MAGIC": f"{notes.MAGIC:#x}",
+        "NOTE_FIELDS": " ".join(f"{types[notes.NOTE[name].str]} {name};" for name in notes.NOTE.names or ()),
+        "CONTROL_FUNCTION": CONTROL_FUNCTION,
+        "DEBUG_REFUSED": DEBUG_REFUSED,
+        "TRACK": f"\\x{ord(TRACK):02x}",
+    }
+    return {name: str(value) for name, value in found.items()}
+
+
+def texts() -> dict[str, str]:
+    """The template's PTX texts, with C++ operands."""
+    found = {name: one.text(operand("=l" if one.type == "i64" else "=r", "t")) for name, one in ptx.READINGS.items()}
+    begin = {(spec, arch): _begin(spec, arch) for spec in (_LANES, _WARP) for arch in (90, 75)}
+    differing = {
+        (late, early)
+        for spec in (_LANES, _WARP)
+        for late, early in zip(begin[spec, 90].splitlines(), begin[spec, 75].splitlines(), strict=True)
+        if late != early
+    }
+    ((found["cluster_90"], found["cluster_75"]),) = differing  # one line depends on the architecture
+    for name, spec in (("begin_lanes", _LANES), ("begin_warp", _WARP)):
+        found[name] = begin[spec, 90].replace(found["cluster_90"], "KSCOPE_CLUSTER_")
+    found["settle"] = ptx.settle(_kernel(arch=90))
+    clocks: tuple[Clock, ...] = ("cycles", "globaltimer")
+    for clock in clocks:
+        kernel, slot, record = _kernel(clock), operand("n", "SLOT"), operand("n", "RECORD")
+        found[f"read_{clock}"] = "KSCOPE_SETTLE_\n" + ptx.clock(kernel, operand("=l", "t"))
+        found[f"remember_{clock}"] = "KSCOPE_SETTLE_\n" + inline.remember(kernel, slot, record, operand("r", "value"))
+    fills: tuple[Fill, ...] = ("ring", "stop")
+    for fill in fills:
+        found |= _stores(fill)
+    guard = inline.guard(_GUARD + operand("n", "LINE"))
+    found["declare_owner"] = inline.owner(_OWNER + operand("n", "CODE"), operand("r", "who"))
+    found["finish"] = ptx.finish()
+    found["pin"] = guard + ptx.pin(operand("r", "v.bits"))
+    found["refuse_by_name"] = inline.guard_by_name(_GUARD + operand("n", "LINE"), _APART + operand("C", "name_"))
+    debug = f"kscope_{DEBUG_REFUSED}__{operand('C', 'name_')}"
+    found["refuse_debug_build"] = inline.guard_by_name(_DEBUG_LINE + operand("n", "LINE"), debug)
+    return found
+
+
+def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0, spec: str = _WARP) -> ptx.Kernel:
+    ids = operand("n", "LOW"), operand("n", "HIGH")
+    return ptx.Kernel(Recording(clock=clock, fill=fill), (spec,), _LOG2, ids, arch, pins=True)
+
+
+def _begin(spec: str, arch: int) -> str:
+    """The prologue: everything up to the slab's header."""
+    declared = f".reg .b32 {_GUARD}<{LINES}>; {inline.remembered(notes.SLOTS)}"
+    made = inline.begin(_kernel(arch=arch, spec=spec), operand("l", layout.CTL_SYMBOL), operand("r", "who"), declared)
+    flags = layout.FLAG_LANES if spec == _LANES else 0
+    place = f"{(_LOG2 << layout.LOG2_SHIFT) | flags << layout.FLAG_SHIFT}"
+    return _replaced(made, {place: operand("n", "PLACE")})
+
+
+def _stores(fill: Fill) -> dict[str, str]:
+    """Records whose start is in C++, without and with a predicate, and one whose start an explicit enter remembers."""
+    slot = ptx.Slot(0, _NAME, "i32")
+    guard, owner = inline.guard(_GUARD + operand("n", "LINE")), _OWNER + operand("n", "CODE")
+    store = guard + ptx.store(_kernel(fill=fill), slot, Kind.SPAN_VALUE, owner)
+    conditional = ptx.store(_kernel(fill=fill), replace(slot, asked=True), Kind.SPAN_VALUE, owner)
+    held = f"setp.ne.u32 ks_w{slot.index}, {operand('r', 'held')}, 0;"
+    conditional = f"{guard}\t{{ .reg .pred ks_w{slot.index}; {held}\n{conditional}\t}}\n"
+    end = {f"ks_e{slot.index}": operand("l", "end")}
+    here = {
+        f"ks_s{slot.index}": operand("l", "start"),
+        f"ks_v{slot.index}": operand("r", "value"),
+        str(layout.record_id(_NAME, Kind.SPAN_VALUE)): operand("n", "RECORD"),
+    }
+    there = {old: f"ks_{kind}{operand('n', 'SLOT')}" for old, kind in zip(here, "tvi", strict=True)}
+    return {
+        f"store_{fill}": _replaced(store, here | end),
+        f"store_if_{fill}": _replaced(conditional, here | end),
+        f"store_remembered_{fill}": _replaced(store, there | end),
+    }
+
+
+def _replaced(made: str, words: dict[str, str]) -> str:
+    for old, new in words.items():
+        assert made.count(old) == 1, f"{old} should occur once in {made!r}"
+        made = made.replace(old, new)
+    return made
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")
+    print(f"wrote {PATH}")

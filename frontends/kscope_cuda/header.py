@@ -1,4 +1,4 @@
-"""Fills kscope.cuh.in, the hand-written header of CUDA C++, with PTX texts and constants, and writes include/kscope.cuh.
+"""Fills kscope.cuh.in, the hand-written header of CUDA C++, with PTX texts and constants: include/kscope.cuh.
 
     python -m kscope_cuda.header
 

@@ -11,7 +11,7 @@ from typing import Any
 import cutlass
 
 from kscope.errors import UnsupportedError
-from kscope.util.text import installs
+from kscope.util.text import install_command
 
 
 def check(owner: Any, name: str, where: str) -> None:
@@ -19,5 +19,5 @@ def check(owner: Any, name: str, where: str) -> None:
     if not callable(getattr(owner, name, None)):
         raise UnsupportedError(
             f"nvidia-cutlass-dsl {cutlass.__version__} has no {where}.{name}, which kscope needs: "
-            f"{installs('cute')} brings a version that works"
+            f"{install_command('cute')} brings a version that works"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.language.device import WORDS
+from kscope.language.device import HELPERS
 from kscope.ptx import READINGS, Reading
 
 from .emit import ir
@@ -27,7 +27,7 @@ def register() -> None:
     if _made:
         return
     _made = True
-    for word in WORDS:
+    for word in HELPERS:
         _function(word, READINGS[word.__name__])
 
 

@@ -36,7 +36,7 @@ from kscope.instrument.selection.catalogue import Listed
 from kscope.lowering import register_budget
 from kscope.lowering.plan import without_marks
 from kscope.marks.grammar import Mark, format_name, parse
-from kscope.util.text import installs
+from kscope.util.text import install_command
 
 from .select import Marking
 
@@ -70,7 +70,7 @@ class Pipeline:
             if not hasattr(owner, point.rpartition(".")[2]):
                 raise UnsupportedError(
                     f"triton {triton.__version__} has no {point}, which kscope needs to prepare kernels: "
-                    f"{installs('triton')} brings a version that works"
+                    f"{install_command('triton')} brings a version that works"
                 )
 
     def install(self, recording: Recording) -> None:

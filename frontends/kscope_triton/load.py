@@ -24,7 +24,7 @@ from kscope.instrument import registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
-from kscope.util.text import installs
+from kscope.util.text import install_command
 
 from .compile import LOST
 
@@ -64,7 +64,7 @@ class Loading:
             if not hasattr(getattr(knobs.runtime, point, None), "add"):
                 raise UnsupportedError(
                     f"triton {triton.__version__} has no knobs.runtime.{point} to add to, which kscope needs to find "
-                    f"loaded kernels: {installs('triton')} brings a version that works"
+                    f"loaded kernels: {install_command('triton')} brings a version that works"
                 )
 
     def install(self, recording: Recording) -> None:

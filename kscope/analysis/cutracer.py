@@ -74,8 +74,8 @@ def read_histogram(path: Path) -> Counts:
     """Instructions by warp and region, summed over opcodes. Raises FormatError that names the line, and for more warps
     and regions than this machine's memory holds."""
     counts: Counts = {}
-    most = bounded_reading.budget() // _ROW_BYTES
-    reader = csv.DictReader(bounded_reading.lines(path))
+    most = bounded_reading.memory_budget() // _ROW_BYTES
+    reader = csv.DictReader(bounded_reading.read_lines(path))
     try:
         missing = [name for name in ("warp_id", "region_id", "count") if name not in (reader.fieldnames or ())]
         if missing:
@@ -100,7 +100,7 @@ def read_log(path: Path) -> tuple[LogLaunch, ...]:
     """The launches in a log, in its order; lines of anything else are passed over. Raises FormatError for what is no
     text."""
     found = []
-    for line in bounded_reading.lines(path):
+    for line in bounded_reading.read_lines(path):
         grid, block = _GRID.search(line), _BLOCK.search(line)
         if "LAUNCH" not in line or grid is None or block is None:
             continue
@@ -114,7 +114,7 @@ def read_log(path: Path) -> tuple[LogLaunch, ...]:
 def read_chrome(path: Path) -> tuple[Event, ...]:
     """The regions in a Chrome trace; events of another kind or place are passed over. Raises FormatError."""
     try:
-        data = orjson.loads(bounded_reading.whole(path))
+        data = orjson.loads(bounded_reading.read_bytes(path))
     except orjson.JSONDecodeError as error:
         raise FormatError(f"{path} is no JSON ({error})") from None
     events = data.get("traceEvents") if isinstance(data, dict) else data

@@ -39,14 +39,14 @@ def find(tool: str) -> str:
 def disassembly(path: Path) -> str:
     """The machine code in a cubin as text; a file that is text already is read as it is."""
     if not binary(path):
-        return bounded_reading.whole(path).decode("utf-8", "replace")
+        return bounded_reading.read_bytes(path).decode("utf-8", "replace")
     return _run([find("nvdisasm"), "-c", str(path)], path)
 
 
 def resources(path: Path) -> str:
     """What `cuobjdump -res-usage` says of a cubin; a file that is text already is read as it is."""
     if not binary(path):
-        return bounded_reading.whole(path).decode("utf-8", "replace")
+        return bounded_reading.read_bytes(path).decode("utf-8", "replace")
     return _run([find("cuobjdump"), "-res-usage", str(path)], path)
 
 
@@ -54,7 +54,7 @@ def builds(path: Path) -> dict[str, int]:
     """Kernel ids by name that a cubin's own metadata tells; {} for text, or code without marks."""
     if not binary(path):
         return {}
-    data, found = bounded_reading.whole(path), dict[str, int]()
+    data, found = bounded_reading.read_bytes(path), dict[str, int]()
     at = data.find(_META)
     while at >= 0:
         with suppress(FormatError):  # other text that begins so

@@ -8,10 +8,10 @@
                              what follows the end of the zlib data in a chunk is not read
 
 No pickle, no code, no number believed: sizes add up to the file's size before anything is allocated,
-lines are allocated only as far as MOST_RATIO times the file's size, a quarter of the memory that this process
+lines are allocated only as far as MAX_RATIO times the file's size, a quarter of the memory that this process
 can have or `max_bytes` go (a file may be sparse: its size costs nothing), the head only up to a bound of its
 own, every chunk is unpacked to its own known size and no further. A pool that is nearly empty packs better than
-MOST_RATIO: where that matters, each chunk is filled up with zeros, so that no file is refused for its ratio that was
+MAX_RATIO: where that matters, each chunk is filled up with zeros, so that no file is refused for its ratio that was
 written here. What lives here: writing and reading this. What does not: what the words mean (decoding/), and
 metadata's fields (meta.py).
 """
@@ -33,8 +33,8 @@ import orjson
 from ..errors import FormatError, UsageError
 from ..util import bounded_reading
 from ..util.atomic_files import replacing
-from ..util.parallel import ahead
-from ..util.portable import json
+from ..util.parallel import map_ahead
+from ..util.portable import dump_json
 from . import metadata
 from .layout import UNIT
 from .model import CaptureData, ClockSync, DeviceCapture
@@ -44,9 +44,9 @@ MAGIC = b"kscope capture "
 FIRST_LINE = MAGIC + b"%d\n" % VERSION
 CHUNK = 1 << 14
 """Lines of a chunk: 1 MiB."""
-MOST_RATIO, FREE_BYTES = 64, 256 << 20
+MAX_RATIO, FREE_BYTES = 64, 256 << 20
 """A file may unpack to 64 times its size, or to 256 MiB; writers see to it that theirs do not unpack to more."""
-FREE_HEAD, HEAD_PART = 16 << 20, 64
+FREE_HEAD_BYTES, HEAD_SHARE = 16 << 20, 64
 """A head may have 16 MiB, or 1/64 of the memory that lines may take: as Python objects it may be 30 times as large."""
 
 _HEAD_BYTES = 12
@@ -106,7 +106,7 @@ def _at_once(path: str, flags: int) -> int:
 
 def _write(capture: CaptureData, file: BinaryIO) -> None:
     devices = [np.ascontiguousarray(device.lines, "<u4").reshape(-1, 16) for device in capture.devices]
-    most = MOST_RATIO if sum(lines.nbytes for lines in devices) > FREE_BYTES else None
+    most = MAX_RATIO if sum(lines.nbytes for lines in devices) > FREE_BYTES else None
     chunks = [list(_packed(lines, most)) for lines in devices]
     heads = [
         {
@@ -121,7 +121,7 @@ def _write(capture: CaptureData, file: BinaryIO) -> None:
         }
         for device, lines, parts in zip(capture.devices, devices, chunks, strict=True)
     ]
-    head = json(
+    head = dump_json(
         {
             "epoch": capture.epoch,
             "options": capture.options,
@@ -147,7 +147,7 @@ def _packed(lines: _Lines, most: int | None) -> Iterator[tuple[bytes, bool]]:
         data = data if most is None else data.ljust(-(-chunk.nbytes // most), b"\0")
         return (data, True) if len(data) < chunk.nbytes else (chunk.tobytes(), False)
 
-    yield from ahead(pack, range(0, len(lines), CHUNK))
+    yield from map_ahead(pack, range(0, len(lines), CHUNK))
 
 
 def _unwatched(count: int) -> None:
@@ -161,8 +161,8 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
     start = len(FIRST_LINE) + _HEAD_BYTES
     if len(numbers) < _HEAD_BYTES or length > size - start:
         raise FormatError("cut short within its head: copy it again, or record again")
-    budget = bounded_reading.budget()
-    most = max(FREE_HEAD, budget // HEAD_PART, max_bytes or 0)
+    budget = bounded_reading.memory_budget()
+    most = max(FREE_HEAD_BYTES, budget // HEAD_SHARE, max_bytes or 0)
     if length > most:
         raise FormatError(f"a head of {length:,} bytes, more than {most:,}: {_trusted(length)}")
     data = file.read(length)
@@ -177,7 +177,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         expected = f"{size:,} bytes, expected {start + length + stored:,}"
         raise FormatError(f"{state} ({expected}): copy it again, or record again")
     bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * UNIT
-    allowed = max(FREE_BYTES, min(MOST_RATIO * size, budget)) if max_bytes is None else max_bytes
+    allowed = max(FREE_BYTES, min(MAX_RATIO * size, budget)) if max_bytes is None else max_bytes
     if bytes_needed > allowed:
         raise FormatError(
             f"{size:,} bytes that unpack to {bytes_needed:,}, more than {allowed:,}: {_trusted(bytes_needed)}"
@@ -246,7 +246,7 @@ def _lines(file: BinaryIO, chunks: list[_Chunk], step: Callable[[int], object]) 
             yield at, chunk, file.read(chunk.stored)
             at += chunk.lines
 
-    for chunk, _ in zip(chunks, ahead(lambda item: unpack(*item), stored()), strict=True):
+    for chunk, _ in zip(chunks, map_ahead(lambda item: unpack(*item), stored()), strict=True):
         step(chunk.stored)
     return lines
 

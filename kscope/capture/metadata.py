@@ -19,7 +19,7 @@ import orjson
 
 from ..errors import FormatError, UsageError
 from ..marks.strategies import parse_strategy
-from ..util.portable import json
+from ..util.portable import dump_json
 from .layout import MAX_LOG2_RECORDS, MIN_LOG2_RECORDS
 from .model import KernelMeta, ModuleMeta, Problem, RegionMeta
 
@@ -66,7 +66,7 @@ def from_dict(data: object) -> ModuleMeta:
 
 def to_json(meta: ModuleMeta) -> bytes:
     """The metadata as UTF-8 JSON without a NUL; equal metadata gives equal bytes."""
-    return json(to_dict(meta))
+    return dump_json(to_dict(meta))
 
 
 def from_json(data: bytes) -> ModuleMeta:

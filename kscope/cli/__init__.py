@@ -40,7 +40,7 @@ from . import (
 
 __all__ = ["main", "parser"]
 
-REFUSED, NOBODY_READS = 2, 141
+ERROR, BROKEN_PIPE = 2, 141
 _LONGEST = 4000
 """Characters of an error: names in it may be a stranger's. What is cut out stands in its middle."""
 
@@ -73,18 +73,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # what is still buffered would fail again when the interpreter closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NOBODY_READS
+        return BROKEN_PIPE
     except (KscopeError, OSError) as error:
         if getattr(options, "debug", False):
             raise
         print(f"kscope: {_line(error)}", file=sys.stderr)
-        return REFUSED
+        return ERROR
     except MemoryError as error:
         if getattr(options, "debug", False):
             raise
         why = f" ({error})" if str(error) else ""
         print(f"kscope: this needs more memory than there is{why}: choose fewer records", file=sys.stderr)
-        return REFUSED
+        return ERROR
     return code
 
 

@@ -15,7 +15,7 @@ from ..errors import KscopeError, MissingError
 from ..instrument import registry
 from ..instrument.recording import Recording
 from ..lowering import assembler
-from ..util.text import installs
+from ..util.text import install_command
 
 State = Literal["ok", "missing", "broken"]
 
@@ -65,7 +65,7 @@ def _device() -> Iterator[Finding]:
 def _frontend(name: str, entry: registry.Entry) -> Finding:
     """Check a DSL and its hook points by installing the frontend's hooks and removing them again."""
     if not registry.installed(entry):
-        remedy = installs(entry.extra) if entry.extra else "install kscope again"
+        remedy = install_command(entry.extra) if entry.extra else "install kscope again"
         return Finding(name, "missing", f"{entry.dsl} is not installed: {remedy}")
     try:
         import_module(entry.dsl)

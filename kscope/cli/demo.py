@@ -18,7 +18,7 @@ from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..session import capture_path
 from ..session.session import profile
-from ..util.text import installs
+from ..util.text import install_command
 
 _OWN = "kscope-demo"
 _CAPTURE = f"{_OWN}{capture_path.SUFFIX}"
@@ -84,7 +84,7 @@ def _choose(wanted: str | None) -> tuple[ModuleType, list[str]]:
 def _demo(entry: registry.Entry) -> ModuleType:
     """Raises MissingError that says why it cannot run."""
     if not registry.installed(entry):
-        raise MissingError(f"{entry.dsl} is not installed: {installs(entry.extra)}")
+        raise MissingError(f"{entry.dsl} is not installed: {install_command(entry.extra)}")
     if entry.extra:  # what an extra installs runs on CUDA
         registry.backend("cuda")
     module = import_module(f"{entry.target.partition(':')[0]}.demo")

@@ -20,7 +20,7 @@ from ..capture.capture import load_capture
 from ..errors import UsageError
 from ..trace import Trace, decode
 from ..util import portable
-from ..util.progress import Step, bar, silent
+from ..util.progress import Step, no_progress, progress_bar
 from . import foreign, naming
 from .options import members, size
 
@@ -125,7 +125,7 @@ def narrowed(options: argparse.Namespace) -> list[str]:
 
 def watched(total: int, what: str, least: int = 1 << 19) -> AbstractContextManager[Step]:
     """A bar over `total` in a terminal, where that is `least` or more: else it would flicker."""
-    return bar(total, what) if total >= least and sys.stderr.isatty() else nullcontext(silent)
+    return progress_bar(total, what) if total >= least and sys.stderr.isatty() else nullcontext(no_progress)
 
 
 def roles(typed: list[str] | None) -> dict[str, list[int]] | None:
@@ -161,7 +161,7 @@ def nanoseconds(flag: str, text: str) -> float:
 
 def json(data: Any) -> str:
     """Indented JSON; a number that is not known (NaN) is null."""
-    return portable.json(data, indent=True).decode()
+    return portable.dump_json(data, indent=True).decode()
 
 
 def _window(text: str) -> tuple[float, float]:

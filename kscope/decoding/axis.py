@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.model import DeviceCapture, Problem
-from ..util.parallel import ahead
+from ..util.parallel import map_ahead
 from ..util.text import counted
 from . import clock_drift
 from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, band, between, tightest
@@ -134,7 +134,7 @@ def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> Anchors:
         return anchors.at(np.lexsort((x, sm[slab])))
 
     order = np.argsort(sm.astype(np.uint16), kind="stable")  # numpy sorts 16 bits in two passes
-    parts = list(ahead(of, [order[where] for _, where, _ in Rows.of(sm[order]).parts()]))
+    parts = list(map_ahead(of, [order[where] for _, where, _ in Rows.of(sm[order]).parts()]))
     names = ("x", "width", "y", "slab")
     return Anchors(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 

@@ -34,7 +34,7 @@ from ..capture.layout import (
     header_check,
 )
 from ..capture.model import Problem
-from ..util.parallel import ahead, chunks, each
+from ..util.parallel import chunks, each, map_ahead
 from ..util.text import counted
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
@@ -182,7 +182,7 @@ def _candidates(lines: Words) -> Int64:
     def scan(part: slice) -> Int64:
         return np.asarray(np.flatnonzero(first[part] >> 16 == MAGIC) + part.start)
 
-    return np.concatenate([np.zeros(0, np.int64), *ahead(scan, chunks(len(first), 1 << 18))])
+    return np.concatenate([np.zeros(0, np.int64), *map_ahead(scan, chunks(len(first), 1 << 18))])
 
 
 def _tell(problems: list[Problem], kind: str, where: npt.NDArray[np.bool_], noun: str, why: str) -> None:

@@ -81,7 +81,7 @@ def export(
     to open; MissingError where a format needs a package that is not installed. Warns above 5 million.
     """
     from ..util import progress as bars
-    from ..util.gz import Packed
+    from ..util.gz import GzipWriter
     from . import timeline as drawing  # needs the columns; the table above does not
     from .view import view
 
@@ -96,9 +96,12 @@ def export(
     count = len(trace) if most is None else min(len(trace), most)
     if form.timeline:
         _bounded(count, force)
-    with replacing(path) as raw, bars.bar(count, path.name) if progress else nullcontext(bars.silent) as step:
+    with (
+        replacing(path) as raw,
+        bars.progress_bar(count, path.name) if progress else nullcontext(bars.no_progress) as step,
+    ):
         data = drawing.timeline(trace, most, shown) if form.timeline else _first(trace, most)
-        with Packed(raw) if path.name.endswith(PACKED) else nullcontext(raw) as file:
+        with GzipWriter(raw) if path.name.endswith(PACKED) else nullcontext(raw) as file:
             module.write(data, file, step)
     return count
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import orjson
 
 from ..capture.layout import Kind
-from ..util.parallel import ahead, chunks
+from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
 from . import lives, text
@@ -53,7 +53,7 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
             first = False
     records = _Records(timeline, threads)
     parts = chunks(len(timeline.trace), text.at_once(_CHUNK, records.width))[::-1]
-    for part, pieces in zip(parts, ahead(records.rows, parts), strict=True):
+    for part, pieces in zip(parts, map_ahead(records.rows, parts), strict=True):
         for piece in pieces:
             file.write(piece.reshape(-1).data[first:])  # every row begins with the comma after the one before
             first = False

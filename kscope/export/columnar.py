@@ -18,10 +18,10 @@ import orjson
 from ..capture.layout import Kind
 from ..errors import MissingError
 from ..tracedata.data import COLUMNS, TraceData
-from ..util.parallel import ahead
+from ..util.parallel import map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
-from ..util.text import installs
+from ..util.text import install_command
 
 Int64 = npt.NDArray[np.int64]
 
@@ -38,7 +38,7 @@ def pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise MissingError(f"Arrow, Feather and Parquet need pyarrow: {installs('arrow')}") from error
+        raise MissingError(f"Arrow, Feather and Parquet need pyarrow: {install_command('arrow')}") from error
     import_module("pyarrow.parquet")  # parts of it that are there once somebody asks
     import_module("pyarrow.ipc")
     return pyarrow
@@ -60,7 +60,7 @@ def batches(trace: TraceData) -> tuple[Any, Iterator[Any]]:
         order = np.argsort(launch.astype(np.uint16) if len(trace.launches) <= 1 << 16 else launch, kind="stable")
     ends = np.cumsum(np.bincount(launch, minlength=len(trace.launches)))
     parts = _groups(ends.tolist())
-    return columns.schema, ahead(lambda part: columns.batch(part if order is None else order[part]), parts)
+    return columns.schema, map_ahead(lambda part: columns.batch(part if order is None else order[part]), parts)
 
 
 def _groups(ends: list[int]) -> list[slice]:

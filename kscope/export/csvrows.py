@@ -15,7 +15,7 @@ import orjson
 
 from ..capture.layout import Kind
 from ..tracedata.data import COLUMNS, TraceData
-from ..util.parallel import ahead, chunks
+from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
 from . import text
@@ -32,7 +32,7 @@ def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     rows = _Rows(trace)
     file.write(",".join(COLUMNS).encode() + b"\r\n")
     parts = chunks(len(trace), text.at_once(_CHUNK, rows.width))
-    for part, data in zip(parts, ahead(rows.made, parts), strict=True):
+    for part, data in zip(parts, map_ahead(rows.made, parts), strict=True):
         file.write(data.data)
         step(part.stop - part.start)
 

@@ -15,7 +15,7 @@ from ..capture.layout import Kind
 from ..errors import MissingError
 from ..tracedata.data import COLUMNS, NO_TRACK, TraceData
 from ..util.portable import clean
-from ..util.text import installs
+from ..util.text import install_command
 
 
 def frame(trace: TraceData) -> Any:
@@ -23,7 +23,7 @@ def frame(trace: TraceData) -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise MissingError(f"to_pandas() needs pandas: {installs('pandas')}") from error
+        raise MissingError(f"to_pandas() needs pandas: {install_command('pandas')}") from error
     data: dict[str, Any] = {name: getattr(trace, name) for name in COLUMNS}
     kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
     texts = {"kind": kinds, "user_track": trace.user_tracks, "region": trace.region_names(), "kernel": trace.kernels}

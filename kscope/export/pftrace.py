@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ..util.parallel import CHUNK, ahead, chunks, each
+from ..util.parallel import CHUNK, chunks, each, map_ahead
 from ..util.progress import Step
 from .pflong import Longer
 from .pfrows import Look, advance, packets
@@ -112,7 +112,7 @@ class _Events:
     def windows(self) -> Iterator[_Window]:
         """The windows in order of time, made on all cores, a few ahead of the reader."""
         edges = self._edges()
-        yield from (window for window in ahead(self._window, pairwise(edges)) if window)
+        yield from (window for window in map_ahead(self._window, pairwise(edges)) if window)
 
     def _edges(self) -> list[int]:
         """Times between which about WINDOW events lie."""

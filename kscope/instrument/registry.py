@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import MissingError, UsageError
-from ..util.text import installs
+from ..util.text import install_command
 
 if TYPE_CHECKING:
     from .backend import Backend, Simulator
@@ -104,7 +104,7 @@ def frontend(name: str) -> Frontend:
         except MissingError:  # its message already names what is missing
             raise
         except ImportError as error:
-            remedy = installs(entry.extra) if entry.extra else f"check {entry.target}"
+            remedy = install_command(entry.extra) if entry.extra else f"check {entry.target}"
             raise MissingError(f"the {name} frontend cannot be loaded ({error}): {remedy}") from error
     return _frontends[name]
 
@@ -117,7 +117,9 @@ def backend(name: str) -> Backend:
         except MissingError:  # its message already names what is missing
             raise
         except ImportError as error:
-            raise MissingError(f"recording on a GPU needs cuda-bindings ({error}): {installs('cuda')}") from error
+            raise MissingError(
+                f"recording on a GPU needs cuda-bindings ({error}): {install_command('cuda')}"
+            ) from error
     return _backends[name]
 
 

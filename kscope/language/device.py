@@ -54,8 +54,8 @@ def block_id(*, _semantic: Any = None) -> Any:
     return _read("block_id", _semantic)
 
 
-WORDS = (clock, clock64, globaltimer, smid, warp_id, lane_id, block_id)
-for _builtin in WORDS:
+HELPERS = (clock, clock64, globaltimer, smid, warp_id, lane_id, block_id)
+for _builtin in HELPERS:
     vars(_builtin)["__triton_builtin__"] = True  # read by the compiler's call protocol
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ..errors import UsageError
 from ..instrument import registry
 from ..marks.grammar import Act, How, Mark, check_name
-from ..marks.predicates import known
+from ..marks.predicates import constant_predicate
 from ..marks.strategies import Strategy
 
 
@@ -29,7 +29,7 @@ def _spec(strategy: Any) -> str | None:
 
 def _place(act: Act, name: str, spec: str | None, how: How, value: Any, context: Any, when: Any = None) -> None:
     mark = Mark(act, name, None, spec, how)
-    held = known(when)
+    held = constant_predicate(when)
     asked = () if held else (False if held is False else when,)
     if context is not None:
         registry.frontend(registry.COMPILER).emit(mark, context, value, *asked)
@@ -88,14 +88,14 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
         return entered
 
     def __enter__(self) -> scope:
-        if known(self._when) is not False:
+        if constant_predicate(self._when) is not False:
             _place("enter", self.name, self._spec, self._how, self._value, self._context, self._when)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and known(self._when) is not False:
+        if kind is None and constant_predicate(self._when) is not False:
             _place("exit", self.name, self._spec, self._how, None, self._context)
 
     def enter(self, value: Any = None, *, when: Any = None, _semantic: Any = None) -> None:
@@ -110,7 +110,7 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
     def pin(self, value: Any, *, _semantic: Any = None) -> None:
         """Keep the computation of `value` before this point of the scope: compilers move pure arithmetic
         across marks. Costs a store that never fires per 32 bits of `value` that a thread holds."""
-        if known(self._when) is not False:
+        if constant_predicate(self._when) is not False:
             _place("pin", self.name, self._spec, "call", value, _semantic or self._context)
 
 
@@ -140,7 +140,7 @@ def instant(
     _semantic: Any = None,
 ) -> None:
     """Mark a point in time, with 32 bits of the user's where `value` is given. The rest as for a scope."""
-    if known(when) is not False:
+    if constant_predicate(when) is not False:
         _place("instant", check_name(name, track), _spec(strategy), "call", value, _semantic, when)
 
 
@@ -154,7 +154,7 @@ def counter(
     _semantic: Any = None,
 ) -> None:
     """Record a number over time: an i32, u32 or f32, drawn as a counter track. The rest as for a scope."""
-    if known(when) is not False:
+    if constant_predicate(when) is not False:
         _place("counter", check_name(name, track), _spec(strategy), "call", value, _semantic, when)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-def known(when: Any) -> bool | None:
+def constant_predicate(when: Any) -> bool | None:
     """A predicate's value if it is a constant, None if only the running kernel knows it. No predicate is True."""
     when = getattr(when, "value", when)
     if when is None:

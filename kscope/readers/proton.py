@@ -96,7 +96,7 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
 
 
 def _events(path: str | PathLike[str] | bytes, notes: Notes) -> list[Any]:
-    text = path if isinstance(path, bytes) else bounded_reading.whole(Path(path))
+    text = path if isinstance(path, bytes) else bounded_reading.read_bytes(Path(path))
     called = "the trace" if isinstance(path, bytes) else str(path)
     data: Any = None
     try:

@@ -58,7 +58,7 @@ def _bytes(buffer: Any) -> Bytes:
 
 
 def _file(path: Path) -> Bytes:
-    size, most = path.stat().st_size, bounded_reading.budget()
+    size, most = path.stat().st_size, bounded_reading.memory_budget()
     if size > most:  # it may be sparse: its size costs nothing
         raise FormatError(f"{path}: a buffer of {size:,} bytes, more than the {most:,} that fit into memory here")
     if path.suffix != ".npy":

@@ -16,9 +16,9 @@ from .._version import __version__
 from ..analysis.summary import Summary, summarise
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
-from ..util.parallel import ahead
+from ..util.parallel import map_ahead
 from ..util.portable import clean
-from ..util.progress import Step, silent
+from ..util.progress import Step, no_progress
 from . import figures, heat, slices
 from .figures import Figures
 from .heat import Heat
@@ -29,13 +29,13 @@ from .scene import Scene, gathered, parts, scene
 _Place = tuple[list[dict[str, Any]], list[heat.Cells], Figures]
 
 
-def write(trace: TraceData, file: IO[bytes], step: Step = silent) -> None:
+def write(trace: TraceData, file: IO[bytes], step: Step = no_progress) -> None:
     """Write the report of a trace. A million records take about half a second, and 4 to 6 bytes each."""
     for piece in pieces(trace, step):
         file.write(piece.encode())
 
 
-def pieces(trace: TraceData, step: Step = silent) -> Iterator[str]:
+def pieces(trace: TraceData, step: Step = no_progress) -> Iterator[str]:
     """The text of the page."""
     summary = summarise(trace)
     shown = scene(trace, summary)
@@ -60,7 +60,7 @@ def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple
     total = Figures(shown, axes)
     cells: list[list[heat.Cells]] = []
     chunks: list[dict[str, Any]] = []
-    for packed, warmth, found in ahead(work, parts(shown)):
+    for packed, warmth, found in map_ahead(work, parts(shown)):
         cells.append(warmth)
         total.merge(found)
         for chunk in packed:

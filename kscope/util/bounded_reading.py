@@ -12,14 +12,14 @@ from pathlib import Path
 
 from ..errors import FormatError
 
-MOST_WHOLE = 256 << 20
+MAX_FILE_BYTES = 256 << 20
 """Bytes of a file that is read at once; parsed, it may take twenty times as much."""
-MOST_LINE = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 _GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _STEP = 1 << 20
 
 
-def budget() -> int:
+def memory_budget() -> int:
     """Bytes that a reader may take without being asked: a quarter of what this process can have, by the machine's
     memory, its container's limit and its own (ulimit -v)."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
@@ -33,7 +33,7 @@ def budget() -> int:
     return min(limits) // 4
 
 
-def whole(path: Path, most: int = MOST_WHOLE) -> bytes:
+def read_bytes(path: Path, most: int = MAX_FILE_BYTES) -> bytes:
     """The bytes of a file. Raises FormatError for one of more than `most` bytes, which is not read, OSError."""
     parts, size = [], 0
     with path.open("rb") as file:
@@ -48,13 +48,13 @@ def whole(path: Path, most: int = MOST_WHOLE) -> bytes:
     return b"".join(parts)
 
 
-def lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """The lines of a text file of any size, each with its end. Raises FormatError, with its number, for a line of
-    more than MOST_LINE bytes: such a file is no text; OSError."""
+    more than MAX_LINE_BYTES bytes: such a file is no text; OSError."""
     with path.open("rb") as file:
         number = 0
-        while line := file.readline(MOST_LINE + 1):
+        while line := file.readline(MAX_LINE_BYTES + 1):
             number += 1
-            if len(line) > MOST_LINE:
-                raise FormatError(f"{path}, line {number}: more than {MOST_LINE:,} bytes; expected a text file")
+            if len(line) > MAX_LINE_BYTES:
+                raise FormatError(f"{path}, line {number}: more than {MAX_LINE_BYTES:,} bytes; expected a text file")
             yield line.decode("utf-8", "replace")

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import BinaryIO
 
-from .parallel import begin, workers
+from .parallel import submit, workers
 
 PIECE = 1 << 20
 LEVEL = 1
@@ -22,7 +22,7 @@ LEVEL = 1
 _HEAD = b"\x1f\x8b\x08" + bytes(4) + b"\x00\x00\xff"  # deflate, no name, no time: the same trace gives the same bytes
 
 
-class Packed(io.RawIOBase):
+class GzipWriter(io.RawIOBase):
     """Writes what it is given to `file`, packed; close() ends the stream, and leaves `file` open."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -49,7 +49,7 @@ class Packed(io.RawIOBase):
         return len(view)
 
     def _send(self, piece: bytes) -> None:
-        self._jobs.append(begin(self._pool, _deflate, piece))
+        self._jobs.append(submit(self._pool, _deflate, piece))
         if len(self._jobs) > 2 * workers():
             self._file.write(self._jobs.popleft().result())
 

@@ -23,7 +23,7 @@ def workers() -> int:
     return min(os.cpu_count() or 1, 8)
 
 
-def spent(pool: Executor) -> bool:
+def is_shut_down(pool: Executor) -> bool:
     """Whether the pool takes no work any more: the interpreter ends, and what runs now is called by atexit."""
     try:
         pool.submit(int)
@@ -32,9 +32,9 @@ def spent(pool: Executor) -> bool:
     return False
 
 
-def begin(pool: Executor, work: Callable[[Item], Result], item: Item) -> Future[Result]:
-    """The work on an item, in the pool; at once where that is spent."""
-    if not spent(pool):
+def submit(pool: Executor, work: Callable[[Item], Result], item: Item) -> Future[Result]:
+    """The work on an item, in the pool; at once where that is shut down."""
+    if not is_shut_down(pool):
         return pool.submit(work, item)
     done: Future[Result] = Future()
     done.set_result(work(item))
@@ -44,15 +44,15 @@ def begin(pool: Executor, work: Callable[[Item], Result], item: Item) -> Future[
 def each(work: Callable[[Item], object], items: Iterable[Item]) -> None:
     """Run the work on every item; raises what the first failing one raised."""
     with ThreadPoolExecutor(workers()) as pool:
-        for _ in map(work, items) if spent(pool) else pool.map(work, items):
+        for _ in map(work, items) if is_shut_down(pool) else pool.map(work, items):
             pass
 
 
-def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def map_ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Results in order, made at most two per thread ahead of the reader, so that they do not pile up."""
     jobs: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers()) as pool:
-        if spent(pool):
+        if is_shut_down(pool):
             yield from map(work, items)
             return
         for item in items:

@@ -18,12 +18,12 @@ def clean(name: str) -> str:
     return name.encode("utf-8", "replace").decode()
 
 
-def plain(name: str) -> str:
+def single_line(name: str) -> str:
     """A name on one line, for formats of lines: what is not to be seen becomes a space."""
     return "".join(letter if letter.isprintable() else " " for letter in clean(name))
 
 
-def json(value: Any, *, indent: bool = False) -> bytes:
+def dump_json(value: Any, *, indent: bool = False) -> bytes:
     """The value as JSON, whatever is in it: texts clean, numbers within 64 bits, NaN as null, and what JSON has no word
     for as text."""
     return orjson.dumps(_carried(value), _text, orjson.OPT_SERIALIZE_NUMPY | (orjson.OPT_INDENT_2 if indent else 0))

@@ -15,12 +15,12 @@ from importlib.util import find_spec
 Step = Callable[[int], object]
 
 
-def silent(count: int) -> None:
+def no_progress(count: int) -> None:
     """The step of work that nobody watches."""
 
 
 @contextmanager
-def bar(total: int, what: str) -> Generator[Step]:
+def progress_bar(total: int, what: str) -> Generator[Step]:
     """A bar on stderr over `total` records, gone when the work is done."""
     if find_spec("rich") is not None:
         console = import_module("rich.console").Console(stderr=True)

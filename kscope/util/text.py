@@ -12,6 +12,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else plural}"
 
 
-def installs(extra: str) -> str:
+def install_command(extra: str) -> str:
     """The command that installs what an extra of kscope brings."""
     return f"pip install '.[{extra}]' in a checkout of kscope"

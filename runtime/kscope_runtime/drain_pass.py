@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from kscope.capture import layout
-from kscope.util.parallel import spent
+from kscope.util.parallel import is_shut_down
 
 from .accounting import MASK, TURN, Ints, Lines, Pieces, Slabs, Stripes, U32s, advance, find, uncut
 from .arena import Arena
@@ -158,7 +158,7 @@ class Passes:
         for batch, lines in self._batches(stripes, head):
             groups = list(_groups(self._pieces(batch, skipped, head)))
             settle = partial(self._settle, lines, asked=asked if closed else None)
-            done = map(settle, groups) if spent(self._workers) else self._workers.map(settle, groups)
+            done = map(settle, groups) if is_shut_down(self._workers) else self._workers.map(settle, groups)
             free = np.concatenate(list(done))
             freed += self._free(batch, free)
             self._stuck += [part.stripe for part, units in zip(batch, free, strict=True) if not (part.whole or units)]

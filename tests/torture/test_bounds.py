@@ -23,7 +23,7 @@ from kscope.capture.capture import load_capture
 from kscope.capture.file import CHUNK, FIRST_LINE
 from kscope.capture.layout import UNIT
 from kscope.errors import FormatError
-from kscope.util.bounded_reading import MOST_LINE, budget, lines, whole
+from kscope.util.bounded_reading import MAX_LINE_BYTES, memory_budget, read_bytes, read_lines
 
 HUGE = 10 << 30
 LIMIT = 1 << 30
@@ -151,34 +151,34 @@ def test_a_log_of_any_size_is_read_line_by_line(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as file:
         for _ in range(40):
             file.write(line)
-    assert sum(1 for _ in lines(tmp_path / "log")) == 40 << 15
+    assert sum(1 for _ in read_lines(tmp_path / "log")) == 40 << 15
 
 
 def test_a_line_is_as_long_as_it_may_be_and_no_longer(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"a" * (MOST_LINE - 1) + b"\n" + b"b" * MOST_LINE)
-    assert [len(line) for line in lines(tmp_path / "x")] == [MOST_LINE, MOST_LINE]
-    (tmp_path / "x").write_bytes(b"a\n" + b"b" * (MOST_LINE + 1))
+    (tmp_path / "x").write_bytes(b"a" * (MAX_LINE_BYTES - 1) + b"\n" + b"b" * MAX_LINE_BYTES)
+    assert [len(line) for line in read_lines(tmp_path / "x")] == [MAX_LINE_BYTES, MAX_LINE_BYTES]
+    (tmp_path / "x").write_bytes(b"a\n" + b"b" * (MAX_LINE_BYTES + 1))
     with pytest.raises(FormatError, match="line 2: more than"):
-        list(lines(tmp_path / "x"))
+        list(read_lines(tmp_path / "x"))
 
 
 def test_a_whole_file_has_a_bound_that_a_growing_one_does_not_pass(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"12345")
-    assert whole(tmp_path / "x", 5) == b"12345"
+    assert read_bytes(tmp_path / "x", 5) == b"12345"
     with pytest.raises(FormatError, match="5 bytes, expected at most 4"):
-        whole(tmp_path / "x", 4)
+        read_bytes(tmp_path / "x", 4)
     with pytest.raises(FormatError, match="expected at most 1,000,000"):
-        whole(Path("/dev/zero"), 1_000_000)  # says that it has 0 bytes
+        read_bytes(Path("/dev/zero"), 1_000_000)  # says that it has 0 bytes
 
 
 def test_the_budget_is_a_quarter_of_what_the_process_may_have() -> None:
     code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}));"
-    code += "from kscope.util.bounded_reading import budget; print(budget())"
+    code += "from kscope.util.bounded_reading import memory_budget; print(memory_budget())"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
-    assert int(done.stdout) == min(LIMIT // 4, budget())
+    assert int(done.stdout) == min(LIMIT // 4, memory_budget())
 
 
 def container(flags: int, unpacked: int) -> bytes:

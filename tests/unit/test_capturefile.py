@@ -253,11 +253,11 @@ def test_a_pool_that_is_nearly_empty_is_read_again_whatever_its_ratio(
     capture = Capture(synth.EPOCH, (synth.device(lines.reshape(-1, 16)),), (synth.module(),))
     small = written(tmp_path, capture).stat().st_size
     needed = len(capture.devices[0].lines) * UNIT
-    assert needed > capturefile.MOST_RATIO * small  # or this test shows nothing
+    assert needed > capturefile.MAX_RATIO * small  # or this test shows nothing
     monkeypatch.setattr(capturefile, "FREE_BYTES", needed - 1)
     path = written(tmp_path, capture)
     assert equal(load_capture(path), capture)
-    assert small < path.stat().st_size <= small + needed // capturefile.MOST_RATIO + 2 * capturefile.CHUNK
+    assert small < path.stat().st_size <= small + needed // capturefile.MAX_RATIO + 2 * capturefile.CHUNK
 
 
 def test_a_capture_that_the_machine_has_no_room_for_is_opened_by_those_who_trust_it(
@@ -266,7 +266,7 @@ def test_a_capture_that_the_machine_has_no_room_for_is_opened_by_those_who_trust
     path = written(tmp_path)
     needed = sum(len(device.lines) for device in small().devices) * UNIT
     monkeypatch.setattr(capturefile, "FREE_BYTES", needed - 1)
-    monkeypatch.setattr(bounded_reading, "budget", lambda: needed - 1)
+    monkeypatch.setattr(bounded_reading, "memory_budget", lambda: needed - 1)
     with pytest.raises(FormatError, match=rf"give --max-bytes {needed}, or load it with max_bytes={needed}"):
         load_capture(path)
     assert equal(load_capture(path, max_bytes=needed), small())

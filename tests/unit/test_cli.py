@@ -200,7 +200,7 @@ def test_every_command_opens_a_capture_that_is_trusted_to_be_large(
 ) -> None:
     Path("x.sass").write_text("\t.section .text.k,\n /*0000*/ EXIT ;\n")
     monkeypatch.setattr(file, "FREE_BYTES", 1024)
-    monkeypatch.setattr(bounded_reading, "budget", lambda: 1024)
+    monkeypatch.setattr(bounded_reading, "memory_budget", lambda: 1024)
     monkeypatch.setattr(Server, "serve_forever", lambda *_, **__: None)
     name, *more = command
     assert "give --max-bytes" in _refused(capsys, name, capture.name, *more)

@@ -14,11 +14,11 @@ from kscope.ptx import READINGS
 
 
 def test_the_words_and_their_instructions_are_the_same_set() -> None:
-    assert [word.__name__ for word in device.WORDS] == list(READINGS)
-    assert {word.__name__ for word in device.WORDS} <= {*kscope.__all__}
+    assert [word.__name__ for word in device.HELPERS] == list(READINGS)
+    assert {word.__name__ for word in device.HELPERS} <= {*kscope.__all__}
 
 
-@pytest.mark.parametrize("word", device.WORDS, ids=lambda word: word.__name__)
+@pytest.mark.parametrize("word", device.HELPERS, ids=lambda word: word.__name__)
 def test_outside_of_kernels_there_is_nothing_to_ask(word) -> None:
     with pytest.raises(UsageError, match=rf"kscope.{word.__name__}\(\) can only be called inside a kernel"):
         word()

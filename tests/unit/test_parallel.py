@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kscope.util.parallel import ahead, chunks, each
+from kscope.util.parallel import chunks, each, map_ahead
 from kscope.util.text import counted
 
 
@@ -15,7 +15,7 @@ def test_results_come_in_order_and_only_a_little_ahead_of_the_reader() -> None:
         begun.append(number)
         return number * number
 
-    results = ahead(square, range(1000))
+    results = map_ahead(square, range(1000))
     assert [next(results) for _ in range(3)] == [0, 1, 4]
     assert len(begun) < 100
     assert list(results) == [number * number for number in range(3, 1000)]
@@ -25,7 +25,7 @@ def test_an_error_reaches_the_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         each(lambda number: 1 // number, [1, 0, 2])
     with pytest.raises(ZeroDivisionError):
-        list(ahead(lambda number: 1 // number, [1, 0, 2]))
+        list(map_ahead(lambda number: 1 // number, [1, 0, 2]))
 
 
 @pytest.mark.parametrize("total", [0, 1, 9, 10, 11, 1000])

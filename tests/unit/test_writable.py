@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.capture.layout import name_hash
-from kscope.util.portable import clean, json, plain
+from kscope.util.portable import clean, dump_json, single_line
 
 
 @given(st.text(st.characters()))
@@ -18,7 +18,7 @@ def test_any_text_can_be_written_as_utf8_and_a_good_one_is_what_it_was(text: str
 
 
 def test_what_is_not_to_be_seen_is_a_space_in_a_line() -> None:
-    assert plain("a\n\x1b\udcffb") == "a  ?b"
+    assert single_line("a\n\x1b\udcffb") == "a  ?b"
 
 
 @given(st.text(st.characters()))
@@ -28,5 +28,5 @@ def test_a_name_has_the_hash_of_what_a_file_holds_of_it(name: str) -> None:
 
 def test_arrays_and_numbers_of_numpy_are_json() -> None:
     given = {"a": np.arange(3), "b": np.float64(0.5), np.int64(7): np.array(["x", None], object), "c": (1 + 2j, np.nan)}
-    assert orjson.loads(json(given)) == {"a": [0, 1, 2], "b": 0.5, "7": "['x' None]", "c": ["(1+2j)", None]}
-    assert json({"a": [1]}, indent=True) == b'{\n  "a": [\n    1\n  ]\n}'
+    assert orjson.loads(dump_json(given)) == {"a": [0, 1, 2], "b": 0.5, "7": "['x' None]", "c": ["(1+2j)", None]}
+    assert dump_json({"a": [1]}, indent=True) == b'{\n  "a": [\n    1\n  ]\n}'

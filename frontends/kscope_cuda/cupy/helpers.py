@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.language.device import WORDS
+from kscope.language.device import HELPERS
 from kscope.ptx import READINGS, Reading
 
 from . import hook_points
@@ -30,13 +30,13 @@ def check() -> None:
 
 def install() -> None:
     """Let CuPy translate the words."""
-    for word in WORDS:
+    for word in HELPERS:
         hook_points.fetch(hook_points.builtins, _TABLE)[word] = _Helper(READINGS[word.__name__])
 
 
 def remove() -> None:
     """Inverse of install()."""
-    for word in WORDS:
+    for word in HELPERS:
         hook_points.fetch(hook_points.builtins, _TABLE).pop(word, None)
 
 

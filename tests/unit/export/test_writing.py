@@ -18,7 +18,7 @@ from kscope.errors import UsageError
 from kscope.export import timeline
 from kscope.trace import Trace, decode
 from kscope.util import progress
-from kscope.util.gz import PIECE, Packed
+from kscope.util.gz import PIECE, GzipWriter
 
 
 def bulk(slabs: int = 200, records: int = 60) -> Trace:
@@ -31,13 +31,13 @@ def test_every_format_counts_each_record_once(suffix: str, tmp_path: Path, monke
     if suffix in (".parquet", ".arrow", ".feather"):
         pytest.importorskip("pyarrow")
     trace, done = bulk(), []
-    monkeypatch.setattr(progress, "bar", lambda total, what: Counting(done, total))
+    monkeypatch.setattr(progress, "progress_bar", lambda total, what: Counting(done, total))
     trace.export(tmp_path / f"x{suffix}", progress=True)
     assert sum(done) == len(trace)
 
 
 class Counting:
-    """A bar that notes what it is told."""
+    """A progress bar that keeps its steps."""
 
     def __init__(self, done: list[int], total: int) -> None:
         self._done = done
@@ -151,7 +151,7 @@ def test_the_packer_gives_back_what_it_got(size: int) -> None:
 
     data = random.Random(size).randbytes(size // 2) + bytes(size - size // 2)
     out = io.BytesIO()
-    with Packed(out) as file:
+    with GzipWriter(out) as file:
         for at in range(0, size, 300_001):
             file.write(memoryview(data)[at : at + 300_001])
     assert gzip.decompress(out.getvalue()) == data

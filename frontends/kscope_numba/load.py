@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from kscope.capture.model import Problem
 from kscope.instrument import registry
 from kscope.instrument.hooks import Hook
-from kscope.instrument.live_objects import hidden, living
+from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalogue
 from kscope.instrument.selection.auto import Selection
@@ -141,8 +141,8 @@ class Loader:
         self._stays.clear()
         self._unseen.clear()
         self.begin()
-        self._hidden = hidden("kernels of Numba") if state not in (PLAIN, RESTING) else ()
-        dispatchers = {id(one): one for one in (*living(_dispatcher.CUDADispatcher), *self._kept)}.values()
+        self._hidden = frozen_objects("kernels of Numba") if state not in (PLAIN, RESTING) else ()
+        dispatchers = {id(one): one for one in (*live_objects(_dispatcher.CUDADispatcher), *self._kept)}.values()
         concerned = [one for one in dispatchers if self._concerns(one.py_func) or _selected(one.py_func, chosen)]
         again = [(one, *self._swap(one, state, before)) for one in concerned]
         for dispatcher, kernels, specialized in sorted(again, key=lambda one: _turn(one[1])):

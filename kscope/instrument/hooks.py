@@ -1,13 +1,10 @@
-"""A function of somebody else's, wrapped while recording is enabled.
+"""A wrapper around another library's function, while recording is enabled.
 
     Hook(compiler, "compile", around)       compile(x) becomes around(original, x)
 
-Another tool may wrap the same function after us, and call our wrapper for as long as it lives; or put back what it
-found before us. So the original is put back only where our wrapper still stands. Elsewhere the wrapper stays and from
-then on only calls the original, and install() places a new one on top: never the old one again, which would come to
-call itself.
-
-What lives here: that. What does not: which functions, and what is done around them (the frontends).
+Another tool may wrap the same function after us and go on calling our wrapper, or restore what it found before us. So
+remove() restores the original only if our wrapper is still in place. Otherwise the wrapper stays and only calls the
+original, and install() adds a new one on top: the old one could end up calling itself.
 """
 
 from __future__ import annotations
@@ -19,13 +16,13 @@ from inspect import getattr_static
 from typing import Any
 
 Around = Callable[..., Any]
-"""Called as around(original, *args, **kwargs) in the function's place."""
+"""Called as around(original, *args, **kwargs) instead of the function."""
 _INHERITED = object()
 
 
 @dataclass
 class _Layer:
-    """What stood in the place, as the owner holds it, and what was put there."""
+    """What was in place before, as its owner holds it, and the wrapper."""
 
     found: Any
     placed: Any = None
@@ -33,15 +30,17 @@ class _Layer:
 
 
 class Hook:
-    """owner: a class, module or object. A static method, class method or property stays one; of a property reading is
-    wrapped."""
+    """Wraps the attribute `name` of a class, module or object.
+
+    Static methods, class methods and properties stay what they are; of a property, reading is wrapped.
+    """
 
     def __init__(self, owner: Any, name: str, around: Around) -> None:
         self._owner, self._name, self._around = owner, name, around
         self._layer: _Layer | None = None
 
     def install(self) -> None:
-        """Idempotent."""
+        """Put the wrapper in place; idempotent."""
         if self._layer is not None:
             if self._held() is self._layer.placed:
                 return
@@ -51,7 +50,7 @@ class Hook:
         setattr(self._owner, self._name, layer.placed)
 
     def remove(self) -> None:
-        """Inverse of install()."""
+        """Restore the original, if the wrapper is still in place."""
         layer, self._layer = self._layer, None
         if layer is None:
             return
@@ -67,7 +66,7 @@ class Hook:
         return vars(self._owner).get(self._name, _INHERITED)
 
     def _wrapped(self, layer: _Layer) -> Any:
-        look = getattr_static if isinstance(self._owner, type) else getattr  # as it is in a class, bound in an object
+        look = getattr_static if isinstance(self._owner, type) else getattr  # unbound in a class, bound in an object
         found = look(self._owner, self._name)
         bound = isinstance(found, (staticmethod, classmethod))
         original: Any = found.fget if isinstance(found, property) else found.__func__ if bound else found

@@ -1,8 +1,4 @@
-"""Which blocks, warps and SMs record: read by the kernel's entry from the control block, no recompile.
-
-What lives here: the choice as a value, and its words in layout.GATE. What does not: strategies, which
-are compiled in (strategies.py).
-"""
+"""Which blocks, warps and SMs record: read by the kernel's entry from the control block, without recompiling."""
 
 from __future__ import annotations
 
@@ -22,9 +18,12 @@ _END = 1 << 63
 
 @dataclass(frozen=True)
 class Sampling:
-    """A choice of blocks (by linear index x + nx * (y + ny * z)), warps of a block, and SMs; None = all.
+    """A choice of blocks, warps and SMs; None for all.
 
-    A stride looks at the linear index modulo 2^32, counted from the first block.
+    Attributes:
+        blocks: linear indices x + nx * (y + ny * z). A stride counts modulo 2^32 from the first block.
+        warps: warps of a block.
+        sms: SMs.
     """
 
     blocks: range | None = None
@@ -37,8 +36,16 @@ class Sampling:
         warps: SupportsIndex | Iterable[SupportsIndex] | None = None,
         sms: SupportsIndex | Iterable[SupportsIndex] | None = None,
     ) -> Sampling:
-        """From what a user types: blocks=100 (the first 100), range(0, 1000, 8) or slice(10, None);
-        warps and sms one number or several. Raises UsageError."""
+        """From what a user passed.
+
+        Args:
+            blocks: 100 (the first 100), range(0, 1000, 8) or slice(10, None).
+            warps: one number or several.
+            sms: one number or several.
+
+        Raises:
+            UsageError: anything else.
+        """
         return Sampling(_blocks(blocks), _members("warps", warps, MAX_WARPS), _members("sms", sms, layout.MAX_SMS))
 
     def gate(self, epoch: int, stripes: int) -> np.ndarray:
@@ -62,35 +69,35 @@ def _blocks(blocks: SupportsIndex | range | slice | None) -> range | None:
         return None
     try:
         if isinstance(blocks, range):
-            chosen = blocks
+            found = blocks
         elif isinstance(blocks, slice):
             ends = blocks.start or 0, _END if blocks.stop is None else blocks.stop, blocks.step or 1
-            chosen = range(*map(_number, ends))
+            found = range(*map(_number, ends))
         else:
-            chosen = range(_number(blocks))
+            found = range(_number(blocks))
     except TypeError as error:
         raise UsageError(f"blocks={blocks!r}: expected a number, range(first, stop, step) or slice") from error
-    if chosen.start < 0 or not 0 < chosen.step < 1 << 32 or not chosen.start < chosen.stop <= _END:
+    if found.start < 0 or not 0 < found.step < 1 << 32 or not found.start < found.stop <= _END:
         raise UsageError(
             f"blocks={blocks!r}: expected an ascending range of block indices, 0 to 2^63 - 1, that is not empty"
         )
-    return chosen
+    return found
 
 
 def _members(what: str, members: SupportsIndex | Iterable[SupportsIndex] | None, end: int) -> tuple[int, ...] | None:
     if members is None:
         return None
     try:
-        chosen = {_number(one) for one in (members if isinstance(members, Iterable) else (members,))}
+        found = {_number(one) for one in (members if isinstance(members, Iterable) else (members,))}
     except TypeError:
-        chosen = set()
-    if not chosen or not 0 <= min(chosen) <= max(chosen) < end:
+        found = set()
+    if not found or not 0 <= min(found) <= max(found) < end:
         raise UsageError(f"{what}={members!r}: expected one or more numbers from 0 to {end - 1}")
-    return tuple(sorted(chosen))
+    return tuple(sorted(found))
 
 
 def _number(typed: SupportsIndex) -> int:
-    """A Python int, also of a trace's column. Raises TypeError for what is none."""
+    """A Python int, also from a numpy integer. Raises TypeError for other types."""
     if isinstance(typed, (bool, np.bool_)):
         raise TypeError
     return operator.index(typed)

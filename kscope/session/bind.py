@@ -1,8 +1,4 @@
-"""Code that somebody else loaded: bind() lets sessions record its kernels.
-
-What lives here: the call. What does not: what a library or an image says of itself (the frontend of code without a
-DSL), what a driver's handle means (backends).
-"""
+"""bind(): sessions record kernels of code that was loaded without kscope."""
 
 from __future__ import annotations
 
@@ -12,28 +8,35 @@ from typing import Any
 from ..instrument import registry
 
 _FRONTEND = "cuda"
-"""Whose code has no DSL in this process that could hook its loading."""
+"""The frontend of code whose loading no DSL's hook sees."""
 
 Image = bytes | bytearray | memoryview | str | os.PathLike[str]
 
 
 def bind(code: Any, image: Image | None = None) -> tuple[str, ...]:
-    """Let sessions record the kernels of code that kscope did not see being loaded, from now on; their names.
+    """Let sessions record the kernels of code that kscope did not see being loaded.
 
-    code: what the driver gave whoever loaded it: a CUlibrary, CUmodule, CUkernel or CUfunction of cuda-bindings, the
-        runtime's cudaLibrary_t or cudaKernel_t, or an object of cuda.core's that has one as its `handle`; a number or
-        ctypes.c_void_p, which is taken for a CUlibrary (a cudaLibrary_t is one); or a ctypes pointer to such a one. Or
-        a shared object that nvcc built with kscope.cuh, or that has functions of TVM-FFI from CuTe DSL: what
-        ctypes.CDLL returned, an extension module, or a path.
-    image: the cubin or fatbin that was loaded, or its path. Needed for what nvcc built in place, whose names are in
-        that file; what kscope lowered brings them along.
+    Call it once per module and GPU, with that GPU current. The active session and later ones need nothing more. The
+    handle is not kept: unload the code at any time, and bind it again when it is loaded again. Do not bind a shared
+    object inside a graph capture, because that may be when its code is loaded.
 
-    Call it once per module and GPU, with that GPU current; the session that is under way and later ones need nothing
-    more. Nothing is kept by the handle: unload the code when you like, and bind it again when it is loaded again. A
-    shared object not inside of a graph capture: its code may be loaded only then.
+    Args:
+        code: a driver handle: a CUlibrary, CUmodule, CUkernel or CUfunction of cuda-bindings, the runtime's
+            cudaLibrary_t or cudaKernel_t, or an object of cuda.core with such a `handle`; a number, ctypes.c_void_p or
+            ctypes pointer is taken for a CUlibrary. Or a shared object that nvcc built with kscope.cuh, or that has
+            TVM-FFI functions of CuTe DSL: the result of ctypes.CDLL, an extension module, or a path.
+        image: the loaded cubin or fatbin, or its path. Required only for nvcc builds that record in place, because
+            their names are in that file.
 
-    Raises UsageError for what is no handle, and for code that has nothing of kscope in it or cannot say its names;
-    DriverError for a handle that the driver does not know; UnsupportedError for a kernel's handle before CUDA 12.5;
-    MissingError where there is no GPU; FormatError for names that cannot be read; OSError for an image's file.
+    Returns:
+        The names of the kernels that record.
+
+    Raises:
+        UsageError: `code` is not a handle, or has no kscope marks, or does not carry its names.
+        DriverError: the driver does not know the handle.
+        UnsupportedError: a kernel's handle before CUDA 12.5.
+        MissingError: there is no GPU.
+        FormatError: the names cannot be read.
+        OSError: the image cannot be read.
     """
     return tuple(kernel.name for meta in registry.frontend(_FRONTEND).bind(code, image) for kernel in meta.kernels)

@@ -1,7 +1,4 @@
-"""Where a session's capture goes: checked before the run, never over the last good one after a failure.
-
-What lives here: paths. What does not: the file (capture.py writes it whole or not at all).
-"""
+"""Where a session's capture is saved: checked before the run; a failed run never overwrites the last good capture."""
 
 from __future__ import annotations
 
@@ -15,7 +12,11 @@ SUFFIX = ".kscope"
 
 
 def check(path: str | os.PathLike[str]) -> Path:
-    """The path, made absolute, where a capture can be written. Raises UsageError that says why it cannot."""
+    """The absolute path of a capture that can be written.
+
+    Raises:
+        UsageError: it cannot be written; the message says why.
+    """
     typed, target = os.fspath(path), Path(path).absolute()
     if target.suffix != SUFFIX:
         raise UsageError(
@@ -26,7 +27,7 @@ def check(path: str | os.PathLike[str]) -> Path:
     if not target.parent.is_dir():
         raise UsageError(f"profile({typed!r}): the folder {target.parent} does not exist: mkdir -p {target.parent}")
     if target.exists() and not os.access(target, os.W_OK):
-        raise UsageError(f"profile({typed!r}): the file is there and may not be overwritten")
+        raise UsageError(f"profile({typed!r}): the file exists and is not writable")
     try:
         with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".kscope-"):
             pass
@@ -36,5 +37,5 @@ def check(path: str | os.PathLike[str]) -> Path:
 
 
 def failed(path: Path) -> Path:
-    """Where what was recorded goes when the run failed: beside `path`, which keeps the last good capture."""
+    """The path for the capture of a failed run, beside `path`, which keeps the last good capture."""
     return path.with_name(f"{path.stem}.failed{SUFFIX}")

@@ -1,7 +1,4 @@
-"""What a capture says of the process that recorded it.
-
-What lives here: versions and the command. What does not: devices (backends say what they are).
-"""
+"""What a capture records about its process: versions, machine, command and times."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from ..instrument import registry
 
 
 def facts(started: int) -> dict[str, Any]:
-    """Versions of kscope, Python, numpy and the imported DSLs, the command, and when (unix ns)."""
+    """The facts, ready for JSON. started: when the session began, UNIX ns."""
     versions = {"kscope": __version__, "python": platform.python_version(), "numpy": np.__version__}
     for entry in registry.table().values():
         version = getattr(sys.modules.get(entry.dsl), "__version__", None)

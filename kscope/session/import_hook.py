@@ -1,8 +1,4 @@
-"""DSLs that are imported later: told of once, when their import has ended.
-
-What lives here: a finder on sys.meta_path while somebody listens, and no trace of it afterwards. What
-does not: what is done then (session.py).
-"""
+"""Reports the import of DSLs: a finder on sys.meta_path, only while someone listens."""
 
 from __future__ import annotations
 
@@ -15,25 +11,25 @@ from types import ModuleType
 
 
 class Watcher(MetaPathFinder):
-    """Calls `imported(name)` after the first import of each of `names`; what it raises, the import raises."""
+    """Calls `imported(name)` after the first import of each of `names`; what that raises, the import raises."""
 
     def __init__(self, names: Collection[str], imported: Callable[[str], None]) -> None:
         self._names, self._imported = frozenset(names), imported
         self._looking: set[str] = set()
 
     def install(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
-        """End it. Imports that are under way are still told of."""
+        """Stop watching. Imports in progress are still reported."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the other finders find; its loader's next run is followed by the call."""
+        """The spec that the other finders return, with a loader that reports its next run."""
         if fullname not in self._names or fullname in self._looking:
             return None
         self._looking.add(fullname)
@@ -52,6 +48,6 @@ class Watcher(MetaPathFinder):
             if self in sys.meta_path:
                 self._imported(fullname)
 
-        # an attribute of this one loader, for this one run: the module keeps the loader that it would have had
+        # set on this loader for one run, so the module keeps its own loader
         vars(loader)["exec_module"] = exec_module
         return spec

@@ -1,8 +1,4 @@
-"""What a session does with what it recorded: passes over the trace, and files.
-
-What lives here: profile()'s then= and export=, checked before anything runs. What does not: passes (passes.py), formats
-(export/).
-"""
+"""What a session does at its end: apply transforms to the trace and export files."""
 
 from __future__ import annotations
 
@@ -19,55 +15,66 @@ if TYPE_CHECKING:
     from ..trace import Trace
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Passes = Callable[["Trace"], "Trace"] | Sequence[Callable[["Trace"], "Trace"]]
+Transforms = Callable[["Trace"], "Trace"] | Sequence[Callable[["Trace"], "Trace"]]
 
 
 @dataclass(frozen=True)
 class Finish:
-    """files: to export to. passes: over the trace, in their order."""
+    """The exports and transforms of a session.
+
+    Attributes:
+        files: files to export to.
+        transforms: functions applied to the trace, in order.
+    """
 
     files: tuple[Path, ...] = ()
-    passes: tuple[Callable[[Trace], Trace], ...] = ()
+    transforms: tuple[Callable[[Trace], Trace], ...] = ()
 
     @staticmethod
-    def of(export: Paths | None, then: Passes | None) -> Finish:
-        """From what a user types: one or several of each. Raises UsageError or MissingError for a file that cannot be
-        written."""
+    def of(export: Paths | None, then: Transforms | None) -> Finish:
+        """Check what a user passed to profile(export=..., then=...).
+
+        Raises:
+            UsageError: a file cannot be written, or a transform is not a function.
+            MissingError: an export needs a package that is not installed.
+        """
         files = _several(export)
-        passes = _several(then)
-        if not all(callable(one) for one in passes):
+        transforms = _several(then)
+        if not all(callable(one) for one in transforms):
             raise UsageError(f"then={then!r}: expected a function from a trace to a trace, or several")
         if not all(isinstance(one, (str, os.PathLike)) for one in files):
             raise UsageError(f"export={export!r}: expected the path of a file such as 'run.pftrace', or several")
         if files:
-            from ..export import check  # read only by those who ask for it
+            from ..export import check  # slow to import
 
             for file in files:
                 check(Path(file).absolute())
-        return Finish(tuple(Path(file).absolute() for file in files), passes)
+        return Finish(tuple(Path(file).absolute() for file in files), transforms)
 
     def trace(self, capture: Capture) -> Trace:
-        """The capture, decoded and passed on. Raises what a pass raises, and UsageError where one gives no trace."""
-        from ..trace import (
-            Trace,
-            decode,  # the decoder is not needed to record
-        )
+        """The capture, decoded and transformed.
+
+        Raises:
+            UsageError: a transform returned something other than a trace.
+            Exception: what a transform raises.
+        """
+        from ..trace import Trace, decode  # recording alone does not need the decoder
 
         found = decode(capture)
-        for one in self.passes:
+        for one in self.transforms:
             found = one(found)
             if not isinstance(found, Trace):
-                raise UsageError(f"then={getattr(one, '__name__', one)}: it gave {found!r}, expected the trace")
+                raise UsageError(f"then={getattr(one, '__name__', one)}: returned {found!r}, expected a trace")
         return found
 
     def write(self, trace: Trace) -> None:
-        """Write the files."""
+        """Export the trace to every file."""
         for file in self.files:
             trace.export(file)
 
 
 def _several(given: Any) -> tuple[Any, ...]:
-    """One or several, as several."""
+    """One value or several, as a tuple."""
     if given is None:
         return ()
     return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)

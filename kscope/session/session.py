@@ -25,7 +25,7 @@ from ..marks.strategies import Strategy
 from . import capture_path
 from .host_info import facts
 from .kernel_filter import Patterns, only
-from .outputs import Finish, Passes, Paths
+from .outputs import Finish, Paths, Transforms
 from .states import STATE, alone, hook, recording, refuse_nested
 from .states import disable as disable
 from .states import enable as enable
@@ -53,7 +53,7 @@ def profile(
     kernels: str | Sequence[str] | None = None,
     auto: str | Sequence[str] | bool | None = None,
     regions: str | Sequence[str] | Mapping[str, str] | None = None,
-    then: Passes | None = None,
+    then: Transforms | None = None,
     export: Paths | None = None,
     enabled: bool = True,
 ) -> Session:

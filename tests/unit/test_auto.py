@@ -42,12 +42,12 @@ def test_what_lines_say_of_themselves_reads_back(region: str, file: str, first: 
         ("=attn.py:41", "NAME=FILE:FIRST-LAST"),
         ("load=:41", "NAME=FILE:FIRST-LAST"),
         ("load=attn.py", "NAME=FILE:FIRST-LAST"),
-        ("load=attn.py:", "'' are no lines"),
-        ("load=attn.py:x-y", "'x-y' are no lines"),
-        ("load=attn.py:4-", "'4-' are no lines"),
-        ("load=attn.py:-4", "'-4' are no lines"),
-        ("load=attn.py:4-5-6", "'4-5-6' are no lines"),
-        ("load=attn.py:٤", "are no lines"),
+        ("load=attn.py:", "'' is not a range of lines"),
+        ("load=attn.py:x-y", "'x-y' is not a range of lines"),
+        ("load=attn.py:4-", "'4-' is not a range of lines"),
+        ("load=attn.py:-4", "'-4' is not a range of lines"),
+        ("load=attn.py:4-5-6", "'4-5-6' is not a range of lines"),
+        ("load=attn.py:٤", "is not a range of lines"),
         ("load=attn.py:9-5", "the first comes before the last"),
         ("load=attn.py:0-5", "count from 1"),
         ("x" * 600 + "=a.py:1", "1 to 512 bytes"),
@@ -81,13 +81,13 @@ def test_kinds_are_words_in_any_order_and_number() -> None:
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
     for auto in ("wiat", "", "load,", 7, [7]):
-        with pytest.raises(UsageError, match="is no kind of operation; known are wait"):
+        with pytest.raises(UsageError, match="is no kind of operation; expected wait"):
             Selection.of(auto)  # type: ignore[arg-type]  # what is refused
     with pytest.raises(UsageError, match="expected NAME=FILE"):
         Selection.of(regions=7)  # type: ignore[arg-type]  # what is refused
     with pytest.raises(UsageError, match="is no kind of operation"):
         kscope.profile(auto="wiat")
-    with pytest.raises(UsageError, match="are no lines"):
+    with pytest.raises(UsageError, match="is not a range of lines"):
         kscope.enable(regions="load=a.py:x")
 
 

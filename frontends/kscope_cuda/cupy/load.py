@@ -26,7 +26,7 @@ from kscope.capture.layout import CTL_SYMBOL
 from kscope.capture.model import Problem
 from kscope.instrument import registry
 from kscope.instrument.hooks import Hook
-from kscope.instrument.live_objects import hidden, living
+from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalogue
 from kscope.instrument.selection.auto import Selection
@@ -249,7 +249,7 @@ class Loader:
         if before == state:
             return
         self.begin()
-        self._hidden = hidden("kernels of CuPy") if state else ()
+        self._hidden = frozen_objects("kernels of CuPy") if state else ()
         for kernel in _living():
             if isinstance(kernel, raw.RawKernel):
                 self._switch_raw(kernel, chosen)
@@ -321,7 +321,7 @@ class _NotLoadedError(Exception):
 
 def _living() -> Iterable[Any]:
     """Every kernel of this process that keeps what it loaded."""
-    return living(raw.RawKernel, elementwise.ElementwiseKernel, hook_points.fetch(interface, _JIT))
+    return live_objects(raw.RawKernel, elementwise.ElementwiseKernel, hook_points.fetch(interface, _JIT))
 
 
 def _carry(kernel: Any, device: int, old: Any) -> None:

@@ -1,10 +1,6 @@
-"""What to mark in kernels that nobody annotated: operations by kind, source lines by range.
+"""What to mark in kernels without annotations: operations by kind, source lines by range.
 
-    kscope.profile(auto="wait,wgmma,loops", regions="load=attn.py:41-47", kernels="attn_*")
-
-A Selection is part of what a kernel is compiled for (recording.py), and so of its cache key. What lives
-here: what a user may ask, and reading it. What does not: which operations of a DSL are of a kind, and
-where marks go (frontends); what was found (catalogue.py).
+kscope.profile(auto="wait,wgmma,loops", regions="load=attn.py:41-47", kernels="attn_*")
 """
 
 from __future__ import annotations
@@ -32,15 +28,15 @@ KINDS: dict[str, str] = {
     "loop": "whole loops",
     "iteration": "each turn of a loop",
 }
-"""Kinds of operation, and what they are. Each is known by its plural as well."""
+"""Kind of operation -> what it is. The plural of a kind works as well."""
 DEFAULT = ("wait", "dot", "load", "store", "loop")
-"""What auto=True marks."""
+"""Kinds that auto=True marks."""
 GRAMMAR = "NAME=FILE:FIRST-LAST, such as load=attn.py:41-47"
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Source lines that are one region: first to last, both included, counted from 1.
+    """Source lines that are one region: first to last, inclusive, counted from 1.
 
     Attributes:
         name: the region's name.
@@ -57,14 +53,14 @@ class Lines:
 
     @staticmethod
     def of(text: str) -> Lines:
-        """Reads NAME=FILE:FIRST-LAST or NAME=FILE:LINE. Raises UsageError."""
+        """Read NAME=FILE:FIRST-LAST or NAME=FILE:LINE. Raises UsageError."""
         name, equals, place = text.partition("=")
         file, colon, numbers = place.rpartition(":")
         first, dash, last = numbers.partition("-")
         if not (equals and colon and name.strip() and file.strip()):
             raise UsageError(f"region {text!r}: expected {GRAMMAR}")
         if not all(number.isascii() and number.isdecimal() for number in (first, *([last] if dash else []))):
-            raise UsageError(f"region {text!r}: {numbers!r} are no lines; expected {GRAMMAR}")
+            raise UsageError(f"region {text!r}: {numbers!r} is not a range of lines; expected {GRAMMAR}")
         found = Lines(check_name(name.strip()), file.strip(), int(first), int(last or first))
         if not 1 <= found.first <= found.last:
             raise UsageError(f"region {text!r}: lines count from 1, and the first comes before the last")
@@ -76,7 +72,7 @@ class Lines:
         return bool(mine) and list(PurePath(path).parts[-len(mine) :]) == mine
 
     def covers(self, path: str, line: int) -> bool:
-        """Whether that line of that file is one of these."""
+        """Whether the range contains a line of a source."""
         return self.first <= line <= self.last and self.in_file(path)
 
     @property
@@ -90,10 +86,12 @@ class Lines:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is marked without being annotated; nothing by default.
+    """What to mark in kernels without annotations; nothing by default. All selections of nothing are equal.
 
-    kinds: words of KINDS. lines: ranges of source. kernels: patterns of names, none = all; a kernel that
-    matches none is compiled as it would be without a selection. With nothing to mark, all selections are equal.
+    Attributes:
+        kinds: keys of KINDS.
+        lines: ranges of source.
+        kernels: patterns of kernel names; empty for all. Other kernels are compiled as without a selection.
     """
 
     kinds: tuple[str, ...] = ()
@@ -106,7 +104,7 @@ class Selection:
         regions: str | Sequence[str] | Mapping[str, str] | None = None,
         kernels: tuple[str, ...] = (),
     ) -> Selection | None:
-        """From what a user types; None where auto and regions were not given. Raises UsageError."""
+        """From what a user passed; None if auto and regions were not given. Raises UsageError."""
         if auto is None and regions is None:
             return None
         kinds, lines = _kinds(auto), _lines(regions)
@@ -116,11 +114,11 @@ class Selection:
         return bool(self.kinds or self.lines)
 
     def of_kernel(self, name: str) -> Selection:
-        """What of this holds for the kernel of that name: all, or nothing."""
+        """This selection if it applies to the kernel `name`, else an empty one."""
         return self if not self.kernels or any(fnmatchcase(name, glob) for glob in self.kernels) else Selection()
 
     def kind(self, kinds: Iterable[str]) -> str | None:
-        """The first of an operation's kinds, the narrowest first, that is marked."""
+        """The first of an operation's kinds (narrowest first) that is selected."""
         return next((kind for kind in kinds if kind in self.kinds), None)
 
 
@@ -169,7 +167,7 @@ def _kinds(auto: object) -> tuple[str, ...]:
         kind = word.strip().lower() if isinstance(word, str) else ""
         kind = kind[:-1] if kind not in KINDS and kind.endswith("s") else kind
         if kind not in KINDS:
-            raise UsageError(f"auto={auto!r}: {word!r} is no kind of operation; known are {', '.join(KINDS)}")
+            raise UsageError(f"auto={auto!r}: {word!r} is not a kind of operation; expected {', '.join(KINDS)}")
         found.append(kind)
     return tuple(kind for kind in KINDS if kind in found)
 

@@ -1,13 +1,10 @@
-"""Lines of a Python kernel as a region: the statements that they hold, put into a `with`.
+"""Lines of a Python kernel as a region: their statements are put into a `with`.
 
     kernels.py:41-42                    with REGION:
         x = load(a)                         x = load(a)
         y = load(b)                         y = load(b)
 
-A `with` makes no scope in Python: what is assigned in it is there after it, and `return`, `break` and `continue`
-leave it. So the function does what it did. What lives here: which statements a range of lines means, and the
-changed syntax tree. What does not: statements by their kind (pykinds.py), what stands behind the `with`, and compiling
-it (frontends).
+A `with` opens no scope in Python, and `return`, `break` and `continue` leave it, so the function computes the same.
 """
 
 from __future__ import annotations
@@ -22,21 +19,28 @@ from .auto import Lines
 
 Block = list[ast.stmt]
 _SKIPPED = (ast.Global, ast.Nonlocal)
-"""Statements that say something of their function, and do nothing where they stand."""
+"""Declarations, which do nothing where they are."""
 
 
 def touched(lines: Iterable[Lines], code: CodeType) -> list[Lines]:
-    """Those of the lines that this function, or one that is defined in it, has code at."""
+    """The ranges that overlap with the code of a function or of one defined in it."""
     inside = [line for one in nested(code) for _, _, line in one.co_lines() if line]
     low, high = min(inside, default=0), max(inside, default=0)
     return [one for one in lines if one.first <= high and one.last >= low and one.in_file(code.co_filename)]
 
 
 def wrap(definition: ast.FunctionDef, lines: Sequence[Lines], item: Callable[[Lines], ast.expr]) -> ast.FunctionDef:
-    """The definition, changed: every range of lines is the body of a `with`. item: what the `with` enters.
+    """The definition with every range of lines as the body of a `with`.
 
-    A statement that a range holds a part of belongs to it, where it has no statements of its own. Raises UsageError
-    for a range that cuts through a loop or another block, that has no statements, or overlaps with another one.
+    A statement that is partly in a range belongs to it if it contains no statements.
+
+    Args:
+        definition: the function, changed in place.
+        lines: the ranges.
+        item: returns the expression that a `with` enters.
+
+    Raises:
+        UsageError: a range cuts through a loop or another block, has no statement, or overlaps with another one.
     """
     for one in _outermost_first(lines):
         found = _block(definition.body, one)
@@ -48,7 +52,7 @@ def wrap(definition: ast.FunctionDef, lines: Sequence[Lines], item: Callable[[Li
 
 
 def region(item: ast.expr, body: Block) -> ast.With:
-    """The statements in a `with`, which stands where they stand."""
+    """The statements in a `with` at their place."""
     made = ast.With(items=[ast.withitem(item)], body=body)
     made.lineno, made.col_offset = _first(body[0]), body[0].col_offset
     made.end_lineno, made.end_col_offset = body[-1].end_lineno, body[-1].end_col_offset
@@ -64,7 +68,7 @@ def entered(lines: Lines) -> ast.expr:
 
 
 def _outermost_first(lines: Sequence[Lines]) -> list[Lines]:
-    """Sorted so that a range comes before those that lie in it. Raises UsageError where two only overlap."""
+    """The ranges sorted so that outer ones come first. Raises UsageError if two overlap without nesting."""
     ordered = sorted(lines, key=lambda one: (one.first, -one.last))
     for at, one in enumerate(ordered):
         for later in ordered[at + 1 :]:
@@ -74,8 +78,10 @@ def _outermost_first(lines: Sequence[Lines]) -> list[Lines]:
 
 
 def _block(block: Block, lines: Lines) -> tuple[Block, int, int] | None:
-    """The list of statements that the lines select from, and the first and last of them; None where they hold none.
-    Raises UsageError."""
+    """The list of statements that contains the range, and its first and last index; None if the range has no statement.
+
+    Raises UsageError for a range that cuts through a statement.
+    """
     inside = [
         at
         for at, statement in enumerate(block)
@@ -94,7 +100,7 @@ def _block(block: Block, lines: Lines) -> tuple[Block, int, int] | None:
 
 
 def _within(statement: ast.stmt, lines: Lines) -> tuple[Block, int, int] | None:
-    """As _block(), for lines that hold a part of this one statement."""
+    """As _block(), for a range inside this one statement."""
     parts = list(_blocks(statement))
     header = min((_first(part[0]) for part in parts), default=_last(statement) + 1)
     if lines.first < header and lines.last >= _first(statement):
@@ -106,7 +112,7 @@ def _within(statement: ast.stmt, lines: Lines) -> tuple[Block, int, int] | None:
 
 
 def _blocks(statement: ast.stmt) -> Iterator[Block]:
-    """The lists of statements in a statement, those of functions and classes that it defines as well."""
+    """The lists of statements in a statement, including those of functions and classes that it defines."""
     for field in ("body", "handlers", "orelse", "finalbody", "cases"):
         for part in [getattr(statement, field, None)]:
             if isinstance(part, list) and part and isinstance(part[0], ast.stmt):
@@ -116,7 +122,7 @@ def _blocks(statement: ast.stmt) -> Iterator[Block]:
 
 
 def _whole(statement: ast.stmt, lines: Lines) -> bool:
-    """Whether the statement lies in the lines, or has no statements of its own that could lie in them alone."""
+    """Whether a statement is inside the range, or contains no statements that could be inside it alone."""
     return not any(_blocks(statement)) or (lines.first <= _first(statement) and _last(statement) <= lines.last)
 
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from kscope.instrument.live_objects import OWN, hidden, living
+from kscope.instrument.live_objects import OWN, frozen_objects, live_objects
 
 
 class Kernel:
@@ -18,7 +18,7 @@ class Kernel:
 
 def test_every_living_object_of_a_type_is_found() -> None:
     kernels = [Kernel(), Kernel()]
-    assert {id(one) for one in living(Kernel)} == {id(one) for one in kernels}
+    assert {id(one) for one in live_objects(Kernel)} == {id(one) for one in kernels}
 
 
 class Derived(Kernel):
@@ -42,9 +42,9 @@ def test_objects_of_types_that_inherit_are_found_and_proxies_are_not_asked() -> 
 
     proxy = Proxy()
     kernels = [Kernel(), Derived(), Twice()]
-    assert {id(one) for one in living(Kernel)} == {id(one) for one in kernels}
-    assert {id(one) for one in living(dict, Derived)} > {id(one) for one in kernels[1:]}
-    assert id(proxy) not in {id(one) for one in living(Kernel)}
+    assert {id(one) for one in live_objects(Kernel)} == {id(one) for one in kernels}
+    assert {id(one) for one in live_objects(dict, Derived)} > {id(one) for one in kernels[1:]}
+    assert id(proxy) not in {id(one) for one in live_objects(Kernel)}
 
 
 def test_what_was_frozen_is_hidden_and_told_of() -> None:
@@ -52,16 +52,16 @@ def test_what_was_frozen_is_hidden_and_told_of() -> None:
     ballast = [[] for _ in range(OWN)]
     gc.freeze()
     try:
-        assert kernel not in living(Kernel)
-        (problem,) = hidden("kernels of a test")
+        assert kernel not in live_objects(Kernel)
+        (problem,) = frozen_objects("kernels of a test")
         assert problem.kind == "plain" and "kernels of a test that were made before" in problem.text
     finally:
         gc.unfreeze()
-    assert living(Kernel) == [kernel] and len(ballast) == OWN
-    assert not hidden("kernels of a test")
+    assert live_objects(Kernel) == [kernel] and len(ballast) == OWN
+    assert not frozen_objects("kernels of a test")
 
 
 @pytest.mark.parametrize("own", [0, 375])
 def test_what_python_freezes_of_its_own_is_nobodys_kernel(own: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "get_freeze_count", lambda: own)
-    assert not hidden("kernels of a test")
+    assert not frozen_objects("kernels of a test")

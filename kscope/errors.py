@@ -1,27 +1,25 @@
 """Every error that kscope raises, in one tree.
 
     KscopeError
-    +-- UsageError (ValueError)      a call that cannot mean anything: bad name, option, path, nesting of sessions
-    |   +-- PairingError             marks that do not pair: open at return, open on one path, exit without enter
-    +-- MissingError (ImportError)   a dependency, DSL or GPU that is not there; says the command that cures it
+    +-- UsageError (ValueError)      an invalid call: name, option, path, nested sessions
+    |   +-- PairingError             unbalanced marks: open at return, open on one path, exit without enter
+    +-- MissingError (ImportError)   a dependency, DSL or GPU is missing; the message names the remedy
     +-- UnsupportedError             a DSL version, hook point or kind of function that kscope cannot instrument
-    +-- FormatError (ValueError)     a file that is no capture, is cut short, or has an unknown layout version
-    +-- DriverError (RuntimeError)   the CUDA driver said no; carries its name and number
+    +-- FormatError (ValueError)     a file that is not a capture, is truncated, or has an unknown layout version
+    +-- DriverError (RuntimeError)   a CUDA driver call failed; has its name and number
 
-Problems *in data* (overwritten records, unfinished warps, lost claims) are no errors: they are
-values in Trace.problems. What lives here: classes. What does not: messages, which stand where the
-facts are.
+Problems *in data* (overwritten records, unfinished warps, lost claims) are not errors but values in Trace.problems.
 """
 
 from __future__ import annotations
 
 
 class KscopeError(Exception):
-    """Base of everything that kscope raises on purpose."""
+    """Base class of all kscope errors."""
 
 
 class UsageError(KscopeError, ValueError):
-    """A call that cannot mean anything; the message says what was typed, what was expected, what to do."""
+    """An invalid call. The message says what was passed, what is expected, and what to do."""
 
 
 class PairingError(UsageError):
@@ -29,19 +27,25 @@ class PairingError(UsageError):
 
 
 class MissingError(KscopeError, ImportError):
-    """Something that is not installed or not present; the message says the command that cures it."""
+    """A dependency, kernel language or GPU is missing. The message names the command that installs it."""
 
 
 class UnsupportedError(KscopeError):
-    """A version, hook point or kind of function that cannot be instrumented."""
+    """A version, hook point or kind of function that kscope cannot instrument."""
 
 
 class FormatError(KscopeError, ValueError):
-    """A file that cannot be read as a capture."""
+    """A file that is not a valid capture or table."""
 
 
 class DriverError(KscopeError, RuntimeError):
-    """The CUDA driver refused a call."""
+    """A CUDA driver call failed.
+
+    Attributes:
+        call: the function that failed, such as "cuMemAlloc".
+        name: the error's name, such as "CUDA_ERROR_OUT_OF_MEMORY".
+        number: the error's number.
+    """
 
     def __init__(self, call: str, name: str, number: int, advice: str = "") -> None:
         self.call, self.name, self.number = call, name, number

@@ -1,4 +1,4 @@
-"""A capture with its file: save() writes it, load_capture() reads it back."""
+"""Capture: CaptureData that is saved to and loaded from a `.kscope` file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Capture(CaptureData):
 
         Raises:
             UsageError: the folder is missing, or the path is a folder.
-            OSError: the disk refuses the write.
+            OSError: the file cannot be written.
         """
         file.write(self, path)
 
@@ -28,19 +28,19 @@ class Capture(CaptureData):
 def load_capture(
     path: str | os.PathLike[str], *, max_bytes: int | None = None, step: Callable[[int], object] | None = None
 ) -> Capture:
-    """Read a `.kscope` file. Safe for files from strangers.
+    """Read a `.kscope` file. Safe for untrusted files.
 
     Args:
         path: a regular file.
-        max_bytes: the most memory that the capture's words may take. By default 64 times the file's size or a
+        max_bytes: limit of the capture's unpacked size, in bytes. By default 64 times the file's size or a
             quarter of the memory available to this process, whichever is less, and at least 256 MiB.
-        step: called now and then with the number of bytes read since the last call.
+        step: progress callback, called with the number of bytes read since the last call.
 
     Returns:
         The capture.
 
     Raises:
-        FormatError: not a capture, cut short, damaged, of another version, or larger than `max_bytes` unpacked.
+        FormatError: not a capture, truncated, damaged, of another version, or larger than `max_bytes` unpacked.
         OSError: the file cannot be read.
     """
     return Capture(**vars(file.read(path, max_bytes=max_bytes, step=step)))

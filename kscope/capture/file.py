@@ -1,19 +1,16 @@
-"""The `.kscope` file: a capture that explains itself anywhere, and that is safe to open from a stranger.
+"""The `.kscope` file: a self-contained capture, safe to open from an untrusted source.
 
-    "kscope capture 1\n"     version of this container; the words inside carry layout.HEADER_WORD's own
+    "kscope capture 1\n"     version of this container; slabs carry layout.HEADER_WORD's
     u64 size, u32 crc32      of the head, little-endian
     head                     UTF-8 JSON: session, modules, and per device [lines, [[stored, crc32, packed], ...]]
     chunks                   the devices' lines, device after device, CHUNK lines each (the last has fewer):
                              zlib of the lines' sixteen word planes (packed = 1), or the lines as they are (0);
-                             what follows the end of the zlib data in a chunk is not read
+                             bytes after the zlib data of a chunk are ignored
 
-No pickle, no code, no number believed: sizes add up to the file's size before anything is allocated,
-lines are allocated only as far as MAX_RATIO times the file's size, a quarter of the memory that this process
-can have or `max_bytes` go (a file may be sparse: its size costs nothing), the head only up to a bound of its
-own, every chunk is unpacked to its own known size and no further. A pool that is nearly empty packs better than
-MAX_RATIO: where that matters, each chunk is filled up with zeros, so that no file is refused for its ratio that was
-written here. What lives here: writing and reading this. What does not: what the words mean (decoding/), and
-metadata's fields (meta.py).
+No pickle, no code, and every number is checked. Sizes must add up to the file's size before anything is allocated.
+The lines are limited to MAX_RATIO times the file's size and a quarter of the memory (a sparse file's size is free), or
+to `max_bytes`; the head has its own limit; no chunk is unpacked beyond its declared size. A nearly empty pool
+compresses better than MAX_RATIO: its chunks are padded with zeros, so that kscope can read every file it writes.
 """
 
 from __future__ import annotations
@@ -35,6 +32,7 @@ from ..util import bounded_reading
 from ..util.atomic_files import replacing
 from ..util.parallel import map_ahead
 from ..util.portable import dump_json
+from ..util.progress import no_progress
 from . import metadata
 from .layout import UNIT
 from .model import CaptureData, ClockSync, DeviceCapture
@@ -43,11 +41,11 @@ VERSION = 1
 MAGIC = b"kscope capture "
 FIRST_LINE = MAGIC + b"%d\n" % VERSION
 CHUNK = 1 << 14
-"""Lines of a chunk: 1 MiB."""
+"""Lines per chunk: 1 MiB."""
 MAX_RATIO, FREE_BYTES = 64, 256 << 20
-"""A file may unpack to 64 times its size, or to 256 MiB; writers see to it that theirs do not unpack to more."""
+"""A file may unpack to 64 times its size, or to 256 MiB. Writers stay below."""
 FREE_HEAD_BYTES, HEAD_SHARE = 16 << 20, 64
-"""A head may have 16 MiB, or 1/64 of the memory that lines may take: as Python objects it may be 30 times as large."""
+"""A head may have 16 MiB, or 1/64 of the memory budget: as Python objects it may be 30 times as large."""
 
 _HEAD_BYTES = 12
 _LEVEL = 1
@@ -63,10 +61,7 @@ class _Chunk:
 
 
 def write(capture: CaptureData, path: str | os.PathLike[str]) -> None:
-    """Write the file, atomically: the old one stays until the new one is complete on disk.
-
-    Raises UsageError where the folder is missing or the path is a folder, OSError where the disk says no.
-    """
+    """Write a capture as in Capture.save()."""
     path = Path(path)
     if not path.parent.is_dir():
         raise UsageError(f"{str(path)!r}: the folder {str(path.parent)!r} does not exist; create it first")
@@ -81,26 +76,20 @@ def write(capture: CaptureData, path: str | os.PathLike[str]) -> None:
 def read(
     path: str | os.PathLike[str], *, max_bytes: int | None = None, step: Callable[[int], object] | None = None
 ) -> CaptureData:
-    """Read a capture. max_bytes: the most memory that its lines may take; the default is 64 times the
-    file's size or a quarter of what this process can have, the smaller of them, and at least 256 MiB.
-    step: told how many more bytes of the file have been read, now and then.
-
-    Raises FormatError for a file that is no capture, is cut short or damaged, has another version, or
-    unpacks to more than that; OSError where it cannot be read.
-    """
+    """Read a capture as in load_capture()."""
     name = os.fspath(path)
-    with open(path, "rb", opener=_at_once) as file:
+    with open(path, "rb", opener=_nonblocking) as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode):
-            raise FormatError(f"{name}: not a regular file; a capture is one that kscope wrote")
+            raise FormatError(f"{name}: not a regular file; expected a capture written by kscope")
         try:
-            return _read(file, info.st_size, max_bytes, step or _unwatched)
+            return _read(file, info.st_size, max_bytes, step or no_progress)
         except FormatError as error:
             raise FormatError(f"{name}: {error}") from None
 
 
-def _at_once(path: str, flags: int) -> int:
-    """Opens a pipe that nobody writes to without waiting for somebody who does."""
+def _nonblocking(path: str, flags: int) -> int:
+    """Open without waiting for the writer of a named pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -139,7 +128,7 @@ def _write(capture: CaptureData, file: BinaryIO) -> None:
 
 
 def _packed(lines: _Lines, most: int | None) -> Iterator[tuple[bytes, bool]]:
-    """(bytes, packed) of each chunk, compressed on all cores to no less than one in `most`."""
+    """(bytes, packed) of each chunk, compressed at most `most` times."""
 
     def pack(start: int) -> tuple[bytes, bool]:
         chunk = lines[start : start + CHUNK]
@@ -150,37 +139,33 @@ def _packed(lines: _Lines, most: int | None) -> Iterator[tuple[bytes, bool]]:
     yield from map_ahead(pack, range(0, len(lines), CHUNK))
 
 
-def _unwatched(count: int) -> None:
-    """Nobody wants to know."""
-
-
 def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int], object]) -> CaptureData:
     _check_first_line(file.read(len(FIRST_LINE)))
     numbers = file.read(_HEAD_BYTES)
     length = int.from_bytes(numbers[:8], "little")
     start = len(FIRST_LINE) + _HEAD_BYTES
     if len(numbers) < _HEAD_BYTES or length > size - start:
-        raise FormatError("cut short within its head: copy it again, or record again")
+        raise FormatError("truncated within its head: copy it again, or record again")
     budget = bounded_reading.memory_budget()
     most = max(FREE_HEAD_BYTES, budget // HEAD_SHARE, max_bytes or 0)
     if length > most:
-        raise FormatError(f"a head of {length:,} bytes, more than {most:,}: {_trusted(length)}")
+        raise FormatError(f"the head has {length:,} bytes, expected at most {most:,}: {_trusted(length)}")
     data = file.read(length)
     if zlib.crc32(data) != int.from_bytes(numbers[8:], "little"):
-        raise FormatError("its head is damaged (wrong checksum): copy it again, or record again")
+        raise FormatError("the head is damaged (wrong checksum): copy it again, or record again")
     head = _object(_parsed(data), "the head")
     devices = [_object(device, "a device") for device in _list(head, "devices")]
     plans = [_chunks(device) for device in devices]
     stored = sum(chunk.stored for plan in plans for chunk in plan)
     if stored != size - start - length:
-        state = "cut short" if stored > size - start - length else "longer than its head says"
+        state = "truncated" if stored > size - start - length else "longer than its head says"
         expected = f"{size:,} bytes, expected {start + length + stored:,}"
         raise FormatError(f"{state} ({expected}): copy it again, or record again")
     bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * UNIT
     allowed = max(FREE_BYTES, min(MAX_RATIO * size, budget)) if max_bytes is None else max_bytes
     if bytes_needed > allowed:
         raise FormatError(
-            f"{size:,} bytes that unpack to {bytes_needed:,}, more than {allowed:,}: {_trusted(bytes_needed)}"
+            f"unpacks from {size:,} to {bytes_needed:,} bytes, expected at most {allowed:,}: {_trusted(bytes_needed)}"
         )
     return CaptureData(
         epoch=_number(head, "epoch", 0, 0xFFFFFFFF),
@@ -193,7 +178,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
 
 
 def _trusted(size: int) -> str:
-    return f"if you trust it, give --max-bytes {size}, or load it with max_bytes={size}"
+    return f"if you trust the file, pass --max-bytes {size}, or load it with max_bytes={size}"
 
 
 def _check_first_line(found: bytes) -> None:
@@ -205,35 +190,35 @@ def _check_first_line(found: bytes) -> None:
             f"a capture of version {version.decode()}; this kscope reads version {VERSION}: update kscope"
         )
     if FIRST_LINE.startswith(found):
-        raise FormatError("cut short or empty: copy it again, or record again")
+        raise FormatError("truncated or empty: copy it again, or record again")
     raise FormatError(f"not a kscope capture (begins with {found[:8]!r}); record one with kscope.profile('run.kscope')")
 
 
 def _chunks(device: dict[str, Any]) -> list[_Chunk]:
-    """The chunks of a device, whose sizes are plausible by themselves."""
+    """The chunks of a device, with valid sizes."""
     lines, rows = _number(device, "lines", 0, 1 << 50), _list(device, "chunks")
     if -(-lines // CHUNK) != len(rows):
-        raise FormatError(f"its head is wrong: {lines:,} lines in {len(rows):,} chunks")
+        raise FormatError(f"invalid head: {lines:,} lines in {len(rows):,} chunks")
     chunks = []
     for index, row in enumerate(rows):
         match row:
             case [int(stored), int(crc), 0 | 1 as packed] if stored > 0:
                 count = min(CHUNK, lines - index * CHUNK)
                 if stored > count * UNIT or (not packed and stored != count * UNIT):
-                    raise FormatError(f"its head is wrong: chunk {index} has {stored} bytes for {count} lines")
+                    raise FormatError(f"invalid head: chunk {index} has {stored} bytes for {count} lines")
                 chunks.append(_Chunk(count, stored, crc, bool(packed)))
             case _:
-                raise FormatError(f"its head is wrong: chunk {index} is {str(row)[:60]}")
+                raise FormatError(f"invalid head: chunk {index} is {str(row)[:60]}")
     return chunks
 
 
 def _lines(file: BinaryIO, chunks: list[_Chunk], step: Callable[[int], object]) -> _Lines:
-    """The lines of one device; reads on from where the file stands."""
+    """The lines of one device, read from the file's current position."""
     lines = np.empty((sum(chunk.lines for chunk in chunks), 16), np.uint32)
 
     def unpack(at: int, chunk: _Chunk, data: bytes) -> None:
         if len(data) != chunk.stored or zlib.crc32(data) != chunk.crc:
-            raise FormatError("its data is damaged (wrong checksum): copy it again, or record again")
+            raise FormatError("the data is damaged (wrong checksum): copy it again, or record again")
         into = lines[at : at + chunk.lines]
         if chunk.packed:
             into[...] = np.frombuffer(_inflated(data, into.nbytes), "<u4").reshape(16, -1).T
@@ -252,15 +237,15 @@ def _lines(file: BinaryIO, chunks: list[_Chunk], step: Callable[[int], object]) 
 
 
 def _inflated(data: bytes, size: int) -> bytes:
-    """The data unpacked to exactly `size` bytes, and never to more."""
+    """The data unpacked to exactly `size` bytes, never more."""
     unpacker = zlib.decompressobj()
     try:
         found = unpacker.decompress(data, size)
         ended = unpacker.eof or (not unpacker.decompress(unpacker.unconsumed_tail, 1) and unpacker.eof)
     except zlib.error as error:
-        raise FormatError(f"its data is damaged ({error}): copy it again, or record again") from None
+        raise FormatError(f"the data is damaged ({error}): copy it again, or record again") from None
     if len(found) != size or not ended:
-        raise FormatError("its data is damaged (a chunk has another size): copy it again, or record again")
+        raise FormatError("the data is damaged (a chunk has the wrong size): copy it again, or record again")
     return found
 
 
@@ -271,10 +256,10 @@ def _device(head: dict[str, Any], lines: _Lines) -> DeviceCapture:
             case [int(before), int(timer), int(after)]:
                 syncs.append(ClockSync(before, timer, after))
             case _:
-                raise FormatError(f"its head is wrong: a clock comparison is {str(row)[:60]}")
+                raise FormatError(f"invalid head: a clock sync is {str(row)[:60]}")
     name = head.get("name")
     if not isinstance(name, str):
-        raise FormatError(f"its head is wrong: a device's name is {str(name)[:60]}")
+        raise FormatError(f"invalid head: a device's name is {str(name)[:60]}")
     ordinal, sms = _number(head, "ordinal", 0, 1 << 20), _number(head, "sms", 0, 1 << 20)
     lost, tick = _number(head, "lost", 0, 1 << 62), _number(head, "tick_ns", 0, 1 << 40)
     return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs))
@@ -284,24 +269,24 @@ def _parsed(data: bytes) -> object:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise FormatError(f"its head is no JSON ({error}): copy it again, or record again") from None
+        raise FormatError(f"the head is not JSON ({error}): copy it again, or record again") from None
 
 
 def _object(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise FormatError(f"its head is wrong: {what} is {str(value)[:60]}, expected an object")
+        raise FormatError(f"invalid head: {what} is {str(value)[:60]}, expected an object")
     return value
 
 
 def _list(head: dict[str, Any], name: str) -> list[Any]:
     value = head.get(name)
     if not isinstance(value, list):
-        raise FormatError(f"its head is wrong: {name} is {str(value)[:60]}, expected a list")
+        raise FormatError(f"invalid head: {name} is {str(value)[:60]}, expected a list")
     return value
 
 
 def _number(head: dict[str, Any], name: str, least: int, most: int) -> int:
     value = head.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise FormatError(f"its head is wrong: {name} is {str(value)[:60]}, expected {least} to {most}")
+        raise FormatError(f"invalid head: {name} is {str(value)[:60]}, expected {least} to {most}")
     return value

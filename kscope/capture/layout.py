@@ -1,8 +1,4 @@
-"""The layout, told once: every byte that the device writes and the host reads.
-
-What lives here: the control block, the slab (header and ring of records), the record, and the
-version rule, as numpy dtypes with their bit pictures. What does not: instructions (ptx/), reading
-captures back (decoding/), allocating memory (the runtime).
+"""The wire layout: control block, slab and record, as numpy dtypes. The GPU writes these bytes, the host reads them.
 
     pool                                       slab                        record (16 bytes)
     +-----------+-----------+-- --+--------+   +----------------+  0      +-------+----+-----+-------+
@@ -37,19 +33,19 @@ HEADER_BYTES = 128
 RECORD_BYTES = 16
 RECORDS_PER_UNIT = UNIT // RECORD_BYTES
 SEGMENT_BYTES = 1 << 32
-"""No ring lies across a multiple of it, and no slab across its ring's edge: a record's address differs from its slab's
-in the low word alone, and is a sum of 32 bits."""
+"""No ring crosses a multiple of it, and no slab crosses its ring's edge, so a record's address needs only 32-bit
+addition on the low word of its slab's address."""
 HEADER_UNITS = HEADER_BYTES // UNIT
 MIN_LOG2_RECORDS, MAX_LOG2_RECORDS = 2, 20
 
 CTL_SYMBOL = "kscope_ctl"
-"""Constant symbol of 8 bytes in every prepared module: address of the control block, 0 = no host has looked at it."""
+"""8-byte constant symbol in every instrumented module: address of the control block, 0 until the host writes it."""
 META_SYMBOL = "kscope_meta"
-"""Global symbol in every prepared module: UTF-8 JSON, NUL-terminated (see meta.py)."""
+"""Global symbol in every instrumented module: UTF-8 JSON, NUL-terminated (metadata.py)."""
 
 
 class Kind(IntEnum):
-    """What a record says; the low four bits of its id word. 0 is never written: cleared memory."""
+    """Kind of a record: the low four bits of its id word. 0 is never written; it is cleared memory."""
 
     SPAN = 1  # value = 0
     SPAN_VALUE = 2  # value = the user's 32 bits
@@ -59,15 +55,15 @@ class Kind(IntEnum):
 
 
 RECORD = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("value", "<u4")])
-"""One mark pair, 16 bytes, stored at once. The id stands between the clocks so that each clock read lands
-in the even register of an aligned pair, without a move. The clocks' high words are not kept: they cost 7
-cycles a region on an H200 (docs/performance.md), and the header's anchors tell whether a duration is known."""
+"""One mark pair, written by one 16-byte store. The id lies between the clocks so that each clock read lands in the
+even register of an aligned pair, without a move. The clocks' high words would cost 7 cycles per region on an H200
+(docs/performance.md); the header's anchors show where a duration is ambiguous without them."""
 
 HEADER = np.dtype(
     [
         # begin: written by the claim, check last
         ("magic", "<u4"),  # 0
-        ("epoch", "<u4"),  # 1   session that was armed when the slab was claimed
+        ("epoch", "<u4"),  # 1   session that was armed at the claim
         ("kernel", "<u8"),  # 2   FNV-1a 64 of the module's emitted text and the kernel's name
         ("grid_id", "<u8"),  # 4   %gridid: unique per launch, the same for every replay of a graph
         ("ctaid_x", "<u4"),  # 6
@@ -77,19 +73,19 @@ HEADER = np.dtype(
         ("ntid", "<u4"),  # 10  (x-1) | (y-1) << 10 | (z-1) << 20
         ("place", "<u4"),  # 11  lane | warp << 5 | log2(records) << 10 | flags << 15 | smid << 20
         ("cluster", "<u4"),  # 12  rank | shape x << 8 | y << 16 | z << 24; 0 = not a cluster launch
-        ("position", "<u4"),  # 13  the claim: units from the start of the stripe's endless sequence
-        ("stripe", "<u4"),  # 14  index of the stripe that the slab was claimed from
+        ("position", "<u4"),  # 13  the claim: units since the stripe's first claim
+        ("stripe", "<u4"),  # 14  index of the stripe of the claim
         ("check", "<u4"),  # 15  xor of words 0..14 and 16..20
         # start anchor
         ("start_clock", "<u8"),  # 16  %clock64 before the globaltimer read
         ("start_time", "<u8"),  # 18  %globaltimer, ns
         ("start_width", "<u4"),  # 20  clock64 after minus before: the error bound of the anchor
         ("reserved", "<u4", (3,)),
-        # end: written when the warp leaves the kernel; all zero = the warp never finished
+        # end: written when the warp leaves the kernel; all zero = unfinished
         ("end_clock", "<u8"),  # 24
         ("end_time", "<u8"),  # 26
         ("end_width", "<u4"),  # 28
-        ("count", "<u4"),  # 29  records that the lane wrote, overwritten or refused ones included
+        ("count", "<u4"),  # 29  records written, including overwritten and refused ones
         ("reserved_end", "<u4"),
         ("done", "<u4"),  # 31  DONE_WORD ^ count ^ low word of end_clock
     ]
@@ -100,7 +96,7 @@ LANE_BITS, WARP_SHIFT, LOG2_SHIFT, FLAG_SHIFT, SMID_SHIFT = 5, 5, 10, 15, 20
 FLAG_GLOBALTIMER = 1  # records hold globaltimer ticks, else cycles
 FLAG_STOP = 2  # fill policy: keep the oldest, else the newest
 FLAG_LANES = 4  # every lane records (AllThreads), else one lane per warp or block
-FLAG_ANY = 8  # lanes of a warp record in turn (Elected(any_lane=True)): their slabs are one
+FLAG_ANY = 8  # any lane of a warp records (Elected(any_lane=True)): their slabs are merged
 
 MAX_SMS = 512
 GATE = np.dtype(
@@ -108,45 +104,45 @@ GATE = np.dtype(
         ("epoch", "<u4"),  # 0   0 = off
         ("stripes", "<u4"),  # 4   number of per-SM stripes; the reserve is the stripe with this index
         ("warp_mask", "<u4"),  # 8   bit w: warp w of a block records
-        ("sampled", "<u4"),  # 12  0: every block and SM records, and the words below are not read
+        ("sampled", "<u4"),  # 12  0: every block and SM records; the fields below are ignored
         ("block_magic", "<u8"),  # 16  stride d as ceil(2^64 / d) mod 2^64 (Lemire's divisibility test)
         ("block_first", "<u8"),  # 24  first linear block index that records
-        ("block_count", "<u8"),  # 32  how many from there
+        ("block_count", "<u8"),  # 32  number of blocks from there
         ("reserved", "<u8", (3,)),
         ("sm_mask", "<u4", (MAX_SMS // 32,)),  # 64  bit s: SM s records
     ]
 )
-"""First 128 bytes of the control block: the switch, and who is sampled. Written by the host alone."""
+"""First 128 bytes of the control block: on/off and sampling. Written only by the host."""
 
 STRIPE = np.dtype(
     [
-        ("head", "<u4"),  # 0   device: atom.add, units claimed since the beginning, modulo 2^32
-        ("limit", "<u4"),  # 4   host: a claim [p, p + n) is granted where n <= limit - p <= mask + 1
-        ("skipped", "<u4"),  # 8   device: units claimed and left unused (no room, or over the ring's edge)
-        ("lost", "<u4"),  # 12  device: lanes of this SM that found no room anywhere
-        ("base", "<u8"),  # 16  host: address of the ring, a multiple of 64; no multiple of SEGMENT_BYTES is within
+        ("head", "<u4"),  # 0   device: atom.add, units claimed, modulo 2^32
+        ("limit", "<u4"),  # 4   host: a claim [p, p + n) is granted if n <= limit - p <= mask + 1
+        ("skipped", "<u4"),  # 8   device: units claimed but unused (no room, or across the ring's edge)
+        ("lost", "<u4"),  # 12  device: lanes of this SM that found the pool full
+        ("base", "<u8"),  # 16  host: address of the ring, a multiple of 64; see SEGMENT_BYTES
         ("mask", "<u4"),  # 24  host: units in the ring, minus one
         ("reserved", "<u4", (25,)),
     ]
 )
-"""One 128-byte line per SM after the gate, then one for the reserve. `head - skipped` against the
-slabs that were found accounts for every claim, so the host frees memory without guessing."""
+"""One 128-byte line per SM after the gate, then one for the reserve. `head - skipped` equals the units of all slabs,
+so the host can account for every claim before it frees memory."""
 
 GATE_BYTES, STRIPE_BYTES = GATE.itemsize, STRIPE.itemsize
 
 
 def control_bytes(stripes: int) -> int:
-    """Bytes of a control block with that many per-SM stripes and one reserve."""
+    """Bytes of a control block with `stripes` per-SM stripes and one reserve."""
     return GATE_BYTES + (stripes + 1) * STRIPE_BYTES
 
 
 def slab_units(log2_records: int) -> int:
-    """Units that a slab of 2^log2_records records takes, header included."""
+    """Units of a slab of 2^log2_records records, including its header."""
     return HEADER_UNITS + (1 << log2_records) // RECORDS_PER_UNIT
 
 
 def name_hash(name: str) -> int:
-    """28-bit FNV-1a of the name as UTF-8 (what that cannot hold is a question mark, as in files), xor-folded
+    """28-bit FNV-1a of the name as UTF-8 (lone surrogates are question marks), xor-folded
     (http://www.isthe.com/chongo/tech/comp/fnv/)."""
     h = 0x811C9DC5
     for byte in name.encode("utf-8", "replace"):
@@ -168,13 +164,13 @@ def kernel_hash(data: bytes) -> int:
 
 
 def header_check(lines: np.ndarray) -> np.ndarray:
-    """Expected HEADER["check"] of headers given as (n, 32) uint32 words; shape (n,), uint32."""
+    """Expected HEADER["check"], (n,) uint32, of headers as (n, 32) uint32 words."""
     used = np.concatenate([lines[:, :15], lines[:, 16:21]], axis=1)
     return np.asarray(np.bitwise_xor.reduce(used, axis=1))
 
 
 def block_magic(stride: int) -> int:
-    """GATE["block_magic"]: x % stride == 0 for a 32-bit x exactly where (x * magic) mod 2^64 <= (magic - 1) mod 2^64.
+    """GATE["block_magic"]: x % stride == 0 for a 32-bit x if and only if (x * magic) mod 2^64 <= (magic - 1) mod 2^64.
 
     Lemire, Kaser, Kurz: Faster remainder by direct computation (2019), section 3.2.
     """

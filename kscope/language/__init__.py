@@ -1,1 +1,1 @@
-"""What a user writes inside a kernel: regions, scopes, instants, counters and device helpers."""
+"""The API inside kernels: regions, scopes, instants, counters and device helpers."""

@@ -1,11 +1,10 @@
-"""Device helpers: what a thread of a kernel may ask the GPU, the same words in every DSL.
+"""Device helpers: functions that read the GPU's clocks and the thread's position, the same in every DSL.
 
     began = kscope.clock()
     ...
     kscope.counter("cycles", kscope.clock() - began)
 
-They work in every kernel, whether or not kscope records. What lives here: the words. What does not: their instructions
-(ptx/reading.py), and how a DSL gets them into a kernel (frontends).
+They work in every kernel, whether or not kscope records.
 """
 
 from __future__ import annotations
@@ -18,39 +17,86 @@ from ..marks.refusals import outside_kernel
 
 
 def clock(*, _semantic: Any = None) -> Any:
-    """The SM's cycle counter, its low 32 bits (uint32): read where it stands, in order with memory. A difference is
-    right modulo 2^32, that is within 2 s."""
+    """Read the low 32 bits of the SM's cycle counter, in program order with memory accesses.
+
+    Returns:
+        uint32. Differences are modulo 2^32, about 2 s.
+
+    Raises:
+        UsageError: called outside a kernel.
+    """
     return _read("clock", _semantic)
 
 
 def clock64(*, _semantic: Any = None) -> Any:
-    """The SM's cycle counter (int64): read where it stands, in order with memory. Every SM counts for itself."""
+    """Read the SM's cycle counter, in program order with memory accesses.
+
+    Returns:
+        int64. Counters of different SMs are not synchronized.
+
+    Raises:
+        UsageError: called outside a kernel.
+    """
     return _read("clock64", _semantic)
 
 
 def globaltimer(*, _semantic: Any = None) -> Any:
-    """The GPU's clock in nanoseconds (int64), the same for all SMs: read where it stands, in order with memory. How
-    often it ticks is up to the GPU: every 32 ns on an H200."""
+    """Read the GPU's global timer, in program order with memory accesses.
+
+    Returns:
+        int64, ns, the same for all SMs. Its resolution depends on the GPU: 32 ns on an H200.
+
+    Raises:
+        UsageError: called outside a kernel.
+    """
     return _read("globaltimer", _semantic)
 
 
 def smid(*, _semantic: Any = None) -> Any:
-    """The SM that this thread runs on (int32), as in ``Trace.sm``."""
+    """The SM that this thread runs on, as in ``Trace.sm``.
+
+    Returns:
+        int32.
+
+    Raises:
+        UsageError: called outside a kernel.
+    """
     return _read("smid", _semantic)
 
 
 def warp_id(*, _semantic: Any = None) -> Any:
-    """The warp of its block (int32): linear thread index / 32, as in ``Trace.warp``."""
+    """The warp's index in its block: linear thread index / 32, as in ``Trace.warp``.
+
+    Returns:
+        int32.
+
+    Raises:
+        UsageError: called outside a kernel.
+    """
     return _read("warp_id", _semantic)
 
 
 def lane_id(*, _semantic: Any = None) -> Any:
-    """The lane of its warp (int32), 0 to 31, as in ``Trace.lane``."""
+    """The lane's index in its warp, as in ``Trace.lane``.
+
+    Returns:
+        int32, 0 to 31.
+
+    Raises:
+        UsageError: called outside a kernel.
+    """
     return _read("lane_id", _semantic)
 
 
 def block_id(*, _semantic: Any = None) -> Any:
-    """The block of its grid (int32): x + nx * (y + ny * z), low 32 bits, as in ``Trace.block``."""
+    """The block's linear index x + nx * (y + ny * z), as in ``Trace.block``.
+
+    Returns:
+        int32: the low 32 bits.
+
+    Raises:
+        UsageError: called outside a kernel.
+    """
     return _read("block_id", _semantic)
 
 
@@ -60,22 +106,22 @@ for _builtin in HELPERS:
 
 
 def _read(name: str, context: Any) -> Any:
-    """What the frontend that traces or runs a kernel now makes of the word. Raises UsageError outside of kernels."""
+    """Let the frontend that is tracing or running a kernel emit the read."""
     if context is not None:
         return registry.frontend(registry.COMPILER).read(name, context)
     for frontend in registry.loaded():
-        if (found := frontend.read(name, None)) is not None:
-            return found
+        if (result := frontend.read(name, None)) is not None:
+            return result
     failed: list[KscopeError] = []
-    # a plain kernel: nothing was recorded in this process so far. Another thread may take a frontend into use meanwhile
+    # no frontend that is loaded traces this kernel: load those of the imported DSLs
     for other in registry.imported():
         try:
-            found = registry.frontend(other).read(name, None)
-        except KscopeError as error:  # that DSL cannot be used, and may not be the one that asks
+            result = registry.frontend(other).read(name, None)
+        except KscopeError as error:  # unusable here, but perhaps not the one that traces
             failed.append(error)
             continue
-        if found is not None:
-            return found
+        if result is not None:
+            return result
     if failed:
         raise failed[0]
     raise outside_kernel(f"kscope.{name}")

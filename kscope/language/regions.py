@@ -1,8 +1,6 @@
-"""The names that a user writes inside a kernel: region, scope, instant, counter.
+"""Region, scope, instant and counter: marks inside a kernel.
 
-They work by placing Marks through whichever frontend is tracing now; outside of any kernel they do
-nothing. What lives here: the user's surface, the same for every DSL. What does not: how a mark is
-carried (frontends) and what it becomes (lowering/).
+They emit marks through the frontend that is tracing; outside of kernels they do nothing.
 """
 
 from __future__ import annotations
@@ -29,29 +27,32 @@ def _spec(strategy: Any) -> str | None:
 
 def _place(act: Act, name: str, spec: str | None, how: How, value: Any, context: Any, when: Any = None) -> None:
     mark = Mark(act, name, None, spec, how)
-    held = constant_predicate(when)
-    asked = () if held else (False if held is False else when,)
+    constant = constant_predicate(when)
+    predicate = () if constant else (False if constant is False else when,)
     if context is not None:
-        registry.frontend(registry.COMPILER).emit(mark, context, value, *asked)
+        registry.frontend(registry.COMPILER).emit(mark, context, value, *predicate)
         return
     for frontend in registry.loaded():
-        if frontend.emit(mark, None, value, *asked):
+        if frontend.emit(mark, None, value, *predicate):
             return
 
 
-class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's language
-    """A named scope of a kernel: declared once, entered anywhere, in any frontend.
+class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
+    """A named span of a kernel, declared once and entered anywhere, in any kernel language.
 
-    name: a constant string. strategy: who records it, where not the session's strategy.
-    value: 32 bits that go with each record: an i32, u32 or f32 known when the scope is entered.
-    track: a constant string; the scope is drawn on a row of that name, below its warp.
-    when: a bool, or an integer that is not 0 where the scope is recorded; each recording lane asks when it enters.
-        One that is known to be False when the kernel is compiled leaves nothing in it.
+    Enter it with ``with LOAD:`` (in Triton, whose `with` takes only calls, ``with LOAD():``), or with
+    ``LOAD.enter()`` and ``LOAD.exit()``. These must pair on every path, or compilation raises PairingError.
 
-    Use as ``with LOAD:`` (in Triton, whose `with` takes calls only, ``with LOAD():``), or ``LOAD.enter()``
-    and ``LOAD.exit()`` where a `with` does not fit.
-    Raises UsageError for a name that is no constant string, PairingError when the kernel is compiled
-    and an explicit enter has no exit on some path.
+    Args:
+        name: constant string, 1 to 512 bytes of UTF-8 including the track.
+        strategy: which lanes record; None for the session's strategy.
+        value: i32, u32 or f32 to store with each record; evaluated on entry. None for no value.
+        track: constant string; draw the scope on a row of that name, below its warp. None for the warp's own row.
+        when: bool or integer, evaluated once, on entry; the scope is recorded if it is nonzero. A constant False
+            emits no code. None for always.
+
+    Raises:
+        UsageError: the name or track is not a constant string, or the strategy is not a Strategy.
     """
 
     __triton_builtin__ = True
@@ -70,17 +71,22 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
     ) -> None:
         self.name = check_name(name, track)
         self._spec, self._value, self._when, self._context = _spec(strategy), value, when, _semantic
-        # A global that a Triton kernel uses: as an aggregate it is hashed into the kernel's cache key.
+        # Triton hashes a global aggregate into the kernel's cache key.
         vars(self).update(__triton_aggregate__=True, __annotations__={})
 
     @property
     def hash_attrs(self) -> list[Any]:
-        """What Triton hashes of a scope that was declared outside of the kernel."""
-        asked = () if self._when is None else (self._when,)
-        return registry.frontend(registry.COMPILER).spelling(self.name, self._spec, self._value, *asked)
+        """What Triton hashes of a scope that is declared outside the kernel."""
+        predicate = () if self._when is None else (self._when,)
+        return registry.frontend(registry.COMPILER).spelling(self.name, self._spec, self._value, *predicate)
 
     def __call__(self, value: Any = None, *, when: Any = None, _semantic: Any = None) -> scope:
-        """The scope, entered in place: ``with LOAD():`` or ``with LOAD(value=k):``."""
+        """A copy to enter in place: ``with LOAD():`` or ``with LOAD(value=k):``.
+
+        Args:
+            value: replaces the scope's value unless None.
+            when: replaces the scope's predicate unless None.
+        """
         entered = copy(self)
         entered._value = self._value if value is None else value
         entered._when = self._when if when is None else when
@@ -99,27 +105,43 @@ class scope:  # noqa: N801  # lower case as it is used: a word of the kernel's l
             _place("exit", self.name, self._spec, self._how, None, self._context)
 
     def enter(self, value: Any = None, *, when: Any = None, _semantic: Any = None) -> None:
-        """Begin the scope where a `with` does not fit."""
+        """Begin the scope; exit() ends it.
+
+        Args:
+            value: replaces the scope's value unless None.
+            when: replaces the scope's predicate unless None.
+
+        Raises:
+            UsageError: the value does not fit 32 bits, or the predicate is not one bool or integer.
+        """
         value, when = self._value if value is None else value, self._when if when is None else when
         _place("enter", self.name, self._spec, "call", value, _semantic or self._context, when)
 
     def exit(self, *, _semantic: Any = None) -> None:
-        """End the scope that enter() began."""
+        """End the scope begun by enter()."""
         _place("exit", self.name, self._spec, "call", None, _semantic or self._context)
 
     def pin(self, value: Any, *, _semantic: Any = None) -> None:
-        """Keep the computation of `value` before this point of the scope: compilers move pure arithmetic
-        across marks. Costs a store that never fires per 32 bits of `value` that a thread holds."""
+        """Force `value` to be computed before this point. Compilers may otherwise move arithmetic across marks.
+
+        Costs one store that never executes per 32 bits of `value` in a thread.
+
+        Args:
+            value: scalar or tensor of the kernel language.
+        """
         if constant_predicate(self._when) is not False:
             _place("pin", self.name, self._spec, "call", value, _semantic or self._context)
 
 
 class region(scope):  # noqa: N801  # as scope
-    """A scope entered in place: ``with kscope.region("load", value=k, when=k % 8 == 0, track="loads"):``."""
+    """A scope that is declared where it is entered.
+
+    ``with kscope.region("load", value=k, when=k % 8 == 0, track="loads"):``. Arguments and errors are those of scope.
+    """
 
 
 def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
-    """The scope of a region that auto= or regions= selected in code without annotations.
+    """The scope of a region that auto= or regions= selected in unmarked code.
 
     Args:
         name: the region's name.
@@ -139,7 +161,18 @@ def instant(
     when: Any = None,
     _semantic: Any = None,
 ) -> None:
-    """Mark a point in time, with 32 bits of the user's where `value` is given. The rest as for a scope."""
+    """Record a point in time.
+
+    Args:
+        name: constant string, 1 to 512 bytes of UTF-8 including the track.
+        value: i32, u32 or f32 to store with the record; None for no value.
+        strategy: which lanes record; None for the session's strategy.
+        track: constant string; draw it on a row of that name, below its warp. None for the warp's own row.
+        when: bool or integer, recorded if nonzero. A constant False emits no code. None for always.
+
+    Raises:
+        UsageError: an argument is invalid; see scope.
+    """
     if constant_predicate(when) is not False:
         _place("instant", check_name(name, track), _spec(strategy), "call", value, _semantic, when)
 
@@ -153,7 +186,18 @@ def counter(
     when: Any = None,
     _semantic: Any = None,
 ) -> None:
-    """Record a number over time: an i32, u32 or f32, drawn as a counter track. The rest as for a scope."""
+    """Record a number over time, drawn as a counter track.
+
+    Args:
+        name: constant string, 1 to 512 bytes of UTF-8 including the track.
+        value: i32, u32 or f32.
+        strategy: which lanes record; None for the session's strategy.
+        track: constant string; draw it on a row of that name, below its warp. None for the warp's own row.
+        when: bool or integer, recorded if nonzero. A constant False emits no code. None for always.
+
+    Raises:
+        UsageError: an argument is invalid; see scope.
+    """
     if constant_predicate(when) is not False:
         _place("counter", check_name(name, track), _spec(strategy), "call", value, _semantic, when)
 

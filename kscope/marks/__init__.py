@@ -1,1 +1,1 @@
-"""A mark: what a user's call leaves in a kernel, its spelling in assembly text, and who records it."""
+"""A mark: one user call in a kernel, its spelling in assembly text, and the strategies that select recording lanes."""

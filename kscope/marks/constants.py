@@ -46,5 +46,5 @@ def with_constant(mark: Mark, value: object) -> Mark | None:
     Raises:
         UsageError: as constant().
     """
-    found = constant(mark, value)
-    return None if found is None else replace(mark, type=found[0], operand=f"0x{found[1]:08X}")
+    typed = constant(mark, value)
+    return None if typed is None else replace(mark, type=typed[0], operand=f"0x{typed[1]:08X}")

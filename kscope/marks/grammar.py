@@ -1,17 +1,16 @@
-"""A mark: the one thing that a user's `with` leaves in a kernel, and how it is spelled in assembly text.
+"""A mark: what a `with kscope.region(...)` leaves in a kernel, and its spelling in assembly text.
 
     //kscope enter load i32 - with %r12 if %r13
              act   name type strategy how operand if predicate
 
-One comment line, so that every compiler carries it as text and nothing happens where no pass lowers
-it. A compiler that can put only numbers into a text (CUDA C++) writes the same mark as
+It is one comment line: every compiler carries it, and without the lowering pass it has no effect. CUDA C++, whose
+inline assembly takes only numbers as constants, writes the same mark as
 
     //kscope packed 0 1 0 17 1684107116 %r12 if %r13
                     act, type, how, strategy, name, operand, predicate
 
-with the words by their place in this file's lists, the strategy as PACKED_STRATEGIES says, the name
-eight bytes at a time. What lives here: the Mark and its grammar. What does not: what becomes of it
-(lowering/, ptx/).
+with act, type and how as indices into ACTS, TYPES and HOWS, the strategy as in PACKED_STRATEGIES, and the name as
+8-byte integers.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from ..errors import UsageError
 from .strategies import ANY_LANE, TargetWarp
 
 Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel"]
-"""What a mark does. kernel: nothing itself; its strategy is that of the kernel's marks that name none."""
+"""What a mark does. "kernel" emits nothing; it sets the default strategy of the kernel's marks."""
 ValueType = Literal["i32", "u32", "f32"]
 Origin = Literal["source", "auto", "lines"]
 How = Literal["with", "call", "auto", "lines"]
-"""What placed a mark: a `with` or a call in the source; auto= or regions= in code without annotations."""
+"""What placed a mark: a `with` or a call in the source; auto= or regions= in unmarked code."""
 
 PREFIX = "//kscope "
 _REST = r"(?: (?!if )(\S+))?(?: if (\S+))?\s*$"
@@ -38,16 +37,16 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-]")
 _PACKED = re.compile(rf"//kscope packed (\d) (\d) (\d) (\d+) (-?\d+(?:\.-?\d+)*){_REST}")
 MAX_NAME_BYTES = 512
 NEVER = "0"
-"""A predicate that is known to be false."""
+"""A predicate that is always false."""
 TRACK = "\x1f"
-"""Stands in a name between what the user calls a region and the track that it is on."""
+"""Separates a region's name from its track in Mark.name."""
 
 ACTS: tuple[Act, ...] = get_args(Act)
 TYPES: tuple[ValueType | None, ...] = (None, *get_args(ValueType))
 HOWS: tuple[How, ...] = ("with", "call")
-"""Packed marks come from source."""
+"""Packed marks always come from source code."""
 PACKED_STRATEGIES: tuple[str | None, ...] = (None, "block", "warp", "lanes")
-"""A strategy as a number: its place here, for named warps their mask << 2, or PACKED_ANY_LANE."""
+"""A packed strategy: an index into this tuple, a warp mask << 2 for TargetWarp, or PACKED_ANY_LANE."""
 PACKED_ANY_LANE = 1 << 34
 
 
@@ -55,9 +54,14 @@ PACKED_ANY_LANE = 1 << 34
 class Mark:
     """One mark as a frontend emits it.
 
-    ``operand`` is the register, immediate or placeholder (``$1``) that holds the value at this mark,
-    ``how`` what placed it: all but explicit calls are paired in the source. ``when`` is the
-    32-bit register or placeholder that is not 0 where the mark is recorded, or NEVER; None: always.
+    Attributes:
+        act: what it does.
+        name: the region's name, with its track after TRACK.
+        type: type of its value; None without a value.
+        strategy: spec of its strategy; None for the session's.
+        how: what placed it. All but "call" are paired by the source.
+        operand: register, immediate or placeholder (``$1``) that holds the value.
+        when: 32-bit register or placeholder, nonzero if the mark is recorded; NEVER; None for always.
     """
 
     act: Act
@@ -70,12 +74,12 @@ class Mark:
 
     @property
     def origin(self) -> Origin:
-        """Whether the source, auto= or regions= placed the mark."""
+        """ "source", "auto" or "lines": see RegionMeta.origin."""
         return self.how if self.how in ("auto", "lines") else "source"
 
     @property
     def display_name(self) -> str:
-        """The name as sentences say it."""
+        """The name for messages."""
         return format_name(self.name)
 
     def comment(self) -> str:
@@ -86,7 +90,17 @@ class Mark:
 
 
 def parse(line: str) -> Mark | None:
-    """The mark in a line of assembly text, or None. Raises UsageError for a mark that is garbled."""
+    """Parse the mark in a line of assembly text.
+
+    Args:
+        line: one line.
+
+    Returns:
+        The mark; None if the line has none.
+
+    Raises:
+        UsageError: the line has a malformed mark.
+    """
     at = line.find(PREFIX)
     if at < 0:
         return None
@@ -97,7 +111,7 @@ def parse(line: str) -> Mark | None:
         raise UsageError(f"not a kscope mark: {line.strip()!r}; was it written by another version of kscope?")
     act, name, kind, strategy, how, operand, when = found.groups()
     return Mark(
-        act,  # type: ignore[arg-type]  # the pattern admits only these words
+        act,  # type: ignore[arg-type]  # the pattern matches only these values
         unquote(name),
         None if kind == "-" else kind,  # type: ignore[arg-type]
         None if strategy == "-" else strategy,
@@ -108,7 +122,7 @@ def parse(line: str) -> Mark | None:
 
 
 def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: str | None, when: str | None) -> Mark:
-    """The mark that a compiler wrote in numbers. Raises UsageError for a number that means nothing."""
+    """Decode a packed mark."""
     mask, plain = divmod(int(strategy) % PACKED_ANY_LANE, 4)
     raw = b"".join((int(word) & (1 << 64) - 1).to_bytes(8, "little") for word in name.split("."))
     try:
@@ -134,39 +148,48 @@ def _unpacked(act: str, kind: str, how: str, strategy: str, name: str, operand: 
 
 
 def check_name(name: object, track: object = None) -> str:
-    """The name, with its track where there is one, or a UsageError: both are constant, non-empty strings."""
+    """Validate a region's name and track.
+
+    Args:
+        name: a constant string of at most MAX_NAME_BYTES bytes, or a DSL's constant with a `value`.
+        track: the same, or None.
+
+    Returns:
+        The name, with the track after TRACK.
+
+    Raises:
+        UsageError: either is not a constant, non-empty string of valid Unicode.
+    """
     name, track = getattr(name, "value", name), getattr(track, "value", track)
     if track is not None:
         if not isinstance(track, str) or not track or TRACK in f"{name}{track}":
             raise UsageError(
-                f"kscope.region({name!r}, track={track!r}): "
-                "a track is a non-empty string known when the kernel is compiled"
+                f"kscope.region({name!r}, track={track!r}): the track must be a non-empty string known at compile time"
             )
         return _checked(f"{_checked(name)}{TRACK}{track}")
     return _checked(name)
 
 
 def split(name: str) -> tuple[str, str | None]:
-    """What the user calls a region, and its track or None. Inverse of what check_name() joins."""
-    called, _, track = name.partition(TRACK)
-    return (called, track) if called and track else (name, None)
+    """Split what check_name() joined into a region's name and its track or None."""
+    region, _, track = name.partition(TRACK)
+    return (region, track) if region and track else (name, None)
 
 
 def format_name(name: str) -> str:
-    """A name as sentences say it: ``'load'``, ``'load' (track 'loads')``."""
-    called, track = split(name)
-    return repr(called) if track is None else f"{called!r} (track {track!r})"
+    """A name for messages: ``'load'``, ``'load' (track 'loads')``."""
+    region, track = split(name)
+    return repr(region) if track is None else f"{region!r} (track {track!r})"
 
 
 def _checked(name: object) -> str:
     if not isinstance(name, str):
         raise UsageError(
-            f"kscope.region({name!r}): the name must be a string known when the kernel is compiled; "
-            "pass what changes at run time as value="
+            f"kscope.region({name!r}): the name must be a string known at compile time; pass runtime data as value="
         )
     if not name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
         raise UsageError(
-            f"kscope.region({name[:40]!r}): a name has 1 to {MAX_NAME_BYTES} bytes of UTF-8, and its track with it"
+            f"kscope.region({name[:40]!r}): a name and its track must have 1 to {MAX_NAME_BYTES} bytes of UTF-8"
         )
     try:
         name.encode()
@@ -176,7 +199,7 @@ def _checked(name: object) -> str:
 
 
 def quote(name: str) -> str:
-    """The name with every byte outside [A-Za-z0-9_.-] as ~XX: no compiler's assembly reader minds it."""
+    """The name with every byte outside [A-Za-z0-9_.-] as ~XX, which every assembler accepts in a comment."""
     return _UNSAFE.sub(lambda found: b"~%02X" % found[0][0], name.encode()).decode()
 
 

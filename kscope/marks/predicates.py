@@ -1,4 +1,4 @@
-"""Predicates: what is known about a `when=` at compile time."""
+"""Compile-time evaluation of `when=`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def constant_predicate(when: Any) -> bool | None:
-    """A predicate's value if it is a constant, None if only the running kernel knows it. No predicate is True."""
+    """The value of a constant predicate (True for None), or None if it is evaluated at run time."""
     when = getattr(when, "value", when)
     if when is None:
         return True

@@ -1,4 +1,4 @@
-"""Refusals: the errors for values and predicates that a mark cannot carry, the same in every kernel language."""
+"""Error constructors for invalid values and predicates of marks, the same for every kernel language."""
 
 from __future__ import annotations
 
@@ -21,12 +21,21 @@ def value_refused(mark: Mark, given: str, instead: str) -> UsageError:
 
 
 def predicate_refused(mark: Mark, given: str) -> UsageError:
-    """The error for a `when=` that is not one bool or integer. given: what was passed, in words."""
+    """The error for a `when=` that is not one bool or integer.
+
+    Args:
+        mark: the mark with the predicate.
+        given: what was passed, as in "a tensor of i1[64]".
+    """
     return UsageError(
         f"when= of kscope {mark.act} {mark.display_name} is {given}: expected one bool or integer, such as k % 8 == 0"
     )
 
 
 def outside_kernel(name: str) -> UsageError:
-    """The error for a kernel-only function called on the host. name: as typed, such as "kscope.clock"."""
+    """The error for a kernel-only function called on the host.
+
+    Args:
+        name: as typed, such as "kscope.clock".
+    """
     return UsageError(f"{name}() can only be called inside a kernel")

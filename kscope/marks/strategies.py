@@ -1,15 +1,10 @@
-"""Who records: the four strategies, as values with a spelling.
+"""The four recording strategies. The *spec* is a strategy's spelling in marks, cache keys, captures and options.
 
-What lives here: which lanes of which warps own a slab. What does not: the instructions that test it
-(ptx/). The *spec* is the strategy in one word, as it stands in marks, cache keys, captures and on
-the command line.
-
-    Lane0Warp0()      block          one thread per block
-    Elected()         warp           lane 0 of every warp (default)
-    Elected(any_lane=True)
-                      warp:any       in every warp the first lane that gets there
-    TargetWarp(0, 4)  warps:0+4      lane 0 of the named warps
-    AllThreads()      lanes          every thread
+Lane0Warp0()            block       one thread per block
+Elected()               warp        lane 0 of every warp (default)
+Elected(any_lane=True)  warp:any    in every warp the first active lane
+TargetWarp(0, 4)        warps:0+4   lane 0 of the named warps
+AllThreads()            lanes       every thread
 """
 
 from __future__ import annotations
@@ -21,25 +16,26 @@ from ..errors import UsageError
 ANY_LANE = "warp:any"
 """The spec of Elected(any_lane=True)."""
 MAX_WARPS = 32
-"""Warps in a block: 1024 threads of 32 lanes."""
+"""Warps per block: 1024 threads / 32."""
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """Base of the four; not to be instantiated."""
+    """Base class of the four strategies."""
 
     @property
     def spec(self) -> str:
+        """The strategy as text, such as "warps:0+4"."""
         raise AssertionError("a Strategy is one of Lane0Warp0, Elected, TargetWarp, AllThreads")
 
     def records(self, warp: int, lane: int) -> bool:
-        """Whether this lane of this warp (linear thread id / 32) owns a slab."""
+        """True if this lane of this warp (linear thread index / 32) owns a slab from kernel entry on."""
         raise AssertionError("a Strategy is one of Lane0Warp0, Elected, TargetWarp, AllThreads")
 
 
 @dataclass(frozen=True)
 class Lane0Warp0(Strategy):
-    """One thread per block: linear thread id 0. The cheapest."""
+    """Record one thread per block, linear thread index 0. The cheapest strategy."""
 
     @property
     def spec(self) -> str:
@@ -51,11 +47,14 @@ class Lane0Warp0(Strategy):
 
 @dataclass(frozen=True)
 class Elected(Strategy):
-    """Lane 0 of every warp. Code that lane 0 does not reach is not recorded.
+    """Record lane 0 of every warp. Code that lane 0 does not reach is not recorded, unless `any_lane` is set.
 
-    any_lane: of the lanes that enter a region together the first one records it, to its end; code that only some lanes
-    of a warp reach is recorded too. A lane other than 0 that records owns a slab as well, and claims it when it
-    first stores a record. A trace has the records of a warp's lanes as those of one.
+    Args:
+        any_lane: the first active lane records each region, from enter to exit, so divergent code is recorded too.
+            A lane other than 0 claims its own slab at its first record. The trace merges a warp's lanes.
+
+    Raises:
+        UsageError: `any_lane` is not a bool.
     """
 
     any_lane: bool = False
@@ -71,13 +70,12 @@ class Elected(Strategy):
         return ANY_LANE if self.any_lane else "warp"
 
     def records(self, warp: int, lane: int) -> bool:
-        """Whether this lane owns a slab from the kernel's entry on."""
         return lane == 0
 
 
 @dataclass(frozen=True)
 class AllThreads(Strategy):
-    """Every thread, each with a slab of its own."""
+    """Record every thread, each in its own slab."""
 
     @property
     def spec(self) -> str:
@@ -89,7 +87,14 @@ class AllThreads(Strategy):
 
 @dataclass(frozen=True, init=False)
 class TargetWarp(Strategy):
-    """Lane 0 of the named warps: ``TargetWarp(0, 4)``. Raises UsageError for a warp outside 0..31."""
+    """Record lane 0 of the named warps.
+
+    Args:
+        *warps: warp indices (linear thread index / 32), 0 to 31, as in ``TargetWarp(0, 4)``.
+
+    Raises:
+        UsageError: no warp is given, or one is not an integer from 0 to 31.
+    """
 
     warps: tuple[int, ...]
 
@@ -97,14 +102,14 @@ class TargetWarp(Strategy):
         warps = tuple(getattr(warp, "value", warp) for warp in warps)  # inside a jit function: constexpr
         for warp in warps:
             if not isinstance(warp, int) or isinstance(warp, bool) or not 0 <= warp < MAX_WARPS:
-                raise UsageError(f"TargetWarp({warp!r}): a warp of a block is an integer from 0 to {MAX_WARPS - 1}")
+                raise UsageError(f"TargetWarp({warp!r}): expected an integer from 0 to {MAX_WARPS - 1}")
         if not warps:
             raise UsageError("TargetWarp(): name at least one warp, as in TargetWarp(0) or TargetWarp(0, 4)")
         object.__setattr__(self, "warps", tuple(sorted(set(warps))))
 
     @property
     def mask(self) -> int:
-        """Bit w set: warp w records."""
+        """Bit w is set if warp w records."""
         return sum(1 << warp for warp in self.warps)
 
     @property
@@ -119,7 +124,14 @@ _PLAIN = {strategy.spec: strategy for strategy in (Lane0Warp0(), Elected(), Elec
 
 
 def parse_strategy(spec: str) -> Strategy:
-    """The strategy of a spec; raises UsageError that lists the known ones."""
+    """Parse a spec.
+
+    Args:
+        spec: block, warp, warp:any, lanes, or warps:N+M.
+
+    Raises:
+        UsageError: the spec is invalid.
+    """
     if spec in _PLAIN:
         return _PLAIN[spec]
     head, _, rest = spec.partition(":")

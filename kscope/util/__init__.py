@@ -1,1 +1,1 @@
-"""Helpers that know nothing of kscope: threads, files, text."""
+"""General helpers: threads, files, text. They do not depend on the rest of kscope."""

@@ -1,8 +1,4 @@
-"""Files that are written whole or not at all.
-
-What lives here: the file beside, which takes the other's place. What does not: what is written, and whether that place
-may be taken.
-"""
+"""Atomic file replacement."""
 
 from __future__ import annotations
 
@@ -16,11 +12,21 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: Path) -> Generator[BinaryIO]:
-    """A file to write to. It takes the place of `path` where the body ends; where that raises, it is gone."""
-    beside = path.with_name(f".kscope-{os.getpid()}-{threading.get_ident()}.part")
+    """Open a temporary file that replaces `path` atomically when the block succeeds.
+
+    Args:
+        path: the file to replace. The temporary file lies in the same folder.
+
+    Yields:
+        The temporary file, opened for writing. If the block raises, it is deleted and `path` stays as it was.
+
+    Raises:
+        OSError: the folder is missing or not writable.
+    """
+    temporary = path.with_name(f".kscope-{os.getpid()}-{threading.get_ident()}.part")
     try:
-        with open(beside, "wb") as file:
+        with open(temporary, "wb") as file:
             yield file
-        os.replace(beside, path)
+        os.replace(temporary, path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -1,7 +1,4 @@
-"""Reading files of strangers within bounds: no file makes kscope take more memory than the machine can give.
-
-What lives here: how much that is, and reading whole files and lines up to it. What does not: what stands in the files.
-"""
+"""Bounded reading of untrusted files: no file makes kscope take more memory than the machine can give."""
 
 from __future__ import annotations
 
@@ -13,20 +10,23 @@ from pathlib import Path
 from ..errors import FormatError
 
 MAX_FILE_BYTES = 256 << 20
-"""Bytes of a file that is read at once; parsed, it may take twenty times as much."""
+"""Largest file that is read at once; parsed, it may take twenty times as much memory."""
 MAX_LINE_BYTES = 1 << 20
-_GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _STEP = 1 << 20
 
 
 def memory_budget() -> int:
-    """Bytes that a reader may take without being asked: a quarter of what this process can have, by the machine's
-    memory, its container's limit and its own (ulimit -v)."""
+    """Bytes that a reader may allocate by default.
+
+    Returns:
+        A quarter of the smallest of physical memory, the container's limit and ``ulimit -v``.
+    """
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    own, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if own != resource.RLIM_INFINITY:
-        limits.append(own)
-    for path in map(Path, _GROUPS):
+    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space != resource.RLIM_INFINITY:
+        limits.append(address_space)
+    for path in map(Path, _CGROUP_LIMITS):
         text = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
         if text.isdecimal():  # else "max"
             limits.append(int(text))
@@ -34,23 +34,40 @@ def memory_budget() -> int:
 
 
 def read_bytes(path: Path, most: int = MAX_FILE_BYTES) -> bytes:
-    """The bytes of a file. Raises FormatError for one of more than `most` bytes, which is not read, OSError."""
+    """Read a whole file.
+
+    Args:
+        path: the file.
+        most: largest accepted size, in bytes.
+
+    Raises:
+        FormatError: the file is larger; it is not read to its end.
+        OSError: it cannot be read.
+    """
     parts, size = [], 0
     with path.open("rb") as file:
-        told = os.fstat(file.fileno()).st_size
-        while size <= most >= told and (part := file.read(min(_STEP, most + 1 - size))):
+        reported = os.fstat(file.fileno()).st_size
+        while size <= most >= reported and (part := file.read(min(_STEP, most + 1 - size))):
             parts.append(part)
             size += len(part)
-    if max(told, size) > most:
-        raise FormatError(
-            f"{path}: {max(told, size):,} bytes, expected at most {most:,}; is it the file that you mean?"
-        )
+    if (total := max(reported, size)) > most:
+        raise FormatError(f"{path}: {total:,} bytes, expected at most {most:,}; check that this is the intended file")
     return b"".join(parts)
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file of any size, each with its end. Raises FormatError, with its number, for a line of
-    more than MAX_LINE_BYTES bytes: such a file is no text; OSError."""
+    """Read a text file of any size line by line.
+
+    Args:
+        path: the file.
+
+    Yields:
+        Each line with its line ending; invalid UTF-8 becomes replacement characters.
+
+    Raises:
+        FormatError: a line has more than MAX_LINE_BYTES bytes, so the file is not text.
+        OSError: the file cannot be read.
+    """
     with path.open("rb") as file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES + 1):

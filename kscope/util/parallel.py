@@ -1,7 +1,4 @@
-"""Work on slices of columns, on all cores: numpy releases the GIL.
-
-What lives here: the pool. What does not: any work.
-"""
+"""Work on slices of columns, on all cores: numpy releases the GIL."""
 
 from __future__ import annotations
 
@@ -15,16 +12,16 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 CHUNK = 1 << 15
-"""Records whose columns and temporaries stay in a core's second-level cache."""
+"""Records per chunk: their columns and temporaries fit a core's L2 cache."""
 
 
 def workers() -> int:
-    """Threads that are worth having here."""
+    """Number of threads to use."""
     return min(os.cpu_count() or 1, 8)
 
 
 def is_shut_down(pool: Executor) -> bool:
-    """Whether the pool takes no work any more: the interpreter ends, and what runs now is called by atexit."""
+    """True if the pool refuses work, which happens in atexit handlers while the interpreter shuts down."""
     try:
         pool.submit(int)
     except RuntimeError:
@@ -33,7 +30,7 @@ def is_shut_down(pool: Executor) -> bool:
 
 
 def submit(pool: Executor, work: Callable[[Item], Result], item: Item) -> Future[Result]:
-    """The work on an item, in the pool; at once where that is shut down."""
+    """Submit `work(item)` to the pool, or run it immediately if the pool is shut down."""
     if not is_shut_down(pool):
         return pool.submit(work, item)
     done: Future[Result] = Future()
@@ -42,14 +39,14 @@ def submit(pool: Executor, work: Callable[[Item], Result], item: Item) -> Future
 
 
 def each(work: Callable[[Item], object], items: Iterable[Item]) -> None:
-    """Run the work on every item; raises what the first failing one raised."""
+    """Run `work` on every item in parallel; the first exception is raised."""
     with ThreadPoolExecutor(workers()) as pool:
         for _ in map(work, items) if is_shut_down(pool) else pool.map(work, items):
             pass
 
 
 def map_ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results in order, made at most two per thread ahead of the reader, so that they do not pile up."""
+    """Map in parallel and in order, at most two results per thread ahead of the consumer, to bound memory."""
     jobs: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers()) as pool:
         if is_shut_down(pool):
@@ -64,6 +61,6 @@ def map_ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator
 
 
 def chunks(total: int, size: int | None = None) -> list[slice]:
-    """Slices of `size`, else CHUNK, that cover a column."""
+    """Slices that cover `total` elements, `size` (default CHUNK) each."""
     size = size or CHUNK
     return [slice(a, min(a + size, total)) for a in range(0, total, size)]

@@ -1,7 +1,4 @@
-"""Parts of sentences that many places need.
-
-What lives here: how problems and tables say how many, how errors say what to install. What does not: the sentences.
-"""
+"""Phrases shared by messages and tables."""
 
 from __future__ import annotations
 
@@ -13,5 +10,5 @@ def counted(count: int, noun: str) -> str:
 
 
 def install_command(extra: str) -> str:
-    """The command that installs what an extra of kscope brings."""
+    """The command that installs an extra of kscope."""
     return f"pip install '.[{extra}]' in a checkout of kscope"

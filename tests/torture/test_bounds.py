@@ -71,13 +71,13 @@ def test_ten_gigabytes_of_zeros_are_no_capture(tmp_path: Path) -> None:
 def test_an_empty_file_is_no_capture(tmp_path: Path) -> None:
     (tmp_path / "x.kscope").touch()
     code, said = command("summary", tmp_path / "x.kscope")
-    assert code == 2 and "cut short or empty" in said
+    assert code == 2 and "truncated or empty" in said
 
 
 def test_a_head_of_ten_gigabytes_is_not_read(tmp_path: Path) -> None:
     begin = FIRST_LINE + (HUGE - 29).to_bytes(8, "little") + bytes(4)
     code, said = command("summary", sparse(tmp_path / "x.kscope", begin))
-    assert code == 2 and "a head of 10,737,418,211 bytes, more than" in said
+    assert code == 2 and "the head has 10,737,418,211 bytes, expected at most" in said
 
 
 def test_a_true_capture_of_ten_gigabytes_is_refused_where_it_does_not_fit(tmp_path: Path) -> None:

@@ -139,13 +139,13 @@ def test_a_missing_folder_and_a_folder_for_a_file_are_told(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b"", "cut short or empty"),
-        (b"kscope cap", "cut short or empty"),
+        (b"", "truncated or empty"),
+        (b"kscope cap", "truncated or empty"),
         (b"\x7fELF and so on and so forth", "not a kscope capture"),
         (b"kscope capture 1\xa0" + bytes(40), "not a kscope capture"),
         (b"kscope capture 2\n" + bytes(40), "version 2; this kscope reads version 1: update kscope"),
-        (capturefile.FIRST_LINE + b"\xff" * 12, "cut short within its head"),
-        (capturefile.FIRST_LINE + bytes(12) + b"{}", "no JSON"),
+        (capturefile.FIRST_LINE + b"\xff" * 12, "truncated within its head"),
+        (capturefile.FIRST_LINE + bytes(12) + b"{}", "not JSON"),
         (with_head([], b""), "expected an object"),
         (with_head({"devices": 3}, b""), "devices is 3, expected a list"),
     ],
@@ -267,7 +267,7 @@ def test_a_capture_that_the_machine_has_no_room_for_is_opened_by_those_who_trust
     needed = sum(len(device.lines) for device in small().devices) * UNIT
     monkeypatch.setattr(capturefile, "FREE_BYTES", needed - 1)
     monkeypatch.setattr(bounded_reading, "memory_budget", lambda: needed - 1)
-    with pytest.raises(FormatError, match=rf"give --max-bytes {needed}, or load it with max_bytes={needed}"):
+    with pytest.raises(FormatError, match=rf"pass --max-bytes {needed}, or load it with max_bytes={needed}"):
         load_capture(path)
     assert equal(load_capture(path, max_bytes=needed), small())
 

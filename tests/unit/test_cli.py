@@ -203,7 +203,7 @@ def test_every_command_opens_a_capture_that_is_trusted_to_be_large(
     monkeypatch.setattr(bounded_reading, "memory_budget", lambda: 1024)
     monkeypatch.setattr(Server, "serve_forever", lambda *_, **__: None)
     name, *more = command
-    assert "give --max-bytes" in _refused(capsys, name, capture.name, *more)
+    assert "pass --max-bytes" in _refused(capsys, name, capture.name, *more)
     assert "--max-bytes much: expected a size" in _refused(capsys, name, "--max-bytes", "much", capture.name, *more)
     assert cli.main([name, "--max-bytes", "64MiB", capture.name, *more]) in (0, 1), capsys.readouterr().err
 
@@ -225,7 +225,7 @@ def test_a_pipe_in_the_place_of_a_capture_is_not_waited_for(tmp_path: Path) -> N
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert said == "kscope: x.kscope: not a regular file; a capture is one that kscope wrote\n"
+    assert said == "kscope: x.kscope: not a regular file; expected a capture written by kscope\n"
 
 
 def test_a_reader_that_stops_reading_is_no_error(capture: Path) -> None:

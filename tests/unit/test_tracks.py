@@ -187,7 +187,7 @@ def test_a_name_and_its_track_are_found_again(name: str, track: str | None) -> N
 
 @pytest.mark.parametrize("track", ["", 3, "a\x1fb", object()])
 def test_a_track_is_a_constant_string(track: object) -> None:
-    with pytest.raises(UsageError, match="a track is a non-empty string known when the kernel is compiled"):
+    with pytest.raises(UsageError, match="the track must be a non-empty string known at compile time"):
         kscope.region("load", track=track)
 
 

@@ -183,7 +183,7 @@ def nameless(out, n):
     [
         (wide, r"'wide' is a int64: .* pass cupy.int32\(x\)"),
         (flag, "'flag' is True: a record holds 32 bits"),
-        (nameless, "the name must be a string known when the kernel is compiled"),
+        (nameless, "the name must be a string known at compile time"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused_where_it_stands(enabled, function, message):

@@ -213,7 +213,7 @@ def test_regions_of_code_that_never_runs_are_named(make: Make) -> None:
 
 
 def test_a_name_that_is_not_static_is_refused(make: Make) -> None:
-    with pytest.raises(UsageError, match="the name must be a string known when the kernel is compiled"):
+    with pytest.raises(UsageError, match="the name must be a string known at compile time"):
         make("with region(n):\n    x[thread] = 1.0")
 
 

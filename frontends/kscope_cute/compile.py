@@ -1,11 +1,7 @@
-"""The compilation: modules with marks are compiled to PTX, lowered, assembled, and their binary takes the place of
-the one with marks.
+"""Hooks on CuTe's compiler: the PTX of modules with marks is lowered and assembled, and replaces CuTe's binary.
 
-What lives here: the hooks in the compiler, and what surrounds lowering. What does not: lowering (kscope/lowering), how
-PTX becomes a binary (assembling.py), how a mark enters the IR (placing.py).
-
-Everything that CuTe does with a compiled module comes after: execution, both caches, export to objects, TVM-FFI.
-Its caches are keyed by the traced IR, which says for which recording the marks are (placing.TAG).
+Execution, both caches, export to objects and TVM-FFI all use the replaced binary. CuTe's caches are keyed by the traced
+IR, which contains the recording options (emit.TAG).
 """
 
 from __future__ import annotations
@@ -34,42 +30,42 @@ from kscope.lowering import register_budget
 from kscope.lowering.plan import without_marks
 from kscope.marks.grammar import format_name, parse, unquote
 
-from . import assembling, cubin, ffi, hook_points, places
-from . import sites as listed
+from . import assembler, cubin, hook_points, sites, tvm_ffi
 from .emit import TAG
+from .source_comments import source_info, without_source_comments
 
-_STAGES = "; a region in a loop with prefetch_stages may not hold both its loads and their use: name the two apart"
+_STAGES = "; in a loop with prefetch_stages a region cannot contain both the loads and their use: split it in two"
 _BACKEND = "CUTE_DSL_COMPILER_BACKEND"
-_STAGED = "cutlass.pipelining"
+_PIPELINED = "cutlass.pipelining"
 """The attribute of a loop with prefetch_stages."""
 _NAME = re.compile(r"//kscope (?:enter|instant|counter) (\S+) ")
 
 
-class Pipeline:
-    """The hooks in CuTe's compiler, while recording is enabled."""
+class CompilerHooks:
+    """The hooks, while recording is enabled."""
 
-    def __init__(self, compiled: Callable[[], None], sites: Sites) -> None:
-        """compiled: told after each compilation. sites: what was marked that nobody annotated."""
-        self._sites = sites
+    def __init__(self, module_compiled: Callable[[], None], marked_sites: Sites) -> None:
+        """module_compiled: called after each compilation. marked_sites: the sites that were marked for a selection."""
+        self._sites = marked_sites
         self.recording: Recording | None = None
         self.tag = ""
         self._compile = Hook(cute_compiler.Compiler, "compile", self._lower)
         self._jit = Hook(cute_dsl.BaseDSL, "compile_and_jit", self._unwrap)
-        self._raised = threading.local()
-        self._compiled = compiled
+        self._thread = threading.local()
+        self._module_compiled = module_compiled
 
     def check(self) -> None:
-        """Raises UnsupportedError naming the hook point that this CuTe DSL lacks, or the compiler that has none."""
+        """Raises UnsupportedError naming a missing hook point or a compiler backend without them."""
         if os.environ.get(_BACKEND, "legacy") != "legacy":
             raise UnsupportedError(
-                f"{_BACKEND}={os.environ[_BACKEND]} is a compiler of CuTe DSL that kscope does not know: unset it"
+                f"{_BACKEND}={os.environ[_BACKEND]}: kscope supports CuTe DSL's legacy compiler only: unset {_BACKEND}"
             )
         hook_points.check(cute_compiler.Compiler, "compile", "base_dsl.compiler.Compiler")
         hook_points.check(cute_dsl.BaseDSL, "compile_and_jit", "base_dsl.dsl.BaseDSL")
 
     def install(self, recording: Recording) -> None:
-        """Take the hook points, or change the options of the hooks that have them."""
-        self.recording, self.tag = recording, recording.tag(Path(__file__).parent) + listed.tag()
+        """Idempotent; later calls change the options."""
+        self.recording, self.tag = recording, recording.tag(Path(__file__).parent) + sites.cache_tag()
         self._compile.install()
         self._jit.install()
 
@@ -82,76 +78,80 @@ class Pipeline:
     def _lower(
         self, original: Callable[..., Any], compiler: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any
     ) -> Any:
-        """CuTe's Compiler.compile: a module without marks as it is, else with its marks lowered."""
+        """Around CuTe's Compiler.compile: lowers the marks of a module that has some."""
         names = [name for name, marked in _gpu_modules(module) if marked]
         if not names or self.recording is None:
             return original(compiler, module, pipeline, *args, **kwargs)
-        traced = _Traced.of(str(module), names[0])
+        traced = _TracedModule.of(str(module), names[0])
         try:
             with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
-                asking = assembling.dumping(pipeline, ptx=folder)
-                compiled = original(compiler, module, asking, *args, **kwargs)
-                text, ending = assembling.dumped(folder)
+                dumping = assembler.dump_into(pipeline, ptx=folder)
+                compiled = original(compiler, module, dumping, *args, **kwargs)
+                text, ending = assembler.read_ptx(folder)
             out = compiled if isinstance(compiled, ir.Module) else module
-            made = _lowered(text, traced, self.recording, pipeline, compiler.passmanager)
+            lowered = _lowered(text, traced, self.recording, pipeline, compiler.passmanager)
             with out.context:
-                assembling.replace_binary(out, names[0], made.binary)
-                ffi.tell(out)
-            _keep(made, pipeline, ending)
-            plain = partial(_plain, text, pipeline, compiler.passmanager)
-            listed.note(made.meta, text, made.cubin, self._sites, self.recording.selection, plain)
+                assembler.replace_binary(out, names[0], lowered.binary)
+                tvm_ffi.export_library(out)
+            _write_user_dumps(lowered, pipeline, ending)
+            build_plain = partial(_plain_cubin, text, pipeline, compiler.passmanager)
+            sites.note(lowered.meta, text, lowered.cubin, self._sites, self.recording.selection, build_plain)
         except KscopeError as error:
-            self._raised.error = error
+            self._thread.error = error
             raise
         return compiled
 
     def _unwrap(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """CuTe's compile_and_jit, which calls every error of a compiler an internal one: ours are for the user."""
-        self._raised.error = None
+        """Around CuTe's compile_and_jit, which reports every error as internal: re-raises kscope's own."""
+        self._thread.error = None
         try:
-            made = original(*args, **kwargs)
-            self._compiled()
+            function = original(*args, **kwargs)
+            self._module_compiled()
         except Exception:
-            if (error := self._raised.error) is not None:
-                self._raised.error = None
+            if (error := self._thread.error) is not None:
+                self._thread.error = None
                 raise error from None
             raise
-        return made
+        return function
 
 
 @dataclass(frozen=True)
-class _Traced:
-    """What the IR of a module says before it is compiled. module: the gpu.module's name. placed: names of its marks.
-    staged: whether the compiler may pipeline a loop of it."""
+class _TracedModule:
+    """A module's IR before it is compiled.
 
-    module: str
-    placed: frozenset[str]
-    staged: bool
+    Attributes:
+        name: the gpu.module's name.
+        marks: names of its marks.
+        pipelined: whether the compiler may pipeline one of its loops.
+    """
+
+    name: str
+    marks: frozenset[str]
+    pipelined: bool
 
     @staticmethod
-    def of(text: str, module: str) -> _Traced:
-        return _Traced(module, frozenset(map(unquote, _NAME.findall(text))), _STAGED in text)
+    def of(text: str, name: str) -> _TracedModule:
+        return _TracedModule(name, frozenset(map(unquote, _NAME.findall(text))), _PIPELINED in text)
 
-    def lost(self, text: str) -> tuple[Problem, ...]:
-        """Names of which no mark is left in the PTX: their code can never run."""
-        found = {mark.name for mark in map(parse, text.splitlines()) if mark is not None}
-        removed = sorted(self.placed - found)
-        if not removed:
+    def removed(self, text: str) -> tuple[Problem, ...]:
+        """A problem for names without a mark left in the PTX: their code is unreachable."""
+        names = sorted(self.marks - {mark.name for mark in map(parse, text.splitlines()) if mark is not None})
+        if not names:
             return ()
-        listed = ", ".join(map(format_name, removed))
-        told = f"the CuTe DSL compiler removed every mark of {listed}: code that can never run has this effect"
-        return (Problem("removed", told, len(removed)),)
+        listed = ", ".join(map(format_name, names))
+        problem = f"the CuTe DSL compiler removed every mark of {listed}: unreachable code is the usual cause"
+        return (Problem("removed", problem, len(names)),)
 
     def check(self, problems: Iterable[Problem]) -> None:
-        """Raises PairingError where pipelining took a region apart."""
+        """Raises PairingError if pipelining split a region."""
         broken = [problem.text for problem in problems if problem.kind == "pairing"]
-        if broken and self.staged:
+        if broken and self.pipelined:
             raise PairingError(f"{broken[0]}{_STAGES}")
 
 
 @dataclass(frozen=True)
-class _Made:
-    """A module whose marks are lowered."""
+class _LoweredModule:
+    """A module with lowered marks: its metadata, PTX, binary and cubin."""
 
     meta: ModuleMeta
     text: str
@@ -159,39 +159,44 @@ class _Made:
     cubin: bytes
 
 
-def _lowered(text: str, traced: _Traced, recording: Recording, pipeline: str, manager: Any) -> _Made:
-    """The module's PTX, lowered, and its binary. Raises as fit.lower_to_fit()."""
-    lost = traced.lost(text)
+def _lowered(text: str, traced: _TracedModule, recording: Recording, pipeline: str, manager: Any) -> _LoweredModule:
+    """Lower and assemble the module's PTX. Raises what register_budget.lower_to_fit() raises."""
+    removed = traced.removed(text)
 
     @lru_cache(8)
-    def assemble(lowered: str) -> assembling.Assembled:
-        return assembling.assemble(lowered, pipeline, manager, traced.module)
+    def assemble(lowered: str) -> assembler.Assembled:
+        return assembler.assemble(lowered, pipeline, manager, traced.name)
 
     def measure(lowered: str) -> register_budget.Usage:
         return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
 
     try:
         lowered = register_budget.lower_to_fit(
-            places.untold(text), recording, frontend="cute", measure=measure, known=lost, told=places.told(text)
+            without_source_comments(text),
+            recording,
+            frontend="cute",
+            measure=measure,
+            known=removed,
+            told=source_info(text),
         )
     except PairingError as error:
-        raise PairingError(f"{error}{_STAGES if traced.staged else ''}") from None
+        raise PairingError(f"{error}{_STAGES if traced.pipelined else ''}") from None
     traced.check(lowered.problems)
-    for problem in lowered.problems or lost:
+    for problem in lowered.problems or removed:
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-    made = assemble(lowered.text)
-    return _Made(lowered.meta, lowered.text, made.binary, made.cubin)
+    assembled = assemble(lowered.text)
+    return _LoweredModule(lowered.meta, lowered.text, assembled.binary, assembled.cubin)
 
 
-def _plain(text: str, pipeline: str, manager: Any) -> bytes:
+def _plain_cubin(text: str, pipeline: str, manager: Any) -> bytes:
     """The cubin of a module without its marks."""
-    return assembling.assemble(without_marks(places.untold(text)), pipeline, manager).cubin
+    return assembler.assemble(without_marks(without_source_comments(text)), pipeline, manager).cubin
 
 
-def _keep(made: _Made, pipeline: str, ending: str) -> None:
-    """Write the files that the user wants to keep of the compilation."""
-    for kind, content in (("ptx", made.text.encode()), ("cubin", made.cubin)):
-        path = assembling.kept(pipeline, kind, ending)
+def _write_user_dumps(lowered: _LoweredModule, pipeline: str, ending: str) -> None:
+    """Write the files that the user requested with keep-ptx and keep-cubin."""
+    for kind, content in (("ptx", lowered.text.encode()), ("cubin", lowered.cubin)):
+        path = assembler.user_dump_path(pipeline, kind, ending)
         if path is not None:
             path.write_bytes(content)
 

@@ -1,7 +1,4 @@
-"""The kernel of `kscope demo` where CuTe DSL has a GPU: warps that add vectors, each a piece.
-
-What lives here: that kernel. What does not: recording and showing it (kscope/cli/demo.py).
-"""
+"""The kernel of `kscope demo --on cute`: a vector addition."""
 
 from __future__ import annotations
 
@@ -40,9 +37,9 @@ def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor) -> None:
 
 
 def obstacle() -> str:
-    """Why it cannot run here, "" where it can."""
+    """Why the kernel cannot run here; "" if it can."""
     if find_spec("torch") is None:
-        return "torch is not installed, whose tensors the kernel adds"
+        return "torch is not installed: the kernel adds its tensors"
     return "" if libraries.present() else "no NVIDIA GPU that CuTe DSL can use"
 
 
@@ -52,6 +49,6 @@ def run() -> None:
     runtime: Any = import_module("cutlass.cute.runtime")
     tensors = [torch.ones(BLOCKS * PIECES * THREADS, device="cuda") for _ in range(3)]
     arguments: list[Any] = [runtime.from_dlpack(tensor) for tensor in tensors]
-    start: Any = launch
-    start(*arguments)
+    untyped: Any = launch
+    untyped(*arguments)
     torch.cuda.synchronize()

@@ -18,34 +18,34 @@ from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.marks.refusals import outside_kernel, predicate_refused, value_refused
 from kscope.ptx import READINGS
 
-from . import places
+from .source_comments import source_comment
 
 TAG = "kscope_tag"
-"""Attribute of a gpu.module with marks that holds Recording.tag(): CuTe keys its caches by the traced IR."""
+"""Attribute of a gpu.module with marks: Recording.tag(), so that it is part of CuTe's cache keys."""
 _SCALARS: dict[Any, tuple[ValueType, str]] = {Int32: ("i32", "r"), Uint32: ("u32", "r"), Float32: ("f32", "f")}
 
 _TYPES: dict[str, Any] = {"i32": Int32, "u32": Uint32, "i64": Int64}
 
 
 def tracing() -> bool:
-    """Whether CuTe DSL is tracing a function in this thread."""
+    """Whether CuTe DSL is tracing a function on this thread."""
     try:
         return ir.InsertionPoint.current is not None
-    except ValueError:  # MLIR raises it where no insertion point is set
+    except ValueError:  # raised by MLIR without an insertion point
         return False
 
 
-def place(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None:
+def emit_mark(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None:
     """Emit a mark at the insertion point of the kernel being traced.
 
     Args:
         mark: the mark, without its operands.
-        value: a constant or a CuTe scalar to record; None for none.
+        value: a constant or a CuTe scalar to record, or None.
         tag: Recording.tag() of the options that the kernel is compiled for.
         when: a CuTe scalar predicate; None is always, False is never.
 
     Returns:
-        The mark as it was emitted; None in the host code of a @cute.jit function, where nothing is recorded.
+        The emitted mark; None in the host code of a @cute.jit function, where nothing is recorded.
 
     Raises:
         UsageError: the value or the predicate cannot be recorded.
@@ -60,7 +60,7 @@ def place(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None:
             raise UsageError(f"region({mark.display_name}).pin({value}): expected a value computed at run time")
         mark = constant
     elif value is not None:
-        kind, constraint = scalar(mark, value)
+        kind, constraint = _scalar(mark, value)
         mark, operands = replace(mark, type=kind, operand="$0"), [value.ir_value()]
         if mark.act == "pin":
             mark = replace(mark, type=None)
@@ -74,7 +74,7 @@ def place(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None:
     llvm.inline_asm(
         None,
         operands,
-        f"{places.comment()}\n\t{mark.comment()}",
+        f"{source_comment()}\n\t{mark.comment()}",
         f"{constraint},~{{memory}}" if constraint else "~{memory}",
         has_side_effects=True,
         is_align_stack=False,
@@ -84,7 +84,7 @@ def place(mark: Mark, value: Any, tag: str, when: Any = None) -> Mark | None:
 
 
 def read(name: str) -> Any:
-    """The scalar that a device helper returns. Raises UsageError in the host code of a @cute.jit function."""
+    """A device helper's scalar. Raises UsageError in the host code of a @cute.jit function."""
     if _gpu_module() is None:
         raise outside_kernel(f"kscope.{name}")
     reading = READINGS[name]
@@ -112,7 +112,7 @@ def _gpu_module() -> Any:
     return None
 
 
-def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
+def _scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
     """Type and asm constraint of a run-time value. Raises UsageError unless it is an Int32, Uint32 or Float32."""
     if type(value) not in _SCALARS:
         cast = "cutlass.Float32(x)" if "Float" in type(value).__name__ else "cutlass.Int32(x)"
@@ -121,7 +121,7 @@ def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
 
 
 def _predicate(mark: Mark, when: Any) -> Any:
-    """A predicate as a 32-bit word, nonzero where it holds. Raises UsageError unless it is a Boolean or an integer."""
+    """A predicate as an Int32, nonzero if it holds. Raises UsageError unless it is a Boolean or an integer."""
     if not isinstance(when, (Boolean, Integer)):
         raise predicate_refused(mark, f"a {type(when).__name__}")
     return Int32(Boolean(when)).ir_value()

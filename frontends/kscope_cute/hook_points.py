@@ -1,8 +1,4 @@
-"""The hook points in CuTe DSL: the error that tells which one is missing.
-
-What lives here: that check. What does not: the hooks (kscope/hooks.py), and what they do (pipeline.py, loading.py,
-ffi.py, selected.py).
-"""
+"""The check that CuTe DSL has the methods that kscope hooks."""
 
 from __future__ import annotations
 
@@ -14,10 +10,10 @@ from kscope.errors import UnsupportedError
 from kscope.util.text import install_command
 
 
-def check(owner: Any, name: str, where: str) -> None:
-    """Raises UnsupportedError where this CuTe DSL's class `owner`, found as `where`, lacks the method."""
+def check(owner: Any, name: str, path: str) -> None:
+    """Raises UnsupportedError if the class `owner`, at `path` in CuTe DSL, lacks the method."""
     if not callable(getattr(owner, name, None)):
         raise UnsupportedError(
-            f"nvidia-cutlass-dsl {cutlass.__version__} has no {where}.{name}, which kscope needs: "
+            f"nvidia-cutlass-dsl {cutlass.__version__} has no {path}.{name}, which kscope needs: "
             f"{install_command('cute')} brings a version that works"
         )

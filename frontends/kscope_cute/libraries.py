@@ -1,8 +1,4 @@
-"""What kscope asks the driver about the libraries that CuTe DSL has loaded.
-
-What lives here: these few calls, through the bindings that CuTe itself needs. What does not: what is done with the
-answers (loading.py), and every other driver call (the runtime).
-"""
+"""Driver queries about the libraries that CuTe DSL has loaded, through the bindings that CuTe itself requires."""
 
 from __future__ import annotations
 
@@ -14,20 +10,20 @@ from typing import Any
 from kscope.capture.layout import CTL_SYMBOL
 from kscope.errors import DriverError
 
-driver: Any = import_module("cuda.bindings.driver")  # no types to check: what comes out of it is Any
+driver: Any = import_module("cuda.bindings.driver")  # untyped
 runtime: Any = import_module("cuda.bindings.runtime")
 
 
 def present() -> bool:
-    """Whether there is a driver and a GPU."""
+    """Whether a driver and a GPU are present."""
     try:
         return int(driver.cuInit(0)[0]) == 0 and int(driver.cuDeviceGetCount()[1]) > 0
-    except RuntimeError:  # as the bindings say that there is no driver's library
+    except RuntimeError:  # raised by the bindings without a driver library
         return False
 
 
 def context() -> int:
-    """The current context's handle; the runtime's device gets its own where a thread has none yet."""
+    """The current context's handle; makes the runtime's device current on a thread without one."""
     found = int(_checked("cuCtxGetCurrent", driver.cuCtxGetCurrent()))
     if found == 0:
         runtime.cudaSetDevice(runtime.cudaGetDevice()[1])
@@ -35,13 +31,13 @@ def context() -> int:
     return found
 
 
-def prepared(library: Any) -> bool:
-    """Whether the library has the constant by which kscope arms a module."""
+def has_control_block(library: Any) -> bool:
+    """Whether the library has the constant through which kscope arms a module."""
     return int(driver.cuLibraryGetGlobal(_handle(library), CTL_SYMBOL.encode())[0]) == 0
 
 
 def module(library: Any) -> int:
-    """The library's module in the current context; loads it there if it was not yet."""
+    """The library's module in the current context; loads it there if needed."""
     with _relaxed():
         return int(_checked("cuLibraryGetModule", driver.cuLibraryGetModule(_handle(library))))
 
@@ -57,9 +53,9 @@ def _handle(library: Any) -> Any:
     return driver.CUlibrary(int(library))
 
 
-def _checked(call: str, answer: Any) -> Any:
-    """What a binding returned beside its status. Raises DriverError."""
-    status, *values = answer
+def _checked(call: str, result: Any) -> Any:
+    """The values of a binding's result without its status. Raises DriverError."""
+    status, *values = result
     if int(status) != 0:
         raise DriverError(call, getattr(status, "name", "unknown"), int(status))
     return values[0] if len(values) == 1 else values
@@ -67,7 +63,7 @@ def _checked(call: str, answer: Any) -> Any:
 
 @contextmanager
 def _relaxed() -> Generator[None, None, None]:
-    """A stream that this thread captures does not forbid what is called within."""
+    """Allow calls that a stream capture of this thread would forbid."""
     mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     before = _checked("cuThreadExchangeStreamCaptureMode", driver.cuThreadExchangeStreamCaptureMode(mode))
     try:

@@ -1,7 +1,7 @@
-"""Launches of CuTe DSL: arm each library once per context, and report launches that record nothing.
+"""Hooks on CuTe DSL launches: arm each library once per context, and report launches that record nothing.
 
 One hook sees every compiled function that runs: called directly, compiled ahead of time, taken from a cache or loaded
-from an object file. Functions called through TVM-FFI arrive through ffi.py.
+from an object file. Calls through TVM-FFI arrive through tvm_ffi.py.
 """
 
 from __future__ import annotations
@@ -19,74 +19,77 @@ from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hook
 
 from . import hook_points, libraries
-from .ffi import Calls
+from .tvm_ffi import TvmFfiHooks
 
 _SEEN = "_kscope_contexts"
-"""Attribute of CuTe's object for a loaded library: the contexts in which the runtime has armed it."""
+"""Attribute of CuTe's object for loaded libraries: context -> kernels that could not be armed there."""
 _SYMBOL = "kernel_cutlass_{name}_"
-"""How a kernel's symbol begins, from the name of its function."""
+"""Prefix of a kernel's symbol, from the name of its function."""
 
 
-class Loading:
-    """The hook on launches, while recording is enabled."""
+class LaunchHooks:
+    """The hooks, while recording is enabled."""
 
-    def __init__(self, selected: Callable[[FunctionType], bool]) -> None:
-        """selected: whether lines of a function are to be marked."""
-        self._selected = selected
+    def __init__(self, is_selected: Callable[[FunctionType], bool]) -> None:
+        """is_selected: whether the selection touches a function."""
+        self._is_selected = is_selected
         self._plain: set[str] = set()  # kernels launched though compiled without marks
-        self._calls = Calls(self.launched)
-        self._run = Hook(jit_executor.JitExecutor, "run_compiled_program", self._running)
+        self._tvm_ffi = TvmFfiHooks(self._launching)
+        self._run = Hook(jit_executor.JitExecutor, "run_compiled_program", self._run_program)
 
     def check(self) -> None:
-        """Raises UnsupportedError naming the hook point that this CuTe DSL lacks."""
+        """Raises UnsupportedError naming a missing hook point."""
         hook_points.check(jit_executor.JitExecutor, "run_compiled_program", "base_dsl.jit_executor.JitExecutor")
 
     def install(self) -> None:
-        """Take the hook points. Idempotent."""
+        """Idempotent."""
         self.begin()
         self._run.install()
-        self._calls.install()
+        self._tvm_ffi.install()
 
     def begin(self) -> None:
-        """What was launched until now is no problem of what comes."""
+        """Forget the launches until now."""
         self._plain.clear()
 
-    def compiled(self) -> None:
-        """A module was compiled: CuTe may have imported TVM-FFI for it."""
-        self._calls.install()
+    def module_compiled(self) -> None:
+        """Hook TVM-FFI if CuTe has imported it for the compilation."""
+        self._tvm_ffi.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
-        self._calls.remove()
+        self._tvm_ffi.remove()
         self._run.remove()
 
-    def _running(self, original: Callable[..., Any], executor: Any, *args: Any, **kwargs: Any) -> Any:
-        self.launched(executor.jit_module)
+    def _run_program(self, original: Callable[..., Any], executor: Any, *args: Any, **kwargs: Any) -> Any:
+        self._launching(executor.jit_module)
         return original(executor, *args, **kwargs)
 
-    def launched(self, loaded: Any) -> None:
-        """A function is about to run. loaded: CuTe's object for its libraries, or one that holds them as cuda_library
-        and says the kernels of those that cannot be armed."""
+    def _launching(self, loaded: Any) -> None:
+        """Arm the libraries of a function that is about to run.
+
+        loaded: CuTe's object with the libraries in `cuda_library`, or a stand-in that also has `kernels`: names of
+        kernels that cannot be armed.
+        """
         self._plain.update(getattr(loaded, "kernels", ()))
-        found = getattr(loaded, "cuda_library", None)
-        if not found:  # it launches nothing
+        loaded_libraries = getattr(loaded, "cuda_library", None)
+        if not loaded_libraries:  # it launches nothing
             return
         context = libraries.context()
         seen = vars(loaded).setdefault(_SEEN, {})
         if context not in seen:
-            seen[context] = [name for library in found for name in self._loaded(library)]
+            seen[context] = [name for library in loaded_libraries for name in self._arm(library)]
         self._plain.update(seen[context])
         registry.backend("cuda").pace()
 
-    def _loaded(self, library: Any) -> list[str]:
-        """Arm a library in the current context; names of its kernels if there is nothing to arm."""
-        if not libraries.prepared(library):
+    def _arm(self, library: Any) -> list[str]:
+        """Arm a library in the current context; names of its kernels if it has no marks."""
+        if not libraries.has_control_block(library):
             return libraries.kernels(library)
         registry.backend("cuda").module_loaded(libraries.module(library))
         return []
 
     def problems(self) -> tuple[Problem, ...]:
-        """Kernels whose source has marks and that were launched without."""
+        """Kernels that have regions in their source and were launched without marks."""
         return tuple(
             Problem(
                 "plain",
@@ -95,25 +98,25 @@ class Loading:
                 "kscope.profile()",
             )
             for name in sorted(self._plain)
-            if _has_marks(name, self._selected)
+            if _has_marks(name, self._is_selected)
         )
 
 
-def _has_marks(kernel: str, selected: Callable[[FunctionType], bool]) -> bool:
-    """Whether a function of that kernel's name, or one that it calls, uses kscope or is selected.
+def _has_marks(kernel: str, is_selected: Callable[[FunctionType], bool]) -> bool:
+    """Whether the kernel's function, or one that it calls, uses kscope or is selected.
 
-    True if no such function exists any more, because nothing is known then.
+    True if the function no longer exists: it may have used kscope.
     """
     candidates = [
         function
         for function in gc.get_objects()
         if type(function) is FunctionType and kernel.startswith(_SYMBOL.format(name=function.__name__))
     ]
-    reached = (one for function in candidates for one in reachable(function, _users))
-    return not candidates or any(selected(one) or uses_kscope(one) for one in reached)
+    reached = (one for function in candidates for one in reachable(function, _user_function))
+    return not candidates or any(is_selected(one) or uses_kscope(one) for one in reached)
 
 
-def _users(thing: Any) -> Any:
-    """The Python function behind a decorated one; None for CuTe's own functions."""
+def _user_function(thing: Any) -> Any:
+    """The Python function inside a decorated one; None for CuTe's own functions."""
     inner = getattr(thing, "__wrapped__", thing)
     return None if str(getattr(inner, "__module__", "")).startswith("cutlass") else inner

@@ -1,9 +1,7 @@
-"""Kernels that nobody annotated: CuTe's preprocessor, which reads a function's source, finds regions in it.
+"""Unannotated kernels: adds regions in CuTe's preprocessor, which compiles each function from its syntax tree.
 
-CuTe DSL compiles a function from its syntax tree, once, and puts the result into the function. A function in which
-something is selected goes through it again, from its own code, and once more when the selection ends. What lives here:
-that. What does not: which statements a range of lines means or are of a kind (kscope/selection),
-marks (placing.py).
+CuTe preprocesses a function once and stores the code in it. A function with selected code is preprocessed again from
+its original code, and once more when the selection ends.
 """
 
 from __future__ import annotations
@@ -32,12 +30,12 @@ from kscope.instrument.selection.pykinds import Kinds
 from . import hook_points
 
 _REPLACE, _READ = "_preprocess_and_replace_code", "check_decorator"
-_DONE, _ORIGINAL, _OFF = "_preprocessed", "_original_code", "_preprocess_enabled"
-"""Attributes that CuTe gives a function: it has been through the preprocessor; its own code (4.8); it never will be."""
-_CUTLASS = ("cutlass", "kscope")
-_WORDS = tuple(
-    (kinds, re.compile(words))
-    for kinds, words in (
+_DONE, _ORIGINAL, _ENABLED = "_preprocessed", "_original_code", "_preprocess_enabled"
+"""Attributes that CuTe sets on a function: it was preprocessed; its original code (4.8); whether it may be."""
+_LIBRARIES = ("cutlass", "kscope")
+_KINDS = tuple(
+    (kinds, re.compile(pattern))
+    for kinds, pattern in (
         (("async_wait", "wait"), r"cp_async_wait|cp_async_mbarrier"),
         (("wait",), r"\b\w*wait\w*\("),
         (("tma",), r"\btma_\w+|cp_async_bulk"),
@@ -47,27 +45,27 @@ _WORDS = tuple(
         (("load",), r"\bcute\.copy\(|\bautovec_copy\(|\.load\("),
     )
 )
-"""Kinds of operation by what CuTe's functions are called."""
+"""Kinds of operation by the names of CuTe's functions."""
 
 
-class Selected:
-    """The hooks on CuTe's preprocessor, while something is selected. sites: what was marked."""
+class SelectionHooks:
+    """The hooks on CuTe's preprocessor, while something is selected. sites: the marked sites."""
 
     def __init__(self) -> None:
         self.sites = Sites()
         self._selection = Selection()
         self._marked: dict[FunctionType, CodeType] = {}
-        self._now = threading.local()
-        self._replace = Hook(cute_dsl.BaseDSL, _REPLACE, self._replaced)
-        self._read = Hook(ast_preprocessor.DSLPreprocessor, _READ, self._checked)
+        self._thread = threading.local()
+        self._replace = Hook(cute_dsl.BaseDSL, _REPLACE, self._preprocess)
+        self._read = Hook(ast_preprocessor.DSLPreprocessor, _READ, self._check_decorator)
 
     def check(self) -> None:
-        """Raises UnsupportedError naming the hook point that this CuTe DSL lacks."""
+        """Raises UnsupportedError naming a missing hook point."""
         hook_points.check(cute_dsl.BaseDSL, _REPLACE, "base_dsl.dsl.BaseDSL")
         hook_points.check(ast_preprocessor.DSLPreprocessor, _READ, "base_dsl.ast_preprocessor.DSLPreprocessor")
 
     def install(self, selection: Selection) -> None:
-        """Functions are read with regions around what is selected from now on."""
+        """Mark the selected code of functions that are preprocessed from now on."""
         if selection != self._selection:
             self._restore(*self._marked)
         if not selection:
@@ -78,78 +76,77 @@ class Selected:
         self._read.install()
 
     def remove(self) -> None:
-        """Inverse of install(): every function is what it was, or is read again when it is called."""
+        """Inverse of install(): marked functions are preprocessed again at their next call."""
         self._replace.remove()
         self._read.remove()
         self._restore(*self._marked)
         self._selection = Selection()
 
     def problems(self) -> tuple[Problem, ...]:
-        """Functions in which nothing could be marked that is selected by its kind."""
+        """Functions in which the selected kinds could not be marked."""
         return self.sites.missed(self._selection)
 
-    def means(self, function: FunctionType) -> bool:
-        """Whether something in this function may be selected."""
-        if self._selection.kinds and (function.__module__ or "").partition(".")[0] not in _CUTLASS:
+    def touches(self, function: FunctionType) -> bool:
+        """Whether the selection may match something in this function."""
+        if self._selection.kinds and (function.__module__ or "").partition(".")[0] not in _LIBRARIES:
             return True
         return bool(self._selection.lines) and bool(pylines.touched(self._selection.lines, function.__code__))
 
     def _restore(self, *functions: FunctionType) -> None:
         for function in functions:
-            _read_again(function, self._marked.pop(function))
+            _reset(function, self._marked.pop(function))
 
-    def _replaced(self, original: Callable[..., Any], function: Any) -> Any:
-        """CuTe's step before each call of a function: put its preprocessed code in place, if it is not there."""
-        if function in self._marked or not self.means(function):
+    def _preprocess(self, original: Callable[..., Any], function: Any) -> Any:
+        """Around CuTe's step before each call, which installs the preprocessed code if it is missing."""
+        if function in self._marked or not self.touches(function):
             return original(function)
         lines = pylines.touched(self._selection.lines, function.__code__)
         done = getattr(function, _DONE, False)
-        own = _own_code(function) if done else function.__code__
-        off = getattr(function, _OFF, True) is False or (done and own == function.__code__)  # 4.4 calls it done
-        if off or own is None:
-            why = "preprocess=False" if off else "no source at hand that is what was imported"
-            if not lines:  # statements of a kind that cannot be marked stay as they are
-                code = function.__code__
-                place = f"{code.co_filename}:{code.co_firstlineno}"
+        code = _original_code(function) if done else function.__code__
+        off = getattr(function, _ENABLED, True) is False or (done and code == function.__code__)  # set by 4.4
+        if off or code is None:
+            why = "preprocess=False" if off else "no source that matches what was imported"
+            if not lines:  # kinds that cannot be marked are only reported
+                place = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
                 if self._selection.of_kernel(function.__name__):
                     self.sites.miss(self._selection, function.__qualname__, place, f"it has {why}")
                 return original(function)
-            raise UsageError(f"region {lines[0]}: CuTe does not read {function.__qualname__}, which has {why}")
-        _read_again(function, own)
-        self._marked[function], self._now.asked = own, function
+            raise UsageError(f"region {lines[0]}: CuTe does not preprocess {function.__qualname__}, which has {why}")
+        _reset(function, code)
+        self._marked[function], self._thread.function = code, function
         try:
             return original(function)
         except UsageError:
             self._restore(function)
             raise
         finally:
-            self._now.asked = None
+            self._thread.function = None
 
-    def _checked(self, original: Callable[..., Any], preprocessor: Any, node: Any) -> Any:
-        """CuTe's question whether a function that it has just read is one of its own. The tree is still the user's."""
-        found = original(preprocessor, node)
-        function, self._now.asked = getattr(self._now, "asked", None), None
-        if found and function is not None and (self._selection.of_kernel(node.name) or not _is_kernel(node)):
+    def _check_decorator(self, original: Callable[..., Any], preprocessor: Any, node: Any) -> Any:
+        """Around CuTe's check whether a function has its decorator; the syntax tree is still the user's."""
+        decorated = original(preprocessor, node)
+        function, self._thread.function = getattr(self._thread, "function", None), None
+        if decorated and function is not None and (self._selection.of_kernel(node.name) or not _is_kernel(node)):
             self._mark(node, function)
-        return found
+        return decorated
 
     def _mark(self, node: ast.FunctionDef, function: FunctionType) -> None:
-        """Put the regions in. Raises UsageError."""
+        """Add the regions. Raises UsageError."""
         lines = pylines.touched(self._selection.lines, function.__code__)
         pylines.wrap(node, lines, pylines.entered)
         self.sites.add(self._selection, (Site(one.name, "lines", one.where) for one in lines))
         if self._selection.kinds:
-            kinds = Kinds(self._selection, PurePath(function.__code__.co_filename).name, _WORDS, pylines.entered)
+            kinds = Kinds(self._selection, PurePath(function.__code__.co_filename).name, _KINDS, pylines.entered)
             kinds.mark(node)
             self.sites.add(self._selection, kinds.sites)
 
 
-def _read_again(function: Any, own: CodeType) -> None:
-    """The function as before it went through the preprocessor, which takes it for new."""
-    function.__code__ = own
+def _reset(function: Any, code: CodeType) -> None:
+    """Restore the function's original code, so that CuTe preprocesses it again."""
+    function.__code__ = code
     setattr(function, _DONE, False)
     preprocessor = getattr(getattr(function, "_dsl_object", None), "preprocessor", None)
-    getattr(preprocessor, "processed_functions", set()).discard(function)  # 4.4 to 4.6 keep them
+    getattr(preprocessor, "processed_functions", set()).discard(function)  # 4.4 to 4.6
 
 
 def _is_kernel(node: ast.FunctionDef) -> bool:
@@ -157,11 +154,11 @@ def _is_kernel(node: ast.FunctionDef) -> bool:
     return any(isinstance(one, ast.Attribute) and one.attr == "kernel" for one in named)
 
 
-def _own_code(function: FunctionType) -> CodeType | None:
-    """The function's code before CuTe replaced it: kept by CuTe, else compiled again."""
-    kept = getattr(function, _ORIGINAL, None)
-    if isinstance(kept, CodeType):
-        return kept
+def _original_code(function: FunctionType) -> CodeType | None:
+    """The function's code before CuTe replaced it: stored by CuTe, else compiled again from the source."""
+    stored = getattr(function, _ORIGINAL, None)
+    if isinstance(stored, CodeType):
+        return stored
     code = function.__code__
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     try:
@@ -169,5 +166,5 @@ def _own_code(function: FunctionType) -> CodeType | None:
     except SyntaxError:
         return None
     same = [one for one in found if one.co_name == code.co_name and one.co_firstlineno <= code.co_firstlineno]
-    own = max(same, key=lambda one: one.co_firstlineno, default=None)
-    return own if own is not None and own.co_freevars == code.co_freevars else None
+    latest = max(same, key=lambda one: one.co_firstlineno, default=None)
+    return latest if latest is not None and latest.co_freevars == code.co_freevars else None

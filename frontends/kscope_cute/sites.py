@@ -1,8 +1,4 @@
-"""What a selection finds in modules that are compiled now, for who lists it: sites, and the code that they cost.
-
-What lives here: noting them, and a tag for CuTe's caches, which serve nothing meanwhile. What does not: the list
-(kscope/selection/catalogue.py), finding sites (selected.py).
-"""
+"""Entries of the selection catalogue for compiled modules: sites, and builds with and without their marks."""
 
 from __future__ import annotations
 
@@ -19,25 +15,30 @@ from kscope.instrument.selection.catalogue import Listed, Sites
 
 _TARGET = re.compile(r"^\.target\s+(\w+)", re.M)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
-_times = itertools.count()
+_listings = itertools.count()
 
 
-def tag() -> str:
-    """Differs each time that somebody lists; "" where nobody does."""
-    return f" listed {os.getpid()} {next(_times)}" if catalogue.wanted() else ""
+def cache_tag() -> str:
+    """A suffix for CuTe's cache keys: unique during a listing, so that everything is compiled; else ""."""
+    return f" listed {os.getpid()} {next(_listings)}" if catalogue.wanted() else ""
 
 
 def note(
-    meta: ModuleMeta, text: str, marked: bytes, sites: Sites, selection: Selection, plain: Callable[[], bytes]
+    meta: ModuleMeta,
+    text: str,
+    marked: bytes,
+    sites: Sites,
+    selection: Selection,
+    build_plain: Callable[[], bytes],
 ) -> None:
-    """A module was lowered: its kernels are listed, where somebody lists. plain: its cubin without marks."""
+    """Add the kernels of a lowered module to the catalogue, during a listing. build_plain: its cubin without marks."""
     found = sites.of(selection, (region.name for region in meta.regions))
     if not catalogue.wanted():
         return
 
     def build(folder: Path) -> tuple[Path, Path]:
         paths = folder / "plain.cubin", folder / "marked.cubin"
-        for path, code in zip(paths, (plain(), marked), strict=True):
+        for path, code in zip(paths, (build_plain(), marked), strict=True):
             path.write_bytes(code)
         return paths
 

@@ -1,7 +1,4 @@
-"""The kernel of `kscope demo --on numba`: a tiled product of matrices.
-
-What lives here: that kernel. What does not: recording and showing it (kscope/cli/demo.py).
-"""
+"""The kernel of `kscope demo --on numba`: a tiled matrix multiplication."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ def product(a: Any, b: Any, c: Any) -> None:
 
 
 def obstacle() -> str:
-    """Why it cannot run here, "" where it can."""
+    """Why the kernel cannot run here; "" if it can."""
     return "" if cuda.is_available() else "no NVIDIA GPU that Numba can use"
 
 

@@ -1,8 +1,4 @@
-"""kscope's device helpers in kernels: kscope.clock() and its like are functions that Numba types and lowers.
-
-What lives here: Numba's rules for them, made once and kept: they concern no function that does not use one. What does
-not: the instructions (kscope/ptx/reading.py), Numba's simulator (simulated.py).
-"""
+"""Device helpers such as kscope.clock() as Numba extensions; they affect only kernels that use them."""
 
 from __future__ import annotations
 
@@ -18,25 +14,25 @@ _types: Any = module("types")
 _extending: Any = module("extending")
 _templates: Any = module("typing.templates")
 _KINDS = {"i32": _types.int32, "u32": _types.uint32, "i64": _types.int64}
-_made = False
+_registered = False
 
 
 def register() -> None:
-    """Makes the rules, once."""
-    global _made
-    if _made:
+    """Register the extensions, once."""
+    global _registered
+    if _registered:
         return
-    _made = True
-    for word in HELPERS:
-        _function(word, READINGS[word.__name__])
+    _registered = True
+    for helper in HELPERS:
+        _register(helper, READINGS[helper.__name__])
 
 
-def _function(word: Any, reading: Reading) -> None:
-    """The word's type, and what is emitted for a call of it."""
+def _register(helper: Any, reading: Reading) -> None:
+    """Numba's type and lowering of one helper."""
     signature = _templates.signature(_KINDS[reading.type])
 
     class Helper(_templates.ConcreteTemplate):
-        key = word
+        key = helper
         cases = (signature,)
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -45,5 +41,5 @@ def _function(word: Any, reading: Reading) -> None:
         shape = ir.FunctionType(ir.IntType(64 if wide else 32), [])
         return builder.call(ir.InlineAsm(shape, reading.text("$0"), clobbers, side_effect=reading.volatile), [])
 
-    _templates.infer_global(word, _types.Function(Helper))
-    _extending.lower_builtin(word)(lower)
+    _templates.infer_global(helper, _types.Function(Helper))
+    _extending.lower_builtin(helper)(lower)

@@ -1,7 +1,6 @@
-"""The door to numba-cuda: its modules, and the names in them that kscope uses.
+"""Access to numba-cuda's modules, and the errors for a version that lacks a name kscope hooks.
 
-numba-cuda ships no types: what comes out of it is Any, and the adapter narrows it. What lives here: importing and
-checking. What does not: what is hooked there (functions.py, pipeline.py, loading.py, located.py, simulated.py).
+numba-cuda ships no types: what comes out of it is Any.
 """
 
 from __future__ import annotations
@@ -13,44 +12,47 @@ from kscope.errors import UnsupportedError
 
 cuda: Any = import_module("numba.cuda")
 SIMULATED: bool = bool(cuda.config.ENABLE_CUDASIM) if hasattr(cuda, "config") else False
-"""NUMBA_ENABLE_CUDASIM=1: kernels run in Python; Numba asks when it is imported."""
+"""NUMBA_ENABLE_CUDASIM=1: kernels run in Python. Numba reads the variable at import."""
 OLDEST = (0, 24)
 
 
 def version() -> str:
-    """The installed numba-cuda. Raises UnsupportedError where Numba's own target is in its place, or it is too old."""
+    """The installed numba-cuda version.
+
+    Raises:
+        UnsupportedError: numba-cuda is missing (numba.cuda is Numba's built-in target) or too old.
+    """
     try:
-        found = metadata.version("numba-cuda")
+        installed = metadata.version("numba-cuda")
     except metadata.PackageNotFoundError:
         raise UnsupportedError(
-            "numba.cuda is the target that was part of Numba; kscope needs the package numba-cuda: "
+            "numba.cuda is Numba's built-in CUDA target; kscope needs the package numba-cuda: "
             "pip install 'numba-cuda[cu13]'"
         ) from None
-    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
+    if tuple(int(part) for part in installed.split(".")[:2]) < OLDEST:
         raise UnsupportedError(
-            f"numba-cuda {found} is installed; kscope needs 0.24 or later: pip install -U numba-cuda"
+            f"numba-cuda {installed} is installed; kscope needs 0.24 or later: pip install -U numba-cuda"
         )
-    return found
+    return installed
 
 
 def module(name: str) -> Any:
-    """A module of numba.cuda. Raises UnsupportedError where it is not there."""
+    """A module of numba.cuda. Raises UnsupportedError if it is missing."""
     try:
         return import_module(f"numba.cuda.{name}")
     except ModuleNotFoundError as error:
-        raise lacks(f"numba.cuda.{name}") from error
+        raise missing(f"numba.cuda.{name}") from error
 
 
 def check(owner: Any, *names: str) -> None:
     """Raises UnsupportedError for the first of the names that this numba-cuda lacks."""
     for name in names:
         if not hasattr(owner, name):
-            raise lacks(f"{owner.__module__ + '.' if isinstance(owner, type) else ''}{owner.__name__}.{name}")
+            raise missing(f"{owner.__module__ + '.' if isinstance(owner, type) else ''}{owner.__name__}.{name}")
 
 
-def lacks(point: str) -> UnsupportedError:
-    """The error that names a hook point that is not there."""
+def missing(point: str) -> UnsupportedError:
+    """The error that names a missing hook point."""
     return UnsupportedError(
-        f"numba-cuda {version()} has no {point}, which kscope needs to prepare kernels; "
-        "versions 0.24.0 to 0.30.4 are known to have it"
+        f"numba-cuda {version()} has no {point}, which kscope needs; versions 0.24.0 to 0.30.4 are known to have it"
     )

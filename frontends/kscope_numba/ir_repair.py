@@ -1,8 +1,7 @@
-"""Numba's LLVM IR before it is compiled: regions that an exception leaves are closed, what leads to a mark is inlined.
+"""Two repairs of Numba's LLVM IR: close regions on error returns, and inline every function that leads to a mark.
 
-A function that raises (an assert, a step of zero in range(), a callee that raised) returns an error code at
-once. A device function is a function of its own until LLVM inlines it, and a mark's state lives in its
-kernel's registers. What lives here: both repairs, on llvmlite's modules. What does not: marks (placing.py).
+A function that raises (an assert, a step of zero in range(), a callee that raised) returns an error code at once.
+A region's state is kept in its kernel's registers, so device functions with marks must be inlined.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from kscope.marks.grammar import PREFIX, Mark, parse
 
 from .emit import assembly, ir
 
-_DONE = (0, -2)
-"""What Numba's device functions return where they did not fail: a value, or None."""
-_APART = ("noinline", "optnone")
+_SUCCESS = (0, -2)
+"""Return codes of Numba's device functions that did not fail: with a value, or None."""
+_NO_INLINE = ("noinline", "optnone")
 
 
 def marks(module: Any) -> Iterator[Mark]:
@@ -26,36 +25,39 @@ def marks(module: Any) -> Iterator[Mark]:
         yield from _marks(function)
 
 
-def close(module: Any) -> None:
-    """Before a return of an error code, the exits of what is open there. Doing it again changes nothing."""
+def close_regions(module: Any) -> None:
+    """Insert exits of the open regions before each return of an error code. Idempotent."""
     for function in module.functions:
         if next(_marks(function), None) is not None:
-            _close(function)
+            _close_in(function)
 
 
 def inline(modules: Iterable[Any], entry: str) -> Mark | None:
-    """Every function on a way from the kernel to a mark becomes a part of the kernel. Returns a mark that cannot, as it
-    is called by a function that calls itself; None where there is none."""
+    """Mark every function on a path from the kernel to a mark as always-inline.
+
+    Returns:
+        A mark that cannot be inlined because a recursive function leads to it; None if there is none.
+    """
     functions = {function.name: function for module in modules for function in module.functions if function.blocks}
     calls = {name: set(_calls(function)) & functions.keys() for name, function in functions.items()}
-    placed = {name: found for name, function in functions.items() if (found := next(_marks(function), None))}
-    marked = set(placed)
+    first_marks = {name: found for name, function in functions.items() if (found := next(_marks(function), None))}
+    marked = set(first_marks)
     while more := {name for name, called in calls.items() if called & marked} - marked:
         marked |= more
     for name in marked - {entry}:
         attributes = functions[name].attributes
-        for attribute in _APART:
+        for attribute in _NO_INLINE:
             attributes.discard(attribute)
         attributes.add("alwaysinline")
     for name in sorted(marked):
         reached = _reached(calls, name)
         if name in reached:
-            return next(placed[one] for one in sorted({name, *reached}) if one in placed)
+            return next(first_marks[one] for one in sorted({name, *reached}) if one in first_marks)
     return None
 
 
 def _reached(calls: Mapping[str, set[str]], name: str) -> set[str]:
-    """What the function calls, directly or through others."""
+    """The functions that a function calls, directly or through others."""
     reached: set[str] = set()
     work = [name]
     while work:
@@ -65,45 +67,44 @@ def _reached(calls: Mapping[str, set[str]], name: str) -> set[str]:
     return reached
 
 
-def _close(function: Any) -> None:
-    opened: dict[Any, list[Mark]] = {function.blocks[0]: []}
+def _close_in(function: Any) -> None:
+    open_at: dict[Any, list[Mark]] = {function.blocks[0]: []}
     work = [function.blocks[0]]
     while work:
         block = work.pop()
-        left = list(opened[block])
+        regions = list(open_at[block])
         for instruction in block.instructions:
-            _follow(_mark(instruction), left)
+            _update_open(regions, _mark(instruction))
         for successor in _successors(block.terminator):
-            if successor not in opened:
-                opened[successor] = left
+            if successor not in open_at:
+                open_at[successor] = regions
                 work.append(successor)
-    for block, entered in opened.items():
-        left = list(entered)
+    for block, entered in open_at.items():
+        regions = list(entered)
         for instruction in block.instructions:
-            _follow(_mark(instruction), left)
-        if left and _fails(block.terminator):
+            _update_open(regions, _mark(instruction))
+        if regions and _returns_error(block.terminator):
             builder = ir.IRBuilder(block)
             builder.position_before(block.terminator)
-            for mark in reversed(left):
-                made = builder.call(assembly(replace(mark, act="exit", type=None, operand=None, when=None)), [])
-                made.metadata = dict(block.terminator.metadata)
+            for mark in reversed(regions):
+                call = builder.call(assembly(replace(mark, act="exit", type=None, operand=None, when=None)), [])
+                call.metadata = dict(block.terminator.metadata)
 
 
-def _follow(mark: Mark | None, opened: list[Mark]) -> None:
+def _update_open(regions: list[Mark], mark: Mark | None) -> None:
     if mark is not None and mark.act == "enter":
-        opened.append(mark)
+        regions.append(mark)
     elif mark is not None and mark.act == "exit":
-        last = next((i for i in range(len(opened) - 1, -1, -1) if opened[i].name == mark.name), None)
+        last = next((i for i in range(len(regions) - 1, -1, -1) if regions[i].name == mark.name), None)
         if last is not None:
-            del opened[last]
+            del regions[last]
 
 
-def _fails(terminator: Any) -> bool:
-    """Whether this returns an error code."""
+def _returns_error(terminator: Any) -> bool:
     if not isinstance(terminator, ir.Ret) or not terminator.operands:
         return False
     code = terminator.operands[0]
-    return code.type == ir.IntType(32) and not (isinstance(code, ir.Constant) and code.constant in _DONE)
+    return code.type == ir.IntType(32) and not (isinstance(code, ir.Constant) and code.constant in _SUCCESS)
 
 
 def _successors(terminator: Any) -> Iterator[Any]:

@@ -1,22 +1,24 @@
-"""What Numba keeps: loaded kernels, which the runtime is told of, and compiled ones, which belong to one state.
+"""Hooks on loading and caching: loaded modules go to the runtime, and each recording state has its own kernels.
 
-A dispatcher keeps what it has compiled by the types of its arguments alone, and its disk cache by these and its
-file. While recording is enabled a dispatcher that has to do with kscope has a set of compiled kernels for each
-state, of which one is in its place, and keys of its own on disk. What lives here: both. What does not:
-compiling (pipeline.py), driver calls (the runtime).
+A dispatcher caches compiled kernels by argument types only; its disk cache adds the source file. So every dispatcher
+with regions or selected code gets a set of compiled kernels per state, one of which is installed, and its own keys on
+disk.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from kscope.capture.model import Problem
 from kscope.instrument import registry
+from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hook
 from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
@@ -25,7 +27,6 @@ from kscope.instrument.selection.auto import Selection
 
 from . import linking
 from .hook_points import check, module
-from .meaning import concerns
 from .select import touches
 
 _codegen: Any = module("codegen")
@@ -33,50 +34,48 @@ _dispatcher: Any = module("dispatcher")
 _driver: Any = module("cudadrv.driver")
 _binding: Any = _driver.binding
 PLAIN = ""
-RESTING = "at rest"
-"""Numba compiles as if kscope were not there, and so no kernel that has its words: those that were compiled before
-stay in their place, and rest."""
-_Compiled = tuple[dict[Any, Any], dict[Any, Any]]
-"""A dispatcher's compiled kernels by types, and its specializations."""
+RETAINED = "retained"
+"""Recording is disabled, and Numba cannot compile regions: marked kernels stay installed and record nothing."""
+_Overloads = tuple[dict[Any, Any], dict[Any, Any]]
+"""A dispatcher's compiled kernels by argument types, and its specializations."""
 
 
 @dataclass
-class _Kept:
-    """A dispatcher's compiled kernels: whose they are that are in its place, and those of other states. before: the
-    state that was in its place before."""
+class _StateSets:
+    """A dispatcher's compiled kernels: the installed state, the one before it, and the sets of all other states."""
 
     state: str = PLAIN
-    before: str = PLAIN
-    others: dict[str, _Compiled] = field(default_factory=dict)
+    previous: str = PLAIN
+    others: dict[str, _Overloads] = field(default_factory=dict)
 
 
-class Loader:
-    """The hooks on loading and on the disk cache, and the switch of compiled kernels."""
+class LoadHooks:
+    """The hooks on loading and on the disk cache; switches compiled kernels between states."""
 
     def __init__(self) -> None:
         self._state = PLAIN
         self._selection = Selection()
         self._listing = False
         self._hooks: list[Hook] = []
-        self._kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
-        self._alive: dict[int, Any] = {}  # by id: Numba knows compiled device functions by their address
-        self._stays: WeakKeyDictionary[Any, Problem] = WeakKeyDictionary()  # libraries that stayed at the last switch
-        self._hidden: tuple[Problem, ...] = ()  # kernels that could not be looked for at the last switch
-        self._unseen: list[Problem] = []  # of device functions, which nobody launches
+        self._sets: WeakKeyDictionary[Any, _StateSets] = WeakKeyDictionary()
+        self._alive: dict[int, Any] = {}  # by id: Numba identifies compiled device functions by address
+        self._not_compiled: WeakKeyDictionary[Any, Problem] = WeakKeyDictionary()  # libraries, at the last switch
+        self._frozen: tuple[Problem, ...] = ()  # the last switch could not find kernels hidden by gc.freeze()
+        self._device_problems: list[Problem] = []  # device functions are never launched
         self._launched: set[Problem] = set()
-        self._told: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+        self._reported: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Kernels that stay as they were since the last switch, and were launched since begin()."""
-        return *self._hidden, *self._unseen, *sorted(self._launched, key=lambda problem: problem.text)
+        """Kernels that the last switch could not recompile, and that were launched since begin()."""
+        return *self._frozen, *self._device_problems, *sorted(self._launched, key=lambda problem: problem.text)
 
     def begin(self) -> None:
-        """What was launched until now is no problem of what comes."""
+        """Forget the launches until now."""
         self._launched.clear()
 
     def check(self) -> None:
-        """Raises UnsupportedError naming the hook point that this numba-cuda lacks."""
+        """Raises UnsupportedError naming a missing hook point."""
         check(_codegen.CUDACodeLibrary, "get_cufunc")
         check(_dispatcher, "CUDADispatcher", "CUDACache")
         check(_dispatcher.CUDACache, "_index_key")
@@ -87,111 +86,113 @@ class Loader:
         check(_binding, "CUlibrary", "cuLibraryGetModule")
 
     def install(self, recording: Recording) -> None:
-        """Kernels are loaded for this recording from now on; those that are loaded are put aside."""
+        """Switch to the kernels of this recording."""
         cache = _dispatcher.CUDACache
         if not self._hooks:
             self._hooks = [
-                Hook(_codegen.CUDACodeLibrary, "get_cufunc", self._load),
-                Hook(cache, "_index_key", self._key),
+                Hook(_codegen.CUDACodeLibrary, "get_cufunc", self._get_cufunc),
+                Hook(cache, "_index_key", self._index_key),
             ]
-        if catalogue.wanted() and not self._listing:  # what comes from a cache cannot be listed, and nothing stays
+        if catalogue.wanted() and not self._listing:  # a listing compiles everything: bypass the disk cache
             self._listing = True
-            self._hooks += [Hook(cache, name, _nothing) for name in ("load_overload", "save_overload")]
+            self._hooks += [Hook(cache, name, _skip) for name in ("load_overload", "save_overload")]
         for hook in self._hooks:
             hook.install()
-        tag = f"{recording.tag(Path(__file__).parent)} {linking.identity()}{' listed' * self._listing}"
+        tag = f"{recording.tag(Path(__file__).parent)} {linking.ptxas_identity()}{' listed' * self._listing}"
         self._switch(tag, recording.selection)
 
     def remove(self, taught: bool) -> None:
-        """Inverse of install(). Where Numba cannot compile the kernels plain (not taught), they stay, and rest."""
+        """Inverse of install(). If Numba cannot compile regions (not taught), marked kernels stay installed."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._listing = [], False
-        self._switch(PLAIN if taught else RESTING, Selection())
+        self._switch(PLAIN if taught else RETAINED, Selection())
 
     # modules
 
-    def _load(self, original: Any, library: Any) -> Any:
-        found = original(library)
-        told = self._told.setdefault(library, set())
+    def _get_cufunc(self, original: Any, library: Any) -> Any:
+        function = original(library)
+        reported = self._reported.setdefault(library, set())
         backend = registry.backend("cuda")
-        if id(found) not in told:
-            told.add(id(found))
-            handle = _binding.CUlibrary(int(found.module.handle))
+        if id(function) not in reported:
+            reported.add(id(function))
+            handle = _binding.CUlibrary(int(function.module.handle))
             backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
         backend.pace()
-        if library in self._stays:
-            self._launched.add(self._stays[library])
-        return found
+        if library in self._not_compiled:
+            self._launched.add(self._not_compiled[library])
+        return function
 
-    def _key(self, original: Any, cache: Any, *arguments: Any) -> Any:
+    def _index_key(self, original: Any, cache: Any, *arguments: Any) -> Any:
         key = original(cache, *arguments)
-        return (*key, ("kscope", self._state)) if self._concerns(cache._py_func) else key
+        return (*key, ("kscope", self._state)) if _is_affected(cache._py_func, self._selection) else key
 
     # compiled kernels
 
-    def _concerns(self, function: Any) -> bool:
-        return _concerns(function) or _selected(function, self._selection)
-
     def _switch(self, state: str, selection: Selection) -> None:
         before, self._state = self._state, state
-        chosen, self._selection = self._selection, selection
+        selections, self._selection = (self._selection, selection), selection
         if before == state:
             return
-        self._stays.clear()
-        self._unseen.clear()
+        self._not_compiled.clear()
+        self._device_problems.clear()
         self.begin()
-        self._hidden = frozen_objects("kernels of Numba") if state not in (PLAIN, RESTING) else ()
-        dispatchers = {id(one): one for one in (*live_objects(_dispatcher.CUDADispatcher), *self._kept)}.values()
-        concerned = [one for one in dispatchers if self._concerns(one.py_func) or _selected(one.py_func, chosen)]
-        again = [(one, *self._swap(one, state, before)) for one in concerned]
-        for dispatcher, kernels, specialized in sorted(again, key=lambda one: _turn(one[1])):
+        self._frozen = frozen_objects("kernels of Numba") if state not in (PLAIN, RETAINED) else ()
+        dispatchers = {id(one): one for one in (*live_objects(_dispatcher.CUDADispatcher), *self._sets)}.values()
+        affected = [one for one in dispatchers if _is_affected(one.py_func, *selections)]
+        missing = [(one, *self._swap(one, state, before)) for one in affected]
+        for dispatcher, kernels, specialized in sorted(missing, key=lambda one: _compile_order(one[1])):
             try:
-                _compile_again(dispatcher, kernels, specialized)
-            except Exception as error:  # of the compiler, or of kscope: others may record
+                _recompile(dispatcher, kernels, specialized)
+            except Exception as error:  # the compiler's or kscope's: other kernels still record
                 self._swap_back(dispatcher)
-                text = (
-                    f"kernel {dispatcher.__name__} has fixed signatures, and cannot be compiled for recording: {error}"
+                problem = Problem(
+                    "plain",
+                    f"kernel {dispatcher.__name__} has fixed signatures and cannot be compiled for recording: {error}; "
+                    "it stays as it was",
                 )
-                problem = Problem("plain", f"{text}; it stays as it was")
                 libraries = [one._codelibrary for one in kernels if isinstance(one, _dispatcher._Kernel)]
-                self._stays.update((library, problem) for library in libraries)
-                self._unseen += [] if libraries else [problem]
+                self._not_compiled.update((library, problem) for library in libraries)
+                self._device_problems += [] if libraries else [problem]
 
     def _swap(self, dispatcher: Any, state: str, before: str) -> tuple[list[Any], bool]:
-        """Puts the other state's kernels in place. Returns those of the state before that must be compiled now, as
-        the dispatcher compiles nothing by itself; and whether it is specialized."""
-        kept = self._kept.setdefault(dispatcher, _Kept(_own_state(dispatcher, before)))
-        state = _own_state(dispatcher, state)
-        if kept.state == state:
+        """Install a state's kernels.
+
+        Returns:
+            The previous state's kernels to compile again now, because the dispatcher's signatures are fixed; and
+            whether the dispatcher is specialized.
+        """
+        sets = self._sets.setdefault(dispatcher, _StateSets(_effective_state(dispatcher, before)))
+        state = _effective_state(dispatcher, state)
+        if sets.state == state:
             return [], False
         now = dict(dispatcher.overloads), dict(dispatcher.specializations)
-        self._keep(now[0])
-        found = kept.others.pop(state, ({}, {}))
-        kept.others[kept.state] = now
-        kept.before, kept.state = kept.state, state
-        _put(dispatcher, now if state == RESTING else found)
+        self._keep_alive(now[0])
+        cached = sets.others.pop(state, ({}, {}))
+        sets.others[sets.state] = now
+        sets.previous, sets.state = sets.state, state
+        _install_overloads(dispatcher, now if state == RETAINED else cached)
         missing = [] if dispatcher.overloads or dispatcher._can_compile else list(now[0].values())
         return missing, dispatcher._specialized
 
-    def _keep(self, compiled: dict[Any, Any]) -> None:
+    def _keep_alive(self, compiled: dict[Any, Any]) -> None:
         self._alive.update((id(one), one) for one in compiled.values())
 
     def _swap_back(self, dispatcher: Any) -> None:
         """Inverse of the latest _swap()."""
-        kept = self._kept[dispatcher]
-        self._keep(dispatcher.overloads)
-        kept.state = kept.before
-        _put(dispatcher, kept.others.pop(kept.state))
+        sets = self._sets[dispatcher]
+        self._keep_alive(dispatcher.overloads)
+        sets.state = sets.previous
+        _install_overloads(dispatcher, sets.others.pop(sets.state))
 
 
-def _own_state(dispatcher: Any, state: str) -> str:
-    """What a state is for this dispatcher: what has no words of kscope's is compiled plain by anyone."""
-    return PLAIN if state == RESTING and not _concerns(dispatcher.py_func) else state
+def _effective_state(dispatcher: Any, state: str) -> str:
+    """The state for this dispatcher: Numba can always compile code without regions plain."""
+    return PLAIN if state == RETAINED and not _reaches_kscope(dispatcher.py_func) else state
 
 
-def _put(dispatcher: Any, compiled: _Compiled) -> None:
-    """These in the place of what the dispatcher has compiled."""
+def _install_overloads(dispatcher: Any, compiled: _Overloads) -> None:
+    """Replace what the dispatcher has compiled."""
     kernels, specializations = compiled
     dispatcher._reset_overloads()
     dispatcher.specializations.clear()
@@ -203,15 +204,17 @@ def _put(dispatcher: Any, compiled: _Compiled) -> None:
             dispatcher.overloads[types] = kernel
 
 
-def _turn(kernels: list[Any]) -> int:
-    """When these were compiled: what a function calls had to be there. Kernels, which nothing calls, are last: one that
-    comes from the disk cache may bring any number."""
-    turns = (sys.maxsize if isinstance(one, _dispatcher._Kernel) else one.fndesc.uid for one in kernels)
-    return min(turns, default=0)
+def _compile_order(kernels: list[Any]) -> int:
+    """Sort key: callees before callers, by the number Numba gave each compilation.
+
+    Kernels, which nothing calls, are last: one from the disk cache may have any number.
+    """
+    order = (sys.maxsize if isinstance(one, _dispatcher._Kernel) else one.fndesc.uid for one in kernels)
+    return min(order, default=0)
 
 
-def _compile_again(dispatcher: Any, kernels: Iterable[Any], specialized: bool) -> None:
-    """For dispatchers whose signatures are fixed."""
+def _recompile(dispatcher: Any, kernels: Iterable[Any], specialized: bool) -> None:
+    """Compile the kernels of a dispatcher with fixed signatures again."""
     kernels = list(kernels)
     if not kernels:
         return
@@ -224,24 +227,30 @@ def _compile_again(dispatcher: Any, kernels: Iterable[Any], specialized: bool) -
             else:
                 dispatcher.compile_device(tuple(kernel.signature.args), kernel.signature.return_type)
     finally:
-        dispatcher._can_compile = False  # disable_compile() wants one that was compiled
+        dispatcher._can_compile = False  # disable_compile() raises if nothing was compiled
         dispatcher._specialized = specialized
 
 
-_known: WeakSet[Any] = WeakSet()
+_kscope_users: WeakSet[Any] = WeakSet()
 
 
-def _concerns(function: Any) -> bool:
-    """Whether the function has kscope's words; known for good once it has: what it names may be defined later."""
-    if function not in _known and concerns(function):
-        _known.add(function)
-    return function in _known
+def _is_affected(function: Any, *selections: Selection) -> bool:
+    """Whether the function, or one that it reaches, uses kscope or may be touched by one of the selections."""
+    return _reaches_kscope(function) or any(
+        bool(selection) and _reaches(function, partial(touches, selection=selection)) for selection in selections
+    )
 
 
-def _selected(function: Any, selection: Selection) -> bool:
-    """Whether something of the selection may be in the function, or in one that it names."""
-    return bool(selection) and concerns(function, selected=lambda one: touches(one, selection))
+def _reaches_kscope(function: Any) -> bool:
+    """Whether the function, or one that it reaches, uses kscope. Only True is cached: globals may be defined later."""
+    if function not in _kscope_users and _reaches(function, uses_kscope):
+        _kscope_users.add(function)
+    return function in _kscope_users
 
 
-def _nothing(original: Any, cache: Any, *arguments: Any) -> None:
-    """In the place of a method of CUDACache's that loads or saves."""
+def _reaches(function: Any, test: Callable[[FunctionType], bool]) -> bool:
+    return any(map(test, reachable(function, lambda thing: getattr(thing, "py_func", thing))))
+
+
+def _skip(original: Any, cache: Any, *arguments: Any) -> None:
+    """Replaces CUDACache's methods that load and save."""

@@ -1,9 +1,4 @@
-"""Kernels that nobody annotated: which functions are selected, and the functions with regions in them.
-
-What lives here: from a selection to `with` statements, for compiled kernels and simulated ones. What does not: which
-statements a range of lines means and which are of a kind (kscope/selection), what becomes of a
-`with` (lowering.py).
-"""
+"""Unannotated kernels: decides which functions a selection touches, and wraps the selected statements in regions."""
 
 from __future__ import annotations
 
@@ -22,7 +17,7 @@ from kscope.language.regions import scope, selected
 
 from . import source
 
-_WORDS = (
+_KINDS = (
     (("barrier",), re.compile(r"\bsync(threads|warp|)(_\w+)?\(")),
     (("load", "store"), re.compile(r"\batomic\.\w+\(")),
 )
@@ -30,8 +25,14 @@ _NUMBA = ("numba", "numba_cuda")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a selection asks of one function. sites: what was found, filled when the function is changed."""
+class FunctionSelection:
+    """The part of a selection that applies to one function.
+
+    Attributes:
+        lines: line ranges that touch the function.
+        kinds: the selection if it marks kinds of operations in this function, else an empty one.
+        sites: the marked sites, filled when the function is changed.
+    """
 
     lines: tuple[Lines, ...] = ()
     kinds: Selection = field(default_factory=Selection)
@@ -40,68 +41,74 @@ class Asked:
     def __bool__(self) -> bool:
         return bool(self.lines or self.kinds)
 
-    def change(self, definition: source.Definition, item: Callable[[Lines], ast.expr], file: str) -> source.Definition:
-        """The definition with a `with` around what is asked for. Raises UsageError."""
+    def apply(self, definition: source.Definition, item: Callable[[Lines], ast.expr], file: str) -> source.Definition:
+        """The definition with a `with` around each selected statement. Raises UsageError."""
         definition = pylines.wrap(definition, self.lines, item)
         self.sites.extend(Site(one.name, "lines", one.where) for one in self.lines)
         if self.kinds:
-            found = pykinds.Kinds(self.kinds, file, _WORDS, item)
-            definition = found.mark(definition)
-            self.sites.extend(found.sites)
+            kinds = pykinds.Kinds(self.kinds, file, _KINDS, item)
+            definition = kinds.mark(definition)
+            self.sites.extend(kinds.sites)
         return definition
 
 
-def asked(function: FunctionType, selection: Selection, is_kernel: Callable[[FunctionType], bool]) -> Asked:
-    """What of the selection concerns the function. Device functions belong to kernels of any name."""
+def selection_for(
+    function: FunctionType, selection: Selection, is_kernel: Callable[[FunctionType], bool]
+) -> FunctionSelection:
+    """The part of a selection that applies to a function. A kernel-name filter does not exclude device functions."""
     if not touches(function, selection) or not (selection.of_kernel(function.__name__) or not is_kernel(function)):
-        return Asked()
-    kinds = selection if selection.kinds and _is_users(function) else Selection()
-    return Asked(tuple(pylines.touched(selection.lines, function.__code__)), kinds)
+        return FunctionSelection()
+    kinds = selection if selection.kinds and _is_user_code(function) else Selection()
+    return FunctionSelection(tuple(pylines.touched(selection.lines, function.__code__)), kinds)
 
 
 def touches(function: FunctionType, selection: Selection) -> bool:
-    """Whether something of the selection may be in the function's own code."""
-    return bool(selection.kinds and _is_users(function)) or bool(
+    """Whether the selection may match something in the function's own code."""
+    return bool(selection.kinds and _is_user_code(function)) or bool(
         selection.lines and pylines.touched(selection.lines, function.__code__)
     )
 
 
-def _is_users(function: FunctionType) -> bool:
+def _is_user_code(function: FunctionType) -> bool:
     return (function.__module__ or "").partition(".")[0] not in _NUMBA
 
 
-def wrapped(
-    definition: source.Definition, function: FunctionType, wanted: Asked
+def wrap_regions(
+    definition: source.Definition, function: FunctionType, selection: FunctionSelection
 ) -> tuple[source.Definition, dict[str, scope]]:
-    """The definition with a `with` around what is asked for, and what names in it stand for. Raises UsageError."""
-    named: dict[str, scope] = {}
+    """The definition with a `with` around each selected statement, and the scopes by name. Raises UsageError."""
+    scopes: dict[str, scope] = {}
 
-    def item(one: Lines) -> ast.expr:
-        name = f"kscope_lines_{len(named)}"
-        named[name] = selected(one.name, one.origin)
+    def item(lines: Lines) -> ast.expr:
+        name = f"kscope_lines_{len(scopes)}"
+        scopes[name] = selected(lines.name, lines.origin)
         return ast.Name(name, ast.Load())
 
-    return wanted.change(definition, item, _file(function)), named
+    return selection.apply(definition, item, _file(function)), scopes
 
 
-def in_python(function: FunctionType, wanted: Asked) -> CodeType | None:
-    """The code of the function as Python runs it, with regions. None where its source is not at hand, and only
-    statements of a kind are asked for. Raises UsageError."""
+def marked_code(function: FunctionType, selection: FunctionSelection) -> CodeType | None:
+    """Python code of the function with selected regions; None if it has no source and only kinds are selected.
+
+    Raises UsageError.
+    """
 
     def change(definition: source.Definition) -> source.Definition:
-        return ast.fix_missing_locations(wanted.change(definition, pylines.entered, _file(function)))
+        return ast.fix_missing_locations(selection.apply(definition, pylines.entered, _file(function)))
 
     try:
-        return source.rebuilt(function, change, {}).__code__
+        return source.rebuild(function, change, {}).__code__
     except source.NoSourceError as error:
-        if wanted.lines:
-            raise refused(wanted.lines[0], function, str(error)) from None
+        if selection.lines:
+            raise cannot_mark(selection.lines[0], function, str(error)) from None
         return None
 
 
-def refused(one: Lines, function: FunctionType, reason: str) -> UsageError:
-    """The error for lines of a function whose source cannot be changed."""
-    return UsageError(f"region {one}: {function.__qualname__} ({source.where(function)}) cannot be marked: {reason}")
+def cannot_mark(lines: Lines, function: FunctionType, reason: str) -> UsageError:
+    """The error for selected lines of a function whose source cannot be changed."""
+    return UsageError(
+        f"region {lines}: {function.__qualname__} ({source.location(function)}) cannot be marked: {reason}"
+    )
 
 
 def _file(function: FunctionType) -> str:

@@ -17,7 +17,8 @@ from cutlass.base_dsl import jit_executor
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope_cuda import messages
-from kscope_cute import ffi, libraries
+from kscope_cute import libraries
+from kscope_cute import tvm_ffi as ffi
 
 from .conftest import VERSION, arguments, compile, source
 
@@ -219,15 +220,15 @@ def test_an_exported_object_brings_the_function_along(
     compiled = compile(module.host, *arguments(), options=FFI).compiled
     compiled.export_to_c(str(tmp_path / "made.o"), function_name="made")
     asked: list[str] = []
-    held = ffi._held
+    library = ffi._library
 
     def holding(engine: Any, symbol: str, kernels: list[str]) -> Any:
         asked.append(symbol)
         assert engine.lookup(symbol)
         return SimpleNamespace(cuda_library=[9], kernels=[])
 
-    monkeypatch.setattr(ffi, "_held", holding)
-    assert held is not holding
+    monkeypatch.setattr(ffi, "_library", holding)
+    assert library is not holding
     load_module(str(tmp_path / "made.o"), enable_tvm_ffi=True).made  # noqa: B018  # looking it up loads it
     assert (asked, gpu.loaded) == (["__cute_internal_made_kscope_library"], [91])
 

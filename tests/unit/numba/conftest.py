@@ -52,9 +52,9 @@ def frontend() -> Iterator[Any]:
 
 
 def _reset(found: Any) -> None:
-    found._parts._taught = True  # so that compiled kernels are plain again
+    found._target._taught = True  # so that compiled kernels are plain again
     found.disable()
-    found._parts._taught = False
+    found._target._taught = False
     found.disable()
 
 
@@ -119,7 +119,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
         "launch",
         lambda kernel, *args: backend.loaded.append(kernel._codelibrary.get_cubin(cc=numba_offline.CC).code),
     )
-    monkeypatch.setattr(load, "_known", type(load._known)())
+    monkeypatch.setattr(load, "_kscope_users", type(load._kscope_users)())
     from numba.cuda.codegen import JITCUDACodegen
 
     monkeypatch.setattr(JITCUDACodegen, "magic_tuple", lambda codegen: ((13, 0), numba_offline.CC))

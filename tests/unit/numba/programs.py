@@ -1,6 +1,6 @@
 """Random functions with regions, for comparing what Python makes of a `with` with what kscope rewrites it to.
 
-What lives here: source text. What does not: running it (test_lowering_fuzz.py).
+What lives here: source text. What does not: running it (test_rewrite_fuzz.py).
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def test_regions_by_a_header_of_ones_own_are_recorded(
 def test_without_lto_they_are_refused_by_the_files_name(enabled: Any, written: Written, tmp_path: Path) -> None:
     library = linked(written, tmp_path, lto=False)
     with pytest.raises(
-        UnsupportedError, match=r"kernel kernel links scaled.cu, which has regions and is compiled apart.*lto=True"
+        UnsupportedError, match=r"kernel kernel links scaled.cu, which has regions and is compiled separately.*lto=True"
     ):
         library.get_cubin(cc=(9, 0))
 

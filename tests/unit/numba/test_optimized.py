@@ -67,15 +67,15 @@ def no_ptxas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(assembler, "ptxas", lambda: None)
     else:
         monkeypatch.setattr(assembler, "release", lambda path: 11)
-    for cache in (linking.assembled, linking.usage):
+    for cache in (linking.assemble_program, linking.usage):
         cache.cache_clear()
     yield
-    for cache in (linking.assembled, linking.usage):
+    for cache in (linking.assemble_program, linking.usage):
         cache.cache_clear()
 
 
 def test_shared_words_are_loaded_as_wide_as_without_regions(frontend: Any, tmp_path: Path) -> None:
-    if linking.ptxas() is None:
+    if linking.matching_ptxas() is None:
         pytest.skip("no ptxas")
     frontend.enable(Recording())
     wide = []
@@ -90,6 +90,6 @@ def test_shared_words_are_loaded_as_wide_as_without_regions(frontend: Any, tmp_p
 @pytest.mark.usefixtures("no_ptxas")
 def test_without_ptxas_the_linker_assembles_and_the_doctor_says_so(frontend: Any) -> None:
     assert "no ptxas of CUDA" in frontend.lacks() and "install nvidia-cuda-nvcc" in frontend.lacks()
-    assert linking.identity() == ""
+    assert linking.ptxas_identity() == ""
     frontend.enable(Recording())
     assert CTL_SYMBOL.encode() in cubin(marked)

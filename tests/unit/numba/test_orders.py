@@ -143,14 +143,14 @@ def test_a_fixed_kernel_that_cannot_record_is_as_it_was_whichever_session_came_b
     kernel = written(KERNELS, STATE=[])["fixed"]
     for state in ("kinds", "chosen", "usual", "plain"):
         enter(taught, state)
-    compile_again = load._compile_again
+    compile_again = load._recompile
 
     def failing(dispatcher: Any, kernels: list[Any], specialized: bool) -> None:
         if dispatcher is kernel and kernels:
             raise RuntimeError("no")
         compile_again(dispatcher, kernels, specialized)
 
-    monkeypatch.setattr(load, "_compile_again", failing)
+    monkeypatch.setattr(load, "_recompile", failing)
     taught.enable(Recording(selection=Selection(("store",))))
     assert not is_marked(launch(kernel, gpu))
 
@@ -188,7 +188,7 @@ def test_what_is_kept_does_not_grow_with_sessions(taught: Any, gpu: Backend, wri
             launch(kernel, gpu)
             enter(taught, "plain")
             launch(kernel, gpu)
-        return len(taught._parts._loader._alive)
+        return len(taught._target._loads._alive)
 
     assert sessions(2) == sessions(20)
 

@@ -51,7 +51,7 @@ def refused(written: Written, body: str, kind: type[Exception], **options: Any) 
     ("kscope.instant(n)", "n is a variable of the kernel"),
     ('kscope.counter("a")', "missing 1 required positional argument: 'value'"),
     ('kscope.region("a").pin(x)', "expected a number"),
-    ('with kscope.region("a") as (b, c): x[0] = 1', "a region has one name"),
+    ('with kscope.region("a") as (b, c): x[0] = 1', "expected one name"),
     ('with kscope.regoin("a"): x[0] = 1', "with kscope.regoin('a'): expected kscope.region(name), or a scope"),
     ('with kscope.region("a"), cuda.pinned(x): x[0] = 1', "with cuda.pinned(x): expected kscope.region(name)"),
 ])  # fmt: skip
@@ -123,14 +123,14 @@ def test_regions_in_a_function_that_calls_itself(enabled: Any, written: Written,
             with kscope.region("outer"):
                 x[0] = depth(n)
     """.replace("BODY", body.replace("\n", "\n            ")), __name__="__main__")  # fmt: skip
-    said = r"kernel calls a function that calls itself and has region 'deeper' \(.*\.py:(9|14)\)"
+    said = r"kernel calls a recursive function that contains region 'deeper' \(.*\.py:(9|14)\)"
     with pytest.raises(UnsupportedError, match=said):
         ptx(built(space["kernel"], SIGNATURE, lto=lto))
 
 
 def test_debug_builds_are_refused_by_name(enabled: Any, written: Written) -> None:
     message = refused(written, 'with kscope.region("load"):\n    x[0] = 1', UnsupportedError, debug=True, opt=False)
-    assert "kernel is compiled with debug=True, and has region 'load'" in message
+    assert "kernel is compiled with debug=True and has region 'load'" in message
     assert ".py:9" in message
 
 
@@ -152,7 +152,7 @@ def test_with_needs_source_and_says_so(enabled: Any, tmp_path: Path) -> None:
     text = '@cuda.jit\ndef kernel(x, n):\n    with kscope.region("a"):\n        x[0] = 1\n'
     exec(compile(text, "<no file>", "exec", dont_inherit=True), space)
     with pytest.raises(
-        UnsupportedError, match=r"kernel \(<no file>:1\) has regions, and its source is not at hand.*LOAD.enter\(\)"
+        UnsupportedError, match=r"kernel \(<no file>:1\) has regions, and its source is not available.*LOAD.enter\(\)"
     ):
         built(space["kernel"], SIGNATURE)
 
@@ -167,7 +167,7 @@ def test_a_file_that_was_edited_since_is_told(enabled: Any, written: Written) ->
     path = Path(space["__file__"])
     path.write_text(path.read_text().replace("x[0] = 1", "x[0] = 2"))
     linecache.clearcache()
-    with pytest.raises(UnsupportedError, match="the file was edited since it was imported"):
+    with pytest.raises(UnsupportedError, match="the file was edited since"):
         built(space["kernel"], SIGNATURE)
 
 

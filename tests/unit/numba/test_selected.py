@@ -22,11 +22,11 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection import auto, catalogue
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
 from kscope.marks.grammar import Mark
-from kscope_numba import lowering, select, source, words
+from kscope_numba import evaluator, rewrite, select, source
 
 from .conftest import Backend
 from .reading import normal, ptx, regions
-from .test_lowering_fuzz import COUNT, Listener, both, compiled
+from .test_rewrite_fuzz import COUNT, Listener, both, compiled
 from .test_states import Array, is_marked
 
 Written = Callable[..., dict[str, Any]]
@@ -232,7 +232,9 @@ def test_a_file_that_was_edited_is_refused(frontend: Any, kernels: dict[str, Any
     path = Path(kernels["__file__"])
     path.write_text(path.read_text().replace("s += k", "s += 2 * k"))
     frontend.enable(recording(LOOP))
-    with pytest.raises(UsageError, match=f"region {LOOP}: kernel .* cannot be marked: its source is not what was comp"):
+    with pytest.raises(
+        UsageError, match=f"region {LOOP}: kernel .* cannot be marked: its source differs from what was imported"
+    ):
         numba_offline.built(kernels["kernel"], SIGNATURE)
 
 
@@ -247,7 +249,7 @@ def test_a_kernel_that_has_no_statement_to_mark_as_its_source_is_gone_is_named(
         numba_offline.built(kernels["kernel"], SIGNATURE)
         (problem,) = frontend.problems()  # the helper stands there as it was
         assert problem.kind == "nothing" and problem.text.startswith("auto=: nothing is marked in kernel (")
-        assert "its source is not what was compiled" in problem.text
+        assert "its source differs from what was imported" in problem.text
     frontend.enable(recording(kinds=("loop",), kernels=("other",)))
     numba_offline.built(kernels["kernel"], SIGNATURE)
     assert not frontend.problems()
@@ -343,7 +345,7 @@ def test_random_lines_lowered_do_what_python_does(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(registry, "_frontends", {"listener": listener})
     hear = listener.emit
     monkeypatch.setattr(
-        listener, "emit", lambda mark, context, value=None: words.collect(mark, value) or hear(mark, context, value)
+        listener, "emit", lambda mark, context, value=None: evaluator.collect(mark, value) or hear(mark, context, value)
     )
     done = 0
     for seed in range(COUNT // 3):
@@ -356,19 +358,19 @@ def test_random_lines_lowered_do_what_python_does(monkeypatch: pytest.MonkeyPatc
         names: dict[str, Any] = {}
 
         def place(mark: Mark, value: Any, *where: Any, names: dict[str, Any] = names) -> str:
-            name, late = f"mark_{len(names)}", isinstance(value, words.RunTime)
+            name, late = f"mark_{len(names)}", isinstance(value, evaluator.RuntimeValue)
             names[name] = lambda *given: listener.log.append((mark, given[0] if late else value))
             return name
 
         def change(definition: Any, function: Any = function, one: Lines = one, place: Any = place) -> Any:
-            wrapped, named = select.wrapped(definition, function, select.Asked((one,)))
-            return lowering.lower(wrapped, function, place, named)
+            wrapped, named = select.wrap_regions(definition, function, select.FunctionSelection((one,)))
+            return rewrite.rewrite(wrapped, function, place, named)
 
         try:
-            lowered = source.rebuilt(function, change, names)
+            lowered = source.rebuild(function, change, names)
         except UsageError:
             continue
-        native = source.rebuilt(function, partial(_native, one=one), {})
+        native = source.rebuild(function, partial(_native, one=one), {})
         for draw in range(3):
             python, ours = both(native, lowered, listener, seed * 3 + draw)
             assert ours == python, seed

@@ -1,4 +1,4 @@
-"""`with kscope.region("load"):` as calls: the same function, whose bytecode Numba can read.
+"""Rewrites `with kscope.region("load"):` as calls, so that Numba can read the function's bytecode.
 
     with region("a", value=k):              kscope_0(k)          # enter a
         for i in range(n):                  for i in range(n):
@@ -9,10 +9,8 @@
                                                 work(i)
                                             kscope_1()
 
-A `with` gets no block of its own in Python, and none here. Exceptions leave a kernel in Numba's own code, which
-closes what they leave open (closing.py). Where nothing is placed (plain), the marks are left out with their values, and
-what stays is the function without annotations. What lives here: statements. What does not: what a mark's call
-does (placing.py), which function (source.py).
+Exceptions leave a kernel in Numba's own code, where ir_repair.py closes the open regions. If marks are dropped, the
+calls and their values are left out.
 """
 
 from __future__ import annotations
@@ -30,45 +28,52 @@ from kscope.instrument.code_objects import nested
 from kscope.language.regions import scope
 from kscope.marks.grammar import Mark
 
-from .source import Definition, where
-from .words import RunTime, Words, collected
+from .evaluator import Evaluator, RuntimeValue, collected
+from .source import Definition, location
 
-Place = Callable[[Mark, Any, int, bool], str]
-"""Mark, value (None, a number known now, or a RunTime), line, whether a predicate follows -> the name of the global to
-call."""
+EmitCall = Callable[[Mark, Any, int, bool], str]
+"""Called with a mark, its value (None, a constant or a RuntimeValue), the line, and whether a predicate follows.
+Returns the name of the global to call."""
 _ENDS = (ast.Return, ast.Break, ast.Continue, ast.Raise)
 _LOOP, _FINALLY = "loop", "finally"
 
 
-def lower(
-    definition: Definition, function: FunctionType, place: Place | None, named: Mapping[str, scope] | None = None
+def rewrite(
+    definition: Definition,
+    function: FunctionType,
+    emit_call: EmitCall | None,
+    scopes: Mapping[str, scope] | None = None,
 ) -> Definition:
-    """The definition with calls in the place of marks; without them where `place` is None. named: scopes that names in
-    the definition stand for, beside those that the function knows.
+    """The definition with a call for each mark.
 
-    Raises UsageError and UnsupportedError that name the file and line.
+    Args:
+        definition: the function's definition; changed in place.
+        function: the function that it defines.
+        emit_call: adds the global that a mark calls; None drops all marks.
+        scopes: scopes by name, in addition to those that the function can see.
+
+    Raises:
+        UsageError: a region is used wrongly; the message has the file and line.
+        UnsupportedError: Numba cannot compile it.
     """
-    lowering = _Lowering(function, place, named or {})
-    definition.body = lowering.body(definition.body)
+    rewriter = _Rewriter(function, emit_call, scopes or {})
+    definition.body = rewriter.body(definition.body)
     ast.fix_missing_locations(definition)
     return definition
 
 
-class _Lowering(ast.NodeTransformer):
-    """open: what is open around the statement that is visited, outermost first: scopes, loops, and try blocks
-    that have a finally."""
-
-    def __init__(self, function: FunctionType, place: Place | None, named: Mapping[str, scope]) -> None:
-        self._function, self._place = function, place
-        self._words = Words(function, self.visit)
-        self._words.named.update(named)
-        self._open: list[Any] = []
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, function: FunctionType, emit_call: EmitCall | None, scopes: Mapping[str, scope]) -> None:
+        self._function, self._emit_call = function, emit_call
+        self._evaluator = Evaluator(function, self.visit)
+        self._evaluator.scopes.update(scopes)
+        self._open: list[Any] = []  # around the visited statement, outermost first: scopes, loops, try with finally
         self._results = 0
 
     # statements
 
     def body(self, statements: Iterable[ast.stmt]) -> list[ast.stmt]:
-        """A block's statements, lowered; never none."""
+        """A block's statements, rewritten; at least one."""
         out: list[ast.stmt] = []
         for statement in statements:
             found = self.visit(statement)
@@ -94,11 +99,11 @@ class _Lowering(ast.NodeTransformer):
         if not items:
             return self.body(node.body)
         item, rest = items[0], items[1:]
-        entered = self._words.scope(item.context_expr)
+        entered = self._evaluator.scope(item.context_expr)
         if entered is None:
-            expected = "expected kscope.region(name), or a scope that is known when the kernel is compiled"
+            expected = "expected kscope.region(name), or a scope known at compile time"
             text = f"with {ast.unparse(item.context_expr)}: {expected}; Numba compiles no other `with`"
-            raise self._words.error(item.context_expr, text)
+            raise self._evaluator.error(item.context_expr, text)
         self._bind(item.optional_vars, entered)
         line = item.context_expr.lineno
         out = self._marks(entered.__enter__, line)
@@ -113,13 +118,13 @@ class _Lowering(ast.NodeTransformer):
         if target is None:
             return
         if not isinstance(target, ast.Name):
-            raise self._words.error(target, f"`as {ast.unparse(target)}`: a region has one name")
-        others = [
-            code for code in (self._words.named.get(target.id),) if code is not None and code.name != entered.name
-        ]
-        if others:
-            raise self._words.error(target, f"`as {target.id}` names another region in this function: use another name")
-        self._words.named[target.id] = entered
+            raise self._evaluator.error(target, f"`as {ast.unparse(target)}`: expected one name")
+        bound = self._evaluator.scopes.get(target.id)
+        if bound is not None and bound.name != entered.name:
+            raise self._evaluator.error(
+                target, f"`as {target.id}` names another region in this function: use another name"
+            )
+        self._evaluator.scopes[target.id] = entered
 
     def visit_For(self, node: ast.For) -> Any:
         node.iter, node.target = self.visit(node.iter), self.visit(node.target)
@@ -160,51 +165,51 @@ class _Lowering(ast.NodeTransformer):
             return [*exits, node]
         self._results += 1
         name = f"kscope_result_{self._results}"
-        kept = ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], node.value), node)
+        assign = ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], node.value), node)
         last = ast.copy_location(ast.Return(ast.Name(name, ast.Load())), node)
-        return [kept, *exits, last]
+        return [assign, *exits, last]
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        if isinstance(node.value, ast.Call) and (act := self._words.act(node.value)) is not None:
-            return self._marks(act, node.lineno)
+        if isinstance(node.value, ast.Call) and (call := self._evaluator.call(node.value)) is not None:
+            return self._marks(call, node.lineno)
         return self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        with self._inside(node):
+        with self._nested(node):
             node.body = self.body(node.body)
         return node
 
     # expressions
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
-        with self._inside(node):
+        with self._nested(node):
             node.body = self.visit(node.body)
         return node
 
     def visit_Call(self, node: ast.Call) -> Any:
-        act = self._words.act(node)
-        if act is None:
+        call = self._evaluator.call(node)
+        if call is None:
             return self.generic_visit(node)
-        calls = [statement.value for statement in self._marks(act, node.lineno) if isinstance(statement, ast.Expr)]
+        calls = [statement.value for statement in self._marks(call, node.lineno) if isinstance(statement, ast.Expr)]
         return ast.copy_location(calls[0] if calls else ast.Constant(None), node)
 
     def visit_Yield(self, node: ast.Yield) -> Any:
         if any(isinstance(found, scope) for found in self._open):
-            raise self._words.error(node, "yield inside of a region: a region begins and ends in one call")
+            raise self._evaluator.error(node, "yield in a region: a region must begin and end in one call")
         return self.generic_visit(node)
 
     @contextmanager
-    def _inside(self, node: ast.FunctionDef | ast.Lambda) -> Generator[None, None, None]:
-        """A function within the function: its own variables, and nothing open."""
-        before = self._words.locals, self._open
+    def _nested(self, node: ast.FunctionDef | ast.Lambda) -> Generator[None, None, None]:
+        """A nested function: it has its own variables, and no region is open."""
+        before = self._evaluator.locals, self._open
         arguments = node.args
         names = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         stored = [
             found.id for found in ast.walk(node) if isinstance(found, ast.Name) and isinstance(found.ctx, ast.Store)
         ]
-        self._words.locals, self._open = {*before[0], *(name.arg for name in names if name), *stored}, []
+        self._evaluator.locals, self._open = {*before[0], *(name.arg for name in names if name), *stored}, []
         yield
-        self._words.locals, self._open = before
+        self._evaluator.locals, self._open = before
 
     # marks
 
@@ -212,7 +217,7 @@ class _Lowering(ast.NodeTransformer):
         """The exits of the scopes that a jump leaves."""
         scopes = [found for found in opened if isinstance(found, scope)]
         if scopes and _FINALLY in opened:
-            raise self._words.error(node, "a jump out of a region, through a finally: end the region before")
+            raise self._evaluator.error(node, "a jump out of a region through a finally: end the region before it")
         return self._exits(scopes, node.lineno)
 
     def _exits(self, scopes: list[scope], line: int) -> list[ast.stmt]:
@@ -221,41 +226,40 @@ class _Lowering(ast.NodeTransformer):
             out += self._marks(partial(left.__exit__, None, None, None), line)
         return out
 
-    def _marks(self, act: Callable[[], Any], line: int) -> list[ast.stmt]:
-        """The calls that one of kscope's words becomes."""
+    def _marks(self, call: Callable[[], Any], line: int) -> list[ast.stmt]:
+        """The statements that replace a call of kscope."""
         try:
-            marks = collected(act)
+            marks = collected(call)
         except (KscopeError, TypeError) as error:
             kind = type(error) if isinstance(error, KscopeError) else UsageError
-            raise kind(f"{where(self._function, line)}: {error}") from None
-        if self._place is None:
+            raise kind(f"{location(self._function, line)}: {error}") from None
+        if self._emit_call is None:
             return []
         out = []
         for mark, value, when in marks:
-            name = self._place(mark, value, line, isinstance(when, RunTime))
-            late = [given.expression for given in (value, when) if isinstance(given, RunTime)]
-            call = ast.Call(ast.Name(name, ast.Load()), late, [])
-            out.append(_at(ast.Expr(call), line))
+            name = self._emit_call(mark, value, line, isinstance(when, RuntimeValue))
+            arguments = [one.expression for one in (value, when) if isinstance(one, RuntimeValue)]
+            out.append(_at(ast.Expr(ast.Call(ast.Name(name, ast.Load()), arguments, [])), line))
         return out
 
 
-def refuse(function: FunctionType, reason: str) -> UnsupportedError:
-    """The error for a function with a `with` whose source cannot be lowered."""
+def cannot_rewrite(function: FunctionType, reason: str) -> UnsupportedError:
+    """The error for a function with a `with` whose source cannot be rewritten."""
     return UnsupportedError(
-        f"{function.__qualname__} ({where(function)}) has regions, and {reason}; Numba cannot compile `with`, and "
-        'kscope rewrites it in the source. Declare LOAD = kscope.scope("load") outside of the kernel and call '
-        "LOAD.enter() and LOAD.exit() in it, which needs no source"
+        f"{function.__qualname__} ({location(function)}) has regions, and {reason}; Numba cannot compile `with`, so "
+        'kscope rewrites the source. Declare LOAD = kscope.scope("load") outside the kernel and call LOAD.enter() and '
+        "LOAD.exit() in it, which needs no source"
     )
 
 
 def has_with(function: FunctionType) -> bool:
-    """Whether there is a `with` in the function's bytecode."""
+    """Whether the function's bytecode has a `with`."""
     opens = ("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL")
     return any(one.opname in opens for code in nested(function.__code__) for one in dis.get_instructions(code))
 
 
 def _at(statement: ast.stmt, line: int) -> ast.stmt:
-    """The statement on that line of the user's file; what stands in it keeps its own place."""
+    """Place a statement on a line of the user's file; parts that have a location keep it."""
     for node in ast.walk(statement):
         if isinstance(node, (ast.expr, ast.stmt)) and not hasattr(node, "lineno"):
             node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = line, line, 0, 0

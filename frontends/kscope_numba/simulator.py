@@ -1,4 +1,4 @@
-"""Numba's simulator (NUMBA_ENABLE_CUDASIM=1): kernels that run in Python, one host thread per GPU thread.
+"""Numba's simulator (NUMBA_ENABLE_CUDASIM=1) runs kernels in Python, one host thread per GPU thread.
 
 Hooks report each launch and each thread to kscope's simulator, which records them.
 """
@@ -27,7 +27,7 @@ from . import select
 from .hook_points import check, module
 
 
-class Simulated:
+class SimulatorTarget:
     """The hooks of numba.cuda's simulator, and the launch in progress."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Simulated:
         self._marking = threading.Lock()
 
     def enable(self, recording: Recording) -> None:
-        """Install the hooks. Raises UnsupportedError naming the missing hook point."""
+        """Install the hooks. Raises UnsupportedError naming a missing hook point."""
         kernel = module("simulator.kernel")
         check(kernel, "FakeCUDAKernel", "BlockThread", "_get_kernel_context")
         check(kernel.FakeCUDAKernel, "__call__")
@@ -47,7 +47,7 @@ class Simulated:
         self._recording = recording
         if not self._hooks:
             self._hooks = [
-                Hook(kernel.FakeCUDAKernel, "__call__", self._called),
+                Hook(kernel.FakeCUDAKernel, "__call__", self._call),
                 Hook(kernel.BlockThread, "run", self._run),
             ]
         for hook in self._hooks:
@@ -61,27 +61,27 @@ class Simulated:
         self._recording = None
 
     def teach(self) -> None:
-        """Does nothing: Python runs `with` as it is."""
+        """No-op: Python runs `with` itself."""
 
     def lacks(self) -> str:
         return ""
 
     def begin(self) -> None:
-        """Does nothing: every simulated kernel records."""
+        """No-op: every simulated kernel records."""
 
     def problems(self) -> tuple[Problem, ...]:
         """None: every simulated kernel records."""
         return ()
 
     def emit(self, mark: Mark, value: Any, when: Any) -> bool:
-        """Record a mark of the simulated thread that runs; False outside a kernel."""
+        """Record a mark of the current simulated thread; False outside a kernel."""
         if self._launch is None:
             return False
-        word = None if value is None or mark.act == "pin" else _word(mark, value)
-        return self._launch.mark(threading.current_thread(), mark, word, None if when is None else bool(when))
+        recorded = None if value is None or mark.act == "pin" else _narrow(mark, value)
+        return self._launch.mark(threading.current_thread(), mark, recorded, None if when is None else bool(when))
 
     def read(self, name: str) -> Any:
-        """A device helper's value in the simulated thread that runs; None outside a kernel.
+        """A device helper's value for the current simulated thread; None outside a kernel.
 
         There is one SM, and clocks count the host's nanoseconds.
         """
@@ -99,50 +99,50 @@ class Simulated:
         block = x + nx * (y + ny * z)
         return np.int32({"smid": 0, "warp_id": linear // 32, "lane_id": linear % 32, "block_id": block}[name])
 
-    def _called(self, call: Any, fake: Any, *args: Any) -> Any:
+    def _call(self, original: Any, fake: Any, *args: Any) -> Any:
         launched = not (fake._device or module("simulator.kernel")._get_kernel_context())
         self._mark(fake.fn, launched)
-        return self._launched(call, fake, args) if launched else call(fake, *args)
+        return self._record_launch(original, fake, args) if launched else original(fake, *args)
 
-    def _mark(self, function: Any, kernel: bool) -> None:
-        """Replace a function's code by code with the selected regions."""
+    def _mark(self, function: Any, is_kernel: bool) -> None:
+        """Replace a function's code with code that has the selected regions."""
         if self._recording is None or not self._recording.selection or not isinstance(function, FunctionType):
             return
-        with self._marking:  # threads of a block call a device function at once
+        with self._marking:  # threads of a block may call a device function concurrently
             if function in self._original:
                 return
-            asked = select.asked(function, self._recording.selection, lambda function: kernel)
+            selection = select.selection_for(function, self._recording.selection, lambda function: is_kernel)
             self._original[function] = function.__code__
-            code = select.in_python(function, asked) if asked else None
+            code = select.marked_code(function, selection) if selection else None
             if code is not None:
                 function.__code__ = code
-                catalogue.note(Listed("numba", function.__name__, "simulated", tuple(asked.sites)))
+                catalogue.note(Listed("numba", function.__name__, "simulated", tuple(selection.sites)))
 
     def _restore(self) -> None:
-        """Give every function its original code again."""
+        """Restore the original code of every function."""
         for function, code in self._original.items():
             function.__code__ = code
         self._original.clear()
 
-    def _launched(self, call: Any, fake: Any, args: tuple[Any, ...]) -> Any:
+    def _record_launch(self, original: Any, fake: Any, args: tuple[Any, ...]) -> Any:
         assert self._recording is not None, "the hooks are installed while recording is enabled"
         grid, block = (_three(dims) for dims in (fake.grid_dim or (), fake.block_dim or ()))
         name = str(getattr(fake.fn, "__name__", "?"))
         launch = registry.simulator().launch_by_thread(name, fake.fn, grid, block, self._recording)
         outer, self._launch = self._launch, launch
         try:
-            return call(fake, *args)
+            return original(fake, *args)
         finally:
             launch.end()
             self._launch = outer
 
-    def _run(self, run: Any, thread: Any) -> None:
+    def _run(self, original: Any, thread: Any) -> None:
         launch = self._launch
         if launch is None:
-            run(thread)
+            original(thread)
             return
         launch.begin(thread, _axes(thread.blockIdx), _axes(thread.threadIdx))
-        run(thread)
+        original(thread)
         if thread.exception is None:
             launch.leave(thread)
 
@@ -156,9 +156,8 @@ def _three(dims: tuple[int, ...]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _word(mark: Mark, value: Any) -> Any:
-    """A value as the 32-bit number that a compiled kernel would record. Raises UsageError."""
-    # A compiled kernel records the nearest 32-bit number of an int64 or uint64, see emit.py.
+def _narrow(mark: Mark, value: Any) -> Any:
+    """The 32-bit number that a compiled kernel would record: the nearest one, see emit.py. Raises UsageError."""
     if isinstance(value, np.unsignedinteger):
         value = np.uint32(min(int(value), 0xFFFFFFFF))
     elif isinstance(value, np.signedinteger) or (type(value) is int and not -(1 << 31) <= value < 1 << 32):

@@ -15,7 +15,7 @@ from kscope.instrument import registry
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 from kscope.marks.grammar import Mark
-from kscope_numba import lowering, source, words
+from kscope_numba import evaluator, rewrite, source
 
 from .programs import program
 
@@ -98,7 +98,7 @@ def test_a_rewritten_function_does_what_python_does(
 ) -> None:
     hear = listener.emit
     monkeypatch.setattr(
-        listener, "emit", lambda mark, context, value=None: words.collect(mark, value) or hear(mark, context, value)
+        listener, "emit", lambda mark, context, value=None: evaluator.collect(mark, value) or hear(mark, context, value)
     )
     marked = 0
     for seed in range(part * COUNT // 10, (part + 1) * COUNT // 10):
@@ -107,11 +107,11 @@ def test_a_rewritten_function_does_what_python_does(
 
         def place(mark: Mark, value: Any, *where: Any, names: dict[str, Any] = names) -> str:
             name = f"mark_{len(names)}"
-            late = isinstance(value, words.RunTime)
+            late = isinstance(value, evaluator.RuntimeValue)
             names[name] = lambda *given: listener.log.append((mark, given[0] if late else value))
             return name
 
-        rewritten = source.rebuilt(function, partial(lowering.lower, function=function, place=place), names)
+        rewritten = source.rebuild(function, partial(rewrite.rewrite, function=function, emit_call=place), names)
         marked += bool(names)
         for draw in range(4):
             native, ours = both(function, rewritten, listener, seed * 4 + draw)
@@ -123,8 +123,8 @@ def test_a_rewritten_function_does_what_python_does(
 def test_a_function_without_its_marks_does_what_it_did_without_annotations(
     part: int, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "emit", lambda mark, context, value=None: words.collect(mark, value))
+    monkeypatch.setattr(listener, "emit", lambda mark, context, value=None: evaluator.collect(mark, value))
     for seed in range(part * COUNT // 10, (part + 1) * COUNT // 10):
         function = compiled(seed)
-        plain = source.rebuilt(function, partial(lowering.lower, function=function, place=None), {})
+        plain = source.rebuild(function, partial(rewrite.rewrite, function=function, emit_call=None), {})
         assert not set(plain.__code__.co_names) & {"kscope", "LOAD", "STORE", "region"}

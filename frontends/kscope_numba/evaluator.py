@@ -1,13 +1,13 @@
-"""kscope's words in a function's syntax tree: which expressions are scopes and calls of kscope's, and their arguments.
+"""Evaluates kscope expressions in a function's syntax tree: which ones are scopes or kscope calls, and their arguments.
 
-The words are not imitated: kscope's own classes and functions are called, with what is known of the arguments now, and
-place their marks with the frontend, which collects them. What lives here: that. What does not: statements
-(lowering.py).
+kscope's own classes and functions are called with the arguments known at compile time. They emit their marks through
+the frontend, which collects them here.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,28 +17,29 @@ from typing import Any
 import numpy as np
 
 from kscope.errors import UsageError
-from kscope.language.regions import scope
+from kscope.instrument.code_objects import closure
+from kscope.language.regions import counter, instant, scope
 from kscope.marks.grammar import NEVER, Mark
 
-from .meaning import CALLS, environment
-from .source import where
+from .source import location
 
+_CALLS = (instant, counter)
 _METHODS = ("enter", "exit", "pin")
 _CHAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
 _CONSTANTS = ("name", "strategy", "track")
-"""Arguments that must be known when the kernel is compiled."""
+"""Arguments that must be known at compile time."""
 _collecting = threading.local()
 
 
 @dataclass(frozen=True)
-class RunTime:
-    """A value that only the running kernel knows."""
+class RuntimeValue:
+    """A value known only when the kernel runs."""
 
     expression: ast.expr
 
 
 def collect(mark: Mark, value: Any, when: Any = None) -> bool:
-    """A mark that kscope's own words place on this thread; False where no function is lowered."""
+    """Collect a mark emitted on this thread; False outside collected()."""
     marks: list[tuple[Mark, Any, Any]] | None = getattr(_collecting, "marks", None)
     if marks is None:
         return False
@@ -46,53 +47,58 @@ def collect(mark: Mark, value: Any, when: Any = None) -> bool:
     return True
 
 
-def collected(act: Callable[[], Any]) -> list[tuple[Mark, Any, Any]]:
-    """The marks that one of kscope's words places, each with its value and its predicate (None: without)."""
+def collected(call: Callable[[], Any]) -> list[tuple[Mark, Any, Any]]:
+    """The marks that a call of kscope emits, each with its value and predicate, or None."""
     marks: list[tuple[Mark, Any, Any]] = []
     _collecting.marks = marks
     try:
-        act()
+        call()
     finally:
         _collecting.marks = None
     return marks
 
 
-class Words:
-    """Reads expressions of a function. locals: names that only the running kernel knows. named: those of scopes
-    (`with ... as name`). visit: lowers an expression that is a value."""
+class Evaluator:
+    """Evaluates expressions of one function.
+
+    Attributes:
+        locals: names that have values only at run time.
+        scopes: the scopes named by `with ... as name`.
+    """
 
     def __init__(self, function: FunctionType, visit: Callable[[ast.expr], ast.expr]) -> None:
+        """visit: rewrites an expression that is a run-time value."""
         self._function, self._visit = function, visit
-        self._environment = environment(function)
+        self._globals = {**vars(builtins), **function.__globals__, **closure(function)}
         self.locals = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
-        self.named: dict[str, scope] = {}
+        self.scopes: dict[str, scope] = {}
 
-    def act(self, call: ast.Call) -> Callable[[], Any] | None:
-        """What a call of instant, counter, or of a scope's method does when kscope runs it; None for other calls."""
+    def call(self, call: ast.Call) -> Callable[[], Any] | None:
+        """A function that runs a call of instant(), counter() or a scope's method; None for other calls."""
         method: Any = None
         if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS:
             owner = self.scope(call.func.value)
             method = None if owner is None else getattr(owner, call.func.attr)
-        function = self._thing(call.func) if method is None else method
+        function = self._resolve(call.func) if method is None else method
         if isinstance(getattr(function, "__self__", None), scope):
             return lambda: function(*self._values(call), **self._keywords(call, ()))
-        if any(function is known for known in CALLS):
-            return lambda: function(*self._named_first(call), **self._keywords(call, _CONSTANTS))
+        if any(function is known for known in _CALLS):
+            return lambda: function(*self._name_and_values(call), **self._keywords(call, _CONSTANTS))
         return None
 
     def scope(self, expression: ast.expr) -> scope | None:
-        """The scope that an expression stands for; None where it is something else."""
+        """The scope that an expression evaluates to; None if it is not one."""
         if not isinstance(expression, ast.Call):
-            thing = self._thing(expression)
-            if isinstance(thing, type) and issubclass(thing, scope):
+            value = self._resolve(expression)
+            if isinstance(value, type) and issubclass(value, scope):
                 raise self.error(expression, 'a region needs a name: with kscope.region("load"):')
-            return thing if isinstance(thing, scope) else None
-        made = self._thing(expression.func)
+            return value if isinstance(value, scope) else None
+        callee = self._resolve(expression.func)
         try:
-            if isinstance(made, scope):
-                return made(*self._values(expression), **self._keywords(expression, ()))
-            if isinstance(made, type) and issubclass(made, scope):
-                found: scope = made(*self._named_first(expression), **self._keywords(expression, _CONSTANTS))
+            if isinstance(callee, scope):
+                return callee(*self._values(expression), **self._keywords(expression, ()))
+            if isinstance(callee, type) and issubclass(callee, scope):
+                found: scope = callee(*self._name_and_values(expression), **self._keywords(expression, _CONSTANTS))
                 return found
         except TypeError as error:
             raise self.error(expression, str(error)) from None
@@ -106,34 +112,34 @@ class Words:
 
     # arguments
 
-    def _named_first(self, call: ast.Call) -> list[Any]:
-        return [self._known(one) if not i else self._value(one) for i, one in enumerate(self._plain(call))]
+    def _name_and_values(self, call: ast.Call) -> list[Any]:
+        return [self._constant(one) if not i else self._value(one) for i, one in enumerate(self._positional(call))]
 
     def _values(self, call: ast.Call) -> list[Any]:
-        return [self._value(one) for one in self._plain(call)]
+        return [self._value(one) for one in self._positional(call)]
 
-    def _plain(self, call: ast.Call) -> list[ast.expr]:
+    def _positional(self, call: ast.Call) -> list[ast.expr]:
         for one in call.args:
             if isinstance(one, ast.Starred):
                 raise self.error(one, f"{ast.unparse(call)}: write the arguments out")
         return call.args
 
-    def _keywords(self, call: ast.Call, known: tuple[str, ...]) -> dict[str, Any]:
+    def _keywords(self, call: ast.Call, constants: tuple[str, ...]) -> dict[str, Any]:
         found = {}
         for keyword in call.keywords:
             if keyword.arg is None:
                 raise self.error(keyword.value, f"{ast.unparse(call)}: write the arguments out")
-            read = self._known if keyword.arg in known else self._value
+            read = self._constant if keyword.arg in constants else self._value
             found[keyword.arg] = read(keyword.value)
         return found
 
-    def _known(self, expression: ast.expr) -> Any:
-        """What is known when the kernel is compiled. Raises UsageError for what is not."""
-        late = sorted(name for name in _names(expression) if self._is_late(name))
-        if late:
+    def _constant(self, expression: ast.expr) -> Any:
+        """The value of a compile-time expression. Raises UsageError for any other."""
+        runtime = sorted(name for name in _names(expression) if self._is_runtime(name))
+        if runtime:
             raise self.error(
                 expression,
-                f"{ast.unparse(expression)} is not known when the kernel is compiled ({late[0]} is a variable of the "
+                f"{ast.unparse(expression)} is not known at compile time ({runtime[0]} is a variable of the "
                 "kernel): a region's name and strategy are constants; pass what changes at run time as value=",
             )
         try:
@@ -142,16 +148,16 @@ class Words:
             raise self.error(expression, f"{ast.unparse(expression)}: {type(error).__name__}: {error}") from error
 
     def _value(self, expression: ast.expr) -> Any:
-        """A number known now, else the expression."""
-        known = self._thing(expression)
-        if isinstance(known, (bool, int, float, np.number, np.bool_)) or (known is None and _is_none(expression)):
-            return known
-        return RunTime(self._visit(expression))
+        """A compile-time number or None, else a RuntimeValue."""
+        constant = self._resolve(expression)
+        if isinstance(constant, (bool, int, float, np.number, np.bool_)) or (constant is None and _is_none(expression)):
+            return constant
+        return RuntimeValue(self._visit(expression))
 
-    def _thing(self, expression: ast.expr) -> Any:
-        """What a name, or an attribute of one, stands for; None where only the running kernel knows."""
+    def _resolve(self, expression: ast.expr) -> Any:
+        """The compile-time value of a name or attribute; None if it has none."""
         simple = all(isinstance(node, _CHAIN) for node in ast.walk(expression))
-        if not simple or any(map(self._is_late, _names(expression))):
+        if not simple or any(map(self._is_runtime, _names(expression))):
             return None
         try:
             return self._evaluate(expression)
@@ -160,14 +166,14 @@ class Words:
 
     def _evaluate(self, expression: ast.expr) -> Any:
         code = compile(ast.Expression(expression), self._function.__code__.co_filename, "eval", dont_inherit=True)
-        return eval(code, {**self._environment, **self.named})
+        return eval(code, {**self._globals, **self.scopes})
 
-    def _is_late(self, name: str) -> bool:
-        return name not in self.named and (name in self.locals or name not in self._environment)
+    def _is_runtime(self, name: str) -> bool:
+        return name not in self.scopes and (name in self.locals or name not in self._globals)
 
     def error(self, node: ast.expr | ast.stmt, text: str) -> UsageError:
-        """An error that names the line of a node."""
-        return UsageError(f"{where(self._function, node.lineno)}: {text}")
+        """An error with the location of a node."""
+        return UsageError(f"{location(self._function, node.lineno)}: {text}")
 
 
 def _names(expression: ast.expr) -> set[str]:

@@ -1,7 +1,7 @@
-"""Functions without source: LOAD.enter(), LOAD.exit(), instant() and counter() as Numba extensions.
+"""Numba extensions for functions without source: LOAD.enter(), LOAD.exit(), instant() and counter().
 
 Without source there is nothing to rewrite, so Numba types and lowers these calls itself. The extensions are
-registered once, stay registered, and affect only functions that use kscope.
+registered once and affect only functions that use kscope.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from kscope.errors import UsageError
 from kscope.language.regions import counter, instant, scope
 from kscope.marks.constants import with_constant
 
-from .emit import typed
+from .emit import signature_and_emitter
+from .evaluator import collected
 from .hook_points import module
-from .words import collected
 
 _types: Any = module("types")
 _extending: Any = module("extending")
 _templates: Any = module("typing.templates")
 _models: Any = module("datamodel.models")
 _METHODS = ("enter", "exit")
-_made = False
+_registered = False
 
 
 class ScopeType(_types.Dummy):
-    """The Numba type of one scope declared outside the kernel."""
+    """Numba's type of a scope declared outside the kernel."""
 
     def __init__(self, declared: scope) -> None:
         self.declared = declared
         super().__init__(name=f"kscope.scope({declared.name!r}, {id(declared)})")
 
 
-def register(active: Callable[[], bool]) -> None:
-    """Register the extensions, once. active: returns whether marks are placed now."""
-    global _made
-    if _made:
+def register(emits_marks: Callable[[], bool]) -> None:
+    """Register the extensions, once. emits_marks: returns False while marks are dropped."""
+    global _registered
+    if _registered:
         return
-    _made = True
+    _registered = True
     _extending.register_model(ScopeType)(_models.OpaqueModel)
     _extending.typeof_impl.register(scope)(lambda declared, context: ScopeType(declared))
     for function in (instant, counter):
-        _function(function, active)
-    methods = {name: _method(name, active) for name in _METHODS}
+        _register_function(function, emits_marks)
+    methods = {name: _method(name, emits_marks) for name in _METHODS}
 
     class Methods(_templates.AttributeTemplate):
         key = ScopeType
@@ -55,59 +55,61 @@ def register(active: Callable[[], bool]) -> None:
     _extending.infer_getattr(Methods)
 
 
-def _function(function: Any, active: Callable[[], bool]) -> None:
-    """instant() or counter(), whose name must be a literal."""
+def _register_function(function: Any, emits_marks: Callable[[], bool]) -> None:
+    """Register instant() or counter(); the name must be a literal."""
 
-    def act(arguments: tuple[Any, ...]) -> tuple[Callable[[], Any], Any]:
+    def bind(arguments: tuple[Any, ...]) -> tuple[Callable[[], Any], Any]:
         name = getattr(arguments[0], "literal_value", None)
         if not isinstance(name, str):
             raise UsageError(
-                f"kscope.{function.__name__}(): the name must be a string literal where there is no source"
+                f"kscope.{function.__name__}(): the name must be a string literal in a function without source"
             )
         value = arguments[1] if len(arguments) > 1 else None
         return lambda: function(name, value), value
 
-    template = _template(function, act, inspect.signature(lambda name, value=None: None), active)
+    template = _template(function, bind, inspect.signature(lambda name, value=None: None), emits_marks)
     _templates.infer_global(function, _types.Function(template))
 
 
-def _method(name: str, active: Callable[[], bool]) -> Any:
+def _method(name: str, emits_marks: Callable[[], bool]) -> Any:
     """A scope's enter() or exit()."""
 
-    def act(arguments: tuple[Any, ...]) -> tuple[Callable[[], Any], Any]:
+    def bind(arguments: tuple[Any, ...]) -> tuple[Callable[[], Any], Any]:
         declared: Any = arguments[0].declared
         return (lambda: getattr(declared, name)(*arguments[1:])), arguments[1] if len(arguments) > 1 else None
 
     shape = inspect.signature((lambda value=None: None) if name == "enter" else lambda: None)
-    return _template(f"kscope.{name}", act, shape, active)
+    return _template(f"kscope.{name}", bind, shape, emits_marks)
 
 
-def _template(key: Any, act: Any, shape: inspect.Signature, active: Callable[[], bool]) -> Any:
+def _template(key: Any, bind: Any, shape: inspect.Signature, emits_marks: Callable[[], bool]) -> Any:
     """Numba's template for one call: its signature and its lowering."""
 
-    def emitted(arguments: tuple[Any, ...]) -> Any:
-        does, given = act(arguments)
-        value = None if given is None or given == _types.none or isinstance(given, _types.Omitted) else given
-        ((mark, known, _),) = collected(does)
-        return typed(mark if value is not None or known is None else with_constant(mark, known) or mark, value)
+    def emitter(arguments: tuple[Any, ...]) -> Any:
+        call, kind = bind(arguments)
+        value = None if kind is None or kind == _types.none or isinstance(kind, _types.Omitted) else kind
+        ((mark, constant, _),) = collected(call)
+        if value is None and constant is not None:
+            mark = with_constant(mark, constant) or mark
+        return signature_and_emitter(mark, value)
 
-    class Word(_templates.AbstractTemplate):
+    class MarkTemplate(_templates.AbstractTemplate):
         prefer_literal = True
 
         def generic(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
             given = shape.bind(*arguments, **keywords).arguments
             receiver = getattr(self, "this", None)  # the scope of a method
-            emitted((*(() if receiver is None else (receiver,)), *given.values()))
+            emitter((*(() if receiver is None else (receiver,)), *given.values()))
             as_given = inspect.Signature(
                 [shape.parameters[name].replace(default=inspect.Parameter.empty) for name in given]
             )
             return _templates.signature(_types.void, *given.values()).replace(pysig=as_given, recvr=receiver)
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if active():
-            emitted(signature.args)[1](context, builder, signature, arguments)
+        if emits_marks():
+            emitter(signature.args)[1](context, builder, signature, arguments)
         return context.get_dummy_value()
 
-    Word.key = key
+    MarkTemplate.key = key
     _extending.lower_builtin(key, _types.VarArg(_types.Any))(lower)
-    return Word
+    return MarkTemplate

@@ -1,9 +1,8 @@
-"""What the tracer knows of a mark and CuTe's PTX does not say: a comment line above it.
+"""Source locations of marks: a comment line above each mark in CuTe's PTX, written by the tracer and read back here.
 
-    //at 37 /home/me/gemm.py gemm        line, file, and what the user called the kernel
+    //at 37 /home/me/gemm.py gemm        line, file and the kernel's Python name
 
-CuTe names no source lines in PTX unless a user asks for them, and calls a kernel by its arguments too, over hundreds
-of letters. What lives here: this line, and reading it back. What does not: marks (kscope/marks.py).
+CuTe's PTX has line information only on request, and its kernel symbols contain the arguments, hundreds of characters.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from kscope.marks.grammar import parse, quote, unquote
 _AT = re.compile(r"^[ \t]*//at (\d+) (\S+) (\S+)[ \t]*\n", re.M)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _TRACER = "kernel_wrapper"
-"""CuTe's function that calls a kernel's to trace it."""
+"""CuTe's function that calls a kernel's function to trace it."""
 
 
-def comment() -> str:
-    """The line for the mark that is placed now by the code outside of kscope."""
+def source_comment() -> str:
+    """The comment for a mark at the current line outside kscope."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("kscope", __package__):
         frame = frame.f_back
@@ -36,8 +35,8 @@ def comment() -> str:
     return f"//at {line} {quote(file)} {quote(kernel)}"
 
 
-def told(text: str) -> Told:
-    """What the lines of a module's text say."""
+def source_info(text: str) -> Told:
+    """The kernel names and region locations in the comments of a PTX text."""
     kernels: dict[str, str] = {}
     places: dict[str, str] = {}
     entry, at = "", None
@@ -56,6 +55,6 @@ def told(text: str) -> Told:
     return Told(kernels, places)
 
 
-def untold(text: str) -> str:
-    """The text without these lines."""
+def without_source_comments(text: str) -> str:
+    """The text without these comments."""
     return _AT.sub("", text)

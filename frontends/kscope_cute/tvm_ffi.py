@@ -1,0 +1,104 @@
+"""Functions called through TVM-FFI, without CuTe's Python, and objects that were exported for it.
+
+Such a function loads its library itself at the first launch and keeps the handle in a private variable. So a module
+with marks gets an additional function that does the same and returns the handle:
+
+    llvm.func @kscope_library() -> i64 { cuda_dialect_init_library_once(state, ...); return *state }
+
+The hooks here call it before the first launch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from cutlass._mlir import ir
+from cutlass.base_dsl.export import external_binary_module
+
+from kscope.instrument.hooks import Hook
+
+LIBRARY = "kscope_library"
+_PROVIDER = "cutlass.cutlass_dsl.tvm_ffi_provider"
+_CLASSES = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
+_PREFIX = "__cute_internal_"
+"""Prefix of the symbols that belong to an exported function."""
+_INIT, _STATE = "cuda_dialect_init_library_once", re.compile(r"__.*_cuda_state")
+_CACHED = "_kscope_library"
+
+
+def export_library(module: Any) -> None:
+    """Add the function to a compiled host module that is called through TVM-FFI; leave others unchanged."""
+    names = {_symbol(operation) for operation in module.body.operations}
+    state = next((name for name in names if _STATE.fullmatch(name)), None)
+    if state is None or _INIT not in names or LIBRARY in names:
+        return
+    symbols = [state, "cuda_init", "cuda_load_to_device", "TVMFFIErrorSetRaisedFromCStr"]
+    addresses = "\n".join(f"%{n} = llvm.mlir.addressof @{one} : !llvm.ptr" for n, one in enumerate(symbols))
+    with module.context, ir.Location.unknown():
+        # a separate module declares the names, because an operation cannot be parsed alone
+        source = ir.Module.parse(
+            f"llvm.mlir.global external @{state}() : i64\n"
+            + "".join(f"llvm.func @{one}()\n" for one in symbols[1:])
+            + f"llvm.func @{_INIT}(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32\n"
+            f"llvm.func @{LIBRARY}() -> i64 {{\n{addresses}\n"
+            f"%4 = llvm.call @{_INIT}(%0, %1, %2, %3) : (!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr) -> i32\n"
+            "%5 = llvm.load %0 : !llvm.ptr -> i64\nllvm.return %5 : i64 }"
+        )
+        function = next(one for one in source.body.operations if _symbol(one) == LIBRARY)
+        module.body.append(function.operation.clone())
+
+
+def _symbol(operation: Any) -> str:
+    attributes = operation.operation.attributes
+    return ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else ""
+
+
+class TvmFfiHooks:
+    """The hooks on calls through TVM-FFI, while recording is enabled."""
+
+    def __init__(self, launching: Callable[[Any], None]) -> None:
+        """launching: called before each launch with an object that has the attributes cuda_library and kernels."""
+        self._launching = launching
+        self._hooks = {"": Hook(external_binary_module.ExternalBinaryModule, "__getattr__", self._getattr)}
+
+    def install(self) -> None:
+        """Hook the TVM-FFI classes that CuTe has imported so far. Idempotent; called again after each compilation."""
+        provider = sys.modules.get(_PROVIDER)
+        for name in _CLASSES:
+            if hasattr(provider, name):
+                self._hooks.setdefault(name, Hook(getattr(provider, name), "__call__", self._call))
+        for hook in self._hooks.values():
+            hook.install()
+
+    def remove(self) -> None:
+        """Inverse of install()."""
+        for hook in self._hooks.values():
+            hook.remove()
+
+    def _call(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+        library = vars(function).get(_CACHED)
+        if library is None:
+            library = vars(function)[_CACHED] = _library(function.engine, LIBRARY, list(function.kernel_info or ()))
+        self._launching(library)
+        return original(function, *args, **kwargs)
+
+    def _getattr(self, original: Callable[..., Any], module: Any, name: str) -> Any:
+        function = original(module, name)
+        if module.enable_tvm_ffi:
+            self._launching(_library(module.engine, f"{_PREFIX}{name}_{LIBRARY}", []))
+        return function
+
+
+def _library(engine: Any, symbol: str, kernels: list[str]) -> Any:
+    """The library that the engine's function `symbol` returns; without one, the kernels that cannot be armed."""
+    try:
+        address = engine.lookup(symbol)
+    except RuntimeError:  # raised by CuTe for a missing symbol
+        address = None
+    handle = ctypes.CFUNCTYPE(ctypes.c_int64)(address)() if address else 0
+    return SimpleNamespace(cuda_library=[handle] if handle else [], kernels=[] if address else kernels)

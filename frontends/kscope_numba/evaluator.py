@@ -73,17 +73,17 @@ class Evaluator:
         self.locals = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
         self.scopes: dict[str, scope] = {}
 
-    def call(self, call: ast.Call) -> Callable[[], Any] | None:
+    def bound_call(self, node: ast.Call) -> Callable[[], Any] | None:
         """A function that runs a call of instant(), counter() or a scope's method; None for other calls."""
         method: Any = None
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS:
-            owner = self.scope(call.func.value)
-            method = None if owner is None else getattr(owner, call.func.attr)
-        function = self._resolve(call.func) if method is None else method
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
+            owner = self.scope(node.func.value)
+            method = None if owner is None else getattr(owner, node.func.attr)
+        function = self._resolve(node.func) if method is None else method
         if isinstance(getattr(function, "__self__", None), scope):
-            return lambda: function(*self._values(call), **self._keywords(call, ()))
+            return lambda: function(*self._values(node), **self._keywords(node, ()))
         if any(function is known for known in _CALLS):
-            return lambda: function(*self._name_and_values(call), **self._keywords(call, _CONSTANTS))
+            return lambda: function(*self._name_and_values(node), **self._keywords(node, _CONSTANTS))
         return None
 
     def scope(self, expression: ast.expr) -> scope | None:

@@ -97,13 +97,13 @@ def _template(key: Any, bind: Any, shape: inspect.Signature, emits_marks: Callab
         prefer_literal = True
 
         def generic(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-            given = shape.bind(*arguments, **keywords).arguments
+            bound = shape.bind(*arguments, **keywords).arguments
             receiver = getattr(self, "this", None)  # the scope of a method
-            emitter((*(() if receiver is None else (receiver,)), *given.values()))
-            as_given = inspect.Signature(
-                [shape.parameters[name].replace(default=inspect.Parameter.empty) for name in given]
+            emitter((*(() if receiver is None else (receiver,)), *bound.values()))
+            parameters = [shape.parameters[name].replace(default=inspect.Parameter.empty) for name in bound]
+            return _templates.signature(_types.void, *bound.values()).replace(
+                pysig=inspect.Signature(parameters), recvr=receiver
             )
-            return _templates.signature(_types.void, *given.values()).replace(pysig=as_given, recvr=receiver)
 
     def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if emits_marks():

@@ -170,7 +170,7 @@ class _Rewriter(ast.NodeTransformer):
         return [assign, *exits, last]
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        if isinstance(node.value, ast.Call) and (call := self._evaluator.call(node.value)) is not None:
+        if isinstance(node.value, ast.Call) and (call := self._evaluator.bound_call(node.value)) is not None:
             return self._marks(call, node.lineno)
         return self.generic_visit(node)
 
@@ -187,7 +187,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> Any:
-        call = self._evaluator.call(node)
+        call = self._evaluator.bound_call(node)
         if call is None:
             return self.generic_visit(node)
         calls = [statement.value for statement in self._marks(call, node.lineno) if isinstance(statement, ast.Expr)]

@@ -37,7 +37,7 @@ class Gpu:
     def context(self) -> int:
         return self.current
 
-    def prepared(self, library: int) -> bool:
+    def has_control_block(self, library: int) -> bool:
         return library % 2 == 1
 
     def module(self, library: int) -> int:
@@ -57,7 +57,7 @@ class Gpu:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     made = Gpu()
     monkeypatch.setitem(registry._backends, "cuda", made)
-    for name in ("context", "prepared", "module", "kernels"):
+    for name in ("context", "has_control_block", "module", "kernels"):
         monkeypatch.setattr(libraries, name, getattr(made, name))
     return made
 

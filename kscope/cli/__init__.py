@@ -1,12 +1,13 @@
-"""The command line: one small file per command, and one place where errors become exit codes.
+"""The command line: one file per command. This file has the parser and maps errors to exit codes.
 
-    0  done            2  kscope cannot do that: one line on stderr says what, and what to do (--debug: the traceback)
-    1  what was asked does not hold: a part is broken (doctor), a region slower (compare), a condition false (assert),
-       counts and regions do not fit (ipc), no kernel could be compared (perturb)
-    3  --strict, and the data has problems    141  nobody reads the output
+    0    success
+    1    a check failed: a broken component (doctor), a slower region (compare), a false condition (assert),
+         counts that do not match regions (ipc), no comparable kernel (perturb)
+    2    an error: one line on stderr with the remedy (--debug: the traceback)
+    3    --strict, and the data has problems
+    141  broken pipe: the output's reader is gone
 
-`kscope run` ends as its script does. What lives here: the parser, and the way from an error to a code.
-What does not: what a command does.
+`kscope run` exits as its script does.
 """
 
 from __future__ import annotations
@@ -41,12 +42,16 @@ from . import (
 __all__ = ["main", "parser"]
 
 ERROR, BROKEN_PIPE = 2, 141
-_LONGEST = 4000
-"""Characters of an error: names in it may be a stranger's. What is cut out stands in its middle."""
+_MAX_ERROR = 4000
+"""Characters of an error message; longer ones, with names from untrusted files, lose their middle."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The whole grammar."""
+    """The parser of all commands.
+
+    Returns:
+        A parser whose namespaces have `command`: the function to call with the namespace.
+    """
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
@@ -56,22 +61,29 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"kscope {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    looking = (summary, gaps, occupancy, comparing, asserting, overhead, perturb, ipc)
-    for command in (demo, run, *looking, reading, view, doctor, include):
+    analyses = (summary, gaps, occupancy, comparing, asserting, overhead, perturb, ipc)
+    for command in (demo, run, *analyses, reading, view, doctor, include):
         command.add(commands, common)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line and returns its exit code. argv: without the program's name; None: sys.argv's."""
+    """Run a command line.
+
+    Args:
+        argv: arguments without the program's name; None for sys.argv's.
+
+    Returns:
+        The exit code.
+    """
     options = parser().parse_args(argv)
-    if options.command is not run.run:  # a script's streams are the script's
-        _escaping(sys.stdout)
+    if options.command is not run.run:  # a script configures its own streams
+        _escape_surrogates(sys.stdout)
     try:
         code: int = options.command(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # what is still buffered would fail again when the interpreter closes stdout
+        # the rest of the buffer would fail again when the interpreter closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (KscopeError, OSError) as error:
@@ -83,13 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(options, "debug", False):
             raise
         why = f" ({error})" if str(error) else ""
-        print(f"kscope: this needs more memory than there is{why}: choose fewer records", file=sys.stderr)
+        print(f"kscope: out of memory{why}: select fewer records", file=sys.stderr)
         return ERROR
     return code
 
 
-def _escaping(stream: TextIO) -> None:
-    """A name that is no UTF-8 (a file's may be anything) is printed with escapes, and is no reason to fail."""
+def _escape_surrogates(stream: TextIO) -> None:
+    """Print undecodable characters of file names as escapes instead of failing."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
 
@@ -98,6 +110,6 @@ def _line(error: Exception) -> str:
     text = str(error)
     if isinstance(error, OSError) and not isinstance(error, KscopeError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    if len(text) > _MAX_ERROR:
+        text = f"{text[: _MAX_ERROR // 2]} ... {text[-_MAX_ERROR // 2 :]}"
     return cut(text, len(text))

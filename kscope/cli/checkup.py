@@ -1,4 +1,4 @@
-"""What works on this machine: Python packages, GPUs and frontends, checked now and returned as findings."""
+"""Check Python packages, GPUs and frontends on this machine."""
 
 from __future__ import annotations
 
@@ -25,18 +25,22 @@ class Finding:
     """One line of `kscope doctor`.
 
     Attributes:
-        what: the subject, such as "gpu 0" or "triton".
-        state: "ok"; "missing", and `text` says how to install it; "broken": installed, but it does not work.
+        subject: the component, such as "gpu 0" or "triton".
+        state: "ok"; "missing" (`text` names the command that installs it), or "broken": installed, but not working.
         text: one sentence.
     """
 
-    what: str
+    subject: str
     state: State
     text: str
 
 
 def examine() -> Iterator[Finding]:
-    """Yield findings as they are made. Never raises for something that is missing."""
+    """Check every component.
+
+    Yields:
+        Findings, as they are made. Missing and broken components are findings, not exceptions.
+    """
     yield Finding("kscope", "ok", f"{__version__}, layout {layout.MAJOR}.{layout.MINOR}")
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.machine()}, {sys.executable}")
     for package in ("numpy", "orjson"):
@@ -44,7 +48,7 @@ def examine() -> Iterator[Finding]:
     if ptxas := assembler.describe():
         yield Finding("ptxas", "ok", ptxas)
     else:
-        yield Finding("ptxas", "missing", "CUDA C++, CuPy and Numba kernels need one: pip install nvidia-cuda-nvcc")
+        yield Finding("ptxas", "missing", "CUDA C++, CuPy and Numba kernels need it: pip install nvidia-cuda-nvcc")
     yield from _device()
     for name, entry in registry.table().items():
         yield _frontend(name, entry)
@@ -52,36 +56,36 @@ def examine() -> Iterator[Finding]:
 
 def _device() -> Iterator[Finding]:
     try:
-        for what, text in registry.backend("cuda").describe():
-            yield Finding(what, "ok", text)
+        for subject, text in registry.backend("cuda").describe():
+            yield Finding(subject, "ok", text)
     except MissingError as error:
         yield Finding("gpu", "missing", f"{error}; kernels run in the simulator only")
-        yield Finding("timer", "missing", "the tick of globaltimer is measured on a GPU")
+        yield Finding("timer", "missing", "the globaltimer tick is measured on a GPU")
         yield Finding("region", "missing", "the cost of a region is measured on a GPU")
     except KscopeError as error:
         yield Finding("gpu", "broken", str(error))
 
 
 def _frontend(name: str, entry: registry.Entry) -> Finding:
-    """Check a DSL and its hook points by installing the frontend's hooks and removing them again."""
+    """Check a DSL and its hook points by enabling and disabling its frontend."""
     if not registry.installed(entry):
-        remedy = install_command(entry.extra) if entry.extra else "install kscope again"
+        remedy = install_command(entry.extra) if entry.extra else "reinstall kscope"
         return Finding(name, "missing", f"{entry.dsl} is not installed: {remedy}")
     try:
         import_module(entry.dsl)
-        found = registry.frontend(name)
-        found.enable(Recording())
-        found.disable()
-        lacking = found.lacks()
-    except (KscopeError, ImportError) as error:  # installed, but it cannot be loaded
+        frontend = registry.frontend(name)
+        frontend.enable(Recording())
+        frontend.disable()
+        lacking = frontend.lacks()
+    except (KscopeError, ImportError) as error:
         return Finding(name, "broken", str(error))
     return Finding(name, "ok", f"{_version(entry)}all hook points found{lacking and f'; {lacking}'}")
 
 
 def _version(entry: registry.Entry) -> str:
-    """Name and version, such as "triton 3.9.0, "; empty for a DSL without a version."""
+    """Name and version, such as "triton 3.9.0, "; empty if the DSL has no version."""
     try:
         version = metadata.version(entry.dsl)
-    except metadata.PackageNotFoundError:  # cupy comes as cupy-cuda13x
+    except metadata.PackageNotFoundError:  # cupy is distributed as cupy-cuda13x
         version = getattr(sys.modules.get(entry.dsl), "__version__", "")
     return f"{entry.dsl} {version}, " if version else ""

@@ -1,8 +1,7 @@
-"""`kscope demo`: a kernel recorded now, on the GPU where there is one, else in the simulator.
+"""`kscope demo`: record a small kernel, on the GPU if there is one, else in the simulator.
 
-Every frontend's package brings a module `demo`: `TITLE` names its kernel, `obstacle()` says in words why it
-cannot run here, or "" where it can, and `run()` launches it. What lives here: choosing one, recording
-it, showing it. What does not: kernels (frontends).
+Every frontend package has a module `demo`: `TITLE` names its kernel, `obstacle()` returns why it cannot run here
+("" if it can), and `run()` launches it.
 """
 
 from __future__ import annotations
@@ -20,33 +19,33 @@ from ..session import capture_path
 from ..session.session import profile
 from ..util.text import install_command
 
-_OWN = "kscope-demo"
-_CAPTURE = f"{_OWN}{capture_path.SUFFIX}"
-"""Whatever the timeline is called: a capture of another name is somebody's."""
+_STEM = "kscope-demo"
+_CAPTURE = f"{_STEM}{capture_path.SUFFIX}"
+"""Independent of --output, so that the demo never overwrites another capture."""
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "demo", parents=[common], help="record a small kernel and show it", allow_abbrev=False,
-        description="Records a small kernel, on the GPU where there is one, else simulated, and shows what it did.",
+        description="Records a small kernel, on the GPU if there is one, else simulated, and prints a summary.",
     )  # fmt: skip
     parser.add_argument(
-        "-o", "--output", metavar="FILE", default=f"{_OWN}.pftrace",
+        "-o", "--output", metavar="FILE", default=f"{_STEM}.pftrace",
         help=f"timeline to write, by suffix; the capture is {_CAPTURE} beside it",
     )  # fmt: skip
     parser.add_argument(
-        "--on", metavar="FRONTEND", help=f"one of {', '.join(registry.TABLE)} (default: the first that can)"
+        "--on", metavar="FRONTEND", help=f"one of {', '.join(registry.TABLE)} (default: the first that can run)"
     )
     parser.set_defaults(command=demo)
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command; returns the exit code."""
     output = Path(options.output)
     form, _ = export.check(output)
     capture = output.with_name(_CAPTURE)
-    module, skipped = _choose(options.on)
+    module, skipped = _select(options.on)
     for line in skipped:
         print(line)
     print(f"recording {module.TITLE}", flush=True)
@@ -55,37 +54,39 @@ def demo(options: argparse.Namespace) -> int:
     print()
     print(prof.trace.summary())
     prof.trace.export(output)
-    where = "; open it at https://ui.perfetto.dev, it stays on your machine" if form.timeline else ""
-    print(f"\n{output}: {form.what}{where}")
+    where = "; open it at https://ui.perfetto.dev; it stays on your machine" if form.timeline else ""
+    print(f"\n{output}: {form.description}{where}")
     print(f"{capture}: the capture; kscope summary and kscope export read it")
     return 0
 
 
-def _choose(wanted: str | None) -> tuple[ModuleType, list[str]]:
-    """The demo that can run here, and why those before it cannot. A DSL is imported only where there is a
-    GPU for it: one that is imported takes part in every session."""
-    if wanted is not None and wanted not in registry.TABLE:
-        raise UsageError(f"--on {wanted}: known ones are {', '.join(registry.TABLE)}")
+def _select(requested: str | None) -> tuple[ModuleType, list[str]]:
+    """The first demo that can run here, and why those before it cannot.
+
+    DSLs are imported only if there is a GPU: every imported DSL takes part in the session.
+    """
+    if requested is not None and requested not in registry.TABLE:
+        raise UsageError(f"--on {requested}: expected one of {', '.join(registry.TABLE)}")
     skipped: list[str] = []
     absent: list[str] = []
-    for name in [wanted] if wanted else registry.TABLE:
-        if wanted is None and not registry.installed(registry.TABLE[name]):
+    for name in [requested] if requested else registry.TABLE:
+        if requested is None and not registry.installed(registry.TABLE[name]):
             absent.append(name)
             continue
         try:
-            found = _demo(registry.TABLE[name])
+            module = _demo(registry.TABLE[name])
         except MissingError as error:
             skipped.append(f"not on {name}: {error}")
         else:
-            return found, [f"not installed: {', '.join(absent)} (kscope doctor says how)"] * bool(absent) + skipped
+            return module, [f"not installed: {', '.join(absent)} (see kscope doctor)"] * bool(absent) + skipped
     raise MissingError("; ".join(skipped))
 
 
 def _demo(entry: registry.Entry) -> ModuleType:
-    """Raises MissingError that says why it cannot run."""
+    """The demo module of a frontend. Raises MissingError if it cannot run here."""
     if not registry.installed(entry):
         raise MissingError(f"{entry.dsl} is not installed: {install_command(entry.extra)}")
-    if entry.extra:  # what an extra installs runs on CUDA
+    if entry.extra:  # DSLs with an extra need CUDA
         registry.backend("cuda")
     module = import_module(f"{entry.target.partition(':')[0]}.demo")
     if obstacle := module.obstacle():

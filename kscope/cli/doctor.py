@@ -1,7 +1,4 @@
-"""`kscope doctor`: what this machine has of what kscope needs, one line each.
-
-What lives here: printing. What does not: finding out (kscope/doctor.py).
-"""
+"""`kscope doctor`: what works on this machine, one line per component."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ _MARK = {"ok": "ok", "missing": "--", "broken": "!!"}
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "doctor", parents=[common], help="what works on this machine, and what a region costs on it", allow_abbrev=False
     )
@@ -22,9 +19,9 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """Runs the command: 0, or 1 where something is installed and does not work."""
+    """Run the command; returns 1 if a component is installed but broken, else 0."""
     broken = False
     for finding in examine():
-        print(f"{_MARK[finding.state]}  {finding.what:10} {finding.text}", flush=True)
+        print(f"{_MARK[finding.state]}  {finding.subject:10} {finding.text}", flush=True)
         broken |= finding.state == "broken"
     return int(broken)

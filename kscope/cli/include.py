@@ -1,7 +1,4 @@
-"""`kscope include`: where the header of CUDA C++ is.
-
-What lives here: printing. What does not: finding it (kscope/including.py).
-"""
+"""`kscope include`: print the folder of kscope.cuh."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from ..language.cuda_header import cuda_include
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "include", parents=[common], help="the folder of kscope.cuh: nvcc -I$(kscope include)", allow_abbrev=False
     )
@@ -20,6 +17,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def include(options: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command; returns the exit code."""
     print(cuda_include())
     return 0

@@ -1,8 +1,4 @@
-"""Files that commands write: never one that they read.
-
-What lives here: this check, and text as a file. What does not: formats and their own checks (export/), writing whole or
-not at all (replacing.py).
-"""
+"""Checks on files that commands write."""
 
 from __future__ import annotations
 
@@ -13,17 +9,35 @@ from ..util.atomic_files import replacing
 
 
 def apart(flag: str, output: str | Path, *inputs: str | Path | None) -> None:
-    """Raises UsageError where an output is one of the files that are read, by whatever path."""
+    """Check that an output file is not an input file, by any path.
+
+    Args:
+        flag: the flag that names the output, for the error.
+        output: the file to write.
+        *inputs: the files that the command reads; None is ignored.
+
+    Raises:
+        UsageError: the output is one of the inputs.
+    """
     for one in inputs:
         if one is not None and _same(Path(output), Path(one)):
-            raise UsageError(f"{flag} {output}: that is {one}, which this command reads; name another file")
+            raise UsageError(f"{flag} {output}: the same file as {one}, which this command reads; give another name")
 
 
 def text(flag: str, output: Path, written: str) -> None:
-    """Writes a text. Raises UsageError where that cannot be."""
+    """Write text to a file, atomically if it is a regular file.
+
+    Args:
+        flag: the flag that names the output, for the error.
+        output: the file to write; pipes and terminals are written directly.
+        written: the text.
+
+    Raises:
+        UsageError: the folder does not exist.
+    """
     if not output.parent.is_dir():
         raise UsageError(f"{flag} {output}: the folder does not exist; create it first")
-    if output.exists() and not output.is_file():  # a pipe, a terminal: nothing takes its place
+    if output.exists() and not output.is_file():  # a pipe or a terminal
         output.write_text(written, encoding="utf-8")
         return
     with replacing(output) as file:
@@ -33,5 +47,5 @@ def text(flag: str, output: Path, written: str) -> None:
 def _same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one of them is not there
+    except OSError:  # one does not exist
         return False

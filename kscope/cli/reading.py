@@ -1,7 +1,4 @@
-"""`kscope export CAPTURE -o FILE`: a capture as a file for a viewer or a table.
-
-What lives here: the command. What does not: formats (export/), which records (selecting.py).
-"""
+"""`kscope export CAPTURE -o FILE`: write a capture as a timeline, a table or a flame graph."""
 
 from __future__ import annotations
 
@@ -11,60 +8,63 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..export import FORMATS, HUGE, LIMIT, check
-from ..export.view import GROUPS, PROCESSES
+from ..export import DEFAULT_LIMIT, FORMATS, MAX_SLICES, check
+from ..export.view import GROUPS, PROCESSES, VIEW_OPTIONS
 from . import outputs, selecting
 from .options import is_number
 
 STRICT = 3
-"""Exit code of --strict where the data has problems."""
+"""Exit code of --strict if the data has problems."""
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
-    formats = "\n".join(f"  {suffix:17} {form.what}{', or .gz' * form.packed}" for suffix, form in FORMATS.items())
+    """Add the command to the parser."""
+    formats = "\n".join(f"  {suffix:17} {form.description}{', or .gz' * form.gzip}" for suffix, form in FORMATS.items())
     parser = commands.add_parser(
         "export", parents=[common], help="turn a capture into a timeline, a table or a flame graph", allow_abbrev=False,
-        description="Writes a capture as what the suffix of FILE says:\n" + formats,
+        description="Writes a capture in the format given by the suffix of FILE:\n" + formats,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     selecting.add(parser)
     flag = parser.add_argument
-    flag("-o", "--output", metavar="FILE", type=Path, required=True, help="what to write, by suffix")
+    flag("-o", "--output", metavar="FILE", type=Path, required=True, help="file to write; its suffix is the format")
     flag(
         "--limit", metavar="N", default="auto", type=_limit,
-        help=f"the first N by time, or all (default: {LIMIT:,} for timelines, else all)",
+        help=f"the first N by time, or all (default: {DEFAULT_LIMIT:,} for timelines, else all)",
     )  # fmt: skip
-    flag("--force", action="store_true", help=f"a timeline of more than the {HUGE:,} slices that a viewer opens")
+    flag("--force", action="store_true", help=f"write a timeline of more than {MAX_SLICES:,} slices")
     flag("--progress", action=argparse.BooleanOptionalAction, help="show a bar (default: in a terminal)")
     timelines = parser.add_argument_group("timelines")
     flag = timelines.add_argument
-    flag("--group", metavar="BY", choices=GROUPS, help=f"what holds the lanes of a launch: {', '.join(GROUPS)} (sm)")
+    flag("--group", metavar="BY", choices=GROUPS, help=f"how to group the warps of a launch: {', '.join(GROUPS)} (sm)")
     flag(
         "--processes", metavar="WHAT", choices=PROCESSES,
-        help=f"what viewers fold first: {', '.join(PROCESSES)}; with groups an SM (or block, warp) holds its launches",
+        help=f"top level of the timeline: {', '.join(PROCESSES)}; with groups, an SM (block, warp) holds its launches",
     )  # fmt: skip
     flag(
-        "--no-args", dest="args", action="store_false", default=None, help="slices without cycles and exact ns: smaller"
+        "--no-args",
+        dest="args",
+        action="store_false",
+        default=None,
+        help="omit cycles and exact ns from slices: smaller files",
     )
     flag(
         "--flow", dest="flows", nargs=2, metavar=("FROM", "TO"), action="append",
-        help="arrows from one region's records to those of another with the same value; may be given again",
+        help="draw arrows between records of two regions with the same value; may be repeated",
     )  # fmt: skip
     parser.set_defaults(command=export)
 
 
 def export(options: argparse.Namespace) -> int:
-    """Runs the command. Raises UsageError, before the capture is read, where the file cannot be written."""
+    """Run the command. Raises UsageError before it reads the capture if the output cannot be written."""
     outputs.apart("-o", options.output, options.capture)
     check(options.output)
     trace = selecting.read(options)
-    chosen = ("group", "processes", "args", "flows")
-    shown = {name: getattr(options, name) for name in chosen if getattr(options, name) is not None}
+    view = {name: getattr(options, name) for name in VIEW_OPTIONS if getattr(options, name) is not None}
     progress = sys.stderr.isatty() if options.progress is None else options.progress
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        written = trace.export(options.output, limit=options.limit, force=options.force, progress=progress, **shown)
+        written = trace.export(options.output, limit=options.limit, force=options.force, progress=progress, **view)
     for warning in caught:
         print(f"kscope: {warning.message}", file=sys.stderr)
     of = f" of {len(trace):,}" if written < len(trace) else ""

@@ -1,9 +1,7 @@
-"""A script has not ended before its threads have: what `python SCRIPT` does between the last line and the exit.
+"""Run a script to the end of its threads, as `python SCRIPT` does between the last line and the exit.
 
-    threads      that are no daemons are waited for; to them the main thread has ended
-    executors    finish what they were given, and their idle threads are sent away
-
-What lives here: this wait. What does not: what is run (run.py), daemons, processes.
+threads      non-daemon threads are joined; to them the main thread appears to have ended
+executors    finish their work, then shut down
 """
 
 from __future__ import annotations
@@ -15,23 +13,26 @@ from concurrent.futures import Executor
 from threading import Thread
 
 OWN = "kscope "
-"""How the names of the session's own threads begin: they serve until it ends."""
+"""Name prefix of kscope's own threads, which run until the session ends."""
 
 
 def to_the_end(execute: Callable[[], object]) -> None:
-    """Runs a script, and returns when the threads that it started have ended. Ctrl-C ends the wait. One that fails is
-    not waited for, nor is it by Python before it says so."""
+    """Run a script, then wait for the threads that it started. Ctrl-C ends the wait.
+
+    Args:
+        execute: runs the script. If it raises anything but SystemExit, its threads are not awaited, as in Python.
+    """
     before, ended = set(threading.enumerate()), threading.Event()
     main = threading.main_thread()
-    says = vars(main)
+    overrides = vars(main)
 
     def join(timeout: float | None = None) -> None:
         if threading.current_thread() is main:
-            Thread.join(main)  # refuses it
+            Thread.join(main)  # raises RuntimeError
         ended.wait(timeout)
 
-    # a thread may wait for the main one, which ends with the script and not with the session around it
-    says.update(is_alive=lambda: not ended.is_set(), join=join)
+    # a thread may join the main thread, which must appear to end with the script, not with the session
+    overrides.update(is_alive=lambda: not ended.is_set(), join=join)
     try:
         try:
             execute()
@@ -43,11 +44,11 @@ def to_the_end(execute: Callable[[], object]) -> None:
         _wait(before)
     finally:
         ended.set()
-        del says["is_alive"], says["join"]
+        del overrides["is_alive"], overrides["join"]
 
 
 def _wait(before: Collection[Thread]) -> None:
-    """Threads first: they may yet give work to an executor, whose threads may start others."""
+    """Join plain threads first: they may still submit work to executors, whose threads may start others."""
     while started := _started(before):
         plain = next((thread for thread in started if _executor(thread) is None), None)
         if plain is None and (executor := _executor(started[0])) is not None:
@@ -56,17 +57,19 @@ def _wait(before: Collection[Thread]) -> None:
 
 
 def _started(before: Collection[Thread]) -> list[Thread]:
-    apart = {*before, threading.current_thread()}
+    excluded = {*before, threading.current_thread()}
     return [
         thread
         for thread in threading.enumerate()
-        if thread.is_alive() and not thread.daemon and thread not in apart and not thread.name.startswith(OWN)
+        if thread.is_alive() and not thread.daemon and thread not in excluded and not thread.name.startswith(OWN)
     ]
 
 
 def _executor(thread: Thread) -> Executor | None:
-    """Whose work the thread does, and waits for more until that is shut down. Threads know it by a weak reference: of a
-    pool of threads as an argument, of one of processes as an attribute."""
-    told = (*getattr(thread, "_args", ()), getattr(thread, "executor_reference", None))
-    found = (one() for one in told if isinstance(one, weakref.ref))
-    return next((one for one in found if isinstance(one, Executor)), None)
+    """The executor that a thread works for, held by a weak reference.
+
+    It is an argument of a ThreadPoolExecutor's threads and an attribute of a ProcessPoolExecutor's.
+    """
+    candidates = (*getattr(thread, "_args", ()), getattr(thread, "executor_reference", None))
+    targets = (one() for one in candidates if isinstance(one, weakref.ref))
+    return next((one for one in targets if isinstance(one, Executor)), None)

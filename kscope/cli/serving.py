@@ -1,11 +1,9 @@
-"""Pages for the browser of this machine, and for nobody else.
+"""A web server for the browser of this machine only.
 
-    bound to 127.0.0.1           no other machine reaches it
-    Host must be that address    no name that a stranger's page made point here (DNS rebinding)
-    a random word in every path  no other user and no other page of this machine guesses it
-    a fixed table of resources   a path is looked up, never opened: nothing to escape from, no folder to list
-
-What lives here: this server. What does not: what is served (view.py).
+bound to 127.0.0.1           unreachable from other machines
+Host must be that address    a foreign page's name that resolves here is refused (DNS rebinding)
+a random token in each path  other users and other pages cannot guess it
+a fixed table of resources   paths are looked up, never opened: no traversal, no listing
 """
 
 from __future__ import annotations
@@ -39,41 +37,60 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_PATIENCE = 30  # seconds that a connection may be silent
+_TIMEOUT = 30  # seconds
 
 
 @dataclass(frozen=True)
 class Resource:
-    """Bytes, or a file, under a name such as ``index.html``: its suffix says the type."""
+    """A page or a file. The suffix of its name in the table determines its content type.
+
+    Attributes:
+        body: its bytes, or a file to read them from.
+    """
 
     body: bytes | Path
 
 
-def below(folder: Path) -> dict[str, Resource]:
-    """Every file of a folder by its path in it; links that lead out of it are left out."""
+def files_in(folder: Path) -> dict[str, Resource]:
+    """The files below a folder.
+
+    Args:
+        folder: the folder. Links that lead out of it are skipped.
+
+    Returns:
+        Resources by their relative path, with forward slashes.
+    """
     root = folder.resolve()
     files = (path for path in root.rglob("*") if path.is_file() and path.resolve().is_relative_to(root))
     return {path.relative_to(root).as_posix(): Resource(path) for path in files}
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `resources` below a random word; the name "" is the first page. policy: the Content-Security-Policy of
-    every answer. port: 0 takes a free one. Raises OSError for a port that is taken."""
+    """Serves resources under a random token.
+
+    Args:
+        resources: by name; "" is the first page.
+        policy: Content-Security-Policy of every response.
+        port: 0 for any free port.
+
+    Raises:
+        OSError: the port is in use.
+    """
 
     daemon_threads = True
 
     def __init__(self, resources: Mapping[str, Resource], policy: str, port: int = 0) -> None:
         super().__init__((LOCAL, port), _Handler)
         self.resources, self.policy = dict(resources), policy
-        self.word = secrets.token_urlsafe(24)
+        self.token = secrets.token_urlsafe(24)
 
     @property
     def url(self) -> str:
-        """Where the first page is."""
-        return f"http://{LOCAL}:{self.server_port}/{self.word}/"
+        """Address of the first page."""
+        return f"http://{LOCAL}:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that hangs up while it is served is no event; anything else is printed."""
+        """Ignore browsers that close the connection; print other errors."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -81,28 +98,25 @@ class Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "kscope", ""
-    timeout = _PATIENCE
+    timeout = _TIMEOUT
 
-    @property
-    def _of(self) -> Server:
-        assert isinstance(self.server, Server)
-        return self.server
+    server: Server
 
-    def do_GET(self) -> None:  # the name that http.server looks for
+    def do_GET(self) -> None:  # called by http.server
         self._answer(body=True)
 
-    def do_HEAD(self) -> None:  # the name that http.server looks for
+    def do_HEAD(self) -> None:  # called by http.server
         self._answer(body=False)
 
     def _answer(self, *, body: bool) -> None:
-        hosts = [[f"{name}:{self._of.server_port}"] for name in (LOCAL, "localhost")]
+        hosts = [[f"{name}:{self.server.server_port}"] for name in (LOCAL, "localhost")]
         if self.headers.get_all("Host") not in hosts:
             return self._refuse(HTTPStatus.MISDIRECTED_REQUEST)
         empty, _, rest = self.path.partition("/")
-        word, slash, name = rest.partition("?")[0].partition("/")
-        if empty or not slash or not hmac.compare_digest(word.encode("utf-8", "replace"), self._of.word.encode()):
+        token, slash, name = rest.partition("?")[0].partition("/")
+        if empty or not slash or not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()):
             return self._refuse(HTTPStatus.NOT_FOUND)
-        resource = self._of.resources.get(name)
+        resource = self.server.resources.get(name)
         if resource is None:
             return self._refuse(HTTPStatus.NOT_FOUND)
         kind = _TYPES.get(Path(name or "index.html").suffix, "application/octet-stream")
@@ -119,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _head(self, status: HTTPStatus, kind: str, length: int) -> None:
         self.send_response(status)
-        policy = {"Content-Security-Policy": self._of.policy}
+        policy = {"Content-Security-Policy": self.server.policy}
         for name, value in {**_HEADERS, **policy, "Content-Type": kind, "Content-Length": str(length)}.items():
             self.send_header(name, value)
         self.end_headers()
@@ -131,5 +145,5 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(text)
 
-    def log_message(self, format: str, *args: object) -> None:  # as http.server names it
-        """Paths have the word in them: they are not printed."""
+    def log_message(self, format: str, *args: object) -> None:  # called by http.server
+        """Print nothing: paths contain the token."""

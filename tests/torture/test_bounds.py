@@ -103,7 +103,7 @@ def test_memory_that_runs_out_is_told_in_a_line(
     (tmp_path / "x.kscope").write_bytes(with_head(orjson.dumps(EMPTY)))
     assert cli.main(["summary", str(tmp_path / "x.kscope")]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "kscope: this needs more memory than there is (Unable to allocate 80 GiB): choose fewer records"
+        "kscope: out of memory (Unable to allocate 80 GiB): select fewer records"
     ]
     with pytest.raises(MemoryError):
         cli.main(["--debug", "summary", str(tmp_path / "x.kscope")])

@@ -283,7 +283,7 @@ def test_a_chunk_that_unpacks_to_more_than_it_says_is_not_unpacked(tmp_path: Pat
     ]  # fmt: skip
     path = tmp_path / "liar.kscope"
     path.write_bytes(with_head(head, packed))
-    with pytest.raises(FormatError, match="another size"):
+    with pytest.raises(FormatError, match="wrong size"):
         load_capture(path)
 
 

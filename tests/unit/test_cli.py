@@ -137,7 +137,7 @@ def test_an_export_never_replaces_its_own_capture(capture: Path, capsys: pytest.
     Path("soft.json").symlink_to(capture)
     Path("hard.json").hardlink_to(capture)
     for name in (str(capture), "soft.json", "hard.json"):
-        assert "which this command reads; name another" in _refused(capsys, "export", str(capture), "-o", name)
+        assert "which this command reads; give another name" in _refused(capsys, "export", str(capture), "-o", name)
     assert capture.read_bytes() == before
 
 
@@ -179,12 +179,12 @@ def test_what_is_neither_code_nor_its_disassembly_is_an_error(
 @pytest.mark.parametrize("name", ["report.html", "run.pftrace"])
 def test_what_is_shown_as_it_is_takes_no_filters(name: str, capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path(name).write_text("")
-    assert f"{name}: shown as it is; --region, --sm apply to captures" in _refused(
+    assert f"{name}: --region, --sm apply only to captures" in _refused(
         capsys, "view", "--no-browser", name, "--region", "zz", "--sm", "99"
     )
     Path(name).unlink()
     Path(name).mkdir()
-    assert f"{name}: a folder" in _refused(capsys, "view", "--no-browser", name)
+    assert f"{name} is a folder" in _refused(capsys, "view", "--no-browser", name)
 
 
 OPENING = [
@@ -279,15 +279,15 @@ def test_the_demo_says_in_a_line_what_is_not_installed(
     monkeypatch.setattr(registry, "installed", lambda entry: not entry.extra)
     monkeypatch.setattr(registry, "TABLE", {name: registry.TABLE[name] for name in ("triton", "cupy", "sim")})
     assert cli.main(["demo"]) == 0
-    assert capsys.readouterr().out.startswith("not installed: triton, cupy (kscope doctor says how)\nrecording ")
+    assert capsys.readouterr().out.startswith("not installed: triton, cupy (see kscope doctor)\nrecording ")
 
 
 def test_the_demo_checks_its_output_first(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "known ones are" in _refused(capsys, "demo", "-o", "x.doc")
+    assert "unknown suffix; expected one of" in _refused(capsys, "demo", "-o", "x.doc")
 
 
 def test_the_demo_knows_its_frontends(capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"known ones are {', '.join(registry.TABLE)}" in _refused(capsys, "demo", "--on", "fortran")
+    assert f"expected one of {', '.join(registry.TABLE)}" in _refused(capsys, "demo", "--on", "fortran")
 
 
 def test_the_doctor_names_what_is_there_and_what_is_not(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_kscope_error_of_the_script_is_its_own(folder: Path) -> None:
     done = _kscope("run", "script.py", cwd=folder)
     assert done.returncode == 1
     assert "Traceback" in done.stderr
-    assert "warp of a block" in done.stderr
+    assert "TargetWarp(99): expected" in done.stderr
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])

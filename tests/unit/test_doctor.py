@@ -12,7 +12,7 @@ from kscope.instrument.registry import Entry
 
 
 def found(name: str) -> checkup.Finding:
-    return next(finding for finding in checkup.examine() if finding.what == name)
+    return next(finding for finding in checkup.examine() if finding.subject == name)
 
 
 def test_a_language_that_cannot_be_imported_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.cli import main, parser, view
-from kscope.cli.serving import Resource, Server, below
+from kscope.cli.serving import Resource, Server, files_in
 from kscope.errors import MissingError, UsageError
 
 
@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "v1" / "app.js").write_text("script")
     (folder.parent / "secret.txt").write_text("secret")
     (folder / "link").symlink_to(folder.parent / "secret.txt")
-    files = below(folder)
+    files = files_in(folder)
     with running(Server({**files, "": files["index.html"], "bytes": Resource(b"12345")}, "default-src 'none'")) as one:
         yield one
 
@@ -56,7 +56,7 @@ def ask(server: Server, path: str, method: str = "GET", **headers: str) -> tuple
 
 
 def test_a_resource_is_served_with_its_type_and_the_policy(server: Server) -> None:
-    answer, body = ask(server, f"/{server.word}/v1/app.js")
+    answer, body = ask(server, f"/{server.token}/v1/app.js")
     assert (answer.status, body) == (200, b"script")
     headers = dict(answer.getheaders())
     assert headers["Content-Type"] == "text/javascript; charset=utf-8"
@@ -70,8 +70,8 @@ def test_a_resource_is_served_with_its_type_and_the_policy(server: Server) -> No
 
 
 def test_the_first_page_has_no_name_and_head_has_no_body(server: Server) -> None:
-    assert ask(server, f"/{server.word}/")[1] == b"first"
-    answer, body = ask(server, f"/{server.word}/bytes", "HEAD")
+    assert ask(server, f"/{server.token}/")[1] == b"first"
+    answer, body = ask(server, f"/{server.token}/bytes", "HEAD")
     assert (answer.status, answer.getheader("Content-Length"), body) == (200, "5", b"")
 
 
@@ -80,7 +80,7 @@ HOSTS = ("evil.example", "127.0.0.1", "127.0.0.1:1", "", "[::1]:{port}", "127.0.
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_another_host_is_refused(server: Server, host: str) -> None:
-    answer, body = ask(server, f"/{server.word}/", Host=host.format(port=server.server_port))
+    answer, body = ask(server, f"/{server.token}/", Host=host.format(port=server.server_port))
     assert answer.status == 421
     assert b"first" not in body
 
@@ -88,7 +88,7 @@ def test_another_host_is_refused(server: Server, host: str) -> None:
 def test_two_hosts_are_none(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
         good = f"Host: 127.0.0.1:{server.server_port}\r\n"
-        raw.sendall(f"GET /{server.word}/ HTTP/1.1\r\n{good}Host: evil.example\r\n\r\n".encode())
+        raw.sendall(f"GET /{server.token}/ HTTP/1.1\r\n{good}Host: evil.example\r\n\r\n".encode())
         assert raw.recv(100).startswith(b"HTTP/1.1 421")
 
 
@@ -96,7 +96,7 @@ def test_two_hosts_are_none(server: Server) -> None:
     "path", ["/", "", "//", "/wrong/", "/index.html", "/v1/app.js", "/{word}", "{word}/", "/{half}/"]
 )
 def test_without_the_word_nothing_is_found(server: Server, path: str) -> None:
-    assert ask(server, path.format(word=server.word, half=server.word[:16]) or "*")[0].status == 404
+    assert ask(server, path.format(word=server.token, half=server.token[:16]) or "*")[0].status == 404
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_without_the_word_nothing_is_found(server: Server, path: str) -> None:
     ],
 )  # fmt: skip
 def test_no_path_escapes_and_no_folder_is_listed(server: Server, name: str) -> None:
-    answer, body = ask(server, f"/{server.word}/{name}")
+    answer, body = ask(server, f"/{server.token}/{name}")
     assert answer.status == 404
     assert b"secret" not in body and b"app.js" not in body
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=60))
 def test_whatever_is_asked_for_the_answer_is_one_of_the_table(server: Server, name: str) -> None:
-    answer, body = ask(server, f"/{server.word}/{name}")
+    answer, body = ask(server, f"/{server.token}/{name}")
     known = server.resources.get(name.partition("?")[0])
     assert answer.status == (200 if known else 404) or answer.status == 400
     assert b"secret" not in body
@@ -123,13 +123,13 @@ def test_whatever_is_asked_for_the_answer_is_one_of_the_table(server: Server, na
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 def test_nothing_but_reading_is_offered(server: Server, method: str) -> None:
-    assert ask(server, f"/{server.word}/", method)[0].status == 501
+    assert ask(server, f"/{server.token}/", method)[0].status == 501
 
 
 def test_it_listens_on_this_machine_alone_and_every_server_has_its_own_word(server: Server) -> None:
     assert server.server_address[0] == "127.0.0.1"
     with Server({}, "") as other:
-        assert other.word != server.word and len(other.word) >= 32
+        assert other.token != server.token and len(other.token) >= 32
 
 
 def test_a_port_that_is_taken_is_an_error_in_words(
@@ -153,7 +153,7 @@ def options(*words: str | Path) -> argparse.Namespace:
 def test_a_capture_is_served_as_a_report(capture: Path) -> None:
     server, at = view.served(options(capture))
     with running(server):
-        answer, body = ask(server, f"/{server.word}/{at}")
+        answer, body = ask(server, f"/{server.token}/{at}")
     assert answer.getheader("Content-Type") == "text/html; charset=utf-8"
     assert "default-src 'none'" in (answer.getheader("Content-Security-Policy") or "")
     assert body.startswith(b"<!doctype html>") and b'"load"' in body
@@ -163,8 +163,8 @@ def test_a_report_is_served_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "x.html").write_text("page")
     server, _ = view.served(options(tmp_path / "x.html"))
     with running(server):
-        assert ask(server, f"/{server.word}/")[1] == b"page"
-        assert ask(server, f"/{server.word}/x.html")[0].status == 404
+        assert ask(server, f"/{server.token}/")[1] == b"page"
+        assert ask(server, f"/{server.token}/x.html")[0].status == 404
 
 
 def test_a_timeline_is_served_beside_perfettos_ui(tmp_path: Path, capture: Path) -> None:
@@ -174,8 +174,8 @@ def test_a_timeline_is_served_beside_perfettos_ui(tmp_path: Path, capture: Path)
     server, at = view.served(options(capture, "--perfetto", "--ui", ui))
     with running(server):
         assert at == f"#!/?url={server.url}trace.pftrace"
-        assert ask(server, f"/{server.word}/")[1] == b"perfetto"
-        answer, body = ask(server, f"/{server.word}/trace.pftrace")
+        assert ask(server, f"/{server.token}/")[1] == b"perfetto"
+        answer, body = ask(server, f"/{server.token}/trace.pftrace")
         assert b"load" in body
         assert "connect-src 'self'" in (answer.getheader("Content-Security-Policy") or "")
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_shown_is_said_in_words(tmp_path: Path, monkeypatch: pyte
 def test_a_port_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         options("x.kscope", "--port", "70000")
-    assert "70000: expected a port, 0 to 65535" in capsys.readouterr().err
+    assert "70000: expected a port from 0 to 65535" in capsys.readouterr().err
 
 
 def test_without_a_screen_no_browser_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def test_no_input_is_written_over(data: Path, tmp_path: Path, capsys: pytest.Cap
             Path(tmp_path / "link").symlink_to(place)
             for output in (place, str(tmp_path / "link")):
                 assert cli.main(["ipc", *typed, "-o", output]) == 2
-                assert f"-o {output}: that is {place}, which this command reads" in capsys.readouterr().err
+                assert f"-o {output}: the same file as {place}, which this command reads" in capsys.readouterr().err
             Path(tmp_path / "link").unlink()
             assert Path(place).read_bytes() == before
 

@@ -85,9 +85,9 @@ def test_options_of_timelines_reach_the_file(capture: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["-o", "x.csv", "--group", "warp"], "only timelines take that option"),
+        (["-o", "x.csv", "--group", "warp"], "only timelines have this option"),
         (["-o", "x.pftrace", "--flow", "load", "tile"], "no region 'tile' with value="),
-        (["-o", "x.doc"], "known ones are .pftrace"),
+        (["-o", "x.doc"], "expected one of .pftrace"),
         (["-o", "nowhere/x.csv"], "create it first"),
         (["-o", "x.csv", "--region", "nosuch"], "this trace has dot, load, tile"),
     ],

@@ -196,7 +196,7 @@ def test_without_pyarrow_the_command_that_installs_it_is_named_before_any_work(
 
 
 def test_options_of_timelines_are_refused(trace: Trace, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="only timelines take that option"):
+    with pytest.raises(UsageError, match="only timelines have this option"):
         trace.export(tmp_path / "x.csv", group="block")
 
 

@@ -126,7 +126,7 @@ def test_a_limit_keeps_the_earliest_records_where_others_begin_together() -> Non
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(UsageError, match="may not be written"):
+    with pytest.raises(UsageError, match="is not writable"):
         export.check(tmp_path / "x.json")
 
 

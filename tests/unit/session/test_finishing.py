@@ -88,7 +88,7 @@ def test_kernels_are_chosen_by_hash() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"export": "no/such/folder/a.json"}, "does not exist"), ({"export": "a.png"}, "known ones are"),
+        ({"export": "no/such/folder/a.json"}, "does not exist"), ({"export": "a.png"}, "unknown suffix"),
         ({"export": [3]}, "expected the path"), ({"then": 3}, "not iterable|expected a function"),
         ({"then": ["x"]}, "expected a function"),
     ],

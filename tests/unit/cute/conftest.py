@@ -33,7 +33,7 @@ VERSION = tuple(int(part) for part in cutlass.__version__.split(".")[:2])
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Caches of its own, and no question for a driver that is not there (4.4 asks before it compiles)."""
+    """Separate caches, and no driver check before compilations (4.4)."""
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
     if hasattr(cute_compiler.Compiler, "_check_cuda_dependencies_once"):
         monkeypatch.setattr(cute_compiler.Compiler, "_check_cuda_dependencies_once", lambda *_: None)
@@ -79,8 +79,8 @@ class Made:
 def compile(function: Any, *args: Any, arch: str = "sm_90a", options: str = "") -> Made:
     """The function, compiled as a user does."""
     with tempfile.TemporaryDirectory() as folder:
-        told = f"--keep-ptx --keep-cubin --dump-dir {folder} --gpu-arch {arch} {options}"
-        compiled = cute.compile(function, *args, options=told)
+        flags = f"--keep-ptx --keep-cubin --dump-dir {folder} --gpu-arch {arch} {options}"
+        compiled = cute.compile(function, *args, options=flags)
     return Made(compiled, compiled.__ptx__, compiled.__cubin__)
 
 

@@ -1,8 +1,7 @@
 """Kernels in the manner of CUTLASS's examples, each with regions where a user would put them.
 
-What lives here: an Ampere matmul (cp.async, mma.sync), a Hopper one whose loop the compiler pipelines
-(prefetch_stages), a warp-specialised Blackwell one (tcgen05), and their hosts. The warp-specialised Hopper matmul is
-examples/cute_gemm.py. What does not: what is asked of them (test_kernels.py).
+An Ampere matmul (cp.async, mma.sync), a Hopper one whose loop the compiler pipelines (prefetch_stages), a
+warp-specialized Blackwell one (tcgen05), and their hosts. The warp-specialized Hopper matmul is examples/cute_gemm.py.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_the_key_of_a_module_tells_recordings_apart(frontend: Any, hashes: list[str]) -> None:
+def test_the_key_of_a_module_differs_between_recordings(frontend: Any, hashes: list[str]) -> None:
     module = source(BODY)
     for recording in (None, Recording(), Recording(records=1024), None, Recording()):
         enter(frontend, recording)

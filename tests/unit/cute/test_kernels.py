@@ -103,8 +103,8 @@ def test_regions_that_are_off_leave_not_a_byte(compilations: Compilations, kerne
 @each
 def test_regions_add_no_spill_and_keep_setmaxnreg(compilations: Compilations, kernel: Kernel) -> None:
     on, off = (compilations(kernel, form) for form in ("on", "off"))
-    asks = "setmaxnreg" in off.ptx
-    recorded, plain = cubin.usage(on.cubin, asks), cubin.usage(off.cubin, asks)
+    has_setmaxnreg = "setmaxnreg" in off.ptx
+    recorded, plain = cubin.usage(on.cubin, has_setmaxnreg), cubin.usage(off.cubin, has_setmaxnreg)
     assert recorded.spill_bytes == plain.spill_bytes
     assert recorded.setmaxnreg_ignored == plain.setmaxnreg_ignored is False
 

@@ -1,4 +1,4 @@
-"""Launches: the runtime is told of each library once per context, and what records nothing is named."""
+"""Launches: each library is reported once per context, and launches that record nothing are problems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BODY = 'with region("one"):\n    x[thread] = 1.0'
 
 
 class Gpu:
-    """Stands for the driver and the runtime: libraries are numbers, odd ones are prepared."""
+    """A fake driver and runtime: libraries are numbers, odd ones have a control block."""
 
     def __init__(self) -> None:
         self.current = 1
@@ -87,14 +87,14 @@ def launch(loaded: Loaded) -> None:
     jit_executor.JitExecutor(loaded, None, False).run_compiled_program([])
 
 
-def test_a_library_is_told_of_before_its_first_launch_and_once(gpu: Gpu, prepared: Any) -> None:
+def test_a_library_is_reported_once_before_its_first_launch(gpu: Gpu, prepared: Any) -> None:
     loaded = Loaded(3)
     launch(loaded)
     launch(loaded)
     assert (gpu.loaded, loaded.calls, gpu.paces) == ([31], 2, 2)
 
 
-def test_a_device_that_is_used_later_is_told_of_then(gpu: Gpu, prepared: Any) -> None:
+def test_a_device_used_later_is_armed_then(gpu: Gpu, prepared: Any) -> None:
     loaded = Loaded(3)
     for gpu.current in (1, 2, 1):
         launch(loaded)
@@ -179,7 +179,7 @@ def tvm_ffi() -> Any:
     return pytest.importorskip("tvm_ffi", reason="needs apache-tvm-ffi")
 
 
-def test_a_function_of_tvm_ffi_can_say_its_library(gpu: Gpu, prepared: Any, tvm_ffi: Any) -> None:
+def test_a_tvm_ffi_function_exports_its_library(gpu: Gpu, prepared: Any, tvm_ffi: Any) -> None:
     module = source(BODY)
     compiled = compile(module.host, *arguments(), options=FFI).compiled
     assert compiled.engine.lookup(ffi.LIBRARY)
@@ -189,7 +189,7 @@ def test_a_function_of_tvm_ffi_can_say_its_library(gpu: Gpu, prepared: Any, tvm_
         plain.engine.lookup(ffi.LIBRARY)
 
 
-def test_calls_through_tvm_ffi_are_told_of(
+def test_calls_through_tvm_ffi_are_armed(
     gpu: Gpu, prepared: Any, tvm_ffi: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = source(BODY)

@@ -24,7 +24,7 @@ from .conftest import VERSION, Made, arguments, source
 Make = Callable[..., Made]
 
 
-def told(made: Made) -> ModuleMeta:
+def metadata_of(made: Made) -> ModuleMeta:
     """What the module says of itself."""
     found = re.search(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}", made.ptx)
     assert found is not None
@@ -32,7 +32,7 @@ def told(made: Made) -> ModuleMeta:
 
 
 def names(made: Made) -> list[str]:
-    return sorted(region.name for region in told(made).regions)
+    return sorted(region.name for region in metadata_of(made).regions)
 
 
 BODIES = {
@@ -120,7 +120,7 @@ EXPECTED = {
 def test_regions_fit_what_kernels_are_written_with(make: Make, body: str) -> None:
     made = make(BODIES[body])
     assert names(made) == EXPECTED[body]
-    assert told(made).problems == ()
+    assert metadata_of(made).problems == ()
     assert "//kscope" not in made.ptx
 
 
@@ -139,7 +139,7 @@ def test_a_region_in_a_helper_is_one_at_every_call(make: Make) -> None:
                 x[k] = x[k] + 1.0
         """,
     )
-    assert {region.name: region.type for region in told(made).regions} == {"caller": None, "helper": "i32"}
+    assert {region.name: region.type for region in metadata_of(made).regions} == {"caller": None, "helper": "i32"}
 
 
 def test_values_keep_their_types(make: Make) -> None:
@@ -152,7 +152,7 @@ def test_values_keep_their_types(make: Make) -> None:
         kscope.instant("none")
         """
     )
-    types = {region.name: region.type for region in told(made).regions}
+    types = {region.name: region.type for region in metadata_of(made).regions}
     assert types == {"i32": "i32", "u32": "u32", "f32": "f32", "constant": "u32", "none": None}
 
 
@@ -171,8 +171,8 @@ def test_explicit_calls_may_pair_across_iterations(make: Make) -> None:
     assert names(made) == ["turn"]
 
 
-def test_a_region_says_where_it_stands(make: Make) -> None:
-    (region,) = told(make('with region("here"):\n    x[thread] = 1.0')).regions
+def test_a_region_has_its_source_location(make: Make) -> None:
+    (region,) = metadata_of(make('with region("here"):\n    x[thread] = 1.0')).regions
     assert region.where is not None
     file, line = region.where.rsplit(":", 1)
     assert 'region("here")' in Path(file).read_text().splitlines()[int(line) - 1]
@@ -181,7 +181,7 @@ def test_a_region_says_where_it_stands(make: Make) -> None:
 def test_line_information_is_the_users_own(make: Make) -> None:
     body = 'with region("here"):\n    x[thread] = 1.0'
     made, plain = (make(body, recording=r, options="--generate-line-info") for r in (Recording(), None))
-    (region,) = told(made).regions
+    (region,) = metadata_of(made).regions
     assert region.where is not None and region.where.endswith(".py:12")  # the line of the `with`
     files = [len(re.findall(r"^\s*\.file", one.ptx, re.M)) for one in (made, plain)]
     assert files == [1, 1]
@@ -194,7 +194,7 @@ def test_line_information_is_the_users_own(make: Make) -> None:
 def test_every_option_compiles(make: Make, strategy: Any, clock: Any, fill: Any) -> None:
     recording = Recording(strategy=strategy, clock=clock, fill=fill)
     made = make('with region("one"):\n    x[thread] = 1.0', recording=recording)
-    said = told(made)
+    said = metadata_of(made)
     assert (said.strategy, said.clock, said.fill) == (strategy.spec, clock, fill)
 
 
@@ -208,7 +208,7 @@ def test_the_store_waits_for_the_end_of_its_block(make: Make) -> None:
 def test_regions_of_code_that_never_runs_are_named(make: Make) -> None:
     with pytest.warns(UserWarning, match="removed every mark of 'never'"):
         made = make('with region("one"):\n    if n != n:\n        with region("never"):\n            x[thread] = 1.0')
-    (problem,) = told(made).problems
+    (problem,) = metadata_of(made).problems
     assert problem.kind == "removed"
 
 
@@ -228,7 +228,7 @@ def test_a_name_that_is_not_static_is_refused(make: Make) -> None:
         ("x", "Tensor"),
     ],
 )
-def test_a_value_that_is_no_32_bit_scalar_is_refused(make: Make, value: str, said: str) -> None:
+def test_only_32_bit_scalars_are_values(make: Make, value: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         make(f'with region("one", value={value}):\n    x[thread] = 1.0')
 
@@ -291,5 +291,5 @@ def test_the_other_tracer_of_cute_carries_marks_as_well(make: Make, tmp_path: Pa
     assert "ks_s0" in made.__ptx__
 
 
-def test_around_a_launch_a_region_is_nothing(make: Make) -> None:
+def test_a_region_around_a_launch_does_nothing(make: Make) -> None:
     assert "ks_" not in make("x[thread] = 1.0", around='with region("host"):').ptx

@@ -1,4 +1,4 @@
-"""Lines and kinds of statements of CuTe kernels that nobody annotated: compiled as annotated ones, and taken back."""
+"""Selected lines and kinds in unannotated CuTe kernels: compiled like annotated ones, and restored."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_function_that_was_compiled_plain_is_marked_and_taken_back(frontend: A
     assert (again.ptx, again.cubin) == (plain.ptx, plain.cubin)
 
 
-def test_caches_tell_selections_apart(frontend: Any, hashes: list[str]) -> None:
+def test_caches_separate_selections(frontend: Any, hashes: list[str]) -> None:
     module, line = kernels()
     place = f"{module.__file__}:{line['total = Float32(0)']}"
     for selected in (None, f"a={place}", f"b={place}", None, f"a={place}"):
@@ -148,7 +148,7 @@ def test_a_missing_hook_is_named(frontend: Any, monkeypatch: pytest.MonkeyPatch)
         frontend.enable(recording("a=nothing.py:1-2"))
 
 
-def test_kernels_are_chosen_by_name(frontend: Any) -> None:
+def test_kernels_are_selected_by_name(frontend: Any) -> None:
     module, line = kernels()
     place = f"a={module.__file__}:{line['x[thread] = total']}"
     frontend.enable(recording(place, kernels=("other*",)))
@@ -157,7 +157,7 @@ def test_kernels_are_chosen_by_name(frontend: Any) -> None:
     assert is_marked(compile(module.host, *arguments()))
 
 
-def test_lines_that_are_no_region_are_refused_by_name_and_line(frontend: Any) -> None:
+def test_lines_that_cut_a_block_are_refused_by_name_and_line(frontend: Any) -> None:
     module, line = kernels()
     first, last = line["for k in range(n):"], line["value = x[k]"]
     frontend.enable(recording(f"a={module.__file__}:{first}-{last}"))
@@ -169,7 +169,7 @@ def test_lines_that_are_no_region_are_refused_by_name_and_line(frontend: Any) ->
     assert not is_marked(compile(module.host, *arguments()))
 
 
-def test_a_function_that_cute_does_not_read_is_refused_by_name(frontend: Any) -> None:
+def test_a_function_that_cute_does_not_preprocess_is_refused(frontend: Any) -> None:
     module = source("x[thread] = twice(x[0])", before=HELPER.replace("@cute.jit", "@cute.jit(preprocess=False)"))
     rows = [row.strip() for row in Path(module.__file__).read_text().splitlines()]
     frontend.enable(recording(f"a={module.__file__}:{rows.index('doubled = value + value') + 1}"))
@@ -179,7 +179,7 @@ def test_a_function_that_cute_does_not_read_is_refused_by_name(frontend: Any) ->
     assert is_marked(compile(module.host, *arguments()))
 
 
-def test_a_function_that_cute_does_not_read_is_named_where_kinds_are_asked_for(frontend: Any) -> None:
+def test_a_function_that_cute_does_not_preprocess_is_reported_for_kinds(frontend: Any) -> None:
     module = source("x[thread] = twice(x[0])", before=HELPER.replace("@cute.jit", "@cute.jit(preprocess=False)"))
     for kernels, named in (((), 1), (("other*",), 0)):
         frontend.enable(recording(kinds=("store",), kernels=kernels))

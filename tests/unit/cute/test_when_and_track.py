@@ -10,7 +10,7 @@ from kscope.errors import UsageError
 from kscope.marks import grammar
 
 from .conftest import Made
-from .test_marks import names, told
+from .test_marks import metadata_of, names
 
 BODY = """
     for k in cutlass.range(n):
@@ -36,10 +36,10 @@ def test_a_mark_carries_its_predicate_and_its_track(make: Callable[..., Made], a
         ("step", "even"), ("load", "loads"), ("depth", "queue"), ("done", None),
     }  # fmt: skip
     assert made.ptx.count("setp.ne.u32 ks_w") >= 5
-    assert told(made).problems == ()
+    assert metadata_of(made).problems == ()
 
 
-def test_a_float_is_no_predicate(make: Callable[..., Made]) -> None:
+def test_a_float_predicate_is_refused(make: Callable[..., Made]) -> None:
     with pytest.raises(UsageError, match="when= of kscope enter 'step' is a Float32"):
         make('with region("step", when=x[0]):\n        x[0] = 1.0')
 

@@ -1,4 +1,4 @@
-"""Numba without a GPU: NVVM compiles for real, modules are only said to be loaded."""
+"""Numba without a GPU: NVVM compiles for real, modules are never loaded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _files = count()
 
 
 class Backend:
-    """Stands for the CUDA runtime. loaded: cubins that were launched; modules: those that it was told of."""
+    """A fake CUDA runtime. loaded: cubins that were launched; modules: those reported to it."""
 
     def __init__(self) -> None:
         self.loaded: list[bytes] = []
@@ -42,7 +42,7 @@ class Backend:
 
 @pytest.fixture
 def frontend() -> Iterator[Any]:
-    """The frontend, disabled and untaught before and afterwards."""
+    """The frontend, disabled and without teach() before and afterwards."""
     entrypoints.init_all()  # where kscope is installed, Numba would do it in the midst of a test
     found = registry.frontend("numba")
     assert isinstance(found, NumbaFrontend)
@@ -110,7 +110,7 @@ def written(tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
-    """A GPU that takes every launch: dispatchers compile and keep kernels as they would for a real one."""
+    """A fake GPU: dispatchers compile and cache kernels as for a real one."""
     backend = Backend()
     monkeypatch.setitem(registry._backends, "cuda", backend)
     monkeypatch.setattr(dispatcher._Kernel, "bind", lambda kernel: kernel._codelibrary.get_cubin(cc=numba_offline.CC))

@@ -1,7 +1,4 @@
-"""Random functions with regions, for comparing what Python makes of a `with` with what kscope rewrites it to.
-
-What lives here: source text. What does not: running it (test_rewrite_fuzz.py).
-"""
+"""Source text of random functions with regions, to compare Python's `with` with kscope's rewriting."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a lowered PTX text says of itself, for tests.
-
-What lives here: reading. What does not: compiling (contract/numba_offline.py).
-"""
+"""Reads metadata from lowered PTX texts."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ _BYTES = re.compile(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}")
 _UID = re.compile(r"B\d*v\d+")
 
 
-def told(text: str) -> ModuleMeta:
+def metadata_of(text: str) -> ModuleMeta:
     """The module's metadata."""
     found = _BYTES.search(text)
     assert found is not None, "the text was not lowered"
@@ -24,7 +21,7 @@ def told(text: str) -> ModuleMeta:
 
 def regions(text: str) -> dict[str, tuple[str | None, str | None]]:
     """Type and place of each region by name."""
-    return {region.name: (region.type, region.where) for region in told(text).regions}
+    return {region.name: (region.type, region.where) for region in metadata_of(text).regions}
 
 
 def ptx(library: Any, cc: tuple[int, int] = (9, 0)) -> str:

@@ -14,7 +14,7 @@ from ptxvm.machine import Grid, Launch, run
 from kscope.instrument.recording import Recording
 from kscope.marks.strategies import AllThreads
 
-from .reading import ptx, regions, told
+from .reading import metadata_of, ptx, regions
 
 Written = Callable[..., dict[str, Any]]
 SIGNATURE = "void(float32[::1], int64)"
@@ -37,8 +37,8 @@ def test_regions_nest_and_carry_their_place(enabled: Any, written: Written, lto:
         "second": (None, f"{place}:9"),
         "inner": ("i32", f"{place}:11"),
     }
-    assert [kernel.name for kernel in told(text).kernels] == ["kernel"]
-    assert told(text).problems == ()
+    assert [kernel.name for kernel in metadata_of(text).kernels] == ["kernel"]
+    assert metadata_of(text).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_device_functions_have_regions_however_they_are_inlined(
     """)
     text = ptx(built(space["kernel"], SIGNATURE, **options))
     assert sorted(regions(text)) == ["leaf", "outer"]
-    assert told(text).problems == ()
+    assert metadata_of(text).problems == ()
 
 
 def test_a_big_device_function_called_often_is_inlined_for_its_region(enabled: Any, written: Written) -> None:
@@ -138,7 +138,7 @@ def test_early_leaves_and_else_of_loops(enabled: Any, written: Written) -> None:
     """)
     text = ptx(built(space["kernel"], SIGNATURE))
     assert sorted(regions(text)) == ["all", "else", "step", "while"]
-    assert told(text).problems == ()
+    assert metadata_of(text).problems == ()
 
 
 @pytest.mark.parametrize("body", [
@@ -164,7 +164,7 @@ def test_what_may_raise_leaves_no_region_open(enabled: Any, written: Written, bo
     """)
     text = ptx(built(space["kernel"], SIGNATURE))
     assert sorted(regions(text)) == ["outer", "raises"]
-    assert told(text).problems == ()
+    assert metadata_of(text).problems == ()
 
 
 @pytest.mark.parametrize(("value", "kind"), [
@@ -285,7 +285,7 @@ def test_the_options_of_the_recording_reach_the_kernel(frontend: Any, written: W
                 x[n] += 1
     """)
     frontend.enable(Recording(strategy=AllThreads(), clock="globaltimer", records=64))
-    about = told(ptx(built(space["kernel"], SIGNATURE)))
+    about = metadata_of(ptx(built(space["kernel"], SIGNATURE)))
     assert (about.strategy, about.clock, about.kernels[0].log2_records) == ("lanes", "globaltimer", 6)
 
 

@@ -64,9 +64,9 @@ def cubin(kernel: Any) -> bytes:
 @pytest.fixture(params=["none", "another release"])
 def no_ptxas(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if request.param == "none":
-        monkeypatch.setattr(assembler, "ptxas", lambda: None)
+        monkeypatch.setattr(assembler, "ptxas", lambda most=None: None)
     else:
-        monkeypatch.setattr(assembler, "release", lambda path: 11)
+        monkeypatch.setattr(assembler, "release", lambda path: (11, 0))
     for cache in (linking.assemble_program, linking.usage):
         cache.cache_clear()
     yield
@@ -88,7 +88,7 @@ def test_shared_words_are_loaded_as_wide_as_without_regions(frontend: Any, tmp_p
 
 
 @pytest.mark.usefixtures("no_ptxas")
-def test_without_ptxas_the_linker_assembles_and_the_doctor_says_so(frontend: Any) -> None:
+def test_without_ptxas_the_linker_assembles_and_the_doctor_reports_it(frontend: Any) -> None:
     assert "no ptxas of CUDA" in frontend.lacks() and "install nvidia-cuda-nvcc" in frontend.lacks()
     assert linking.ptxas_identity() == ""
     frontend.enable(Recording())

@@ -73,7 +73,7 @@ def enter(frontend: Any, state: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_launch_runs_what_its_state_asks_for_in_any_order(
+def test_launches_run_the_kernels_of_their_state_in_any_order(
     frontend: Any, gpu: Backend, written: Written, seed: int
 ) -> None:
     random = Random(seed)
@@ -155,7 +155,7 @@ def test_a_fixed_kernel_that_cannot_record_is_as_it_was_whichever_session_came_b
     assert not is_marked(launch(kernel, gpu))
 
 
-def test_a_dispatcher_that_the_collector_does_not_show_is_told_of_or_known_before(
+def test_a_dispatcher_hidden_from_the_collector_is_reported_or_known_before(
     taught: Any, gpu: Backend, written: Written
 ) -> None:
     known, unknown = (written(KERNELS, STATE=[])["bare"] for _ in range(2))

@@ -206,7 +206,7 @@ def test_a_kernel_without_regions_is_the_same_in_every_state(frontend: Any, writ
     not any(point.value.startswith("kscope_numba:") for point in entry_points(group="numba_cuda_extensions")),
     reason="kscope is on the path here, and not installed",
 )
-def test_where_kscope_is_installed_numba_is_taught_by_itself(tmp_path: Path, root: Path) -> None:
+def test_an_installed_kscope_teaches_numba_through_its_entry_point(tmp_path: Path, root: Path) -> None:
     (tmp_path / "kernels.py").write_text("import kscope\nfrom numba import cuda\n" + textwrap.dedent(ANNOTATED))
     script = (
         "from contract.numba_offline import built\nimport kernels\n"

@@ -1,4 +1,4 @@
-"""What cannot be recorded is refused by name, with the user's file and line."""
+"""What cannot be recorded is refused with its name, the user's file and line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIGNATURE = "void(float32[::1], int64)"
 
 
 def refused(written: Written, body: str, kind: type[Exception], **options: Any) -> str:
-    """What is said of a kernel whose body begins on line 9."""
+    """The error for a kernel whose body begins on line 9."""
     lines = "".join(f"            {line}\n" for line in body.splitlines())
     space = written(f"\n        @cuda.jit\n        def kernel(x, n):\n{lines}")
     with pytest.raises(kind) as caught:
@@ -55,7 +55,7 @@ def refused(written: Written, body: str, kind: type[Exception], **options: Any) 
     ('with kscope.regoin("a"): x[0] = 1', "with kscope.regoin('a'): expected kscope.region(name), or a scope"),
     ('with kscope.region("a"), cuda.pinned(x): x[0] = 1', "with cuda.pinned(x): expected kscope.region(name)"),
 ])  # fmt: skip
-def test_what_was_typed_is_told_with_its_place(enabled: Any, written: Written, statement: str, said: str) -> None:
+def test_errors_quote_the_code_and_its_location(enabled: Any, written: Written, statement: str, said: str) -> None:
     message = refused(written, statement, UsageError)
     assert said in message
     assert ".py:9" in message
@@ -106,7 +106,7 @@ def test_calls_that_do_not_pair(enabled: Any, written: Written, body: str, lto: 
     'with kscope.region("deeper"):\n    return 0 if i < 1 else depth(i - 1) + 1',
     "return 0 if i < 1 else depth(leaf(i) - 1) + 1",
 ])  # fmt: skip
-def test_regions_in_a_function_that_calls_itself(enabled: Any, written: Written, body: str, lto: bool) -> None:
+def test_regions_in_a_recursive_function(enabled: Any, written: Written, body: str, lto: bool) -> None:
     """Also in what such a function calls."""
     space = written("""
         @cuda.jit
@@ -134,7 +134,7 @@ def test_debug_builds_are_refused_by_name(enabled: Any, written: Written) -> Non
     assert ".py:9" in message
 
 
-def test_a_debug_build_without_regions_is_none_of_our_business(enabled: Any, written: Written) -> None:
+def test_a_debug_build_without_regions_compiles(enabled: Any, written: Written) -> None:
     space = written("""
         @cuda.jit
         def kernel(x, n):
@@ -143,7 +143,7 @@ def test_a_debug_build_without_regions_is_none_of_our_business(enabled: Any, wri
     assert "kscope" not in built(space["kernel"], SIGNATURE, debug=True, opt=False).get_asm_str(cc=(9, 0))
 
 
-def test_with_needs_source_and_says_so(enabled: Any, tmp_path: Path) -> None:
+def test_with_without_source_is_refused(enabled: Any, tmp_path: Path) -> None:
     from numba import cuda
 
     import kscope
@@ -157,7 +157,7 @@ def test_with_needs_source_and_says_so(enabled: Any, tmp_path: Path) -> None:
         built(space["kernel"], SIGNATURE)
 
 
-def test_a_file_that_was_edited_since_is_told(enabled: Any, written: Written) -> None:
+def test_an_edited_file_is_refused(enabled: Any, written: Written) -> None:
     space = written("""
         @cuda.jit
         def kernel(x, n):
@@ -203,7 +203,7 @@ def test_an_old_version_is_refused(monkeypatch: pytest.MonkeyPatch, installed: s
         hook_points.version()
 
 
-def test_numbas_old_target_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbas_built_in_target_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(name: str) -> str:
         raise hook_points.metadata.PackageNotFoundError(name)
 

@@ -1,4 +1,4 @@
-"""Lines and kinds of statements of Numba kernels that nobody annotated: compiled, kept apart in caches, simulated."""
+"""Selected lines and kinds in unannotated Numba kernels: compiled, cached separately, simulated."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_device_function_concerns_the_kernels_that_call_it(
     assert launch(kernels["kernel"], gpu) == plain
 
 
-def test_kernels_are_chosen_by_name_and_device_functions_are_any_kernels(
+def test_kernels_are_selected_by_name_and_device_functions_are_any_kernels(
     taught: Any, gpu: Backend, kernels: dict[str, Any]
 ) -> None:
     taught.enable(recording(LOOP, kernels=("oth*",)))
@@ -238,9 +238,7 @@ def test_a_file_that_was_edited_is_refused(frontend: Any, kernels: dict[str, Any
         numba_offline.built(kernels["kernel"], SIGNATURE)
 
 
-def test_a_kernel_that_has_no_statement_to_mark_as_its_source_is_gone_is_named(
-    frontend: Any, kernels: dict[str, Any]
-) -> None:
+def test_a_selected_kernel_without_source_is_reported(frontend: Any, kernels: dict[str, Any]) -> None:
     path = Path(kernels["__file__"])
     path.write_text(path.read_text().replace("s += k", "s += 2 * k"))
     for kinds in (("loop",), ("store",)):

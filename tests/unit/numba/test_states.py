@@ -42,7 +42,7 @@ X = np.zeros(4, np.float32)
 
 
 class Array:
-    """What a launch is given; nothing is copied anywhere."""
+    """An argument of a launch; nothing is copied."""
 
     _numba_type_ = types.Array(types.float32, 1, "C")
 
@@ -85,7 +85,7 @@ def test_a_kernel_is_compiled_for_each_state_and_kept(taught: Any, gpu: Backend,
     assert launch(kernel, gpu) == other
 
 
-def test_a_kernel_that_has_nothing_to_do_with_it_is_left_alone(taught: Any, gpu: Backend, written: Written) -> None:
+def test_a_kernel_without_regions_is_left_alone(taught: Any, gpu: Backend, written: Written) -> None:
     bare = written(KERNELS)["bare"]
     launch(bare, gpu)
     before = dict(bare.overloads)
@@ -95,9 +95,7 @@ def test_a_kernel_that_has_nothing_to_do_with_it_is_left_alone(taught: Any, gpu:
     assert bare.overloads == before
 
 
-def test_where_numba_was_not_taught_kernels_stay_prepared_and_rest(
-    frontend: Any, gpu: Backend, written: Written
-) -> None:
+def test_without_teach_marked_kernels_stay_installed(frontend: Any, gpu: Backend, written: Written) -> None:
     kernel = written(KERNELS)["kernel"]
     frontend.enable(Recording())
     marked = launch(kernel, gpu)
@@ -195,7 +193,7 @@ def test_a_fixed_kernel_that_cannot_record_stays_and_is_named_when_it_is_launche
 
 
 @pytest.mark.parametrize("lto", [False, True])
-def test_what_a_kernel_inspects_is_of_its_state(taught: Any, gpu: Backend, written: Written, lto: bool) -> None:
+def test_inspection_shows_the_code_of_the_state(taught: Any, gpu: Backend, written: Written, lto: bool) -> None:
     kernel = cuda.jit(written(KERNELS)["kernel"].py_func, lto=lto)
     taught.enable(Recording())
     launch(kernel, gpu)
@@ -204,9 +202,7 @@ def test_what_a_kernel_inspects_is_of_its_state(taught: Any, gpu: Backend, writt
     assert list(regions(text)) == ["helper"]
 
 
-def test_the_runtime_is_told_of_a_module_once_and_asked_before_each_launch(
-    frontend: Any, gpu: Backend, loads: object
-) -> None:
+def test_a_module_is_reported_once_and_each_launch_is_paced(frontend: Any, gpu: Backend, loads: object) -> None:
     frontend.enable(Recording())
     library = CUDACodeLibrary(None, "library", entry_name="kernel")
     for _ in range(3):

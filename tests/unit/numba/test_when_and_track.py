@@ -65,7 +65,7 @@ def test_a_constant_that_does_not_hold_leaves_nothing(enabled: Any, written: Wri
     assert "ks_" not in ptx(built(space["kernel"], SIGNATURE))
 
 
-def test_a_float_is_no_predicate(enabled: Any, written: Written) -> None:
+def test_a_float_predicate_is_refused(enabled: Any, written: Written) -> None:
     space = written("""
         @cuda.jit
         def kernel(x, n):
@@ -77,7 +77,7 @@ def test_a_float_is_no_predicate(enabled: Any, written: Written) -> None:
     assert "UsageError" in repr(raised.value) or isinstance(raised.value, UsageError) or raised.value.args
 
 
-def test_a_simulated_kernel_asks_in_every_thread() -> None:
+def test_a_simulated_kernel_evaluates_it_in_every_thread() -> None:
     out = simulated("""
 import numpy as np, kscope
 from numba import cuda

@@ -156,13 +156,13 @@ def clocks_alone(lower: Lower) -> Lower:
     return lambda text, recording, **more: _clocks(lower, text, text, recording, more)
 
 
-def clocks_behind_barriers(lower: Lower) -> Lower:
+def clocks_after_barriers(lower: Lower) -> Lower:
     """The same, and a read waits for the barrier in front of it, where kscope's does."""
 
     def floor(text: str, recording: Any, **more: Any) -> plan.Lowered:
         fenced = text
         for function in reversed(cfg.functions(text)):
-            behind = barrier_fences.behind_barriers(function, cfg.blocks(function))
+            behind = barrier_fences.after_barriers(function, cfg.blocks(function))
             for start in sorted((function.statements[i].start for i in behind), reverse=True):
                 if fenced.startswith(PREFIX, start):
                     fenced = f"{fenced[:start]}{FENCE}\n{fenced[start:]}"
@@ -216,7 +216,7 @@ def record(rounds: int, folder: Path, kernels: Iterable[str] = KERNELS, launches
                 run(name, "kscope in place", kernel, 3)
             with lowering(clocks_alone), kscope.profile():
                 run(name, "clock reads alone", kernel, 4)
-            with lowering(clocks_behind_barriers), kscope.profile():
+            with lowering(clocks_after_barriers), kscope.profile():
                 run(name, "clock reads alone, behind barriers", kernel, 5)
             for i, (variant, options) in enumerate(PROTON.items() if turn < PROTON_ROUNDS else ()):
                 with tempfile.TemporaryDirectory() as place:
@@ -318,7 +318,7 @@ def dry(section: str, options: Any) -> Iterator[Row]:
     target = GPUTarget("cuda", int(re.sub(r"\D", "", options.arch)), 32)
     for name, (kernel, _) in KERNELS.items():
         types, constants, launch = SIGNATURES[name]
-        changes = (unchanged, unchanged, clocks_alone, clocks_behind_barriers)
+        changes = (unchanged, unchanged, clocks_alone, clocks_after_barriers)
         variants = ("off", "kscope Elected", "clock reads alone", "clock reads alone, behind barriers")
         for tag, (variant, change) in enumerate(zip(variants, changes, strict=True)):
             kscope.disable() if variant == "off" else kscope.enable()

@@ -148,7 +148,7 @@ def _stores(fill: Fill) -> dict[str, str]:
     slot = ptx.Slot(0, _NAME, "i32")
     guard, owner = inline.guard(_GUARD + operand("n", "LINE")), _OWNER + operand("n", "CODE")
     store = guard + ptx.store(_kernel(fill=fill), slot, Kind.SPAN_VALUE, owner)
-    conditional = ptx.store(_kernel(fill=fill), replace(slot, asked=True), Kind.SPAN_VALUE, owner)
+    conditional = ptx.store(_kernel(fill=fill), replace(slot, conditional=True), Kind.SPAN_VALUE, owner)
     held = f"setp.ne.u32 ks_w{slot.index}, {operand('r', 'held')}, 0;"
     conditional = f"{guard}\t{{ .reg .pred ks_w{slot.index}; {held}\n{conditional}\t}}\n"
     end = {f"ks_e{slot.index}": operand("l", "end")}

@@ -177,7 +177,7 @@ def _lowered(text: str, traced: _TracedModule, recording: Recording, pipeline: s
             frontend="cute",
             measure=measure,
             known=removed,
-            told=source_info(text),
+            source=source_info(text),
         )
     except PairingError as error:
         raise PairingError(f"{error}{_STAGES if traced.pipelined else ''}") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from kscope.lowering.plan import Told
+from kscope.lowering.plan import SourceInfo
 from kscope.marks.grammar import parse, quote, unquote
 
 _AT = re.compile(r"^[ \t]*//at (\d+) (\S+) (\S+)[ \t]*\n", re.M)
@@ -35,7 +35,7 @@ def source_comment() -> str:
     return f"//at {line} {quote(file)} {quote(kernel)}"
 
 
-def source_info(text: str) -> Told:
+def source_info(text: str) -> SourceInfo:
     """The kernel names and region locations in the comments of a PTX text."""
     kernels: dict[str, str] = {}
     places: dict[str, str] = {}
@@ -52,7 +52,7 @@ def source_info(text: str) -> Told:
                 if at[3] != "-":
                     kernels.setdefault(entry, unquote(at[3]))
             at = None
-    return Told(kernels, places)
+    return SourceInfo(kernels, places)
 
 
 def without_source_comments(text: str) -> str:

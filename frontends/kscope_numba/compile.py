@@ -20,7 +20,7 @@ from kscope.instrument.selection import catalogue
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalogue import Listed, Sites
 from kscope.lowering import register_budget
-from kscope.lowering.plan import Lowered, Told, without_marks
+from kscope.lowering.plan import Lowered, SourceInfo, without_marks
 from kscope.marks.grammar import PREFIX
 
 from . import emit, ir_repair, linking
@@ -119,7 +119,7 @@ class CompilerHooks:
             self.recording,
             frontend=NAME,
             measure=lambda candidate: linking.usage(candidate, cc, library._max_registers, whole),
-            told=Told({library._entry_name: _display_name(library)}, _locations(library)),
+            source=SourceInfo({library._entry_name: _display_name(library)}, _locations(library)),
         )
         for problem in lowered.problems:
             warnings.warn(f"kscope: {problem.text}", stacklevel=2)

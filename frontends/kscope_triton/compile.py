@@ -134,7 +134,7 @@ class Pipeline:
             known = lost + [replace(one, text=f"kernel {kernel}: {one.text}") for one in marking.problems]
             measure = partial(_assemble, backend=backend, options=options)
             lowered = register_budget.lower_to_fit(
-                text, recording, frontend="triton", measure=measure, known=known, told=marking.told
+                text, recording, frontend="triton", measure=measure, known=known, source=marking.source_info
             )
             if lowered.text is not text:
                 metadata[META] = meta.to_json(lowered.meta).decode()

@@ -20,7 +20,7 @@ import triton
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument.selection.auto import Selection
-from kscope.lowering.plan import Told
+from kscope.lowering.plan import SourceInfo
 from kscope.marks.grammar import PREFIX, format_name
 
 from . import inserting
@@ -75,13 +75,13 @@ class Marking:
         return run
 
     @property
-    def told(self) -> Told:
+    def source_info(self) -> SourceInfo:
         """Where regions stand that nobody placed: the code's own lines are those of what it was inlined from."""
         places: dict[str, str] = {}
         for span in self.spans:
             if span.place is not None:
                 places.setdefault(span.mark.name, f"{span.place.file}:{span.place.line}")
-        return Told(places=places)
+        return SourceInfo(places=places)
 
     def _restored(self, module: Any) -> Any:
         text = module.str()

@@ -1,10 +1,9 @@
-"""Which clock reads stand behind a barrier: those wait for it in so many words.
+"""Which clock reads follow a barrier: those get a fence before them.
 
-From sm_90 on the assembler lets a clock be read in the shadow of a barrier: BAR.SYNC takes six cycles to hold the warp,
-and a read, which depends on nothing, is issued in the next one. It then says when the warp came, not when it
-went on: of a region around a barrier nothing is left, and what follows begins too early (on an H200 warps seemed
-2,066 cycles apart behind a barrier where one had worked for 2,000). What lives here: where that can be. What does
-not: what helps (ptx.settle()), and finding statements (cfg.py).
+From sm_90 on a clock can be read in the shadow of a barrier: BAR.SYNC takes six cycles to stop the warp, and a read,
+which depends on nothing, is issued in the next cycle. It then shows when the warp arrived, not when it continued: a
+region around a barrier seems empty, and what follows begins too early (on an H200 warps seemed 2,066 cycles apart after
+a barrier where one had worked for 2,000). ptx.settle() is the fence.
 """
 
 from __future__ import annotations
@@ -18,14 +17,19 @@ _BARRIER = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:bar(?:\.cta)?|barrier(?:\.cta
 _LOAD = re.compile(r"\s*(?:@!?\s*[%\w$]+\s+)?(?:ldu?|tex|tld4|prefetch)\b")
 
 
-def behind_barriers(
-    function: cfg.Function, graph: Sequence[cfg.Block], without: Collection[str] = ()
-) -> frozenset[int]:
-    """Indices of marks and of exits that a barrier may stand right before, on some path: with nothing in between
-    that the assembler keeps behind barriers and before clock reads. Loads are not, as it may move them. without: names
-    that are not recorded, whose marks read no clock."""
+def after_barriers(function: cfg.Function, graph: Sequence[cfg.Block], without: Collection[str] = ()) -> frozenset[int]:
+    """Statement indices of marks and returns that may directly follow a barrier on some path.
 
-    def walk(block: cfg.Block, behind: bool) -> bool:
+    Directly means with nothing between them that the assembler keeps after barriers and before clock reads; it may move
+    loads.
+
+    Args:
+        function: the function.
+        graph: its basic blocks.
+        without: names that are not recorded, whose marks read no clock.
+    """
+
+    def walk(block: cfg.Block, after: bool) -> bool:
         for i in range(block.first, block.last):
             statement = function.statements[i]
             clock = statement.sort == "leave" or (
@@ -33,13 +37,13 @@ def behind_barriers(
                 and statement.mark.act not in ("pin", "kernel")
                 and statement.mark.name not in without
             )
-            if clock and behind:
+            if clock and after:
                 found.add(i)
             if _BARRIER.match(function.text, statement.start, statement.end):
-                behind = True
+                after = True
             elif clock or statement.sort in ("wait", "call") or _holds(statement, function.text):
-                behind = False
-        return behind
+                after = False
+        return after
 
     found: set[int] = set()
     entered = [False] * len(graph)
@@ -55,5 +59,5 @@ def behind_barriers(
 
 
 def _holds(statement: cfg.Statement, text: str) -> bool:
-    """Whether the assembler keeps it where it is among barriers and clock reads: an access that is not a load."""
+    """Whether the assembler keeps a statement in place among barriers and clock reads: an access that is not a load."""
     return statement.sort == "access" and not _LOAD.match(text, statement.start, statement.end)

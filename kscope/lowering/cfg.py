@@ -1,8 +1,6 @@
-"""PTX text as statements and basic blocks: as much structure as placing marks needs, and no more.
+"""PTX text as statements and basic blocks: as much structure as placing marks needs.
 
-What lives here: a scanner that knows statements, labels, scopes, `.loc` lines and marks by their
-character offsets, and the control-flow graph over them. What does not: what marks mean (pairing.py),
-and any rewriting (plan.py). Everything is read in bare(text): what comments and strings hold is no code.
+Everything is read in bare(text), where comments and strings are blank.
 """
 
 from __future__ import annotations
@@ -58,8 +56,17 @@ _JUMPS = {"bra", "brx"}
 
 @dataclass(frozen=True)
 class Statement:
-    """One piece of a function's body at text[start:end]. `scope`: offsets of the braces around it, outermost
-    first. `name`: of a label, the target of a jump, or "exit". `source`: (file number, line) that .loc told last."""
+    """One piece of a function's body, at text[start:end].
+
+    Attributes:
+        sort: its sort.
+        start, end: its place in the text.
+        scope: offsets of the braces around it, outermost first.
+        name: of a label; the target of a jump; or "exit".
+        predicate, negated: its guard, such as @!%p1.
+        mark: the mark, for sort "mark".
+        source: (file number, line) of the last .loc.
+    """
 
     sort: Sort
     start: int
@@ -73,13 +80,13 @@ class Statement:
 
     @property
     def flushes(self) -> bool:
-        """Whether finished records must be stored before it: control may come or go here."""
+        """Whether finished records must be stored before it, because control may enter or leave here."""
         return self.sort in ("label", "jump", "leave", "call")
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function definition: body = text[open:close] without its braces. `text`: the whole module's, bare()."""
+    """A function definition: its body is text[open:close] without the braces; `text` is the whole module's bare()."""
 
     kind: Literal["entry", "func"]
     name: str
@@ -95,17 +102,17 @@ class Function:
 
 @dataclass
 class Block:
-    """A basic block: statements[first:last] of its function, and where control goes from there."""
+    """A basic block: statements[first:last] of its function, and its successors. looped: it is in a cycle."""
 
     first: int
     last: int
     successors: list[int] = field(default_factory=list)
-    looped: bool = False  # lies on a cycle
+    looped: bool = False
 
 
 @lru_cache(2)
 def bare(text: str) -> str:
-    """The text with blanks for comments, but marks, and for strings: every offset stays."""
+    """The text with blanks for comments (except marks) and strings; offsets stay."""
     return _HIDDEN.sub(_blank, text)
 
 
@@ -117,8 +124,9 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def functions(text: str) -> list[Function]:
-    """Every function with a body, in order. A call of a function that never returns (`__assertfail`) is a jump to
-    nowhere, as `trap` is."""
+    """Every function with a body, in order. A call of a function that never returns (`__assertfail`) counts as a jump
+    to nowhere, like `trap`.
+    """
     text = bare(text)
     final = frozenset(_NEVER_RETURNS.findall(text))
     found, at = [], 0
@@ -142,7 +150,7 @@ def functions(text: str) -> list[Function]:
 
 
 def _scan(text: str, at: int) -> tuple[list[Statement], int]:
-    """Statements from `at` to the brace that closes the body, and that brace's offset."""
+    """The statements from `at` to the brace that closes the body, and that brace's offset."""
     out: list[Statement] = []
     scope: tuple[int, ...] = ()
     source = (0, 0)
@@ -168,14 +176,13 @@ def _scan(text: str, at: int) -> tuple[list[Statement], int]:
 
 
 def _ended(call: Statement, final: frozenset[str], text: str) -> Statement:
-    """The call, and the end of its path where the function is one of these."""
+    """The call, as a jump to nowhere if its function is in `final`."""
     called = _CALLED.search(text, call.start, call.end)
     return replace(call, sort="jump") if called and called[1] in final else call
 
 
 def _without_idle_labels(statements: list[Statement], text: str) -> list[Statement]:
-    """Drops labels that no statement of the function names: debug labels stand everywhere (the first line of
-    every Triton kernel is one), and nothing can arrive there."""
+    """The statements without labels that no statement names, such as debug labels, where control cannot arrive."""
     named: set[str] = set()
     for s in statements:
         if s.sort not in ("label", "mark"):
@@ -185,7 +192,7 @@ def _without_idle_labels(statements: list[Statement], text: str) -> list[Stateme
 
 def _statement(text: str, start: int, end: int, scope: tuple[int, ...], source: tuple[int, int]) -> Statement:
     found = _STATEMENT.fullmatch(text)
-    if found is None:  # unknown text: nothing may wait across it
+    if found is None:  # unknown text: records are stored before it
         return Statement("call", start, end, scope, source=source)
     op, predicate, negated = found["op"].split(".")[0] or found["op"], found["predicate"] or "", found["not"] == "!"
     sort: Sort = "other"
@@ -206,8 +213,9 @@ def _statement(text: str, start: int, end: int, scope: tuple[int, ...], source: 
 
 
 def blocks(function: Function) -> list[Block]:
-    """The control-flow graph; block 0 is entered first. A jump to a label that is not there, or through a
-    table that cannot be read, goes everywhere: the checks then stay on the safe side."""
+    """The control-flow graph; block 0 is the entry. A jump to an unknown label, or through a table that cannot be read,
+    may go to any block, so that checks stay conservative.
+    """
     statements = function.statements
     starts = {0}
     for i, statement in enumerate(statements):

@@ -1,7 +1,4 @@
-"""Names of which nothing is recorded, and no instruction is needed: every mark has a predicate that is known to be 0.
-
-What lives here: finding them. What does not: predicates that are known when a kernel runs (ptx/record.py).
-"""
+"""Names whose marks can never record, because every predicate is a constant 0: no instruction is needed."""
 
 from __future__ import annotations
 
@@ -15,16 +12,16 @@ _WRITES = re.compile(r"(?:@\S+\s+)?(?P<op>\w[\w.:]*)\s+(?P<into>\{[^}]*\}|[^,;\[
 _WORD = re.compile(r"[%\w$]+")
 
 
-def silent(function: Function) -> frozenset[str]:
-    """Names whose every mark has a predicate that is known to be false: nothing is left of them."""
+def dead_names(function: Function) -> frozenset[str]:
+    """Names whose every mark has a predicate that is a constant false."""
     never = _zeros({mark.when for mark in function.marks if mark.when is not None}, function)
-    asked = {mark.name for mark in function.marks if mark.when in never}
-    able = {m.name for m in function.marks if m.act in ("enter", "instant", "counter") and m.when not in never}
-    return frozenset(asked - able)
+    dead = {mark.name for mark in function.marks if mark.when in never}
+    alive = {m.name for m in function.marks if m.act in ("enter", "instant", "counter") and m.when not in never}
+    return frozenset(dead - alive)
 
 
 def _zeros(predicates: Set[str], function: Function) -> frozenset[str]:
-    """Those of the predicates that are 0, or a register that is written once in the function, with 0."""
+    """The predicates that are 0, or a register that the function writes once, with 0."""
     written: dict[str, list[bool]] = {word: [] for word in predicates if word.startswith("%")}
     for statement in function.statements if written else ():
         if found := _WRITES.match(function.text, statement.start, statement.end):

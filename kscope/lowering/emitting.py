@@ -1,8 +1,4 @@
-"""What text each statement of a marked kernel needs, in their order: records wait here to be stored.
-
-What lives here: the walk, and the records that are pending on the way. What does not: which statements there are
-(cfg.py), which marks are kept and in what slots (plan.py), the instructions (ptx/).
-"""
+"""The text that each statement of a marked kernel needs, in order; finished records wait here to be stored."""
 
 from __future__ import annotations
 
@@ -16,17 +12,17 @@ from ..marks.grammar import Mark
 from . import cfg, loop_registers
 
 Key = tuple[str, str, int]
-"""A slot's: name, sort of mark, depth of recursion."""
+"""Of a slot: name, sort of mark, depth of recursion."""
 
 
 def key_of(mark: Mark, depth: int) -> Key:
-    """Slots by name, sort of mark, and depth of recursion; spans before points of the same name."""
+    """The slot of a mark; spans come before points of the same name."""
     return mark.name, "" if mark.act in ("enter", "exit") else mark.act, depth
 
 
 @dataclass(frozen=True)
 class _Record:
-    """One that waits to be stored. spec: its mark's strategy. loop: where it has registers of its own."""
+    """A record that waits to be stored. spec: its mark's strategy. loop: the loop whose registers it uses."""
 
     slot: ptx.Slot
     kind: layout.Kind
@@ -35,7 +31,7 @@ class _Record:
 
 
 class Emitter:
-    """Walks a function's statements in order and says what text each needs; holds the pending records."""
+    """Walks a function's statements in order and returns the text that each needs."""
 
     def __init__(
         self,
@@ -43,23 +39,32 @@ class Emitter:
         depths: Mapping[int, int],
         recording: Recording,
         kernel: ptx.Kernel,
-        behind: Set[int] = frozenset(),
+        after_barrier: Set[int] = frozenset(),
         loops: Sequence[loop_registers.Loop] = (),
         shared: Set[int] = frozenset(),
     ) -> None:
-        """behind: indices of statements whose clock reads stand behind a barrier. loops: where records have registers
-        of their own; the region of each is recorded. shared: begins that need no clock read of their own."""
+        """Create an emitter.
+
+        Args:
+            slots: registers by key.
+            depths: depth of recursion of each mark, by statement index.
+            recording: the options.
+            kernel: what the text depends on.
+            after_barrier: indices of statements whose clock reads follow a barrier.
+            loops: loops whose records have their own registers; all their regions are recorded.
+            shared: indices of enters that use the clock read of the region that ends right before.
+        """
         self.slots, self.depths, self.recording, self.kernel = slots, depths, recording, kernel
-        self.behind = behind
+        self.after_barrier = after_barrier
         self.loops, self.shared = loops, shared
         self.limit = 0 if recording.live else recording.pending
         self.pending: list[_Record] = []
-        self.ended: ptx.Slot | None = None  # whose end was read last
+        self.ended: ptx.Slot | None = None  # the slot whose end was read last
         self.attempted = self.claimed = False
         self.leaves = 0
 
     def begin(self) -> str:
-        """At the entry's top: registers of loops; a live recording claims at once."""
+        """At the top of the entry: declare the loops' registers; a live recording claims at once."""
         declared = "".join(ptx.loop_records.declared(loop.number) for loop in self.loops)
         return declared + (self._claim() if self.recording.live else "")
 
@@ -71,7 +76,7 @@ class Emitter:
         slot = self._slot(i, mark)
         text = self._flush(through=slot) + self._settle(i)
         loop = next((loop for loop in self.loops if i in (loop.enter, loop.leave)), None)
-        owner = self.kernel.owner((loop.mark if loop is not None else mark).strategy)  # who counts is who stores
+        owner = self.kernel.owner((loop.mark if loop is not None else mark).strategy)
         if mark.act == "enter":
             if loop is not None:
                 return text + ptx.loop_records.enter(self.kernel, slot, mark.operand, owner, loop.number, loop.long)
@@ -95,7 +100,7 @@ class Emitter:
         return self.slots[key_of(mark, self.depths.get(i, 0))]
 
     def before_scope(self, statement: cfg.Statement) -> str:
-        """What a statement within braces will need of the claim."""
+        """The parts of the claim that must come before a statement within braces."""
         if statement.sort == "access":
             return self._attempt()
         return self._claim() if statement.flushes or statement.mark else ""
@@ -113,13 +118,13 @@ class Emitter:
         return text
 
     def _hold(self, i: int) -> str:
-        """What a loop needs that control comes to from here."""
+        """The text before a loop that starts here."""
         entered = (loop for loop in self.loops if i in loop.entries)
         slots = ((loop, self._slot(loop.leave, loop.mark)) for loop in entered)
         return "".join(ptx.loop_records.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
 
     def _settle(self, i: int) -> str:
-        return ptx.settle(self.kernel) if i in self.behind else ""
+        return ptx.settle(self.kernel) if i in self.after_barrier else ""
 
     def _claim(self) -> str:
         if self.claimed:
@@ -134,7 +139,7 @@ class Emitter:
         return ptx.attempt(self.kernel)
 
     def _flush(self, *, through: ptx.Slot | None = None, keep: int = 0) -> str:
-        """Stores the oldest pending records, all but `keep`, or up to and with the slot `through`."""
+        """Store the oldest pending records: all but `keep`, or all up to the slot `through`."""
         count = len(self.pending) - keep
         if through is not None:
             count = max((n + 1 for n, record in enumerate(self.pending) if record.slot is through), default=0)

@@ -1,12 +1,10 @@
-"""Arithmetic that a mark would hold back, moved to where the compiler would have had it.
+"""Arithmetic that a mark would delay, moved to where the compiler would have put it.
 
-A loop's counter costs nothing where the assembler puts it among arithmetic that waits for its own results; behind a
-clock read at the loop's end it cannot get there (9 cycles of a region behind 64 FMAs). A pipelined loop waits for its
-tensor cores, meets at a barrier, and asks for the next tiles. The assembler computes their addresses above the wait, in
-its shadow. A clock read behind the wait keeps it from that: the arithmetic then stands between the wait and the
-barrier, on the one chain that bounds the loop (4 % of a matmul, 6 % of a persistent one: docs/performance.md). What
-lives here: which statements stand above the mark or the wait instead, as edits. What does not: any mark's code
-(plan.py, ptx/), and finding statements (cfg.py).
+A loop's counter costs nothing if the assembler puts it among arithmetic that waits for its own results; after a clock
+read at the loop's end it cannot (9 cycles of a region behind 64 FMAs). A pipelined loop waits for its tensor cores,
+meets at a barrier and requests the next tiles. The assembler computes their addresses during the wait; a clock read
+after the wait prevents that, and the arithmetic ends up between the wait and the barrier, on the loop's critical path
+(4 % of a matmul, 6 % of a persistent one: docs/performance.md).
 """
 
 from __future__ import annotations
@@ -31,14 +29,16 @@ _REGISTER = re.compile(r"%(?!clock64|pm\d)[a-z]+\d+")
 _WRITTEN = re.compile(r"(?:@!?\s*[%\w$]+\s+)?[\w.:]+\s+(\{[^}]*\}|[^,\[]+),")
 
 COUNTING = 8
-"""Statements at most that count a loop's turns, and the stages and addresses that go with them: a region is told to be
-longer by what does not hide in it."""
+"""The most statements that count a loop's iterations, stages and addresses: what does not fit into a region makes it
+seem longer.
+"""
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A statement and the registers that it names. `into`: what it writes, where it is pure arithmetic on
-    whole numbers in registers."""
+    """A statement and the registers that it names. into: those it writes, if it is pure integer arithmetic in
+    registers.
+    """
 
     statement: cfg.Statement
     text: str
@@ -49,14 +49,14 @@ class _Step:
 def moves(
     function: cfg.Function, graph: Sequence[cfg.Block], loops: Sequence[loop_registers.Loop]
 ) -> Iterator[tuple[int, int, str]]:
-    """Edits (start, end, new text) that move arithmetic above the waits and the ends of regions it stands behind.
+    """Edits (start, end, new text) that move arithmetic above the waits and the ends of regions that it follows.
 
-    In a loop: what stands between the end of a region that ends in arithmetic and the jump, where that is a few
-    statements of arithmetic alone, the block waits for nothing, and none of them may have to wait for what the loop
-    loads or computes otherwise; in one of the tight `loops` with a short region, above its begin. Above waits: what
-    asynchronous copies of the same basic block need, from between a wait and the first access to memory (a barrier,
-    mostly) behind it; where a mark stands there, and nothing but marks and such arithmetic. No statement that is moved
-    reads a register that the wait is for, and none that stays can notice.
+    In a loop: the statements between the end of a region that ends in arithmetic and the jump, if they are a few
+    statements of arithmetic, the block waits for nothing, and none of them depends on what the loop loads or computes
+    otherwise; for one of `loops` with a short region, they move above its begin. Above waits: what asynchronous copies
+    of the same basic block need, from between a wait and the first memory access after it (mostly a barrier), if a mark
+    is there and nothing but marks and such arithmetic. No moved statement reads a register that the wait is for, and no
+    other statement can notice the move.
     """
     text = function.text
     in_flight = frozenset(
@@ -91,9 +91,11 @@ def _above(place: cfg.Statement, steps: Sequence[_Step]) -> Iterator[tuple[int, 
 def _counter(
     block: cfg.Block, function: cfg.Function, short: Mapping[int, loop_registers.Loop]
 ) -> tuple[cfg.Statement, list[_Step]] | None:
-    """The arithmetic from the last mark to a loop's jump, and the mark to put it above: the first of those that end a
-    region behind arithmetic; or its begin, where that is the region of a tight loop (by the index of its end) and too
-    short to hide anything."""
+    """The arithmetic from the last mark to a loop's jump, and the mark to move it above.
+
+    That is the first mark that ends a region after arithmetic, or the begin of a region that is too short to hide
+    anything.
+    """
     inside = function.statements[block.first : block.last]
     if not block.looped or any(s.sort == "wait" for s in inside) or not inside or inside[-1].sort != "jump":
         return None
@@ -109,14 +111,15 @@ def _counter(
     if loop is None:
         behind = inside[before - 1].sort == "other" and not marks[-1].scope
         return (marks[-1], steps) if behind else None
-    region = function.statements[loop.enter : loop.leave]  # the begin, whose value is as it was before the count
+    region = function.statements[loop.enter : loop.leave]  # its begin reads the count before the move
     named = frozenset().union(*(_step(s, function.text).named for s in region))
     return None if any(named & step.named for step in steps) else (region[0], steps)
 
 
 def _awaited(function: cfg.Function, graph: Sequence[cfg.Block]) -> frozenset[str]:
-    """Registers that loops write otherwise than by arithmetic on whole numbers in registers, and what that makes of
-    them: above the end of a region, who reads one would have the region wait for it."""
+    """Registers that loops write by other means than integer arithmetic in registers, and those computed from them.
+    Above the end of a region, a statement that reads one would make the region wait for it.
+    """
     looped = (s for block in graph if block.looped for s in function.statements[block.first : block.last])
     steps = [_step(s, function.text) for s in looped if s.sort != "mark"]
     into = (_WRITTEN.match(step.text) for step in steps if step.into is None)
@@ -134,30 +137,30 @@ def _step(statement: cfg.Statement, text: str) -> _Step:
     if statement.sort != "other" or statement.scope or statement.predicate or into is None or not _PURE.match(body):
         return _Step(statement, body, words)
     named = frozenset(_WORD.findall(body[into.start(1) :]))
-    if not all(map(_REGISTER.fullmatch, named)):  # a special register, a symbol: not for us to move
+    if not all(map(_REGISTER.fullmatch, named)):  # a special register or a symbol is not moved
         return _Step(statement, body, words)
     return _Step(statement, body, named, frozenset(_WORD.findall(into[1])))
 
 
 def _moved(steps: Sequence[_Step], in_flight: frozenset[str]) -> list[_Step]:
-    """The arithmetic in front of the first access that copies need, as far as all it reads is there before."""
+    """The arithmetic before the first access that copies need, as far as its inputs are available before the wait."""
     first = list(takewhile(lambda step: step.statement.sort != "access", steps))
     marked = any(step.statement.sort == "mark" for step in first)
     if not marked or any(step.into is None and step.statement.sort != "mark" for step in first):
         return []
     needed: frozenset[str] = frozenset()
-    wanted: set[int] = set()
+    needed_steps: set[int] = set()
     for n in range(len(steps) - 1, -1, -1):
         step = steps[n]
         if _COPY.match(step.text):
             needed |= step.named
         elif step.into is not None and step.into & needed:
-            wanted.add(n)
+            needed_steps.add(n)
             needed = (needed - step.into) | step.named
     out: list[_Step] = []
-    touched = set(in_flight)  # what the wait is for, and what statements that stay read or write
+    touched = set(in_flight)  # the registers of the wait and of statements that stay
     for n, step in enumerate(first):
-        if n in wanted and not step.named & touched:
+        if n in needed_steps and not step.named & touched:
             out.append(step)
         else:
             touched |= step.named

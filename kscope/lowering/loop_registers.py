@@ -1,11 +1,10 @@
-"""Loops of one basic block around one region: what a store holds up there, it holds up in every turn.
+"""Loops of one basic block around one region, in which a store would delay every iteration.
 
-A store keeps its registers until it has read them, some 24 cycles on an H200. Where the loop's next begin reads the
-clock into one of them it waits for that (12 cycles of a region behind 64 FMAs, 7 of an empty one); where the address of
-its next load is computed in one of them, the load does. In such a loop a record therefore has registers of its own,
-into which its words are copied as late as can be; where it also loads, if registers are spare: fit.py asks. Waits and
-barriers hide the store, and four registers more cost such kernels 1 to 4 %. What lives here: which loops these are.
-What does not: their text (ptx/tight.py), and who writes it where (emitting.py, hoist.py).
+A store keeps its registers until it has read them, some 24 cycles on an H200. If the loop's next begin reads the clock
+into one of them, it waits (12 cycles of a region behind 64 FMAs, 7 of an empty one); if the address of the next load is
+computed in one of them, the load waits. In such a loop a record therefore has its own registers, into which its words
+are copied as late as possible; if the loop also loads, only if the kernel has spare registers (register_budget.py). In
+loops with waits and barriers the store is hidden, and four registers more cost such kernels 1 to 4 %.
 """
 
 from __future__ import annotations
@@ -21,21 +20,28 @@ _MEMORY = re.compile(
     r"(?:@!?\s*[%\w$]+\s+)?(?:ldmatrix|stmatrix|wmma\.(?:load|store)|wgmma|tcgen05|multimem|clusterlaunchcontrol"
     r"|fence|membar|griddepcontrol|nanosleep)\b"
 )
-"""More that waits for memory, or for other units, than cfg.py needs to know."""
+"""More instructions that wait for memory or for other units, which cfg.py does not distinguish."""
 _PLAIN = re.compile(
     r"(?:@!?\s*[%\w$]+\s+)?(?:ldu?|st|atom|red|tex|tld4|suld|sust|prefetch)\b(?!\.(?:async|bulk|tensormap)\b)"
 )
-"""Accesses that a thread makes for itself, unlike barriers and copies that are waited for."""
+"""Accesses by single threads, unlike barriers and asynchronous copies."""
 LONG = 24
-"""Statements: about as long as a store takes to read its registers. Where the assembler makes few instructions of them,
-the end of a region is read late by the cycles that are missing."""
+"""Statements: about as long as a store takes to read its registers. If the assembler makes fewer instructions of them,
+the end of a region is read late by the missing cycles.
+"""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Indices of statements: the marks of its region, the latter of which is `mark`, and those that control comes from
-    elsewhere through, before which the registers are made ready. number: of the loop, in its function. memory: it does
-    more than arithmetic."""
+    """A loop.
+
+    Attributes:
+        number: of the loop in its function.
+        enter, leave: statement indices of its region's marks.
+        mark: the mark at `leave`.
+        entries: statement indices where control enters the loop, before which the registers are initialized.
+        memory: it does more than arithmetic.
+    """
 
     number: int
     enter: int
@@ -46,14 +52,16 @@ class Loop:
 
     @property
     def long(self) -> bool:
-        """Whether by the region's end the store before has read its registers, so that the clock may be read into one
-        of them, and the count hides in the region's arithmetic: it seems no longer for that."""
+        """Whether the previous store has read its registers by the region's end. Then the clock may be read into one of
+        them, and the count hides in the region's arithmetic without making it seem longer.
+        """
         return self.leave - self.enter > LONG
 
 
 def loops(function: cfg.Function, graph: Sequence[cfg.Block]) -> list[Loop]:
-    """The loops of one basic block that has one region, placed by marks without predicates, and no barrier, copy, wait
-    or call."""
+    """The loops of one basic block with one region, whose marks have no predicates, and no barrier, copy, wait or
+    call.
+    """
     found: list[Loop] = []
     for n, block in enumerate(graph):
         inside = function.statements[block.first : block.last]
@@ -78,14 +86,16 @@ def loops(function: cfg.Function, graph: Sequence[cfg.Block]) -> list[Loop]:
 
 
 def _entries(n: int, function: cfg.Function, graph: Sequence[cfg.Block]) -> frozenset[int]:
-    """The jumps to block n from elsewhere, and its label where control falls into it; none where one is in a scope."""
+    """The jumps to block n from elsewhere, and its label if control falls into it; empty if one of them is in a
+    scope.
+    """
     found: set[int] = set()
     for other, block in enumerate(graph):
         if n not in block.successors or other == n:
             continue
         last = function.statements[block.last - 1]
         falls = other + 1 == n and (last.sort not in ("jump", "leave") or bool(last.predicate))
-        if falls:  # not at a jump to elsewhere, which may be another loop's
+        if falls:  # not at a jump, which may enter another loop
             found.add(graph[n].first)
         if block.successors.count(n) > falls:
             if last.scope:

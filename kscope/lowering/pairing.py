@@ -1,20 +1,18 @@
 """Pairing is checked, not assumed: which regions are open where, over every path of a kernel.
 
-Records exist only at an exit, so a mark that a compiler deleted, a region left open, or a name entered
-again while it is open would give silence or a stale start. A forward pass finds each before any
-instruction is emitted. What lives here: that pass, and the depth that it gives each mark. What does
-not: reading PTX (cfg.py), and what is done about a fault (plan.py).
+Records exist only at an exit, so a mark that a compiler deleted, a region left open, or a name entered again while it
+is open would give no record or a wrong start. A forward pass finds each such fault before any instruction is emitted.
 
 Compilers guard pieces of a loop's body by one condition each (Triton's pipeliner does, on Blackwell):
 
     @!%p8 bra L1;  enter load;  L1:  ...  @!%p8 bra L2;  exit load;  L2:
 
-At L1 "load" is open where %p8 is true and closed where it is false. That is no fault as long as %p8
-tells the two apart, so the pass keeps, beside each set of open names, the conditions that go with it,
-and follows them through `or.pred` and its like, and constants.
+At L1 "load" is open where %p8 is true and closed where it is false. That is no fault as long as %p8 distinguishes the
+two, so the pass keeps the conditions of each set of open names, and follows them through `or.pred` and the like, and
+through constants.
 
-Who leaves by `exit` within a region (asm("exit;") in C++; kernels end with `ret`) makes no record of it. The compiler
-does not know that instruction, and places the region's own exit behind it: so the check goes on there as well.
+A thread that leaves by `exit` inside a region (asm("exit;") in C++; kernels end with `ret`) makes no record. The
+compiler does not know that instruction and places the region's own exit after it, so the check continues there.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ from itertools import combinations
 from .cfg import Block, Function, Statement
 
 Open = tuple[tuple[str, int], ...]
-"""Names that are open, sorted, each with how many times."""
+"""Open names, sorted, each with how many times."""
 Conditions = frozenset[tuple[str, bool]]
-"""Predicate registers and what they hold."""
+"""Predicate registers and their values."""
 States = dict[Open, Conditions]
-"""What may be open at one place, and what is known to hold when it is."""
+"""What may be open at one place, and which conditions hold then."""
 
 MAX_STATES = 64
-"""Of one place: six regions that are open together, each under a condition of its own."""
+"""At one place: enough for six open regions with a condition each."""
 _AGAIN = "is entered while it is open"
 _MEET = "is open on one path and closed on another where they meet"
 _MANY = "is under too many conditions to follow"
@@ -49,7 +47,7 @@ _CONSTANTS = {"0": False, "1": True, "-1": True}
 
 @dataclass(frozen=True)
 class Fault:
-    """How a region does not pair; `source` = (file number, line), (0, 0) = not known."""
+    """How a region does not pair. source: (file number, line), (0, 0) if unknown."""
 
     name: str
     text: str
@@ -58,17 +56,23 @@ class Fault:
 
 @dataclass(frozen=True)
 class Pairing:
-    """depths: for each enter and exit, by statement index, how many of its name were open outside it. faults: the first
-    of each name that has one."""
+    """The result of check().
+
+    Attributes:
+        depths: by statement index of each enter and exit, how many regions of its name are open around it.
+        faults: the first fault of each name that has one.
+    """
 
     depths: dict[int, int]
     faults: tuple[Fault, ...]
 
 
 def check(function: Function, graph: Sequence[Block]) -> Pairing:
-    """Follows every path. Faults: open on one path only, open at the kernel's end, exit without enter, an explicit
-    enter while open (a `with` may nest in its own name, as recursion does: its exit is the innermost one's), more
-    conditions than can be followed."""
+    """Follow every path.
+
+    Faults are: open on one path only, open where the kernel returns, exit without enter, an explicit enter while open
+    (a `with` may nest in its own name, as in recursion), and more conditions than can be followed.
+    """
     statements, text = function.statements, function.text
     found = _Pass(statements, graph).run()
     if not found.faults:
@@ -81,7 +85,7 @@ def check(function: Function, graph: Sequence[Block]) -> Pairing:
 
 
 def _local(function: Function, words: Iterable[str]) -> set[str]:
-    """Those of the words that are declared within braces: another register may have the name outside."""
+    """The words that are declared within braces: outside, another register may have that name."""
     braced = (s for s in function.statements if s.scope and s.sort == "other")
     found = (_DECLARED.match(function.text, s.start, s.end) for s in braced)
     declared = {word for match in found if match for word in _WORD.findall(match[1])}
@@ -89,8 +93,9 @@ def _local(function: Function, words: Iterable[str]) -> set[str]:
 
 
 def _writes(function: Function, guards: frozenset[str]) -> dict[int, frozenset[str]]:
-    """Which guards a statement may change: those in its first operand, all of them where it is not known. Barriers
-    write some, as setp does."""
+    """Statement index -> guards that it may change: those in its first operand, or all if unknown. Barriers write some,
+    too.
+    """
     writes: dict[int, frozenset[str]] = {}
     for i, statement in enumerate(function.statements):
         if statement.sort == "call":
@@ -105,8 +110,9 @@ def _writes(function: Function, guards: frozenset[str]) -> dict[int, frozenset[s
 
 @dataclass
 class _Pass:
-    """One pass to a fixed point. `guards`: the predicates whose branches are taken to go together. A name with a fault
-    is not followed any further: the states that it told apart are one from there on."""
+    """One pass to a fixed point. guards: predicates whose branches are correlated. A name with a fault is not followed
+    further.
+    """
 
     statements: Sequence[Statement]
     graph: Sequence[Block]
@@ -131,7 +137,7 @@ class _Pass:
         return Pairing(self.depths, tuple(self.faults.values()))
 
     def _onward(self, number: int, after: States) -> Iterator[tuple[int, States]]:
-        """Successors of a block, each with what arrives there: a branch says something of its guard."""
+        """The successors of a block, each with the states that arrive there: a branch fixes its guard."""
         block = self.graph[number]
         last = self.statements[block.last - 1] if block.last > block.first else None
         branches = last is not None and last.sort in ("jump", "leave") and last.predicate in self.guards
@@ -156,7 +162,7 @@ class _Pass:
                     condition = (statement.predicate, not statement.negated)
                     leaving = _given(states, condition if statement.predicate in self.guards else None)
                     names = {name for opened in leaving for name, _ in opened}
-                    states = self._lost(states, names, _OPEN, statement)
+                    states = self._faulty(states, names, _OPEN, statement)
             elif changed := self.writes.get(i):
                 states = self._changed(i, changed, states)
         return states
@@ -168,31 +174,31 @@ class _Pass:
             return states
         least, *more = {dict(opened).get(mark.name, 0) for opened in states}
         if more:
-            return self._lost(states, [mark.name], _MEET, statement)
+            return self._faulty(states, [mark.name], _MEET, statement)
         if mark.act == "enter" and mark.how == "call" and least:
-            return self._lost(states, [mark.name], _AGAIN, statement)
+            return self._faulty(states, [mark.name], _AGAIN, statement)
         if mark.act == "exit" and not least:
-            return self._lost(states, [mark.name], _CLOSED, statement)
+            return self._faulty(states, [mark.name], _CLOSED, statement)
         step = 1 if mark.act == "enter" else -1
         self.depths[i] = least + min(step, 0)
         return {_counted(opened, mark.name, step): held for opened, held in states.items()}
 
     def _changed(self, i: int, changed: frozenset[str], states: States) -> States:
-        """The states behind a statement that writes guards."""
+        """The states after a statement that writes guards."""
         logic = self.logic.get(i)
         if logic is None and not any(name in changed for held in states.values() for name, _ in held):
             return states
         new = ((opened, _without(held, changed) | _follows(logic, held)) for opened, held in states.items())
-        return self._told_apart(self._merged(new), self.statements[i])
+        return self._separated(self._merged(new), self.statements[i])
 
     def _joined(self, known: States | None, arriving: States, statement: Statement) -> States:
         if known is None:
             return arriving
         joined = self._merged([*known.items(), *arriving.items()])
-        return known if joined == known else self._told_apart(joined, statement)
+        return known if joined == known else self._separated(joined, statement)
 
     def _merged(self, states: Iterable[tuple[Open, Conditions]]) -> States:
-        """Where the same is open under different conditions, only what they share is known."""
+        """Merge states with the same open names: only their common conditions are known."""
         merged: States = {}
         for opened, held in states:
             if self.faults:
@@ -200,32 +206,32 @@ class _Pass:
             merged[opened] = merged[opened] & held if opened in merged else held
         return merged
 
-    def _told_apart(self, states: States, statement: Statement) -> States:
-        """The states, of which no two may hold at once, without the names in which such two differ."""
+    def _separated(self, states: States, statement: Statement) -> States:
+        """The states, without the names in which two states differ that may hold at once."""
         while len(states) > 1:
             if len(states) > MAX_STATES:
-                states = self._lost(states, [max(_differing(states))], _MANY, statement)
+                states = self._faulty(states, [max(_differing(states))], _MANY, statement)
                 continue
             names = next((_differing(pair) for pair in combinations(states, 2) if not _exclude(states, *pair)), None)
             if names is None:
                 break
-            states = self._lost(states, names, _MEET, statement)
+            states = self._faulty(states, names, _MEET, statement)
         return states
 
-    def _lost(self, states: States, names: Collection[str], text: str, statement: Statement) -> States:
-        """A fault of each of the names, and the states without them."""
+    def _faulty(self, states: States, names: Collection[str], text: str, statement: Statement) -> States:
+        """Note a fault for each name and drop these names from the states."""
         for name in sorted(names):
             self.faults.setdefault(name, Fault(name, text, statement.source))
         return self._merged(states.items()) if names else states
 
 
 def _goes_on(statement: Statement) -> bool:
-    """Whether the statement leaves the kernel and the compiler does not know."""
+    """Whether the statement leaves the kernel without the compiler's knowledge."""
     return statement.sort == "leave" and statement.name == "exit"
 
 
 def _given(states: States, condition: tuple[str, bool] | None) -> States:
-    """The states that a condition leaves possible, with it."""
+    """The states that are possible under a condition, with that condition."""
     if condition is None:
         return states
     opposite = (condition[0], not condition[1])
@@ -242,7 +248,7 @@ def _without(held: Conditions, names: frozenset[str]) -> Conditions:
 
 
 def _follows(logic: re.Match[str] | None, held: Conditions) -> Conditions:
-    """What a statement on predicates makes known, from what was known before it."""
+    """The conditions that follow from a statement on predicates."""
     if logic is None:
         return frozenset()
     operation, into, *operands = logic.groups()
@@ -263,6 +269,6 @@ def _counted(opened: Open, name: str, step: int) -> Open:
 
 
 def _differing(states: Iterable[Open]) -> set[str]:
-    """The names that are not open equally often in all of them."""
+    """The names that are not open equally often in all states."""
     first, *others = map(set, states)
     return {name for other in others for name, _ in first ^ other}

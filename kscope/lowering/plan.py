@@ -21,7 +21,7 @@ _TARGET = re.compile(r"\.target\s+sm_(\d+)\w*(?:\s*,\s*\w+)*[^\S\n]*\n?")
 _ADDRESS_SIZE = re.compile(r"\.address_size\s+\d+[^\S\n]*\n?")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
 _ANY = "any"
-"""Sort of what a name's values are, whatever it names."""
+"""Sort of a name's values that holds for all its marks."""
 _ADVICE = (
     "; a region may not span iterations or branches: begin and end it on the same path,"
     " or use value= or two names where parts overlap"
@@ -30,20 +30,30 @@ _ADVICE = (
 
 @dataclass(frozen=True)
 class Lowered:
-    """A module's text with every mark lowered, and what it says of itself. No marks: the same text object
-    and an empty meta. spendable: there are loops that load or store in which records could have registers of
-    their own."""
+    """A module's text with every mark lowered. Without marks: the same text object and empty metadata.
+
+    Attributes:
+        text: PTX.
+        meta: its metadata.
+        problems: what a reader of its captures must know.
+        has_spare_registers: it has loops with memory accesses whose records could have their own registers, see
+            lower(spare=).
+    """
 
     text: str
     meta: ModuleMeta
     problems: tuple[Problem, ...] = ()
-    spendable: bool = False
+    has_spare_registers: bool = False
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a frontend knows and the text may not say. kernels: what they are called, by their names in the text.
-    places: file:line of regions by name, where there is no line information or it does not mean the mark."""
+class SourceInfo:
+    """What a frontend knows about a module that its text may not show.
+
+    Attributes:
+        kernels: symbol in the text -> the kernel's name.
+        places: region -> file:line, if the text has no line information, or wrong ones.
+    """
 
     kernels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
@@ -55,16 +65,24 @@ def lower(
     *,
     frontend: str,
     known: Iterable[Problem] = (),
-    told: Told | None = None,
+    source: SourceInfo | None = None,
     spare: bool = False,
 ) -> Lowered:
-    """Lowers every mark in a module's PTX; problems that are `known` already go into its metadata. spare: registers
-    may be spent on records in loops that load or store (tight.py).
+    """Lower every mark in a module's PTX.
 
-    Raises UnsupportedError for marks in a function that was not inlined, PairingError for explicit
-    enters and exits that do not pair, UsageError for two names with one hash or one name with two types
-    of value. Regions that only `with` placed and that still do not pair were broken by the compiler:
-    they are left out and named in the problems.
+    Args:
+        text: PTX.
+        recording: the options.
+        frontend: its name, for the metadata.
+        known: problems that already exist, for the metadata.
+        source: names and places that the text does not show.
+        spare: records in loops with memory accesses may have their own registers, see loop_registers.py.
+
+    Raises:
+        UnsupportedError: marks in a function that was not inlined.
+        PairingError: explicit enters and exits do not pair. Regions of a `with` that do not pair were broken by the
+            compiler: they are left out and become problems.
+        UsageError: two names have one hash, or a name has values of two types.
     """
     if PREFIX not in text or PREFIX not in cfg.bare(text):
         return Lowered(text, _empty(recording, frontend))
@@ -74,15 +92,15 @@ def lower(
     problems = list(known)
     regions: dict[str, list[tuple[int, RegionMeta]]] = {}
     target = _TARGET.search(cfg.bare(text))
-    told = told or Told()
-    silenced = spendable = False
+    source = source or SourceInfo()
+    has_dead_marks = has_spare_registers = False
     functions = cfg.functions(text)
     _check_all_read(text, functions)
     for found in functions:
-        function = replace(found, name=told.kernels.get(found.name, found.name))
-        silent = dead_marks.silent(function)
-        acts = {mark.act for mark in function.marks if mark.name not in silent}
-        silenced = silenced or bool(silent)
+        function = replace(found, name=source.kernels.get(found.name, found.name))
+        dead_names = dead_marks.dead_names(function)
+        acts = {mark.act for mark in function.marks if mark.name not in dead_names}
+        has_dead_marks = has_dead_marks or bool(dead_names)
         if acts <= {"kernel"}:
             edits += [(s.start, s.end, "") for s in function.statements if s.mark is not None]
             continue
@@ -93,8 +111,8 @@ def lower(
                 " caller"
             )
         own = _own(function, recording)
-        body = _Body.of(function, own, files, told.places, spare)
-        spendable = spendable or body.spendable
+        body = _Body.of(function, own, files, source.places, spare)
+        has_spare_registers = has_spare_registers or body.has_spare_registers
         number = len(kernels)
         kernel = ptx.Kernel(
             own,
@@ -111,7 +129,7 @@ def lower(
             regions.setdefault(region.name, []).append((number, region))
     _check_hashes(regions)
     code = _edited(text, edits)
-    if silenced and not kernels:
+    if has_dead_marks and not kernels:
         return Lowered(code, _empty(recording, frontend), tuple(problems))
     described = [KernelMeta(n, layout.kernel_hash(f"{n}\0{code}".encode()), size) for n, size in kernels]
     for number, kernel_meta in enumerate(described):
@@ -120,22 +138,24 @@ def lower(
     about = ModuleMeta(
         frontend,
         tuple(described),
-        tuple(region for name in sorted(regions) for region in _told(regions[name])),
+        tuple(region for name in sorted(regions) for region in _region_rows(regions[name])),
         recording.clock,
         recording.fill,
         recording.strategy.spec,
         tuple(problems),
     )
-    return Lowered(_with_symbols(code, _behind_head(text), about), about, tuple(problems), spendable)
+    return Lowered(_with_symbols(code, _behind_head(text), about), about, tuple(problems), has_spare_registers)
 
 
 def _empty(recording: Recording, frontend: str) -> ModuleMeta:
-    """What a module without marks says of itself."""
+    """Metadata of a module without marks."""
     return ModuleMeta(frontend, (), (), recording.clock, recording.fill, recording.strategy.spec)
 
 
 def _check_all_read(text: str, functions: Iterable[cfg.Function]) -> None:
-    """Raises UnsupportedError for a mark that is no statement of a function: it would stay in the text, unsaid."""
+    """Raise UnsupportedError for a mark outside the statements of a function, which would stay in the text
+    unrecorded.
+    """
     read = {s.start for function in functions for s in function.statements if s.mark is not None}
     for found in re.finditer(rf"{PREFIX}[^\n]*", cfg.bare(text)):
         if found.start() not in read:
@@ -147,13 +167,13 @@ def _check_all_read(text: str, functions: Iterable[cfg.Function]) -> None:
 
 
 def without_marks(text: str) -> str:
-    """The text with every mark line emptied: what the kernel would be, for comparing registers and spills."""
+    """The text without its marks, to compare registers and spills."""
     return re.sub(rf"{PREFIX}[^\n]*", "", text)
 
 
 @dataclass(frozen=True)
 class _Body:
-    """One marked entry function, analysed: what each statement of its needs."""
+    """One marked kernel, analyzed: what each of its statements needs."""
 
     function: cfg.Function
     recording: Recording
@@ -168,7 +188,7 @@ class _Body:
     behind: frozenset[int] = frozenset()
     loops: tuple[loop_registers.Loop, ...] = ()
     shared: frozenset[int] = frozenset()
-    spendable: bool = False
+    has_spare_registers: bool = False
 
     @staticmethod
     def of(
@@ -197,7 +217,7 @@ class _Body:
             )
             for fault in paired.faults
         )
-        out = {*(fault.name for fault in paired.faults), *dead_marks.silent(function)}
+        out = {*(fault.name for fault in paired.faults), *dead_marks.dead_names(function)}
         kept = [
             (i, s, s.mark)
             for i, s in enumerate(function.statements)
@@ -205,7 +225,7 @@ class _Body:
         ]
         types = _types(function.name, [(mark, _where(s.source, files) or places.get(mark.name)) for _, s, mark in kept])
         keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
-        asked = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _asks(mark, recording)}
+        conditional = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
         looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter")]
         needed = AUTO_RECORDS if looped.intersection(stores) else max(1, len(stores))
@@ -224,7 +244,7 @@ class _Body:
         return _Body(
             function,
             recording,
-            {key: ptx.Slot(n, key[0], types.get((key[0], key[1])), key in asked) for n, key in enumerate(keys)},
+            {key: ptx.Slot(n, key[0], types.get((key[0], key[1])), key in conditional) for n, key in enumerate(keys)},
             paired.depths,
             frozenset(out),
             tuple(sorted({mark.strategy or recording.strategy.spec for _, _, mark in kept}))
@@ -233,7 +253,7 @@ class _Body:
             problems,
             tuple(RegionMeta(n, types.get((n, _ANY)), at, None, origins.get(n, "source")) for n, at in first.items()),
             () if recording.live else tuple(hoist.moves(function, graph, loops)),
-            barrier_fences.behind_barriers(function, graph, out),
+            barrier_fences.after_barriers(function, graph, out),
             loops,
             shared_reads.shared(function, graph, {i for i, _, _ in kept}, recording),
             len(loops) < len(able),
@@ -246,7 +266,7 @@ class _Body:
         start = self.function.open
         yield start, start, "\n\t" + ptx.entry(kernel, list(self.slots.values())) + emitter.begin()
         for i, statement in enumerate(self.function.statements):
-            if statement.scope:  # labels of the claim are the function's own: it stands before the outermost brace
+            if statement.scope:  # the claim's labels are at function scope: it goes before the outermost brace
                 yield statement.scope[0], statement.scope[0], emitter.before_scope(statement)
             if statement.mark is not None:
                 yield (
@@ -260,39 +280,39 @@ class _Body:
 
 
 def _own(function: cfg.Function, recording: Recording) -> Recording:
-    """The recording, with the kernel's own strategy where its marks say one."""
+    """The options, with the kernel's strategy if its marks name one."""
     spec = next((mark.strategy for mark in function.marks if mark.act == "kernel" and mark.strategy), None)
     return recording if spec is None else replace(recording, strategy=parse_strategy(spec))
 
 
-def _asks(mark: Mark, recording: Recording) -> bool:
-    """Whether a register says which lanes record the mark."""
+def _is_conditional(mark: Mark, recording: Recording) -> bool:
+    """Whether a predicate register selects the lanes that record the mark."""
     return mark.when is not None or (mark.strategy or recording.strategy.spec) == ANY_LANE
 
 
 def _types(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tuple[str, str], ValueType | None]:
-    """The value's type of each name and sort, of marks and where they stand; it must be one."""
+    """The value type of each name and sort. Raises UsageError if a name has values of two types."""
     types: dict[tuple[str, str], ValueType | None] = {}
     first: dict[tuple[str, str], str] = {}
     for mark, where in marks:
         if mark.act in ("exit", "pin"):
             continue
         name, sort, _ = key_of(mark, 0)
-        said = f" ({where})" if where else ""
-        # spans, instants and counters of a name may do without a value each, and what has one has the same
+        place = f" ({where})" if where else ""
+        # marks of a name may or may not have a value, but those with one agree in its type
         for key in [(name, sort)] + ([(name, _ANY)] if mark.type else []):
-            before = first.setdefault(key, said)
+            before = first.setdefault(key, place)
             if types.setdefault(key, mark.type) != mark.type:
                 raise UsageError(
                     f"kernel {kernel}: {format_name(name)} has a value of type {mark.type or 'none'} at one "
-                    f"place{said} and {types[key] or 'none'} at another{before}; give it one type everywhere, or "
+                    f"place{place} and {types[key] or 'none'} at another{before}; give it one type everywhere, or "
                     "use two names"
                 )
     return types
 
 
-def _told(found: Sequence[tuple[int, RegionMeta]]) -> Iterator[RegionMeta]:
-    """Of a name that kernels of a module have, by their numbers: once, or of each where its values' types differ."""
+def _region_rows(found: Sequence[tuple[int, RegionMeta]]) -> Iterator[RegionMeta]:
+    """The metadata of a name: one row, or one per kernel if its values' types differ."""
     types = {region.type for _, region in found if region.type}
     origin = next((region.origin for _, region in found if region.origin != "source"), "source")
     if len(types) > 1:
@@ -320,7 +340,7 @@ def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
 
 
 def _behind_head(text: str) -> int:
-    """Where a module's own symbols may stand; nothing before it is ever replaced."""
+    """The offset where kscope's symbols go; nothing before it is ever replaced."""
     bare = cfg.bare(text)
     head = _ADDRESS_SIZE.search(bare) or _TARGET.search(bare)
     return head.end() if head else 0
@@ -331,7 +351,7 @@ def _with_symbols(code: str, at: int, about: ModuleMeta) -> str:
 
 
 def _path(first: str, second: str) -> str:
-    """PTX names a file by one path, or by folder and name."""
+    """A file's path in PTX: one path, or a folder and a name."""
     return f"{first}/{second}" if second and not second.startswith("/") else second or first
 
 

@@ -1,9 +1,8 @@
-"""Lowering that fits: as many pending records as the kernel has registers for, in blocks as large as before.
+"""Lowering within a register budget: as many pending records as the kernel has registers for.
 
-A record that waits to be stored holds two registers or three. Where that makes the kernel spill, or lose a
-setmaxnreg, a store in place is cheaper: so the assembler is asked. And a kernel that has grown past 64 registers
-could not be launched with 1,024 threads any more. What lives here: the question, and the choice. What does not:
-lowering (plan.py), which assembler and flags (frontends).
+A record that waits to be stored holds two or three registers. If that makes the kernel spill or lose a setmaxnreg, a
+store in place is cheaper, which only the assembler can tell. And a kernel that grows past 64 registers can no longer be
+launched with 1,024 threads.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from pathlib import Path
 from ..capture.model import Problem
 from ..instrument.recording import Recording
 from . import cfg
-from .plan import Lowered, Told, lower, without_marks
+from .plan import Lowered, SourceInfo, lower, without_marks
 
 FEWER = (2, 0)
-"""Pending records to try after the recording's own number; 0 stores in place."""
+"""Pending records to try after the options' number; 0 stores in place."""
 
 ROOM = (64, 128)
-"""Registers that each thread can have in blocks of 1,024 and of 512."""
+"""Registers per thread in blocks of 1,024 and of 512 threads."""
 
 _SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -33,19 +32,26 @@ _ENTRY = re.compile(r"Compiling entry function '([^']+)'(?:(?!Compiling entry).)
 _IGNORED = re.compile(r"setmaxnreg'?\s+ignored")
 _THREADS = re.compile(r"^\s*\.(?:req|max)ntid\b[^\n{]*", re.M)
 _BOUND = re.compile(r"\.(?:minnctapersm|maxnreg)\b")
-_SAID = re.compile(r"\.(?:minnctapersm|maxnctapersm|maxnreg|maxntid|reqntid)\b")
+_DIRECTIVE = re.compile(r"\.(?:minnctapersm|maxnctapersm|maxnreg|maxntid|reqntid)\b")
 
 
 def _warps(registers: int) -> int:
-    """How many warps with so many registers a thread fit on an SM: each of four parts has 16,384, gives a warp units of
-    256 of them, and holds 16 warps at most (CUDA C++ Programming Guide, technical specifications)."""
+    """Warps per SM at `registers` per thread: each of four partitions has 16,384 registers, allocates them to a warp in
+    units of 256, and holds at most 16 warps (CUDA C++ Programming Guide, technical specifications).
+    """
     return 4 * min(16, 16384 // (256 * -(-max(registers, 1) // 8)))
 
 
 @dataclass(frozen=True, order=True)
 class Usage:
-    """What the assembler says of a text; smaller is better. Bytes are per thread, summed over functions; entries:
-    registers by kernel, where the log tells them."""
+    """An assembler's report on a text; smaller is better.
+
+    Attributes:
+        setmaxnreg_ignored: the assembler ignored setmaxnreg.
+        spill_bytes: per thread, summed over functions.
+        registers: the most of any kernel.
+        entries: registers by kernel, if the log has them.
+    """
 
     setmaxnreg_ignored: bool
     spill_bytes: int
@@ -54,23 +60,26 @@ class Usage:
 
     @property
     def pressed(self) -> bool:
-        """Whether the text wants more registers than it gets."""
+        """Whether the text needs more registers than it gets."""
         return self.setmaxnreg_ignored or self.spill_bytes > 0
 
     def no_worse(self, other: Usage) -> bool:
-        """Whether this text loses nothing that the other one has; registers within the limit are free."""
+        """Whether this text spills no more than the other and ignores setmaxnreg no more; registers within the limit
+        are free.
+        """
         return (self.setmaxnreg_ignored, self.spill_bytes) <= (other.setmaxnreg_ignored, other.spill_bytes)
 
-    def crowds(self, other: Usage) -> bool:
-        """Whether this text spills more than the other one, or leaves room on an SM for fewer of a kernel's warps."""
+    def lowers_occupancy(self, other: Usage) -> bool:
+        """Whether this text spills more than the other, or leaves room on an SM for fewer of a kernel's warps."""
         mine = dict(self.entries)
         pairs = [(mine.get(name, self.registers), count) for name, count in other.entries]
         fewer = any(_warps(own) < _warps(count) for own, count in pairs or [(self.registers, other.registers)])
         return fewer or not self.no_worse(other)
 
-    def gave_up(self, plain: Usage) -> bool:
-        """Whether the assembler spills into fewer registers than it had without records. Where a kernel does not fit
-        into 255, it may take as many as would fill the SM with warps instead, 32 of them, and spill the rest."""
+    def fell_back_to_spilling(self, plain: Usage) -> bool:
+        """Whether the assembler spills although it uses fewer registers than without records. For a kernel that does
+        not fit into 255 registers it may aim at 32 warps per SM instead, and spill the rest.
+        """
         return self.spill_bytes > plain.spill_bytes and self.registers < plain.registers
 
 
@@ -79,7 +88,7 @@ Assemble = Callable[[str], "Usage | None"]
 
 @dataclass(frozen=True)
 class Assembled:
-    """A cubin, and what it needs."""
+    """A cubin and the assembler's report on it."""
 
     cubin: bytes
     usage: Usage
@@ -87,36 +96,38 @@ class Assembled:
 
 @lru_cache(8)
 def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None:
-    """Runs `ptxas -v`. None where it refuses the text, or does not run: its error is for whoever compiles it in
-    earnest."""
+    """Run `ptxas -v`. None if it refuses the text or does not run; the compiler that uses the text reports the
+    error.
+    """
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         source, out = Path(folder, "module.ptx"), Path(folder, "module.cubin")
         source.write_bytes(text.encode())
         command: Sequence[str] = [ptxas, "-v", *flags, str(source), "-o", str(out)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        except OSError:  # made for another machine, or gone since it was found
+        except OSError:  # another architecture's program, or removed meanwhile
             return None
-        made = not done.returncode and out.exists()  # asked for help by an option, it succeeds without a cubin
+        made = not done.returncode and out.exists()  # with an option for help it succeeds without a cubin
         return Assembled(out.read_bytes(), usage(done.stderr + done.stdout)) if made else None
 
 
 def usage(log: str) -> Usage:
-    """What an assembler's verbose log says: ptxas -v, or nvJitLink's -verbose."""
+    """The report in an assembler's verbose log: ptxas -v, or nvJitLink's -verbose."""
     spilled = sum(int(stores) + int(loads) for stores, loads in _SPILL.findall(log))
     registers = max(map(int, _REGISTERS.findall(log)), default=0)
     entries = tuple((name, int(count)) for name, count in _ENTRY.findall(log))
     return Usage(_IGNORED.search(log) is not None, spilled, registers, entries)
 
 
-def roomy(text: str) -> str:
-    """The text, whose kernels say that one block on an SM is enough: they get all registers that a thread can have.
-    As it is where the text says something about that itself."""
+def request_max_registers(text: str) -> str:
+    """The text with a directive that lets its kernels use all registers that a thread can have, because one block per
+    SM is enough. Unchanged if the text says something about that itself.
+    """
     return text if _BOUND.search(text) else _THREADS.sub(r"\g<0>\n.minnctapersm 1", text)
 
 
 def outgrown(plain: Usage, usage: Usage) -> dict[str, int]:
-    """By kernel, the registers that it may have: those that records took from what large blocks can have to more."""
+    """Kernel -> the limit that its records pushed it over, among those that large blocks need."""
     before = dict(plain.entries)
     found = {}
     for name, count in usage.entries:
@@ -127,7 +138,7 @@ def outgrown(plain: Usage, usage: Usage) -> dict[str, int]:
 
 
 def bounded(text: str, room: Mapping[str, int]) -> str:
-    """The text, whose kernels say how many registers they may have."""
+    """The text with the kernels' register limits."""
     for function in reversed(cfg.functions(text) if room else []):
         if function.name in room:
             brace = function.open - 1
@@ -136,14 +147,16 @@ def bounded(text: str, room: Mapping[str, int]) -> str:
 
 
 def _large(text: str, usage: Usage) -> bool:
-    """Whether a kernel that says nothing of its threads or registers needs more than blocks of 1,024 threads have."""
+    """Whether a kernel without directives on threads or registers needs more registers than blocks of 1,024 threads
+    have.
+    """
     large = {name for name, count in usage.entries if count > ROOM[0]}
-    return any(f.name in large and not _said(f) for f in (cfg.functions(text) if large else []))
+    return any(f.name in large and not _has_directive(f) for f in (cfg.functions(text) if large else []))
 
 
-def _said(function: cfg.Function) -> bool:
+def _has_directive(function: cfg.Function) -> bool:
     brace = function.open - 1
-    return _SAID.search(function.text, function.text.rfind(")", 0, brace), brace) is not None
+    return _DIRECTIVE.search(function.text, function.text.rfind(")", 0, brace), brace) is not None
 
 
 def lower_to_fit(
@@ -153,43 +166,53 @@ def lower_to_fit(
     frontend: str,
     measure: Assemble,
     known: Iterable[Problem] = (),
-    told: Told | None = None,
+    source: SourceInfo | None = None,
 ) -> Lowered:
-    """plan.lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg, and with registers
-    spent on loops that load or store where as many warps fit on an SM as without.
+    """lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
-    `measure` is called once where the first try fits, up to five times more where it does not, once more where there
-    are such loops, and never for text without marks. What the kernel loses all the same is a problem of the result.
-    Raises as lower().
+    If as many warps fit on an SM as without, registers are also spent on loops with memory accesses.
+    Remaining losses become a problem of the result.
+
+    Args:
+        text: PTX.
+        recording: the options.
+        frontend: its name, for the metadata.
+        measure: assembles a text and reports on it. It is called once if the first try fits, up to five times more if
+            it does not, once more if there are such loops, and never for text without marks.
+        known: problems that already exist, for the metadata.
+        source: names and places that the text does not show.
+
+    Raises:
+        UnsupportedError, PairingError, UsageError: as lower().
     """
 
-    def lowered(pending: int, problems: tuple[Problem, ...], roomily: bool, spare: bool = False) -> Lowered:
+    def lowered(pending: int, problems: tuple[Problem, ...], max_registers: bool, spare: bool = False) -> Lowered:
         found = lower(
-            text, replace(recording, pending=pending), frontend=frontend, known=problems, told=told, spare=spare
+            text, replace(recording, pending=pending), frontend=frontend, known=problems, source=source, spare=spare
         )
-        return replace(found, text=bounded(roomy(found.text) if roomily else found.text, room))
+        return replace(found, text=bounded(request_max_registers(found.text) if max_registers else found.text, room))
 
-    def spent(fits: Lowered, usage: Usage, pending: int, roomily: bool = False) -> Lowered:
-        if not fits.spendable:
+    def with_spare_registers(fits: Lowered, usage: Usage, pending: int, max_registers: bool = False) -> Lowered:
+        if not fits.has_spare_registers:
             return fits
-        other = lowered(pending, before, roomily, spare=True)
+        other = lowered(pending, before, max_registers, spare=True)
         more = measure(other.text)
-        return fits if more is None or more.crowds(usage) else other
+        return fits if more is None or more.lowers_occupancy(usage) else other
 
     before, room = tuple(known), dict[str, int]()
-    best = lower(text, recording, frontend=frontend, known=before, told=told)
+    best = lower(text, recording, frontend=frontend, known=before, source=source)
     if best.text is text:
         return best
     least = measure(best.text)
     if least is None:
         return best
     if not (least.pressed or _large(best.text, least)):
-        return spent(best, least, recording.pending)
+        return with_spare_registers(best, least, recording.pending)
     plain = measure(without_marks(text))
     if plain is None:
         return best
-    said = {function.name for function in cfg.functions(text) if _said(function)}
-    room = {name: most for name, most in outgrown(plain, least).items() if name not in said}
+    directed = {function.name for function in cfg.functions(text) if _has_directive(function)}
+    room = {name: most for name, most in outgrown(plain, least).items() if name not in directed}
     narrow = replace(best, text=bounded(best.text, room))
     usage = measure(narrow.text) if room else None
     if usage is not None:
@@ -197,20 +220,20 @@ def lower_to_fit(
     else:
         room = {}
     if least.no_worse(plain):
-        return spent(best, least, recording.pending)
+        return with_spare_registers(best, least, recording.pending)
     fewer = [pending for pending in FEWER if pending < recording.pending and not recording.live]
-    roomily = least.gave_up(plain)
-    if roomily:
+    max_registers = least.fell_back_to_spilling(plain)
+    if max_registers:
         fewer = [recording.pending, *fewer]
-    chosen = recording.pending, False
+    best_try = recording.pending, False
     for pending in fewer:
-        other = lowered(pending, before, roomily)
+        other = lowered(pending, before, max_registers)
         usage = measure(other.text)
         if usage is not None and usage < least:
-            best, least, chosen = other, usage, (pending, roomily)
+            best, least, best_try = other, usage, (pending, max_registers)
         if least.no_worse(plain):
-            return spent(best, least, *chosen)
-    return lowered(chosen[0], (*before, _loss(best, plain, least)), chosen[1])
+            return with_spare_registers(best, least, *best_try)
+    return lowered(best_try[0], (*before, _loss(best, plain, least)), best_try[1])
 
 
 def _loss(lowered: Lowered, plain: Usage, usage: Usage) -> Problem:

@@ -1,8 +1,8 @@
-"""Begins right behind ends: where a basic block has several, both marks are one reading of the clock.
+"""Regions that begin where another one ends: in blocks with several such pairs, both marks share one clock read.
 
-A clock read is a fence to the assembler's scheduler, and two in a row say the same time twice. With four such pairs in
-its loop fused attention takes 1.5 % less where they share; with one, a matmul takes 1.4 % more (docs/performance.md).
-What lives here: which begins share. What does not: their text (ptx/record.py).
+A clock read is a fence for the assembler's scheduler, and two in a row read the same time twice. With four such pairs
+in its loop, fused attention takes 1.5 % less time if they share; with one, a matmul takes 1.4 % more
+(docs/performance.md).
 """
 
 from __future__ import annotations
@@ -14,13 +14,21 @@ from ..marks.grammar import Mark
 from . import cfg
 
 SEVERAL = 3
-"""Pairs in a block from which on they share."""
+"""The fewest pairs in a block that share."""
 
 
 def shared(function: cfg.Function, graph: Sequence[cfg.Block], kept: Set[int], recording: Recording) -> frozenset[int]:
-    """Indices of begins that are the reading of the end right before them; `kept`: marks that are recorded. None in
-    blocks in which a record is stored before their end, as the store, and the claim that the first one waits for, may
-    stand between the two marks and would be in the next region."""
+    """Statement indices of begins that use the clock read of the end before them.
+
+    Blocks in which a record is stored before the block's end have none: the store, and the claim that the first store
+    waits for, may stand between the two marks and would count to the next region.
+
+    Args:
+        function: the function.
+        graph: its basic blocks.
+        kept: statement indices of marks that are recorded.
+        recording: the options.
+    """
     found: set[int] = set()
     for block in graph:
         inside = [i for i in range(block.first, block.last) if i in kept]
@@ -31,7 +39,7 @@ def shared(function: cfg.Function, graph: Sequence[cfg.Block], kept: Set[int], r
 
 
 def _all_wait(marks: Sequence[Mark | None], recording: Recording) -> bool:
-    """Whether the records of all these marks of a block wait for its end: not too many, and none of a name again."""
+    """Whether all records of a block's marks wait for its end: not too many, and no name twice."""
     ended: set[str] = set()
     for mark in marks:
         if mark is None or mark.name in ended:

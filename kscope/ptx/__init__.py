@@ -1,24 +1,19 @@
 """PTX: the only place that spells an instruction.
 
-What lives here: the text of each device step, from values: entry(), attempt(), claim(), then enter(),
-leave(), point(), store() and pin() at the marks, in some loops those of tight.py, finish() and again() at the end. What
-does not: where the text goes (lowering/), and the meaning of the words stored (layout.py). inline.py has what only
-inline assembly needs, where a header of CUDA C++ takes the place of the pass, and reading.py what kernels may ask
-without any recording.
-
-State of a recording lane, in registers declared once at the entry's function scope and shared by name
-with every later block of text:
+The pass in lowering/ puts these texts into a kernel; inline.py has those that only inline assembly in C++ needs, and
+reading.py the device helpers, which work without recording. A recording lane keeps its state in registers that are
+declared once at the entry's function scope and shared by name with every later text:
 
     ks_on    .pred  this lane owns a slab           ks_s<i>  .b64  clock at the enter of slot i
     ks_base  .b64   address of the slab's records   ks_e<i>  .b64  clock at its exit, until stored
     ks_n     .b32   records so far                  ks_v<i>  .b32  its value
                                                     ks_w<i>  .pred whether the enter's predicate held
 
-A kernel with a mark for the first lane that gets there (Elected(any_lane=True)) keeps two more: ks_may, this lane
-may claim yet; ks_own, it claimed at the entry. There ks_w<i> says as well that the lane was elected at the enter.
+A kernel with a mark for the first lane that gets there (Elected(any_lane=True)) keeps two more: ks_may, this lane may
+still claim; ks_own, it claimed at the entry. There ks_w<i> also means that the lane was elected at the enter.
 
-Everything else is declared inside braces. Every name begins with `ks_`: user code has none such, and a
-register that is called like a kernel crashes ptxas 13.0.
+Everything else is declared inside braces. Every name begins with `ks_`: user code has no such names, and a register
+named like a kernel crashes ptxas 13.0.
 """
 
 from __future__ import annotations
@@ -46,10 +41,10 @@ __all__ = [
     "guarded",
     "late",
     "leave",
+    "loop_records",
     "metadata_symbol",
     "pin",
     "point",
     "settle",
     "store",
-    "tight",
 ]

@@ -1,8 +1,4 @@
-"""The claim: who records, a slab for each of them, and its header.
-
-What lives here: the text from the gate to the header's check word. What does not: the loads it waits for
-(entry.py), and what is stored into the slab afterwards (record.py).
-"""
+"""The claim: which lanes record, a slab for each of them, and its header."""
 
 from __future__ import annotations
 
@@ -18,22 +14,22 @@ _LAST_SM = layout.MAX_SMS - 1
 
 # if gate.epoch and strategy(warp, lane) and sampled: p = atom.add(stripe.head, units)    -- asynchronous
 def attempt(kernel: Kernel) -> str:
-    """Who records, and their first claim. Stands before the kernel's first own access to memory: behind a burst
-    of loads its round trip would take microseconds. Waits for entry()'s loads alone.
+    """Select the recording lanes and make their first claim.
 
-    Here and in claim() whole warps take the branches: a lane that went its own way would be found apart from
-    its warp, or be suspected of it by the assembler, in all of the kernel that follows.
+    Stands before the kernel's first memory access: after a burst of loads, its round trip would take microseconds. It
+    waits only for entry()'s loads. Here and in claim() whole warps take the branches: if one lane diverged, it would
+    stay apart from its warp in the rest of the kernel, or the assembler would have to assume so.
     """
     off = [*kernel.owners, *(("ks_may", "ks_own") if kernel.late else ())]
     none = "".join(f" setp.ne.u64 {owner}, ks_ctl, ks_ctl;" for owner in off)
-    chosen = (
+    text = (
         "\tshr.u32 ks_x, ks_t, 5; shr.u32 ks_x, ks_warps, ks_x; and.b32 ks_x, ks_x, 1;"
         " setp.ne.and.u32 ks_on, ks_x, 0, ks_on;\n"
         f"{_sampled()}"
     )
-    if kernel.late:  # the same for every lane, and kept
-        chosen = "\tmov.pred ks_may, ks_q;\n" + chosen.replace("ks_on", "ks_may")
-        chosen += "\tand.pred ks_on, ks_on, ks_may; mov.pred ks_own, ks_on;\n"
+    if kernel.late:  # the same for every lane, and kept for later
+        text = "\tmov.pred ks_may, ks_q;\n" + text.replace("ks_on", "ks_may")
+        text += "\tand.pred ks_on, ks_on, ks_may; mov.pred ks_own, ks_on;\n"
     return (
         "\t{ .reg .pred ks_q; .reg .b32 ks_t, ks_x, ks_y, ks_z; .reg .b64 ks_line, ks_a, ks_b;\n"
         f"\tmov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl;{none}"
@@ -41,7 +37,7 @@ def attempt(kernel: Kernel) -> str:
         "\t@ks_q bra.uni KS_OFF;\n"
         f"{_who(kernel)}"
         "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid;\n"
-        f"{chosen}"
+        f"{text}"
         f"{_stripe(kernel)} mov.pred ks_try, ks_on;\n"
         f"{_take(layout.slab_units(kernel.log2_records))}"
         "KS_OFF:\n\t}\n"
@@ -50,21 +46,24 @@ def attempt(kernel: Kernel) -> str:
 
 # stripe = min(smid, reserve)
 def _stripe(kernel: Kernel) -> str:
-    """Where one lane of a warp records, it is lane 0: adding the lane's number changes nothing, but hides from
-    the assembler that the address is the same for all. For such an atomic it would gather the warp's lanes with
-    votes and a shuffle, and the shuffle waits for the atomic where it stands."""
+    """The stripe that a lane claims from.
+
+    If one lane per warp records, it is lane 0, and adding its number changes nothing, but hides from the assembler that
+    the address is uniform. For a uniform address it would gather the warp's lanes with votes and a shuffle, and the
+    shuffle waits for the atomic.
+    """
     if AllThreads().spec in kernel.specs:
         return "\tmin.u32 ks_stripe, ks_sm, ks_stripes;"
     return "\tand.b32 ks_x, ks_thread, 31; add.u32 ks_x, ks_x, ks_sm; min.u32 ks_stripe, ks_x, ks_stripes;"
 
 
 def _take(units: int) -> str:
-    """ks_try lanes claim from ks_stripe; what comes back is looked at by claim()."""
+    """The ks_try lanes claim from ks_stripe; claim() looks at the result."""
     return (
         f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@ks_try atom.global.add.u32 ks_p, {stripe('head')}, {units};\n"
         f"\t@ks_try ld.volatile.global.u32 ks_limit, {stripe('limit')};\n"
-        # two loads into registers of their own: from one wide load they would be copied where it stands, and waited for
+        # two loads: one wide load would be copied at once, and so waited for
         f"\t@ks_try ld.global.u64 ks_ring, {stripe('base')};\n"
         f"\t@ks_try ld.global.u32 ks_mask, {stripe('mask')};\n"
     )
@@ -72,8 +71,10 @@ def _take(units: int) -> str:
 
 # if granted(p): header; else again()
 def claim(kernel: Kernel) -> str:
-    """Looks at what attempt() got and writes the header; lanes without a slab are off from here on. Stands at
-    the function's own scope, where again() finds its labels."""
+    """Check what attempt() claimed and write the header; lanes without a slab stop recording.
+
+    Stands at the function's own scope, where again() finds its labels.
+    """
     units = layout.slab_units(kernel.log2_records)
     off = "".join(f" and.pred {owner}, {owner}, ks_on;" for owner in kernel.owners)
     return (
@@ -89,7 +90,7 @@ def claim(kernel: Kernel) -> str:
         f"\tmad.wide.u32 ks_base, ks_at, {layout.UNIT}, ks_ring;\n"
         f"{_header(kernel)}"
         f"\tadd.u64 ks_base, ks_base, {layout.HEADER_BYTES};{off}\n"
-        # lanes that are off: an address that is the same for all, as stores look at it before their predicate
+        # for other lanes a uniform address, because stores look at it before their predicate
         "\tselp.b64 ks_base, ks_base, 0, ks_on; }\n"
         "KS_DONE:\n"
         f"{_given_up(kernel)}"
@@ -98,7 +99,7 @@ def claim(kernel: Kernel) -> str:
 
 # granted where units <= limit - p <= mask + 1 (ks_room) and the slab does not run over the ring's edge
 def _look(units: int) -> str:
-    """ks_try: those that were not granted what they claimed."""
+    """Leaves in ks_try the lanes whose claim was not granted."""
     return (
         f"\tsub.u32 ks_x, ks_limit, ks_p; setp.ge.u32 ks_room, ks_x, {units}; sub.u32 ks_x, ks_x, 1;"
         " setp.le.and.u32 ks_room, ks_x, ks_mask, ks_room;\n"
@@ -120,8 +121,7 @@ def _given_up(kernel: Kernel) -> str:
 
 # skipped += units; where only the ring's edge was in the way: attempt once more; else from the reserve; else lost
 def again(kernel: Kernel) -> str:
-    """What lanes that were refused do. Stands behind the function's last return; the assembler may all the same
-    move it into line."""
+    """What refused lanes do. Stands after the function's last return, although the assembler may move it into line."""
     units = layout.slab_units(kernel.log2_records)
     return (
         "\tret;\n"
@@ -134,11 +134,11 @@ def again(kernel: Kernel) -> str:
 
 
 def _refused(units: int) -> str:
-    """The ks_try lanes say that their units stay unused; those with a chance claim once more, the others are lost."""
+    """The ks_try lanes count their units as skipped; those with a chance claim once more, the others count as lost."""
     return (
         f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@ks_try red.global.add.u32 {stripe('skipped')}, {units};\n"
-        # no room, and not yet at the reserve: look before claiming, or the lanes of a full pool would queue there
+        # no room, not yet at the reserve: look first, or the lanes of a full pool would queue there
         "\tnot.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
         "\tsetp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
         f"\tmad.wide.u32 ks_line, ks_stripes, {layout.STRIPE_BYTES}, ks_ctl;\n"
@@ -153,8 +153,10 @@ def _refused(units: int) -> str:
 
 # if none of mine yet, and recording: p = atom.add(stripe.head, units); granted: header; else again, or lost for good
 def late(kernel: Kernel, made: Sequence[str]) -> str:
-    """Lanes for which one of the predicates `made` holds, and which have no slab, claim one. Stands before a store:
-    the lanes that are here take its branches together, and mostly none of them is taken."""
+    """Lanes without a slab for which one of the predicates `made` holds claim one. Stands before a store.
+
+    The lanes that are here take its branches together, and mostly take none.
+    """
     units = layout.slab_units(kernel.log2_records)
     any_of = f"mov.pred ks_l, {made[0]};" + "".join(f" or.pred ks_l, ks_l, {one};" for one in made[1:])
     header = _header(kernel).replace("@ks_on", "@ks_l").replace("ks_base", "ks_h")
@@ -164,7 +166,7 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         f"\t{any_of} not.pred ks_q, ks_on; and.pred ks_l, ks_l, ks_q; and.pred ks_l, ks_l, ks_may;\n"
         "\tactivemask.b32 ks_k; vote.sync.any.pred ks_q, ks_l, ks_k;\n"
         "\t@!ks_q bra KS_LATE;\n"
-        # whatever comes of it, this is the only time that these lanes try
+        # these lanes try only this once, whatever the result
         "\tnot.pred ks_q, ks_l; and.pred ks_may, ks_may, ks_q;\n"
         "\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_l;\n"
         f"{_take(units)}"
@@ -185,7 +187,7 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
 
 
 def thread_id(into: str) -> str:
-    """Linear thread id: the only warp number that is fixed and dense (%warpid may change)."""
+    """The linear thread id, which numbers warps densely and for good (%warpid may change)."""
     return (
         f"mov.u32 {into}, %tid.z; mov.u32 ks_y, %ntid.y; mov.u32 ks_z, %tid.y; mad.lo.u32 {into}, {into}, ks_y, ks_z;"
         f" mov.u32 ks_y, %ntid.x; mov.u32 ks_z, %tid.x; mad.lo.u32 {into}, {into}, ks_y, ks_z;"
@@ -193,7 +195,7 @@ def thread_id(into: str) -> str:
 
 
 def _who(kernel: Kernel) -> str:
-    """Each strategy's predicate, and ks_on for their union; false everywhere in a module that is not armed."""
+    """Each strategy's predicate, and ks_on for their union; all false in a module that is not armed."""
     owners = kernel.owners
     lines = ["\tsetp.ne.u64 ks_q, ks_ctl, 0;", f"\t{thread_id('ks_t')}"]
     lines += [f"\t{one_of(*each)}" for each in zip(kernel.specs, owners or ["ks_on"], strict=True)]
@@ -204,7 +206,7 @@ def _who(kernel: Kernel) -> str:
 
 
 def one_of(spec: str, into: str) -> str:
-    """Whether this lane is one of the strategy's. ks_q says whether the module is armed, ks_t is the thread's id."""
+    """Set `into` if the strategy records this lane. ks_q: the module is armed. ks_t: the linear thread id."""
     strategy = parse_strategy(spec)
     if isinstance(strategy, Elected):
         return f"mov.u32 ks_x, %laneid; setp.eq.and.u32 {into}, ks_x, 0, ks_q;"
@@ -220,7 +222,7 @@ def one_of(spec: str, into: str) -> str:
 
 
 def _sampled() -> str:
-    """Blocks by range and stride, SMs by mask: skipped where the gate says that none are left out."""
+    """Blocks by range and stride, SMs by mask; skipped if the gate leaves none out."""
     sms = layout.GATE.fields["sm_mask"][1]  # type: ignore[index]  # a structured dtype has fields
     return (
         "\tsetp.eq.u32 ks_q, ks_sampled, 0;\n"
@@ -243,7 +245,7 @@ def _sampled() -> str:
 
 
 def _header(kernel: Kernel) -> str:
-    """Words 0..23 of the header, four at a time, the line with the check last."""
+    """Words 0..23 of the header, four at a time; the line with the check comes last."""
     flags = (
         (layout.FLAG_GLOBALTIMER if kernel.recording.clock == "globaltimer" else 0)
         | (layout.FLAG_STOP if kernel.recording.fill == "stop" else 0)

@@ -1,7 +1,4 @@
-"""What the text of one entry function depends on.
-
-What lives here: values. What does not: any text (entry.py, claim.py, record.py).
-"""
+"""What the text of one kernel depends on, as plain data."""
 
 from __future__ import annotations
 
@@ -15,12 +12,19 @@ from ..marks.strategies import ANY_LANE
 
 @dataclass(frozen=True)
 class Slot:
-    """One start register: a region's name at one depth of its own recursion. asked: some mark of it has a predicate."""
+    """A region's registers: one per name and depth of its recursion.
+
+    Attributes:
+        index: number of the registers.
+        name: the region's name.
+        type: the type of its value; None without.
+        conditional: one of its marks has a predicate.
+    """
 
     index: int
     name: str
     type: ValueType | None
-    asked: bool = False
+    conditional: bool = False
 
     @property
     def kind(self) -> layout.Kind:
@@ -29,10 +33,15 @@ class Slot:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What the text of one entry function depends on.
+    """What the text of one kernel depends on.
 
-    specs: the strategies that its marks use, sorted; the claim is for their union.
-    id: (low, high) words of HEADER["kernel"], as PTX operands.
+    Attributes:
+        recording: the options.
+        specs: the strategies that its marks use, sorted; the claim is for their union.
+        log2_records: log2 of its slabs' capacity.
+        id: (low, high) words of HEADER["kernel"], as PTX operands.
+        arch: the compute capability, such as 90.
+        pins: some mark is a pin.
     """
 
     recording: Recording
@@ -48,20 +57,20 @@ class Kernel:
 
     @property
     def late(self) -> bool:
-        """Whether lanes may claim after the entry: some mark is recorded by the first lane that gets there."""
+        """Whether lanes may claim after the entry, because the first lane to get there records some mark."""
         return ANY_LANE in self.specs
 
     def elects(self, spec: str | None) -> bool:
-        """Whether a mark of this strategy is recorded by the first lane that gets there."""
+        """Whether the first lane to get there records marks of this strategy."""
         return (spec or self.recording.strategy.spec) == ANY_LANE
 
     def owner(self, spec: str | None) -> str:
-        """The predicate of the lanes that record under this strategy: for one that elects those with a slab."""
+        """The predicate of the lanes that record under this strategy; with an elected lane, those with a slab."""
         if len(self.specs) == 1 or self.elects(spec):
             return "ks_on"
         return f"ks_on{self.specs.index(spec or self.recording.strategy.spec)}"
 
     @property
     def owners(self) -> list[str]:
-        """Predicates of the lanes that claim at the entry, by strategy, where the kernel has more than one."""
+        """Predicates of the lanes that claim at the entry, by strategy; empty if the kernel has one strategy."""
         return [f"ks_on{number}" for number in range(len(self.specs))] if len(self.specs) > 1 else []

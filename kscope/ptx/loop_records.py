@@ -1,15 +1,12 @@
-"""A record in a loop around one region (lowering/tight.py): in registers that the next one need not wait for.
+"""A record in a loop around one region (lowering/loop_registers.py), in registers that the next one need not wait for.
 
-The assembler gives a record's words, its address, and whatever is short-lived beside them the same few registers, and
-who writes one waits for the store that reads it. Here what is early has registers of its own, which it cannot be given
-because they stay from turn to turn; what the store reads is copied into its registers last. Of each such loop:
+The assembler gives a record's words, its address and short-lived values the same few registers, and an instruction
+that writes one waits for the store that reads it. Here values that are ready early have registers that are live across
+iterations, which the assembler cannot reuse, and what the store reads is copied last. Per loop:
 
     ks_b<l>, ks_x<l>  .b32   clock at the begin, at the end       ks_to<l>    .b64   the record's address
     ks_q<l>_0 to 3    .b32   the words that are stored            ks_fits<l>  .pred  whether they are, fill="stop"
     ks_nth<l>         .b32   the record's place in the ring       ks_nil<l>   .b32   0, which the assembler cannot know
-
-What lives here: their declaration, and the texts of hold(), enter(), leave() and put(). What does not: the same
-record elsewhere (record.py).
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from .record import counted
 
 
 def declared(loop: int) -> str:
-    """The registers of a loop, at the entry's function scope."""
+    """Declare a loop's registers, at the entry's function scope."""
     words = ", ".join(f"ks_q{loop}_{word}" for word in range(4))
     return (
         f"\t.reg .b64 ks_to{loop}; .reg .pred ks_fits{loop};"
@@ -30,7 +27,7 @@ def declared(loop: int) -> str:
 
 # nil = base & 15; words = {0, id, 0, 0}; begin = end = 0; nth = n & mask
 def hold(kernel: Kernel, slot: Slot, kind: layout.Kind, loop: int) -> str:
-    """Before the loop is entered. Words that stay are set here, and not in each turn."""
+    """Before the loop: set the words that stay the same in every iteration."""
     return (
         "\t{ .reg .b32 ks_l, ks_h; mov.b64 {ks_l, ks_h}, ks_base; "
         f"and.b32 ks_nil{loop}, ks_l, 15; or.b32 ks_q{loop}_1, ks_nil{loop}, {layout.record_id(slot.name, kind)};\n"
@@ -40,31 +37,32 @@ def hold(kernel: Kernel, slot: Slot, kind: layout.Kind, loop: int) -> str:
 
 
 def enter(kernel: Kernel, slot: Slot, value: str | None, owner: str, loop: int, long: bool) -> str:
-    """The clock, and a copy of the value; in front of it the count, unless it hides in a long region."""
+    """Read the clock and copy the value; first count the record, unless a long region hides the count."""
     copy = f"\tmov.b32 ks_v{slot.index}, {value};\n" if value is not None else ""
     return ("" if long else _count(kernel, owner, loop)) + _clock(kernel, f"ks_b{loop}", owner) + copy
 
 
 def leave(kernel: Kernel, owner: str, loop: int, long: bool) -> str:
-    """The clock; in front of it what hides in a long region."""
-    hidden = _count(kernel, owner, loop) if long else ""
-    return hidden + _clock(kernel, f"ks_x{loop}", "" if long else owner)
+    """Read the clock; first count the record, if a long region hides the count."""
+    count = _count(kernel, owner, loop) if long else ""
+    return count + _clock(kernel, f"ks_x{loop}", "" if long else owner)
 
 
 # to = base + 16 * nth; if on: words = {start, id, end, value}; and it fits: store
 def put(kernel: Kernel, slot: Slot, owner: str, loop: int, long: bool) -> str:
-    """The store. long: of a region in which the store before has read its registers; the end of another would be read
-    late, had it to wait for that, so it is copied as well."""
+    """Store the record. long: the previous store has read its registers by the end of the region; otherwise the end is
+    copied, too, because it would be read late if it had to wait for that.
+    """
     words = [(f"ks_q{loop}_0", f"ks_b{loop}")]
     words += [] if long else [(f"ks_q{loop}_2", f"ks_x{loop}")]
     words += [(f"ks_q{loop}_3", f"ks_v{slot.index}")] if slot.type is not None else []
-    # a copy that the assembler has to make: without the shift it might be another name for the same register
+    # a real copy: without the shift the assembler may use the same register
     copies = "".join(f"\t@{owner} shl.b32 {into}, {of}, ks_nil{loop};\n" for into, of in words)
     guard = f"ks_fits{loop}" if kernel.recording.fill == "stop" else owner
     end = f"ks_x{loop}" if long else f"ks_q{loop}_2"
     return (
-        # a sum of 32 bits (layout.SEGMENT_BYTES): by a wide multiplication, which is one instruction less, A took 34
-        # instead of 31 cycles. The high word anew in each turn: kept in place, ptxas 13.0 gives it away in between
+        # a 32-bit sum (layout.SEGMENT_BYTES): a wide multiplication is one instruction less, but took 34
+        # instead of 31 cycles. The high word is computed in each iteration: ptxas 13.0 would free it
         f"\t{{ .reg .b32 ks_low, ks_high; mov.b64 {{ks_low, ks_high}}, ks_base; mad.lo.u32 ks_low, ks_nth{loop},"
         f" {layout.RECORD_BYTES}, ks_low; mov.b64 ks_to{loop}, {{ks_low, ks_high}}; }}\n{copies}"
         f"\t@{guard} st.global.v4.b32 [ks_to{loop}], {{ks_q{loop}_0, ks_q{loop}_1, {end}, ks_q{loop}_3}};\n"
@@ -73,8 +71,10 @@ def put(kernel: Kernel, slot: Slot, owner: str, loop: int, long: bool) -> str:
 
 
 def _clock(kernel: Kernel, into: str, owner: str) -> str:
-    """With an owner the register stays as it is for others, and so from turn to turn. 32 bits: of a wide read the
-    assembler of CUDA 12 would give the other half a register that the store reads."""
+    """Read the clock. With an owner, other lanes keep the register's value, so it is live across iterations.
+
+    32 bits: of a wide read, the assembler of CUDA 12 would give the other half a register that the store reads.
+    """
     guard = f"@{owner} " if owner else ""
     if kernel.recording.clock == "cycles":
         return f"\t{guard}mov.u32 {into}, %clock;\n"
@@ -90,5 +90,5 @@ def _count(kernel: Kernel, owner: str, loop: int) -> str:
 
 
 def _turn(kernel: Kernel, loop: int) -> str:
-    """The next record's place: computed when it is needed, it would be in a register of the address."""
+    """The next record's place; computed later, it would share a register with the address."""
     return f"\tand.b32 ks_nth{loop}, ks_n, {kernel.mask};\n"

@@ -1,8 +1,4 @@
-"""Device helpers: what a thread may ask the GPU, one instruction or a few each.
-
-What lives here: their texts and types, for every frontend. What does not: the words that users write
-(kscope/device.py), and how a frontend carries a text into a kernel.
-"""
+"""Device helpers: instructions that read clocks and ids, with their types."""
 
 from __future__ import annotations
 
@@ -16,7 +12,13 @@ Width = Literal["i32", "u32", "i64"]
 
 @dataclass(frozen=True)
 class Reading:
-    """volatile: each place reads anew, in order with memory; else a compiler may read once for several places."""
+    """A device helper.
+
+    Attributes:
+        name: its name in kscope.
+        type: its result type.
+        volatile: each use reads again, in order with memory; otherwise a compiler may read once for several uses.
+    """
 
     name: str
     type: Width
@@ -24,7 +26,7 @@ class Reading:
     _text: str
 
     def text(self, into: str) -> str:
-        """The instructions, with the result's register or placeholder. One line."""
+        """The instructions as one line. into: the result's register or placeholder."""
         return self._text.replace("@", into)
 
 
@@ -48,4 +50,4 @@ READINGS = {
         Reading("block_id", "i32", False, _BLOCK),
     )
 }
-"""By the names that users write."""
+"""Name -> device helper."""

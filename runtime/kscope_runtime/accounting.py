@@ -1,22 +1,19 @@
-"""Which memory may be used again: claims are accounted for, never guessed.
+"""Which memory may be reused: claims are accounted for, never guessed. Pure functions; no driver, no thread.
 
-What lives here: pure functions and the host's state of every stripe; no driver, no thread. What does
-not: copies and limits (drain.py).
-
-A stripe is an endless sequence of units; [tail, head) of it is claimed and not yet freed. Every claimed
-unit becomes part of a slab, or is added to `skipped`, but either may be seen late:
+A stripe is an endless sequence of units; [tail, head) of it is claimed and not yet freed. Every claimed unit becomes
+part of a slab or is added to `skipped`, but the host may see either late:
 
     tail                                  edge of the ring          head
     | slab closed | slab closed | slab open |  skipped  | ... not yet seen |
 
-A gap between slabs is a claim whose header is on its way, or a skipped one. It is known to be skipped
+A gap between slabs is a claim whose header has not arrived yet, or a skipped one. It is known to be skipped
 
- * when the sums agree, head - skipped == units of all slabs ever found below head: nothing is on its way (where more
-   is claimed than a copy holds, that takes several: passes.py); or
- * when no claim was refused for want of room, so that the one claim over the ring's edge is all that can
-   have been skipped, and just the units of this gap were.
+ * if the sums agree, head - skipped == units of all slabs ever found below head: nothing is in flight (if more is
+   claimed than a copy holds, several copies show that: drain_pass.py); or
+ * if no claim was refused for lack of room, so that only the one claim over the ring's edge can have been skipped, and
+   exactly the units of this gap were.
 
-`skipped` is read before `head`: it never counts a claim that head does not. What it misses is seen at the next look.
+`skipped` is read before `head`, so it never counts a claim that head does not. What it misses is seen the next time.
 """
 
 from __future__ import annotations
@@ -34,20 +31,25 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 MASK = 0xFFFFFFFF
 TURN = 1 << 32
-"""Units after which positions begin anew."""
+"""Positions count modulo this."""
 _FAR = TURN // 2
 
 
 @dataclass
 class Stripes:
-    """The host's view of k stripes, each field (k,) uint32, in units modulo 2^32.
+    """The host's view of k stripes; each field is (k,) uint32, in units modulo 2^32.
 
-    ring: units in the ring. tail: everything below is freed. found: units of the slabs below tail.
-    proven: all claims below are accounted for. clean: no claim at or above it was refused for want of room.
-    limit: as last written; then: as it was when head was last read.
-    turned: (k,) bool, claims run so far beyond the tail that positions modulo 2^32 soon mean nothing: a slab that stays
-    open has held the ring up, and all claims since it was full were refused. Such a ring is out of use, and taken as a
-    whole when nothing runs.
+    Attributes:
+        ring: units in the ring.
+        tail: everything below is freed.
+        found: units of the slabs below tail.
+        proven: all claims below are accounted for.
+        clean: no claim at or above it was refused for lack of room.
+        limit: as last written.
+        then: the limit when head was last read.
+        turned: (k,) bool, claims ran so far beyond the tail that positions modulo 2^32 become ambiguous: a slab that
+            stays open has blocked the ring, and all later claims were refused. Such a ring is out of use, and is taken
+            as a whole once nothing runs.
     """
 
     ring: U32s
@@ -61,23 +63,25 @@ class Stripes:
 
     @staticmethod
     def at(table: np.ndarray) -> Stripes:
-        """Stripes in which nothing is claimed, from (k,) layout.STRIPE words read while nothing ran."""
+        """Stripes without claims, from (k,) layout.STRIPE words read while nothing ran."""
         head, ring = table["head"].copy(), table["mask"] + np.uint32(1)
         limit = head + ring
         found, turned = head - table["skipped"], np.zeros(len(head), bool)
         return Stripes(ring, head, found, head.copy(), head.copy(), limit, limit.copy(), turned)
 
     def saw(self, head: U32s) -> None:
-        """`head` was read: a claim may have been refused for room where it passed the limit of the time before."""
+        """Note a new `head`: a claim beyond the limit of the previous reading may have been refused for lack of
+        room.
+        """
         over = (self.then - head).view(np.int32) < 0
-        # what stays behind the tail would look as if it were ahead of it, 2^31 units later
+        # a position behind the tail would look ahead of it 2^31 units later
         self.clean = np.where(over, head, _not_below(self.clean, self.tail))
         self.proven = _not_below(self.proven, self.tail)
         self.then = self.limit.copy()
         self.turned |= head - self.tail > _FAR
 
     def claimed(self, head: U32s) -> Ints:
-        """Units that are claimed and not freed, those that were refused included; all of a ring that is turned."""
+        """Units claimed and not freed, including refused ones; all of a ring that is turned."""
         return np.where(self.turned, self.ring, head - self.tail).astype(np.int64)
 
     def granted(self, head: U32s) -> Ints:
@@ -86,11 +90,11 @@ class Stripes:
         return np.where(self.turned, room, np.minimum(head - self.tail, room)).astype(np.int64)
 
     def closing(self, head: U32s) -> U32s:
-        """The limits to be written: where a ring is turned its head, so that no claim comes round to the ring."""
+        """The limits to write: for a turned ring its head, so that no claim reaches the ring again."""
         return np.where(self.turned, head, self.limit)
 
     def freed(self, stripe: int, tail: int, whole: bool) -> None:
-        """The tail moved. whole: to head."""
+        """Note that the tail moved. whole: to head."""
         self.tail[stripe] = tail
         self.turned[stripe] &= not whole
         if not self.turned[stripe]:
@@ -99,10 +103,14 @@ class Stripes:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Parts of stripes as copied, one after the other in lines; each (p,).
+    """Copied parts of stripes, one after the other in lines; each field is (p,).
 
-    stripe: its index. first: where it begins in lines, with the end of the last one added: (p + 1,).
-    tail: position of its first unit. whole: it reaches to head. skipped, head: as read before the copy.
+    Attributes:
+        stripe: index of the stripe.
+        first: first line, and after the last part the end: (p + 1,).
+        tail: position of the first unit.
+        whole: the part reaches to head.
+        skipped, head: as read before the copy.
     """
 
     stripe: Ints
@@ -115,9 +123,16 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Slabs:
-    """Slabs found in lines, ascending; each (s,). at: line of the header; piece; units; epoch; position: the claim's.
+    """Slabs found in lines, ascending; each field is (s,).
 
-    closed: the end is there, and as many records as the slab should hold. over: records were overwritten.
+    Attributes:
+        at: line of the header.
+        piece: index of the part.
+        units: size.
+        closed: the end is there, and as many records as the slab should hold.
+        epoch: the session.
+        position: of the claim.
+        over: records were overwritten.
     """
 
     at: Ints
@@ -130,9 +145,13 @@ class Slabs:
 
 
 def find(lines: Lines, pieces: Pieces) -> Slabs:
-    """All slabs whose header is whole and stands where it says, within one piece; lines: (m, 16) uint32.
+    """All slabs with a complete header at the place that it names, within one part.
 
-    Fastest on a few MiB: every line is looked at several times, and should be in the cache by then.
+    Fastest on a few MiB, because every line is read several times and should stay in the cache.
+
+    Args:
+        lines: (m, 16) uint32.
+        pieces: the parts in lines.
     """
     low, high = int(pieces.first[0]), int(pieces.first[-1])
     at = np.flatnonzero(lines[low : high - 1].reshape(-1)[:: layout.UNIT // 4] == layout.HEADER_WORD) + low
@@ -156,7 +175,7 @@ def find(lines: Lines, pieces: Pieces) -> Slabs:
 
 
 def _checked(begin: Lines, end: Lines) -> Bools:
-    """Whether HEADER["check"] is right: words 0..15 and 16..20 together are 0."""
+    """Whether HEADER["check"] is right: the xor of words 0..15 and 16..20 is 0."""
     left, right = begin.view(np.uint64), end.view(np.uint64)
     fold = left[:, 0] ^ left[:, 1]
     for column in (*(left[:, i] for i in range(2, 8)), right[:, 0], right[:, 1]):
@@ -166,7 +185,7 @@ def _checked(begin: Lines, end: Lines) -> Bools:
 
 
 def _arrived(lines: Lines, at: Ints, units: Ints) -> Ints:
-    """Records of each slab that are there: their id is never 0, and memory is cleared before it is used."""
+    """Number of records of each slab that have arrived: an id is never 0, and memory is cleared before use."""
     if not len(at):
         return np.zeros(0, np.int64)
     there = lines.reshape(-1)[1::4] != 0
@@ -180,15 +199,22 @@ def _arrived(lines: Lines, at: Ints, units: Ints) -> Ints:
 
 
 def uncut(lines: Lines, pieces: Pieces, slabs: Slabs) -> Ints:
-    """How far each piece could be taken with no slab cut in two, as (p,) units from its tail: to head where it reaches
-    that far, else to the header of the slab that goes on behind the copy. More than 0 where slabs fit into a copy.
-    slabs: all that find() found in them."""
+    """How far each part can be taken without cutting a slab in two, as (p,) units from its tail.
+
+    To head if the part reaches it, else to the header of the slab that continues after the copy. More than 0 if slabs
+    fit into a copy.
+
+    Args:
+        lines: (m, 16) uint32.
+        pieces: the parts in lines.
+        slabs: all that find() found in them.
+    """
     units = np.where(pieces.whole, (pieces.head - pieces.tail).astype(np.int64), np.diff(pieces.first))
     for p in np.flatnonzero(~pieces.whole).tolist():
         first, stop = pieces.first[p : p + 2].tolist()
         last = int(np.searchsorted(slabs.piece, p, side="right")) - 1
         known = int(slabs.at[last] + slabs.units[last]) if last >= 0 and slabs.piece[last] == p else first
-        # a header that the piece begins with is torn: a slab would have been found
+        # a header at the part's beginning is torn: a slab would have been found
         begin = max(known, first + 1)
         headers = np.flatnonzero(lines[begin:stop, 0] == layout.HEADER_WORD)
         units[p] = (begin + int(headers[0]) if len(headers) else stop) - first
@@ -196,10 +222,15 @@ def uncut(lines: Lines, pieces: Pieces, slabs: Slabs) -> Ints:
 
 
 def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
-    """How far each piece is closed and accounted for, as (p,) units from its tail, at most as many as uncut() gave;
-    updates `proven` and `found`.
+    """How far each part is closed and accounted for, as (p,) units from its tail; updates `proven` and `found`.
 
-    A piece may be free to beyond its copy: claims above the limit were refused.
+    A part may be free beyond its copy, because claims above the limit were refused.
+
+    Args:
+        state: the stripes, updated.
+        pieces: the parts.
+        slabs: their slabs.
+        most: the result of uncut(), an upper bound.
     """
     start = slabs.at - pieces.first[slabs.piece]
     stop = start + slabs.units
@@ -209,7 +240,7 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
     before[low[low < high]] = 0
     breaks, gaps = np.flatnonzero(~slabs.closed | (start != before)), np.flatnonzero(start != before)
     bounds = np.searchsorted(breaks, opens)
-    # mostly the slabs stand one after the other from the tail on: free up to the first that is open
+    # usually slabs follow each other from the tail on: free up to the first open one
     end = np.append(breaks, len(start))[bounds[:-1]]
     ends = np.concatenate([[0], stop])
     free = np.where(np.minimum(end, high) > low, ends[np.minimum(end, high)], 0)
@@ -217,7 +248,7 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
     stripe, head = pieces.stripe, (pieces.head - pieces.tail).astype(np.int64)
     room = (state.limit[stripe] - pieces.tail).astype(np.int64)
     plain = (np.diff(np.searchsorted(gaps, opens)) == 0) & ((reach >= head) | (head <= room))
-    # of a stripe that is larger than its copy, a part with no slab in it may be known to be skipped
+    # of a stripe larger than its copy, a part without slabs may be known to be skipped
     plain &= pieces.whole | (_since(state.proven[stripe], pieces.tail) <= free)
     mine = stripe[plain]
     state.found[mine] += free[plain].astype(np.uint32)
@@ -235,7 +266,7 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class _Run:
-    """Slabs low..high of one piece: units from its tail where they start and stop; sums over all pieces."""
+    """Slabs low..high of one part: where they start and stop, in units from its tail; sums over all parts."""
 
     start: Ints
     stop: Ints
@@ -256,7 +287,7 @@ def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints, mo
     found, ring = int(state.found[stripe]), int(state.ring[stripe])
     since_tail = _since(np.array([state.proven[stripe], state.clean[stripe]]), pieces.tail[p : p + 1])
     proven, clean = since_tail.tolist()
-    # the sums agree: nothing is on its way below head
+    # the sums agree: nothing below head is in flight
     if whole and tail + head - skipped - found - run.units(head) & MASK == 0:
         proven = head
     free, first = 0, run.low
@@ -268,14 +299,14 @@ def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints, mo
             break
         known, gap_to = max(free, proven), int(run.start[at])
         if gap_to > known:
-            # one claim over the edge, and just as many units skipped as this gap has
+            # one claim over the edge, and exactly this gap's units skipped
             over_edge = (tail + known & ring - 1) + gap_to - known > ring
             since = skipped - (tail + known - found - run.units(known)) & MASK
             if known < clean or not over_edge or since != gap_to - known:
                 break
             proven = gap_to
         free, first = int(run.stop[at]), at + 1
-    # units below `proven` that are in no slab were skipped; the first slab that is kept ends them
+    # units below `proven` outside slabs were skipped; the first slab that is kept ends them
     kept = int(run.start[first]) if first < run.high else most
     free = max(free, min(int(proven), kept))
     state.found[stripe] = found + run.units(free) & MASK
@@ -284,10 +315,10 @@ def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints, mo
 
 
 def _not_below(position: U32s, tail: U32s) -> U32s:
-    """The positions, or the tails where these are ahead."""
+    """The positions, or the tails if these are ahead."""
     return np.where((position - tail).view(np.int32) < 0, tail, position)
 
 
 def _since(position: U32s, tail: U32s) -> Ints:
-    """Units from tail up to a position, 0 where it lies below."""
+    """Units from tail up to a position, 0 if it is below."""
     return np.maximum((position - tail).view(np.int32), 0).astype(np.int64)

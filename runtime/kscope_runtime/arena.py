@@ -1,8 +1,4 @@
-"""Host memory that grows without being copied: what a session has recorded so far.
-
-What lives here: one reservation of address space per session, filled from the front. What does not:
-what stands in it.
-"""
+"""Host memory that grows without being copied: one reservation of address space per session, filled from the front."""
 
 from __future__ import annotations
 
@@ -17,20 +13,20 @@ from kscope.capture import layout
 Lines = npt.NDArray[np.uint32]
 _WORDS = layout.UNIT // 4
 _LEAST = 64 << 20
-_NORESERVE = 0x4000  # of linux/mman.h: mmap has no name for it before Python 3.13
+_NORESERVE = 0x4000  # of linux/mman.h; Python has no name for it before 3.13
 
 
 class Arena:
-    """Lines of 64 bytes. Address space as large as the machine's memory is reserved, not used: a page
-    costs memory when it is first written."""
+    """Lines of 64 bytes. It reserves address space as large as the machine's memory; a page costs memory when it is
+    written.
+    """
 
     def __init__(self) -> None:
         self._room: Lines | None = None
         self._used = 0
 
     def take(self, count: int) -> Lines:
-        """Room for `count` more lines at the end, to be filled by the caller. Raises MemoryError when the
-        machine has no more."""
+        """Room for `count` more lines, to be filled by the caller. Raises MemoryError if the machine has no more."""
         if self._room is None:
             self._room = _reserve()
         end = self._used + count
@@ -40,7 +36,7 @@ class Arena:
         return taken
 
     def lines(self) -> Lines:
-        """All lines so far, (n, 16) uint32: a view that stays as it is while more are appended."""
+        """All lines so far, (n, 16) uint32: a view that later appends do not change."""
         return np.zeros((0, _WORDS), np.uint32) if self._room is None else self._room[: self._used]
 
 
@@ -51,7 +47,7 @@ def _reserve() -> Lines:
         try:
             room = mmap.mmap(-1, size, flags=flags)
             break
-        except OSError:  # a limit on address space (ulimit -v, a container): ask for less
+        except OSError:  # address space is limited (ulimit -v, a container): request less
             if size <= _LEAST:
                 raise
             size //= 2

@@ -32,10 +32,12 @@ class _Session:
 
 
 class CudaBackend(Backend):
-    """One per process. Devices are known by the context that was current when a module was loaded or a
-    session was armed there; one that is first used later joins the session then.
+    """One per process. A device is identified by the context that was current when a module was loaded or a session
+    armed; a device first used later joins the session then.
 
-    Raises MissingError without a driver or GPU; UsageError in a forked child, where CUDA does not work.
+    Raises:
+        MissingError: there is no driver or GPU.
+        UsageError: in a forked child, where CUDA does not work.
     """
 
     def __init__(self, driver: Driver | None = None) -> None:
@@ -52,15 +54,15 @@ class CudaBackend(Backend):
     # Backend
 
     def module_loaded(self, module: int) -> None:
-        """Arm a module that was loaded in the current context, if it was prepared. Safe inside graph capture."""
+        """Arm a module loaded in the current context, if it was compiled for recording. Safe during graph capture."""
         with self._mine(), self._driver.relaxed():
             if self._driver.symbol(module, layout.CTL_SYMBOL) is not None:
                 self._modules.loaded(module, self._device())
 
     def arm_control_block(self, control: int, metas: Sequence[ModuleMeta]) -> None:
-        """Arm a module that a library has loaded in the current context."""
+        """Arm a module that a library loaded in the current context."""
         with self._mine(), self._driver.relaxed():
-            self._modules.told(metas)
+            self._modules.add(metas)
             self._device().bind(control)
 
     def bind(self, code: Any, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:
@@ -69,38 +71,41 @@ class CudaBackend(Backend):
             return self._modules.bind(handles.module(self._driver, code), self._device(), metas)
 
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
-        """Open the gates of all devices for this epoch; while another one is armed, that one's data is dropped."""
+        """Open the gates of all devices for this epoch. Data of an earlier armed epoch is dropped."""
         with self._mine(), self._driver.relaxed():
             if self._driver.context():
-                self._device()  # before there is a session, for which it would be armed once more
+                self._device()  # before a session exists, which would arm it twice
             self._session, self._open, self._problems = _Session(epoch, sampling, pool_bytes), True, []
             for device in self._devices.values():
                 self._arm(device)
 
     def pace(self) -> None:
-        """While more than a quarter of the current device's pool is claimed, launches on it wait for the host, which
-        then loses nothing. Not for long: what fills the pool may itself wait for this launch."""
+        """Launches wait for the drain while more than a quarter of the current device's pool is claimed, so that
+        nothing is lost. Not for long: what fills the pool may itself wait for this launch.
+        """
         if self._open:
             drain = self._drains.get(self._driver.context())
             if drain is not None:
                 drain.wait_for_room()
 
     def wait(self) -> None:
-        """For all work of all devices. Not under the lock: what runs may wait for a thread that loads a module."""
+        """Wait for all work of all devices. Without the lock: running work may wait for a thread that loads a
+        module.
+        """
         with self._mine():
             devices = [drain.device for drain in self._drains.values()]
         for device in devices:
             self._idle(device)
 
     def disarm(self) -> None:
-        """Close the gates. Lanes that have claimed go on; what they record is still drained."""
+        """Close the gates. Warps that have claimed continue, and their records are still drained."""
         with self._mine():
             self._open = False
             for drain in self._drains.values():
                 self._gate(drain, 0)
 
     def resume(self) -> None:
-        """Open the gates again that disarm() closed, for the same epoch."""
+        """Open the gates that disarm() closed, for the same epoch."""
         with self._mine():
             if self._session is None:
                 return
@@ -112,19 +117,20 @@ class CudaBackend(Backend):
                     self._arm(device)
 
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
-        """What was recorded under the last epoch. wait=True waits for all work of all devices, and ends their
-        drains; a device that fails gives what the host already has, and a problem."""
+        """Everything recorded under the last epoch. wait=True waits for all work and ends the drains. A device that
+        fails returns what was drained, and a problem.
+        """
         if wait:
             self.wait()
         with self._mine():
             return [self._collect(drain, wait) for drain in self._drains.values()]
 
     def modules(self) -> tuple[ModuleMeta, ...]:
-        """Every prepared module that this process has loaded."""
+        """The metadata of every module compiled for recording in this process."""
         return self._modules.metas()
 
     def problems(self) -> tuple[Problem, ...]:
-        """What went wrong since arm()."""
+        """Problems since arm()."""
         failed = [drain.failed for drain in self._drains.values() if drain.failed is not None]
         return (*self._problems, *failed, *self._modules.problems)
 
@@ -139,7 +145,7 @@ class CudaBackend(Backend):
     # devices
 
     def _device(self) -> Device:
-        """The current context's, made on first use and armed when a session is."""
+        """The current context's device, created on first use and armed if a session is."""
         context = self._driver.context()
         if context not in self._devices:
             device = self._devices[context] = Device(self._driver)
@@ -203,7 +209,7 @@ class CudaBackend(Backend):
             self._problems.append(Problem("driver", text).on_device(ordinal))
 
     def _idle(self, device: Device) -> None:
-        """Wait for all work in the context. The wait itself is a thread's, so that Ctrl-C ends ours."""
+        """Wait for all work in the context, in a thread, so that Ctrl-C ends our wait."""
         errors: list[DriverError] = []
 
         def wait() -> None:
@@ -218,15 +224,14 @@ class CudaBackend(Backend):
             waiter.start()
             while waiter.is_alive():
                 waiter.join(_TURN_S)
-        except RuntimeError:  # the interpreter ends, and from Python 3.12 on begins no thread any more
+        except RuntimeError:  # the interpreter is exiting: from Python 3.12 on it starts no threads
             wait()
         for error in errors:
             self._failed(device, error)
 
     @contextmanager
     def _in(self, device: Device) -> Generator[None, None, None]:
-        """The device's context is current within. A capture anywhere in the process is none of ours: it neither forbids
-        what is done, nor is broken by it."""
+        """Make the device's context current. Graph captures of other threads neither forbid nor record these calls."""
         with self._driver.relaxed():
             before = self._driver.context()
             if before == device.context:
@@ -240,7 +245,7 @@ class CudaBackend(Backend):
 
     @contextmanager
     def _mine(self) -> Generator[None, None, None]:
-        """One thread at a time, and only in the process that made this."""
+        """One thread at a time, and only in the process that created the backend."""
         if os.getpid() != self._pid:
             raise UsageError(
                 "this process was forked after kscope had used CUDA, and CUDA does not survive a fork: start it with "

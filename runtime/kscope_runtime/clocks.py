@@ -1,8 +1,4 @@
-"""Two clocks side by side: the host's, and the device's globaltimer, which a tiny kernel reads.
-
-What lives here: that kernel, brackets around it, and the smallest step of the timer. What does not:
-turning cycles into nanoseconds (kscope/decoding/axis.py).
-"""
+"""The host's clock beside the device's globaltimer, which a tiny kernel reads; and the timer's smallest step."""
 
 from __future__ import annotations
 
@@ -54,15 +50,12 @@ SAME:
 }
 """
 _NONE = 0xFFFFFFFF  # ks_tick saw no step
-_PATIENCE_S = 0.2  # a device that is full of persistent blocks runs nothing of ours: do without
+_PATIENCE_S = 0.2  # a device full of persistent blocks runs nothing else: do without
 _TRIES = 5
 
 
 class Clocks:
-    """One device's timer, in the context that is current when this is made.
-
-    word: 8 bytes of pinned memory that nobody else uses.
-    """
+    """One device's timer, in the context current at creation. word: 8 bytes of pinned memory for its exclusive use."""
 
     def __init__(self, driver: Driver, word: Bytes) -> None:
         self._driver, self._bytes = driver, word
@@ -72,7 +65,7 @@ class Clocks:
         self._tick: int | None = None
 
     def tick_ns(self) -> int:
-        """The smallest step of globaltimer in ns, measured once; 0 = not measured."""
+        """The smallest step of globaltimer in ns, measured once; 0 if it could not be measured."""
         if self._tick is None:
             found = self._ask("ks_tick")
             if found is None:
@@ -81,8 +74,8 @@ class Clocks:
         return self._tick
 
     def sync(self) -> ClockSync | None:
-        """The narrowest of a few brackets, or None while the device has no room for another block."""
-        self._ask("ks_now")  # the first launch of a kernel loads it
+        """The narrowest of a few comparisons; None while the device has no room for another block."""
+        self._ask("ks_now")  # the first launch loads the kernel
         best: ClockSync | None = None
         for _ in range(_TRIES):
             before = time.time_ns()
@@ -95,9 +88,9 @@ class Clocks:
         return best
 
     def _ask(self, kernel: str) -> int | None:
-        """Run a kernel that writes the word: what it wrote, or None when it does not run."""
+        """Run a kernel that writes the word. Returns the word, or None if the kernel does not run."""
         if not self._driver.ready(self._stream):
-            return None  # the one before still waits for room, and will write the word
+            return None  # the previous launch still waits for room
         self._word[0] = 0
         self._driver.launch(self._module, kernel, self._bytes.ctypes.data, self._stream)
         end = time.monotonic() + _PATIENCE_S

@@ -1,8 +1,4 @@
-"""One device in one context: its control block, its pool, its gate.
-
-What lives here: memory that is made once and kept, and the words that the host writes into it. What
-does not: moving what was recorded (drain.py), modules (arming.py).
-"""
+"""One device in one context: its control block, its pool, its gate."""
 
 from __future__ import annotations
 
@@ -22,10 +18,10 @@ _WORD, _CLOCK = slice(0, 8), slice(8, 16)
 
 
 class Device:
-    """Everything that kscope owns on the current context's device. The control block is never freed, so
-    that modules may keep its address; the pool is replaced only when nothing can write to it.
+    """Everything that kscope owns on the current context's device.
 
-    `stream` is for single words and arming, from any thread under the backend's lock; `drain` has its own.
+    The control block is never freed, because modules keep its address; the pool is replaced only when nothing can write
+    to it. `stream` is for single words and arming, by any thread under the backend's lock; the drain has its own.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -43,12 +39,12 @@ class Device:
         self.syncs: list[ClockSync] = []
         self.tick_ns = 0
         self.rings: Rings | None = None
-        self.asked: int | None = None  # the size that the user named for the pool
+        self.requested: int | None = None  # the user's pool=
         self.pool = 0
-        self.table = np.zeros(self.stripes, layout.STRIPE)  # as the host last wrote it
+        self.table = np.zeros(self.stripes, layout.STRIPE)
 
     def clear(self, address: int, size: int, stream: int) -> None:
-        """Zero device memory with copies: a memset is a kernel, and waits behind persistent blocks."""
+        """Zero device memory by copies: a memset is a kernel and would wait behind persistent blocks."""
         for at in range(0, size, _ZEROS):
             self.driver.write(address + at, self.zeros[: min(_ZEROS, size - at)], stream)
 
@@ -70,20 +66,20 @@ class Device:
         return b"".join(parts)
 
     def fits(self, size: int | None) -> bool:
-        """Whether the pool is there, and as large as asked for; None asks for the default size."""
+        """Whether the pool has the requested size; None requests the default size."""
         if self.rings is None or size is None:
-            return self.rings is not None and self.asked is None
+            return self.rings is not None and self.requested is None
         return rings(size, self.facts.sms) == self.rings
 
     def open_pool(self, size: int | None) -> None:
-        """Make the pool, or replace it by one of another size; only while nothing can write to it."""
+        """Create the pool, or replace it by one of another size; only while nothing can write to it."""
         if self.fits(size):
             return
-        wanted = rings(default_bytes(self.driver.free_memory()) if size is None else size, self.facts.sms)
-        pool = self.driver.allocate(wanted.total)
-        self.clear(pool, wanted.total, self.stream)
-        old, self.pool, self.rings, self.asked = self.pool, pool, wanted, size
-        now, self.table = self.words(), wanted.words(pool)
+        sizes = rings(default_bytes(self.driver.free_memory()) if size is None else size, self.facts.sms)
+        pool = self.driver.allocate(sizes.total)
+        self.clear(pool, sizes.total, self.stream)
+        old, self.pool, self.rings, self.requested = self.pool, pool, sizes, size
+        now, self.table = self.words(), sizes.words(pool)
         for name in ("head", "skipped", "lost"):
             self.table[name] = now[name]
         self.table["limit"] += now["head"]
@@ -93,13 +89,13 @@ class Device:
             self.driver.free(old)
 
     def words(self) -> np.ndarray:
-        """The stripes as they are now, (stripes,) layout.STRIPE."""
+        """The stripes' current words, (stripes,) layout.STRIPE."""
         return np.frombuffer(
             self.read(self.control + layout.GATE_BYTES, self.stripes * layout.STRIPE_BYTES), layout.STRIPE
         )
 
     def gate(self, epoch: int, sampling: Sampling) -> None:
-        """Open (or close, epoch 0) the gate: first what is sampled, then the line that kernels read first."""
+        """Open the gate, or close it with epoch 0: first the sampling words, then the line that kernels read first."""
         gate = self.page[128:256]
         gate[:] = np.frombuffer(sampling.gate(epoch, self.facts.sms).tobytes(), np.uint8)
         self.driver.write(self.control + 16, gate[16:], self.stream)
@@ -107,7 +103,7 @@ class Device:
         self.driver.synchronize(self.stream)
 
     def sync_clock(self) -> None:
-        """Add a bracket of the host's clock around the device's, where the device has room to read it."""
+        """Add a comparison with the host's clock, if the device has room to read its own."""
         if self._clocks is None:
             self._clocks = Clocks(self.driver, self.page[_CLOCK])
         found = self._clocks.sync()

@@ -1,7 +1,4 @@
-"""When passes are made: in a thread while a session records, and once more when it ends.
-
-What lives here: that thread, and a session's begin and end. What does not: a pass (passes.py).
-"""
+"""The drain thread: passes while a session records, and one at its end."""
 
 from __future__ import annotations
 
@@ -19,16 +16,17 @@ from kscope.errors import DriverError
 from .accounting import Lines
 from .device import Device
 from .drain_pass import Passes
-from .room import Glance
+from .room import PoolReading
 
 _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
 _MUCH = 8 << 20
-"""Bytes: after a pass that freed as much, the next one follows at once."""
+"""Bytes: a pass that freed as much is followed by the next one at once."""
 _SHARE = 8
 _FRESH_S, _LOOK_S = 0.02, 0.0005
-"""How old the drain's look at the pool may be before a launch looks itself, and how often a launch asks that waits.
-Threads that launch without a pause keep the interpreter from the drain: a small pool is full before it looks again. And
-a batch may take it longer than this while nearly all of a large pool is free."""
+"""How old the drain's reading of the pool may be before a launch reads it itself, and how often a waiting launch does.
+Threads that launch without pause keep the interpreter from the drain, so a small pool may fill up meanwhile; and a
+batch may take longer than this while nearly all of a large pool is free.
+"""
 _PATIENCE_S = 0.25
 """How long a launch waits while nothing is freed; what fills the pool may itself wait for that launch."""
 _THREADS = max(1, min(12, (os.cpu_count() or 2) - 2))
@@ -40,18 +38,18 @@ class Drain:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.failed: Problem | None = None
-        self._recording = threading.Event()  # while the gate is open
+        self._recording = threading.Event()  # set while the gate is open
         self._patient = True
         self._freed = 0  # bytes, by all passes of the thread
-        self._name = f"kscope drain {device.facts.ordinal}"  # by which kscope/cli/ending.py knows it for ours
+        self._name = f"kscope drain {device.facts.ordinal}"  # cli/script_threads.py recognizes it
         self._passes = Passes(device, ThreadPoolExecutor(_THREADS, self._name))
-        self._glance = Glance(device)
+        self._reading = PoolReading(device)
         self._lock = threading.Lock()
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self, epoch: int, pool: int | None) -> None:
-        """A session begins: a pool of `pool` bytes (None: the default), and what is found from now on is its own."""
+        """Begin a session with a pool of `pool` bytes (None: the default)."""
         if not self.device.fits(pool):
             self.finish()
             self.device.open_pool(pool)
@@ -61,7 +59,7 @@ class Drain:
         self.failed = None
 
     def start(self) -> None:
-        """Make passes in a thread until finish()."""
+        """Run passes in a thread until finish()."""
         if self._thread is None or not self._thread.is_alive():
             self._stop.clear()
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -77,8 +75,9 @@ class Drain:
         self._recording.clear()
 
     def wait_for_room(self) -> None:
-        """Returns when most of the pool is free, or when nothing was freed for a while; once in vain, it no longer
-        waits until there was room again."""
+        """Return when most of the pool is free, or nothing was freed for a while. After a wait in vain, do not wait
+        again until there was room once.
+        """
         if self._has_room():
             self._patient = True
             return
@@ -87,61 +86,62 @@ class Drain:
             if self._freed != freed:
                 freed, until = self._freed, time.monotonic() + _PATIENCE_S
             self._patient = self.failed is None and time.monotonic() < until
-            if self._passes.room.is_set():  # as of long ago
+            if self._passes.room.is_set():  # outdated
                 time.sleep(_LOOK_S)
             else:
                 self._passes.room.wait(_PATIENCE_S / 8)
 
     def _has_room(self) -> bool:
-        """By the drain's last look, or, where that is too old, by one of this launch's own. That one neither wakes nor
-        delays anybody: what the drain has said stays as it is."""
+        """Whether there is room: by the drain's last reading, or, if that is too old, by one of this launch, which
+        neither wakes nor delays anyone.
+        """
         looked, room = self._passes.seen
         if time.monotonic() - looked < _FRESH_S:
             return room
-        return self._glance.look(_FRESH_S)
+        return self._reading.has_room(_FRESH_S)
 
     def stop(self) -> None:
-        """No more passes; returns when the last one is done. Nobody waits for room from here on."""
+        """Stop passes and return when the last one is done. Launches no longer wait for room."""
         if self._thread is not None:
             self._stop.set()
             self._wake.set()
             self._thread.join()
             self._thread = None
-        self._passes.seen = math.inf, True  # not before: the last pass looks, too
+        self._passes.seen = math.inf, True  # after the last pass, which sets it as well
         self._passes.room.set()
 
     def finish(self) -> None:
-        """Take all that is claimed, finished or not, and end the passes. Waits for all work of the device."""
+        """Take everything claimed, finished or not, and stop. Waits for all work of the device."""
         self.device.driver.synchronize_context()
         self.stop()
         with self._lock:
             self._passes.everything(closed=False)
 
     def snapshot(self) -> Lines:
-        """All that was recorded so far, slabs that are still being written included; (n, 16) uint32."""
+        """Everything recorded so far, including slabs still being written; (n, 16) uint32."""
         with self._lock:
             self._passes.everything(closed=True)
             rest, kept = self._passes.peek(), self._passes.arena.lines()
         return np.concatenate([kept, rest]) if len(rest) else kept
 
     def lines(self) -> Lines:
-        """What the host has, (n, 16) uint32."""
+        """What was drained, (n, 16) uint32."""
         return self._passes.arena.lines()
 
     def lost(self) -> int:
-        """Lanes that found no room, as far as the host has looked."""
+        """Warps that found no room, as of the last reading."""
         return self._passes.lost()
 
     def _run(self) -> None:
         try:
             self.device.driver.set_context(self.device.context)
-            # a capture anywhere in the process forbids this thread's waits, unless it says that it knows
+            # a graph capture in the process forbids this thread's waits unless it opts out
             with self.device.driver.relaxed():
-                self._passes_until_stopped()
+                self._run_passes()
         except (DriverError, MemoryError) as error:
             self.failed = Problem("drain", f"draining stopped: {error}").on_device(self.device.facts.ordinal)
 
-    def _passes_until_stopped(self) -> None:
+    def _run_passes(self) -> None:
         wait = 0.0
         while True:
             self._wake.wait(wait)

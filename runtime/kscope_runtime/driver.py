@@ -1,7 +1,7 @@
-"""The CUDA driver, one checked call per method: integers and numpy arrays in, integers out.
+"""The CUDA driver: one checked call per method, integers and numpy arrays in, integers out.
 
-What lives here: every driver call that kscope makes, through cuda-bindings (or cuda-python before 12.6).
-What does not: what the calls are for (device.py, drain.py). Tests put a fake in the place of a Driver.
+Every driver call of kscope is here, through cuda-bindings (or cuda-python before 12.6). Tests replace a Driver by a
+fake.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ADVICE = {
     "CUDA_ERROR_NOT_INITIALIZED": "the process was forked, or is about to end",
 }
 _OF_A_HANDLE = {"cuLibraryGetModule", "cuKernelGetLibrary", "cuFuncGetModule", "cuModuleGetGlobal"}
-"""Calls about a handle that the user may have given."""
+"""Calls on a handle that the user may have passed."""
 _INVALID = "CUDA_ERROR_INVALID_HANDLE"
 _GIVEN = (
     "it was unloaded, belongs to another context, or is a handle of another kind: a number is taken for a CUlibrary; "
@@ -43,7 +43,7 @@ _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """What the driver says of a device; `sms` is the number of multiprocessors."""
+    """A device: its ordinal, its name, and its number of SMs."""
 
     ordinal: int
     name: str
@@ -51,8 +51,7 @@ class DeviceFacts:
 
 
 class Driver(Protocol):
-    """The calls that kscope makes. Every one raises DriverError when the driver refuses; those that touch
-    memory work in the thread's current context."""
+    """The driver calls of kscope. All raise DriverError; those on memory use the thread's current context."""
 
     def context(self) -> int: ...
     def set_context(self, context: int) -> None: ...
@@ -78,7 +77,7 @@ class Driver(Protocol):
 
 
 def _bindings() -> ModuleType:
-    """cuda.bindings.driver, or cuda.cuda of older cuda-python. Raises ImportError when neither is there."""
+    """cuda.bindings.driver, or cuda.cuda of older cuda-python. Raises ImportError if neither is installed."""
     try:
         return import_module("cuda.bindings.driver")
     except ModuleNotFoundError as error:
@@ -88,13 +87,13 @@ def _bindings() -> ModuleType:
 
 
 def _refused(call: str, result: Any) -> DriverError:
-    """The error for a call that was answered with this CUresult."""
+    """The error for a call that returned this CUresult."""
     advice = _GIVEN if result.name == _INVALID and call in _OF_A_HANDLE else _ADVICE.get(result.name, "")
     return DriverError(call, result.name, int(result), advice)
 
 
 class CudaDriver:
-    """The real one. Raises MissingError when there is no driver or no device, ImportError without bindings."""
+    """The real driver. Raises MissingError without a driver or device, ImportError without bindings."""
 
     def __init__(self) -> None:
         self._cu: Any = _bindings()
@@ -115,7 +114,7 @@ class CudaDriver:
         return values[0] if len(values) == 1 else values
 
     def context(self) -> int:
-        """The thread's current context, 0 = none."""
+        """The thread's current context, 0 for none."""
         return int(self._call("cuCtxGetCurrent"))
 
     def set_context(self, context: int) -> None:
@@ -130,7 +129,7 @@ class CudaDriver:
         return DeviceFacts(int(device), name, int(self._call("cuDeviceGetAttribute", sms, device)))
 
     def devices(self) -> int:
-        """How many GPUs the driver sees."""
+        """Number of GPUs."""
         return int(self._call("cuDeviceGetCount"))
 
     def use(self, ordinal: int) -> None:
@@ -138,7 +137,7 @@ class CudaDriver:
         self.set_context(int(self._call("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", ordinal))))
 
     def about(self, ordinal: int) -> str:
-        """What a GPU is, in a line."""
+        """A GPU's description, in a line."""
         device, kind = self._call("cuDeviceGet", ordinal), self._cu.CUdevice_attribute
         major, minor, sms = (
             int(self._call("cuDeviceGetAttribute", attribute, device))
@@ -151,22 +150,22 @@ class CudaDriver:
         name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
         memory, version = int(self._call("cuDeviceTotalMem", device)) >> 30, int(self._call("cuDriverGetVersion"))
         cuda = f"{version // 1000}.{version % 1000 // 10}"
-        return f"{name}, sm_{major}{minor}, {sms} SMs, {memory} GiB; the driver knows CUDA {cuda}"
+        return f"{name}, sm_{major}{minor}, {sms} SMs, {memory} GiB; the driver supports CUDA {cuda}"
 
     def free_memory(self) -> int:
-        """Bytes that the device could still give."""
+        """Free bytes of the device."""
         return int(self._call("cuMemGetInfo")[0])
 
     def allocate(self, size: int) -> int:
-        """Device memory, not cleared: its address, a multiple of 256."""
+        """Allocate device memory, not cleared. Returns its address, a multiple of 256."""
         return int(self._call("cuMemAlloc", size))
 
     def free(self, address: int) -> None:
-        """Give device memory back. Waits for everything that runs."""
+        """Free device memory. Waits for everything that runs."""
         self._call("cuMemFree", address)
 
     def pinned(self, size: int) -> Bytes:
-        """Page-locked host memory that every device can reach at the same address; lives as long as the process."""
+        """Page-locked host memory that every device can access at the same address; never freed."""
         flags = self._cu.CU_MEMHOSTALLOC_PORTABLE | self._cu.CU_MEMHOSTALLOC_DEVICEMAP
         address = int(self._call("cuMemHostAlloc", size, flags))
         buffer = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
@@ -174,15 +173,15 @@ class CudaDriver:
         return buffer
 
     def stream(self) -> int:
-        """A stream that neither waits for the default stream nor makes it wait."""
+        """A stream that does not synchronize with the default stream."""
         return int(self._call("cuStreamCreate", int(self._cu.CUstream_flags.CU_STREAM_NON_BLOCKING)))
 
     def synchronize(self, stream: int) -> None:
-        """Wait until the stream has done its work."""
+        """Wait for the stream's work."""
         self._call("cuStreamSynchronize", stream)
 
     def ready(self, stream: int) -> bool:
-        """Whether the stream has done its work."""
+        """Whether the stream's work is done."""
         result = self._cu.cuStreamQuery(stream)[0]
         if result.name == "CUDA_ERROR_NOT_READY":
             return False
@@ -191,19 +190,19 @@ class CudaDriver:
         return True
 
     def synchronize_context(self) -> None:
-        """Wait until the device has done everything that this context was given."""
+        """Wait for all work of the context."""
         self._call("cuCtxSynchronize")
 
     def read(self, into: Bytes, address: int, stream: int) -> None:
-        """Device to host, asynchronously where `into` is pinned."""
+        """Copy device to host, asynchronously if `into` is pinned."""
         self._call("cuMemcpyDtoHAsync", into.ctypes.data, address, into.nbytes, stream)
 
     def write(self, address: int, words: Bytes, stream: int) -> None:
-        """Host to device, asynchronously where `words` is pinned: leave it as it is until synchronized."""
+        """Copy host to device, asynchronously if `words` is pinned: do not change it until synchronized."""
         self._call("cuMemcpyHtoDAsync", address, words.ctypes.data, words.nbytes, stream)
 
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None:
-        """`width` bytes to every `pitch` bytes from `address` on, one after the other from `words`."""
+        """Write `width` bytes to every `pitch` bytes from `address` on, consecutively from `words`."""
         copy = self._cu.CUDA_MEMCPY2D()
         copy.srcMemoryType = self._cu.CUmemorytype.CU_MEMORYTYPE_HOST
         copy.srcHost, copy.srcPitch = words.ctypes.data, width
@@ -213,7 +212,7 @@ class CudaDriver:
         self._call("cuMemcpy2DAsync", copy, stream)
 
     def symbol(self, module: int, name: str) -> tuple[int, int] | None:
-        """(address, bytes) of a module's global or constant, None where it has none of that name."""
+        """(address, bytes) of a module's global or constant; None if there is none of that name."""
         result, *values = self._cu.cuModuleGetGlobal(module, name.encode())
         if result.name == _NOT_FOUND:
             return None
@@ -222,37 +221,37 @@ class CudaDriver:
         return int(values[0]), int(values[1])
 
     def module_of_library(self, library: int) -> int:
-        """A library's module in the current context; loads it there if it was not yet."""
+        """A library's module in the current context; loads it if necessary."""
         return int(self._call("cuLibraryGetModule", library))
 
     def library_of_kernel(self, kernel: int) -> int:
-        """The library that a kernel is of. Raises UnsupportedError before CUDA 12.5."""
+        """The library of a kernel. Raises UnsupportedError before CUDA 12.5."""
         if not hasattr(self._cu, "cuKernelGetLibrary"):
-            raise UnsupportedError("cuda-bindings before 12.5 cannot tell a kernel's library: give the library itself")
+            raise UnsupportedError("cuda-bindings before 12.5 cannot tell a kernel's library: pass the library itself")
         try:
             return int(self._call("cuKernelGetLibrary", kernel))
         except DriverError:
             raise
-        except RuntimeError as error:  # cuda-bindings', for what the driver does not export
-            text = "a driver before CUDA 12.5 cannot tell a kernel's library: give the library itself"
+        except RuntimeError as error:  # from cuda-bindings, for functions that the driver lacks
+            text = "a driver before CUDA 12.5 cannot tell a kernel's library: pass the library itself"
             raise UnsupportedError(text) from error
 
     def module_of_function(self, function: int) -> int:
-        """The module that a function is of."""
+        """The module of a function."""
         return int(self._call("cuFuncGetModule", function))
 
     def load(self, ptx: str) -> int:
-        """Assemble and load PTX into the current context: a module."""
+        """Assemble and load PTX into the current context. Returns the module."""
         return int(self._call("cuModuleLoadData", ptx.encode() + b"\0"))
 
     def launch(self, module: int, name: str, argument: int, stream: int) -> None:
-        """One thread of a kernel that takes one 64-bit argument."""
+        """Launch one thread of a kernel with one 64-bit argument."""
         function = self._call("cuModuleGetFunction", module, name.encode())
         self._call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, stream, ((argument,), (ctypes.c_uint64,)), 0)
 
     @contextmanager
     def relaxed(self) -> Generator[None, None, None]:
-        """Calls that a graph capture of this thread would forbid are allowed within: they are not captured."""
+        """A context manager: calls that a graph capture of this thread would forbid are allowed, and not captured."""
         before = self._call(
             "cuThreadExchangeStreamCaptureMode", self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         )

@@ -1,8 +1,4 @@
-"""What a user holds of code that somebody loaded, as a module of the current context.
-
-What lives here: which handles there are, and the way from each to a module. What does not: the calls (driver.py),
-what is done with the module (arming.py).
-"""
+"""From a user's handle of loaded code to its module in the current context."""
 
 from __future__ import annotations
 
@@ -20,13 +16,13 @@ _KINDS = {
     **dict.fromkeys(("CUkernel", "cudaKernel_t"), "kernel"),
     **dict.fromkeys(("CUfunction", "cudaFunction_t"), "function"),
 }
-"""Types of cuda-bindings by name: of the driver, and of the runtime, whose handles are the driver's."""
+"""Type of cuda-bindings, by name -> kind. The runtime's handles are the driver's."""
 _POINTER = ctypes.POINTER(ctypes.c_void_p)
 
 
 def module(driver: Driver, code: Any) -> int:
-    """The module behind a handle, loaded on the current device if it was not yet. Raises UsageError, DriverError."""
-    kind, handle = _told(code)
+    """The module behind a handle, loaded on the current device if necessary. Raises UsageError, DriverError."""
+    kind, handle = _identified(code)
     if handle == 0:
         raise UsageError(f"bind({code!r}): the {kind} is null: nothing is loaded, or it was unloaded")
     if driver.context() == 0:
@@ -38,9 +34,9 @@ def module(driver: Driver, code: Any) -> int:
     return driver.module_of_library(handle) if kind == "library" else handle
 
 
-def _told(code: Any) -> tuple[str, int]:
-    """(kind, handle). A number is a library: that is what CuTe's objects and the runtime's loader give."""
-    held = getattr(code, "handle", code)  # as cuda.core's ObjectCode and Kernel have one
+def _identified(code: Any) -> tuple[str, int]:
+    """(kind, handle). A number is a library, which CuTe's objects and the runtime's loader return."""
+    held = getattr(code, "handle", code)  # cuda.core's ObjectCode and Kernel have one
     if isinstance(held, _POINTER):
         if not held:
             raise UsageError(f"bind({code!r}): the pointer is null")

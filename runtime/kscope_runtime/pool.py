@@ -1,12 +1,9 @@
-"""Where kernels record: the control block and the pool of one device.
-
-What lives here: sizes, addresses, and the stripes' words as the host first writes them. What does not:
-the words' meaning (kscope/layout.py), moving what was recorded (drain.py).
+"""The pool: sizes, addresses, and the stripes' initial words.
 
     pool   | ring of SM 0 | ring of SM 1 | ... | reserve           |
              each 2^k bytes, together about half   the largest 2^k that is left
 
-No ring lies across a multiple of layout.SEGMENT_BYTES: where one is within the pool, all are moved by up to a ring's
+No ring crosses a multiple of layout.SEGMENT_BYTES: if there is one within the pool, all rings move by up to a ring's
 size, and the reserve takes the larger part.
 """
 
@@ -25,7 +22,14 @@ LEAST_RING = 4096
 
 @dataclass(frozen=True)
 class Rings:
-    """Sizes in bytes: `each` of `stripes` rings, the reserve's, and of the pool; all but the last powers of two."""
+    """Sizes in bytes; all but the total are powers of two.
+
+    Attributes:
+        stripes: number of rings.
+        each: of a ring.
+        reserve: of the reserve.
+        total: of the pool.
+    """
 
     stripes: int
     each: int
@@ -34,7 +38,7 @@ class Rings:
 
     def words(self, pool: int) -> np.ndarray:
         """The control block's stripes, (stripes + 1,) layout.STRIPE, for a cleared pool at that address."""
-        edge = _edge_behind(pool)
+        edge = _edge_after(pool)
         # a multiple of layout.SEGMENT_BYTES lies between two rings
         first = pool + (edge - pool) % self.each if edge < pool + self.total else pool
         at = first + self.stripes * self.each
@@ -47,30 +51,30 @@ class Rings:
         return table
 
 
-def _edge_behind(address: int) -> int:
+def _edge_after(address: int) -> int:
     """The next multiple of layout.SEGMENT_BYTES."""
     return (address // layout.SEGMENT_BYTES + 1) * layout.SEGMENT_BYTES
 
 
 def _largest(start: int, stop: int) -> tuple[int, int]:
-    """Address and size of the largest power of two of bytes that lies between two such multiples."""
+    """Address and size of the largest power of two of bytes that crosses no multiple of layout.SEGMENT_BYTES."""
     found = start, 0
     while start < stop:
-        edge = min(_edge_behind(start), stop)
+        edge = min(_edge_after(start), stop)
         found = max(found, (start, 1 << (edge - start).bit_length() - 1), key=lambda piece: piece[1])
         start = edge
     return found
 
 
 def default_bytes(free: int) -> int:
-    """The pool's size where the user names none: min(1 GiB, 1/32 of what is free)."""
+    """The default size: min(1 GiB, 1/32 of the free memory)."""
     return min(DEFAULT_BYTES, free // DEFAULT_SHARE)
 
 
 def rings(size: int, stripes: int) -> Rings:
-    """Cut a pool of at most `size` bytes. Raises UsageError when that is too small for the device."""
+    """Divide a pool of at most `size` bytes. Raises UsageError if that is too small for the device."""
     each = min(1 << max(0, round_log2(size / 2 / stripes)), layout.SEGMENT_BYTES)
-    while each > LEAST_RING and size - stripes * each < 2 * each:  # of one SM or two
+    while each > LEAST_RING and size - stripes * each < 2 * each:  # with one or two SMs
         each //= 2
     left = size - stripes * each
     if each < LEAST_RING or left < 2 * LEAST_RING:
@@ -79,12 +83,12 @@ def rings(size: int, stripes: int) -> Rings:
             "a ring for each SM and one that all share"
         )
     reserve = min(1 << left.bit_length() - 1, layout.SEGMENT_BYTES)
-    # as much more as it takes to move all rings away from a multiple of layout.SEGMENT_BYTES
+    # room to move all rings away from a multiple of layout.SEGMENT_BYTES
     return Rings(stripes, each, reserve, min(size, stripes * each + reserve + each))
 
 
 def least(stripes: int) -> int:
-    """The smallest pool that rings() takes for certain."""
+    """A pool size that rings() always accepts."""
     return 2 * LEAST_RING * (stripes + 1)
 
 

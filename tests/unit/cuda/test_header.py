@@ -198,5 +198,5 @@ def _signed(word: int) -> int:
 def test_a_text_does_with_an_unknown_number_what_can_be_written_down_or_fails(use: str) -> None:
     units = Unknown("UNITS")
     assert '"n"((UNITS - 1))' in assembly(f"add.u32 x, x, {units - 1};")
-    with pytest.raises(TypeError, match="UNITS is known to the C"):
+    with pytest.raises(TypeError, match="UNITS is known only to the C"):
         eval(use, {"units": units})

@@ -37,14 +37,14 @@ def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monk
     on_their_way: list[int] = []
     settle = Passes._settle
 
-    def watched(self: Passes, lines: Lines, pieces: Pieces, asked: float | None) -> Ints:
+    def watched(self: Passes, lines: Lines, pieces: Pieces, requested: float | None) -> Ints:
         on_their_way.append(len(bench.driver.streams[self._stream]))
-        return settle(self, lines, pieces, asked)
+        return settle(self, lines, pieces, requested)
 
     monkeypatch.setattr(Passes, "_settle", watched)
     assert once(bench) == 80 * SLAB
     assert len(on_their_way) == 2
-    assert on_their_way[0] >= 2, "the second batch was not asked for before the first one was read"
+    assert on_their_way[0] >= 2, "the second batch was not requested for before the first one was read"
     assert on_their_way[1] == 0
 
 
@@ -112,7 +112,7 @@ def test_a_second_look_that_comes_too_soon_takes_nothing(
 ) -> None:
     bench, lane, newest = late
     monkeypatch.setattr("kscope_runtime.overrun_slabs.SETTLED_S", 3600.0)
-    bench.drain._passes._twice._noted[0] = (np.zeros(0, np.uint32), -3600.0)
+    bench.drain._passes._overrun._noted[0] = (np.zeros(0, np.uint32), -3600.0)
     assert [once(bench), once(bench), once(bench)] == [0, 0, 0]
     lane.memory.pending.append(newest)
     lane.memory.happen()

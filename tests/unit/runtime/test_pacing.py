@@ -217,7 +217,7 @@ def test_memory_is_free_when_the_device_was_told_so(
 
     def look() -> None:
         clock.now += 2 * module._FRESH_S
-        told.append(bench.drain._glance.look(module._FRESH_S))
+        told.append(bench.drain._reading.has_room(module._FRESH_S))
 
     def watched(self: Passes, *batch: object) -> int:
         found = free(self, *batch)  # type: ignore[arg-type]  # as it was called

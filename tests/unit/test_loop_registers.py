@@ -343,11 +343,11 @@ def test_a_loop_that_loads_or_stores_is_one_where_registers_are_spare(access: st
     text = module(with_line(access, where))
     low = plan.lower(text, Recording(), frontend="test", spare=True)
     assert loops_of(low.text) == 1
-    assert not low.spendable
+    assert not low.has_spare_registers
     low = plan.lower(text, Recording(), frontend="test")
     assert not loops_of(low.text)
-    assert low.spendable
-    assert not plan.lower(module(TURN), Recording(), frontend="test").spendable
+    assert low.has_spare_registers
+    assert not plan.lower(module(TURN), Recording(), frontend="test").has_spare_registers
 
 
 @pytest.mark.parametrize(

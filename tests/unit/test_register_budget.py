@@ -114,10 +114,10 @@ def test_a_kernel_whose_assembler_gives_registers_up_is_told_that_one_block_is_e
 
 
 def test_what_the_kernel_says_about_its_room_stays():
-    assert register_budget.roomy(SIZED).count(".minnctapersm") == 1
+    assert register_budget.request_max_registers(SIZED).count(".minnctapersm") == 1
     said = SIZED.replace("256", "256\n.maxnreg 64")
-    assert register_budget.roomy(said) == said
-    assert register_budget.roomy(MARKED) == MARKED, "the directive needs the number of threads"
+    assert register_budget.request_max_registers(said) == said
+    assert register_budget.request_max_registers(MARKED) == MARKED, "the directive needs the number of threads"
 
 
 def test_what_is_lost_all_the_same_is_a_problem_of_the_module():

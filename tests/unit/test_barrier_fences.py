@@ -90,7 +90,7 @@ def test_loops_and_branches_are_followed_to_their_end() -> None:
         arch=90, body=f"A:\n@%p1 bra B;\nbar.sync 0;\nB:\n@%p1 bra A;\nC:\n{ENTER}{WORK}{EXIT}@%p1 bra C;\nret;"
     )
     [function] = cfg.functions(text)
-    [mark] = barrier_fences.behind_barriers(function, cfg.blocks(function))
+    [mark] = barrier_fences.after_barriers(function, cfg.blocks(function))
     assert function.statements[mark].mark is not None
 
 

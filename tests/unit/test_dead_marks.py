@@ -27,7 +27,7 @@ NOT_KNOWN = {
 def silent(body: str) -> frozenset[str]:
     marks = "//kscope enter a - - with if %r5\n//kscope exit a - - with\n//kscope instant b - - call\n"
     (function,) = cfg.functions(f".visible .entry k()\n{{\n{body}{marks}ret;\n}}\n")
-    return dead_marks.silent(function)
+    return dead_marks.dead_names(function)
 
 
 @pytest.mark.parametrize("case", KNOWN)

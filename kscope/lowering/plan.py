@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from .. import ptx
 from ..capture import layout
 from ..capture import metadata as meta
 from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
-from ..errors import PairingError, UnsupportedError, UsageError
+from ..errors import PairingError, UnsupportedError
 from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
-from ..marks.grammar import PREFIX, Mark, ValueType, format_name
+from ..marks.grammar import PREFIX, Mark, format_name
 from ..marks.strategies import ANY_LANE, parse_strategy
 from . import barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads
 from .emitting import Emitter, key_of
+from .names import ANY, check_hashes, region_rows, types_of
 
 _TARGET = re.compile(r"\.target\s+sm_(\d+)\w*(?:\s*,\s*\w+)*[^\S\n]*\n?")
 _ADDRESS_SIZE = re.compile(r"\.address_size\s+\d+[^\S\n]*\n?")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
-_ANY = "any"
-"""Sort of a name's values that holds for all its marks."""
 _ADVICE = (
     "; a region may not span iterations or branches: begin and end it on the same path,"
     " or use value= or two names where parts overlap"
@@ -127,7 +126,7 @@ def lower(
         problems += body.problems
         for region in body.regions:
             regions.setdefault(region.name, []).append((number, region))
-    _check_hashes(regions)
+    check_hashes(regions)
     code = _edited(text, edits)
     if has_dead_marks and not kernels:
         return Lowered(code, _empty(recording, frontend), tuple(problems))
@@ -138,7 +137,7 @@ def lower(
     about = ModuleMeta(
         frontend,
         tuple(described),
-        tuple(region for name in sorted(regions) for region in _region_rows(regions[name])),
+        tuple(region for name in sorted(regions) for region in region_rows(regions[name])),
         recording.clock,
         recording.fill,
         recording.strategy.spec,
@@ -223,7 +222,9 @@ class _Body:
             for i, s in enumerate(function.statements)
             if s.mark is not None and s.mark.act != "kernel" and s.mark.name not in out
         ]
-        types = _types(function.name, [(mark, _where(s.source, files) or places.get(mark.name)) for _, s, mark in kept])
+        types = types_of(
+            function.name, [(mark, _where(s.source, files) or places.get(mark.name)) for _, s, mark in kept]
+        )
         keys = sorted({key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if mark.act != "pin"})
         conditional = {key_of(mark, paired.depths.get(i, 0)) for i, _, mark in kept if _is_conditional(mark, recording)}
         looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
@@ -251,7 +252,7 @@ class _Body:
             or (recording.strategy.spec,),
             log2_records(wanted),
             problems,
-            tuple(RegionMeta(n, types.get((n, _ANY)), at, None, origins.get(n, "source")) for n, at in first.items()),
+            tuple(RegionMeta(n, types.get((n, ANY)), at, None, origins.get(n, "source")) for n, at in first.items()),
             () if recording.live else tuple(hoist.moves(function, graph, loops)),
             barrier_fences.after_barriers(function, graph, out),
             loops,
@@ -288,47 +289,6 @@ def _own(function: cfg.Function, recording: Recording) -> Recording:
 def _is_conditional(mark: Mark, recording: Recording) -> bool:
     """Whether a predicate register selects the lanes that record the mark."""
     return mark.when is not None or (mark.strategy or recording.strategy.spec) == ANY_LANE
-
-
-def _types(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tuple[str, str], ValueType | None]:
-    """The value type of each name and sort. Raises UsageError if a name has values of two types."""
-    types: dict[tuple[str, str], ValueType | None] = {}
-    first: dict[tuple[str, str], str] = {}
-    for mark, where in marks:
-        if mark.act in ("exit", "pin"):
-            continue
-        name, sort, _ = key_of(mark, 0)
-        place = f" ({where})" if where else ""
-        # marks of a name may or may not have a value, but those with one agree in its type
-        for key in [(name, sort)] + ([(name, _ANY)] if mark.type else []):
-            before = first.setdefault(key, place)
-            if types.setdefault(key, mark.type) != mark.type:
-                raise UsageError(
-                    f"kernel {kernel}: {format_name(name)} has a value of type {mark.type or 'none'} at one "
-                    f"place{place} and {types[key] or 'none'} at another{before}; give it one type everywhere, or "
-                    "use two names"
-                )
-    return types
-
-
-def _region_rows(found: Sequence[tuple[int, RegionMeta]]) -> Iterator[RegionMeta]:
-    """The metadata of a name: one row, or one per kernel if its values' types differ."""
-    types = {region.type for _, region in found if region.type}
-    origin = next((region.origin for _, region in found if region.origin != "source"), "source")
-    if len(types) > 1:
-        yield from (replace(region, kernel=number, origin=origin) for number, region in found)
-    else:
-        yield replace(found[0][1], type=next(iter(types), None), origin=origin)
-
-
-def _check_hashes(names: Iterable[str]) -> None:
-    seen: dict[int, str] = {}
-    for name in names:
-        other = seen.setdefault(layout.name_hash(name), name)
-        if other != name:
-            raise UsageError(
-                f"the names {format_name(other)} and {format_name(name)} have the same 28-bit hash: rename one of them"
-            )
 
 
 def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:

@@ -1,0 +1,57 @@
+"""The names in a module: the type of their values, their metadata, and their hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ..capture import layout
+from ..capture.model import RegionMeta
+from ..errors import UsageError
+from ..marks.grammar import Mark, ValueType, format_name
+from .emitting import key_of
+
+ANY = "any"
+"""Sort of a name's values that holds for all its marks."""
+
+
+def types_of(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tuple[str, str], ValueType | None]:
+    """The value type of each name and sort. Raises UsageError if a name has values of two types."""
+    types: dict[tuple[str, str], ValueType | None] = {}
+    first: dict[tuple[str, str], str] = {}
+    for mark, where in marks:
+        if mark.act in ("exit", "pin"):
+            continue
+        name, sort, _ = key_of(mark, 0)
+        place = f" ({where})" if where else ""
+        # marks of a name may or may not have a value, but those with one agree in its type
+        for key in [(name, sort)] + ([(name, ANY)] if mark.type else []):
+            before = first.setdefault(key, place)
+            if types.setdefault(key, mark.type) != mark.type:
+                raise UsageError(
+                    f"kernel {kernel}: {format_name(name)} has a value of type {mark.type or 'none'} at one "
+                    f"place{place} and {types[key] or 'none'} at another{before}; give it one type everywhere, or "
+                    "use two names"
+                )
+    return types
+
+
+def region_rows(found: Sequence[tuple[int, RegionMeta]]) -> Iterator[RegionMeta]:
+    """The metadata of a name: one row, or one per kernel if its values' types differ."""
+    types = {region.type for _, region in found if region.type}
+    origin = next((region.origin for _, region in found if region.origin != "source"), "source")
+    if len(types) > 1:
+        yield from (replace(region, kernel=number, origin=origin) for number, region in found)
+    else:
+        yield replace(found[0][1], type=next(iter(types), None), origin=origin)
+
+
+def check_hashes(names: Iterable[str]) -> None:
+    """Raise UsageError if two names have one hash."""
+    seen: dict[int, str] = {}
+    for name in names:
+        other = seen.setdefault(layout.name_hash(name), name)
+        if other != name:
+            raise UsageError(
+                f"the names {format_name(other)} and {format_name(name)} have the same 28-bit hash: rename one of them"
+            )

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from kscope.errors import UnsupportedError
 
 _HEADER = re.compile(r"\.address_size\s+64[^\n]*\n")
 _OPTIONS = re.compile(r"(cute-to-nvvm\{)")
-_BINARY = "_binary"
+_SUFFIX = "_binary"
 """Suffix of the host global that holds the binary of a gpu.module."""
 
 
@@ -63,7 +62,8 @@ def assemble(text: str, pipeline: str, manager: Any, name: str = "kernels") -> A
         context.enable_multithreading(False)
         module = _wrapped(body, name)
         manager.PassManager.parse(_with_line_info(dump_into(pipeline, cubin=folder))).run(module.operation)
-        return Assembled(_value(binary_of(module, name)), _only(folder, "*.cubin").read_bytes())
+        binary = ir.StringAttr(_binary_of(module, name).attributes["value"]).value_bytes
+        return Assembled(binary, _only(folder, "*.cubin").read_bytes())
 
 
 def _wrapped(body: str, name: str) -> Any:
@@ -133,25 +133,20 @@ def _only(folder: str, pattern: str) -> Path:
     return found[0]
 
 
-def binary_of(module: Any, name: str) -> Any:
+def _binary_of(module: Any, name: str) -> Any:
     """The global of a compiled host module that holds a gpu.module's binary."""
-    for operation in _globals(module):
-        if ir.StringAttr(operation.attributes["sym_name"]).value == name + _BINARY:
+    for found in module.body.operations:
+        operation = found.operation
+        if (
+            operation.name == "llvm.mlir.global"
+            and ir.StringAttr(operation.attributes["sym_name"]).value == name + _SUFFIX
+        ):
             return operation
-    raise UnsupportedError(f"the compiled module has no global {name}{_BINARY}, the binary of its kernels")
-
-
-def _globals(module: Any) -> Iterator[Any]:
-    return (op.operation for op in module.body.operations if op.operation.name == "llvm.mlir.global")
+    raise UnsupportedError(f"the compiled module has no global {name}{_SUFFIX}, the binary of its kernels")
 
 
 def replace_binary(module: Any, name: str, binary: bytes) -> None:
     """Replace the binary of a compiled host module."""
-    operation = binary_of(module, name)
+    operation = _binary_of(module, name)
     operation.attributes["value"] = ir.StringAttr.get(binary)
     operation.attributes["global_type"] = ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{len(binary)} x i8>"))
-
-
-def _value(operation: Any) -> bytes:
-    found: bytes = ir.StringAttr(operation.attributes["value"]).value_bytes
-    return found

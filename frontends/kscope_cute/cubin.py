@@ -30,7 +30,10 @@ def usage(cubin: bytes, has_setmaxnreg: bool) -> Usage:
             registers = max(registers, value)
         elif attribute == _FRAME_SIZE:
             stack += value
-    return Usage(has_setmaxnreg and not any(map(_sets_max_registers, _code(cubin))), stack, registers)
+    ignored = has_setmaxnreg and not any(
+        _sets_max_registers(code) for name, code in sections(cubin) if name.startswith(".text.")
+    )
+    return Usage(ignored, stack, registers)
 
 
 def sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
@@ -54,10 +57,6 @@ def _info(content: bytes) -> Iterator[tuple[int, int]]:
             if size == 8:
                 yield attribute, struct.unpack_from("<I", content, at + 4)[0]
             at += size
-
-
-def _code(cubin: bytes) -> Iterator[bytes]:
-    return (content for name, content in sections(cubin) if name.startswith(".text."))
 
 
 def _sets_max_registers(code: bytes) -> bool:

@@ -150,7 +150,9 @@ class Evaluator:
     def _value(self, expression: ast.expr) -> Any:
         """A compile-time number or None, else a RuntimeValue."""
         constant = self._resolve(expression)
-        if isinstance(constant, (bool, int, float, np.number, np.bool_)) or (constant is None and _is_none(expression)):
+        if isinstance(constant, (bool, int, float, np.number, np.bool_)) or (
+            isinstance(expression, ast.Constant) and expression.value is None
+        ):
             return constant
         return RuntimeValue(self._visit(expression))
 
@@ -178,7 +180,3 @@ class Evaluator:
 
 def _names(expression: ast.expr) -> set[str]:
     return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
-
-
-def _is_none(expression: ast.expr) -> bool:
-    return isinstance(expression, ast.Constant) and expression.value is None

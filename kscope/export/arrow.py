@@ -1,7 +1,4 @@
-"""An Arrow file, not compressed, so that it can be mapped into memory.
-
-What lives here: the suffix's module. What does not: the columns (columnar.py).
-"""
+"""Arrow files, uncompressed, so that they can be memory-mapped."""
 
 from __future__ import annotations
 

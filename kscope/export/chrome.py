@@ -1,11 +1,8 @@
-"""Chrome's trace event JSON, for chrome://tracing, Perfetto and everything that reads it.
+"""Chrome's trace event JSON ("Trace Event Format", Google, 2016), for chrome://tracing and Perfetto.
 
-A launch is a process (or an SM, see groups.py), a recording lane a thread. A tid that equals its pid, or
-0 or 1, makes viewers merge tracks and drop slices: tids begin after all pids, and after 1. They rise from
-group to group and lane to lane: Perfetto sorts by them, and not by sort_index. Events that are few are made by
-orjson, records as columns of text: spaces between JSON's words mean nothing, so that all rows are as
-wide. What lives here: the JSON. What does not: what is shown (timeline.py), digits (text.py). Format:
-"Trace Event Format", Google, 2016.
+A launch is a process (or an SM, see groups.py), a recording warp a thread. A tid of 0, 1 or its pid makes viewers merge
+tracks and drop slices, so tids start after all pids. They rise in display order, because Perfetto sorts by them and
+ignores sort_index. Records are written as columns of text, padded with spaces to equal width; other events by orjson.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
 from . import lives, text
-from .groups import placed
+from .groups import hierarchy
 from .text import SPACE, Bytes
 from .timeline import LIFETIME, UNFINISHED, Timeline
 
@@ -34,20 +31,19 @@ _CHUNK = 1 << 14
 _PROBLEMS_PID = 1
 _FIRST_PID = 2
 _SHORT = 64
-"""Names that are longer, in JSON, have rows of their own by the powers of two of their lengths, so that not all rows
-are as wide."""
+"""Longer names are written in separate batches by power of two of their length, so that they do not widen all rows."""
 _FAR = 2.0**52
 
 
 def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
-    """Write the whole file, some ten thousand events at a time."""
+    """Write the file in batches of some ten thousand events."""
     about = {"tool": "kscope", "origin_unix_ns": timeline.origin, "tick_ns": timeline.trace.tick_ns}
     problems = [{"kind": clean(one.kind), "text": clean(one.text), "count": one.count} for one in timeline.problems]
     head = orjson.dumps({"displayTimeUnit": "ns", "otherData": {**about, "problems": problems}})
     file.write(head[:-1] + b',"traceEvents":[\n')
     threads = _threads(timeline)
     first = True
-    for events in _few(timeline, threads):
+    for events in _other_events(timeline, threads):
         if events:
             file.write((b"" if first else b",\n") + orjson.dumps(events)[1:-1])
             first = False
@@ -55,7 +51,7 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
     parts = chunks(len(timeline.trace), text.at_once(_CHUNK, records.width))[::-1]
     for part, pieces in zip(parts, map_ahead(records.rows, parts), strict=True):
         for piece in pieces:
-            file.write(piece.reshape(-1).data[first:])  # every row begins with the comma after the one before
+            file.write(piece.reshape(-1).data[first:])  # every row begins with a comma
             first = False
         step(part.stop - part.start)
     file.write(b"\n]}\n")
@@ -63,8 +59,7 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
 
 @dataclass(frozen=True)
 class _Threads:
-    """pid, tid: (tracks,) int64, of each track. names: (pid, name) of those that are drawn, by tid. processes: names
-    by pid. free: a tid that nothing has."""
+    """pid, tid: (tracks,) int64. names: (pid, name) of drawn tracks by tid. free: an unused tid."""
 
     pid: Int64
     tid: Int64
@@ -74,7 +69,7 @@ class _Threads:
 
 
 def _threads(timeline: Timeline) -> _Threads:
-    drawn = placed(timeline)
+    drawn = hierarchy(timeline)
     first = _FIRST_PID + max(len(drawn.processes), len(timeline.trace.launches)) + 1
     pid, tid = np.zeros((2, len(timeline.tracks)), np.int64)
     tid[drawn.index] = np.arange(first, first + len(drawn.index))
@@ -85,8 +80,8 @@ def _threads(timeline: Timeline) -> _Threads:
     return _Threads(pid, tid, names, drawn.processes, first + len(timeline.tracks))
 
 
-def _few(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
-    """Everything but the records."""
+def _other_events(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
+    """All events except the records."""
     yield _problems(timeline, threads.free)
     yield from _names(threads)
     yield from _lifetimes(timeline, threads)
@@ -97,9 +92,9 @@ def _problems(timeline: Timeline, tid: int) -> list[Event]:
     if not timeline.problems:
         return []
     place = {"pid": _PROBLEMS_PID, "tid": tid}
-    named = _meta("process_name", {"name": "kscope: problems of this recording"}, **place)
+    process = _meta("process_name", {"name": "kscope: problems of this recording"}, **place)
     return [
-        named,
+        process,
         *(
             {
                 "ph": "i", "s": "g", "ts": 0, "name": clean(f"{one.kind}: {one.text}"),
@@ -118,7 +113,7 @@ def _names(threads: _Threads) -> Iterator[list[Event]]:
     before = None
     for tid, (pid, name) in threads.names.items():
         place = {"pid": pid, "tid": tid}
-        if pid != before:  # processes come one after the other
+        if pid != before:  # sorted by process
             yield [_meta("process_name", {"name": clean(threads.processes[pid - _FIRST_PID])}, **place)]
             before = pid
         yield [_meta("thread_name", {"name": name}, **place), _meta("thread_sort_index", {"sort_index": tid}, **place)]
@@ -149,8 +144,7 @@ def _lifetimes(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
 
 
 def _arrows(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
-    """Flow events: they bind to the slice that is there at their time. What ends with its slice is drawn a ns
-    before, at its last moment."""
+    """Flow events bind to the slice at their time. An arrow to a slice's end is drawn 1 ns earlier, inside it."""
     flows, names = timeline.flows, [clean(region.name) for region in timeline.trace.regions]
     for part in chunks(len(flows)):
         source, target, at_end = flows.source[part], flows.target[part], flows.at_end[part]
@@ -170,8 +164,8 @@ def _arrows(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
 
 
 class _Records:
-    """Records as rows of text: spans as X, instants as i, counters as C. Whole ns: viewers cut the rest off,
-    and nesting with it."""
+    """Records as rows of text: spans as X, instants as i, counters as C. Times are whole ns: viewers truncate
+    fractions, which would break nesting."""
 
     def __init__(self, timeline: Timeline, threads: _Threads) -> None:
         trace = timeline.trace
@@ -183,9 +177,9 @@ class _Records:
         self._row = np.zeros(len(self._names), np.int64)
         self._tables: dict[int, Bytes] = {}
         for width in np.unique(self._widths).tolist():
-            alike = np.flatnonzero(self._widths == width)
-            self._row[alike] = np.arange(len(alike))
-            self._tables[width] = text.table([self._names[number] for number in alike.tolist()], SPACE)
+            same = np.flatnonzero(self._widths == width)
+            self._row[same] = np.arange(len(same))
+            self._tables[width] = text.table([self._names[number] for number in same.tolist()], SPACE)
         places = zip(threads.pid.tolist(), threads.tid.tolist(), strict=True)
         self._places = text.table([b',"pid":%d,"tid":%d' % place for place in places], SPACE)
         self._threads = {tid: name for tid, (_, name) in threads.names.items()}
@@ -196,25 +190,25 @@ class _Records:
         self._valued = np.array([region.kind in (Kind.SPAN_VALUE, Kind.INSTANT_VALUE) for region in trace.regions])
 
     def rows(self, part: slice) -> list[Bytes]:
-        """The records of a slice, as JSON with a comma before each."""
+        """The records of a slice as JSON, each preceded by a comma."""
         kind, span = self._trace.kind[part], self._timeline.span[part]
         counter = kind == Kind.COUNTER
         lost = ~span & (kind <= Kind.SPAN_VALUE)
         name = self._trace.region[part].astype(np.intp)
         name[lost] += len(self._trace.regions)
-        found = []
+        rows = []
         widths = self._widths[name]
         for width, names in self._tables.items():
             of_width = widths == width
             for at, local in _each(part, span & of_width):
-                found.append(self._spans(at, names.take(self._row[name[local]], axis=0)))
+                rows.append(self._spans(at, names.take(self._row[name[local]], axis=0)))
             for at, local in _each(part, ~span & ~counter & of_width):
-                found.append(self._points(at, names.take(self._row[name[local]], axis=0)))
-            found += [self._counters(at, name[local]) for at, local in _each(part, counter & of_width)]
-        return found
+                rows.append(self._points(at, names.take(self._row[name[local]], axis=0)))
+            rows += [self._counters(at, name[local]) for at, local in _each(part, counter & of_width)]
+        return rows
 
     def _cells(self, at: Rows, names: Bytes, phase: bytes) -> list[bytes | Bytes]:
-        """What spans and instants begin with: name, place, time."""
+        """The common cells of spans and instants: name, track, time."""
         begin = text.thousandths(self._timeline.begin[at], SPACE)
         place = self._places.take(self._timeline.track[at], axis=0)
         return [phase, names, place, b',"ts":', begin]
@@ -236,7 +230,7 @@ class _Records:
         return text.rows(len(names), *cells, *self._value(at, b',"args":{"value":', b"}"), b"}")
 
     def _counters(self, at: Rows, name: Int64) -> Bytes:
-        """Viewers key a counter by process and name: the lane is part of the name."""
+        """Viewers identify a counter by process and name, so the name includes the warp."""
         track = self._timeline.track[at]
         pairs, which = np.unique(np.stack([track, name], axis=1), axis=0, return_inverse=True)
         titles = [
@@ -251,7 +245,7 @@ class _Records:
         )  # fmt: skip
 
     def _value(self, at: Rows, before: bytes, after: bytes) -> list[bytes | Bytes]:
-        """A cell with the values of the records that have one."""
+        """Cells of the values; none if no record has one."""
         if not self._valued[self._trace.region[at]].any():
             return []
         distinct, which = np.unique(self._trace.value[at], return_inverse=True)
@@ -260,8 +254,8 @@ class _Records:
 
 
 def _each(part: slice, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows]]:
-    """The records of a slice that a mask chooses, where it chooses any, and their indices within the slice; the last
-    one first: of spans with the same times, viewers take the first in the file for the outer one."""
+    """The masked records of a slice and their indices in it, if any, in reverse: of spans with equal times, viewers
+    draw the first in the file as the outer one."""
     if mask.all():
         yield slice(part.stop - 1, part.start - 1 if part.start else None, -1), slice(None, None, -1)
     elif mask.any():
@@ -270,5 +264,5 @@ def _each(part: slice, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows
 
 
 def _json(number: float) -> bytes:
-    """A number as JSON has it: whole ones without a fraction, what is no number as null."""
+    """A number as JSON: integers without a fraction, NaN as null."""
     return orjson.dumps(int(number) if number.is_integer() else number)

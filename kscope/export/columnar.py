@@ -1,8 +1,7 @@
-"""The trace's columns as Arrow: tables in memory, and Parquet, Arrow and Feather files, through pyarrow.
+"""The trace as Arrow tables in memory, and as Parquet, Arrow and Feather files, through pyarrow.
 
-Rows stand launch after launch. In Parquet a row group holds whole launches, small ones together: a
-reader that wants one launch, one region or one span of time skips the groups that cannot have it. What
-lives here: these tables. What does not: the columns (trace.py).
+Rows are sorted by launch. A Parquet row group holds whole launches, so readers can skip groups by launch, region or
+time.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from ..util.text import install_command
 Int64 = npt.NDArray[np.int64]
 
 GROUP, MOST = 1 << 17, 1 << 20
-"""Rows that a row group has at least, unless it is the last; and at most."""
+"""Minimum (except the last) and maximum rows of a row group."""
 _LEVEL = 3
 _DELTA = ("start_ticks", "dur_cycles", "block", "track")
 _SPLIT = ("start_ns", "dur_ns")
@@ -34,25 +33,39 @@ _TEXTS = ("kernel", "region", "kind", "user_track")
 
 
 def pyarrow() -> Any:
-    """The package. Raises MissingError that says how to get it."""
+    """Import pyarrow.
+
+    Raises:
+        MissingError: it is not installed.
+    """
     try:
         import pyarrow
     except ImportError as error:
         raise MissingError(f"Arrow, Feather and Parquet need pyarrow: {install_command('arrow')}") from error
-    import_module("pyarrow.parquet")  # parts of it that are there once somebody asks
+    import_module("pyarrow.parquet")  # submodules are not imported by the package
     import_module("pyarrow.ipc")
     return pyarrow
 
 
 def table(trace: TraceData) -> Any:
-    """A pyarrow.Table of all records, in the trace's order. Raises MissingError without pyarrow."""
+    """Convert a trace to Arrow.
+
+    Args:
+        trace: the trace.
+
+    Returns:
+        A pyarrow.Table with one row per record, in the trace's order.
+
+    Raises:
+        MissingError: pyarrow is not installed.
+    """
     arrow = pyarrow()
     columns = _Columns(trace, arrow)
     return arrow.Table.from_batches([columns.batch(slice(0, len(trace)))], columns.schema)
 
 
 def batches(trace: TraceData) -> tuple[Any, Iterator[Any]]:
-    """(schema, record batches) launch after launch; a batch holds whole launches, or a part of a large one."""
+    """(schema, record batches) sorted by launch; a batch holds whole launches, or part of a large one."""
     columns = _Columns(trace, pyarrow())
     launch = trace.launch
     order: Int64 | None = None
@@ -64,7 +77,7 @@ def batches(trace: TraceData) -> tuple[Any, Iterator[Any]]:
 
 
 def _groups(ends: list[int]) -> list[slice]:
-    """Rows of each group, from where the launches end."""
+    """The row groups, from the launches' last rows."""
     groups, start = [], 0
     for end in ends:
         if end - start >= GROUP or end == ends[-1]:
@@ -74,7 +87,7 @@ def _groups(ends: list[int]) -> list[slice]:
 
 
 class _Columns:
-    """What is the same for all rows: the schema, and the names."""
+    """Schema and dictionaries shared by all batches."""
 
     def __init__(self, trace: TraceData, arrow: Any) -> None:
         self._trace, self._arrow = trace, arrow
@@ -86,7 +99,7 @@ class _Columns:
             "kind": kinds,
             "user_track": [clean(name) for name in trace.user_tracks],
         }
-        # two regions may share a name, as a span and an instant; entries of a dictionary may not
+        # a span and an instant may share a name; dictionary entries must be unique
         self._texts: dict[str, tuple[Any, npt.NDArray[np.int32]]] = {}
         for name, texts in names.items():
             distinct, codes = np.unique(np.array(texts, object), return_inverse=True)
@@ -113,17 +126,17 @@ class _Columns:
         for name in COLUMNS:
             if name in _TEXTS:
                 texts, codes = self._texts[name]
-                gone = (user < 0) if name == "user_track" else None
+                null = (user < 0) if name == "user_track" else None
                 index = codes[columns[name]] if len(codes) else np.zeros(len(track), np.int32)
-                arrays.append(arrow.DictionaryArray.from_arrays(arrow.array(index, mask=gone), texts))
+                arrays.append(arrow.DictionaryArray.from_arrays(arrow.array(index, mask=null), texts))
             else:
-                # a value that is not there is null, not a number that is none
+                # NaN becomes null
                 arrays.append(arrow.array(columns[name], from_pandas=name in ("value", "dur_ns")))
         return arrow.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
 
 
 def _about(trace: TraceData) -> dict[str, Any]:
-    """What the columns cannot say: the metadata `kscope` of every file."""
+    """The files' metadata under the key `kscope`."""
     return {
         "origin_unix_ns": trace.origin,
         "tick_ns": trace.tick_ns,
@@ -137,7 +150,7 @@ def _about(trace: TraceData) -> dict[str, Any]:
 
 
 def write_parquet(trace: TraceData, file: BinaryIO, step: Step) -> None:
-    """zstd; times and places as differences, names as dictionaries."""
+    """Write Parquet: zstd, delta-encoded integers, dictionary-encoded names."""
     parquet = pyarrow().parquet
     schema, parts = batches(trace)
     encoding = {**dict.fromkeys(_DELTA, "DELTA_BINARY_PACKED"), **dict.fromkeys(_SPLIT, "BYTE_STREAM_SPLIT")}
@@ -151,7 +164,7 @@ def write_parquet(trace: TraceData, file: BinaryIO, step: Step) -> None:
 
 
 def write_ipc(trace: TraceData, file: BinaryIO, step: Step, compression: str | None = None) -> None:
-    """An Arrow file; without compression it can be mapped into memory."""
+    """Write an Arrow file; without compression it can be memory-mapped."""
     arrow = pyarrow()
     schema, parts = batches(trace)
     options = arrow.ipc.IpcWriteOptions(compression=compression)

@@ -1,8 +1,7 @@
 """CSV (RFC 4180): the trace's columns, with names for kernels, regions and kinds.
 
-Times have three decimals; what is not known is empty. A name that a spreadsheet would take for a formula
-begins with an apostrophe, and NULs, which CSV readers refuse, are shown as replacement characters.
-What lives here: rows. What does not: digits (text.py).
+Times have three decimals; unknown values are empty. Names that a spreadsheet would evaluate as a formula get an
+apostrophe, and NULs, which CSV readers reject, become replacement characters.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ _FAR = 2.0**52
 
 
 def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
-    """Write the whole file."""
+    """Write the file."""
     rows = _Rows(trace)
     file.write(",".join(COLUMNS).encode() + b"\r\n")
     parts = chunks(len(trace), text.at_once(_CHUNK, rows.width))
-    for part, data in zip(parts, map_ahead(rows.made, parts), strict=True):
+    for part, data in zip(parts, map_ahead(rows.lines, parts), strict=True):
         file.write(data.data)
         step(part.stop - part.start)
 
 
 def field(name: str) -> bytes:
-    """A name as a field."""
+    """A name as a CSV field."""
     name = clean(name).replace("\0", "\N{REPLACEMENT CHARACTER}")
     if name.startswith(_FORMULA):
         name = f"'{name}"
@@ -61,10 +60,10 @@ class _Rows:
         self.width = self._kernels.width + self._regions.width + self._tracks.width
         kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
         self._kinds = text.table([kind.encode() for kind in kinds], NOTHING)
-        self._depth, self._value = trace.depth, trace.value  # computed once, before there are threads
+        self._depth, self._value = trace.depth, trace.value  # computed once, before the threads start
 
-    def made(self, part: slice) -> Bytes:
-        """The lines of some records."""
+    def lines(self, part: slice) -> Bytes:
+        """The lines of a slice of records."""
         trace, warps = self._trace, self._trace.warps
         track = trace.track[part]
         ticks, cycles = trace.start_ticks[part], trace.dur_cycles[part]

@@ -1,7 +1,4 @@
-"""Feather: an Arrow file, compressed as pandas does it.
-
-What lives here: the suffix's module. What does not: the columns (columnar.py).
-"""
+"""Feather: Arrow files compressed with lz4, as pandas writes them."""
 
 from __future__ import annotations
 

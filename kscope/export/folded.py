@@ -1,7 +1,4 @@
-"""Folded stacks, `kernel;region;region 1234`, for flamegraph.pl, inferno and speedscope; ns of all lanes together.
-
-What lives here: the lines. What does not: the numbers (stacks.py).
-"""
+"""Folded stacks, `kernel;region;region 1234`, for flamegraph.pl, inferno and speedscope: ns, summed over all lanes."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from .stacks import stacks
 
 
 def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
-    """Write the whole file. A semicolon in a name, which would part it, becomes a colon."""
+    """Write the file. Semicolons in names become colons."""
     paths: list[str] = []
     for node in stacks(trace):
         name = single_line(node.name).replace(";", ":")

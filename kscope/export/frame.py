@@ -1,7 +1,4 @@
-"""The trace's columns as a pandas.DataFrame: names as categories.
-
-What lives here: this table in memory. What does not: the columns (trace.py), files (columnar.py).
-"""
+"""The trace's columns as a pandas.DataFrame."""
 
 from __future__ import annotations
 
@@ -19,7 +16,17 @@ from ..util.text import install_command
 
 
 def frame(trace: TraceData) -> Any:
-    """A DataFrame with one row per record. Raises MissingError without pandas."""
+    """Convert a trace to pandas.
+
+    Args:
+        trace: the trace.
+
+    Returns:
+        A DataFrame with one row per record; names are categoricals.
+
+    Raises:
+        MissingError: pandas is not installed.
+    """
     try:
         import pandas
     except ImportError as error:
@@ -28,13 +35,13 @@ def frame(trace: TraceData) -> Any:
     kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
     texts = {"kind": kinds, "user_track": trace.user_tracks, "region": trace.region_names(), "kernel": trace.kernels}
     for column, names in texts.items():
-        shown, codes = _categories(names, ordered=column in ("region", "kernel"))
-        data[column] = pandas.Categorical.from_codes(codes[data[column]], shown)
+        categories, codes = _categories(names, ordered=column in ("region", "kernel"))
+        data[column] = pandas.Categorical.from_codes(codes[data[column]], categories)
     return pandas.DataFrame(data)
 
 
 def _categories(names: Iterable[str], *, ordered: bool) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The names, each once, in alphabetical order where that is wanted; and which of them each is, then NONE."""
+    """Unique names, sorted if `ordered`, and the index of each name, followed by NO_TRACK."""
     texts = [clean(name) for name in names]
     index = {name: number for number, name in enumerate(dict.fromkeys(sorted(texts) if ordered else texts))}
     return list(index), np.array([*(index[name] for name in texts), NO_TRACK], np.int64)

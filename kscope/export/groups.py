@@ -1,13 +1,11 @@
-"""Where a lane is drawn: under its launch, in a group, with a name; the same for every format.
+"""The hierarchy of a timeline: launch, group, lane, and their names; the same for every format.
 
     group      a launch holds     which hold
     sm         SM 12              block 3 warp 0
     block      block 3 SM 12      warp 0
     warp       warp 0             block 3 SM 12
 
-With processes="groups" the two change places: SM 12 is the process, a launch what it holds where there are several.
-
-What lives here: this order, and these names. What does not: how a format writes them.
+With processes="groups" the first two levels swap: SM 12 is a process, and holds launches if there are several.
 """
 
 from __future__ import annotations
@@ -23,12 +21,17 @@ Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
-    """The tracks that have items, in the order of drawing; all (t,).
+class Hierarchy:
+    """The t drawn tracks in display order.
 
-    index: into timeline.tracks. row: of trace.warps. process: from 0 in order of drawing. group: a number, different
-    within a process for different groups. groups, names: what they are called; a group without a name is not drawn.
-    processes: (p,) what those are called.
+    Attributes:
+        index: (t,) index into timeline.tracks.
+        row: (t,) row of trace.warps.
+        process: (t,) index into `processes`.
+        group: (t,) number of the group, unique within its process.
+        groups: (t,) names of the groups; a group with an empty name is not drawn.
+        names: (t,) names of the tracks.
+        processes: names of the processes.
     """
 
     index: Int64
@@ -40,8 +43,13 @@ class Placed:
     processes: list[str]
 
 
-def placed(timeline: Timeline, *, padded: bool = False) -> Placed:
-    """The tracks that are drawn. padded: numbers of groups have leading zeros, for viewers that sort by name."""
+def hierarchy(timeline: Timeline, *, padded: bool = False) -> Hierarchy:
+    """Arrange the drawn tracks.
+
+    Args:
+        timeline: the timeline.
+        padded: group numbers have leading zeros, for viewers that sort by name.
+    """
     warps = timeline.trace.warps
     drawn = np.zeros(len(timeline.tracks), bool)
     drawn[timeline.alive] = True
@@ -51,30 +59,28 @@ def placed(timeline: Timeline, *, padded: bool = False) -> Placed:
         [index[index < len(warps)], np.array([track.row for track in timeline.tracks[len(warps) :]], np.int64)]
     )
     launch, block, warp, sm = (getattr(warps, name)[row].astype(np.int64) for name in ("launch", "block", "warp", "sm"))
-    by = {"sm": sm, "block": block, "warp": warp}[timeline.view.group]
-    turned = timeline.view.processes == "groups"
-    device = warps.device[row] if turned and timeline.view.group == "sm" else np.zeros(len(row), np.int64)
-    outer, inner = (by, launch) if turned else (launch, by)
+    group = {"sm": sm, "block": block, "warp": warp}[timeline.view.group]
+    swapped = timeline.view.processes == "groups"
+    device = warps.device[row] if swapped and timeline.view.group == "sm" else np.zeros(len(row), np.int64)
+    outer, inner = (group, launch) if swapped else (launch, group)
     order = np.lexsort((index, warps.lane[row], warp, block, inner, outer, device))
     index, row, inner, outer, device = (column[order] for column in (index, row, inner, outer, device))
     groups, names = _names(timeline, row, padded)
-    fresh = np.append(True, (outer[1:] != outer[:-1]) | (device[1:] != device[:-1]))[: len(outer)]
-    first = np.flatnonzero(fresh).tolist()
-    if turned:
+    first = np.append(True, (outer[1:] != outer[:-1]) | (device[1:] != device[:-1]))[: len(outer)]
+    starts = np.flatnonzero(first).tolist()
+    if swapped:
         several = len(timeline.trace.launches) > 1
-        processes = [_process(timeline, groups[at], int(row[at])) for at in first]
+        processes = [_process(timeline, groups[at], int(row[at])) for at in starts]
         groups = [launch_name(timeline, number) if several else "" for number in inner.tolist()]
     else:
-        processes = [launch_name(timeline, int(outer[at])) for at in first]
-    for at in np.flatnonzero(
-        index >= len(warps)
-    ).tolist():  # the user's tracks of a lane, and those of spans that cross
+        processes = [launch_name(timeline, int(outer[at])) for at in starts]
+    for at in np.flatnonzero(index >= len(warps)).tolist():  # user tracks and tracks of crossing spans
         names[at] += timeline.tracks[index[at]].suffix
-    return Placed(index, row, np.cumsum(fresh) - 1, inner, groups, names, processes)
+    return Hierarchy(index, row, np.cumsum(first) - 1, inner, groups, names, processes)
 
 
 def _process(timeline: Timeline, group: str, row: int) -> str:
-    """What a group is called where it is the process: a block runs on another SM in another launch."""
+    """The name of a group that is a process. Blocks omit the SM, which differs between launches."""
     trace, by = timeline.trace, timeline.view.group
     if by == "block":
         return f"block {trace.warps.blocks(np.array([row]))[0]}"
@@ -101,9 +107,8 @@ def _names(timeline: Timeline, row: Int64, padded: bool) -> tuple[list[str], lis
 
 
 def launch_name(timeline: Timeline, launch: int) -> str:
-    """``matmul #3``, with the device where there are several; # counts all launches of the trace, in as
-    many digits as the last one has."""
-    found = timeline.trace.launches[launch]
+    """``matmul #3``, with the device if there are several. Launch numbers have equally many digits."""
+    info = timeline.trace.launches[launch]
     digits = len(str(len(timeline.trace.launches) - 1))
-    device = f" on device {found.device}" if len(timeline.trace.devices) > 1 else ""
-    return f"{found.kernel} #{launch:0{digits}}{device}"
+    device = f" on device {info.device}" if len(timeline.trace.devices) > 1 else ""
+    return f"{info.kernel} #{launch:0{digits}}{device}"

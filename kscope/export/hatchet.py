@@ -1,13 +1,10 @@
 """Hatchet's JSON, as Proton writes it: `proton-viewer -m cycles FILE`, `-m normalized_cycles`, `-m time/us`.
 
-The viewer adds up what stands below a frame, so a frame has its own numbers alone. What lives here: the
-JSON. What does not: the numbers (stacks.py).
-
-    cycles             SM cycles of all warps that recorded
-    normalized_cycles  the same, divided by the number of these warps (of all launches): one warp's mean
+    cycles             SM cycles of all recording warps
+    normalized_cycles  the same, divided by the number of these warps in all launches: the mean per warp
     time (ns), count
 
-Problems of the recording are frames without time, below the kernels.
+The viewer sums over children, so frames have exclusive numbers. Problems are frames without time, below the root.
 """
 
 from __future__ import annotations
@@ -24,19 +21,19 @@ from .stacks import Node, stacks
 
 
 def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
-    """Write the whole file."""
+    """Write the file."""
     frames: list[dict[str, Any]] = []
     nodes = stacks(trace)
-    # the viewer adds up the metrics that the root has
-    counted = {"cycles": 0, "normalized_cycles": 0.0} if not all(node.timer for node in nodes) else {}
-    root = _frame("ROOT", {"time (ns)": 0.0, "count": 0, **counted})
+    # the viewer sums only metrics of the root
+    cycles = {"cycles": 0, "normalized_cycles": 0.0} if not all(node.timer for node in nodes) else {}
+    root = _frame("ROOT", {"time (ns)": 0.0, "count": 0, **cycles})
     device = str(trace.devices[0]) if len(trace.devices) == 1 else ""
     for node in nodes:
         frames.append(_frame(clean(node.name), _metrics(node, device)))
         (root if node.parent < 0 else frames[node.parent])["children"].append(frames[-1])
     root["children"] = [frame for frame in root["children"] if frame["metrics"]["count"]]
     for one in trace.problems:
-        root["children"].append(_frame(clean(f"{one.kind}: {one.text}"), {"time (ns)": 0.0, "count": 0, **counted}))
+        root["children"].append(_frame(clean(f"{one.kind}: {one.text}"), {"time (ns)": 0.0, "count": 0, **cycles}))
     file.write(orjson.dumps([root, {"CUDA": _devices(trace)}]))
     step(len(trace))
 
@@ -46,14 +43,14 @@ def _frame(name: str, metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def _metrics(node: Node, device: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"time (ns)": node.ns, "count": node.count, "device_id": device, "device_type": "CUDA"}
-    if not node.timer:  # then nobody counted cycles
-        found |= {"cycles": node.ticks, "normalized_cycles": node.ticks / max(1, node.lanes)}
-    return found
+    metrics: dict[str, Any] = {"time (ns)": node.ns, "count": node.count, "device_id": device, "device_type": "CUDA"}
+    if not node.timer:
+        metrics |= {"cycles": node.ticks, "normalized_cycles": node.ticks / max(1, node.lanes)}
+    return metrics
 
 
 def _devices(trace: TraceData) -> dict[str, Any]:
-    """What is known of each device: the rate of its SMs' clock, kHz."""
+    """Clock rate of each device's SMs, in kHz."""
     warps = trace.warps
     table: dict[str, Any] = {}
     for index, ordinal in enumerate(trace.devices):

@@ -1,13 +1,11 @@
-"""What the lifetime of a recording lane says of itself, as numbers for viewers.
+"""Arguments of lifetime slices.
 
-    cycles           from the lane's first clock read to its last (timer_ns where its clock was globaltimer)
-    records, dropped how many it wrote, and how many of them are not there
-    prologue_least   cycles that its start anchor alone took: a floor of what recording cost before the kernel
-    prologue_most    cycles from its start to its first record: the anchor, the claim, and the kernel's own code
-    epilogue_least, epilogue_most   the same at its end; what follows the last clock read nobody can see
-    error_ns         how far its times may be apart from those of other SMs
-
-What lives here: these numbers. What does not: how a format writes them.
+cycles           from the warp's first clock read to its last (timer_ns with clock="globaltimer")
+records, dropped records written, and how many of them are missing
+prologue_least   cycles of the start anchor: lower bound of the recording cost before the kernel's code
+prologue_most    cycles from start to first record: anchor, claim, and the kernel's own code
+epilogue_least, epilogue_most   the same at the end; stores after the last clock read are not visible
+error_ns         bound of the time difference to other SMs
 """
 
 from __future__ import annotations
@@ -24,7 +22,13 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """One number of every lane: values (w,) int64, and where (w,) bool they are known."""
+    """One argument of all lifetimes.
+
+    Attributes:
+        name: its name.
+        values: (w,) int64.
+        known: (w,) bool, the value is valid.
+    """
 
     name: str
     values: Int64
@@ -32,9 +36,9 @@ class Number:
 
 
 def numbers(trace: TraceData) -> tuple[Number, ...]:
-    """The numbers of all lanes of trace.warps."""
+    """The arguments, for every row of trace.warps."""
     warps = trace.warps
-    first, last, recorded = _extent(trace.whole)  # what a filter left out was recorded all the same
+    first, last, recorded = _extent(trace.whole)  # filtered records cost time too
     cycles = ~warps.timer
     life = np.rint((warps.end_ns - warps.start_ns) / np.where(warps.tick_ns > 0, warps.tick_ns, 1))
     life = np.clip(np.nan_to_num(life), 0, 1 << 62).astype(np.int64)
@@ -55,14 +59,14 @@ def numbers(trace: TraceData) -> tuple[Number, ...]:
 
 
 def _extent(trace: TraceData) -> tuple[Int64, Int64, npt.NDArray[np.bool_]]:
-    """First start and last end of each lane's records, in ticks, and whether it has any."""
+    """First start and last end of each lane's records, in ticks, and a mask of lanes with records."""
     first, last = np.zeros((2, len(trace.warps)), np.int64)
     recorded = np.zeros(len(trace.warps), bool)
     if len(trace):
         cuts = np.flatnonzero(np.append(True, trace.track[1:] != trace.track[:-1]))
         lanes = trace.track[cuts]
         first[lanes] = np.minimum.reduceat(trace.start_ticks, cuts)
-        end = np.append(cuts[1:], len(trace)) - 1  # within a lane records stand in order of end
+        end = np.append(cuts[1:], len(trace)) - 1  # sorted by end within a lane
         last[lanes] = trace.start_ticks[end] + np.maximum(trace.dur_cycles[end], 0)
         recorded[lanes] = True
     return first, last, recorded

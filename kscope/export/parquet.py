@@ -1,7 +1,4 @@
-"""Parquet: the trace's columns, row groups by launch.
-
-What lives here: the suffix's module. What does not: the columns (columnar.py).
-"""
+"""Parquet: the trace's columns, row groups by launch."""
 
 from __future__ import annotations
 

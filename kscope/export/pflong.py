@@ -1,7 +1,6 @@
-"""What few events have beside what fits their row: arguments of lifetimes, and ends of arrows.
+"""Extra fields of a few events in a .pftrace: arguments of lifetimes, and ends of arrows.
 
-What lives here: these fields, and which events have them. What does not: rows (pfrows.py). Fields:
-track_event.proto and debug_annotation.proto of Perfetto v52.
+Fields: track_event.proto and debug_annotation.proto of Perfetto v52.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
 _BYTES = 14  # 22 LEN 08 NAME 18 and nine bytes of a varint
-_BEGINS = (0x48, 1)  # says again that the event is a begin
+_BEGINS = (0x48, 1)  # repeats the type, a begin
 _FLOW, _LAST_OF_FLOW = b"\xf9\x02", b"\x81\x03"
 
 
-class Longer:
-    """Further fields of events, by item."""
+class ExtraFields:
+    """Extra fields of events, by item."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._records = len(timeline.trace)
@@ -34,8 +33,8 @@ class Longer:
         flows = timeline.flows
         self._arrows = _Arrows(flows) if len(flows) else None
 
-    def found(self, items: Int64, end: Bools) -> dict[int, bytes]:
-        """Which of the events (m,) have further fields: row -> bytes."""
+    def of(self, items: Int64, end: Bools) -> dict[int, bytes]:
+        """The extra fields of events (m,): row -> bytes."""
         fields: dict[int, bytes] = {}
         if self._lives is not None:
             at = np.flatnonzero((items >= self._records) & ~end)
@@ -47,10 +46,10 @@ class Longer:
 
 
 def _lives(timeline: Timeline) -> Bytes:
-    """(w, bytes) annotations of the lanes that are drawn; what is not known is filled up."""
-    found = [one for one in lives.numbers(timeline.trace) if one.known.any()]
-    out = np.empty((len(timeline.alive), _BYTES * len(found)), np.uint8)
-    for place, number in enumerate(found):
+    """(w, bytes) annotations of the drawn lanes; unknown values are padding."""
+    known = [one for one in lives.numbers(timeline.trace) if one.known.any()]
+    out = np.empty((len(timeline.alive), _BYTES * len(known)), np.uint8)
+    for place, number in enumerate(known):
         part = out[:, _BYTES * place : _BYTES * (place + 1)]
         part[:, :5] = (0x22, _BYTES - 2, 0x08, ARGUMENTS.index(number.name) + 1, 0x18)
         padded(part[:, 5:], number.values[timeline.alive].astype(np.uint64))
@@ -59,16 +58,16 @@ def _lives(timeline: Timeline) -> Bytes:
 
 
 class _Arrows:
-    """Flow ids of records: those that begin at it, and those that end."""
+    """Flow ids of records: flows that begin, and flows that end there."""
 
     def __init__(self, flows: Flows) -> None:
         number = np.arange(1, len(flows) + 1, dtype="<u8")
         self._source, self._begins = flows.source, _ids(_FLOW, number)
         self._targets = []
         for at_end in (False, True):
-            chosen = np.flatnonzero(flows.at_end == at_end)
-            chosen = chosen[np.argsort(flows.target[chosen], kind="stable")]
-            self._targets.append((flows.target[chosen], _ids(_LAST_OF_FLOW, number[chosen])))
+            rows = np.flatnonzero(flows.at_end == at_end)
+            rows = rows[np.argsort(flows.target[rows], kind="stable")]
+            self._targets.append((flows.target[rows], _ids(_LAST_OF_FLOW, number[rows])))
 
     def add(self, fields: dict[int, bytes], items: Int64, end: Bools) -> None:
         (target, ids), (late, late_ids) = self._targets
@@ -87,7 +86,7 @@ def _ids(tag: bytes, numbers: npt.NDArray[np.uint64]) -> Bytes:
 
 
 def padded(where: Bytes, values: npt.NDArray[np.unsignedinteger[Any]]) -> None:
-    """Write varints (m,) that are as wide as the given columns (m, width)."""
+    """Write varints (m,) padded to the width of the columns (m, width)."""
     last = where.shape[1] - 1
     rest = values.astype(np.uint64)
     for byte in range(last + 1):

@@ -1,20 +1,18 @@
-"""Events as rows of bytes of one width, column by column.
+"""Events as rows of bytes of equal width, column by column.
 
-    word  0  0a LEN 40 t    a packet, and the time since the one before: four bytes of a varint
+    word  0  0a LEN 40 t    a packet, and the time since the previous one: a varint of four bytes
           1  t t t 50
           2  01 5a LEN 48   the packet sequence; an event, and its type
-          3  type 50 n n    a begin: its name. An end has none, its type takes the four bytes
+          3  type 50 n n    a begin: its name. An end has no name; its type fills the four bytes
           4  58 u u u       its track
-    then, each where the file has it at all:
+    then, if the file has them:
       3 words  cycles of a begin: 22 0a 08 NAME | 18 c c c | c c c c. Of an end, words 3 to 7 are its track, then its
                exact begin in ns: 02 48 02 58 | u u u 22 | 0b 08 NAME 29 | double
       4 words  the value of a begin or an instant, the number of a counter
-      3 words  name and track again, five bytes each, where there are too many for the places above
+      3 words  name and track again, five bytes each, if there are too many for the fields above
 
-Padding is plain protobuf: a varint may be longer than it must, and of a field that stands twice the
-last one counts, so that places without use repeat the type. Few events are longer than their row
-(lifetimes, which have more arguments; ends of arrows): these are made one by one. What lives here: the
-bytes of an event. What does not: which events, in which order (pftrace.py); the bits of numbers (pfslots.py).
+Padding is valid protobuf: varints may be longer than necessary, and the last occurrence of a field counts, so unused
+words repeat the type. The few events that exceed a row (lifetimes with arguments, ends of arrows) are made one by one.
 """
 
 from __future__ import annotations
@@ -39,9 +37,9 @@ U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 
 FEW_NAMES, FEW_TRACKS = 1 << 14, 1 << 21
-"""What two bytes of a varint can number, and three."""
+"""Limits of varints of two and three bytes."""
 _SMALL = 1 << 28
-"""Times between events below this fit a row."""
+"""Times between events that fit a row, in ns."""
 _EVENT = 11  # bytes before the event itself
 _NAMELESS, _NAMELESS_END = 0x00808080 | COUNTER, 0x00808080 | END
 _PLACED_END, _EXACT = 0x58 << 24 | (END << 8 | 0x48) << 8 | END, 0x29 << 24 | START_NS << 16 | 0x080B
@@ -49,15 +47,14 @@ _CYCLES, _TIMER = CYCLES << 24 | 0x080A22, TIMER_NS << 24 | 0x080A22
 
 
 def advance(delta: int) -> bytes:
-    """A packet that says nothing but the time: `delta` ns after the one before."""
+    """A packet that only advances the time by `delta` ns."""
     body = b"\x40" + varint(delta) + b"\x50" + varint(SEQUENCE)
     return b"\x0a" + varint(len(body)) + body
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What rows need of some items (m,) that stand near each other: ticks is -1 for lifetimes, exact the bits of ns, or
-    None where the file has none."""
+    """Columns of the items (m,) of a few blocks. ticks: -1 for lifetimes. exact: bits of the float64 ns, or None."""
 
     name: Unsigned
     track: npt.NDArray[np.int32]
@@ -65,8 +62,8 @@ class Columns:
     exact: U64 | None
 
 
-class Look:
-    """What events look like, but for their times (set_times). words: of a row."""
+class RowEncoder:
+    """Encodes events as rows of `words` words; set_times() adds their times."""
 
     def __init__(self, timeline: Timeline, names: Names) -> None:
         self._names, self._records = names, len(timeline.trace)
@@ -88,15 +85,14 @@ class Look:
         self._placed_end = _pair(track | np.uint32(0x22 << 24), np.uint32(_EXACT)) if args else self._placed
 
     def columns(self, near: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Columns:
-        """The columns of the items that near() takes out of each column, as far as it reaches."""
+        """The columns of the items that near() extracts from each column."""
         track, ticks = near(self._names.track), near(self._ticks)
         if len(ticks) < len(track):
             ticks = np.concatenate([ticks, np.full(len(track) - len(ticks), -1)])
         return Columns(near(self._names.name), track, ticks, None if self._exact is None else near(self._exact))
 
     def begins(self, columns: Columns, at: Int64, items: Int64, out: U32) -> None:
-        """Fill rows (m, words) with the begins of items (m,), which stand `at` in the columns, and with what has no
-        length."""
+        """Fill rows (m, words) with begins, instants and counters: items (m,), at indices `at` of the columns."""
         names, place = self._names, 5
         name, track = columns.name.take(at), columns.track.take(at)
         kind = None if names.kinds is None else names.kinds.take(items)
@@ -121,10 +117,10 @@ class Look:
             place += 4
         if self._many:
             nameless = None if kind is None else np.flatnonzero(kind == Names.COUNTER)
-            self._again(out[:, place:], name, track, nameless, COUNTER)
+            self._wide_ids(out[:, place:], name, track, nameless, COUNTER)
 
     def ends(self, columns: Columns, at: Int64, items: Int64, out: U32) -> None:
-        """Fill rows (m, words) with the ends of items, as begins()."""
+        """Fill rows (m, words) with ends; arguments as in begins()."""
         place, track = 5, columns.track.take(at)
         _put(out, 2, self._ended)
         if columns.exact is None:
@@ -137,20 +133,20 @@ class Look:
             out[:, place : place + 4] = filler(np.array(END, np.uint32))
             place += 4
         if self._many:
-            self._again(out[:, place:], None, track, np.arange(len(at)), END)
+            self._wide_ids(out[:, place:], None, track, np.arange(len(at)), END)
 
     def set_times(self, out: U32, delta: Unsigned) -> None:
-        """Words 0 and 1 of rows (m, words), each `delta` (m,) ns after the one before; 0 where that is too long."""
+        """Fill words 0 and 1 of rows: `delta` (m,) ns after the previous event, or 0 if that does not fit."""
         if int(delta.max(initial=0)) >= _SMALL:
             delta = np.where(delta < _SMALL, delta, 0)
         words = times(delta.astype(np.uint32, copy=False))
         out[:, 0] = words << np.uint32(24) | np.uint32(0x0A | self._packet << 8 | 0x40 << 16)
         out[:, 1] = words >> np.uint32(8) | np.uint32(0x50 << 24)
 
-    def _again(
+    def _wide_ids(
         self, out: U32, name: Unsigned | None, track: npt.NDArray[np.int32], nameless: Int64 | None, sort: int
     ) -> None:
-        """Twelve bytes: 50 n n n n n 58 u u u u u, or 58 u u u u u and the type where there is no name."""
+        """Twelve bytes: 50 n n n n n 58 u u u u u, or 58 u u u u u and the type without a name."""
         where = np.empty((len(out), 12), np.uint8)
         where[:, 0], where[:, 6] = 0x50, 0x58
         if name is not None:
@@ -162,9 +158,9 @@ class Look:
         out[...] = where.view("<u4")
 
 
-def packets(look: Look, rows: U32, delta: Unsigned, more: Mapping[int, bytes]) -> Iterator[memoryview | bytes]:
-    """Rows as bytes, in pieces: `more` has further fields by row; what is far away comes after a packet of its own."""
-    look.set_times(rows, delta)
+def packets(encoder: RowEncoder, rows: U32, delta: Unsigned, more: Mapping[int, bytes]) -> Iterator[memoryview | bytes]:
+    """Rows as bytes, in pieces. `more`: extra fields by row. Long times between events get an advance() packet."""
+    encoder.set_times(rows, delta)
     flat = rows.reshape(-1).view(np.uint8).data
     width, done = rows.shape[1] * 4, 0
     far = np.flatnonzero(delta >= _SMALL) if int(delta.max(initial=0)) >= _SMALL else ()
@@ -179,7 +175,7 @@ def packets(look: Look, rows: U32, delta: Unsigned, more: Mapping[int, bytes]) -
 
 
 def _extended(row: bytes, fields: bytes) -> bytes:
-    """A row as a packet with further fields of its event."""
+    """A row with extra fields of its event."""
     event = len(row) - _EVENT + len(fields)
     length = _length(event)
     packet = _length(_EVENT - 3 + len(length) + event)
@@ -187,11 +183,11 @@ def _extended(row: bytes, fields: bytes) -> bytes:
 
 
 _length = lru_cache(varint)
-"""Most of the longer events are as long as the one before."""
+"""Most extended events have equal lengths."""
 
 
 def _cycles(ticks: Int64, kind: U8 | None, out: U32) -> None:
-    """Words 6 and 7 of begins, or fillers from 5 on; ticks: theirs, changed here."""
+    """Fill words 6 and 7 of begins, or words 5 to 7 with filler. Modifies `ticks`."""
     if kind is not None:
         ticks[kind >= Names.POINT] = -1
     _put(out, 6, cycles(ticks))
@@ -202,10 +198,10 @@ def _cycles(ticks: Int64, kind: U8 | None, out: U32) -> None:
 
 
 def _clocks(timeline: Timeline, names: Names) -> U32:
-    """Word 5 by track: what a duration in ticks is called."""
+    """Word 5 by track: the argument that names a duration in ticks."""
     timer = timeline.trace.warps.timer
     rows = np.array([track.row for track in timeline.tracks], np.int64)
-    named = np.full(names.tracks, _CYCLES, np.uint32)  # those of counters are not looked at
+    named = np.full(names.tracks, _CYCLES, np.uint32)  # unused for counters
     named[: len(rows)][timer[rows]] = _TIMER
     return named
 
@@ -216,7 +212,7 @@ def _pair(first: Any, second: Any) -> U64:
 
 
 def _put(out: U32, at: int, pairs: U64) -> None:
-    """Two words of each row, from word `at` on; one assignment where they are aligned."""
+    """Write two words of each row from word `at` on; as one if aligned."""
     if at % 2 == 0 and out.shape[1] % 2 == 0:
         out.view("<u8")[:, at // 2] = pairs
     else:

@@ -1,7 +1,6 @@
-"""Parts of a row as words: cycles, values and counters, from numpy columns.
+"""Parts of a .pftrace row as words: cycles, values and counters, from numpy columns.
 
-What lives here: the bits of numbers and annotations. What does not: rows (pfrows.py). Fields:
-debug_annotation.proto and track_event.proto of Perfetto v52.
+Fields: debug_annotation.proto and track_event.proto of Perfetto v52.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 SORTS = np.array([BEGIN, BEGIN, INSTANT, INSTANT, COUNTER], np.uint32)
 """The type of an event by its code of Names."""
 MOST_CYCLES = 1 << 49
-"""Longer durations (3 days) are shown without their cycles; only damaged data has them."""
+"""Longer durations (3 days, only in damaged data) are shown without cycles."""
 _VALUED = 0x08008D22
 _FRACTION = 0x29 << 24 | VALUE << 16 | 0x08 << 8 | VALUE
 _GOES_ON = 0x00808080808080 << 8 | 0x18
 
 
 def cycles(ticks: Int64) -> U64:
-    """Two words each of numbers (m,) from 0 to MOST_CYCLES: 18 c c c | c c c c."""
+    """Numbers (m,) from 0 to MOST_CYCLES as two words each: 18 c c c | c c c c."""
     number = ticks.view(np.uint64)
     if int(number.max(initial=0)) >= 1 << 28:
         number = number & np.uint64((1 << 28) - 1) | number >> np.uint64(28) << np.uint64(32)
@@ -51,7 +50,7 @@ def _sevens(
     number: npt.NDArray[Any], fourteen: np.unsignedinteger[Any], seven: np.unsignedinteger[Any]
 ) -> npt.NDArray[Any]:
     """Groups of 28 bits in words of 32 as groups of 7 in bytes."""
-    words: npt.NDArray[Any] = number & ~fourteen  # in place from here on: temporaries cost more than arithmetic
+    words: npt.NDArray[Any] = number & ~fourteen  # in place: temporaries cost more than arithmetic
     words += words
     words += words
     words |= number & fourteen
@@ -63,7 +62,7 @@ def _sevens(
 
 
 def values(kind: U8, numbers: npt.NDArray[np.float64]) -> U64:
-    """(m, 2) four words each of events by their codes of Names (m,), and their numbers (m,):
+    """Events as four words each, (m, 2) uint64, from their codes of Names (m,) and numbers (m,):
 
     22 8d 00 08 | NAME 20 v v       | v v v v | v v v v
     22 8d 00 08 | NAME 08 NAME 29   | double                  with a fraction
@@ -82,7 +81,7 @@ def values(kind: U8, numbers: npt.NDArray[np.float64]) -> U64:
 
 
 def _numbers(value: npt.NDArray[np.float64]) -> U32:
-    """Annotations of numbers: whole ones as integers, others as doubles."""
+    """Annotations of numbers: integers if exact, else doubles."""
     words = np.empty((len(value), 4), np.uint32)
     words[:, 0] = _VALUED
     whole = np.isfinite(value) & (np.rint(value) == value) & (np.abs(value) < 2.0**62)
@@ -99,11 +98,11 @@ def _numbers(value: npt.NDArray[np.float64]) -> U32:
 
 
 def filler(sort: U32) -> U32:
-    """A word that says the event's type twice."""
+    """A word that repeats the event's type twice."""
     return np.asarray(sort << np.uint32(8) | sort << np.uint32(24) | np.uint32(0x00480048), np.uint32)
 
 
 def _seven(numbers: U64) -> U32:
-    """The low 28 bits as four bytes of a varint that goes on."""
+    """The low 28 bits as four continued bytes of a varint."""
     low = (numbers & np.uint64((1 << 28) - 1)).astype(np.uint32)
     return np.asarray(times(low) | np.uint32(0x80000000), np.uint32)

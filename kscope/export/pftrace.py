@@ -1,13 +1,11 @@
-"""Perfetto's .pftrace, written by numpy alone.
+"""Perfetto's .pftrace, written with numpy alone.
 
-One packet sequence for the whole file, events in order of time on an incremental clock, and every
-event as wide as every other (protobuf allows padded varints), so that columns become bytes. What lives
-here: the order of events. What does not: their bytes (pfrows.py), the tracks and names at the head of
-the file (pftracks.py), and what is shown (timeline.py).
+One packet sequence, events in order of time on an incremental clock, every event padded to equal width, so that columns
+become bytes.
 
-Events at one time: first the ends of spans, inner ones first; then the begins, outer ones first; then
-what has no length, each begin before its end. Items of a lane stand in order of end, lifetimes last,
-so this is the order of their numbers, reversed for begins; a stable sort by time keeps it.
+Order at equal times: ends of spans, inner first; begins, outer first; then items without length, each begin before its
+end. Items of a lane are sorted by end, lifetimes last: so this is the order of their indices, reversed for begins, and
+a stable sort by time keeps it.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ import numpy.typing as npt
 
 from ..util.parallel import CHUNK, chunks, each, map_ahead
 from ..util.progress import Step
-from .pflong import Longer
-from .pfrows import Look, advance, packets
+from .pflong import ExtraFields
+from .pfrows import RowEncoder, advance, packets
 from .pftracks import Names, head
 from .timeline import Timeline
 
@@ -32,20 +30,20 @@ Int64 = npt.NDArray[np.int64]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
 WINDOW = 1 << 19
-"""Events that are sorted together: their keys and numbers stay in a core's cache."""
+"""Events per sort: their keys and indices fit a core's cache."""
 _LOG2_BLOCK = 4
 _BLOCK = 1 << _LOG2_BLOCK
 _SAMPLE = 1 << 16
 
 
 def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
-    """Write the whole file. Memory: the columns, and a few windows of events."""
+    """Write the file. Memory: the columns and a few windows of events."""
     names = Names(timeline)
     spans, points = int(timeline.span.sum()), int((~timeline.span).sum())
     events, all_events = 0, 2 * (spans + len(timeline.alive)) + points
-    clock = told = 0
+    clock = reported = 0
     windows = _Events(timeline, names).windows()
-    begun = list(islice(windows, 1))  # others are being made while this thread writes the head
+    begun = list(islice(windows, 1))  # the pool makes others while this thread writes the head
     file.write(head(timeline, names))
     for window in chain(begun, windows):
         file.write(advance(window.first - clock))
@@ -53,15 +51,18 @@ def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
             file.write(piece)
         clock = window.last
         events += window.events
-        step(len(timeline.trace) * events // all_events - told)
-        told = len(timeline.trace) * events // all_events
+        done = len(timeline.trace) * events // all_events
+        step(done - reported)
+        reported = done
 
 
 @dataclass(frozen=True, eq=False)
 class _Arranged:
-    """Events: items (m,), whether each is an end (m,), ns after the window's begin (m,). Ends stand first, `ending` of
-    them, but for those of items without length, which follow their begins at the end. index: (m,) the items' places in
-    what _near() gives for the blocks."""
+    """The m events of a window in tie order: `ending` ends, then begins, then items without length.
+
+    index: (m,) place of the item in _near()'s result for `blocks`. ends: (m,) the event is an end. time: (m,) ns after
+    the window's begin.
+    """
 
     blocks: Int64
     index: Int64
@@ -73,7 +74,7 @@ class _Arranged:
 
 @dataclass(frozen=True)
 class _Window:
-    """Encoded events, in order; the first one stands at `first`."""
+    """Encoded events from `first` to `last` ns."""
 
     first: int
     last: int
@@ -85,12 +86,12 @@ class _Events:
     """The items of a timeline as begins and ends in order of time, a window at a time."""
 
     def __init__(self, timeline: Timeline, names: Names) -> None:
-        # half as many bytes where 4 seconds are enough
+        # 32 bits suffice for 4 seconds
         count, most = len(timeline.begin), int(timeline.end.max(initial=0))
         width = np.uint32 if most < (1 << 32) - 1 else np.uint64
         self._last = most
         self._begin, self._end = np.empty((2, count), width)
-        # Items stand lane after lane, so a block of neighbours spans little time: most windows skip most blocks.
+        # Items are sorted by lane, so a block of neighbors spans little time: most windows skip most blocks.
         self._earliest, self._latest = np.empty((2, -(-count // _BLOCK)), width)
         flat: list[bool] = []
 
@@ -106,16 +107,16 @@ class _Events:
 
         each(work, chunks(count))
         self._flat = bool(flat)
-        self._look, self._longer = Look(timeline, names), Longer(timeline)
+        self._encoder, self._extra = RowEncoder(timeline, names), ExtraFields(timeline)
         self._names = names
 
     def windows(self) -> Iterator[_Window]:
-        """The windows in order of time, made on all cores, a few ahead of the reader."""
+        """The windows in order of time, encoded in parallel, a few ahead of the consumer."""
         edges = self._edges()
         yield from (window for window in map_ahead(self._window, pairwise(edges)) if window)
 
     def _edges(self) -> list[int]:
-        """Times between which about WINDOW events lie."""
+        """Times that separate windows of about WINDOW events."""
         if not len(self._begin):
             return [0]
         step = max(1, len(self._begin) // _SAMPLE)
@@ -125,51 +126,54 @@ class _Events:
         return np.unique([0, *cuts.tolist(), self._last + 1]).tolist()  # type: ignore[no-any-return]  # ints
 
     def _window(self, edges: tuple[int, int]) -> _Window | None:
-        """The events of low <= ns < high, encoded."""
+        """Encode the events with low <= ns < high."""
         low, high = edges
-        found = self._arranged(low, high)
-        if not len(found.time):
+        arranged = self._arranged(low, high)
+        if not len(arranged.time):
             return None
-        more = self._longer.found(found.items, found.ends)
-        table, order = self._rows(found, more), _order(found.time)
+        more = self._extra.of(arranged.items, arranged.ends)
+        table, order = self._rows(arranged, more), _order(arranged.time)
         out: list[memoryview | bytes] = []
-        first = before = int(found.time[order[0]])
-        space = np.empty((min(len(order), CHUNK), self._look.words), np.uint32)
+        first = before = int(arranged.time[order[0]])
+        space = np.empty((min(len(order), CHUNK), self._encoder.words), np.uint32)
         for part in chunks(len(order)):
             index = order[part]
             rows = table.take(index, axis=0, out=space[: len(index)], mode="clip")
-            now = rows[:, 0].copy() if found.time.dtype == np.uint32 else found.time.take(index)
+            now = rows[:, 0].copy() if arranged.time.dtype == np.uint32 else arranged.time.take(index)
             longer = np.flatnonzero(rows[:, 1]).tolist() if more else ()
             extra = {row: more[int(index[row])] for row in longer}
             delta = np.diff(now, prepend=now.dtype.type(before))
-            out.append(b"".join(packets(self._look, rows, delta, extra)))
+            out.append(b"".join(packets(self._encoder, rows, delta, extra)))
             before = int(now[-1])
         return _Window(low + first, low + before, out, len(order))
 
-    def _rows(self, found: _Arranged, more: Collection[int]) -> npt.NDArray[np.uint32]:
-        """(m, words) rows of events, in the order that ties keep. In place of words 0 and 1, which say how long after
-        the event before one is: its time, as far as 32 bits hold it, and whether it is one of `more`."""
-        rows = np.empty((len(found.items), self._look.words), np.uint32)
-        columns = self._look.columns(partial(_near, blocks=found.blocks))
-        for first, last, fill in ((0, found.ending, self._look.ends), (found.ending, len(rows), self._look.begins)):
+    def _rows(self, arranged: _Arranged, more: Collection[int]) -> npt.NDArray[np.uint32]:
+        """Rows (m, words) of events in tie order. Words 0 and 1 hold the low 32 bits of the time, and 1 if the event is
+        in `more`; set_times() overwrites them."""
+        rows = np.empty((len(arranged.items), self._encoder.words), np.uint32)
+        columns = self._encoder.columns(partial(_near, blocks=arranged.blocks))
+        for first, last, fill in (
+            (0, arranged.ending, self._encoder.ends),
+            (arranged.ending, len(rows), self._encoder.begins),
+        ):
             for part in chunks(last - first):
                 part = slice(part.start + first, part.stop + first)
-                fill(columns, found.index[part], found.items[part], rows[part])
-                rows[part, 0], rows[part, 1] = found.time[part], 0
+                fill(columns, arranged.index[part], arranged.items[part], rows[part])
+                rows[part, 0], rows[part, 1] = arranged.time[part], 0
         rows[list(more), 1] = 1
-        at = np.flatnonzero(found.ends[found.ending :]) + found.ending
+        at = np.flatnonzero(arranged.ends[arranged.ending :]) + arranged.ending
         if len(at):
-            late = np.empty((len(at), self._look.words), np.uint32)
-            self._look.ends(columns, found.index[at], found.items[at], late)
+            late = np.empty((len(at), self._encoder.words), np.uint32)
+            self._encoder.ends(columns, arranged.index[at], arranged.items[at], late)
             rows[at, 2:] = late[:, 2:]
         return rows
 
     def _arranged(self, low: int, high: int) -> _Arranged:
-        """A window's events in the order that ties keep."""
+        """A window's events in tie order."""
         number = self._begin.dtype.type
         blocks = np.flatnonzero((self._earliest <= number(high - 1)) & (self._latest >= number(low)))
         begin, end = _near(self._begin, blocks), _near(self._end, blocks)
-        begin -= number(low)  # what was before is now far behind
+        begin -= number(low)  # unsigned: earlier times wrap to large ones
         end -= number(low)
         span = number(high - low)
         ending, starting = end < span, begin < span
@@ -182,8 +186,8 @@ class _Events:
         ends[: len(at_end)] = True
         if len(flat):
             kinds = self._names.kinds
-            twice = flat if kinds is None else flat[kinds[_items(blocks, flat)] <= Names.SPAN_VALUE]
-            pair = np.sort(np.concatenate([flat, twice]))  # each begin before its end
+            spans = flat if kinds is None else flat[kinds[_items(blocks, flat)] <= Names.SPAN_VALUE]
+            pair = np.sort(np.concatenate([flat, spans]))  # each begin before its end
             second = np.zeros(len(pair), bool)
             second[1:] = pair[1:] == pair[:-1]
             ends = np.concatenate([ends, second])
@@ -193,16 +197,16 @@ class _Events:
 
 
 def _near(column: npt.NDArray[Any], blocks: Int64) -> npt.NDArray[Any]:
-    """The items of the blocks, one block after the other, as far as the column reaches."""
+    """The items of the blocks, concatenated; the last block may be partial."""
     whole = len(column) // _BLOCK
     count = int(np.searchsorted(blocks, whole))
-    found = column[: whole * _BLOCK].reshape(-1, _BLOCK).take(blocks[:count], axis=0).ravel()
+    items = column[: whole * _BLOCK].reshape(-1, _BLOCK).take(blocks[:count], axis=0).ravel()
     cut = count < len(blocks) and int(blocks[count]) == whole
-    return np.concatenate([found, column[whole * _BLOCK :]]) if cut else found
+    return np.concatenate([items, column[whole * _BLOCK :]]) if cut else items
 
 
 def _items(blocks: Int64, index: Int64) -> Int64:
-    """The items (m,) at places (m,) of what _near() gave for the blocks."""
+    """The items (m,) at places (m,) of _near()'s result for the blocks."""
     items = blocks.take(index >> _LOG2_BLOCK)
     items <<= _LOG2_BLOCK
     items |= index & _BLOCK - 1
@@ -210,8 +214,8 @@ def _items(blocks: Int64, index: Int64) -> Int64:
 
 
 def _order(time: Unsigned) -> Int64:
-    """A stable argsort of times from 0: numpy's stable sort of 16-bit numbers is a radix sort, several
-    times faster than its sorts of wider ones."""
+    """A stable argsort of unsigned times, by 16-bit digits: numpy's stable sort of 16-bit numbers is a radix sort,
+    several times faster than wider sorts."""
     span = int(time.max())
     if span >= 1 << 32:
         return np.argsort(time, kind="stable")

@@ -1,13 +1,10 @@
 """The head of a .pftrace: clocks, names, and the tree of tracks.
 
-    launch (a process) -> group, such as an SM (groups.py; or the other way round) -> lane -> counters
+    launch (a process) -> group, such as an SM (groups.py; or swapped) -> lane -> counters
 
-Perfetto's UI sorts processes, and what is directly below one, by name, whatever ranks say: the numbers
-of launches and groups have leading zeros, so that this is their order.
-
-What lives here: descriptors and interned names, in plain Python, some dozens of bytes per track. What
-does not: events (pftrace.py). Fields: trace_packet.proto, track_descriptor.proto, clock_snapshot.proto
-and interned_data.proto of Perfetto v52.
+Perfetto's UI sorts processes and their children by name and ignores ranks, so numbers of launches and groups have
+leading zeros. Fields: trace_packet.proto, track_descriptor.proto, clock_snapshot.proto and interned_data.proto of
+Perfetto v52.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.layout import Kind
-from .groups import placed
+from .groups import hierarchy
 from .timeline import LIFETIME, UNFINISHED, Timeline
 
 INCREMENTAL, BOOTTIME, REALTIME = 64, 6, 1
@@ -25,7 +22,7 @@ ARGUMENTS = (
     "value", "cycles", "start_ns", "timer_ns", "records", "dropped",
     "prologue_least", "prologue_most", "epilogue_least", "epilogue_most", "error_ns",
 )  # fmt: skip
-"""Interned names of annotations, numbered from 1: a record's, then those of a lane's lifetime (lives.py)."""
+"""Interned names of annotations, numbered from 1: of records, then of lifetimes (lives.py)."""
 VALUE, CYCLES, START_NS, TIMER_NS = range(1, 5)
 
 FIRST_TRACK = 16
@@ -56,13 +53,13 @@ def number(field: int, value: int) -> bytes:
 
 
 def block(field: int, data: bytes | str) -> bytes:
-    """A length-delimited field: a message, or text."""
+    """A length-delimited field: a message or a string."""
     data = data.encode("utf-8", "replace") if isinstance(data, str) else data
     return varint(field << 3 | 2) + varint(len(data)) + data
 
 
 def packet(body: bytes) -> bytes:
-    """Trace.packet"""
+    """A packet of the trace."""
     return block(1, body)
 
 
@@ -71,11 +68,16 @@ _OF_SEQUENCE = number(10, SEQUENCE) + varint(60 << 3 | 2)
 
 
 class Names:
-    """Interned names, and the tracks of every item of a timeline.
+    """Interned names and tracks of the items of a timeline.
 
-    text: the names, by index. name: (n + w,) index into text. track: (n + w,) index of a track: those of
-    the timeline, then one per counter of a lane. tracks: how many. kinds: (n + w,) uint8 codes, PLAIN for
-    spans without a value, or None where all are. values: (n,) float64 or None.
+    Attributes:
+        text: the names.
+        name: (n + w,) index into `text`.
+        track: (n + w,) index of a track: those of the timeline, then one per counter of a lane.
+        tracks: number of tracks.
+        counters: (track, region) of each counter track.
+        kinds: (n + w,) uint8 codes, or None if all are PLAIN.
+        values: (n,) float64, or None if all are PLAIN.
     """
 
     PLAIN, SPAN_VALUE, POINT, POINT_VALUE, COUNTER = range(5)
@@ -96,7 +98,7 @@ class Names:
             self._special(timeline)
 
     def _special(self, timeline: Timeline) -> None:
-        """Records that are no plain spans: their codes, values, names and counter tracks."""
+        """Codes, values, names and counter tracks of records that are not plain spans."""
         trace = timeline.trace
         kind = trace.kind
         codes = np.zeros(16, np.uint8)
@@ -121,7 +123,7 @@ class Names:
 
 
 def head(timeline: Timeline, names: Names) -> bytes:
-    """Everything before the first event."""
+    """The bytes before the first event."""
     clocks = block(1, number(1, BOOTTIME) + number(2, 0))
     clocks += block(1, number(1, REALTIME) + number(2, max(0, timeline.origin)))
     clocks += block(1, number(1, INCREMENTAL) + number(2, 0) + number(3, 1))
@@ -133,14 +135,14 @@ def head(timeline: Timeline, names: Names) -> bytes:
 
 
 def _problems(timeline: Timeline) -> list[bytes]:
-    """What is wrong with the data: a track of its own, an instant each, at the very beginning."""
+    """Problems: instants at time 0 on a separate track."""
     if not timeline.problems:
         return []
-    found = [_descriptor(_PROBLEMS_TRACK, None, "kscope: problems of this recording")]
+    packets = [_descriptor(_PROBLEMS_TRACK, None, "kscope: problems of this recording")]
     for problem in timeline.problems:
         event = number(9, _TYPE_INSTANT) + number(11, _PROBLEMS_TRACK) + block(23, f"{problem.kind}: {problem.text}")
-        found.append(packet(number(8, 0) + number(10, SEQUENCE) + block(11, event)))
-    return found
+        packets.append(packet(number(8, 0) + number(10, SEQUENCE) + block(11, event)))
+    return packets
 
 
 def _descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: bytes = b"") -> bytes:
@@ -152,8 +154,8 @@ def _descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: 
 
 
 def _tree(timeline: Timeline, names: Names) -> list[bytes]:
-    """Descriptors of the launches, groups, lanes and counters that are drawn, parents first."""
-    drawn = placed(timeline, padded=True)
+    """Descriptors of the drawn launches, groups, lanes and counters, parents first."""
+    drawn = hierarchy(timeline, padded=True)
     uuid = FIRST_TRACK + names.tracks
     found: list[bytes] = []
     parents: dict[tuple[int, int], int] = {}
@@ -179,6 +181,6 @@ def _tree(timeline: Timeline, names: Names) -> list[bytes]:
 
 
 def _process(uuid: int, index: int, name: str) -> bytes:
-    """A process: viewers fold them."""
+    """A process: the top level of the timeline."""
     process = block(3, number(1, index + 1) + block(6, name))
     return packet(number(10, SEQUENCE) + block(60, number(1, uuid) + process + number(11, _EXPLICIT)))

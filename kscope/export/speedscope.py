@@ -1,7 +1,6 @@
-"""speedscope's JSON: a profile per kernel, weights in ns of all lanes together; problems as one more.
+"""speedscope's JSON: a profile per kernel in ns summed over all lanes, and one of problems.
 
-What lives here: the JSON. What does not: the numbers (stacks.py). Format: file-format-spec.ts of
-speedscope 1.25.
+Format: file-format-spec.ts of speedscope 1.25.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from ..util.progress import Step
 from .stacks import Node, stacks
 
 _DIGITS = 16
-"""Of a line: what a reader's numbers do not hold is none."""
+"""Longer line numbers do not fit a double."""
 
 
 def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
-    """Write the whole file."""
+    """Write the file."""
     nodes = stacks(trace)
     frames: dict[tuple[str, str | None], int] = {}
     paths: list[list[int]] = []
@@ -30,8 +29,10 @@ def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
         paths.append([*(paths[node.parent] if node.parent >= 0 else ()), number])
     profiles = [_profile(nodes, paths, kernel) for kernel, node in enumerate(nodes) if node.parent < 0 and node.count]
     if trace.problems:
-        told = [frames.setdefault((f"{one.kind}: {one.text}", None), len(frames)) for one in trace.problems]
-        profiles.append(_sampled("problems of this recording", "none", [[frame] for frame in told], [1] * len(told)))
+        problems = [frames.setdefault((f"{one.kind}: {one.text}", None), len(frames)) for one in trace.problems]
+        profiles.append(
+            _sampled("problems of this recording", "none", [[frame] for frame in problems], [1] * len(problems))
+        )
     file.write(
         orjson.dumps(
             {
@@ -63,6 +64,6 @@ def _profile(nodes: tuple[Node, ...], paths: list[list[int]], kernel: int) -> di
 
 def _sampled(name: str, unit: str, samples: list[list[int]], weights: list[int]) -> dict[str, Any]:
     total = sum(weights)
-    end = total if total < 1 << 53 else float(total)  # what only damaged clocks say
+    end = total if total < 1 << 53 else float(total)  # only with damaged clocks
     shape = {"type": "sampled", "name": clean(name), "unit": unit, "startValue": 0, "endValue": end}
     return {**shape, "samples": samples, "weights": weights}

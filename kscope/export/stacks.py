@@ -1,8 +1,6 @@
-"""The regions of a trace as a call tree: kernel, then regions within regions, with the time that is their own.
+"""The regions of a trace as a call tree with exclusive times: kernel, then nested regions.
 
-The time of a node is what its lanes spent there and in none of its children; a kernel's own is the
-lifetime outside of all regions. What lives here: this tree. What does not: files (hatchet.py,
-speedscope.py, folded.py).
+A node's own time excludes its children; a kernel's is the lifetime outside of all regions.
 """
 
 from __future__ import annotations
@@ -22,10 +20,18 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Node:
-    """A kernel, or a region inside of its parent. parent: index of a node before this one, -1 for kernels.
+    """A kernel, or a region inside its parent.
 
-    where: "file:line" of a region, where it is known. count: spans, or a kernel's lanes. ticks: own
-    cycles, or ns of globaltimer where `timer`. ns: own time. lanes: that recorded the kernel.
+    Attributes:
+        name: of the kernel or region.
+        parent: index of an earlier node; -1 for kernels.
+        where: "file:line" of a region; None if unknown.
+        count: number of spans, or of a kernel's lanes.
+        ticks: own time in cycles, or in ns if `timer`.
+        ns: own time.
+        kernel: index of its kernel's node.
+        lanes: number of lanes that recorded the kernel.
+        timer: the clock is globaltimer.
     """
 
     name: str
@@ -40,7 +46,14 @@ class Node:
 
 
 def stacks(trace: TraceData) -> tuple[Node, ...]:
-    """The tree, parents first. Records without a duration are not in it, nor are lanes that a filter left empty."""
+    """Build the call tree.
+
+    Args:
+        trace: the trace. Records without a duration and lanes without records after a filter are skipped.
+
+    Returns:
+        The nodes, parents first.
+    """
     spans = np.flatnonzero(trace.is_span)
     track = trace.track[spans]
     start, length = trace.start_ticks[spans], trace.dur_cycles[spans]
@@ -48,7 +61,7 @@ def stacks(trace: TraceData) -> tuple[Node, ...]:
     inside = parent >= 0
     covered = np.zeros(len(spans), np.int64)
     np.add.at(covered, parent[inside], length[inside])
-    own = np.maximum(length - covered, 0)  # spans that cross cover more than there is
+    own = np.maximum(length - covered, 0)  # crossing spans may cover more than the whole
     names, name_of = np.unique(trace.region_names(), return_inverse=True)
     of_kernel = trace.warps.kernel[track]
     path, table = _paths(parent, name_of[trace.region[spans]], of_kernel, len(names), len(trace.kernels))
@@ -71,19 +84,19 @@ def stacks(trace: TraceData) -> tuple[Node, ...]:
 
 
 def _parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
-    """The span that holds each, or -1; all cores."""
+    """The span that contains each span, or -1."""
     parent = np.full(len(start), -1, np.int64)
 
     def work(part: slice) -> None:
-        found = parents(start[part], end[part], track[part])
-        parent[part] = np.where(found >= 0, found + part.start, -1)
+        local = parents(start[part], end[part], track[part])
+        parent[part] = np.where(local >= 0, local + part.start, -1)
 
     each(work, lane_aligned(track))
     return parent
 
 
 def _paths(parent: Int64, name: Int64, kernel: Int64, names: int, kernels: int) -> tuple[Int64, list[tuple[int, int]]]:
-    """The node of each span, numbered after the kernels' nodes, and (parent, name) of these nodes."""
+    """The node of each span, numbered after the kernels, and (parent, name) of these nodes."""
     path = np.full(len(parent), -1, np.int64)
     table: list[tuple[int, int]] = []
     level = np.flatnonzero(parent < 0)
@@ -99,7 +112,7 @@ def _paths(parent: Int64, name: Int64, kernel: Int64, names: int, kernels: int) 
 
 
 def _kernels(trace: TraceData, outermost: Int64) -> list[Node]:
-    """The kernels' nodes: lifetimes of the lanes, less their outermost spans."""
+    """The kernels' nodes: lifetimes of the lanes minus their outermost spans."""
     warps = trace.warps
     used = np.ones(len(warps), bool)
     if trace.filtered:

@@ -1,8 +1,7 @@
 """Rows of text made column by column: numbers become digits four at a time, from a table.
 
-A cell is (m, width) bytes; what a number does not need on its left is filled up, with spaces where
-these mean nothing, as in JSON, else with NULs that squeezed() takes out. What lives here: cells and rows.
-What does not: any format.
+A cell is (m, width) bytes. Numbers are padded on the left, with spaces where these are insignificant, as in JSON, else
+with NULs that squeezed() removes.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 
 SPACE, NOTHING = b" ", b"\0"
 MOST = 1 << 24
-"""Bytes of texts that are worth having side by side: one text as long makes all cells as wide."""
+"""Maximum bytes of a table of cells: one long text widens them all."""
 _GROUP = 10_000
 _POINT = np.frombuffer(b"".join(b".%03d" % number for number in range(1000)), "<u4")
 """Three decimals with their point, as one word."""
 
 
 def whole(values: Int64, fill: bytes) -> Bytes:
-    """Integers as digits, aligned right."""
+    """Integers as right-aligned digits."""
     negative = values < 0
     if not negative.any():
         return _digits(values.view(np.uint64), fill)
     digits = _digits(np.abs(values).view(np.uint64), fill)
-    if fill == NOTHING:  # the sign may stand apart
+    if fill == NOTHING:  # the sign may be separated
         sign = np.where(negative, ord("-"), 0).astype(np.uint8)[:, None]
         return np.concatenate([sign, digits], axis=1)
     out = np.concatenate([np.full((len(values), 1), ord(fill), np.uint8), digits], axis=1)
@@ -45,7 +44,7 @@ def whole(values: Int64, fill: bytes) -> Bytes:
 def thousandths(values: Int64, fill: bytes) -> Bytes:
     """Integers divided by 1000, with three decimals: ns as us."""
     negative = values < 0
-    if negative.any():  # -0.5 has no integer that could carry its sign
+    if negative.any():  # the integer part of -0.5 has no sign
         units = np.abs(values) // 1000
         text = whole(np.where(negative, -units - (units == 0), units), fill)
         text[np.flatnonzero(negative & (units == 0)), -1] = ord("0")
@@ -60,13 +59,13 @@ def thousandths(values: Int64, fill: bytes) -> Bytes:
 
 
 def table(texts: Sequence[bytes], fill: bytes) -> Bytes:
-    """(texts, width) cells of texts, aligned left."""
+    """Texts as cells (texts, width), left-aligned."""
     width = max(map(len, texts), default=0)
     return np.frombuffer(b"".join(text.ljust(width, fill) for text in texts), np.uint8).reshape(len(texts), width)
 
 
 class Texts:
-    """Texts as cells, by index. width: of the longest one."""
+    """Texts as cells, by index. width: of the longest."""
 
     def __init__(self, texts: Sequence[bytes], fill: bytes) -> None:
         self._texts, self._fill = texts, fill
@@ -74,7 +73,7 @@ class Texts:
         self._table = table(texts, fill) if self.width * len(texts) <= MOST else None
 
     def take(self, index: npt.NDArray[np.integer[Any]]) -> Bytes:
-        """The cells of some."""
+        """The cells at the indices."""
         if self._table is not None:
             return self._table.take(index, axis=0)
         distinct, which = np.unique(index, return_inverse=True)
@@ -82,12 +81,12 @@ class Texts:
 
 
 def at_once(rows: int, width: int) -> int:
-    """How many rows with texts of that width are made at once, of those that are otherwise."""
+    """Rows per batch: `rows`, or fewer if texts of that width would exceed MOST."""
     return max(1, min(rows, MOST // max(1, width)))
 
 
 def rows(count: int, *cells: bytes | Bytes) -> Bytes:
-    """(count, width) rows of cells, one beside the other; a constant is the same in all rows."""
+    """Rows (count, width) of adjacent cells; bytes are repeated in all rows."""
     widths = [len(cell) if isinstance(cell, bytes) else cell.shape[1] for cell in cells]
     out = np.empty((count, sum(widths)), np.uint8)
     out[...] = np.frombuffer(
@@ -102,7 +101,7 @@ def rows(count: int, *cells: bytes | Bytes) -> Bytes:
 
 
 def _column(cells: Bytes, at: int, width: int) -> npt.NDArray[np.void]:
-    """Some columns as one of wider elements: these are copied faster than bytes."""
+    """Adjacent columns as one of wider elements, which copy faster than bytes."""
     if not width or not len(cells):
         return np.zeros(len(cells), "V1")
     wide: npt.NDArray[np.void] = np.ndarray((len(cells),), f"V{width}", cells.data, at, (cells.shape[1],))
@@ -110,13 +109,13 @@ def _column(cells: Bytes, at: int, width: int) -> npt.NDArray[np.void]:
 
 
 def squeezed(cells: Bytes) -> Bytes:
-    """The bytes of the rows that are not NOTHING, flat."""
+    """The bytes of the rows without NOTHING, flat."""
     flat = cells.ravel()
     return np.asarray(flat[flat != 0], np.uint8)
 
 
 def _digits(values: Unsigned, fill: bytes) -> Bytes:
-    """Integers of 0 and more as digits, as many as the greatest one has, rounded up to four."""
+    """Non-negative integers as digits: as many as the largest has, rounded up to a multiple of four."""
     groups = _groups(fill)
     most = int(values.max(initial=0))
     rest = values.astype(np.uint32, copy=False) if most < 1 << 32 else values
@@ -139,7 +138,7 @@ def _digits(values: Unsigned, fill: bytes) -> Bytes:
 
 @lru_cache
 def _groups(fill: bytes) -> npt.NDArray[np.uint32]:
-    """Four digits as a word: without leading zeros, with them, and nothing at all."""
+    """Four digits as a word: without leading zeros, with them, and blank."""
     short = b"".join(b"%d" % number if number > 999 else (b"%d" % number).rjust(4, fill) for number in range(_GROUP))
     full = b"".join(b"%04d" % number for number in range(_GROUP))
     return np.frombuffer(short + full + 4 * fill, "<u4")

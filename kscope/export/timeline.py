@@ -1,8 +1,7 @@
-"""What a timeline shows of a trace: which records, on which tracks, in whole nanoseconds.
+"""The content of a timeline, the same for every format: records on tracks, in whole nanoseconds.
 
-Tracks are rows of trace.warps, and below them the user's (track=) in order of first use; where spans of one
-track cross without nesting, which viewers cannot draw, the later ones go to further tracks. What lives here:
-this choice, the same for every format. What does not: any format.
+Tracks are rows of trace.warps, and below them user tracks (track=) in order of first use. Viewers cannot draw spans
+that cross without nesting, so the later ones go to additional tracks.
 """
 
 from __future__ import annotations
@@ -24,13 +23,18 @@ Int64 = npt.NDArray[np.int64]
 UNFINISHED = "warp (unfinished)"
 LIFETIME = "warp"
 _FAR = float(1 << 60)
-"""ns from the first warp that no time is farther away: damaged clocks may say more than 64 bits hold."""
+"""Times are clipped to this many ns around the first warp: damaged clocks may exceed 64 bits."""
 
 
 @dataclass(frozen=True)
 class Track:
-    """A row of events: `row` of trace.warps; number 0, or more for spans that cross those before. user: name of the
-    user's track that it is, if it is one."""
+    """A row of events.
+
+    Attributes:
+        row: row of trace.warps.
+        number: 0, or more for spans that cross those of lower numbers.
+        user: name of the user track; empty for the warp's own track.
+    """
 
     row: int
     number: int = 0
@@ -38,19 +42,26 @@ class Track:
 
     @property
     def suffix(self) -> str:
-        """What tells it from its lane's own track, in words."""
+        """Suffix of its name: user track and number."""
         return (f" {self.user}" if self.user else "") + (f" ({self.number + 1})" if self.number else "")
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Items: the trace's records (n,) in lane order, then lifetimes (w,) of the warps that are drawn.
+    """Items: the trace's n records in lane order, then the lifetimes of the w drawn warps.
 
-    begin, end: (n + w,) int64 ns after `origin` (UNIX ns), never negative, end >= begin; a point has
-    end == begin. track: (n + w,) int32 index into `tracks`. span: (n,) the record has a duration; the
-    others are instants, counters, and spans of unknown duration. alive: (w,) rows of trace.warps.
-    exact: (n + w,) float64 ns after trace.origin, not rounded, where view.args asks for them.
-    flows: arrows between records. problems: those of the trace, and what was left out.
+    Attributes:
+        trace: the trace, limited.
+        begin, end: (n + w,) int64, ns after `origin`, 0 <= begin <= end; equal for points.
+        track: (n + w,) int32, index into `tracks`.
+        span: (n,) bool, the record has a duration; others are instants, counters and spans of unknown duration.
+        tracks: the tracks.
+        alive: (w,) int64, drawn rows of trace.warps.
+        origin: UNIX ns.
+        exact: (n + w,) float64, begins in unrounded ns after trace.origin; None without view.args.
+        flows: arrows between records.
+        view: the view options.
+        problems: those of the trace, and of the limit.
     """
 
     trace: TraceData
@@ -68,20 +79,26 @@ class Timeline:
 
 
 def first(trace: TraceData, limit: int | None) -> tuple[TraceData, list[Problem]]:
-    """The first `limit` records by time, and a problem that says so where there are more."""
+    """The first `limit` records by time, and a problem if there are more."""
     total = len(trace)
     if limit is None or total <= limit:
         return trace, []
     ticks = trace.start_ns
     last = np.partition(ticks, limit - 1)[limit - 1]
-    text = f"{total - limit:,} of {total:,} records left out, the later ones: filter the trace, or raise limit="
+    text = f"{total - limit:,} of {total:,} records left out, the latest ones: filter the trace, or raise limit="
     before, ties = np.flatnonzero(ticks < last), np.flatnonzero(ticks == last)
-    chosen = np.sort(np.concatenate([before, ties[: limit - len(before)]]))
-    return trace.take(chosen), [Problem("limited", text, total - limit)]
+    kept = np.sort(np.concatenate([before, ties[: limit - len(before)]]))
+    return trace.take(kept), [Problem("limited", text, total - limit)]
 
 
 def timeline(trace: TraceData, limit: int | None = None, view: View | None = None) -> Timeline:
-    """The timeline of a trace, or of its first `limit` records by time."""
+    """Build a timeline.
+
+    Args:
+        trace: the trace.
+        limit: keep only this many records, the first by time; None for all.
+        view: view options; None for the defaults.
+    """
     view = view or View()
     trace, problems = first(trace, limit)
     alive = np.arange(len(trace.warps))
@@ -91,7 +108,7 @@ def timeline(trace: TraceData, limit: int | None = None, view: View | None = Non
         alive = np.flatnonzero(used)
     begin, end, exact, base = _whole_ns(trace, alive, view.args)
     span = trace.is_span
-    if not span.all():  # an instant of damaged data may have two times
+    if not span.all():  # damaged instants may have two times
         points = np.flatnonzero(~span)
         end[points] = begin[points]
     track, tracks = _tracks(trace, span, begin, end)
@@ -104,8 +121,8 @@ def timeline(trace: TraceData, limit: int | None = None, view: View | None = Non
 
 
 def _whole_ns(trace: TraceData, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt.NDArray[np.float64] | None, int]:
-    """Begins and ends rounded to ns, begins as they are if `keep`, and what was subtracted; rounding keeps
-    order, so what nests still nests."""
+    """Begins and ends rounded to ns, exact begins if `keep`, and the subtracted base. Rounding is monotonic, so nesting
+    is preserved."""
     warps, count = trace.warps, len(trace)
     begin, end = np.empty((2, count + len(alive)), np.int64)
     base = int(np.rint(warps.start_ns.min(initial=np.inf))) if len(warps) else 0
@@ -126,7 +143,7 @@ def _whole_ns(trace: TraceData, alive: Int64, keep: bool) -> tuple[Int64, Int64,
         last = np.flatnonzero(track[1:] != track[:-1])
         if part.stop == count or trace.track[part.stop] != track[-1]:
             last = np.append(last, len(track) - 1)
-        edge[track[last]] = end[part][last]  # the last record of a track has its greatest end
+        edge[track[last]] = end[part][last]  # the last record of a track has the greatest end
 
     each(work, chunks(count))
     begin[count:] = np.rint(first[alive])
@@ -135,7 +152,7 @@ def _whole_ns(trace: TraceData, alive: Int64, keep: bool) -> tuple[Int64, Int64,
     lived = np.rint(np.clip(np.nan_to_num(lane_ends(trace)[alive] - base, nan=-1.0), -_FAR, _FAR))
     end[count:] = np.maximum(np.maximum(lived.astype(np.int64), edge[alive]), begin[count:])
     least = int(begin.min(initial=0))
-    if least < 0:  # only records with damaged clocks begin before their warp
+    if least < 0:  # only damaged records begin before their warp
         begin -= least
         end -= least
     return begin, end, exact, base + min(least, 0)
@@ -144,7 +161,7 @@ def _whole_ns(trace: TraceData, alive: Int64, keep: bool) -> tuple[Int64, Int64,
 def _tracks(
     trace: TraceData, span: npt.NDArray[np.bool_], begin: Int64, end: Int64
 ) -> tuple[npt.NDArray[np.int32], tuple[Track, ...]]:
-    """The track of each record: its lane's, the user's, or a further one where spans of a track cross."""
+    """The track of each record: its warp's, the user's, or an additional one for crossing spans."""
     tracks = [Track(row) for row in range(len(trace.warps))]
     result, users = _users(trace)
     tracks += users
@@ -152,7 +169,7 @@ def _tracks(
     where: slice | Int64 = slice(count) if span.all() else np.flatnonzero(span)
     if users:
         where = np.flatnonzero(span)
-        where = where[np.argsort(result[where], kind="stable")]  # a track's spans stay in order of end
+        where = where[np.argsort(result[where], kind="stable")]  # spans of a track stay sorted by end
     track = result[where]
     lane = lanes(begin[where], end[where], track)
     if not lane.any():
@@ -162,17 +179,17 @@ def _tracks(
     pairs, index = np.unique(np.stack([track[moved], lane[moved]], axis=1), axis=0, return_inverse=True)
     at = np.arange(count)[where][moved]
     result[at] = (len(tracks) + index.ravel()).astype(np.int32)
-    tracks += [replace(tracks[own], number=number) for own, number in pairs.tolist()]
+    tracks += [replace(tracks[base], number=number) for base, number in pairs.tolist()]
     return result, tuple(tracks)
 
 
 def _users(trace: TraceData) -> tuple[npt.NDArray[np.int32], list[Track]]:
-    """The track of each record with the user's numbered after the lanes, and these."""
+    """The track of each record, user tracks numbered after warps, and the user tracks."""
     if not trace.user_tracks:
         return trace.track, []
-    own = trace.user_track
-    moved = np.flatnonzero(own >= 0)
+    user = trace.user_track
+    moved = np.flatnonzero(user >= 0)
     result = trace.track.copy()
-    pairs, index = np.unique(np.stack([trace.track[moved], own[moved]], axis=1), axis=0, return_inverse=True)
+    pairs, index = np.unique(np.stack([trace.track[moved], user[moved]], axis=1), axis=0, return_inverse=True)
     result[moved] = (len(trace.warps) + index.ravel()).astype(np.int32)
     return result, [Track(row, user=trace.user_tracks[number]) for row, number in pairs.tolist()]

@@ -189,7 +189,7 @@ def test_an_arrow_stays_in_its_block_and_launch(tmp_path: Path) -> None:
     found = exported(decode(synth.capture(*slabs, names=NAMES)), tmp_path, flows={"load": "dot"})
     assert not found.arrows
     [text] = [name for _, name, _, _ in found.instants if name.startswith("unlinked")]
-    assert "2 records of 'dot' without an arrow: no 'load' of the same value before" in text
+    assert "2 records of 'dot' without an arrow: no earlier 'load' has the same value" in text
 
 
 def test_a_lane_that_loads_for_itself_points_at_itself(tmp_path: Path) -> None:

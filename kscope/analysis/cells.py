@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..tracedata.data import TraceData
-from ..tracedata.nesting import inside, lane_aligned
+from ..tracedata.nesting import children_weight, lane_aligned
 from ..util.parallel import each
 
 Int64 = npt.NDArray[np.int64]
@@ -143,7 +143,7 @@ class _Pass:
     def _nested(self, track: npt.NDArray[np.int32], start: Int64, took: Int64) -> tuple[Int64, Int64]:
         """(own, idle) of spans: durations without what is inside, and time in no region before them."""
         end = start + took
-        held, root = inside(start, end, track, took)
+        held, root = children_weight(start, end, track, took)
         own, idle = took - held, np.zeros(len(took), np.int64)
         if not len(root):
             return own, idle

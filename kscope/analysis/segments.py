@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..tracedata.data import TraceData
-from ..tracedata.nesting import apart, lane_aligned, parents
+from ..tracedata.nesting import lane_aligned, parents, separated
 from .cells import SPANS
 from .lanes import lane_ends
 
@@ -111,7 +111,7 @@ def _slices(trace: TraceData, code: Int64) -> Iterator[tuple[Int64, Int64, Int64
 def _cut(trace: TraceData, names: tuple[str, ...], name: Int64, track: Int64, start: Int64, end: Int64) -> Segments:
     """Pieces of the spans of some lanes: before each one, of what holds it, and its own last piece."""
     lane = track.astype(np.int32)
-    start = apart(start, end, lane)
+    start = separated(start, end, lane)
     left = start < end
     if not left.all():  # the rest is of spans that end together with one that they cross
         name, track, lane, start, end = name[left], track[left], lane[left], start[left], end[left]

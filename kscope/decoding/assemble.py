@@ -13,7 +13,7 @@ from ..tracedata.data import Launch, TraceData
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
 from ..util.text import counted
-from .axis import Axis, fit
+from .axis import Axis, fit_axis
 from .columns import Records, decode_slabs, id_sample
 from .ids import IdTable, Names
 from .lane_joining import join
@@ -61,7 +61,7 @@ def assemble(capture: CaptureData) -> TraceData:
     origin = min((_first_time(device) + device.offset for device in devices if len(device.slabs)), default=0)
     axes = []
     for index, (device, data) in enumerate(zip(capture.devices, devices, strict=True)):
-        axis = fit(data.slabs, launches.of[owner == index], device, origin - data.offset)
+        axis = fit_axis(data.slabs, launches.of[owner == index], device, origin - data.offset)
         problems += _on(device, capture, axis.problems)
         axes.append(axis)
     region = _column([device.records.region for device in devices], np.uint16)

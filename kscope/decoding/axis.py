@@ -1,14 +1,13 @@
 """From SM cycles to nanoseconds on one axis.
 
-Anchors (anchors.py) bound, on one SM at a steady rate, a line
+Anchors (anchors.py) bound, for one SM at a steady rate, a line
 
     time = T + x * rate        x = clock - the SM's reference
 
-Two distant anchors bound the rate, all anchors bound T (the SM's offset). clock64 differs per SM; the
-timer does not. Offset and rate are shared by all launches of a device only where all anchors fit one
-line per SM; else each launch has offsets of its own, and a rate of its own unless one rate fits all; and where
-no line fits an SM's anchors in a launch, each of its blocks has a line of its own (bending.py).
-What lives here: this fit. What does not: where anchors come from (slabs.py), the host's clock.
+Two distant anchors bound the rate, and all anchors bound T, the SM's offset. clock64 differs per SM; the timer does
+not. All launches of a device share offset and rate only if all anchors fit_axis one line per SM; else each launch has
+its own offsets, and its own rate unless one rate fits all; and if no line fits an SM's anchors in a launch, each of its
+blocks has its own line (clock_drift.py).
 """
 
 from __future__ import annotations
@@ -26,22 +25,28 @@ from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows
 from .slabs import Slabs
 
 USUAL_TICK_NS = 32
-"""Assumed where neither the device's capture nor the anchors tell (NVIDIA H200, driver 580: measured)."""
+"""Assumed if neither the capture nor the anchors show it (measured on an NVIDIA H200, driver 580)."""
 _FAR = float(1 << 61)
-"""No time lies farther from the origin, in ns: what damaged anchors give is cut to this."""
+"""Times are clipped to this distance from the origin, ns; only damaged anchors exceed it."""
 _ROUNDING = 1 / 16
-"""Anchors that miss a line by less than so much of a tick do not bend it: the rate was rounded."""
+"""Anchors that miss a line by less than this part of a tick still fit_axis: the rate was rounded."""
 _ROUNDS = 16
-"""Looks for a rate that all anchors fit; each adds what two anchors of an SM say that the last one did not fit."""
+"""Iterations in search of a rate that all anchors fit_axis; each adds the bounds of two anchors that the last rate
+did not fit_axis.
+"""
 
 
 @dataclass(frozen=True)
 class Axis:
     """Nanoseconds of each slab: ns = start + (tick - slab's first tick) * rate, after `origin`.
 
-    start, rate, error: (s,) float64; error is half the width of what the anchors allow, in ns, and where the clock
-    changed in the slab's launch, how far the time may bow away from the line.
-    origin: %globaltimer, ns. tick: its step, ns. shared: all launches lie on one line per SM.
+    Attributes:
+        start, rate, error: (s,) float64; error is half the width of what the anchors allow, in ns, plus the bow of a
+            clock that changed in the slab's launch.
+        origin: %globaltimer, ns.
+        tick: its step, ns.
+        shared: all launches are on one line per SM.
+        problems: problems of the fit_axis.
     """
 
     start: Float
@@ -53,8 +58,8 @@ class Axis:
     problems: tuple[Problem, ...] = ()
 
 
-def fit(slabs: Slabs, launch: Int64, device: DeviceCapture, origin: int) -> Axis:
-    """The axis of one device's slabs (s,) in launches `launch` (s,). Never raises on data."""
+def fit_axis(slabs: Slabs, launch: Int64, device: DeviceCapture, origin: int) -> Axis:
+    """Fit the axis of one device's slabs (s,) in launches `launch` (s,). Never raises on data."""
     tick = device.tick_ns or _tick_seen(slabs)
     with np.errstate(all="ignore"):
         if not len(slabs):
@@ -83,9 +88,9 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
         group = _numbered(launch, sm)
         anchors = anchors.at(np.argsort(group[anchors.slab], kind="stable"))
         rows = Rows.of(group[anchors.slab])
-        offset, rate, error, bounds, bent = _per_launch(anchors, rows, launch, tick)
+        offset, rate, error, bounds, drifted = _per_launch(anchors, rows, launch, tick)
         offset, rate = offset[group], rate[launch]
-        which = bent[launch]
+        which = drifted[launch]
         if which.any():
             blocks = _numbered(group, header["ctaid_x"], header["ctaid_yz"])
             numbers = [_numbered(of[which]) for of in (group, launch, blocks)]
@@ -113,40 +118,44 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
 
 
 def _sms(slabs: Slabs) -> Int64:
-    """(s,) the slabs' SMs, numbered from 0 without holes."""
+    """The slabs' SMs (s,), numbered from 0 without gaps."""
     there = np.zeros(int(slabs.sm.max()) + 1, bool)
     there[slabs.sm] = True
     return np.asarray((np.cumsum(there) - 1)[slabs.sm], np.int64)
 
 
 def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> Anchors:
-    """The anchors of slabs (s,) on SMs `sm` (s,), from 0 without holes, whose references are `reference` (sms,)."""
+    """The anchors of slabs (s,) on SMs `sm` (s,). reference: (sms,)."""
 
     def of(which: Int64) -> Anchors:
         header, ended = slabs.take(which).header, np.flatnonzero(slabs.finished[which])
         clock = np.concatenate([header["start_clock"], header["end_clock"][ended]]).astype(np.int64)
         time = np.concatenate([header["start_time"], header["end_time"][ended]]).astype(np.int64)
         width = np.concatenate([header["start_width"], header["end_width"][ended]]).astype(np.float64)
-        width += 1  # the second clock was read before its count went on
+        width += 1  # the second reading may be a cycle older
         slab = np.concatenate([which, which[ended]])
         x = (clock - reference[sm[slab]]).astype(np.float64)
         anchors = Anchors(x, width, (time - origin).astype(np.float64), slab)
         return anchors.at(np.lexsort((x, sm[slab])))
 
-    order = np.argsort(sm.astype(np.uint16), kind="stable")  # numpy sorts 16 bits in two passes
+    order = np.argsort(sm.astype(np.uint16), kind="stable")  # numpy sorts 16-bit keys in two passes
     parts = list(map_ahead(of, [order[where] for _, where, _ in Rows.of(sm[order]).parts()]))
     names = ("x", "width", "y", "slab")
     return Anchors(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple[Float, Float, Float, Rates, Bools]:
-    """Lines where launches have offsets of their own: (offset per row, rate per launch, error per slab, bounds of the
-    rate per launch, bent per launch); the lines of launches that are bent do not fit."""
+    """Lines with offsets per launch.
+
+    Returns:
+        Offset per row, rate per launch, error per slab, bounds of the rate per launch, and whether a launch's clocks
+        drifted, so that its lines do not fit_axis.
+    """
     bounds = _rates(anchors, rows, launch, tick)
     known = bounds.close & (bounds.most >= bounds.least)
     usual = float(np.median(bounds.middle[known])) if known.any() else None
     within = Rates(bounds.least.max(keepdims=True), bounds.most.min(keepdims=True))
-    # one rate for all launches where there is one: most launches are too short to tell their own
+    # one rate for all launches if it fits: most launches are too short to bound their own
     one = np.zeros(len(launch), np.int64)
     within, rate = _narrowed(anchors, rows, one, within, usual, tick)
     if (within.least <= within.most).all():
@@ -154,13 +163,13 @@ def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple
     else:
         within, rate = _narrowed(anchors, rows, launch, bounds, usual, tick)
     offset, error, misfit = _offsets(anchors, rows, rate, launch, tick)
-    bent = within.least > within.most
-    bent[launch[anchors.slab[rows.first[misfit > tick * _ROUNDING]]]] = True
-    return offset, rate, error, bounds, bent
+    drifted = within.least > within.most
+    drifted[launch[anchors.slab[rows.first[misfit > tick * _ROUNDING]]]] = True
+    return offset, rate, error, bounds, drifted
 
 
 def _rates(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> Rates:
-    """Bounds of the rate per launch, from the first and last anchor of every row (an SM in a launch)."""
+    """Bounds of the rate per launch, from the first and the last anchor of every row (an SM in a launch)."""
     bounds = between(anchors, rows.first, rows.last, tick)
     least = np.full(int(launch.max()) + 1, 0.0)
     most = np.full(int(launch.max()) + 1, np.inf)
@@ -173,11 +182,14 @@ def _rates(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> Rates:
 def _narrowed(
     anchors: Anchors, rows: Rows, launch: Int64, bounds: Rates, usual: float | None, tick: int
 ) -> tuple[Rates, Float]:
-    """(bounds, rate) per launch: what all anchors together add to the bounds, and a rate within. Lines of that rate,
-    one per row, fit all anchors, but where the bounds contradict each other, and after _ROUNDS."""
+    """Narrow the rate's bounds per launch by all anchors, and choose a rate within.
+
+    Lines of that rate, one per row, fit_axis all anchors, unless the bounds contradict each other, or _ROUNDS were not
+    enough.
+    """
     where = launch[anchors.slab[rows.first]]
     for _ in range(_ROUNDS):
-        rate = _settle(bounds, usual)
+        rate = _rate_within(bounds, usual)
         after, before = tightest(anchors, rows, rate[where])
         gap = anchors.y[after] - anchors.y[before] - tick
         cycles = anchors.x[after] + anchors.width[after] - anchors.x[before]
@@ -186,23 +198,26 @@ def _narrowed(
             break
         least, most = bounds.least.copy(), bounds.most.copy()
         for which, side, take in ((cycles > 0, least, np.maximum), (cycles < 0, most, np.minimum)):
-            chosen = wrong & which
-            take.at(side, where[chosen], (gap / cycles)[chosen])
+            wrong_here = wrong & which
+            take.at(side, where[wrong_here], (gap / cycles)[wrong_here])
         bounds = Rates(least, most)
-    return bounds, _settle(bounds, usual)
+    return bounds, _rate_within(bounds, usual)
 
 
-def _settle(bounds: Rates, usual: float | None) -> Float:
-    """A rate within each pair of bounds: their middle where they are close, else the usual rate."""
+def _rate_within(bounds: Rates, usual: float | None) -> Float:
+    """A rate within each pair of bounds: their middle if they are close, else the usual rate."""
     guess = np.sqrt(bounds.least * bounds.most) if usual is None else np.full(len(bounds.least), usual)
     within = np.clip(guess, np.minimum(bounds.least, bounds.most), np.maximum(bounds.least, bounds.most))
     return np.where(bounds.close, bounds.middle, within)
 
 
 def _offsets(anchors: Anchors, rows: Rows, rates: Float, launch: Int64, tick: int) -> tuple[Float, Float, Float]:
-    """(offset, error, misfit) at a rate per launch. Per row: T's middle, and by how much no T fits. Per slab: how far
-    its line may be from the time at its anchors, where each SM kept a rate that is its own, within what its own
-    anchors say."""
+    """Offsets at a rate per launch.
+
+    Returns:
+        Per row the middle of T's bounds; per slab how far its line may be from the true time at its anchors; per row by
+        how much no T fits.
+    """
     rate = rates[launch[anchors.slab[rows.first]]]
     after, before = tightest(anchors, rows, rate)
     least = anchors.y[after] - (anchors.x[after] + anchors.width[after]) * rate
@@ -217,7 +232,7 @@ def _offsets(anchors: Anchors, rows: Rows, rates: Float, launch: Int64, tick: in
 
 
 def _numbered(*keys: npt.NDArray[np.generic]) -> Int64:
-    """A number for each distinct tuple of keys, from 0 without holes."""
+    """A number for each distinct tuple of keys, from 0 without gaps."""
     order = np.lexsort(keys)
     new = np.zeros(len(order), bool)
     for key in keys:

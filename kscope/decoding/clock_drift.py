@@ -1,12 +1,10 @@
-"""Where an SM's clock did not keep its rate: a line of its own for every block.
+"""Clock drift: if an SM's clock changed its rate, every block gets its own line.
 
-Under load the clocks of a GPU change within microseconds, and those of its GPCs differ (an H200 in an attention
-kernel: by 1 % between GPCs, by 1.5 % from one wave of blocks to the next). No line fits all anchors of an SM then. A
-block's line runs through the middle of the SM's band (anchors.py) where its first warp starts and where its last one
-ends. All warps of a block share the line, so what was in order in cycles stays in order. Between its ends a block's
-time may bow away from the line; by how much is estimated, from how much rates differ for sure and from anchors of
-other blocks in between.
-What lives here: these lines. What does not: where one line is enough (axis.py).
+Under load the clocks of a GPU change within microseconds, and those of its GPCs differ (an H200 in an attention kernel:
+by 1 % between GPCs, by 1.5 % between waves of blocks). Then no line fits all anchors of an SM. A block's line runs
+through the middle of the SM's band (anchors.py) at the start of its first warp and at the end of its last one. All
+warps of a block share the line, so their order in cycles is kept. Between its ends, time may bow away from the line; by
+how much is estimated from how much rates certainly differ, and from anchors of other blocks in between.
 """
 
 from __future__ import annotations
@@ -18,13 +16,14 @@ import numpy as np
 from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, band, between
 
 _MARGIN = 1.25
-"""From one anchor to the next a clock is at most so much faster or slower than all that the launches show."""
+"""Between two anchors a clock is at most so much faster or slower than the launches show."""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """ns = offset + x * rate, one for each slab. error: half the band's width where the line runs through it. bow: how
-    far the time may bow away from the line between its ends, an estimate. Both in ns."""
+    """ns = offset + x * rate for each slab. error: half the band's width at the line, ns. bow: an estimate of how far
+    time may bow away from the line between its ends, ns.
+    """
 
     offset: Float
     rate: Float
@@ -34,7 +33,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class _Chords:
-    """Lines through the first and the last anchor of some; cycles: between these; bounds: of their rates."""
+    """Lines through two anchors each. cycles: between them. bounds: of their rates."""
 
     offset: Float
     rate: Float
@@ -45,14 +44,22 @@ class _Chords:
 
 
 def lines(anchors: Anchors, group: Int64, launch: Int64, block: Int64, usual: Float, tick: int) -> Lines:
-    """Per slab (s,) the line of its block. group (an SM in a launch), launch, block: indices per slab, from 0 without
-    holes. usual: per slab the rate where its own anchors do not bound it."""
+    """The line of each slab's block, (s,).
+
+    Args:
+        anchors: anchors of the slabs.
+        group: (s,) SM in a launch, from 0 without gaps.
+        launch: (s,) launch, from 0 without gaps.
+        block: (s,) block, from 0 without gaps.
+        usual: (s,) the rate if a slab's own anchors do not bound it.
+        tick: the timer's step, ns.
+    """
     rows = Rows.of(group[anchors.slab])
     first = np.flatnonzero(rows.row[1:] == rows.row[:-1])
     last = first + 1
     steps = between(anchors, first, last, tick)
-    told = steps.close & (steps.least <= steps.most)
-    known = np.clip(np.concatenate([steps.middle[told], usual]), FASTEST, SLOWEST)
+    certain = steps.close & (steps.least <= steps.most)
+    known = np.clip(np.concatenate([steps.middle[certain], usual]), FASTEST, SLOWEST)
     count = len(rows.first)
     rates = Rates(np.full(count, known.min() / _MARGIN), np.full(count, known.max() * _MARGIN))
     low, high = band(anchors, rows, tick, rates)
@@ -64,16 +71,18 @@ def lines(anchors: Anchors, group: Int64, launch: Int64, block: Int64, usual: Fl
 
 
 def _ends(key: Int64) -> tuple[Int64, Int64]:
-    """For each key, from 0 without holes, the indices of the first and the last that have it."""
+    """For each key, from 0 without gaps, the indices of its first and last occurrence."""
     index = np.arange(len(key))
     first, last = np.empty((2, int(key.max()) + 1), np.int64)
-    first[key[::-1]] = index[::-1]  # of several the last one stays
+    first[key[::-1]] = index[::-1]  # the last assignment wins
     last[key] = index
     return first, last
 
 
 def _chords(anchors: Anchors, first: Int64, last: Int64, low: Float, high: Float, usual: Float) -> _Chords:
-    """One for each pair of a first and a last anchor. usual: per anchor, the rate where a pair is too close to tell."""
+    """Lines through pairs of a first and a last anchor. usual: per anchor, the rate if a pair is too close to bound
+    it.
+    """
     begin, cycles = anchors.x[first], anchors.x[last] - anchors.x[first]
     some = np.maximum(cycles, 1.0)
     bounds = Rates(
@@ -88,8 +97,9 @@ def _chords(anchors: Anchors, first: Int64, last: Int64, low: Float, high: Float
 
 
 def _bow(own: _Chords, sms: _Chords, group: Int64, launch: Int64, block: Int64, unfinished: Bools) -> Float:
-    """Per slab: a clock that changes steadily within a block, by as much as from one block of the SM to the next;
-    where there is no next, by as much as the launch's SMs differ."""
+    """Per slab: the bow of a clock that changes steadily within a block, by as much as between consecutive blocks of
+    the SM, or, if there is no next block, by as much as the launch's SMs differ.
+    """
     open_ = np.zeros(len(own.rate), bool)
     open_[block[unfinished]] = True
     cycles = np.where(open_[block], sms.cycles[group], own.cycles[block])
@@ -102,7 +112,7 @@ def _bow(own: _Chords, sms: _Chords, group: Int64, launch: Int64, block: Int64, 
 
 
 def _differ(bounds: Rates, block: Int64, key: Int64) -> Float:
-    """Per slab by how much, in ns per cycle, rates of blocks with its key differ for sure."""
+    """Per slab: by how much, in ns per cycle, the rates of blocks with its key certainly differ."""
     least, most = np.full(int(key.max()) + 1, -np.inf), np.full(int(key.max()) + 1, np.inf)
     np.maximum.at(least, key, bounds.least[block])
     np.minimum.at(most, key, bounds.most[block])
@@ -112,7 +122,7 @@ def _differ(bounds: Rates, block: Int64, key: Int64) -> Float:
 def _missed(
     anchors: Anchors, own: _Chords, block: Int64, first: Int64, last: Int64, low: Float, high: Float, launch: Int64
 ) -> Float:
-    """Per launch: how far the line of a block misses the next or the last anchor of its SM that lies within it."""
+    """Per launch: how far a block's line misses the next or the previous anchor of its SM within it."""
     missed = np.zeros(int(launch.max()) + 1)
     for one, by in ((first, last), (last, first)):
         other, x = block[anchors.slab[by]], anchors.x[one]

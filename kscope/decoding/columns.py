@@ -1,13 +1,10 @@
-"""From raw words to columns: start, duration, region and slab of every record, in ticks.
+"""From raw words to columns: start, duration, region and slab of every record, in ticks. Never raises on data.
 
-What lives here: the record loop, on all cores (numpy releases the GIL; chunks stay in cache), and what
-the counts say was dropped. What does not: headers (slabs.py), names (ids.py), clocks that turned over
-(unwrap.py), launches (launches.py), nanoseconds (axis.py). Nothing here raises on data.
+The record loop runs on all cores (numpy releases the GIL; chunks stay in cache) on three kinds of chunks, in this order
+of output:
 
-Three kinds of chunk, in this order of output:
-
-    view     neighbouring slabs of one size that kept the same records in order: read in place
-    gather   finished slabs of any size and rotation: rows collected, then the same arithmetic
+    view     neighboring slabs of one size that kept the same records in order: read in place
+    gather   finished slabs of any size and rotation: rows are collected, then the same arithmetic
     long     slabs of 2^32 ticks or more, and unfinished ones: one by one through unwrap.py
 """
 
@@ -32,21 +29,28 @@ from .unwrap import Int64, ring_start, unwrap
 __all__ = ["Records", "decode_slabs", "id_sample"]
 
 CHUNK = 1 << 16
-"""Records of a chunk: 1 MiB of words, a core's second-level cache; with less, threads wait for one another."""
+"""Records of a chunk: 1 MiB of words, a core's L2 cache; with fewer, threads wait for one another."""
 _LEAST_RUN = 16
 _COUNT_TURNS = 1 << 32
 _LEAST_TICKS = 3
-"""A device counts records modulo 2^32; no record takes less than one clock read of 7 cycles, which are more than
-3 ns, so only a warp that ran for 2^32 * 3 ticks of either clock can have turned its counter over."""
+"""A device counts records modulo 2^32. A record takes at least one clock read of 7 cycles, which is more than 3 ns, so
+the counter of a warp wraps only after 2^32 * 3 ticks of either clock.
+"""
 
 
 @dataclass(frozen=True)
 class Records:
     """Columns of one device's records, slab after slab, within a slab in order of end; shape (r,).
 
-    start: int64 ticks. duration: int64 ticks, UNKNOWN (-1) where 32-bit clocks cannot tell. region:
-    uint16 index into the IdTable. value: uint32, the record's fourth word as it stands. counts: (s,)
-    int64, records per slab, in the order of `slabs`. written: (s,) int64, records that the lane wrote.
+    Attributes:
+        start: int64 ticks.
+        duration: int64 ticks, UNKNOWN (-1) if it is too long for 32-bit clocks.
+        region: uint16, index into the IdTable.
+        value: uint32, the record's fourth word.
+        slabs: the slabs.
+        counts: (s,) int64, records per slab.
+        written: (s,) int64, records that the warp wrote.
+        problems: problems of the records.
     """
 
     start: Int64
@@ -72,7 +76,7 @@ class _Plan:
     problems: list[Problem] = field(default_factory=list)
 
     def take(self, order: Int64) -> _Plan:
-        """In another order, of all slabs."""
+        """The plan in another order of its slabs."""
         if (order[1:] > order[:-1]).all():
             return self
         rows, capacity, kept = self.rows[order], self.capacity[order], self.kept[order]
@@ -81,7 +85,7 @@ class _Plan:
 
 
 def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
-    """Id words of some records spread over the slabs: what an IdTable is built from."""
+    """Id words of some records of all slabs, to build an IdTable from."""
     step = max(1, len(slabs) // 64)
     base = (slabs.line[::step] + HEADER_UNITS) * RECORDS_PER_UNIT
     rows = (base[:, None] + np.arange(256) % (1 << slabs.log2[::step])[:, None]).ravel()
@@ -89,7 +93,7 @@ def id_sample(device: DeviceCapture, slabs: Slabs) -> Words:
 
 
 def decode_slabs(device: DeviceCapture, slabs: Slabs, table: IdTable) -> Records:
-    """Every record of the slabs. Uses as many threads as there are cores, at most 8."""
+    """Decode every record of the slabs, with as many threads as cores, at most 8."""
     rows = _rows_of(device.lines)
     plan = _plan(slabs, rows)
     span = plan.slabs.last_tick - plan.slabs.first_tick
@@ -125,36 +129,34 @@ def _plan(slabs: Slabs, rows: Words) -> _Plan:
         if kept[index] == capacity[index]:
             open_full += 1
             turn[index] = 0 if slabs.stop[index] else ring_start(words)
-    _tell_dropped(plan, open_full)
+    _note_dropped(plan, open_full)
     return plan
 
 
-def _tell_dropped(plan: _Plan, open_full: int) -> None:
+def _note_dropped(plan: _Plan, open_full: int) -> None:
     slabs, more = plan.slabs, np.maximum(plan.written - plan.kept, 0)
     overwritten, refused = int(more[~slabs.stop].sum()), int(more[slabs.stop].sum())
-    say = plan.problems.append
+    note = plan.problems.append
     enough = f"records={int(plan.written.max(initial=1))}"
     if overwritten:
         text = f"{counted(overwritten, 'record')} overwritten by newer ones: to keep all, {enough}"
-        say(Problem("overwritten", text, overwritten))
+        note(Problem("overwritten", text, overwritten))
     if refused:
         text = f"{counted(refused, 'record')} came after their slab was full: to keep all, {enough}"
-        say(Problem("refused", text, refused))
+        note(Problem("refused", text, refused))
     unfinished = int(np.count_nonzero(~slabs.finished))
     if unfinished:
         text = f"{counted(unfinished, 'warp')} did not finish: running, hanging or killed when the data was read"
-        say(Problem("unfinished", text, unfinished))
+        note(Problem("unfinished", text, unfinished))
     if open_full:
-        text = f"{counted(open_full, 'unfinished warp')} filled the slab: how many records were dropped is not known"
-        say(Problem("count", text, open_full))
+        text = f"{counted(open_full, 'unfinished warp')} filled the slab: how many records were dropped is unknown"
+        note(Problem("count", text, open_full))
     ticks = slabs.last_tick - slabs.first_tick
     turned = slabs.finished & ((ticks < 0) | (ticks >= _COUNT_TURNS * _LEAST_TICKS)) & (plan.kept == plan.capacity)
     if turned.any():
         warps = counted(int(turned.sum()), "warp")
-        text = (
-            f"{warps} ran so long that the count of records may have turned over (2^32): more may be dropped than told"
-        )
-        say(Problem("count", text, int(turned.sum())))
+        text = f"{warps} ran so long that the record counter may have wrapped (2^32): more may be dropped than counted"
+        note(Problem("count", text, int(turned.sum())))
 
 
 @dataclass(frozen=True)
@@ -165,23 +167,23 @@ class _Runs:
 
 
 def _runs(plan: _Plan, short: npt.NDArray[np.bool_]) -> _Runs:
-    """Runs of neighbouring slabs that one strided view reads."""
+    """Runs of neighboring slabs that one strided view reads."""
     straight = short & (plan.turn == 0)
     stride = plan.capacity + HEADER_UNITS * RECORDS_PER_UNIT
     joined = straight[1:] & straight[:-1] & (np.diff(plan.rows) == stride[:-1])
     joined &= (np.diff(plan.kept) == 0) & (np.diff(plan.capacity) == 0)
     starts = np.flatnonzero(np.concatenate([[True], ~joined])) if len(short) else np.zeros(0, np.int64)
     lengths = np.diff(starts, append=len(short))
-    wanted = (lengths >= _LEAST_RUN) | ((lengths * plan.kept[starts] >= CHUNK) & straight[starts])
-    mask = np.repeat(wanted & straight[starts], lengths)
-    return _Runs(mask, np.flatnonzero(mask), lengths[wanted & straight[starts]])
+    long_enough = (lengths >= _LEAST_RUN) | ((lengths * plan.kept[starts] >= CHUNK) & straight[starts])
+    mask = np.repeat(long_enough & straight[starts], lengths)
+    return _Runs(mask, np.flatnonzero(mask), lengths[long_enough & straight[starts]])
 
 
 Job = Callable[[], None]
 
 
 class _Loop:
-    """The output columns and the jobs that fill them; jobs write disjoint slices."""
+    """The output columns and the jobs that write disjoint slices of them."""
 
     def __init__(self, rows: Words, plan: _Plan, offsets: Int64, table: IdTable, total: int) -> None:
         self._rows, self._plan, self._offsets, self._table = rows, plan, offsets, table
@@ -236,7 +238,7 @@ class _Loop:
             self._convert(a, b, self._rows.take(rows, axis=0), lambda column: np.repeat(column[a:b], kept))
 
     def _picked(self, a: int, b: int) -> tuple[Int64, Int64]:
-        """Rows of the records of slabs a..b in order of end, and how many each slab has."""
+        """The rows of the records of slabs a..b in order of end, and the number of each slab's."""
         plan, kept = self._plan, self._plan.kept[a:b]
         within = np.arange(int(kept.sum())) - np.repeat(self._offsets[a:b] - self._offsets[a], kept)
         within += np.repeat(plan.turn[a:b], kept)
@@ -244,7 +246,7 @@ class _Loop:
         return within + np.repeat(plan.rows[a:b], kept), kept
 
     def _convert(self, a: int, b: int, words: Words, spread: Callable[[npt.NDArray], npt.NDArray]) -> None:  # type: ignore[type-arg]  # any column
-        """Slabs a..b of less than 2^32 ticks: differences of low words are exact."""
+        """Convert slabs a..b of less than 2^32 ticks, where differences of low words are exact."""
         at = slice(int(self._offsets[a]), int(self._offsets[b - 1] + self._plan.kept[b - 1]))
         shape = words.shape[:-1]
         low = spread(self._low)
@@ -286,10 +288,12 @@ class _Loop:
         problems, counts = plan.problems, plan.kept
         garbled, wrapped, missing = sum(self._garbled), sum(self._wrapped), sum(self._missing)
         if garbled:
-            text = f"{counted(garbled, 'record')} with clocks outside of the warp's life: durations are not shown"
+            text = f"{counted(garbled, 'record')} with clocks outside the warp's lifetime: durations are not shown"
             problems.append(Problem("garbled", text, garbled))
         if wrapped:
-            text = f"{counted(wrapped, 'record')} may have lasted 2^32 ticks more than they say: durations not shown"
+            text = (
+                f"{counted(wrapped, 'record')} may have lasted 2^32 ticks longer than recorded: durations are not shown"
+            )
             problems.append(Problem("wrap", text, wrapped))
         if missing:
             gone = self.region == MISSING

@@ -1,10 +1,8 @@
-"""From id words to names: which region a record speaks of, at memory speed.
+"""From id words to regions, at memory speed.
 
     id word = name_hash(name) << 4 | kind
 
-What lives here: the table of the ids that occur, and its lookup (a multiplicative hash without
-collisions, found by trial; what is not in it takes a slower path and joins the table). What does not:
-where the words stand (columns.py).
+The lookup is a multiplicative hash without collisions, found by trial; ids outside it take a slower path and join it.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ from ..marks.grammar import format_name, split
 from ..tracedata.region import MOST_REGIONS, Region
 
 MISSING = np.uint16(0xFFFF)
-"""Region index of a record whose id word is 0: it was counted by the device and never arrived."""
+"""Region index of a record whose id word is 0: the device counted it, but it never arrived."""
 
 _KINDS = frozenset(int(kind) for kind in Kind)
 _TRIES, _MAX_BITS = 64, 16
 
 
 class Names:
-    """Names by hash, from every module of a capture. `problems` tells of two names with one hash."""
+    """Names by hash, from every module of a capture. problems: names that share a hash."""
 
     def __init__(self, modules: Iterable[ModuleMeta]) -> None:
         found: dict[int, dict[str, str | None]] = defaultdict(dict)
@@ -44,13 +42,15 @@ class Names:
             for key, names in found.items()
         }
         self.problems = tuple(
-            Problem("collision", f"the names {_several(names, ', ')} share one hash and are not told apart: rename one")
+            Problem(
+                "collision", f"the names {_several(names, ', ')} share one hash and cannot be distinguished: rename one"
+            )
             for names in found.values()
             if len(names) > 1
         )
 
     def region(self, word: int) -> Region:
-        """The region of an id word; one that no module explains is named after its hash."""
+        """The region of an id word; an unknown one is named after its hash."""
         kind = word & 15
         name, track, where = self._names.get(word >> 4, (None, None, None))
         if name is None or kind not in _KINDS:
@@ -59,15 +59,12 @@ class Names:
 
 
 def _several(names: Iterable[str], between: str = " | ") -> str:
-    """Names that share a hash, as one."""
+    """Names that share a hash, joined."""
     return between.join(format_name(name) if split(name)[1] else name for name in sorted(names))
 
 
 class IdTable:
-    """Ids that occur, each with a region index in order of appearance; index 0 is the overflow.
-
-    lookup() may be called from several threads; sorted_regions() when all are done.
-    """
+    """The ids in a recording, each with a region index in order of appearance; index 0 is the overflow."""
 
     def __init__(self, names: Names, sample: npt.NDArray[np.uint32]) -> None:
         self._names = names
@@ -95,7 +92,7 @@ class IdTable:
         return self._index[word]
 
     def _build(self, words: npt.NDArray[np.uint32]) -> None:
-        """Find a multiplier that sends each word to a slot of its own; without one all take the slow path."""
+        """Find a multiplier without collisions; without one, all ids take the slow path."""
         rng = np.random.default_rng(1)
         for bits in range(max(4, len(words).bit_length()), _MAX_BITS + 1):
             shift = np.uint32(32 - bits)
@@ -103,7 +100,7 @@ class IdTable:
                 slots = (words * multiplier) >> shift
                 if len(np.unique(slots)) == len(words):
                     self._multiplier, self._shift = multiplier, shift
-                    # Unused slots hold id 0, which hashes to slot 0 alone: there MISSING is its right answer.
+                    # unused slots hold id 0, which hashes only to slot 0: there MISSING is right
                     self._slot_id = np.zeros(1 << bits, np.uint32)
                     self._slot_region = np.full(1 << bits, MISSING, np.uint16)
                     self._slot_id[slots] = words
@@ -111,7 +108,7 @@ class IdTable:
                     return
 
     def lookup(self, words: npt.NDArray[np.uint32], out: npt.NDArray[np.uint16]) -> None:
-        """Region indices of id words; both of shape (n,), `out` contiguous. MISSING where the word is 0."""
+        """Write the region indices of id words (n,) to `out` (n,), contiguous; MISSING for a word 0."""
         slots = np.right_shift(np.multiply(words, self._multiplier), self._shift).astype(np.intp)
         self._slot_region.take(slots, out=out, mode="clip")
         hit = self._slot_id.take(slots, mode="clip") == words
@@ -127,8 +124,9 @@ class IdTable:
         return np.asarray(np.array(known, np.uint16)[inverse])
 
     def sorted_regions(self) -> tuple[tuple[Region, ...], npt.NDArray[np.uint16] | None]:
-        """(regions, renumbering). The renumbering, 65536 entries or None where nothing changes, makes
-        indices independent of the order in which threads met ids outside of the sample."""
+        """(regions, renumbering). The renumbering has 65536 entries, or is None if nothing changes; it makes indices
+        independent of the order in which threads met ids outside the sample.
+        """
         words = sorted(self._index, key=self._key)
         regions = (self._regions[0], *(self._regions[self._index[word]] for word in words))
         if len(self._regions) == self._sampled:

@@ -1,8 +1,7 @@
-"""Lanes of a warp that record in turn (Elected(any_lane=True)) as one row of a trace.
+"""Joins the lanes of a warp that record in turn (Elected(any_lane=True)) into one row.
 
-Of the lanes that get to a mark together the first records it, each in a slab of its own. To a reader it is the
-warp that was there: one row, records in order of their ends. What lives here: joining these rows. What does not:
-which they are (decoding/launches.py).
+The first lane to get to a mark records it, each lane in its own slab. For a reader it is one warp: one row, with
+records in order of end.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 def join(trace: TraceData, in_turn: npt.NDArray[np.bool_]) -> TraceData:
-    """The trace with one row per warp of a launch for the rows (w,) that are in turn: that of its first lane."""
+    """The trace with one row per warp and launch for the rows (w,) that are in turn: that of its first lane."""
     if not in_turn.any():
         return trace
     warps = trace.warps
@@ -32,7 +31,7 @@ def join(trace: TraceData, in_turn: npt.NDArray[np.bool_]) -> TraceData:
     kept = np.flatnonzero(first == rows)
     number = np.zeros(len(warps), np.int64)
     number[kept] = np.arange(len(kept))
-    row = number[first]  # of every old row
+    row = number[first]  # for each old row
     changed: dict[str, Any] = {one.name: getattr(warps, one.name)[kept] for one in fields(warps)}
     for name in ("records", "written"):
         changed[name] = np.bincount(row, getattr(warps, name), len(kept)).astype(np.int64)
@@ -50,7 +49,7 @@ def join(trace: TraceData, in_turn: npt.NDArray[np.bool_]) -> TraceData:
 
 
 def _firsts(group: Int64, lane: npt.NDArray[np.uint8]) -> Int64:
-    """For each row the row of its group that has the lowest lane."""
+    """For each row the row of its group with the lowest lane."""
     order = np.lexsort((lane, group))
     fresh = np.concatenate([[True], np.diff(group[order]) != 0])
     heads = order[np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))]

@@ -1,10 +1,8 @@
-"""Which launch a slab belongs to: (device, %gridid, replay), and whether the launch was recorded whole.
+"""Which launch a slab belongs to, by (device, %gridid, replay), and whether the launch was recorded as a whole.
 
-A captured graph's replays share one %gridid. Replays of one grid do not overlap, so where the warps
-of a grid fall into as many separate spells of time as some lane claimed slabs, a spell is a replay;
-else the n-th claim of a lane is replay n; a lane that claims late, in some replays only, goes with lane 0.
-What lives here: this numbering. What does not: names and
-times in nanoseconds (trace.py, axis.py).
+The replays of a captured graph share one %gridid. Replays of one grid do not overlap. So if the warps of a grid form as
+many separate intervals of time as some lane claimed slabs, an interval is a replay; else the n-th claim of a lane is
+replay n. A lane that claims late, and only in some replays, goes with lane 0.
 """
 
 from __future__ import annotations
@@ -21,12 +19,16 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Launches:
-    """One row per launch, in order of first start; `of` (s,) int64 gives each slab's row.
+    """One row per launch, in order of first start.
 
-    device, kernel, grid_id, replay, start: (l,) arrays; kernel is the 64-bit id, start the earliest start of a
-    warp in ns, on an axis that the devices share. missing_blocks: (l,) blocks of the grid that left no slab.
-    uneven: (l,) bool, a replay that has fewer slabs than another of its grid. in_turn: (s,) bool, the slab is of a warp
-    whose lanes record in turn.
+    Attributes:
+        of: (s,) int64, each slab's row.
+        device, kernel, grid_id, replay: (l,); kernel is the 64-bit id.
+        grid: (l, 3), blocks of the grid.
+        start: (l,) earliest start of a warp, ns on an axis that the devices share.
+        missing_blocks: (l,) blocks of the grid without a slab.
+        uneven: (l,) bool, a replay with fewer slabs than another of its grid.
+        in_turn: (s,) bool, the slab is of a warp whose lanes record in turn.
     """
 
     of: Int64
@@ -51,8 +53,13 @@ def block_index(slabs: Slabs) -> Int64:
 
 
 def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
-    """The launches of slabs (s,) that devices `device` (s,) recorded; offset: (devices,) what makes a device's
-    %globaltimer the shared axis, ns."""
+    """Number the launches of slabs (s,).
+
+    Args:
+        slabs: the slabs of all devices.
+        device: (s,) index of the device.
+        offset: (devices,) ns from a device's %globaltimer to the shared axis.
+    """
     header = slabs.header
     _, _, kernel = _dense(header["kernel"])
     _, _, grid_id = _dense(header["grid_id"])
@@ -63,7 +70,7 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     replay = _replays(slabs, grid, block, in_turn)
     turns = int(replay.max(initial=0)) + 1
     first, size, launch = _dense(grid * turns + replay)
-    if in_turn.any():  # which lanes but 0 record is up to the data
+    if in_turn.any():  # which lanes besides 0 record depends on the data
         size = np.bincount(launch, ~in_turn | (slabs.lane == 0), len(first)).astype(np.int64)
     time = header["start_time"].astype(np.int64) + offset[device]
     start = np.full(len(first), np.iinfo(np.int64).max)
@@ -93,7 +100,7 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
 
 
 def _dense(values: npt.NDArray[np.generic]) -> tuple[Int64, Int64, Int64]:
-    """(index of a first member, size, group of each value) with groups numbered from 0 in sorted order."""
+    """(index of a first member, size, group of each value), with groups from 0 in sorted order."""
     if len(values) and (values == values[0]).all():
         return np.zeros(1, np.int64), np.array([len(values)]), np.zeros(len(values), np.int64)
     _, first, group, size = np.unique(values, return_index=True, return_inverse=True, return_counts=True)
@@ -101,7 +108,7 @@ def _dense(values: npt.NDArray[np.generic]) -> tuple[Int64, Int64, Int64]:
 
 
 def _in_turn(slabs: Slabs, grid: Int64, block: Int64) -> npt.NDArray[np.bool_]:
-    """Slabs of warps some of whose lanes record in turn, but for those of lanes that all record."""
+    """Slabs of warps with lanes that record in turn, except for those of lanes that all record."""
     if not slabs.in_turn.any():
         return slabs.in_turn
     key = np.stack([grid, block, slabs.warp.astype(np.int64)], axis=1)
@@ -125,17 +132,15 @@ def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bo
     index = np.arange(len(order))
     group_start = np.maximum.accumulate(np.where(np.concatenate([[True], ~same]), index, 0))
     replay[order] = index - group_start
-    found, sure = _by_spells(slabs, grid, time, replay)
+    found, sure = _by_intervals(slabs, grid, time, replay)
     late = in_turn & (slabs.lane != 0) & ~sure
     return (
-        _as_their_warp(slabs, found, late, np.stack([grid, block, slabs.warp.astype(np.int64)]))
-        if late.any()
-        else found
+        _with_lane_0(slabs, found, late, np.stack([grid, block, slabs.warp.astype(np.int64)])) if late.any() else found
     )
 
 
-def _as_their_warp(slabs: Slabs, replay: Int64, late: npt.NDArray[np.bool_], warp: Int64) -> Int64:
-    """The `late` lanes of warps that record in turn have the replay of lane 0 that began with them."""
+def _with_lane_0(slabs: Slabs, replay: Int64, late: npt.NDArray[np.bool_], warp: Int64) -> Int64:
+    """Give the `late` lanes of warps that record in turn the replay of lane 0 that began with them."""
     time = slabs.header["start_time"].astype(np.int64)
     order = np.lexsort((slabs.lane, time, *warp[::-1]))
     lead = np.where(slabs.lane[order] == 0, np.arange(len(order)), 0)
@@ -144,14 +149,15 @@ def _as_their_warp(slabs: Slabs, replay: Int64, late: npt.NDArray[np.bool_], war
     return found
 
 
-def _by_spells(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
-    """(replays, whether they are certain): by separate spells of time, for the grids where that gives as many as
-    counting claims."""
+def _by_intervals(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tuple[Int64, npt.NDArray[np.bool_]]:
+    """(replays, whether they are certain), by separate intervals of time for grids where their number equals the
+    claims'.
+    """
     end = np.where(slabs.finished, slabs.header["end_time"].astype(np.int64), time)
     order = np.lexsort((time, grid))
     grids = grid[order]
     fresh = np.concatenate([[True], np.diff(grids) != 0])
-    # A running maximum per grid: each grid's times are lifted above those of the grids before it.
+    # a running maximum per grid: each grid's times are above those of earlier grids
     origin, width = int(time.min()), int(max(end.max(), time.max()) - time.min()) + 1
     sure = np.zeros(len(grid), bool)
     if not 0 < width * (int(grid.max()) + 1) < 1 << 62:
@@ -159,14 +165,14 @@ def _by_spells(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tuple[I
     lift = grids * width - origin
     reach = np.maximum.accumulate(end[order] + lift)
     gap = np.concatenate([[True], (time[order] + lift)[1:] > reach[:-1]])
-    spells = np.cumsum(gap)
-    spell = spells - np.maximum.accumulate(np.where(fresh, spells, 0))
+    intervals = np.cumsum(gap)
+    interval = intervals - np.maximum.accumulate(np.where(fresh, intervals, 0))
     most = np.zeros((2, int(grid.max()) + 1), np.int64)
     np.maximum.at(most[0], grid, replay)
-    np.maximum.at(most[1], grids, spell)
+    np.maximum.at(most[1], grids, interval)
     agree = (most[0] == most[1])[grids]
     result: Int64 = np.array(replay, np.int64)
-    result[order[agree]] = spell[agree]
+    result[order[agree]] = interval[agree]
     sure[order[agree]] = True
     return result, sure
 
@@ -184,8 +190,9 @@ def _distinct_per_group(group: Int64, member: Int64, groups: int) -> Int64:
 
 
 def _joined(*columns: Int64) -> Int64 | None:
-    """Columns of numbers as one that orders them alike, the first one before the others: a sort of it is several times
-    faster than theirs. None where it does not fit, or a number is below 0."""
+    """Several columns as one with the same order, which sorts several times faster; None if it does not fit, or a
+    number is negative.
+    """
     room = 1
     for column in columns:
         room *= _values(column)

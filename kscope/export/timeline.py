@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..analysis.lanes import lane_ends
 from ..capture.model import Problem
 from ..tracedata.data import TraceData
-from ..tracedata.nesting import lanes
+from ..tracedata.nesting import sublanes
 from ..util.parallel import chunks, each
 from .flows import Flows, flows
 from .view import View
@@ -171,7 +171,7 @@ def _tracks(
         where = np.flatnonzero(span)
         where = where[np.argsort(result[where], kind="stable")]  # spans of a track stay sorted by end
     track = result[where]
-    lane = lanes(begin[where], end[where], track)
+    lane = sublanes(begin[where], end[where], track)
     if not lane.any():
         return result, tuple(tracks)
     result = result.copy()

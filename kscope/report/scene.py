@@ -16,8 +16,7 @@ import numpy.typing as npt
 from ..analysis.summary import Summary
 from ..capture.layout import Kind
 from ..tracedata.data import TraceData
-from ..tracedata.nesting import MOST_LEVELS, nest
-from ..tracedata.nesting import lanes as sublanes
+from ..tracedata.nesting import MOST_LEVELS, nest, sublanes
 from ..util.parallel import chunks, each
 from .lanes import Lanes, arrange
 from .pack import narrow

@@ -35,12 +35,20 @@ class Trace(TraceData):
         time: tuple[float, float] | None = None,
         where: npt.NDArray[np.bool_] | None = None,
     ) -> Trace:
-        """The records that match everything given; `warps`, names and problems stay whole.
+        """The records that match all conditions; `warps`, names and problems stay whole.
 
-        kernel, region, track: names or patterns such as "attn_*"; track: of regions that were given one. launch,
-        block, warp, lane, sm, device: numbers, a range, or several. time: (first, last) ns after `origin`, records
-        that overlap it. where: a mask (n,). Raises UsageError for a name that matches nothing, or a mask of
-        another shape.
+        Args:
+            kernel, region: names or patterns such as "attn_*", one or several; kernels also by hash.
+            track: names or patterns of user tracks.
+            launch, block, warp, lane, sm, device: a number, a range, or several numbers.
+            time: (first, last) in ns after `origin`; keeps records that overlap with it.
+            where: (n,) bool, a mask.
+
+        Returns:
+            A new trace.
+
+        Raises:
+            UsageError: a name matches nothing, or a mask has another shape.
         """
         return filters.select(
             self, kernel=kernel, region=region, track=track, launch=launch, block=block, warp=warp, lane=lane, sm=sm,

@@ -26,7 +26,7 @@ COLUMNS = (
 """The columns of a Trace, in the order of its tables."""
 _SPANS, _VALUES = (Kind.SPAN, Kind.SPAN_VALUE), (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER)
 UNKNOWN = -1
-"""The duration, in ticks, of a span whose length 32-bit clocks cannot tell."""
+"""The duration, in ticks, of a span that is too long for 32-bit clocks."""
 NO_TRACK = -1
 """The user track of a region without one."""
 T = TypeVar("T", bound="TraceData")
@@ -34,8 +34,16 @@ T = TypeVar("T", bound="TraceData")
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: `replay` counts the runs of one %gridid, as a captured graph's. kernel_id: 64-bit FNV-1a of the
-    module's text and the kernel's name: variants of one name differ in it."""
+    """One launch.
+
+    Attributes:
+        kernel: the kernel's name.
+        device: the device's ordinal.
+        grid_id: %gridid.
+        replay: counts the runs of one %gridid, as in a captured CUDA graph.
+        grid: blocks along x, y, z.
+        kernel_id: 64-bit FNV-1a of the module's text and the kernel's name; variants of one name differ in it.
+    """
 
     kernel: str
     device: int
@@ -52,14 +60,23 @@ class Launch:
 
 @dataclass(frozen=True, eq=False)
 class TraceData:
-    """Records as numpy columns of shape (n,), lane after lane, within a lane in order of end.
+    """A decoded recording: records as numpy columns of shape (n,), warp after warp, within a warp in order of end.
 
-    region: uint16, index into `regions` (names and kinds). track: int32, row of `warps`, one recording
-    lane of one launch. start_ticks, dur_cycles: int64 on the recorded clock, SM cycles unless the
-    kernel was compiled with clock="globaltimer" (then ns); dur_cycles is -1 where 32-bit clocks cannot
-    tell, and 0 for instants and counters. bits: uint32, the fourth word of the record.
-    `kernels` are names, `launches` in order of start, `devices` ordinals. Times in ns begin at `origin`, UNIX ns
-    (%globaltimer where the host's clock was not compared). problems: what a reader must know.
+    Attributes:
+        region: uint16, index into `regions`.
+        track: int32, row of `warps`.
+        start_ticks: int64, start on the recorded clock: SM cycles, or ns with clock="globaltimer".
+        dur_cycles: int64, duration in ticks; -1 if it is too long for 32-bit clocks, 0 for instants and counters.
+        bits: uint32, the value of the record as it was stored.
+        warps: the recording warps (with AllThreads, lanes), see Warps.
+        regions: names and kinds of the records' regions.
+        types: (kernels, regions) uint8, type of a region's values: 0 int32, 1 uint32, 2 float32.
+        kernels: names.
+        launches: in order of start.
+        devices: ordinals.
+        origin: start of the axis, UNIX ns (%globaltimer if it was not compared with the host's clock).
+        tick_ns: the timer's step in ns.
+        problems: what a reader of the trace must know.
     """
 
     region: npt.NDArray[np.uint16]
@@ -92,12 +109,12 @@ class TraceData:
 
     @property
     def filtered(self) -> bool:
-        """Whether records of the recording were left out by filter() or take()."""
+        """Whether filter() or take() removed records."""
         return self._whole is not None
 
     @property
     def whole(self: T) -> T:
-        """The trace before filter() and take(); itself where nothing was left out."""
+        """The trace before filter() and take(); itself if nothing was removed."""
         return self if self._whole is None else self._whole[0]
 
     @property
@@ -112,38 +129,38 @@ class TraceData:
 
     @property
     def block(self) -> Int64:
-        """Linear block index x + nx * (y + ny * z)."""
+        """(n,) int64, linear block index x + nx * (y + ny * z)."""
         return np.asarray(self.warps.block[self.track])
 
     @property
     def warp(self) -> npt.NDArray[np.uint8]:
-        """Warp of the block: linear thread index / 32."""
+        """(n,) uint8, warp of the block: linear thread index / 32."""
         return np.asarray(self.warps.warp[self.track])
 
     @property
     def lane(self) -> npt.NDArray[np.uint8]:
-        """Lane of the warp."""
+        """(n,) uint8, lane of the warp."""
         return np.asarray(self.warps.lane[self.track])
 
     @property
     def sm(self) -> npt.NDArray[np.uint16]:
-        """Streaming multiprocessor."""
+        """(n,) uint16, streaming multiprocessor."""
         return np.asarray(self.warps.sm[self.track])
 
     @cached_property
     def kind(self) -> npt.NDArray[np.uint8]:
-        """layout.Kind of each record."""
+        """(n,) uint8: 1 span, 2 span with value, 3 instant, 4 instant with value, 5 counter."""
         return np.array([region.kind for region in self.regions], np.uint8)[self.region]
 
     @property
     def is_span(self) -> npt.NDArray[np.bool_]:
-        """Spans with a known duration; the others are points in time."""
+        """(n,) bool: spans with a known duration."""
         spans = np.array([region.kind in _SPANS for region in self.regions])
         return np.asarray(spans[self.region] & (self.dur_cycles >= 0))
 
     @cached_property
     def start_ns(self) -> Float:
-        """Nanoseconds after `origin`; float64, as fine as the clock."""
+        """(n,) float64, ns after `origin`."""
         warps = self.warps
         ns = (self.start_ticks - warps.first_tick[self.track]).astype(np.float64)
         ns *= warps.tick_ns[self.track]
@@ -152,14 +169,14 @@ class TraceData:
 
     @cached_property
     def dur_ns(self) -> Float:
-        """Nanoseconds; NaN where the duration is unknown."""
+        """(n,) float64, ns; NaN if the duration is unknown."""
         ns = self.dur_cycles * self.warps.tick_ns[self.track]
         ns[self.dur_cycles == UNKNOWN] = np.nan
         return ns
 
     @cached_property
     def depth(self) -> npt.NDArray[np.uint8]:
-        """How many spans of the same lane hold this record; of the whole trace, in a filtered one too."""
+        """(n,) uint8: how many spans of the same warp contain the record, counted in the unfiltered trace."""
         if self._whole is not None:
             whole, index = self._whole
             return np.asarray(whole.depth[index])
@@ -168,19 +185,19 @@ class TraceData:
 
     @cached_property
     def value(self) -> Float:
-        """The user's number, as float64 (exact for all 32-bit types); NaN for records without one."""
+        """(n,) float64: the record's value, exact for all 32-bit types; NaN for records without one."""
         has = np.array([region.kind in _VALUES for region in self.regions])[self.region]
         types = self.types[self.warps.kernel[self.track], self.region] if len(self) else np.zeros(0, np.uint8)
         value = np.full(len(self), np.nan)
         for code, view in ((0, np.int32), (1, np.uint32), (2, np.float32)):
-            chosen = has & (types == code)
-            with np.errstate(invalid="ignore"):  # a signalling NaN of the user's becomes a quiet one
-                value[chosen] = self.bits[chosen].view(view)
+            match = has & (types == code)
+            with np.errstate(invalid="ignore"):  # a signaling NaN becomes a quiet one
+                value[match] = self.bits[match].view(view)
         return value
 
     @cached_property
     def user_tracks(self) -> tuple[str, ...]:
-        """Names of the tracks that regions were put on with track=, in order of first use."""
+        """Names of the tracks of regions with track=, in order of first use."""
         named = [number for number, region in enumerate(self.regions) if region.track is not None]
         if not named:
             return ()
@@ -192,16 +209,16 @@ class TraceData:
 
     @property
     def user_track(self) -> npt.NDArray[np.int16]:
-        """Index into `user_tracks`; -1 for what is on its lane's own track."""
+        """(n,) int16, index into `user_tracks`; -1 for regions without a track."""
         return np.asarray(self.region_tracks()[self.region])
 
     def region_tracks(self) -> npt.NDArray[np.int16]:
-        """(regions,) index into `user_tracks` by region index, NO_TRACK without one."""
+        """(regions,) int16: index into `user_tracks` by region index, -1 without a track."""
         index = {name: number for number, name in enumerate(self.user_tracks)}
         return np.array([NO_TRACK if one.track is None else index[one.track] for one in self.regions], np.int16)
 
     def region_names(self) -> npt.NDArray[np.object_]:
-        """Names by region index; `trace.region_names()[trace.region]` is the name of every record."""
+        """(regions,) object: `trace.region_names()[trace.region]` is the name of every record."""
         return np.array([region.name for region in self.regions], object)
 
     def take(self: T, index: Int64) -> T:

@@ -29,46 +29,38 @@ def select(
     time: tuple[float, float] | None = None,
     where: npt.NDArray[np.bool_] | None = None,
 ) -> T:
-    """The records that match everything given; `warps`, names and problems stay whole.
-
-    kernel, region, track: names or patterns such as "attn_*"; track: of regions that were given one. launch,
-    block, warp, lane, sm, device: numbers, a range, or several. time: (first, last) ns after `origin`, records
-    that overlap it. where: a mask (n,). Raises UsageError for a name that matches nothing, or a mask of
-    another shape.
-    """
+    """The records that match all conditions, see Trace.filter()."""
     warps = trace.warps
     rows = np.ones(len(warps), bool)
     if kernel is not None:
         rows &= _matching("kernel", kernel, trace.kernels, kernel_names(trace), of_kernels(trace))[warps.kernel]
     numbers = {"launch": launch, "block": block, "warp": warp, "lane": lane, "sm": sm}
-    for name, wanted in numbers.items():
-        if wanted is not None:
-            rows &= _members(name, wanted, getattr(warps, name))
+    for name, members in numbers.items():
+        if members is not None:
+            rows &= _members(name, members, getattr(warps, name))
     if device is not None:
         rows &= _members("device", device, np.array(trace.devices, np.int64)[warps.device])
-    chosen = rows[trace.track]
+    mask = rows[trace.track]
     if region is not None:
-        chosen &= _matching("region", region, [found.name for found in trace.regions])[trace.region]
+        mask &= _matching("region", region, [found.name for found in trace.regions])[trace.region]
     if track is not None:
         matching = np.append(_matching("track", track, trace.user_tracks), False)
-        chosen &= matching[trace.user_track]
+        mask &= matching[trace.user_track]
     if time is not None:
         first, last = time
-        chosen &= (trace.start_ns <= last) & (trace.start_ns + np.nan_to_num(trace.dur_ns) >= first)
+        mask &= (trace.start_ns <= last) & (trace.start_ns + np.nan_to_num(trace.dur_ns) >= first)
     if where is not None:
-        if where.shape != chosen.shape:
-            raise UsageError(
-                f"filter(where=...): a mask of shape {where.shape}, expected {chosen.shape}: one per record"
-            )
-        chosen &= where
-    return trace.take(np.flatnonzero(chosen))
+        if where.shape != mask.shape:
+            raise UsageError(f"filter(where=...): a mask of shape {where.shape}, expected {mask.shape}: one per record")
+        mask &= where
+    return trace.take(np.flatnonzero(mask))
 
 
 def _matching(
     what: str, patterns: str | Iterable[str], names: Iterable[str], shown: Iterable[str] = (),
     numbers: Iterable[int] = (),
 ) -> npt.NDArray[np.bool_]:  # fmt: skip
-    """Which names the patterns match. shown, numbers: how tables spell each, and its hash, where it has one."""
+    """(names,) bool: which names the patterns match. shown: the names in tables. numbers: hashes."""
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
     names, numbers = list(names), list(numbers)
     shown = list(shown) or names
@@ -85,12 +77,16 @@ def _matching(
     return found
 
 
-def _members(what: str, wanted: int | range | Iterable[int], column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _members(what: str, members: int | range | Iterable[int], column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     values = (
-        [wanted] if isinstance(wanted, (int, np.integer)) else list(wanted) if not isinstance(wanted, range) else wanted
+        [members]
+        if isinstance(members, (int, np.integer))
+        else list(members)
+        if not isinstance(members, range)
+        else members
     )
     if isinstance(values, list) and not all(isinstance(value, (int, np.integer)) for value in values):
-        raise UsageError(f"filter({what}={wanted!r}): expected a number, a range or several numbers")
+        raise UsageError(f"filter({what}={members!r}): expected a number, a range or several numbers")
     if isinstance(values, range):
         start, stop, step = values.start, values.stop, values.step
         return np.asarray((column >= start) & (column < stop) & ((column.astype(np.int64) - start) % step == 0))

@@ -1,8 +1,4 @@
-"""A kernel by its hash: ``0x7fa21c3``, as launches and other tools' logs have it.
-
-What lives here: telling a hash from a name, and kernels of one name apart. What does not: how a hash is computed
-(layout.py).
-"""
+"""Kernels by name and by hash: ``0x7fa21c3``, as in launches and in other tools' logs."""
 
 from __future__ import annotations
 
@@ -17,13 +13,13 @@ _HASH = re.compile(r"0[xX]([0-9a-fA-F]{1,16})")
 
 
 def hashed(text: str) -> int | None:
-    """The number of a hash; None for anything else, which is a pattern of names: no kernel's name begins with 0x."""
+    """The number of a hash; None for a name or pattern (no kernel's name begins with 0x)."""
     found = _HASH.fullmatch(text)
     return int(found[1], 16) if found else None
 
 
 def of_kernels(trace: TraceData) -> list[int]:
-    """The hash of each of trace.kernels."""
+    """The hash of each kernel of a trace."""
     found = np.zeros(len(trace.kernels), np.uint64)
     launches = np.array([launch.kernel_id for launch in trace.launches], np.uint64)
     found[trace.warps.kernel] = launches[trace.warps.launch]
@@ -31,8 +27,7 @@ def of_kernels(trace: TraceData) -> list[int]:
 
 
 def kernel_names(trace: TraceData) -> tuple[str, ...]:
-    """The names of trace.kernels for tables; where several share one, as variants of autotuning do, each with its hash:
-    ``matmul 0x7fa21c3``."""
+    """The kernels' names for tables; names that several variants share get their hash: ``matmul 0x7fa21c3``."""
     shared = {name for name, count in Counter(trace.kernels).items() if count > 1}
     if not shared:
         return trace.kernels

@@ -1,13 +1,13 @@
-"""How spans of one lane contain each other: depth, and spans that cross without nesting.
+"""Nesting: which spans of a track contain each other, and which cross without nesting. Pure functions over
+columns.
 
-Within a lane records stand in order of end. So a span is inside of every later one that started at
-the same time or before, and
+Records of a track are in order of end. So a span is inside every later one that started at the same time or
+before, and
 
-    roots     spans without a later span of that lane that began before them: one backward running minimum
-    level 1   the roots of what is left, and so on
+    roots     spans without a later span of that track that began before them: one backward running minimum
+    level 1   the roots of the rest, and so on
 
-A span of no length contains nothing, and is inside of [a, b) where a <= t < b. What lives here: these
-questions, for whole columns. What does not: how a viewer draws the answers (export/).
+An empty span contains nothing, and is inside [a, b) if a <= t < b.
 """
 
 from __future__ import annotations
@@ -24,15 +24,21 @@ Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 MOST_LEVELS = 64
-"""Deeper spans are given this depth: no kernel nests so, damaged data may."""
+"""The largest depth; only damaged data nests deeper."""
 _LANES = 8
 _MOST_KEY = 1 << 61
 
 
 def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.uint8], Bools]:
-    """(depth, crossing) of spans (n,): depth from 0; crossing where a span overlaps the one before it at
-    its depth (of several in a row, every second). `track` does not decrease, nor does `end` within a
-    track. All cores."""
+    """Depth and crossings of spans (n,), on all cores.
+
+    Args:
+        start, end: ticks; `end` does not decrease within a track.
+        track: does not decrease.
+
+    Returns:
+        Depth from 0, and whether a span overlaps the one before it at its depth (of several in a row, every second).
+    """
     depth, crossing = np.zeros(len(start), np.uint8), np.zeros(len(start), bool)
 
     def work(part: slice) -> None:
@@ -42,8 +48,8 @@ def nest(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> tuple[npt.ND
     return depth, crossing
 
 
-def cross(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> bool:
-    """Whether any spans of a track cross: nest() without depths. Order as there; all cores."""
+def crosses_any(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> bool:
+    """Whether any spans of a track cross, on all cores. Arguments as for nest()."""
     found: list[slice] = []
 
     def work(part: slice) -> None:
@@ -54,15 +60,16 @@ def cross(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> bool:
     return bool(found)
 
 
-def apart(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
-    """Starts (n,) with which no spans cross: of two that do, the later begins where the earlier ends, and has no length
-    where both end together. Order as in nest(); all spans have a length."""
-    if not len(start) or not cross(start, end, track):
+def separated(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
+    """Starts (n,) such that no spans cross: of two that do, the later begins where the earlier ends, and is empty
+    if both end together. Arguments as for nest(); no span is empty.
+    """
+    if not len(start) or not crosses_any(start, end, track):
         return start
     depth, begin = nest(start, end, track)[0], np.array(start)
     for level in range(int(depth.max()) + 1):
-        # What stands between a span and the one before it on its level or above is inside of it. So of all spans that
-        # began before it, that one is the last to end.
+        # Spans between a span and the one before it on its level or above are inside it.
+        # So of all spans that began before it, that one ends last.
         at = np.flatnonzero(depth <= level)
         before, here = at[:-1], at[1:]
         follows = np.flatnonzero((depth[here] == level) & (track[here] == track[before]))
@@ -71,8 +78,9 @@ def apart(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
 
 
 def parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
-    """For each span (n,) the index of the innermost span of its track that holds it, -1 without one. Order as in
-    nest(). One thread: callers work on slices that end where a track does."""
+    """The index (n,) of the innermost span of its track that contains each span, -1 for none. One thread: callers pass
+    slices that end where a track does. Arguments as for nest().
+    """
     parent = np.full(len(start), -1, np.int64)
     key = _key(start, end, track)
     if key is None:
@@ -80,7 +88,7 @@ def parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
         return parent
     index: Int64 | None = None
     for roots, rest in _levels(key):
-        held = np.diff(roots, prepend=-1) - 1  # what follows a root and is none is held by the next root
+        held = np.diff(roots, prepend=-1) - 1  # spans after a root that are not roots are inside the next root
         if index is not None:
             roots, rest = index.take(roots), index.take(rest)
         parent[rest] = np.repeat(roots, held)
@@ -88,9 +96,17 @@ def parents(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64:
     return parent
 
 
-def inside(start: Int64, end: Int64, track: npt.NDArray[np.int32], weight: Int64) -> tuple[Int64, Int64]:
-    """(sum of the weights of the spans whose parent each span (n,) is, spans without a parent in order of end): what
-    parents() would give, in half the time. A span of no length stands behind those that end with it."""
+def children_weight(start: Int64, end: Int64, track: npt.NDArray[np.int32], weight: Int64) -> tuple[Int64, Int64]:
+    """What parents() would give, in half the time.
+
+    Args:
+        start, end, track: as for nest().
+        weight: (n,) int64.
+
+    Returns:
+        The sum of the weights of each span's direct children, and the indices of spans without a parent in order of
+        end; an empty span comes after those that end with it.
+    """
     held = np.zeros(len(start), np.int64)
     key = _key(start, end, track)
     if key is None:
@@ -113,8 +129,7 @@ def inside(start: Int64, end: Int64, track: npt.NDArray[np.int32], weight: Int64
 
 
 def _key(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64 | None:
-    """Starts, every track's lifted above those of all tracks before it; None where that does not fit, or spans of no
-    length are among them."""
+    """Starts, each track's above those of all earlier tracks; None if that does not fit, or some spans are empty."""
     if not len(start):
         return start
     counts, least = _counts(track), int(start.min())
@@ -127,7 +142,9 @@ def _key(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> Int64 | None
 
 
 def _levels(key: Int64) -> Iterator[tuple[Int64, Int64]]:
-    """Level by level: (spans that no other one holds, the rest), as positions in the rest of the level before."""
+    """Level by level: (spans inside no other one, the rest), as positions in the rest of the previous
+    level.
+    """
     for _ in range(MOST_LEVELS):
         later = np.minimum.accumulate(key[::-1])[::-1]
         inner = np.zeros(len(key), bool)
@@ -140,7 +157,7 @@ def _levels(key: Int64) -> Iterator[tuple[Int64, Int64]]:
 
 
 def _between(weight: Int64, before: Int64) -> Int64:
-    """Sums of the weights up to each of ascending positions, from the one before it on."""
+    """Sums of the weights up to each of ascending positions, from the previous one on."""
     return np.diff(np.append(0, np.cumsum(weight)).take(before), prepend=0)
 
 
@@ -157,15 +174,15 @@ def lane_aligned(track: npt.NDArray[np.int32], size: int = CHUNK) -> list[slice]
 
 
 def _counts(track: npt.NDArray[np.int32]) -> Int64:
-    """Spans of each track, which stand one after another."""
+    """Number of spans of each track."""
     changes = np.flatnonzero(track[1:] != track[:-1]) + 1
     return np.diff(changes, prepend=0, append=len(track))
 
 
-def lanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.unsignedinteger]:
-    """A lane (n,) for each span, 0 for nearly all, so that the spans of one track and lane nest."""
+def sublanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.unsignedinteger]:
+    """A row (n,) for each span, mostly 0, so that the spans of one track and row nest."""
     lane: npt.NDArray[np.unsignedinteger] = np.zeros(len(start), np.uint8)
-    if not cross(start, end, track):
+    if not crosses_any(start, end, track):
         return lane
     crossing = nest(start, end, track)[1]
     rest = np.arange(len(start))
@@ -187,7 +204,7 @@ def lanes(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray
 
 
 def _side_by_side(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt.NDArray[np.uint32]:
-    """For each span the first lane, from 0, that is free from its start to its end: nothing nests."""
+    """For each span the first row, from 0, that is free from its start to its end."""
     order = np.lexsort((end, start, track))
     found, on = [], None
     free: list[int] = []
@@ -206,12 +223,12 @@ def _side_by_side(start: Int64, end: Int64, track: npt.NDArray[np.int32]) -> npt
 
 
 def _cross(start: Int64, end: Int64, counts: Int64) -> bool:
-    """As cross(), of tracks that stand one after another with `counts` spans each."""
+    """As crosses_any(), for tracks with `counts` spans each."""
     least = int(start.min())
     width = int(end.max()) - least + 1
     if width * len(counts) >= _MOST_KEY or bool((end <= start).any()):
         return bool(_nest(start, end, counts)[1].any())
-    # As in _nest(), where spans have lengths; in half as many bytes where these are enough.
+    # as in _nest() without empty spans; in half as many bytes if these suffice
     lift = np.repeat(np.arange(len(counts)) * width - least, counts)
     kind = np.int32 if width * len(counts) < 1 << 31 else np.int64
     begin, stop = (start + lift).astype(kind), (end + lift).astype(kind)
@@ -229,17 +246,17 @@ def _cross(start: Int64, end: Int64, counts: Int64) -> bool:
 
 
 def _nest(start: Int64, end: Int64, counts: Int64, parent: Int64 | None = None) -> tuple[npt.NDArray[np.uint8], Bools]:
-    """As nest(), of tracks that stand one after another with `counts` spans each; fills `parent` where given."""
+    """As nest(), for tracks with `counts` spans each; fills `parent` if given."""
     zero = end <= start
     rank = np.repeat(np.arange(len(counts)), counts)
     order = None
     if zero.any():
         if (zero[:-1] & ~zero[1:] & (end[1:] == end[:-1]) & (rank[1:] == rank[:-1])).any():
-            order = np.lexsort((zero, end, rank))  # a span of no length after those that end with it
+            order = np.lexsort((zero, end, rank))  # an empty span comes after those that end with it
             start, end, zero = start[order], end[order], zero[order]
     else:
         zero = zero[:0]
-    # Every track is lifted above all tracks before it, so that no later one seems to hold its spans.
+    # each track above all earlier ones, so that no later one seems to contain its spans
     width = 2 * (int(end.max()) - int(start.min()) + 1)
     if width * len(counts) < _MOST_KEY:
         key = rank * width + 2 * start
@@ -259,7 +276,7 @@ def _nest(start: Int64, end: Int64, counts: Int64, parent: Int64 | None = None) 
         crosses = start[roots[1:]] < end[roots[:-1]]
         if crosses.any():
             crosses &= rank[roots[1:]] == rank[roots[:-1]]
-            # Of three spans that cross in a row, the first and the third may nest once the second is gone.
+            # of three spans that cross in a row, the first and the third may nest without the second
             place = np.arange(1, len(crosses) + 1)
             crosses &= (place - np.maximum.accumulate(np.where(crosses, 0, place))) % 2 == 1
             crossing[roots[1:][crosses]] = True
@@ -268,7 +285,7 @@ def _nest(start: Int64, end: Int64, counts: Int64, parent: Int64 | None = None) 
             break
         index = rest if isinstance(index, slice) else index[rest]
         key = key[rest]
-        if parent is not None:  # the next root holds what it follows; a deeper level may name a closer one
+        if parent is not None:  # the next root contains what is before it; a deeper level may find a closer one
             parent[index] = roots[np.cumsum(root)[rest]]
     if order is None:
         return level, crossing

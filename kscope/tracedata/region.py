@@ -8,12 +8,20 @@ from ..capture.layout import Kind
 from ..marks.grammar import TRACK
 
 MOST_REGIONS = 0xFF00
-"""More distinct ids than this are noise, not names; the rest share region 0."""
+"""Most distinct ids; more are noise and share region 0."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """A name with the kind of its records; `known` is False where no module explains the id. track: of the user's."""
+    """A region of a trace.
+
+    Attributes:
+        name: its name.
+        kind: the kind of its records.
+        known: False if no module names its id.
+        where: "file:line" of its first mark, None if unknown.
+        track: the user's track, None without one.
+    """
 
     name: str
     kind: Kind
@@ -23,5 +31,5 @@ class Region:
 
     @property
     def token(self) -> str:
-        """The name with its track, as modules have it."""
+        """The name with its track, as in module metadata."""
         return self.name if self.track is None else f"{self.name}{TRACK}{self.track}"

@@ -1,9 +1,6 @@
-"""Tracks of the user's: regions that are drawn, and summed up, on a row of their own below their lane.
+"""The user's tracks: regions that are drawn and summed up on a row below their warp.
 
-    with kscope.region("load", track="loads"):        name in the metadata: load \x1f loads
-
-What lives here: which tracks a trace has, and a trace in which each is a lane. What does not: how a name carries its
-track (marks.py), how a format draws it (export/).
+with kscope.region("load", track="loads"):        name in the metadata: load \x1f loads
 """
 
 from __future__ import annotations
@@ -19,9 +16,11 @@ Int64 = npt.NDArray[np.int64]
 
 
 def spread(trace: TraceData) -> tuple[TraceData, Int64, Int64]:
-    """(trace, track, lane): a trace where every user's track of a lane is a lane of its own, below all others; the
-    track of each lane (w,), and which lane of the trace it belongs to. The same trace where no record has a track.
-    Lanes of tracks have the records that are on them, and have lost none: what was dropped is told of the lane itself.
+    """Give every user track of a warp a row of its own, below all others.
+
+    Returns:
+        The trace (unchanged if no record has a track), the track of each row (w,), and the original row of each row
+        (w,). Rows of tracks count only their own records; dropped records stay with the original row.
     """
     count = len(trace.warps)
     of_region = trace.region_tracks().astype(np.int64)
@@ -33,7 +32,7 @@ def spread(trace: TraceData) -> tuple[TraceData, Int64, Int64]:
     pairs, which = np.unique(trace.track[moved] * np.int64(width) + own[moved], return_inverse=True)
     track = trace.track.astype(np.int64)
     track[moved] = count + which.ravel()
-    order = np.argsort(track, kind="stable")  # within a lane records stay in order of end
+    order = np.argsort(track, kind="stable")  # within a row records stay in order of end
     rows = np.concatenate([np.arange(count), pairs // width])
     warps = replace(trace.warps, **{one.name: getattr(trace.warps, one.name)[rows] for one in fields(trace.warps)})
     added = np.bincount(which.ravel(), minlength=len(pairs))

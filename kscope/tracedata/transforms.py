@@ -1,10 +1,8 @@
-"""Passes: what a trace is made into before it is shown. Plain functions from a Trace to a Trace, to be chained.
+"""Transforms: functions from a Trace to a Trace, to be chained or passed to profile(then=...).
 
-    rename     regions by name or pattern, or by the number that came with their records
-    regroup    regions on tracks of their own
-    compose    several passes as one, for profile(then=...)
-
-What lives here: these. What does not: choosing records (Trace.filter), and passes that change times (analysis/).
+rename     regions by name or pattern, or by the value of their records
+regroup    regions on tracks
+compose    several transforms as one
 """
 
 from __future__ import annotations
@@ -27,21 +25,28 @@ _VALUES = (Kind.SPAN_VALUE, Kind.INSTANT_VALUE)
 
 
 def rename(trace: T, names: Renaming) -> T:
-    """The trace with other names of regions.
+    """Rename regions.
 
-    names: {old: new}, where old may be a pattern such as "ld_*"; or a function from old to new. Regions that get one
-    name are one region in tables. Where new is a list, a dict or a function of numbers, the records of `old` are told
-    apart by their value: {"task": ["load", "mma"]} makes of each task with value=1 a region called mma. Numbers that
-    have no name there become "task 7". Raises UsageError for an old name that the trace does not have, or records
-    without a value.
+    Args:
+        trace: the trace.
+        names: {old: new}, where old may be a pattern such as "ld_*"; or a function from old to new. Regions that get
+            the same name are one region in tables. If new is a list, a dict or a function of numbers, it names the
+            records of `old` by their value: {"task": ["load", "mma"]} turns each task with value=1 into a region mma.
+            Values without a name become "task 7".
+
+    Returns:
+        A new trace.
+
+    Raises:
+        UsageError: the trace has no such region, or its records have no value.
     """
     if not isinstance(names, Mapping):
         return replace(trace, regions=tuple(replace(one, name=_text(names(one.name))) for one in trace.regions))
     found = list(trace.regions)
     for old, new in names.items():
-        chosen = _matching("rename", old, trace.regions)
+        numbers = _matching("rename", old, trace.regions)
         if isinstance(new, str):
-            for number in chosen:
+            for number in numbers:
                 found[number] = replace(trace.regions[number], name=new)
     made = replace(trace, regions=tuple(found))
     for old, new in names.items():
@@ -51,11 +56,18 @@ def rename(trace: T, names: Renaming) -> T:
 
 
 def regroup(trace: T, tracks: Mapping[str, str | None] | Callable[[str], str | None]) -> T:
-    """The trace with regions on tracks: rows of their own below their lane, as track= in the kernel puts them.
+    """Put regions on tracks, as track= in the kernel does.
 
-    tracks: {region: track}, where region may be a pattern; or a function from the region's name. None: on the lane's
-    own row. ``regroup(trace, lambda name: name)`` gives each region a row. Raises UsageError for a region that the
-    trace does not have.
+    Args:
+        trace: the trace.
+        tracks: {region: track}, where region may be a pattern; or a function from the region's name. None removes the
+            track. ``regroup(trace, lambda name: name)`` gives each region a row.
+
+    Returns:
+        A new trace.
+
+    Raises:
+        UsageError: the trace has no such region.
     """
     if not isinstance(tracks, Mapping):
         return replace(trace, regions=tuple(replace(one, track=tracks(one.name)) for one in trace.regions))
@@ -66,11 +78,11 @@ def regroup(trace: T, tracks: Mapping[str, str | None] | Callable[[str], str | N
     return replace(trace, regions=tuple(found))
 
 
-def compose(*passes: Callable[[T], T]) -> Callable[[T], T]:
-    """One pass that runs these, first to last."""
+def compose(*transforms: Callable[[T], T]) -> Callable[[T], T]:
+    """One transform that applies several, first to last."""
 
     def composed(trace: T) -> T:
-        for one in passes:
+        for one in transforms:
             trace = one(trace)
         return trace
 
@@ -87,23 +99,23 @@ def _matching(what: str, pattern: str, regions: Sequence[Region]) -> list[int]:
 
 def _text(name: Any) -> str:
     if not isinstance(name, str):
-        raise UsageError(f"rename(): the function gave {name!r}, expected a name")
+        raise UsageError(f"rename(): the function returned {name!r}, expected a name")
     return name
 
 
-def _by_value(trace: T, old: str, chosen: Sequence[int], names: ByValue) -> T:
-    """A region of its own for each number that came with records of the regions `chosen`."""
+def _by_value(trace: T, old: str, numbers: Sequence[int], names: ByValue) -> T:
+    """One region for each value of the records of these regions."""
     regions, types, region = list(trace.regions), [trace.types], trace.region.copy()
-    valued = [number for number in chosen if trace.regions[number].kind in _VALUES]
+    valued = [number for number in numbers if trace.regions[number].kind in _VALUES]
     if not valued:
-        raise UsageError(f"rename({old!r}): its records have no number; write value= at the mark, or give one name")
+        raise UsageError(f"rename({old!r}): its records have no value; add value= to the mark, or pass one name")
     value = trace.value
     for number in valued:
         one = trace.regions[number]
         at = np.flatnonzero(trace.region == number)
         distinct, which = np.unique(value[at], return_inverse=True)
         if len(regions) + len(distinct) > MOST_REGIONS:
-            raise UsageError(f"rename({old!r}): {len(distinct):,} different numbers are more than there can be regions")
+            raise UsageError(f"rename({old!r}): {len(distinct):,} different values are too many regions")
         made = [_called(one.name, float(each), names) for each in distinct.tolist()]
         region[at] = (len(regions) + which.ravel()).astype(np.uint16)
         regions += [replace(one, name=name) for name in made]
@@ -116,4 +128,4 @@ def _called(name: str, value: float, names: ByValue) -> str:
     if callable(names):
         return _text(names(number))
     known = names if isinstance(names, Mapping) else dict(enumerate(names))
-    return known.get(number, f"{name} {number}")  # type: ignore[arg-type]  # a fraction is not in it, and may be asked
+    return known.get(number, f"{name} {number}")  # type: ignore[arg-type]  # a fraction is not in it

@@ -1,8 +1,4 @@
-"""The table of recording lanes: who they were, where they ran, how long they lived.
-
-What lives here: one row per slab, which is one lane of one warp in one launch, and its name. What
-does not: the records (trace.py), and how slabs are found (slabs.py).
-"""
+"""The table of recording warps: one row per slab, with its place, its lifetime and its label."""
 
 from __future__ import annotations
 
@@ -17,15 +13,25 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Warps:
-    """Lifetimes of recording lanes; every array has shape (w,), and Trace.track indexes them.
+    """Recording warps (with AllThreads, lanes); every array has shape (w,), and Trace.track indexes them.
 
-    device: index into Trace.devices. kernel: index into Trace.kernels. launch: index into
-    Trace.launches. block: linear index; block_xyz, grid, threads: (w, 3). cluster_rank: 0 without
-    clusters. start_ns, end_ns: float64 on the trace's axis; end_ns is NaN where finished is False.
-    first_tick: int64, the lane's first clock; last_tick, its last: the end of its last record where it did not
-    finish. tick_ns: float64, ns per tick. error_ns: float64, how far its times may be off. timer: its ticks are
-    %globaltimer's ns, not cycles. records: in the trace; written: by the lane, dropped ones included. start_width,
-    end_width: cycles that its anchors took; end_width is 0 where it did not finish.
+    Attributes:
+        device: index into Trace.devices.
+        kernel: index into Trace.kernels.
+        launch: index into Trace.launches.
+        block: linear block index.
+        block_xyz, grid, threads: (w, 3), block index, grid and block dimensions.
+        warp, lane, sm: as in Trace.
+        cluster_rank: 0 without clusters.
+        start_ns, end_ns: float64, ns after Trace.origin; end_ns is NaN if the warp did not finish.
+        finished: whether the warp finished.
+        first_tick, last_tick: int64, the first and the last clock; without a finish the end of the last record.
+        tick_ns: float64, ns per tick.
+        error_ns: float64, how far the times may be off.
+        timer: ticks are ns of %globaltimer, not cycles.
+        records: records in the trace.
+        written: records written, including dropped ones.
+        start_width, end_width: cycles that reading the anchors took; end_width is 0 without a finish.
     """
 
     device: Int64
@@ -56,11 +62,11 @@ class Warps:
         return len(self.device)
 
     def label(self, row: int) -> str:
-        """What a lane is called: ``block 3 warp 0``, with y and z and the lane where they matter."""
+        """A row's label: ``block 3 warp 0``, with y, z and the lane if they matter."""
         return self.labels(np.array([row]))[0]
 
     def labels(self, rows: Int64) -> list[str]:
-        """label() of many rows."""
+        """The labels of many rows."""
         places = zip(self.blocks(rows), self.warp[rows].tolist(), self.lane[rows].tolist(), strict=True)
         return [
             f"block {block} warp {warp} lane {lane}" if lane else f"block {block} warp {warp}"
@@ -68,7 +74,7 @@ class Warps:
         ]
 
     def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> list[str]:
-        """Block indices of many rows: ``3``, ``3,1`` or ``3,1,0``, each axis with at least that many digits."""
+        """Block indices of many rows: ``3``, ``3,1`` or ``3,1,0``. digits: least digits of each axis."""
         width, height, depth = digits
         shape = (self.grid[rows, 1].tolist(), self.grid[rows, 2].tolist())
         columns = (*(self.block_xyz[rows, axis].tolist() for axis in range(3)), *shape)
@@ -83,8 +89,13 @@ class Warps:
 
 
 def last_ends(counts: Int64, start: Int64, took: Int64, first_tick: Int64) -> Int64:
-    """(w,) ticks: where the last record of each lane ends; first_tick of one without. start, took: of `counts` records
-    per lane, in order of end; took is negative where it is not known."""
+    """(w,) ticks: the end of the last record of each row; first_tick if it has none.
+
+    Args:
+        counts: (w,) records of each row.
+        start, took: ticks of the records, row after row in order of end; took is negative if unknown.
+        first_tick: (w,).
+    """
     last, some = np.array(first_tick), np.flatnonzero(counts)
     at = np.cumsum(counts)[some] - 1
     last[some] = np.maximum(start[at] + np.maximum(took[at], 0), last[some])

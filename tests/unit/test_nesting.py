@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.tracedata.nesting import MOST_LEVELS, apart, cross, inside, lanes, nest, parents
+from kscope.tracedata.nesting import MOST_LEVELS, children_weight, crosses_any, nest, parents, separated, sublanes
 
 Spans = list[tuple[int, int]]
 
@@ -50,7 +50,7 @@ def test_depth_is_the_number_of_spans_around(tracks: list[Spans]) -> None:
     ]
     assert depth.tolist() == expected
     assert not crossing.any()
-    assert not lanes(start, end, track).any()
+    assert not sublanes(start, end, track).any()
 
 
 def test_depth_is_the_programs_own_where_every_step_takes_time() -> None:
@@ -62,7 +62,7 @@ def test_depth_is_the_programs_own_where_every_step_takes_time() -> None:
 def test_lanes_hold_only_spans_that_nest(tracks: list[list[tuple[int, int]]]) -> None:
     spans = [sorted(((min(s), max(s)) for s in spans), key=lambda s: s[1]) for spans in tracks]
     start, end, track = columns(spans)
-    lane = lanes(start, end, track)
+    lane = sublanes(start, end, track)
     for i in range(len(start)):
         for j in range(i + 1, len(start)):
             if track[i] == track[j] and lane[i] == lane[j]:
@@ -73,7 +73,7 @@ def test_lanes_hold_only_spans_that_nest(tracks: list[list[tuple[int, int]]]) ->
 def test_any_number_of_spans_may_cross_at_one_time(count: int) -> None:
     across = [(number, count + 2 * number) for number in range(count)]
     start, end, track = columns([across, [(3, 4), (1, 8)], across])
-    lane = lanes(start, end, track)
+    lane = sublanes(start, end, track)
     assert sorted(lane[:count].tolist()) == sorted(lane[-count:].tolist()) == list(range(count))
     assert not lane[count : count + 2].any()
 
@@ -81,7 +81,7 @@ def test_any_number_of_spans_may_cross_at_one_time(count: int) -> None:
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), min_size=30, max_size=60))
 def test_lanes_of_spans_that_all_cross_hold_only_those_that_nest(spans: list[tuple[int, int]]) -> None:
     start, end, track = columns([sorted(((min(s), max(s)) for s in spans), key=lambda s: s[1])])
-    lane = lanes(start, end, track)
+    lane = sublanes(start, end, track)
     for number in range(int(lane.max()) + 1):
         at = np.flatnonzero(lane == number)
         assert not nest(start[at], end[at], track[at])[1].any()
@@ -92,8 +92,8 @@ def test_that_any_spans_cross_is_seen_without_depths(tracks: list[list[tuple[int
     spans = [sorted(((s, s + took) for s, took in spans), key=lambda s: s[1]) for spans in tracks]
     start, end, track = columns(spans)
     if len(start):
-        assert cross(start, end, track) == nest(start, end, track)[1].any()
-        assert cross(start << 40, end << 40, track) == nest(start, end, track)[1].any()
+        assert crosses_any(start, end, track) == nest(start, end, track)[1].any()
+        assert crosses_any(start << 40, end << 40, track) == nest(start, end, track)[1].any()
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=9), min_size=1, max_size=3))
@@ -102,7 +102,7 @@ def test_a_span_gets_the_weights_of_the_spans_whose_parent_it_is(tracks: list[Sp
         spans = [sorted(((s, s + max(took, shortest)) for s, took in spans), key=lambda s: s[1]) for spans in tracks]
         start, end, track = columns(spans)
         weight = np.arange(len(start)) + 1
-        held, outermost = inside(start, end, track, weight)
+        held, outermost = children_weight(start, end, track, weight)
         parent = parents(start, end, track)
         assert held.tolist() == [int(weight[parent == index].sum()) for index in range(len(start))]
         assert sorted(outermost.tolist()) == np.flatnonzero(parent < 0).tolist()
@@ -114,7 +114,7 @@ def test_spans_nested_deeper_than_is_told_apart_are_counted_where_parents_puts_t
     spans = [(100 - depth, 200 + depth) for depth in range(MOST_LEVELS + 20)]
     start, end, track = columns([spans])
     weight = np.arange(len(start)) + 1
-    held, outermost = inside(start, end, track, weight)
+    held, outermost = children_weight(start, end, track, weight)
     parent = parents(start, end, track)
     assert held.tolist() == [int(weight[parent == index].sum()) for index in range(len(start))]
     assert outermost.tolist() == [len(start) - 1]
@@ -124,7 +124,7 @@ def test_spans_nested_deeper_than_is_told_apart_are_counted_where_parents_puts_t
 def test_spans_that_are_put_apart_nest_and_leave_out_nothing(tracks: list[Spans]) -> None:
     spans = [sorted(((s, s + took) for s, took in spans), key=lambda s: (s[1], -s[0])) for spans in tracks]
     start, end, track = columns(spans)
-    begin = apart(start, end, track)
+    begin = separated(start, end, track)
     for one in range(len(tracks)):
         mine = np.flatnonzero(track == one).tolist()
         for time in range(40):
@@ -133,7 +133,7 @@ def test_spans_that_are_put_apart_nest_and_leave_out_nothing(tracks: list[Spans]
             assert left[:1] == around[:1]  # the first to end
             assert {*left} <= {*around}
     left = np.flatnonzero(begin < end)
-    assert not cross(begin[left], end[left], track[left])
+    assert not crosses_any(begin[left], end[left], track[left])
 
 
 def test_columns_longer_than_a_chunk_are_the_same_as_short_ones() -> None:

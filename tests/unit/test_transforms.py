@@ -97,7 +97,7 @@ def test_passes_are_chained() -> None:
     ("call", "said"),
     [
         (lambda t: transforms.rename(t, {"lod": "x"}), "this trace has dot, load, mark"),
-        (lambda t: transforms.rename(t, {"load": ["a"]}), "no number"),
+        (lambda t: transforms.rename(t, {"load": ["a"]}), "no value"),
         (lambda t: transforms.rename(t, lambda name: 3), "expected a name"),
         (lambda t: transforms.regroup(t, {"lod": "x"}), "no such region"),
     ],

@@ -2,7 +2,6 @@
 
 Everything a user needs stands here, and most is loaded when it is first used: `import kscope` imports
 no DSL and no driver. KSCOPE=1 in the environment prepares at import, as kscope.enable() does.
-What lives here: the list of public names and where they live. What does not: any of them.
 """
 
 from __future__ import annotations

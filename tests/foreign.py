@@ -1,7 +1,4 @@
-"""Buffers and files as other profilers write them, for tests of kscope/readers: from their documented layouts alone.
-
-What lives here: word by word, what a kernel of theirs would have left. What does not: anything of the readers.
-"""
+"""Buffers and files as other profilers write them, for tests of kscope/readers: from their documented layouts alone."""
 
 from __future__ import annotations
 

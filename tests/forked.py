@@ -1,7 +1,4 @@
-"""What a child says that was forked in the middle of a test: it leaves before pytest notices.
-
-What lives here: the fork. What does not: what the child tries.
-"""
+"""What a child says that was forked in the middle of a test: it leaves before pytest notices."""
 
 from __future__ import annotations
 

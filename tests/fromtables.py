@@ -9,7 +9,7 @@ What is in backquotes in the middle column is
     trace.export("x.json")             anything else is Python of the host, and is run
 
 A row that begins with "not offered" must say why in its note. A command whose note says "needs a GPU" (or another thing
-that is not here) is parsed and not run. What lives here: this. What does not: the tables.
+that is not here) is parsed and not run.
 """
 
 from __future__ import annotations

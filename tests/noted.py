@@ -1,7 +1,4 @@
-"""Kernels and a frontend for tests of sessions: the frontend and its backend write down what they are told.
-
-What lives here: these. What does not: putting them into kscope's table (unit/session/conftest.py).
-"""
+"""Kernels and a frontend for tests of sessions: the frontend and its backend write down what they are told."""
 
 from __future__ import annotations
 

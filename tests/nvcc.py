@@ -1,7 +1,4 @@
-"""nvcc on sources with kscope.cuh: what the tests of the header compile with.
-
-What lives here: compiling one source, running it in the interpreter. What does not: sources, expectations.
-"""
+"""nvcc on sources with kscope.cuh: what the tests of the header compile with."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Reads a .pftrace back through Perfetto's own protobuf classes, as its trace processor would.
-
-What lives here: clocks, interning, tracks, and one stack of open slices per track. What does not: any
-code of kscope's.
-"""
+"""Reads a .pftrace back through Perfetto's own protobuf classes, as its trace processor would."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One launch in the simulator, recorded: what the simulator's own tests look at.
-
-What lives here: that launch, and a small kernel. What does not: sessions (the launch is armed by hand).
-"""
+"""One launch in the simulator, recorded: what the simulator's own tests look at."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Traces with a known truth for tests of analyses: nested spans of random lanes, on a clock of whole nanoseconds.
-
-What lives here: making them, and the plain Python that says what is right. What does not: slabs (synth.py).
-"""
+"""Traces with a known truth for tests of analyses: nested spans of random lanes, on a clock of whole nanoseconds."""
 
 from __future__ import annotations
 

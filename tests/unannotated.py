@@ -1,8 +1,4 @@
-"""Kernels as the tutorials of Triton and their readers write them, with no word of kscope in them.
-
-What lives here: the kernels, what they are compiled for, and their lines by what stands there. What does not: what is
-expected of them (unit/triton/test_auto.py, gpu/test_auto.py).
-"""
+"""Kernels as the tutorials of Triton and their readers write them, with no word of kscope in them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
 """CUDA C++: the header kscope.cuh, and libraries that were built with it.
 
-    nvcc -DKSCOPE=1 -I$(python -m kscope include) -shared -Xcompiler -fPIC kernels.cu -o kernels.so
+nvcc -DKSCOPE=1 -I$(python -m kscope include) -shared -Xcompiler -fPIC kernels.cu -o kernels.so
 
-    library = ctypes.CDLL("./kernels.so")
-    kscope_cuda.arm(library)
-    with kscope.profile() as prof:
-        library.launch()
-
-What lives here: the public names, each loaded when it is first used. What does not: any of them.
+library = ctypes.CDLL("./kernels.so")
+kscope_cuda.arm(library)
+with kscope.profile() as prof:
+    library.launch()
 """
 
 from __future__ import annotations

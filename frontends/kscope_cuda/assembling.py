@@ -1,15 +1,4 @@
-"""PTX to a cubin without a GPU: by ptxas, or by NVIDIA's linker library, whichever is installed.
-
-What lives here: both, and what their logs say of registers. What does not: lowering (kscope/lowering), and what is
-done where neither is there (nvrtc.py: the driver assembles the PTX itself).
-
-ptxas first, as it does what NVRTC does to code without marks. nvJitLink takes all code for a part of something that
-blocks of 1,024 threads must be able to run: it gives a thread 64 registers at most, and a matmul that then has too few
-to keep its loads under way took 54 % longer (docs/performance.md). ptxas comes with the CUDA toolkit and with the wheel
-nvidia-cuda-nvcc, nvJitLink with the toolkit and with the wheels that CuPy's extra [ctk] and PyTorch install. Each must
-be of the CUDA release whose compiler wrote the PTX: an older one refuses it, and what a later one makes is loaded by a
-driver of its own release, or later. Else the next one is asked.
-"""
+"""PTX to a cubin without a GPU: by ptxas, or by NVIDIA's linker library, whichever is installed."""
 
 from __future__ import annotations
 

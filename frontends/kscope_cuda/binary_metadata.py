@@ -1,7 +1,4 @@
-"""From the notes in a file to what its modules would say of themselves, and what is wrong with their names.
-
-What lives here: checks and assembly of ModuleMeta. What does not: finding notes (notes.py, containers.py).
-"""
+"""From the notes in a file to what its modules would say of themselves, and what is wrong with their names."""
 
 from __future__ import annotations
 

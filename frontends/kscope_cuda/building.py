@@ -1,8 +1,4 @@
-"""What nvcc is told of kscope: options for a build that records in place.
-
-What lives here: from the options of a recording to -D's. What does not: sources that are compiled while the
-program runs (nvrtc.py), what the options do (header/).
-"""
+"""What nvcc is told of kscope: options for a build that records in place."""
 
 from __future__ import annotations
 

@@ -1,16 +1,4 @@
-"""The device code in a file: cubins as they are, fatbins and shared objects that pack them, PTX texts.
-
-What lives here: from a file's bytes to bytes in which notes can be found. What does not: notes (notes.py).
-
-nvcc leaves cubins in a fatbin as they are and packs PTX alone, unless it is told otherwise
-(-compress-mode=size). A container is a header of 16 bytes,
-
-    u32 0xBA55ED50   u16 version   u16 bytes of the header   u64 bytes of the entries
-
-and entries: u16 kind (1 PTX, 2 cubin), u16 version, u32 bytes of the entry's header, u64 bytes that
-follow it, u32 of them packed; at byte 40 u64 flags, at byte 56 u64 bytes unpacked. NVIDIA does not
-document it; this is what nvcc 12.4 and 13.0 write.
-"""
+"""The device code in a file: cubins as they are, fatbins and shared objects that pack them, PTX texts."""
 
 from __future__ import annotations
 

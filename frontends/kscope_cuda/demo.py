@@ -1,8 +1,4 @@
-"""`kscope demo --on cuda`: a product of matrices, built by nvcc and loaded as a library.
-
-What lives here: building and launching it. What does not: its text (product.py), recording and showing it
-(kscope/cli/demo.py).
-"""
+"""`kscope demo --on cuda`: a product of matrices, built by nvcc and loaded as a library."""
 
 from __future__ import annotations
 

@@ -1,13 +1,5 @@
 """Libraries that nvcc built with kscope.cuh, and code that somebody loaded: sessions record their kernels once they are
 armed.
-
-What lives here: arm(), and the frontend that keeps what it and kscope.bind() were given. What does not: the function
-that the header puts into a library (header/hosted.py), the names in its file (described.py), the driver's handles
-(the runtime).
-
-A library's modules are known to the CUDA runtime that is linked into it. The library itself asks that
-runtime for the address of its constant, in every translation unit; this also loads modules that wait for
-their first launch. Device code in a library is loaded once per device, so this is done once per device.
 """
 
 from __future__ import annotations

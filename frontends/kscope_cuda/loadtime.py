@@ -5,8 +5,7 @@
     image = kscope_cuda.lower(ptx, "sm_90")                             to cuModuleLoadData, in the place of the PTX
     kscope_cuda.loaded(module)                                          what that returned
 
-In the plain state they change nothing but where the header is found. What lives here: these four. What does not:
-lowering (nvrtc.py), what is selected (lines/), libraries that CUDA compilers have built (libraries.py).
+In the plain state they change nothing but where the header is found.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     long long NAME_kscope_library()     loads the library on the current device, and gives its CUlibrary; 0 if it cannot
 
-kscope has put that function into each object that it prepared, one for each function that was exported. What lives
-here: finding and calling them. What does not: what they are (kscope_cute writes them), what is done with a handle.
+kscope has put that function into each object that it prepared, one for each function that was exported.
 """
 
 from __future__ import annotations

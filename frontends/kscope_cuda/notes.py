@@ -6,9 +6,7 @@
 
 A note is a constant of the device code, so it is in every cubin, fatbin, executable and shared object
 that holds the code, and in a PTX text as a list of numbers. Nothing points at it: a reader searches for
-the magic word and believes a note whose id is the hash of its text. What lives here: the form, and
-finding notes in bytes. What does not: the C++ that writes them (header/noted.py), taking containers
-apart (containers.py).
+the magic word and believes a note whose id is the hash of its text.
 """
 
 from __future__ import annotations

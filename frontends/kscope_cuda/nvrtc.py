@@ -1,8 +1,4 @@
-"""Sources that are compiled while the program runs: what a compiler is told, and from its PTX to what is loaded.
-
-What lives here: which sources concern kscope, their compiler options in the three states, and lowering. What
-does not: whose compiler it is (cupy/, core.py), the header (header/), instructions (kscope/ptx/).
-"""
+"""Sources that are compiled while the program runs: what a compiler is told, and from its PTX to what is loaded."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """KSCOPE_ENTER and KSCOPE_EXIT in code that nvcc has compiled: do they pair on every path?
 
 A cubin does not say where they were. The PTX does that a library may keep beside it, for GPUs to come: there the
-statements that remember a start and store a record stand for the marks, and are followed as marks are. What lives here:
-that. What does not: following (kscope/lowering), those statements (kscope/ptx/inline.py), notes (notes.py).
+statements that remember a start and store a record stand for the marks, and are followed as marks are.
 """
 
 from __future__ import annotations

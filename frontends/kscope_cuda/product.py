@@ -1,7 +1,4 @@
-"""The kernel of `kscope demo` where a kernel is compiled while the program runs: a tiled product of matrices.
-
-What lives here: its text. What does not: compiling and launching it (cupy/demo.py, core/demo.py).
-"""
+"""The kernel of `kscope demo` where a kernel is compiled while the program runs: a tiled product of matrices."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a selection finds in sources that are compiled now, for who lists it: sites, and the code that they cost.
-
-What lives here: carrying the sites of a source to where its PTX is, and noting them. What does not: the list
-(kscope/selection/catalogue.py), finding sites (lines/).
-"""
+"""What a selection finds in sources that are compiled now, for who lists it: sites, and the code that they cost."""
 
 from __future__ import annotations
 

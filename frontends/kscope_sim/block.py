@@ -1,8 +1,7 @@
 """A block's warps, run one at a time in the order of their clocks, and what they wait for.
 
 Each warp is a thread of the host, so that a kernel is a plain function; only one of them runs at any
-moment, so that the result is always the same. What lives here: switching between warps, arrivals,
-barriers. What does not: what a warp does (warp.py), which block runs where (launch.py).
+moment, so that the result is always the same.
 """
 
 from __future__ import annotations

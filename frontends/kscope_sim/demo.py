@@ -2,8 +2,7 @@
 
 One warp fills a ring of three tiles from memory, three warps multiply what is in it. There are two
 waves of blocks, and block 5 misses the cache: its consumers wait for tiles, its SM begins the second
-wave late, and the launch lasts as long as it does. What lives here: that kernel. What does not:
-recording and showing it (kscope/cli/demo.py).
+wave late, and the launch lasts as long as it does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The simulated GPU's clocks: one cycle counter per SM, one globaltimer for all.
-
-What lives here: time, as pure functions of simulated nanoseconds. What does not: who spends it
-(warp.py), which block runs where (launch.py).
-"""
+"""The simulated GPU's clocks: one cycle counter per SM, one globaltimer for all."""
 
 from __future__ import annotations
 

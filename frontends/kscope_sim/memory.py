@@ -1,8 +1,4 @@
-"""The memory that a kernel and the host share: the control block and the pool.
-
-What lives here: words, and the three things that a device can do to them. What does not: which words
-mean what (layout.py), the order of the device's steps (protocol.py), the host's side (backend.py).
-"""
+"""The memory that a kernel and the host share: the control block and the pool."""
 
 from __future__ import annotations
 

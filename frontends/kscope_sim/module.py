@@ -1,8 +1,4 @@
-"""A kernel as it was prepared: what a compiled module carries of itself.
-
-What lives here: the module's identity, and the names that its marks were found to carry. What does
-not: the kernel's run. A GPU frontend knows the names before the kernel runs; here they are met on the way.
-"""
+"""A kernel as it was prepared: what a compiled module carries of itself."""
 
 from __future__ import annotations
 

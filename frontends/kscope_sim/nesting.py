@@ -1,7 +1,7 @@
 """Which regions are open in which lanes, checked at every mark.
 
 A GPU frontend proves pairing on the kernel's text; here the kernel runs, so the check is made as it
-goes. What lives here: depths and the errors that name them. What does not: times and records.
+goes.
 """
 
 from __future__ import annotations

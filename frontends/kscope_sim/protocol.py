@@ -1,13 +1,4 @@
-"""The device protocol, one plain step after the other: what every frontend's instructions must amount to.
-
-What lives here: claim, store, leave, as one thread of a kernel performs them. What does not: where
-the steps come from (warp.py turns a kernel's marks into them) and how a GPU spells them (kscope/ptx/).
-
-    entry   remember the start anchor; read the gate's epoch
-    claim   take n units of the SM's stripe, else of the reserve, else give up and say so
-    store   slab[off & mask] = record; off += 16          (no branch, no wait, never out of the slab)
-    leave   write the end anchor and the count
-"""
+"""The device protocol, one plain step after the other: what every frontend's instructions must amount to."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
 """The warp that a simulated kernel is called with: its place, its time, its lanes, and its marks.
 
-    def kernel(warp, n):
-        with kscope.region("load", value=warp.index):
-            warp.work(400)                          # cycles
-        warp.sync()
-
-What lives here: the user's handle, and how a mark becomes steps of the protocol. What does not: those
-steps (protocol.py), pairing (nesting.py), scheduling (block.py).
+def kernel(warp, n):
+    with kscope.region("load", value=warp.index):
+        warp.work(400)                          # cycles
+    warp.sync()
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Triton and Gluon, 3.6 and later: marks in jit functions, kernels lowered in the compiler's PTX stage.
 
 The parts: placing marks while a kernel is traced (placing.py, interpreted.py), lowering its PTX and keeping the caches
-apart (pipeline.py), telling the runtime about loaded modules (loading.py), torch.compile (inductor.py). What lives
-here: the check of Triton's version, which comes before the parts: they import what an older Triton does not have.
-What does not: instructions (kscope/ptx/).
-
-Importing this raises UnsupportedError when the installed Triton is older than 3.6.
+apart (pipeline.py), telling the runtime about loaded modules (loading.py), torch.compile (inductor.py).
 """
 
 from __future__ import annotations

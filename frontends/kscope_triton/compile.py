@@ -1,13 +1,5 @@
 """The compiler's stages: lower the PTX of kernels with marks, and keep prepared and plain kernels apart
 in every cache.
-
-What lives here: the stage hook, its place in cache keys, and the check that no region got lost. What
-does not: lowering itself (kscope/lowering), how a mark enters the IR (placing.py).
-
-Triton has one slot for a stage hook; a hook that was there before is called first and put back later.
-Cache keys: from 3.7 on the hook is asked for its part of the key (called without arguments, at every
-launch). In 3.6 it is not: there `instrumentation_mode`, which does nothing else for words that Triton
-does not know, carries the tag into the key of the launch, and CUDABackend.hash into that of the disk.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 ``LOAD = kscope.scope("load")`` is a global of the module; Triton hashes a kernel's source and its
 constexpr globals, and would miss that the scope was renamed. For a global that calls itself an
 aggregate Triton hashes the callables in ``hash_attrs``: a Spelling is one that says what the scope is.
-What lives here: that object. What does not: scopes (kscope/regions.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The kernel of `kscope demo` where Triton has a GPU: a tiled matmul.
-
-What lives here: that kernel. What does not: recording and showing it (kscope/cli/demo.py).
-"""
+"""The kernel of `kscope demo` where Triton has a GPU: a tiled matmul."""
 
 from __future__ import annotations
 

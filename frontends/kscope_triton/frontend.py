@@ -1,7 +1,4 @@
-"""The frontend of Triton and Gluon: owns the parts of the work and switches them on and off together.
-
-What lives here: the class. What does not: the parts, and which Triton will do (__init__.py).
-"""
+"""The frontend of Triton and Gluon: owns the parts of the work and switches them on and off together."""
 
 from __future__ import annotations
 

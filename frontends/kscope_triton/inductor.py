@@ -3,7 +3,6 @@
 Inductor compiles in worker processes, where kscope is not enabled, and launches with a launcher that
 knows no hooks. While recording is enabled it compiles in this process and launches through Triton.
 Neither needs torch: the two settings are read when Inductor is imported, or set where it has been.
-What lives here: these settings, and their return. What does not: names for copied kernels (triton_kscope).
 """
 
 from __future__ import annotations

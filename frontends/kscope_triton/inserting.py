@@ -3,8 +3,7 @@
     %kscope0 = tt.elementwise_inline_asm "//kscope enter load - - with" {...} -> i32 loc("attn.py":41:9)
 
 The same operation that a mark of the source is (placing.py), with nothing in and nothing of its result used. The module
-is printed, marks are put between its lines, and Triton reads it back, as it does for an IR that a user overrides. What
-lives here: that. What does not: where marks go (spans.py).
+is printed, marks are put between its lines, and Triton reads it back, as it does for an IR that a user overrides.
 """
 
 from __future__ import annotations

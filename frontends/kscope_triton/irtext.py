@@ -1,11 +1,9 @@
 """Triton's IR as it is printed with locations: operations, their regions and blocks, and where they come from.
 
-    %a = tt.load %p : !tt.ptr<f16> loc(#loc4)            an operation is a line
-    %b = scf.for ... {                                   or it begins here,
-    } loc(#loc7)                                         and ends where its location stands
-    #loc7 = loc("x"(callsite(#loc4 at #loc5)))           a location is a chain of places, the innermost first
-
-What lives here: this reading of text. What does not: which operations matter (operations.py), new text (inserting.py).
+%a = tt.load %p : !tt.ptr<f16> loc(#loc4)            an operation is a line
+%b = scf.for ... {                                   or it begins here,
+} loc(#loc7)                                         and ends where its location stands
+#loc7 = loc("x"(callsite(#loc4 at #loc5)))           a location is a chain of places, the innermost first
 """
 
 from __future__ import annotations

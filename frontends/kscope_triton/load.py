@@ -1,11 +1,4 @@
-"""Loaded kernels: tell the runtime about each module once, and notice launches that record nothing.
-
-What lives here: Triton's load, unload and launch hooks. What does not: driver calls (the runtime).
-
-A kernel object that was compiled and loaded before enable() (kept from a warm-up, say) is plain, and
-Triton launches it as it is. The launch hook sees its function handle, which the load hook never saw. A
-kernel of which the compiler removed every mark says so in its metadata.
-"""
+"""Loaded kernels: tell the runtime about each module once, and notice launches that record nothing."""
 
 from __future__ import annotations
 

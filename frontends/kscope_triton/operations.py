@@ -1,8 +1,4 @@
-"""What Triton's operations do: of which kind each is, and which are only arithmetic.
-
-What lives here: the words of Triton's dialects (tt, ttg, ttng), of 3.6 to 3.9. What does not: what a kind is for a user
-(kscope/selection/auto.py), where operations stand (irtext.py).
-"""
+"""What Triton's operations do: of which kind each is, and which are only arithmetic."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
 """One kernel on its way through Triton's stages: marks that nobody placed, and those that the compiler dropped.
 
-    source -> ttir -> ttgir -> llir -> ptx
-                  |         |
-                  |         marks go in here: what is selected, and what was dropped since
-                  what the regions of the source hold is read here
-
-What lives here: the two steps around Triton's own. What does not: where marks go (spans.py), new text (inserting.py),
-lowering (pipeline.py).
+source -> ttir -> ttgir -> llir -> ptx
+              |         |
+              |         marks go in here: what is selected, and what was dropped since
+              what the regions of the source hold is read here
 """
 
 from __future__ import annotations

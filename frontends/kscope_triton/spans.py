@@ -1,8 +1,7 @@
 """Which operations of a kernel a selection is about: spans of operations in one block, each one region.
 
 A span begins and ends in one block, so it is entered and left on every path, and what the compiler does to the block it
-does to both ends. What lives here: spans by kind of operation, by lines, and of regions that the compiler dropped. What
-does not: reading the IR (irtext.py), new text (inserting.py).
+does to both ends.
 """
 
 from __future__ import annotations

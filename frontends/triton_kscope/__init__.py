@@ -9,8 +9,6 @@ modules whose name begins with `triton`. So there:
     def kernel(...):
         with region("load"):
             ...
-
-What lives here: the same words under that name. What does not: what they do (kscope/regions.py).
 """
 
 from __future__ import annotations

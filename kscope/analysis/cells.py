@@ -1,9 +1,7 @@
 """One row per lane and region: what every table of durations is added up from.
 
 A *cell* is all spans of one region name on one recording lane. Sums over cells are exact (ticks are integers),
-so a summary by SM, block or launch never reads the records again. What lives here: the one pass over the
-records, on all cores, in slices that end where a lane does. What does not: which cells belong together
-(groups.py), and the numbers (summary.py).
+so a summary by SM, block or launch never reads the records again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Conditions on a recording, for continuous integration: ``load.p99 < 2us``, ``dropped == 0``.
 
-    whole      records lanes blocks launches dropped unfinished problems (numbers), time (of the longest launch)
-    kernel     matmul.time .mean_time .alive .idle (times), .records .lanes .blocks .launches .dropped .unfinished;
-               0x7fa21c3.time, its hash, where several have its name, and 0x7fa21c3.load.p99
-    region     load.p99, or matmul.load.p99 where several kernels have it: count unknown share imbalance (numbers),
-               total self mean p50 p90 p99 min max first last idle (times)
-
-What lives here: what the names mean. What does not: the grammar (expressions.py), the numbers (summary.py).
+whole      records lanes blocks launches dropped unfinished problems (numbers), time (of the longest launch)
+kernel     matmul.time .mean_time .alive .idle (times), .records .lanes .blocks .launches .dropped .unfinished;
+           0x7fa21c3.time, its hash, where several have its name, and 0x7fa21c3.load.p99
+region     load.p99, or matmul.load.p99 where several kernels have it: count unknown share imbalance (numbers),
+           total self mean p50 p90 p99 min max first last idle (times)
 """
 
 from __future__ import annotations

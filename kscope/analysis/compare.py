@@ -3,7 +3,7 @@
 The mean duration of a region is compared by a bootstrap: units of the recording are drawn with replacement, and the
 means of each draw compared. A unit is a launch where both recordings have at least eight of the kernel, else a block,
 else a lane, else there is nothing to draw from. So with one launch each the interval knows how blocks differ, not how
-runs do: it says which unit it drew. What lives here: this comparison. What does not: printing it.
+runs do: it says which unit it drew.
 """
 
 from __future__ import annotations

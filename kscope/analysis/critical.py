@@ -8,7 +8,7 @@ The user says which region's end satisfies which region's wait, nothing is guess
 Several warps that signal are all waited for: the latest counts. Where both regions carry a value, values are matched
 instead of counted. A wait is *blocked* where its signal came after it began, or where it took more than twice the
 shortest wait of its name: then what was signalled (a copy, say) was still in flight. From a blocked wait the path goes
-to the signal; from any other it stays on its warp. What lives here: this walk. What does not: more than one block.
+to the signal; from any other it stays on its warp.
 """
 
 from __future__ import annotations

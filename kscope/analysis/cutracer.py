@@ -1,11 +1,8 @@
 """CUTracer's files: its histogram CSV, its log, and the Chrome trace that its script joins them with.
 
-    histogram   warp_id,region_id,instruction,count       warp_id counts over the whole grid; instruction may be missing
-    log         ... LAUNCH ... kernel hash 0x7fa21c3 ... grid size 97,1,1 ... block size 32,1,1
-    trace       events with pid "... Core3 CTA17 ..." and tid "... warp 2 ..."; cycles = dur * 1000
-
-What lives here: reading and writing these. What does not: joining them (ipc.py). Formats: CUTracer,
-scripts/parse_instr_hist_trace.py and its log writer.
+histogram   warp_id,region_id,instruction,count       warp_id counts over the whole grid; instruction may be missing
+log         ... LAUNCH ... kernel hash 0x7fa21c3 ... grid size 97,1,1 ... block size 32,1,1
+trace       events with pid "... Core3 CTA17 ..." and tid "... warp 2 ..."; cycles = dur * 1000
 """
 
 from __future__ import annotations

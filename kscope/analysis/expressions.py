@@ -7,8 +7,7 @@
     unit := ns | us | ms | s | %           name := letters, digits, _ | a hash, 0x7fa21c3 | "anything in quotes"
 
 Times and plain numbers do not mix: 2us + 1 and load.p99 < 2 are refused. Nothing is looked up but names, and nothing is
-called: no Python is evaluated. What lives here: the grammar and its arithmetic. What does not: what a name means
-(checks.py).
+called: no Python is evaluated.
 """
 
 from __future__ import annotations

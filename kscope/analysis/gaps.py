@@ -1,7 +1,6 @@
 """Single gaps: where a warp was in no region, between what, and what the block's other warps did meanwhile.
 
-A gap of a region (``of="mainloop"``) is the region's own time, in none of the regions inside of it. What lives here:
-gaps one by one, and by what stands around them. What does not: sums over all of them by role (overlap.py).
+A gap of a region (``of="mainloop"``) is the region's own time, in none of the regions inside of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Which lanes belong together: by kernel, launch, role, SM, warp, block, device, lane or track of the user's.
 
 A *role* is what the warps of one number do in every block of a kernel: given by name (``{"producer": [4]}``), or
-found: warps that record the same regions share a role, named after the region that they spend most time in. What
-lives here: codes and labels of lanes. What does not: any time.
+found: warps that record the same regions share a role, named after the region that they spend most time in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How durations are distributed: one histogram per kernel and region, on a logarithmic axis.
-
-What lives here: bins and counts. What does not: how they are drawn.
-"""
+"""How durations are distributed: one histogram per kernel and region, on a logarithmic axis."""
 
 from __future__ import annotations
 

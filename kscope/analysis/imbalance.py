@@ -1,8 +1,6 @@
 """Who does more than the others: the busiest SM, block or warp of a region, against the median one.
 
-    score = the largest total / the median total, over the members that have the region
-
-What lives here: scores with names. What does not: why (a tail, a hot block, a role): see occupancy.py.
+score = the largest total / the median total, over the members that have the region
 """
 
 from __future__ import annotations

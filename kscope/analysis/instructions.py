@@ -4,8 +4,7 @@ For a region whose code is straight (no branch in it, none into it) each executi
 between its two clock readings, and the product is exact, for warps that do not diverge. A name with several places in
 the code (unrolled, inlined twice) has a least and a most, as the trace does not know which place ran. For a region with
 branches only the number of instructions in its code is told. Among the instructions are kscope's own: addresses and
-stores of records that lie inside. What lives here: these products. What does not: reading code (sass.py), counts that
-were measured (ipc.py).
+stores of records that lie inside.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 CUTracer counts instructions between a warp's clock readings: the k-th pair is its region k. A warp's regions are joined
 by that ordinal. kscope's own readings are pairs as well, one before the first region and one after the last, so region
 k of a capture is k + 1 there. This holds for regions that do not nest, with no points between them, and a clock reading
-of its own at every begin; what cannot be joined so is left out, and named. What lives here: the join. What does not:
-the files (cutracer.py).
+of its own at every begin; what cannot be joined so is left out, and named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the recording lanes of a group did as a whole: how long they lived, how long in no region, what they lost.
-
-What lives here: numbers per kernel and group, and the summary's notes. What does not: regions (summary.py).
-"""
+"""What the recording lanes of a group did as a whole: how long they lived, how long in no region, what they lost."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What marking a kernel's sites costs, before anything is recorded: records, and machine code.
-
-What lives here: these numbers, from a kernel's sites and its two builds. What does not: finding sites (frontends),
-the table (cli/sites.py).
-"""
+"""What marking a kernel's sites costs, before anything is recorded: records, and machine code."""
 
 from __future__ import annotations
 

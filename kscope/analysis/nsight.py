@@ -1,8 +1,4 @@
-"""Nsight Compute: what one run of a program tells about its kernels' launches.
-
-What lives here: its command line, and reading its table. What does not: which programs are run (cli/perturbed.py), what
-two runs say together (perturbation.py). Long format of ``ncu --csv``: one line per launch and metric.
-"""
+"""Nsight Compute: what one run of a program tells about its kernels' launches."""
 
 from __future__ import annotations
 

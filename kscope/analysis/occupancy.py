@@ -1,7 +1,6 @@
 """How full the GPU was: lanes and blocks alive per SM over time, waves of blocks, and the tail.
 
-Only what was recorded is seen: with blocks=, warps= or sms= these are lanes and blocks of the sample. What lives
-here: lifetimes. What does not: what lanes did meanwhile, but for `busy` (overlap.py, summary.py).
+Only what was recorded is seen: with blocks=, warps= or sms= these are lanes and blocks of the sample.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A region costs its lane `cycles`: two clock reads, a few instructions and a store. `inside` of them lie between its own
 two clock readings, in its own duration; the rest lies behind it, in whatever region is around. `kscope doctor` measures
-both on the device in use. What lives here: the arithmetic. What does not: measuring (the runtime's probe), the
-difference between kernels with and without marks (perturbation.py).
+both on the device in use.
 """
 
 from __future__ import annotations

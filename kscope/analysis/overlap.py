@@ -3,8 +3,7 @@
     ns[a, b] = the time that a warp was in a while another warp of its block was in b, summed over both
 
 So row a, divided by its sum, tells what the others did while one was in a: for a wait, whom it waited beside. That is
-what was seen together, not what caused what: see critical.py for that. What lives here: the matrix, and its rows for
-waits and for time in no region. What does not: single gaps (gaps.py).
+what was seen together, not what caused what: see critical.py for that.
 """
 
 from __future__ import annotations

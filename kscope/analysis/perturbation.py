@@ -1,10 +1,7 @@
 """What marks did to a kernel: its build with marks against its build without, and its time.
 
-    registers, stack (spills are there), shared memory, instructions, warps that fit on an SM: from two cubins (or what
-    the tools print of them), no GPU needed; time and executed instructions where they were measured
-
-What lives here: the comparison of two builds. What does not: what a single region costs (overhead.py), running a
-program in both ways (cli/perturbed.py).
+registers, stack (spills are there), shared memory, instructions, warps that fit on an SM: from two cubins (or what
+the tools print of them), no GPU needed; time and executed instructions where they were measured
 """
 
 from __future__ import annotations

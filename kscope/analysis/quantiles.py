@@ -1,8 +1,4 @@
-"""Exact order statistics of many groups of durations.
-
-What lives here: percentiles as numpy and pandas define them (linear between two values), for groups that
-stand scattered in one column. What does not: which spans form a group (groups.py, cells.py).
-"""
+"""Exact order statistics of many groups of durations."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@
     a pass over all        how many are below, at and above these two, and those between them
     a selection            among these few alone
 
-The counts prove the result: where the sample was wrong, everything is put in order. What lives here: this selection,
-its passes as jobs for several threads. What does not: which ranks a percentile needs (quantiles.py).
+The counts prove the result: where the sample was wrong, everything is put in order.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ word is the region's id, a constant; its first and third word are the registers 
     STG.E.128 [R8.64], R4         start, id, end, value
 
 In a loop around one region (ptx/tight.py) the id is set before the loop, R5 = R7 | 0xde2adb61 where R7 is 0, and
-a reading is copied by a shift by as much, or selected where the lane records and else left as it is. What lives here:
-this reading of text. What does not: how often code ran (instructions.py), the tools (tools.py).
+a reading is copied by a shift by as much, or selected where the lane records and else left as it is.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 For a span with children: the time before its first child, between two, and after the last is its own. So
 
     n spans on a lane  ->  at most 2 n + 1 pieces, which add up to the lane's life
-
-What lives here: this cut, of whole columns or slice by slice. What does not: what overlaps what (overlap.py).
 """
 
 from __future__ import annotations

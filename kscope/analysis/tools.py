@@ -1,8 +1,4 @@
-"""NVIDIA's disassemblers, where they are installed: on PATH, in a CUDA toolkit, or in a package that brings them.
-
-What lives here: finding and running nvdisasm and cuobjdump. What does not: reading what they print (sass.py,
-perturbation.py). Only analyses that were given a cubin need them.
-"""
+"""NVIDIA's disassemblers, where they are installed: on PATH, in a CUDA toolkit, or in a package that brings them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`kscope assert CAPTURE EXPR ...`: conditions for continuous integration, and an exit code.
-
-What lives here: the command. What does not: the grammar (analysis/expressions.py), names (analysis/checks.py).
-"""
+"""`kscope assert CAPTURE EXPR ...`: conditions for continuous integration, and an exit code."""
 
 from __future__ import annotations
 

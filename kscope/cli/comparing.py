@@ -1,7 +1,4 @@
-"""`kscope compare A B`: what became slower between two recordings.
-
-What lives here: the command and its table. What does not: the comparison (analysis/compare.py).
-"""
+"""`kscope compare A B`: what became slower between two recordings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`kscope gaps`, `kscope overlap` and `kscope path`: why there is a gap here, and who waited for whom.
-
-What lives here: the commands and their tables. What does not: the numbers (analysis/gaps.py, overlap.py, critical.py).
-"""
+"""`kscope gaps`, `kscope overlap` and `kscope path`: why there is a gap here, and who waited for whom."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
 """`kscope ipc`: instructions per cycle of every warp and region.
 
-    kscope ipc CAPTURE --cutracer-trace HIST.csv [--cutracer-log LOG] [-o OUT.csv]     counts that CUTracer measured
-    kscope ipc --chrome-trace F --cutracer-trace F --cutracer-log F [-o OUT.csv]       with Proton's trace instead
-    kscope ipc --chrome-trace F | --cutracer-trace F                                   one side alone, as CSV
-    kscope ipc CAPTURE --code KERNEL.cubin                                             counted in the machine code
-
-What lives here: the command. What does not: the join (analysis/ipc.py), CUTracer's files (analysis/cutracer.py),
-counting in code (analysis/instructions.py).
+kscope ipc CAPTURE --cutracer-trace HIST.csv [--cutracer-log LOG] [-o OUT.csv]     counts that CUTracer measured
+kscope ipc --chrome-trace F --cutracer-trace F --cutracer-log F [-o OUT.csv]       with Proton's trace instead
+kscope ipc --chrome-trace F | --cutracer-trace F                                   one side alone, as CSV
+kscope ipc CAPTURE --code KERNEL.cubin                                             counted in the machine code
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """`--rename ld_*=load --regroup wait_*=waits`: passes over a trace as flags, before records are chosen.
 
-    --rename task=load,mma,store     several names: each record's by its value, 0, 1, 2
-
-What lives here: these flags. What does not: the passes (passes.py).
+--rename task=load,mma,store     several names: each record's by its value, 0, 1, 2
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`kscope occupancy CAPTURE`: how full each SM was over time, waves of blocks and the tail.
-
-What lives here: the command and its table. What does not: the numbers (analysis/occupancy.py).
-"""
+"""`kscope occupancy CAPTURE`: how full each SM was over time, waves of blocks and the tail."""
 
 from __future__ import annotations
 

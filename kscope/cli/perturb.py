@@ -1,8 +1,4 @@
-"""`kscope perturb SCRIPT` and `kscope perturb OFF ON`: what marks did to a kernel.
-
-What lives here: the command and its table. What does not: running a script in both ways (perturbed.py), the numbers
-(analysis/perturbation.py).
-"""
+"""`kscope perturb SCRIPT` and `kscope perturb OFF ON`: what marks did to a kernel."""
 
 from __future__ import annotations
 

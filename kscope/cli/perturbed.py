@@ -3,8 +3,7 @@
     without   python SCRIPT, as it is: nothing of kscope is compiled
     with      kscope run SCRIPT, its kernels' builds kept: each as recorded, and the same without its marks
 
-Both run under Nsight Compute where it is installed. What lives here: the runs, and what of them belongs together. What
-does not: the comparison of two builds (analysis/perturbation.py), the table (perturb.py).
+Both run under Nsight Compute where it is installed.
 """
 
 from __future__ import annotations

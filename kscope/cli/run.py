@@ -2,8 +2,7 @@
 
 The program runs as `python SCRIPT args` would run it: as __main__, with its own argv, its folder first
 on the path, its threads waited for, its exit code kept; and so does a child that it forks, of which nothing is
-recorded. What lives here: being its interpreter, and what is said afterwards. What does not: the session
-(session.py), which also sees to it that a failed run replaces no capture; the wait (ending.py).
+recorded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Which records a command looks at: `--kernel 'attn_*' --region load --launch 0 --sm 0-7 --time 2us:5us`.
-
-What lives here: these flags, and how a capture becomes a trace on the command line. What does not: filtering
-(Trace.filter), flags of a recording (options.py).
-"""
+"""Which records a command looks at: `--kernel 'attn_*' --region load --launch 0 --sm 0-7 --time 2us:5us`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,10 @@
 """`kscope run --dry-run SCRIPT`: what would be marked in its kernels, and what each would cost.
 
-    softmax (triton, sm_90a): 6 places, 5 regions
-      region           where            records                     instructions
-      load k.py:45     /home/me/k.py:45  1 per launch                          14
-      ...
-      with marks: 32 -> 40 registers, 610 -> 742 instructions
-
-What lives here: the table. What does not: running the script (run.py), the numbers (analysis/listed.py).
+softmax (triton, sm_90a): 6 places, 5 regions
+  region           where            records                     instructions
+  load k.py:45     /home/me/k.py:45  1 per launch                          14
+  ...
+  with marks: 32 -> 40 registers, 610 -> 742 instructions
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`kscope summary CAPTURE`: where the time went.
-
-What lives here: the command. What does not: the numbers (analysis/summary.py), the table (analysis/table.py).
-"""
+"""`kscope summary CAPTURE`: where the time went."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ its true time is less than one tick after what it said; the time of the bracket'
 
 Between any two cycles of an SM the time that passes is bounded by the fastest and the slowest rate. All anchors of an
 SM together are then a band around T, which is narrower than a tick where they are many or close together.
-What lives here: these bounds. What does not: lines through the band (axis.py, bending.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Finding slabs: which of a device's 64-byte lines are headers, and what they say.
-
-What lives here: the scan, its checks, and the columns of the headers. What does not: records
-(columns.py), launches and names (launches.py). Nothing here raises on data: what is wrong becomes a Problem.
-"""
+"""Finding slabs: which of a device's 64-byte lines are headers, and what they say."""
 
 from __future__ import annotations
 

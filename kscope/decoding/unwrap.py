@@ -6,7 +6,6 @@
            the warp's own start, and not before the same region's previous end.
 
 A record that stays ambiguous gets the duration UNKNOWN: a long one is never printed as a short one.
-What lives here: this arithmetic, for one slab. What does not: the common case (columns.py).
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@
 
 Each takes the data (an array, a tensor, bytes, or a file's path) and names of the ids in it. What is wrong with the
 data is in the trace's problems; only an argument that means nothing, and a file that cannot be read at all, raise.
-What lives here: the table. What does not: any layout (the files beside this one), our own captures (capture.py).
 """
 
 from __future__ import annotations

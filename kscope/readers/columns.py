@@ -1,8 +1,4 @@
-"""What a reader found, as a Trace: lanes numbered, records in order of end, regions named.
-
-What lives here: this last step, the same for every layout, and the sentences about what is wrong. What does not: words
-and files.
-"""
+"""What a reader found, as a Trace: lanes numbered, records in order of end, regions named."""
 
 from __future__ import annotations
 

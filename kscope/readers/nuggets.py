@@ -4,7 +4,7 @@
     compact   anchor, then {tag << 56 | duration << 32 | low half of the start} per event
 
 The anchor is the unit's %globaltimer, whole. A slot of zeros was not written. Durations of compact events have 24 bits:
-16.7 ms turn over. What lives here: these layouts. What does not: the Trace (columns.py).
+16.7 ms turn over.
 """
 
 from __future__ import annotations

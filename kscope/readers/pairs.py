@@ -1,8 +1,7 @@
 """Begins and ends that stand apart, as spans: which end belongs to which begin, for whole columns.
 
 Within one lane and event an end belongs to the latest begin that is still open, as brackets do. So at one depth begins
-and ends alternate, and neighbours there are pairs. What lives here: this matching, and 32-bit times that turn over.
-What does not: layouts.
+and ends alternate, and neighbours there are pairs.
 """
 
 from __future__ import annotations

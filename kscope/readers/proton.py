@@ -5,8 +5,7 @@
     dur    us: cycles / 1000 (or / the MHz that its args name)
     args   "Init Time (ns)" and "Post Final Time (ns)" of the block, "Finalization Time (ns)" the part after its kernel
 
-So durations are exact cycles, and ns only where the clock's rate is known: give mhz=. What lives here: this file. What
-does not: the Trace (columns.py), CUTracer's use of the same file (analysis/cutracer.py).
+So durations are exact cycles, and ns only where the clock's rate is known: give mhz=.
 """
 
 from __future__ import annotations

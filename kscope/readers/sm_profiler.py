@@ -5,8 +5,7 @@
     active        32 u32 per group, filled up to whole words
     events        40 bytes each, as in EVENT, a fixed number per group
 
-An event that did not start has start 0, a range that did not end has end 0. What lives here: this layout. What does
-not: the Trace (columns.py).
+An event that did not start has start 0, a range that did not end has end 0.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@
     Mirage         |  number (13)  | lane (8) | event (9)| kind |
 
 kind: 0 begin, 1 end, 2 a point in time, 3 the lane's end (TVM, warpscope). A word of zeros was not written. Whose
-record it is follows from its place; what the tag says of it must agree. What lives here: these layouts. What does not:
-pairing (pairs.py), the Trace (columns.py).
+record it is follows from its place; what the tag says of it must agree.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
 
     tag: lane = block * groups + group << 12 | task << 1 | it begins
 
-A word of 64 ones, or of 63, was not written: the buffer is filled so. What lives here: this layout. What does not: what
-becomes of the marks (tagged.py).
+A word of 64 ones, or of 63, was not written: the buffer is filled so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Bytes of a buffer, wherever they are: an array, a tensor, bytes, or a file.
-
-What lives here: getting at them without copying more than is there. What does not: what they mean.
-"""
+"""Bytes of a buffer, wherever they are: an array, a tensor, bytes, or a file."""
 
 from __future__ import annotations
 

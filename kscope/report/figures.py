@@ -1,7 +1,7 @@
 """Numbers beside the timeline: how long each name's spans are, which are the longest, who has more than others.
 
 A histogram's bins are the upper bits of the duration as a float32: 64 of equal width to each power of two, from one
-shift. What lives here: counting, one place after another. page/js/histogram.js and imbalance.js draw it.
+shift.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A span adds its time to the bins that it covers, exactly, and takes it from its 
 
     edge at x, bin i = floor(x):  bin i gets 1 - frac(x), every later bin gets 1
     span:                         its first edge minus its last
-
-What lives here: the pyramid of one place after another. page/js/cells.js paints it.
 """
 
 from __future__ import annotations

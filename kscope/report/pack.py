@@ -1,8 +1,7 @@
 """Columns as text: bytes in planes, deflated, in base64.
 
 The first bytes of all numbers come first, then all second bytes, and so on: the high bytes of small numbers are runs of
-zeros, which deflate to nothing. What lives here: this packing, whose other half is page/js/unpack.js. What does not:
-which columns there are.
+zeros, which deflate to nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing that a trace says is ever part of the markup or of the script: names are JSON in an element that no browser
 runs, with every `<`, `>` and `&` escaped, and the script writes them as text. The page's policy allows its own script
-and style, by their hashes, and nothing else. What lives here: joining the files of page/. What does not: the data.
+and style, by their hashes, and nothing else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a report shows of a trace: names in order, and the records of one SM at a time.
 
-A record is drawn by its code, a row of a small table: which name, which kind, in which line of its lane's row. What
-lives here: names, codes, and the gathering of records. What does not: what is made of them.
+A record is drawn by its code, a row of a small table: which name, which kind, in which line of its lane's row.
 """
 
 from __future__ import annotations

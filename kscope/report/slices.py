@@ -1,11 +1,9 @@
 """The records of a part as columns: lane after lane, in order of end, exact in ticks.
 
-    code    its row of the table of codes
-    end     ticks since the end before it in its lane; of the first, since the lane's first tick
-    dur     ticks
-    value   the 32 bits of the user's, of those records that have one, in order
-
-What lives here: these columns. page/js/slices.js reads them.
+code    its row of the table of codes
+end     ticks since the end before it in its lane; of the first, since the lane's first tick
+dur     ticks
+value   the 32 bits of the user's, of those records that have one, in order
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A trace as a report, piece by piece.
-
-What lives here: the order of the work, and what the page is told beside columns. What does not: any of the columns'
-own meaning (the other files of this folder).
-"""
+"""A trace as a report, piece by piece."""
 
 from __future__ import annotations
 

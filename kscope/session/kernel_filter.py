@@ -1,8 +1,4 @@
-"""Kernels by name or hash: `profile(kernels="attn_*")`, applied to what was recorded.
-
-What lives here: the patterns, and a capture without the kernels that match none. What does not: kernels
-that do not record at all (that would need a compilation each time the pattern changes).
-"""
+"""Kernels by name or hash: `profile(kernels="attn_*")`, applied to what was recorded."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Headless Chromium, driven through the pipe of its DevTools protocol: no port, no driver, no package.
 
 Messages are JSON that ends in a NUL byte; the browser reads from its file descriptor 3 and writes to 4.
-What lives here: a browser with one page. What does not: what a page must do (test_*.py).
-Protocol: https://chromedevtools.github.io/devtools-protocol, domains Target, Page, Runtime, Input, Emulation.
 """
 
 from __future__ import annotations

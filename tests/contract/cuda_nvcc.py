@@ -1,8 +1,4 @@
-"""nvcc on the contract's kernels, with kscope.cuh in place.
-
-What lives here: the command line that a program's recording becomes. What does not: kernels (cuda_programs.py),
-running what comes out (frontend_cuda.py).
-"""
+"""nvcc on the contract's kernels, with kscope.cuh in place."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 Each kernel is ``extern "C" __global__ void NAME(int* out, int n)`` and writes to the first 64 ints of `out`, which
 are zero before the first launch.
-What lives here: text. What does not: compilers (frontend_cupy.py, frontend_core.py, frontend_cuda.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A program in a session on a device: prepared and launched once before, so that graphs can be captured.
-
-What lives here: the session, the same for every frontend, and graphs: through PyTorch, or through the driver. What does
-not: launching (frontend_*.py).
-"""
+"""A program in a session on a device: prepared and launched once before, so that graphs can be captured."""
 
 from __future__ import annotations
 

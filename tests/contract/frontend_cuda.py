@@ -1,7 +1,4 @@
-"""The contract's kernels in libraries that nvcc builds, with kscope.cuh in place; a library launches them itself.
-
-What lives here: building, launching. What does not: kernels (cuda_programs.py), nvcc's command line (cuda_nvcc.py).
-"""
+"""The contract's kernels in libraries that nvcc builds, with kscope.cuh in place; a library launches them itself."""
 
 from __future__ import annotations
 

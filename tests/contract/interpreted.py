@@ -1,7 +1,4 @@
-"""PTX of the contract's kernels, run by the interpreter: no GPU, the whole chain from a compiler to a Capture.
-
-What lives here: from PTX to a Capture. What does not: compilers (frontend_*.py), instructions (tests/ptxvm).
-"""
+"""PTX of the contract's kernels, run by the interpreter: no GPU, the whole chain from a compiler to a Capture."""
 
 from __future__ import annotations
 

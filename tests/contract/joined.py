@@ -1,7 +1,4 @@
-"""The frontends that joined the contract: every ``frontend_<name>.py`` in a folder ``contract`` on the path.
-
-What lives here: finding them, and what they compile. What does not: any of them.
-"""
+"""The frontends that joined the contract: every ``frontend_<name>.py`` in a folder ``contract`` on the path."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""One judge for all frontends: two recordings of a program are the same, but for time.
-
-What lives here: the comparison, and what must hold of the times themselves. What does not: programs
-(programs.py), reading (reader.py). Findings are sentences; none means the contract is kept.
-
-Lanes without a record are compared only where the definition has records: a lane that no mark
-concerns may claim a slab or not.
-"""
+"""One judge for all frontends: two recordings of a program are the same, but for time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Numba kernels compiled where there is no GPU.
-
-What lives here: Numba's own steps up to a code library, and a device that answers for its architecture. What
-does not: kernels.
-"""
+"""Numba kernels compiled where there is no GPU."""
 
 from __future__ import annotations
 

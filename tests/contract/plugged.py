@@ -1,8 +1,4 @@
-"""A third party's distribution (tests/plugin), visible as if it were installed.
-
-What lives here: what an installer would write beside the packages. What does not: the packages, and installing them for
-real (test_plugin.py).
-"""
+"""A third party's distribution (tests/plugin), visible as if it were installed."""
 
 from __future__ import annotations
 

@@ -25,8 +25,6 @@ without a device (else leave these out): the suite assembles what comes out and 
     block(program) -> Dim                   optional: the shape of a block, where that is not the program's
     parameters(out, n) -> list[int]         optional: what a kernel takes, where that is more than these two
     described(text) -> tuple[ModuleMeta]    optional: what a text says of itself, where kscope_meta does not
-
-What lives here: data. What does not: kernels, expectations (verdict.py, judge.py), reading words (reader.py).
 """
 
 from __future__ import annotations

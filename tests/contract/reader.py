@@ -1,7 +1,4 @@
-"""A second reader of captures, slow and plain: the independent check of kscope.decode, and the judge's eyes.
-
-What lives here: words to lanes and records. What does not: expectations (judge.py).
-"""
+"""A second reader of captures, slow and plain: the independent check of kscope.decode, and the judge's eyes."""
 
 from __future__ import annotations
 

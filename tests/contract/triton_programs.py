@@ -1,8 +1,4 @@
-"""The contract's kernels in the language that Triton and Gluon share: one text, compiled by each.
-
-What lives here: that text. What does not: what the two say differently (roles), compiling, launching
-(frontend_triton.py, frontend_gluon.py).
-"""
+"""The contract's kernels in the language that Triton and Gluon share: one text, compiled by each."""
 
 from __future__ import annotations
 

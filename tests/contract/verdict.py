@@ -1,7 +1,4 @@
-"""What every frontend's recording of a program is held against: the simulator's, and what it lost.
-
-What lives here: which comparison a program asks for. What does not: comparing (judge.py), kernels (frontend_*.py).
-"""
+"""What every frontend's recording of a program is held against: the simulator's, and what it lost."""
 
 from __future__ import annotations
 

@@ -2,9 +2,7 @@
 
     python tests/golden/record.py [FOLDER [NAME...]]  needs a GPU
 
-Each is cut to a few blocks by sampling. A language that is not installed is skipped and named. What lives here: how
-they were made. What does not: what must come out of them again (tests/unit/test_golden.py, from counts that follow
-from the launches below).
+Each is cut to a few blocks by sampling. A language that is not installed is skipped and named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""CUDA C++ kernels with known truths: what their regions last, and what happens first, the kernels themselves know.
-
-What lives here: texts and RawKernels. What does not: expectations (test_accuracy.py).
-"""
+"""CUDA C++ kernels with known truths: what their regions last, and what happens first, the kernels themselves know."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What several device tests ask: is a trace in order, and how does a process of its own go.
-
-What lives here: these questions; torch is imported when one is asked. What does not: kernels (kernels.py).
-"""
+"""What several device tests ask: is a trace in order, and how does a process of its own go."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Device tests: skipped where there is no GPU, and a table at the end of what they measured.
 
-    make gpu        (python3 -m pytest tests/gpu)
-
-What lives here: the table, and what every test starts from. What does not: kernels (kernels.py).
+make gpu        (python3 -m pytest tests/gpu)
 """
 
 from __future__ import annotations

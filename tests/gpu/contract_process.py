@@ -1,10 +1,6 @@
 """One process of tests/gpu/test_sanitizer.py: records every program of the contract in one kernel language.
 
-    python -m gpu.contract_process NAME [PROGRAM...]      the programs are left out
-
-What lives here: the process, which says what it is about to do, for where a tool stops it. What does not: the tools,
-and the comparison with the simulator (contract/test_on_gpu.py): instrumented warps may part where others do not, and
-replays of a graph may be launches of their own.
+python -m gpu.contract_process NAME [PROGRAM...]      the programs are left out
 """
 
 from __future__ import annotations

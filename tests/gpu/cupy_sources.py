@@ -1,7 +1,4 @@
-"""Kernels of the CuPy device tests, in CUDA C++: what they record can be counted from their launch.
-
-What lives here: texts, and RawKernels of them. What does not: expectations.
-"""
+"""Kernels of the CuPy device tests, in CUDA C++: what they record can be counted from their launch."""
 
 from __future__ import annotations
 

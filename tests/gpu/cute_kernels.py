@@ -1,4 +1,4 @@
-"""A kernel in CuTe DSL for the device tests. What lives here: kernels. What does not: tests (test_cute.py)."""
+"""A kernel in CuTe DSL for the device tests."""
 
 from __future__ import annotations
 

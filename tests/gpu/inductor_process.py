@@ -3,7 +3,7 @@
     python -m gpu.inductor_process STATE RESULT [ARTIFACTS TO LOAD ...]
 
 STATE is on or off. RESULT (.json) gets the cubins that were loaded, and what was recorded; beside it (.bin) lie
-the artifacts that torch.compiler saves. What lives here: the process. What does not: what is expected of it.
+the artifacts that torch.compiler saves.
 """
 
 from __future__ import annotations

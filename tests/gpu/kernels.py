@@ -1,7 +1,4 @@
-"""Kernels of the device tests: what they record can be counted from their launch.
-
-What lives here: kernels, and the count. What does not: expectations about time.
-"""
+"""Kernels of the device tests: what they record can be counted from their launch."""
 
 from __future__ import annotations
 

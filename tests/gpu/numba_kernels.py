@@ -1,7 +1,4 @@
-"""Numba kernels of the device tests.
-
-What lives here: kernels, and arrays for them. What does not: assertions (test_numba*.py).
-"""
+"""Numba kernels of the device tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Kernels of CUDA C++ that nobody annotated: a tiled product of matrices, and a sum that leaves early.
-
-What lives here: their text. What does not: the same in Numba (selected_numba.py), launching them (test_selected.py).
-"""
+"""Kernels of CUDA C++ that nobody annotated: a tiled product of matrices, and a sum that leaves early."""
 
 from __future__ import annotations
 

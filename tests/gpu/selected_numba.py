@@ -1,7 +1,4 @@
-"""Kernels of Numba that nobody annotated: a tiled product of matrices, and a sum that leaves early.
-
-What lives here: kernels. What does not: the same in CUDA C++ (selected_kernels.py), launching them (test_selected.py).
-"""
+"""Kernels of Numba that nobody annotated: a tiled product of matrices, and a sum that leaves early."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What recordings of the examples say, beyond their own checks: languages agree, tasks keep their order.
-
-What lives here: questions to the files that examples write. What does not: whether each runs (unit/test_examples.py).
-"""
+"""What recordings of the examples say, beyond their own checks: languages agree, tasks keep their order."""
 
 from __future__ import annotations
 

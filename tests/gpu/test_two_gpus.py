@@ -1,9 +1,6 @@
 """Two GPUs in one process and one session: each records with its own memory, its own clocks, on one axis.
 
-    make gpu PYTEST_ARGS='-k two_gpus'
-
-What lives here: GPUs that have both been used. What does not: which of them a process uses first
-(test_two_gpus_first_use.py).
+make gpu PYTEST_ARGS='-k two_gpus'
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""CUDA C++ kernels that end in odd ways: what they record, and what they write, can be counted from their launch.
-
-What lives here: texts, and RawKernels of them. What does not: expectations (test_torture.py).
-"""
+"""CUDA C++ kernels that end in odd ways: what they record, and what they write, can be counted from their launch."""
 
 from __future__ import annotations
 

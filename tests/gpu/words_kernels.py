@@ -1,7 +1,4 @@
-"""Kernels that ask for clocks and places.
-
-What lives here: kernels. What does not: what they must be told (test_words.py).
-"""
+"""Kernels that ask for clocks and places."""
 
 from __future__ import annotations
 

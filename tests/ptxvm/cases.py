@@ -1,7 +1,4 @@
-"""hypothesis: whole cases (recording, pool, launch, order), and how a case is run and judged.
-
-What lives here: drawing and running. What does not: kernels (kernels.py), the verdict's rules (judge.py).
-"""
+"""hypothesis: whole cases (recording, pool, launch, order), and how a case is run and judged."""
 
 from __future__ import annotations
 

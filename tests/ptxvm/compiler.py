@@ -1,8 +1,7 @@
 """A kernel -> one Python generator function.
 
 The function runs one thread and pauses (`yield`) before every access to memory that other threads
-see. Registers start as garbage that the caller chooses, as on a GPU. What lives here: control flow. What does
-not: the meaning of instructions (ops.py).
+see. Registers start as garbage that the caller chooses, as on a GPU.
 """
 
 from __future__ import annotations

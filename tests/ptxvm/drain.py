@@ -2,8 +2,7 @@
 
 A region [tail, head) of a ring is free when every slab in it is closed and head - tail - skipped since == the units
 of the slabs found. `skipped` is read in an earlier copy than `head`, and the slabs later than both: a claim
-that is still under way then makes the sum differ. What lives here: that rule, slowly. What does not: the real one
-(the runtime).
+that is still under way then makes the sum differ.
 """
 
 from __future__ import annotations

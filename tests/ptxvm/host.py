@@ -1,8 +1,4 @@
-"""The host's half of the device protocol on simulated memory: control block, pool, arming, reading back.
-
-What lives here: a second, slow and plain telling of layout.py, against which the emitted text and the
-decoder are judged. What does not: what a thread should have recorded (oracle.py), the verdict (judge.py).
-"""
+"""The host's half of the device protocol on simulated memory: control block, pool, arming, reading back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The verdict: does what a launch left in memory follow from the protocol and the oracle?
 
-Each check raises Wrong with a sentence. What lives here: the properties that hold for every kernel, pool, order and
-option. What does not: how cases are made (cases.py).
+Each check raises Wrong with a sentence.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 A kernel is a tree of statements, drawn with a budget: if/else, switches, loops tested at the top or
 the bottom or entered at two places, breaks, continues and returns out of open regions, predicated exits, local
 labels in braces, regions that nest, overlap and recur, values that are reassigned in the block that read them.
-What lives here: the drawing. What does not: the text (writing.py), launches (cases.py).
 """
 
 from __future__ import annotations

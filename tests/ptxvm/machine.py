@@ -1,8 +1,4 @@
-"""Threads on the simulated machine: grids, special registers, clocks, and the scheduler.
-
-What lives here: everything of a launch that a thread can see, and who runs when. What does not: the
-kscope protocol (host.py), instructions (ops.py).
-"""
+"""Threads on the simulated machine: grids, special registers, clocks, and the scheduler."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Byte-addressed memory of named allocations with guard bands: any access outside of one is a FaultError.
-
-What lives here: allocations, loads, stores, atomics, and a log of who touched what. What does not:
-what the bytes mean (host.py).
-"""
+"""Byte-addressed memory of named allocations with guard bands: any access outside of one is a FaultError."""
 
 from __future__ import annotations
 

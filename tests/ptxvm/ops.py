@@ -1,8 +1,7 @@
 """One PTX instruction -> Python statements: the meaning of every instruction that the interpreter knows.
 
 Registers are Python ints, unsigned and within their width; predicates are 0 or 1. In the statements,
-`t` is the Thread, `m` the Memory, `A` the addresses of symbols. What lives here: data movement and
-arithmetic. What does not: branches, which the compiler writes, and the meaning of memory.
+`t` is the Thread, `m` the Memory, `A` the addresses of symbols.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What the marks of a text mean, by running the text with its marks as they stand.
 
 The oracle runs the same kernel un-lowered on the same machine; where a mark stands it reads the thread's
-clock and keeps a record in a Python list. What lives here: that, and who records at all. What does not:
-slabs, rings and drops (judge.py).
+clock and keeps a record in a Python list.
 """
 
 from __future__ import annotations

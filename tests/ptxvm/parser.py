@@ -1,8 +1,4 @@
-"""PTX text -> Module: symbols and kernels, with every register resolved to a name of its own.
-
-What lives here: statements, brace scopes, declarations, operands. What does not: what an instruction
-does (ops.py). Grammar: PTX ISA, "Syntax"; only what kernels of tests need.
-"""
+"""PTX text -> Module: symbols and kernels, with every register resolved to a name of its own."""
 
 from __future__ import annotations
 

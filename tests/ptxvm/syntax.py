@@ -1,7 +1,4 @@
-"""PTX as values: what the parser makes and the compiler reads.
-
-What lives here: operands, instructions, scopes, kernels, modules. What does not: text (parser.py), meaning (ops.py).
-"""
+"""PTX as values: what the parser makes and the compiler reads."""
 
 from __future__ import annotations
 

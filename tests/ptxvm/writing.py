@@ -1,7 +1,4 @@
-"""Kernels with marks as trees of statements, and their PTX text.
-
-What lives here: the tree and its spelling. What does not: drawing trees (kernels.py), launches (cases.py).
-"""
+"""Kernels with marks as trees of statements, and their PTX text."""
 
 from __future__ import annotations
 

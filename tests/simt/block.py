@@ -1,7 +1,5 @@
 """Who runs when: every warp goes on at the lowest instruction that one of its lanes stands at, so that lanes which
 parted meet again; warps take turns, and those at one instruction do it together.
-
-What lives here: this order. What does not: instructions (ops.py, exchange.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What lanes, warps and the copy engine do together: barriers, shuffles, votes, atomics, mbarriers, bulk copies.
 
 An mbarrier: [arrivals of a phase, arrivals missing, bytes missing, phases that are over]. A bulk copy takes no time.
-What lives here: these instructions. What does not: those of one lane (ops.py).
 """
 
 from __future__ import annotations

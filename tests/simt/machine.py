@@ -1,8 +1,4 @@
-"""A block of threads: where each stands, and its registers.
-
-What lives here: reading and writing operands. What does not: instructions (ops.py, exchange.py), whose turn it is
-(block.py).
-"""
+"""A block of threads: where each stands, and its registers."""
 
 from __future__ import annotations
 

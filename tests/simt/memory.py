@@ -1,7 +1,4 @@
-"""One array of bytes: symbols and shared memory below GLOBAL, what tests put there above.
-
-What lives here: addresses and checked access. What does not: instructions (ops.py).
-"""
+"""One array of bytes: symbols and shared memory below GLOBAL, what tests put there above."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One instruction for many lanes at once: data movement and arithmetic, as numpy has them.
-
-What lives here: instructions that a lane executes alone. What does not: those that lanes share (exchange.py).
-"""
+"""One instruction for many lanes at once: data movement and arithmetic, as numpy has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compilers write, cut down to what ptxvm's parser takes. What lives here: text. What does not: its meaning."""
+"""What compilers write, cut down to what ptxvm's parser takes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """The doors of kscope: every place where bytes of a stranger come in, each as `door(data, folder)`.
 
 A door reads the bytes as kscope would and uses what it read. It returns where kscope took them or refused them by
-name (KscopeError); anything else that it raises is a defect. What lives here: the doors, for everything that knocks:
-hypothesis (test_doors.py), the fuzzer (fuzz.py), the corpus (test_corpus.py). What does not: what a reader makes of
-good bytes.
+name (KscopeError); anything else that it raises is a defect.
 """
 
 from __future__ import annotations

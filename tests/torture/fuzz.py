@@ -1,8 +1,7 @@
 """Knocks at one door for as long as it is told, with what coverage teaches it: `make fuzz DOOR=capture SECONDS=60`.
 
 Needs atheris (a venv of its own). What it found stands in .cache/fuzz/<door>; a defect leaves its bytes there as
-crash-..., and `python tests/torture/fuzz.py DOOR FILE` runs them again. What lives here: the way into atheris. What
-does not: the doors (doors.py), what CI replays (test_corpus.py).
+crash-..., and `python tests/torture/fuzz.py DOOR FILE` runs them again.
 """
 
 from __future__ import annotations

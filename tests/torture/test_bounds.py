@@ -1,7 +1,6 @@
 """Files that promise much and hold nothing: read in a process that cannot have much memory, and refused by name.
 
-A sparse file of ten gigabytes costs its maker nothing. What lives here: sizes, counts and lines that are no promise.
-What does not: bytes that are wrong in other ways (test_doors.py).
+A sparse file of ten gigabytes costs its maker nothing.
 """
 
 from __future__ import annotations

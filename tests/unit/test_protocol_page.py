@@ -1,7 +1,4 @@
-"""docs/protocol.md is enough: a reader that was written from that page alone finds what kscope's own reader finds.
-
-What lives here: that reader. It takes every offset, width and number from the page's pictures, none from layout.py.
-"""
+"""docs/protocol.md is enough: a reader that was written from that page alone finds what kscope's own reader finds."""
 
 from __future__ import annotations
 

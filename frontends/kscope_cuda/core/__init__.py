@@ -7,8 +7,7 @@
     core.arm(code)
 
 cuda.core's classes are compiled code that nothing can be hooked into, so these two calls stand for
-``Program(source, "c++", options).compile("cubin")`` and for the hook on loading. What lives here: those two, and the
-frontend that tells them what to compile for. What does not: lowering (nvrtc.py).
+``Program(source, "c++", options).compile("cubin")`` and for the hook on loading.
 """
 
 from __future__ import annotations

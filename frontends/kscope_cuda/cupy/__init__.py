@@ -1,8 +1,4 @@
-"""CuPy 14: regions in RawKernel, RawModule, cupyx.jit.rawkernel, ElementwiseKernel and ReductionKernel.
-
-What lives here: the frontend, which owns the parts of the work: marks in cupyx.jit kernels (jit.py), compiling
-(compiling.py), and CuPy's caches of loaded kernels (loading.py). What does not: the header's macros (../header).
-"""
+"""CuPy 14: regions in RawKernel, RawModule, cupyx.jit.rawkernel, ElementwiseKernel and ReductionKernel."""
 
 from __future__ import annotations
 

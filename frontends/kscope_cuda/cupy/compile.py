@@ -1,11 +1,5 @@
-"""CuPy's compilers: sources with macros are compiled to PTX, lowered, and assembled, and have cache keys of their own.
-
-What lives here: the three places that this goes through. What does not: lowering (../nvrtc.py), CuPy's caches of
-loaded kernels (loading.py).
-
-    _compile_module_with_cache   every source passes; its options make the key of CuPy's disk cache
-    _NVRTCProgram.compile        where a source becomes a cubin, or PTX
-    compile_using_nvcc           the same for backend="nvcc"
+"""CuPy's compilers: sources with macros are compiled to PTX, lowered, and assembled, and have cache keys of their
+own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The kernel of `kscope demo` where CuPy has a GPU: a tiled product of matrices.
-
-What lives here: launching it. What does not: its text (../product.py), recording and showing it (kscope/cli/demo.py).
-"""
+"""The kernel of `kscope demo` where CuPy has a GPU: a tiled product of matrices."""
 
 from __future__ import annotations
 

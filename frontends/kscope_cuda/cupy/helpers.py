@@ -1,7 +1,6 @@
 """kscope's device helpers in cupyx.jit kernels: kscope.clock() and its like as functions that CuPy translates.
 
-A call becomes a C++ lambda around the instructions. What lives here: the functions, in CuPy's table of them while its
-translator is hooked. What does not: the instructions (kscope/ptx/reading.py), statements (jit.py).
+A call becomes a C++ lambda around the instructions.
 """
 
 from __future__ import annotations

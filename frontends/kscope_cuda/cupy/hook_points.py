@@ -1,8 +1,6 @@
 """The door to CuPy: its modules, and the names that it keeps to itself and kscope uses.
 
-CuPy ships next to no types: what comes out of it is Any, and the adapter narrows it. What lives here: importing
-CuPy, fetching a name, and the error that tells which one is missing. What does not: what is done with them
-(compiling.py, loading.py, jit.py, helpers.py).
+CuPy ships next to no types: what comes out of it is Any, and the adapter narrows it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,4 @@
-"""CuPy's caches of loaded kernels: every state has its own, and the runtime hears of each prepared module.
-
-What lives here: modules and functions that CuPy launches, and its caches in memory. What does not: compiling
-(compiling.py). CuPy keeps kernels in three places:
-
-    functions that remember (@memoize) what they loaded, by their arguments
-    a list in each RawKernel, a dict in each ElementwiseKernel and each cupyx.jit kernel
-
-A module with variables of its own (`__constant__`, `__device__`) stays as it was first loaded: the program may have
-written to them, and another module has others.
-"""
+"""CuPy's caches of loaded kernels: every state has its own, and the runtime hears of each prepared module."""
 
 from __future__ import annotations
 

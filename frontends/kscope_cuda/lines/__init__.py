@@ -1,9 +1,6 @@
 """CUDA C++ that nobody annotated: lines of it, and statements by their kind, as regions.
 
-    kscope run --region load=kernels.cu:10-20 script.py
-
-What lives here: from a selection and a source to the source with marks, which a compiler gets in its place. What does
-not: the compilers (../cupy, ../core, ../loadtime.py), Python's lines (kscope/selection/pylines.py).
+kscope run --region load=kernels.cu:10-20 script.py
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """From a range of lines to the statements that it means.
 
 A statement that the range holds a part of belongs to it, where it has no statements of its own. A loop or a branch
-belongs to it with all of its lines; a range in a loop's body means statements of that body. What lives here: this
-choice, and refusing what cannot be one. What does not: whether the statements may be left early (leaving.py).
+belongs to it with all of its lines; a range in a loop's body means statements of that body.
 """
 
 from __future__ import annotations

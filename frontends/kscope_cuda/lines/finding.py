@@ -6,8 +6,6 @@ A source is a text, and a selection names a file. The file is, in this order:
     what a #line directive of the source says
     a file with this text, or a part of it: kernels.cu, that the program read
     a Python file with this text, or a part of it, in a literal: the lines are those of the Python file
-
-What lives here: finding it. What does not: what the lines mean (choosing.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The functions of a C++ text: their names, whether they are kernels, and their bodies.
-
-What lives here: finding them among namespaces, classes, templates and what else stands outside of functions. What
-does not: what is in them (statements.py).
-"""
+"""The functions of a C++ text: their names, whether they are kernels, and their bodies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Jumps and a region: which statements leave it early, and refusing those that enter it elsewhere than at its begin.
-
-What lives here: following return, break, continue, goto, case and labels. What does not: what is written before a
-jump (wrapping.py).
-"""
+"""Jumps and a region: which statements leave it early, and refusing those that enter it elsewhere than at its begin."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Statements of CUDA C++ by their kind: loops, barriers, waits, copies, tensor-core instructions, loads and stores.
 
 A source tells less than machine code: a statement is of a kind where it has one of the kind's words, in C++ or in the
-text of an assembly statement; it loads or stores where it has an element of one of the function's pointers. What lives
-here: these words, and finding such statements. What does not: marks around them (wrapping.py).
+text of an assembly statement; it loads or stores where it has an element of one of the function's pointers.
 """
 
 from __future__ import annotations

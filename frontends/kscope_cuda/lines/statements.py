@@ -2,7 +2,6 @@
 
 C++ is not understood here, only its statements, which its punctuation shows: what is an expression or a declaration
 is read up to its semicolon. A word that a macro hides is not seen; a block behind one (`EACH(i, n) { ... }`) is.
-What lives here: the tree. What does not: functions (functions.py), what a range of lines means (choosing.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""C++ text as tokens: words, numbers, strings, punctuation and preprocessor lines; comments and spaces are left out.
-
-What lives here: where tokens begin and end, the brackets that belong together, and which branches of #if a token
-stands in. What does not: what they mean (statements.py).
-"""
+"""C++ text as tokens: words, numbers, strings, punctuation and preprocessor lines; comments and spaces are left out."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@
     y = b[i];                    y = b[i]; asm volatile("//kscope exit load - - with" ::: "memory");
 
 A mark is a statement, and takes no names and no scope: what the lines declare is there after them. No line moves, so
-messages and line information stay right. What lives here: the text. What does not: which statements (choosing.py) and
-jumps (leaving.py).
+messages and line information stay right.
 """
 
 from __future__ import annotations

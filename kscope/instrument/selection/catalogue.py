@@ -1,10 +1,8 @@
 """What a selection finds in the kernels of a program: sites, noted by frontends while somebody lists them.
 
-    with listing() as found:
-        ...compile kernels...
-    found[0].sites
-
-What lives here: the sites, and the list. What does not: what a site costs, and how it is shown (cli/sites.py).
+with listing() as found:
+    ...compile kernels...
+found[0].sites
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Statements of a Python kernel by their kind, each put into a `with`: loops, barriers, waits, loads and stores.
 
 A source tells less than machine code: a statement is of a kind where it has one of the words that the kernel's
-language has for it; it loads or stores where it has an element of one of the function's parameters. What lives here:
-finding such statements, and the changed syntax tree. What does not: the words (frontends), lines (pylines.py).
+language has for it; it loads or stores where it has an element of one of the function's parameters.
 """
 
 from __future__ import annotations

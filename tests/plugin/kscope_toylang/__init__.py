@@ -1,7 +1,4 @@
-"""kscope for toylang: written after docs/writing-a-frontend.md, with what it says and nothing else.
-
-What lives here: the frontend. What does not: what a mark becomes (kscope), memory to record into (the backend).
-"""
+"""kscope for toylang: written after docs/writing-a-frontend.md, with what it says and nothing else."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@
 
     fill[grid, block](out, 7)
 
-It knows nothing of kscope. What lives here: the public names, and the places where others may hook in. What does not:
-tracing (tracing.py), the driver (launching.py).
+It knows nothing of kscope.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where others may hook in: lists of functions that toylang calls.
-
-What lives here: these lists. What does not: who stands in them.
-"""
+"""Where others may hook in: lists of functions that toylang calls."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Kernels: compiled when they are first needed, loaded and launched through the driver.
-
-What lives here: compiling with its cache, loading, launching. What does not: tracing (tracing.py).
-"""
+"""Kernels: compiled when they are first needed, loaded and launched through the driver."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""From a Python function to PTX: the function is called once, with a Tracer that writes down what it does.
-
-What lives here: values, control flow, the text of a kernel. What does not: assembling and launching it (launching.py).
-"""
+"""From a Python function to PTX: the function is called once, with a Tracer that writes down what it does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Random C++ functions of every shape that lines may be selected in.
 
-They emit numbers, their own line numbers among them, and ask for some. What lives here: source text. What does not:
-running it (test_lines_fuzz.py).
+They emit numbers, their own line numbers among them, and ask for some.
 """
 
 from __future__ import annotations

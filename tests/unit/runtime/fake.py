@@ -1,8 +1,4 @@
-"""A CUDA driver that is a dictionary: device memory as numpy arrays, and warps that play the device's side.
-
-What lives here: FakeDriver (the calls of kscope_runtime.driver.Driver), Gpu (one context's memory), and
-Lane, which takes the protocol's steps one at a time. What does not: what a step is (kscope_sim.protocol).
-"""
+"""A CUDA driver that is a dictionary: device memory as numpy arrays, and warps that play the device's side."""
 
 from __future__ import annotations
 

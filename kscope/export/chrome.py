@@ -19,7 +19,7 @@ from ..capture.layout import Kind
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
-from . import lives, text
+from . import lifetimes, text
 from .groups import hierarchy
 from .text import SPACE, Bytes
 from .timeline import LIFETIME, UNFINISHED, Timeline
@@ -121,7 +121,7 @@ def _names(threads: _Threads) -> Iterator[list[Event]]:
 
 def _lifetimes(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
     warps, count = timeline.trace.warps, len(timeline.trace)
-    numbers = lives.numbers(timeline.trace) if timeline.view.args else ()
+    arguments = lifetimes.arguments(timeline.trace) if timeline.view.args else ()
     for part in chunks(len(timeline.alive)):
         rows = timeline.alive[part]
         items = slice(count + part.start, count + part.stop)
@@ -135,11 +135,11 @@ def _lifetimes(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
             }
             for pid, tid, begin, end, done in zip(*(column.tolist() for column in columns), strict=True)
         ]  # fmt: skip
-        for number in numbers:
-            known = zip(events, number.values[rows].tolist(), number.known[rows].tolist(), strict=True)
-            for event, value, there in known:
-                if there:
-                    event.setdefault("args", {})[number.name] = value
+        for argument in arguments:
+            triples = zip(events, argument.values[rows].tolist(), argument.known[rows].tolist(), strict=True)
+            for event, value, known in triples:
+                if known:
+                    event.setdefault("args", {})[argument.name] = value
         yield events
 
 

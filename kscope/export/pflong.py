@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import lives
+from . import lifetimes
 from .flows import Flows
 from .pftracks import ARGUMENTS
 from .timeline import Timeline
@@ -29,25 +29,25 @@ class ExtraFields:
 
     def __init__(self, timeline: Timeline) -> None:
         self._records = len(timeline.trace)
-        self._lives = _lives(timeline) if timeline.view.args else None
+        self._lifetimes = _lifetimes(timeline) if timeline.view.args else None
         flows = timeline.flows
         self._arrows = _Arrows(flows) if len(flows) else None
 
     def of(self, items: Int64, end: Bools) -> dict[int, bytes]:
         """The extra fields of events (m,): row -> bytes."""
         fields: dict[int, bytes] = {}
-        if self._lives is not None:
+        if self._lifetimes is not None:
             at = np.flatnonzero((items >= self._records) & ~end)
             for row, life in zip(at.tolist(), (items[at] - self._records).tolist(), strict=True):
-                fields[row] = self._lives[life].tobytes()
+                fields[row] = self._lifetimes[life].tobytes()
         if self._arrows is not None:
             self._arrows.add(fields, items, end)
         return fields
 
 
-def _lives(timeline: Timeline) -> Bytes:
+def _lifetimes(timeline: Timeline) -> Bytes:
     """(w, bytes) annotations of the drawn lanes; unknown values are padding."""
-    known = [one for one in lives.numbers(timeline.trace) if one.known.any()]
+    known = [one for one in lifetimes.arguments(timeline.trace) if one.known.any()]
     out = np.empty((len(timeline.alive), _BYTES * len(known)), np.uint8)
     for place, number in enumerate(known):
         part = out[:, _BYTES * place : _BYTES * (place + 1)]

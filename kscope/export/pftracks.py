@@ -22,7 +22,7 @@ ARGUMENTS = (
     "value", "cycles", "start_ns", "timer_ns", "records", "dropped",
     "prologue_least", "prologue_most", "epilogue_least", "epilogue_most", "error_ns",
 )  # fmt: skip
-"""Interned names of annotations, numbered from 1: of records, then of lifetimes (lives.py)."""
+"""Interned names of annotations, numbered from 1: of records, then of lifetimes (lifetimes.py)."""
 VALUE, CYCLES, START_NS, TIMER_NS = range(1, 5)
 
 FIRST_TRACK = 16

@@ -21,7 +21,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Number:
+class Argument:
     """One argument of all lifetimes.
 
     Attributes:
@@ -35,7 +35,7 @@ class Number:
     known: npt.NDArray[np.bool_]
 
 
-def numbers(trace: TraceData) -> tuple[Number, ...]:
+def arguments(trace: TraceData) -> tuple[Argument, ...]:
     """The arguments, for every row of trace.warps."""
     warps = trace.warps
     first, last, recorded = _extent(trace.whole)  # filtered records cost time too
@@ -46,15 +46,15 @@ def numbers(trace: TraceData) -> tuple[Number, ...]:
     anchored = done & recorded & cycles
     error = np.clip(np.nan_to_num(np.ceil(warps.error_ns)), 0, 1 << 62).astype(np.int64)
     return (
-        Number("cycles", life, done & cycles),
-        Number("timer_ns", life, done & warps.timer),
-        Number("records", warps.written, np.ones(len(warps), bool)),
-        Number("dropped", warps.written - warps.records, warps.written > warps.records),
-        Number("prologue_least", warps.start_width, np.ones(len(warps), bool)),
-        Number("prologue_most", np.maximum(first - warps.first_tick, 0), recorded & cycles),
-        Number("epilogue_least", warps.end_width, done),
-        Number("epilogue_most", np.maximum(warps.first_tick + life - last, 0), anchored),
-        Number("error_ns", error, np.isfinite(warps.error_ns)),
+        Argument("cycles", life, done & cycles),
+        Argument("timer_ns", life, done & warps.timer),
+        Argument("records", warps.written, np.ones(len(warps), bool)),
+        Argument("dropped", warps.written - warps.records, warps.written > warps.records),
+        Argument("prologue_least", warps.start_width, np.ones(len(warps), bool)),
+        Argument("prologue_most", np.maximum(first - warps.first_tick, 0), recorded & cycles),
+        Argument("epilogue_least", warps.end_width, done),
+        Argument("epilogue_most", np.maximum(warps.first_tick + life - last, 0), anchored),
+        Argument("error_ns", error, np.isfinite(warps.error_ns)),
     )
 
 

@@ -1,8 +1,4 @@
-"""One GPU and NVIDIA's compilers, as the sections of bench/ use them.
-
-What lives here: nvcc, ptxas, cuobjdump; loading and launching through cuda-bindings, times by events. What does not:
-what is measured.
-"""
+"""One GPU and NVIDIA's compilers, as the sections of bench/ use them."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ MEMORY_BYTES = 1 << 30
 
 
 def nvcc(source: Path, out: Path, arch: str, *options: str) -> Path:
-    """The source as what the suffix of `out` says. Raises RuntimeError with what the compiler said."""
+    """Compile the source to the type given by the suffix of `out`. Raises RuntimeError with the compiler's error."""
     folders = [Path(option[2:]) for option in options if option.startswith("-I")]
     headers = sorted(path for folder in folders for path in folder.glob("*.cuh"))
     given = [source.read_bytes(), *(path.read_bytes() for path in headers)]

@@ -9,52 +9,43 @@ import cupy
 import cupy_gemm
 import cupy_softmax
 import numpy as np
-from problems import (
-    BLOCKS_PER_SM,
-    EACH,
-    EPSILON,
-    HEADS,
-    KEYS,
-    LENGTH,
-    QUERIES,
-    ROWS,
-    SCALE,
-    SIZE,
-    TASKS,
-    THREADS,
-    WIDTH,
-    Problem,
-    sms,
-)
+import problems
 
 import kscope
 
 SOURCE = Path(__file__).with_name("everywhere.cu").read_text()
-DEFINED = (f"-DEPSILON={EPSILON}f", f"-DEACH={EACH}", f"-DKEYS={KEYS}", f"-DWIDTH={WIDTH}")
+DEFINED = (
+    f"-DEPSILON={problems.EPSILON}f",
+    f"-DEACH={problems.EACH}",
+    f"-DKEYS={problems.KEYS}",
+    f"-DWIDTH={problems.WIDTH}",
+)
 OPTIONS = (*DEFINED, "-I" + kscope.cuda_include())
 layernorm, tasks, attention = (cupy.RawKernel(SOURCE, name, OPTIONS) for name in ("layernorm", "tasks", "attention"))
 
 
-def launch(kernel: str, given: Problem) -> Callable[[], object]:
-    """How the kernel is launched."""
+def launch(kernel: str, given: problems.Problem) -> Callable[[], object]:
+    """A function that launches the kernel."""
     tensors = [cupy.from_dlpack(tensor) for tensor in (*given.inputs, given.out)]
     if kernel == "softmax":
         columns = np.int32(given.out.shape[1])
-        return lambda: cupy_softmax.softmax((ROWS,), (cupy_softmax.THREADS,), (*tensors, columns))
+        return lambda: cupy_softmax.softmax((problems.ROWS,), (cupy_softmax.THREADS,), (*tensors, columns))
     if kernel == "matmul":
-        grid, block = (SIZE // cupy_gemm.TILE,) * 2, (cupy_gemm.TILE // cupy_gemm.EACH,) * 2
-        return lambda: cupy_gemm.gemm(grid, block, (*tensors, np.int32(SIZE)))
+        grid, block = (problems.SIZE // cupy_gemm.TILE,) * 2, (cupy_gemm.TILE // cupy_gemm.EACH,) * 2
+        return lambda: cupy_gemm.gemm(grid, block, (*tensors, np.int32(problems.SIZE)))
     if kernel == "layernorm":
-        return lambda: layernorm((ROWS,), (THREADS,), (*tensors, np.int32(given.out.shape[1])))
+        return lambda: layernorm((problems.ROWS,), (problems.THREADS,), (*tensors, np.int32(given.out.shape[1])))
     if kernel == "tasks":
-        blocks = BLOCKS_PER_SM * sms()
-        return lambda: tasks((blocks,), (THREADS,), (*tensors, np.int32(TASKS)))
-    grid = (LENGTH // QUERIES, HEADS)
-    return lambda: attention(grid, (QUERIES,), (*tensors, np.int32(LENGTH), np.float32(SCALE)))
+        blocks = problems.BLOCKS_PER_SM * problems.sms()
+        return lambda: tasks((blocks,), (problems.THREADS,), (*tensors, np.int32(problems.TASKS)))
+    grid = (problems.LENGTH // problems.QUERIES, problems.HEADS)
+    return lambda: attention(
+        grid, (problems.QUERIES,), (*tensors, np.int32(problems.LENGTH), np.float32(problems.SCALE))
+    )
 
 
 def built(arch: int) -> Iterator[tuple[str, bytes]]:
-    """Kernels and their cubins, prepared, with no GPU."""
+    """Each kernel's name and cubin, compiled with inactive marks, without a GPU."""
     yield "softmax", cupy_softmax.compile_only(arch)
     yield "matmul", cupy_gemm.compile_only(arch)
     own = cupy_gemm.compile_only(arch, "everywhere", SOURCE, OPTIONS)

@@ -136,22 +136,22 @@ def attention(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor):
 
 
 @cute.jit
-def normalised(x: cute.Tensor, weight: cute.Tensor, bias: cute.Tensor, y: cute.Tensor, stream: driver.CUstream):
+def run_layernorm(x: cute.Tensor, weight: cute.Tensor, bias: cute.Tensor, y: cute.Tensor, stream: driver.CUstream):
     layernorm(x, weight, bias, y).launch(grid=[ROWS, 1, 1], block=[THREADS, 1, 1], stream=stream)
 
 
 @cute.jit
-def worked(x: cute.Tensor, turn: cute.Tensor, out: cute.Tensor, blocks: cutlass.Constexpr, stream: driver.CUstream):
+def run_tasks(x: cute.Tensor, turn: cute.Tensor, out: cute.Tensor, blocks: cutlass.Constexpr, stream: driver.CUstream):
     tasks(x, turn, out).launch(grid=[blocks, 1, 1], block=[THREADS, 1, 1], stream=stream)
 
 
 @cute.jit
-def attended(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, stream: driver.CUstream):
+def run_attention(q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, stream: driver.CUstream):
     attention(q, k, v, out).launch(grid=[LENGTH // QUERIES, HEADS, 1], block=[QUERIES, 1, 1], stream=stream)
 
 
 def launch(kernel: str, given: Problem) -> Callable[[], object]:
-    """How the kernel is launched."""
+    """A function that launches the kernel."""
     import torch
     from cutlass.cute.runtime import from_dlpack
 
@@ -159,10 +159,10 @@ def launch(kernel: str, given: Problem) -> Callable[[], object]:
     stream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
     if kernel == "tasks":
         blocks = BLOCKS_PER_SM * sms()
-        return lambda: worked(*tensors, blocks, stream)
+        return lambda: run_tasks(*tensors, blocks, stream)
     launches = {
-        "softmax": cute_softmax.launch, "matmul": cute_tiled_gemm.launch, "layernorm": normalised,
-        "attention": attended,
+        "softmax": cute_softmax.launch, "matmul": cute_tiled_gemm.launch, "layernorm": run_layernorm,
+        "attention": run_attention,
     }  # fmt: skip
     return lambda: launches[kernel](*tensors, stream)
 
@@ -179,9 +179,9 @@ def compiled(kernel: str, arch: int = 90, options: str = "") -> Any:
     row, vector = _fake(ROWS, COLUMNS), _fake(COLUMNS)
     of_heads = [_fake(HEADS, LENGTH, WIDTH) for _ in range(4)]
     made: dict[str, tuple[Any, list[Any]]] = {
-        "layernorm": (normalised, [row, vector, vector, row]),
-        "tasks": (worked, [_fake(TASKS, EACH, THREADS), _fake(1, kind=Int32), _fake(TASKS, THREADS), 264]),
-        "attention": (attended, of_heads),
+        "layernorm": (run_layernorm, [row, vector, vector, row]),
+        "tasks": (run_tasks, [_fake(TASKS, EACH, THREADS), _fake(1, kind=Int32), _fake(TASKS, THREADS), 264]),
+        "attention": (run_attention, of_heads),
     }
     it, arguments = made[kernel]
     kscope.enable()
@@ -191,7 +191,7 @@ def compiled(kernel: str, arch: int = 90, options: str = "") -> Any:
 
 
 def built(arch: int) -> Iterator[tuple[str, bytes]]:
-    """Kernels and their cubins, prepared, with no GPU."""
+    """Each kernel's name and cubin, compiled with inactive marks, without a GPU."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:

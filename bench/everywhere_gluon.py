@@ -7,26 +7,9 @@ from typing import Any
 
 import gluon_gemm
 import gluon_softmax
+import problems
 import triton
 from gluon_gemm import barrier
-from problems import (
-    BLOCKS_PER_SM,
-    COLUMNS,
-    EACH,
-    EPSILON,
-    HEADS,
-    KEYS,
-    LENGTH,
-    QUERIES,
-    ROWS,
-    SCALE,
-    SIZE,
-    TASKS,
-    THREADS,
-    WIDTH,
-    Problem,
-    sms,
-)
 from triton.backends.compiler import GPUTarget
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -34,7 +17,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 import kscope
 
-WARPS = THREADS // 32
+WARPS = problems.THREADS // 32
 
 
 @gluon.jit
@@ -123,27 +106,33 @@ def attention(q, k, v, out, length, factor, WIDTH: gl.constexpr, QUERIES: gl.con
 
 
 BLOCK = {"BLOCK": 1024, "WARPS": WARPS}
-TASK = {"BLOCK": THREADS, "WARPS": WARPS}
-ATTENTION = {"WIDTH": WIDTH, "QUERIES": QUERIES, "KEYS": KEYS}
+TASK = {"BLOCK": problems.THREADS, "WARPS": WARPS}
+ATTENTION = {"WIDTH": problems.WIDTH, "QUERIES": problems.QUERIES, "KEYS": problems.KEYS}
 
 
-def launch(kernel: str, given: Problem) -> Callable[[], object]:
-    """How the kernel is launched."""
+def launch(kernel: str, given: problems.Problem) -> Callable[[], object]:
+    """A function that launches the kernel."""
     tensors = (*given.inputs, given.out)
     if kernel == "softmax":
         block = gluon_softmax.BLOCK
-        return lambda: gluon_softmax.softmax[(ROWS,)](*tensors, COLUMNS, block, WARPS, num_warps=WARPS)
+        return lambda: gluon_softmax.softmax[(problems.ROWS,)](
+            *tensors, problems.COLUMNS, block, WARPS, num_warps=WARPS
+        )
     if kernel == "matmul":
         tile, depth = gluon_gemm.TILE, gluon_gemm.DEPTH
-        return lambda: gluon_gemm.gemm[(SIZE // tile,) * 2](*tensors, SIZE, tile, depth, num_warps=WARPS)
+        return lambda: gluon_gemm.gemm[(problems.SIZE // tile,) * 2](
+            *tensors, problems.SIZE, tile, depth, num_warps=WARPS
+        )
     if kernel == "layernorm":
-        return lambda: layernorm[(ROWS,)](*tensors, COLUMNS, EPSILON, **BLOCK, num_warps=WARPS)
+        return lambda: layernorm[(problems.ROWS,)](
+            *tensors, problems.COLUMNS, problems.EPSILON, **BLOCK, num_warps=WARPS
+        )
     if kernel == "tasks":
         x, turn = given.inputs
-        grid = (BLOCKS_PER_SM * sms(),)
-        return lambda: tasks[grid](x, given.out, turn, TASKS, EACH, **TASK, num_warps=WARPS)
-    grid = (LENGTH // QUERIES, HEADS)
-    return lambda: attention[grid](*tensors, LENGTH, SCALE, **ATTENTION, num_warps=WARPS)
+        grid = (problems.BLOCKS_PER_SM * problems.sms(),)
+        return lambda: tasks[grid](x, given.out, turn, problems.TASKS, problems.EACH, **TASK, num_warps=WARPS)
+    grid = (problems.LENGTH // problems.QUERIES, problems.HEADS)
+    return lambda: attention[grid](*tensors, problems.LENGTH, problems.SCALE, **ATTENTION, num_warps=WARPS)
 
 
 SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
@@ -174,7 +163,7 @@ def compiled(kernel: str, arch: int = 90) -> Any:
 
 
 def built(arch: int) -> Iterator[tuple[str, bytes]]:
-    """Kernels and their cubins, prepared, with no GPU."""
+    """Each kernel's name and cubin, compiled with inactive marks, without a GPU."""
     yield "softmax", gluon_softmax.compile_only(arch).asm["cubin"]
     yield "matmul", gluon_gemm.compile_only(arch).asm["cubin"]
     for kernel in SIGNATURES:

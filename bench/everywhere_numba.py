@@ -135,7 +135,7 @@ def attention(q, k, v, out):
 
 
 def launch(kernel: str, given: Problem) -> Callable[[], object]:
-    """How the kernel is launched."""
+    """A function that launches the kernel."""
     arrays = [cuda.as_cuda_array(tensor) for tensor in (*given.inputs, given.out)]
     if kernel == "softmax":
         return lambda: numba_softmax.softmax[ROWS, numba_softmax.THREADS](*arrays)
@@ -174,6 +174,6 @@ def compiled(kernel: str, arch: int = 90) -> Any:
 
 
 def built(arch: int) -> Iterator[tuple[str, bytes]]:
-    """Kernels and their cubins, prepared, with no GPU."""
+    """Each kernel's name and cubin, compiled with inactive marks, without a GPU."""
     for kernel in SIGNATURES:
         yield kernel, compiled(kernel, arch).get_cubin(cc=divmod(arch, 10)).code

@@ -5,35 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import problems
 import triton
 import triton.language as tl
 import triton_gemm
 import triton_softmax
-from problems import (
-    BLOCKS_PER_SM,
-    COLUMNS,
-    EACH,
-    EPSILON,
-    HEADS,
-    KEYS,
-    LENGTH,
-    QUERIES,
-    ROWS,
-    SCALE,
-    SIZE,
-    TASKS,
-    THREADS,
-    WIDTH,
-    Problem,
-    sms,
-)
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton_kernels import layernorm, tasks
 
 import kscope
 
-WARPS = THREADS // 32
+WARPS = problems.THREADS // 32
 
 
 @triton.jit
@@ -66,25 +49,33 @@ def attention(q, k, v, out, length, factor, WIDTH: tl.constexpr, QUERIES: tl.con
         tl.store(out + head + rows[:, None] * WIDTH + width[None, :], total / norm[:, None])
 
 
-ATTENTION = {"WIDTH": WIDTH, "QUERIES": QUERIES, "KEYS": KEYS}
+ATTENTION = {"WIDTH": problems.WIDTH, "QUERIES": problems.QUERIES, "KEYS": problems.KEYS}
 OPTIONS = {"num_warps": WARPS, "num_stages": 1}
 
 
-def launch(kernel: str, given: Problem) -> Callable[[], object]:
-    """How the kernel is launched."""
+def launch(kernel: str, given: problems.Problem) -> Callable[[], object]:
+    """A function that launches the kernel."""
     tensors = (*given.inputs, given.out)
     if kernel == "softmax":
-        return lambda: triton_softmax.softmax[(ROWS,)](*tensors, COLUMNS, triton_softmax.BLOCK, num_warps=WARPS)
+        return lambda: triton_softmax.softmax[(problems.ROWS,)](
+            *tensors, problems.COLUMNS, triton_softmax.BLOCK, num_warps=WARPS
+        )
     if kernel == "matmul":
         tile, depth = triton_gemm.TILE, triton_gemm.DEPTH
-        return lambda: triton_gemm.gemm[(SIZE // tile,) * 2](*tensors, SIZE, tile, depth, **OPTIONS)
+        return lambda: triton_gemm.gemm[(problems.SIZE // tile,) * 2](*tensors, problems.SIZE, tile, depth, **OPTIONS)
     if kernel == "layernorm":
-        return lambda: layernorm[(ROWS,)](*tensors, COLUMNS, EPSILON, BLOCK=1024, TAG=0, num_warps=WARPS)
+        return lambda: layernorm[(problems.ROWS,)](
+            *tensors, problems.COLUMNS, problems.EPSILON, BLOCK=1024, TAG=0, num_warps=WARPS
+        )
     if kernel == "tasks":
         x, turn = given.inputs
-        grid = (BLOCKS_PER_SM * sms(),)
-        return lambda: tasks[grid](x, given.out, turn, TASKS, EACH, BLOCK=THREADS, TAG=0, num_warps=WARPS)
-    return lambda: attention[(LENGTH // QUERIES, HEADS)](*tensors, LENGTH, SCALE, **ATTENTION, **OPTIONS)
+        grid = (problems.BLOCKS_PER_SM * problems.sms(),)
+        return lambda: tasks[grid](
+            x, given.out, turn, problems.TASKS, problems.EACH, BLOCK=problems.THREADS, TAG=0, num_warps=WARPS
+        )
+    return lambda: attention[(problems.LENGTH // problems.QUERIES, problems.HEADS)](
+        *tensors, problems.LENGTH, problems.SCALE, **ATTENTION, **OPTIONS
+    )
 
 
 SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
@@ -96,7 +87,7 @@ SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
     "tasks": (
         tasks,
         {**dict.fromkeys("xy", "*fp32"), "next_task": "*i32", "count": "i32", "each": "i32"},
-        {"BLOCK": THREADS, "TAG": 0},
+        {"BLOCK": problems.THREADS, "TAG": 0},
     ),
     "attention": (
         attention,
@@ -119,7 +110,7 @@ def compiled(kernel: str, arch: int = 90) -> Any:
 
 
 def built(arch: int) -> Iterator[tuple[str, bytes]]:
-    """Kernels and their cubins, prepared, with no GPU."""
+    """Each kernel's name and cubin, compiled with inactive marks, without a GPU."""
     yield "softmax", triton_softmax.compile_only(arch).asm["cubin"]
     yield "matmul", triton_gemm.compile_only(arch).asm["cubin"]
     for kernel in SIGNATURES:

@@ -1,13 +1,12 @@
 """What kscope costs on a GPU, beside its peers: one command, one run, one table, one JSON.
 
-    make bench-gpu                                     all sections; ARGS="--sections regions warps" chooses
+    make bench-gpu                                     all sections; ARGS="--sections regions warps" selects
     python bench/gpu.py --list                         the sections, and how long each takes
     python bench/gpu.py --dry-run                      no GPU: compiles everything, and checks the machine code
     --json FILE (bench-gpu.json)  --headers FOLDER     peers' headers, which `make peers` gets
 
-Every section is a process of its own: what fails in one is told in the table, and the others are measured. Rows are
-medians with their spread, variants take turns within a section. What lives here: choosing, running, reporting. What
-does not: measuring (a file per section), rows (rows.py).
+Each section runs in a separate process: the table reports failures, and the other sections still run. Rows are medians
+with their spread; variants take turns within a section.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ PARTS: dict[str, Part] = {
     "cuda": Part("on_cuda", 25, ("cupy", "nvcc"), "CUDA C++: stores sunk by the pass, and in place"),
     "numba": Part("on_numba", 25, ("numba", "nvcc"), "a region in Numba, beside CUDA C++", True),
 }
-"""In the order of what is asked first."""
+"""In order of importance."""
 
 
 def main() -> int:
@@ -136,7 +135,7 @@ def process(name: str, options: argparse.Namespace, timeout: float) -> Section:
         result = Path(folder, "rows.json")
         command = [sys.executable, __file__, "--within", name, "--result", str(result), "--arch", options.arch]
         command += ["--headers", str(options.headers)] + ["--quick"] * options.quick + ["--dry-run"] * options.dry_run
-        said = ended(command, timeout)
+        output = ended(command, timeout)
         found: dict[str, Any] = json.loads(result.read_text()) if result.exists() else {"state": "failed", "rows": []}
     rows = tuple(Row(**one) for one in found["rows"])
     state = "ok" if found["state"] == "ok" and rows else "failed"
@@ -144,7 +143,7 @@ def process(name: str, options: argparse.Namespace, timeout: float) -> Section:
         name,
         round(time.monotonic() - start, 1),
         state,
-        found.get("said", "") or (said if state == "failed" else ""),
+        found.get("said", "") or (output if state == "failed" else ""),
         rows,
     )
 
@@ -174,18 +173,18 @@ def within(options: argparse.Namespace) -> int:
     measure: Callable[[str, Options], Iterator[Row]] = module.dry if options.dry_run else module.measure
     rows: list[dict[str, Any]] = []
 
-    def write(state: str, said: str = "") -> None:
-        options.result.write_text(json.dumps({"state": state, "said": said, "rows": rows}))
+    def write(state: str, message: str = "") -> None:
+        options.result.write_text(json.dumps({"state": state, "said": message, "rows": rows}))
 
     for one in measure(options.within, given):
         rows.append(vars(one))
         write("failed")
-    write("ok", "; ".join(module.said(options.within, given)) if hasattr(module, "said") else "")
+    write("ok", "; ".join(module.missing(options.within, given)) if hasattr(module, "missing") else "")
     return 0
 
 
 def machine() -> dict[str, Any]:
-    """GPU, driver and host; what cannot be asked is left out."""
+    """GPU, driver and host; unavailable values are omitted."""
     found: dict[str, Any] = {"host": f"{os.cpu_count()}-core {platform.machine()}", "python": platform.python_version()}
     fields = "name,driver_version,clocks.sm,clocks.max.sm,memory.total,power.limit"
     command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", "--id=0"]

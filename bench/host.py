@@ -1,4 +1,4 @@
-"""How fast the host side is: decode, time axis, files; beside plain ways to do the same, in one run.
+"""Speed of the host side (decode, time axis, files), compared with simple implementations in one run.
 
     make bench          or, with PYTHONPATH=.:tests, python bench/host.py [--records 10_000_000] [--repeat 5]
                         --peers PYTHON: one that has viztracer and tg4perfetto, else this one
@@ -6,9 +6,9 @@
                         --json FILE (bench.json)
 
 Prints one table, and writes a file of rows as bench/gpu.py does, with the spread of the runs, the machine and the
-versions of packages. Every measurement of the table is the best of `repeat` runs, in this process; memory is measured
-in processes of their own: one loads a capture file, decodes it and writes the .pftrace, others have a capture
-in memory, as many records and ten times as many, and then decode and summarise it, three times.
+package versions. Every measurement in the table is the best of `repeat` runs in this process. Memory is measured in
+separate processes: one loads a capture file, decodes it and writes the .pftrace, others have a capture
+in memory, as many records and ten times as many, and then decode and summarize it, three times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 import orjson
-import rows as told
+import rows as results
 import synth
 
 import kscope
@@ -103,20 +103,20 @@ def main() -> None:
         print(f"peak memory of decode and summary of {row.records:,}, beside the raw words: {each:.0f} bytes a record")
     print(f"{os.cpu_count()}-core {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}")
     sizes = [
-        told.row("peak of decode and summary", f"{row.records:,}", "bytes a record", [each]) for row, each in large
+        results.row("peak of decode and summary", f"{row.records:,}", "bytes a record", [each]) for row, each in large
     ]
     if peak:
-        sizes.append(told.row("peak of load, decode and .pftrace", f"{options.records:,}", "bytes", [peak]))
+        sizes.append(results.row("peak of load, decode and .pftrace", f"{options.records:,}", "bytes", [peak]))
     times = [
-        told.row(
+        results.row(
             row.name.strip(), f"{row.records:,}", "s", row.runs, **({} if row.cpu != row.cpu else {"cpu": row.cpu})
         )
         for row in rows
     ]
-    section = told.Section("host", time.monotonic() - begun, "ok", rows=(*times, *sizes))
+    section = results.Section("host", time.monotonic() - begun, "ok", rows=(*times, *sizes))
     machine = {"host": f"{os.cpu_count()}-core {platform.machine()}", "python": platform.python_version()}
-    report = told.Report(["python", *sys.argv], started, machine, versions(), (section,))
-    options.json.write_text(json.dumps(told.to_dict(report), indent=1) + "\n")
+    report = results.Report(["python", *sys.argv], started, machine, versions(), (section,))
+    options.json.write_text(json.dumps(results.to_dict(report), indent=1) + "\n")
 
 
 def versions() -> dict[str, str]:
@@ -248,8 +248,8 @@ def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
             settle()
 
         taken = best(times, lambda: whole.export(path, limit=None, **options), before)
-        said = "".join(f", {key}={value}" for key, value in options.items())
-        return Row(f"{path.suffix if path.suffix != '.gz' else '.pftrace.gz'}{said}", *taken, len(whole))
+        suffix = "".join(f", {key}={value}" for key, value in options.items())
+        return Row(f"{path.suffix if path.suffix != '.gz' else '.pftrace.gz'}{suffix}", *taken, len(whole))
 
     plainly = [
         Row("  a list of dicts with orjson, in memory", *best(2, lambda: bare(few)), len(few)),

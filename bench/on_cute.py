@@ -2,10 +2,10 @@
 
 The kernel is examples/cute_gemm.py. Two processes: kscope's; and IKET's in run-iket, which runs it twice. In each, the
 kernel without any annotation takes turns with one of the others at a time, in both orders, so that in both processes
-every second launch is the one in question. Every launch stands behind one that hides its latency and sleeps, so that
-the GPU stays cool and its clock high; CUDA events tell the time on the GPU.
-Nothing here calls cuBLAS: IKET 4.8.1 cannot read one of its modules, and ends the process at its first launch. What
-lives here: this measurement. What does not: the kernel. Needs an sm_90 GPU, torch and nvidia-cutlass-dsl 4.6 or later.
+every second launch is the one in question. Every launch follows one that hides its latency and sleeps, so that
+the GPU stays cool and its clock high; CUDA events measure the time on the GPU.
+Nothing here calls cuBLAS: IKET 4.8.1 cannot read one of its modules, and ends the process at its first launch.
+Needs an sm_90 GPU, torch and nvidia-cutlass-dsl 4.6 or later.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def within(tool: str, size: int, rounds: int, folder: Path) -> dict[str, Any]:
         env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # an abort below Python tells where Python was
     )
     if done.returncode or not result.exists():  # run-iket runs it twice, and only the second time records
-        return {"failed": [f"ended with {done.returncode}", *told(done.stdout, folder / "iket")]}
+        return {"failed": [f"ended with {done.returncode}", *failure_lines(done.stdout, folder / "iket")]}
     found: dict[str, Any] = json.loads(result.read_text())
     if tool == "iket":
         written = sum(path.stat().st_size for path in (folder / "iket" / "iket").rglob("*") if path.is_file())
@@ -120,7 +120,7 @@ def within(tool: str, size: int, rounds: int, folder: Path) -> dict[str, Any]:
     return found
 
 
-def told(output: str, folder: Path) -> list[str]:
+def failure_lines(output: str, folder: Path) -> list[str]:
     """The end of what a run that failed wrote, and of each log that it left in its folder."""
     logs = {path.name: path.read_text(errors="replace") for path in sorted(folder.rglob("*.log"))}
     lines = [f"{name}: {line}" for name, text in logs.items() for line in text.splitlines()[-TOLD:]]

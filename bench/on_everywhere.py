@@ -3,8 +3,7 @@ loop over tasks, attention.
 
 Plain, at rest (prepared, not recording), and recording, in turns in one process; every result is checked. All numbers
 are 32-bit floats and the regions are the same, so that languages can be compared; what recording costs fast kernels is
-in on_triton.py and on_cute.py. What lives here: the order of launches, and who is on the list. What does not: problems
-(problems.py), kernels and their launches (everywhere_*.py).
+in on_triton.py and on_cute.py.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def record(rounds: int, folder: Path) -> None:
                             wrong.setdefault(name, f"{state}: {found}")
             except ImportError as error:
                 missing.append(f"{name}: {error}")
-            except Exception as error:  # whatever one language raises is told; others are measured
+            except Exception as error:  # report the failure and measure the other languages
                 wrong[name] = f"{type(error).__name__}: {error}"[:500]
                 kscope.disable()
     (folder / WRITTEN).write_text(json.dumps({"launched": launched, "missing": missing, "wrong": wrong}))
@@ -86,7 +85,7 @@ def run(launch: Callable[[], object], state: str, given: Problem, regions: set[s
     return "" if found == regions else f"it recorded {', '.join(sorted(found)) or 'nothing'}"
 
 
-def said(section: str, options: Any) -> list[str]:
+def missing(section: str, options: Any) -> list[str]:
     """What could not be launched."""
     path = options.folder / WRITTEN
     found: list[str] = json.loads(path.read_text())["missing"] if path.exists() else []
@@ -150,8 +149,8 @@ def dry(section: str, options: Any) -> Iterator[Row]:
         for kernel, cubin in module.built(int(re.sub(r"\D", "", options.arch))):
             path = options.folder / f"{language}-{kernel}.cubin"
             path.write_bytes(cubin)
-            wanted = "gemm" if kernel == "matmul" else kernel
-            names = [name for name in code(path) if re.fullmatch(spelled, name) and wanted in name]
+            expected = "gemm" if kernel == "matmul" else kernel
+            names = [name for name in code(path) if re.fullmatch(spelled, name) and expected in name]
             if len(names) != 1:
                 raise RuntimeError(f"{language} {kernel}: kernels are called {', '.join(code(path))}, not {spelled}")
             one = resources(path, names[0], THREADS)

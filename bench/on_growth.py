@@ -5,8 +5,7 @@
     blocks    grids of 10 to 10^6 blocks of one warp
     launches  1 to 10^5 of one wave
 
-Each row's notes say how many records arrived and how many lanes were lost; a loss in the default pool is a doubt. What
-lives here: these sweeps. What does not: kernels (growth.cu).
+Each row's notes say how many records arrived and how many lanes were lost; a loss in the default pool is a doubt.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ EPOCHS = count(1)
 LARGEST = 1 << 20
 """Records of a slab, at most."""
 DECODED = 10**7
-"""Records that are decoded here, at most; how long more take is told by make bench."""
+"""Records that are decoded here, at most; make bench measures larger ones."""
 
 
 def built(folder: Path, arch: str, records: int, name: str) -> tuple[Path, ModuleMeta]:
@@ -66,12 +65,12 @@ def measure(section: str, options: Any) -> Iterator[Row]:
     for launches in LAUNCHES:
         launch = partial(_launch, device, four, sms, 32, out, 0, times=launches)
         yield from _sweep(device, meta, f"{launches:,} launches", launch, 4 * sms * launches)
-    for wanted in RECORDS:
-        lanes = min(8 * sms, max(1, wanted // 1000))
+    for total in RECORDS:
+        lanes = min(8 * sms, max(1, total // 1000))
         blocks, warps = -(-lanes // 8), min(lanes, 8)
-        each = max(1, wanted // (blocks * warps))
+        each = max(1, total // (blocks * warps))
         expected = blocks * warps * each
-        cubin, meta = built(options.folder, options.arch, min(LARGEST, each), f"records{wanted}")
+        cubin, meta = built(options.folder, options.arch, min(LARGEST, each), f"records{total}")
         launch = partial(_launch, device, _prepared(device, cubin, "records"), blocks, 32 * warps, out, each)
         yield from _sweep(device, meta, f"{expected:,} records", launch, expected, 40 * expected + (256 << 20))
 

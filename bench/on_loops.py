@@ -2,8 +2,7 @@
 
 A, B and C are those of on_regions.py, but for the places in the instruction cache: Triton's compiler chooses. The
 machine code of every variant is read as there; a row whose work does not lie between its marks says so, as Triton's
-compiler and Proton let arithmetic move out from between them. What lives here: this measurement. What does not: the
-kernels (triton_kernels.py), the check (on_regions.py).
+compiler and Proton let arithmetic move out from between them.
 """
 
 from __future__ import annotations
@@ -109,12 +108,14 @@ def measure(section: str, options: Any) -> Iterator[Row]:
         for tag, (name, (kernel, around)) in enumerate(variants().items(), 1):
             with around():
                 seen, made = cycles(kernel, tag, config, repeats)
-            length, said = checked(made.asm["cubin"], config, path)
+            length, doubts = checked(made.asm["cubin"], config, path)
             if config.blocks * (made.metadata.shared + 1024) > SHARED:
-                said = f"{said}; {config.blocks} blocks with {made.metadata.shared:,} bytes do not fit on an SM".strip(
-                    "; "
+                doubts = (
+                    f"{doubts}; {config.blocks} blocks with {made.metadata.shared:,} bytes do not fit on an SM".strip(
+                        "; "
+                    )
                 )
-            notes = {"sass": length - without, **({"doubt": said} if said else {})}
+            notes = {"sass": length - without, **({"doubt": doubts} if doubts else {})}
             yield row(name, config.where, "cycles", [one - base for one in seen], **notes)
 
 
@@ -128,14 +129,14 @@ def dry(section: str, options: Any) -> Iterator[Row]:
     for config in CONFIGS:
         constants = {"COUNT": WORK[config.loop].get("FFMA", 0), "THREADS": config.block, "TAG": 0}
         signature = {**types, **dict.fromkeys(constants, "constexpr")}
-        lengths, said = [], ""
+        lengths, doubts = [], ""
         for state in (kscope.disable, kscope.enable):
             state()
             source = ASTSource(loop, signature, constants, {(i,): [["tt.divisibility", 16]] for i in range(3)})
             made = triton.compile(source, target=target, options={"num_warps": config.block // 32})
-            length, said = checked(made.asm["cubin"], config, options.folder / "loop.cubin")
+            length, doubts = checked(made.asm["cubin"], config, options.folder / "loop.cubin")
             lengths.append(length)
         yield row(
-            "kscope", config.where, "instructions", [lengths[1] - lengths[0]], **({"doubt": said} if said else {})
+            "kscope", config.where, "instructions", [lengths[1] - lengths[0]], **({"doubt": doubts} if doubts else {})
         )
     kscope.disable()

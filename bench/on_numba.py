@@ -94,7 +94,7 @@ def fma(context: Any, x: Any) -> Any:
 
 @intrinsic
 def after(context: Any, i: Any) -> Any:
-    """The next number, so that the compiler cannot count the iterations and unroll them, which nvcc is told not to."""
+    """The next number, so that the compiler cannot unroll the loop; nvcc has a pragma for it."""
     long = i.bitwidth == 64
     return _assembly(f"add.s{i.bitwidth} $0, $1, 1;", "=l,l" if long else "=r,r", int64 if long else int32)(context, i)
 
@@ -193,13 +193,13 @@ def added_by(code: Code) -> list[tuple[int, int]]:
 def noted(code: Code) -> dict[str, Any]:
     """What rows say of the machine code; doubt: where the work is not between the marks."""
     found = (doubt(list(code[True, place].instructions), WORK["fmas"]) for place in range(PLACES))
-    said = "; ".join(f"place {place}: {text}" for place, text in enumerate(found) if text)
+    doubts = "; ".join(f"place {place}: {text}" for place, text in enumerate(found) if text)
     sass, cycles = added_by(code)[0]
-    return {"records": GLOBAL, "sass": sass, "planned": cycles, **({"doubt": said} if said else {})}
+    return {"records": GLOBAL, "sass": sass, "planned": cycles, **({"doubt": doubts} if doubts else {})}
 
 
 def rows_of(name: str, measure: Measure, code: Callable[[], Code]) -> Iterator[Row]:
-    """The best place and the median one, in every configuration. code: asked when all has run."""
+    """The best place and the median one, in every configuration. code: called after all runs."""
     measured = {
         config.where: sorted((measure(config, place) for place in range(PLACES)), key=statistics.median)
         for config in CONFIGS

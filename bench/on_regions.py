@@ -10,8 +10,7 @@
 Every loop runs without marks and with them, in one module; a row is the difference of the median block's cycles per
 iteration, taken from launches of once and of twice as many: what a launch takes once, such as a claim, is in neither.
 Before anything runs, the machine code of every loop is read: its work must lie between the first and the
-last clock readings, or the row says that it does not. What lives here: variants, circumstances, this check. What does
-not: the loops (regions.cu).
+last clock readings, or the row says that it does not.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ WORK = {"empty": {}, "fmas": {"FFMA": 64}, "loads": {"LDG": 4, "FFMA": 16}, "til
 """Instructions of a loop's work, which must lie between the marks, and how many of each."""
 
 
-def chosen(section: str, headers: Path) -> tuple[list[Variant], list[str]]:
+def select_variants(section: str, headers: Path) -> tuple[list[Variant], list[str]]:
     """The variants of a section, and which peers' headers are not there."""
     found = [one for one in VARIANTS if one.closely or section in ("regions", "inflight")]
     found = [one for one in found if one.name != ALONE or section == "regions"]
@@ -159,7 +158,9 @@ def built(variants: Iterable[Variant], configs: Sequence[Config], options: Any) 
     def one(variant: Variant) -> tuple[Path, Checked]:
         cubin = build(variant, options.folder, options.arch, options.headers)
         found = checked(cubin, configs)
-        return cubin, {loop: (added, "" if variant.name == ALONE else said) for loop, (added, said) in found.items()}
+        return cubin, {
+            loop: (added, "" if variant.name == ALONE else doubts) for loop, (added, doubts) in found.items()
+        }
 
     with ThreadPoolExecutor() as pool:
         jobs = {variant.name: pool.submit(one, variant) for variant in variants}
@@ -236,10 +237,10 @@ def checked(cubin: Path, configs: Iterable[Config]) -> Checked:
         plain = config.plain or config.loop
         base = loop_of(code[f"plain_{plain}_0"], WORK[plain])
         bodies = {p: loop_of(code[f"marked_{config.loop}_{p}"], WORK[plain]) for p in range(config.places)}
-        said = [f"place {place}: {text}" for place, body in bodies.items() if (text := doubt(body, WORK[plain]))]
+        doubts = [f"place {place}: {text}" for place, body in bodies.items() if (text := doubt(body, WORK[plain]))]
         spans = [span_of(code[f"marked_{config.loop}_{place}"], WORK[plain]) for place in bodies]
-        said += unmoved([span[0] for span in spans if span])
-        found[config.loop] = len(bodies[0]) - len(base), "; ".join(said)
+        doubts += unmoved([span[0] for span in spans if span])
+        found[config.loop] = len(bodies[0]) - len(base), "; ".join(doubts)
     return found
 
 
@@ -320,16 +321,16 @@ class Loops:
         return sorted((self.added_at(config, place) for place in range(config.places)), key=statistics.median)
 
 
-def said(section: str, options: Any) -> list[str]:
+def missing(section: str, options: Any) -> list[str]:
     """What is not among the rows."""
-    _, missing = chosen(section, options.headers)
+    _, missing = select_variants(section, options.headers)
     return [*(f"{name}: its header is not in {options.headers} (make peers)" for name in missing), *UNFIT]
 
 
 def measure(section: str, options: Any) -> Iterator[Row]:
     """The rows of a section."""
     configs = SECTIONS[section]
-    variants, _ = chosen(section, options.headers)
+    variants, _ = select_variants(section, options.headers)
     made = built(variants, configs, options)
     device = Device()
     for variant in variants:
@@ -345,19 +346,19 @@ def measure(section: str, options: Any) -> Iterator[Row]:
 def doubted(rows: Iterable[Row], lost: int) -> Iterator[Row]:
     """The rows, with a doubt where lanes were lost while they were measured."""
     for one in rows:
-        said = [one.notes["doubt"]] if "doubt" in one.notes else []
-        said += [f"{lost:,} lanes found no room, and recorded nothing"] if lost else []
-        yield replace(one, notes={**one.notes, "doubt": "; ".join(said)}) if said else one
+        doubts = [one.notes["doubt"]] if "doubt" in one.notes else []
+        doubts += [f"{lost:,} lanes found no room, and recorded nothing"] if lost else []
+        yield replace(one, notes={**one.notes, "doubt": "; ".join(doubts)}) if doubts else one
 
 
 def _rows(variant: Variant, loops: Loops, configs: Sequence[Config], found: Checked) -> Iterator[Row]:
     """What each circumstance adds, at the best place and at the median one."""
     for config in configs:
-        sass, said = found[config.loop]
+        sass, doubts = found[config.loop]
         if not loops.fits(config):
             UNFIT.append(f"{variant.name}, {config.where}: an SM does not hold all of it, with its registers")
             continue
-        notes = {"records": variant.where, "sass": sass, **({"doubt": said} if said else {})}
+        notes = {"records": variant.where, "sass": sass, **({"doubt": doubts} if doubts else {})}
         places = loops.added(replace(config, iterations=min(config.iterations, variant.room // 2 or config.iterations)))
         yield row(variant.name, config.where, "cycles", places[0], **notes)
         if config.places > 1:
@@ -367,8 +368,8 @@ def _rows(variant: Variant, loops: Loops, configs: Sequence[Config], found: Chec
 def dry(section: str, options: Any) -> Iterator[Row]:
     """Without a GPU: every loop is compiled, and its machine code checked. Rows are instructions that marks add."""
     configs = SECTIONS[section]
-    variants, _ = chosen(section, options.headers)
+    variants, _ = select_variants(section, options.headers)
     for name, (_, found) in built(variants, configs, options).items():
         for config in configs:
-            sass, said = found[config.loop]
-            yield row(name, config.where, "instructions", [sass], **({"doubt": said} if said else {}))
+            sass, doubts = found[config.loop]
+            yield row(name, config.where, "instructions", [sass], **({"doubt": doubts} if doubts else {}))

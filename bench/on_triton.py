@@ -3,8 +3,7 @@
 Variants: off (annotated, plain); kscope as it ships (Elected), at rest (prepared, not recording), one thread per block
 (Lane0Warp0), stores in place; clock reads alone (the floor of any in-kernel profiler: no record, no claim), and those
 that wait for the barrier in front of them, as kscope's do; Proton's instrumentation in its cheapest modes. Beside the
-times: registers, spilled bytes, instructions and the warps that fit on an SM, read from each variant's cubin. What
-lives here: this measurement. What does not: the kernels (triton_kernels.py).
+times: registers, spilled bytes, instructions and the warps that fit on an SM, read from each variant's cubin.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from kscope.lowering import barrier_fences, cfg, plan, register_budget
 from kscope.marks.grammar import PREFIX
 
 DURATION, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
-"""What ncu is asked for."""
+"""The metrics that ncu collects."""
 FENCE = "fence.mbarrier_init.release.cluster;"
 """What kscope puts before a clock read behind a barrier: a NOP in machine code."""
 LAUNCHES, DROPPED = 12, 2
@@ -231,7 +230,7 @@ def record(rounds: int, folder: Path, kernels: Iterable[str] = KERNELS, launches
 
 def warmed(folder: Path) -> None:
     """Every variant of every kernel compiled, the kernels at the same time, into Triton's cache in the folder. Raises
-    RuntimeError with what a kernel's process said."""
+    RuntimeError with the error output of a kernel's process."""
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     running = {}
     for name in KERNELS:
@@ -239,10 +238,10 @@ def warmed(folder: Path) -> None:
         own.mkdir()
         command = [sys.executable, __file__, "1", str(own), name]
         running[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    said = {name: process.communicate()[1] for name, process in running.items()}
+    errors = {name: process.communicate()[1] for name, process in running.items()}
     for name, process in running.items():
         if process.returncode:
-            raise RuntimeError(f"{name}: {said[name][-2000:]}")
+            raise RuntimeError(f"{name}: {errors[name][-2000:]}")
 
 
 def kept(compiled: Any, path: Path) -> dict[str, Any]:

@@ -1,9 +1,6 @@
-"""How fast others write timelines: each in a process of its own, as their classes do not live beside each other.
+"""Speed of other trace writers, each in a separate process because their classes conflict.
 
-    python bench/peers.py tg4perfetto 100_000        prints seconds, packages imported and data made before
-
-What lives here: the shortest use of each package that writes named slices on tracks, in order of time. What
-does not: kscope (host.py prints both).
+python bench/peers.py tg4perfetto 100_000        prints seconds, packages imported and data made before
 """
 
 from __future__ import annotations

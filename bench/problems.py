@@ -1,6 +1,6 @@
-"""The problems that bench/everywhere_*.py solve in every language: sizes, numbers, and what is right.
+"""The problems that bench/everywhere_*.py solve in every language: sizes, numbers, and expected results.
 
-All are 32-bit floats. What lives here: these. What does not: kernels; softmax and matmul are those of the examples.
+All are 32-bit floats.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Problem:
 
 
 def problems() -> dict[str, Callable[[], Problem]]:
-    """How each is made; they are large, and wanted one at a time."""
+    """A maker for each problem; problems are large, so make one at a time."""
     return {
         "softmax": _softmax, "matmul": _matmul, "layernorm": _layernorm, "tasks": _tasks, "attention": _attention,
     }  # fmt: skip

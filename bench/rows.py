@@ -1,12 +1,11 @@
-"""What every measurement of bench/ comes to: rows, one table of them, one JSON.
+"""The result format of bench/: rows, a table and a JSON file.
 
     {"schema": 1, "command": [...], "started": "...", "machine": {...}, "versions": {...},
      "sections": [{"name": "...", "seconds": 1.5, "state": "ok" | "failed" | "skipped", "said": "...", "rows": [
          {"what": "...", "where": "...", "unit": "cycles", "value": 44.5, "least": 44.1, "most": 47.0, "runs": 9,
           "notes": {...}}]}]}
 
-value is the median of `runs` runs, least and most are their spread. What lives here: these values, text, and the check
-of a file. What does not: measuring (the sections).
+value is the median of `runs` runs, least and most are their spread.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 From sm_70 on an instruction has 128 bits, of which bits 105 to 108 are these cycles (Jia, Maggioni, Staiger and
 Scarpazza, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018, section 2.1). Waits for memory
-and for other warps come on top. What lives here: this reading of machine code. What does not: which loop
-(on_regions.py), measuring.
+and for other warps come on top.
 """
 
 from __future__ import annotations

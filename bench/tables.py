@@ -4,7 +4,7 @@
     python bench/tables.py --print bench-gpu.json        to read, and no file is changed
 
 A table stands in the document between `<!-- bench: NAME -->` and `<!-- bench end -->`; NAME is one of TABLES. A table
-whose section was not measured stays as it is. What lives here: how rows become these tables. What does not: measuring.
+whose section was not measured stays as it is.
 """
 
 from __future__ import annotations
@@ -141,9 +141,9 @@ def source(report: Report, section: Section) -> str:
 
 def made(name: str, report: Report, section: Section) -> str:
     """A section's table, its doubts, and where it is from."""
-    said = [f"{section.state}: {section.said}"] if section.state != "ok" else [section.said] if section.said else []
-    told = [f"* {text}" for text in (*said, *doubts(section.rows))]
-    parts = [TABLES[name](section.rows), told, [source(report, section)]]
+    messages = [f"{section.state}: {section.said}"] if section.state != "ok" else [section.said] if section.said else []
+    lines = [f"* {text}" for text in (*messages, *doubts(section.rows))]
+    parts = [TABLES[name](section.rows), lines, [source(report, section)]]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 

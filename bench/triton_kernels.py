@@ -1,7 +1,7 @@
 """The kernels of on_triton.py: each with regions of kscope, and once more with Proton's scopes.
 
 The matmul and the attention with regions are those of the examples, inlined. TAG changes nothing but the cache key:
-one compilation for each way of recording. What lives here: kernels. What does not: launching them (on_triton.py).
+one compilation for each way of recording.
 """
 
 from __future__ import annotations

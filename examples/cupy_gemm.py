@@ -4,7 +4,7 @@ kernel as *_gemm.py in other languages, with the same regions.
     python examples/cupy_gemm.py
 
 On a GPU: multiplies two 1024 x 1024 matrices, checks the product against numpy, writes gemm.kscope, and prints one
-line per region. Without one: compiles the kernel for sm_90 and says so.
+line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def compile_only(arch: int = 90, name: str = "gemm", source: str = SOURCE, optio
 
 
 def run() -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     numbers = np.random.default_rng(0)
     left, right = (numbers.standard_normal((SIZE, SIZE), dtype=np.float32) for _ in range(2))
     a, b = cupy.asarray(left), cupy.asarray(right)

@@ -3,7 +3,7 @@
     python examples/cupy_pipeline.py
 
 On a GPU (sm_80 or later): sums what a polynomial makes of 35 million numbers, checks the sum, writes
-pipeline.kscope, and prints one line per region. Without one: compiles the kernel for sm_90 and says so.
+pipeline.kscope, and prints one line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ pipeline = cupy.RawKernel(SOURCE, "pipeline", options=OPTIONS)
 
 
 def compile_only(arch: int = 90) -> bytes:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named. Returns the cubin."""
+    """Without a GPU: compile the kernel, with its regions, for a given target. Returns the cubin."""
     import cupy_gemm
 
     return cupy_gemm.compile_only(arch, "pipeline", SOURCE, OPTIONS)

@@ -4,7 +4,7 @@ as *_softmax.py in other languages, with the same regions.
     python examples/cupy_softmax.py
 
 On a GPU: computes the softmax of 4096 rows, checks it against numpy, writes softmax.kscope, and
-prints one line per region. Without one: compiles the kernel for sm_90 and says so.
+prints one line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ softmax = cupy.RawKernel(SOURCE, "softmax", options=OPTIONS)
 
 
 def compile_only(arch: int = 90) -> bytes:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named. Returns the cubin."""
+    """Without a GPU: compile the kernel, with its regions, for a given target. Returns the cubin."""
     import cupy_gemm
 
     return cupy_gemm.compile_only(arch, "softmax", SOURCE, OPTIONS)
 
 
 def run() -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     values = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
     x = cupy.asarray(values)
     out = cupy.empty_like(x)

@@ -1,13 +1,13 @@
-"""A warp-specialised, persistent matmul in CuTe DSL for Hopper: one warp fetches tiles, two warpgroups multiply.
+"""A warp-specialized, persistent matmul in CuTe DSL for Hopper: one warp fetches tiles, two warpgroups multiply.
 
     python examples/cute_gemm.py
 
 Blocks work in pairs, clusters of two, on tiles of c one above the other. Both need the same tile of b: each fetches
 one half of it, for both (TMA multicast). A stage is free again when the consumers of both blocks have released it.
 
-Every warp records on a track of its own, with its role as the outermost region: the timeline shows the producer run
-ahead, and who waits for whom. On an sm_90 GPU: checks the product against torch, writes cute.kscope, prints one line
-per region. Elsewhere: compiles the kernel for sm_90a and says so.
+Every warp records on a separate track, with its role as the outermost region: the timeline shows the producer run
+ahead, and which warp waits. On an sm_90 GPU: checks the product against torch, writes cute.kscope, prints one line
+per region. Elsewhere: compiles the kernel for sm_90a.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def fakes(size: int) -> list[Any]:
 
 
 def compile_only() -> None:
-    """No Hopper GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a Hopper GPU: compile the kernel, with its regions, for a given target."""
     kscope.enable()
     compiled = cute.compile(matmul, *fakes(SIZE), 132, driver.CUstream(0))
     kscope.disable()

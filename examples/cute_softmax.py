@@ -3,7 +3,7 @@
     python examples/cute_softmax.py
 
 On a GPU: computes the softmax of 4096 rows, checks it against torch, writes softmax.kscope, and prints one line per
-region. Without one: compiles the kernel for sm_90a and says so.
+region. Without one: compiles the kernel for sm_90a.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def launch(x: cute.Tensor, out: cute.Tensor, stream: driver.CUstream):
 
 
 def compile_only(arch: str = "90a", options: str = "") -> Any:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a GPU: compile the kernel, with its regions, for a given target."""
     rows = [make_fake_compact_tensor(Float32, (ROWS, COLUMNS), stride_order=(1, 0), assumed_align=16) for _ in range(2)]
     kscope.enable()
     compiled = cute.compile(launch, *rows, driver.CUstream(0), options=f"--gpu-arch sm_{arch} {options}")
@@ -84,7 +84,7 @@ def on_gpu() -> bool:
 
 
 def run() -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     import torch
     from cutlass.cute.runtime import from_dlpack
 

@@ -2,9 +2,9 @@
 
     python examples/cute_tiled_gemm.py
 
-It keeps to what all of them can say: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How
+It uses common features only: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How
 CuTe multiplies fast is in cute_gemm.py. On a GPU: checks the product against torch, writes gemm.kscope, and prints one
-line per region. Without one: compiles the kernel for sm_90a and says so.
+line per region. Without one: compiles the kernel for sm_90a.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def launch(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, stream: driver.CUstre
 
 
 def compile_only(arch: str = "90a", options: str = "") -> Any:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a GPU: compile the kernel, with its regions, for a given target."""
     fakes = [make_fake_compact_tensor(Float32, (SIZE, SIZE), stride_order=(1, 0), assumed_align=16) for _ in range(3)]
     kscope.enable()
     compiled = cute.compile(launch, *fakes, driver.CUstream(0), options=f"--gpu-arch sm_{arch} {options}")
@@ -85,7 +85,7 @@ def on_gpu() -> bool:
 
 
 def run() -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     import torch
     from cutlass.cute.runtime import from_dlpack
 

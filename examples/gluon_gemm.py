@@ -4,7 +4,7 @@
 
 Gluon says where numbers are: tiles go to shared memory by name, and each thread has 4 x 4 numbers of the result. How
 Gluon multiplies fast is in gluon_warp_specialized.py. On a GPU: checks the product against torch, writes gemm.kscope,
-and prints one line per region. Without one: compiles the kernel for sm_90 and says so.
+and prints one line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from triton.experimental.gluon._runtime import GluonASTSource
 import kscope
 
 SIZE, TILE, DEPTH, WARPS = 1024, 64, 16, 8
-barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # as it was called up to Triton 3.6
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # its name up to Triton 3.6
 
 
 @gluon.jit
@@ -58,7 +58,7 @@ def gemm(a, b, c, size, TILE: gl.constexpr, DEPTH: gl.constexpr):
 
 
 def compile_only(arch: int = 90) -> Any:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a GPU: compile the kernel, with its regions, for a given target."""
     types = dict.fromkeys("abc", "*fp32") | {"size": "i32", "TILE": "constexpr", "DEPTH": "constexpr"}
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(4)}
     kscope.enable()
@@ -70,7 +70,7 @@ def compile_only(arch: int = 90) -> Any:
 
 
 def run(size: int = SIZE) -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     import torch
 
     numbers = torch.Generator().manual_seed(0)

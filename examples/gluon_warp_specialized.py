@@ -1,10 +1,10 @@
-"""A warp-specialised matmul in Gluon for Hopper: one warp fetches tiles, four multiply.
+"""A warp-specialized matmul in Gluon for Hopper: one warp fetches tiles, four multiply.
 
     python examples/gluon_warp_specialized.py
 
-Every partition records on a track of its own: the timeline shows the fetching warp run ahead, and who
-waits for whom. On an sm_90 GPU: checks the product against torch, writes gluon.kscope, prints one line
-per region. Elsewhere: compiles the kernel for sm_90 and says so.
+Every partition records on a separate track: the timeline shows the fetching warp run ahead, and which warp
+waits for which. On an sm_90 GPU: checks the product against torch, writes gluon.kscope, prints one line
+per region. Elsewhere: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BM, BN, BK, STAGES = 128, 128, 64, 4
 
 if hasattr(tma, "async_load"):
     load_tile, store_tile = tma.async_load, tma.async_store
-else:  # as they were called up to Triton 3.6
+else:  # their names up to Triton 3.6
     load_tile, store_tile = tma.async_copy_global_to_shared, tma.async_copy_shared_to_global
 
 
@@ -93,7 +93,7 @@ def matmul(a, b, c, K, BK: gl.constexpr, STAGES: gl.constexpr):
 
 
 def compile_only() -> None:
-    """No Hopper GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a Hopper GPU: compile the kernel, with its regions, for a given target."""
     tiles = {"a": (BM, BK), "b": (BK, BN), "c": (BM, BN)}
     types = {
         name: f"tensordesc<fp16[{x}, {y}],{gl.NVMMASharedLayout.get_default_for([x, y], gl.float16)!r}>"

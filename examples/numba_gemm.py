@@ -3,7 +3,7 @@
     python examples/numba_gemm.py
 
 On a GPU: multiplies two 1024 x 1024 matrices, checks the product against numpy, writes gemm.kscope, and prints one
-line per region. With NUMBA_ENABLE_CUDASIM=1 the same kernel runs on the CPU, on small ones. Without either: says so.
+line per region. With NUMBA_ENABLE_CUDASIM=1 the same kernel runs on the CPU, on small ones. Without either: exits.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def gemm(a, b, c):
 
 
 def run() -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     numbers = np.random.default_rng(0)
     a, b = (numbers.standard_normal((SIZE, SIZE), dtype=np.float32) for _ in range(2))
     c = cuda.device_array((SIZE, SIZE), np.float32)

@@ -3,7 +3,7 @@
     python examples/numba_reduction.py
 
 On a GPU: adds up 16 million numbers, checks the sum, writes reduction.kscope, and prints one line per region. With
-NUMBA_ENABLE_CUDASIM=1 the same kernel runs on the CPU, on a few numbers. Without either: says so.
+NUMBA_ENABLE_CUDASIM=1 the same kernel runs on the CPU, on a few numbers. Without either: exits.
 """
 
 from __future__ import annotations

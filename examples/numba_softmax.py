@@ -3,7 +3,7 @@
     python examples/numba_softmax.py
 
 On a GPU: computes the softmax of 4096 rows, checks it against numpy, writes softmax.kscope, and prints one line per
-region. With NUMBA_ENABLE_CUDASIM=1 the same kernel runs on the CPU, on two short rows. Without either: says so.
+region. With NUMBA_ENABLE_CUDASIM=1 the same kernel runs on the CPU, on two short rows. Without either: exits.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def softmax(x, out):
 
 
 def run() -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
     out = cuda.device_array((ROWS, COLUMNS), np.float32)
     softmax[ROWS, THREADS](cuda.to_device(x), out)

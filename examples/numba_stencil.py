@@ -3,7 +3,7 @@
     python examples/numba_stencil.py
 
 On a GPU: 20 steps on a plate of 2048 x 2048, checked against numpy, written to stencil.kscope, and one line per region
-printed. With NUMBA_ENABLE_CUDASIM=1 the same kernel runs on the CPU, on a small plate. Without either: says so.
+printed. With NUMBA_ENABLE_CUDASIM=1 the same kernel runs on the CPU, on a small plate. Without either: exits.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def gemm(warp: Warp, a: Floats, b: Floats, c: Floats) -> None:
 
 
 def run() -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     numbers = np.random.default_rng(0)
     a, b = (numbers.standard_normal((SIZE, SIZE), dtype=np.float32) for _ in range(2))
     c = np.empty_like(a)

@@ -2,7 +2,7 @@
 
     python examples/sim_pipeline.py
 
-A warp-specialised kernel: one warp loads tiles into a ring of buffers, three warps compute on them. The
+A warp-specialized kernel: one warp loads tiles into a ring of buffers, three warps compute on them. The
 kernel is a Python function that kscope_sim runs once per warp; the marks in it, the session around it
 and the trace that comes out are those of a GPU kernel. Writes pipeline.kscope, and checks itself.
 """

@@ -45,7 +45,7 @@ def softmax(warp: Warp, x: Floats, out: Floats) -> None:
 
 
 def run() -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS), dtype=np.float32)
     out = np.empty_like(x)
     launch(softmax, grid=ROWS, block=THREADS, args=(x, out))

@@ -3,7 +3,7 @@
     python examples/triton_attention.py [--causal]
 
 On a GPU: checks the result against torch, writes attention.kscope, prints one line per region. Without
-one: compiles the kernel for sm_90 and says so.
+one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def attention(
 
 
 def compile_only(causal: bool) -> None:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a GPU: compile the kernel, with its regions, for a given target."""
     types = dict.fromkeys(("q", "k", "v", "out"), "*fp16") | {"S": "i32", "scale": "fp32"}
     types |= dict.fromkeys([*TILE, "CAUSAL", "lse"], "constexpr")
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(5)}

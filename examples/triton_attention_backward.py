@@ -4,8 +4,7 @@
 
 One kernel walks down the queries for a block of keys (dk, dv), one walks along the keys for a block of queries (dq);
 both make the weights anew from what triton_attention.py keeps of the forward pass. On a GPU: checks the gradients
-against torch, writes backward.kscope, and prints one line per region. Without one: compiles the kernels for sm_90 and
-says so.
+against torch, writes backward.kscope, and prints one line per region. Without one: compiles the kernels for sm_90.
 """
 
 from __future__ import annotations

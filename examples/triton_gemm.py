@@ -2,9 +2,9 @@
 
     python examples/triton_gemm.py
 
-It keeps to what all of them can say: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How
+It uses common features only: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How
 Triton multiplies fast is in triton_matmul.py. On a GPU: checks the product against torch, writes gemm.kscope, and
-prints one line per region. Without one: compiles the kernel for sm_90 and says so.
+prints one line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def gemm(a, b, c, size, TILE: tl.constexpr, DEPTH: tl.constexpr):
 
 
 def compile_only(arch: int = 90) -> Any:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a GPU: compile the kernel, with its regions, for a given target."""
     types = dict.fromkeys("abc", "*fp32") | {"size": "i32", "TILE": "constexpr", "DEPTH": "constexpr"}
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(4)}
     kscope.enable()
@@ -55,7 +55,7 @@ def compile_only(arch: int = 90) -> Any:
 
 
 def run(size: int = SIZE, device: str = "cuda") -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     import torch
 
     numbers = torch.Generator().manual_seed(0)

@@ -3,7 +3,7 @@
     python examples/triton_graph.py
 
 On a GPU: captures the graph once, replays it while recording, checks that every replay is there, and
-prints one line per region. Without one: compiles the kernels for sm_90 and says so.
+prints one line per region. Without one: compiles the kernels for sm_90.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python examples/triton_matmul.py
 
 On a GPU: multiplies two 2048 x 2048 fp16 matrices, checks the product against torch, writes
-matmul.kscope, and prints one line per region. Without one: compiles the kernel for sm_90 and says so.
+matmul.kscope, and prints one line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
 
 
 def compile_only() -> None:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a GPU: compile the kernel, with its regions, for a given target."""
     types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | dict.fromkeys(TILE, "constexpr")
     with_alignment = {(i,): [["tt.divisibility", 16]] for i in range(6)}
     kscope.enable()

@@ -2,10 +2,10 @@
 
     python examples/triton_megakernel.py
 
-A layer of a network, out = x + normalised(x) @ w, as one task list. A task waits for the tasks whose results it reads;
+A layer of a network, out = x + normalized(x) @ w, as one task list. A task waits for the tasks whose results it reads;
 `value=task` in every record says which one it was, so the timeline shows who ran what, who waited for what, and how the
 end of the list leaves blocks idle. On a GPU: checks the result against torch, writes megakernel.kscope, and prints one
-line per region. Without one: compiles the kernel for sm_90 and says so.
+line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def megakernel(
         column = tl.load(tasks + 3 * task + 2)
         at = (row * TILE + inner)[:, None] * WIDTH + inner[None, :]
         if kind == NORMALISE:
-            with kscope.region("normalise", value=task):
+            with kscope.region("normalize", value=task):
                 squares = tl.zeros((TILE,), tl.float32)
                 for start in range(0, WIDTH, TILE):
                     values = tl.load(x + at + start).to(tl.float32)
@@ -85,7 +85,7 @@ def task_list(rows: int) -> list[tuple[int, int, int]]:
 
 
 def compile_only(arch: int = 90) -> Any:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a GPU: compile the kernel, with its regions, for a given target."""
     types = dict.fromkeys(("tasks", "count", "queue", "done"), "*i32") | {"count": "i32"}
     types |= dict.fromkeys(("x", "w", "normal", "product", "out"), "*fp16") | {
         "WIDTH": "constexpr",
@@ -129,7 +129,7 @@ def main() -> None:
         expected = run()
     trace = prof.trace
     assert len(trace) == expected, f"{len(trace)} records, expected {expected}"
-    seen = sorted(trace.filter(region=("normalise", "multiply", "add")).value.tolist())
+    seen = sorted(trace.filter(region=("normalize", "multiply", "add")).value.tolist())
     assert seen == list(range(len(task_list(ROWS)))), "every task was run once"
     print(trace.summary())
     print("megakernel.kscope: kscope export megakernel.kscope -o megakernel.pftrace, for ui.perfetto.dev")

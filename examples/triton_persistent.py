@@ -4,7 +4,7 @@
 
 `value=tile` says in every record which tile it was: the timeline shows how the work was dealt out, and
 what the last, half-full round costs. On a GPU: checks the product against torch, writes
-persistent.kscope, prints one line per region. Without one: compiles the kernel for sm_90 and says so.
+persistent.kscope, prints one line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
 
 
 def compile_only() -> None:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a GPU: compile the kernel, with its regions, for a given target."""
     types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | dict.fromkeys(TILE, "constexpr")
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(6)}
     kscope.enable()

@@ -3,7 +3,7 @@
     python examples/triton_softmax.py
 
 On a GPU: computes the softmax of 4096 rows, checks it against torch, writes softmax.kscope, and prints one line per
-region. Without one: compiles the kernel for sm_90 and says so.
+region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def softmax(x, out, columns, BLOCK: tl.constexpr):
 
 
 def compile_only(arch: int = 90) -> Any:
-    """No GPU: the kernel still compiles, with its regions, for a target that is named."""
+    """Without a GPU: compile the kernel, with its regions, for a given target."""
     types = {"x": "*fp32", "out": "*fp32", "columns": "i32", "BLOCK": "constexpr"}
     kscope.enable()
     source = ASTSource(softmax, types, {"BLOCK": BLOCK}, {(i,): [["tt.divisibility", 16]] for i in range(3)})
@@ -55,7 +55,7 @@ def compile_only(arch: int = 90) -> Any:
 
 
 def run(rows: int = ROWS, device: str = "cuda") -> int:
-    """One launch, and its result checked; returns how many records it makes."""
+    """Launch once and check the result; returns the number of records."""
     import torch
 
     x = torch.randn(rows, COLUMNS, generator=torch.Generator().manual_seed(0)).to(device)

@@ -156,7 +156,7 @@ def test_the_work_of_every_loop_lies_between_its_marks(regions: ModuleType, name
     (variant,) = (one for one in regions.VARIANTS if one.name == name)
     cubin = regions.build(variant, tmp_path, "sm_90a", tmp_path)
     found = regions.checked(cubin, [config for configs in regions.SECTIONS.values() for config in configs])
-    assert {loop: said for loop, (_, said) in found.items() if said} == {}
+    assert {loop: doubts for loop, (_, doubts) in found.items() if doubts} == {}
     assert all(5 < added < 100 for added, _ in found.values())
 
 
@@ -221,7 +221,7 @@ def test_sections_that_come_too_late_are_left_out_and_told(rows: ModuleType, tmp
     done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False)
     found = rows.read(tmp_path / "x.json").sections
     assert done.returncode == 0
-    assert [(one.state, one.display_name) for one in found] == [("skipped", "no time is left of 1 s")] * 2
+    assert [(one.state, one.said) for one in found] == [("skipped", "no time is left of 1 s")] * 2
 
 
 @pytest.mark.slow

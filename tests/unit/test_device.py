@@ -1,4 +1,4 @@
-"""kscope.clock() and its like: where they may be called, and what a simulated warp is told."""
+"""kscope.clock() and its like: where they may be called, and what a simulated warp reads."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from kscope.language import device
 from kscope.ptx import READINGS
 
 
-def test_the_words_and_their_instructions_are_the_same_set() -> None:
-    assert [word.__name__ for word in device.HELPERS] == list(READINGS)
-    assert {word.__name__ for word in device.HELPERS} <= {*kscope.__all__}
+def test_the_helpers_and_their_instructions_are_the_same_set() -> None:
+    assert [helper.__name__ for helper in device.HELPERS] == list(READINGS)
+    assert {helper.__name__ for helper in device.HELPERS} <= {*kscope.__all__}
 
 
-@pytest.mark.parametrize("word", device.HELPERS, ids=lambda word: word.__name__)
-def test_outside_of_kernels_there_is_nothing_to_ask(word) -> None:
-    with pytest.raises(UsageError, match=rf"kscope.{word.__name__}\(\) can only be called inside a kernel"):
-        word()
+@pytest.mark.parametrize("helper", device.HELPERS, ids=lambda helper: helper.__name__)
+def test_helpers_raise_outside_of_kernels(helper) -> None:
+    with pytest.raises(UsageError, match=rf"kscope.{helper.__name__}\(\) can only be called inside a kernel"):
+        helper()
 
 
-def test_a_frontend_that_another_thread_has_just_taken_into_use_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frontend_loaded_by_another_thread_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ready(kscope_sim.SimFrontend):
         def read(self, name: str, context: object) -> object:
             return 7 if context is None else None
@@ -34,18 +34,18 @@ def test_a_frontend_that_another_thread_has_just_taken_into_use_is_asked(monkeyp
     assert kscope.warp_id() == 7
 
 
-def test_a_simulated_warp_is_told_its_place() -> None:
-    told = []
+def test_a_simulated_warp_reads_its_position() -> None:
+    read = []
 
     def kernel(warp) -> None:
         warp.work(1_000)  # so that the next block goes to another SM
-        told.append((int(kscope.block_id()), int(kscope.warp_id()), int(kscope.smid()), kscope.lane_id().tolist()))
+        read.append((int(kscope.block_id()), int(kscope.warp_id()), int(kscope.smid()), kscope.lane_id().tolist()))
 
     kscope_sim.launch(kernel, grid=(2, 2), block=64, sms=4)
     expected = [(block, warp) for block in range(4) for warp in range(2)]
-    assert sorted((block, warp) for block, warp, _, _ in told) == expected
-    assert {sm for _, _, sm, _ in told} == set(range(4))
-    assert all(lanes == list(range(32)) for *_, lanes in told)
+    assert sorted((block, warp) for block, warp, _, _ in read) == expected
+    assert {sm for _, _, sm, _ in read} == set(range(4))
+    assert all(lanes == list(range(32)) for *_, lanes in read)
 
 
 def test_a_simulated_warps_clocks_go_on_with_its_work() -> None:

@@ -126,7 +126,7 @@ def test_nothing_but_reading_is_offered(server: Server, method: str) -> None:
     assert ask(server, f"/{server.token}/", method)[0].status == 501
 
 
-def test_it_listens_on_this_machine_alone_and_every_server_has_its_own_word(server: Server) -> None:
+def test_it_listens_on_this_machine_alone_and_every_server_has_its_own_token(server: Server) -> None:
     assert server.server_address[0] == "127.0.0.1"
     with Server({}, "") as other:
         assert other.token != server.token and len(other.token) >= 32

@@ -1,4 +1,4 @@
-"""`kscope export`: which records, which options, and what is said."""
+"""`kscope export`: which records, which options, and messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_help_names_every_suffix(capsys: pytest.CaptureFixture[str]) -> None
     ],
     ids=str,
 )  # fmt: skip
-def test_only_what_was_asked_for_is_written(flags: list[str], records: int, capture: str) -> None:
+def test_only_the_selected_records_are_written(flags: list[str], records: int, capture: str) -> None:
     assert cli.main(["export", capture, "-o", "x.csv", *flags]) == 0
     assert len(list(csv.DictReader(io.StringIO(Path("x.csv").read_text(), newline="")))) == records
 
@@ -110,14 +110,14 @@ def test_the_output_is_checked_before_the_capture_is_read(
     assert "pip install" in capsys.readouterr().err
 
 
-def test_progress_is_shown_where_it_is_asked_for(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown_on_request(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["export", capture, "-o", "x.json", "--no-progress"])
     quiet = capsys.readouterr().err
     cli.main(["export", capture, "-o", "x.json", "--progress"])
     assert len(capsys.readouterr().err) > len(quiet)
 
 
-def test_a_limit_is_told(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_is_reported(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["export", capture, "-o", "x.json", "--limit", "5"])
     assert "x.json: 5 of 24 records" in capsys.readouterr().out
     assert json.loads(Path("x.json").read_text())["otherData"]["problems"][0]["kind"] == "limited"

@@ -156,7 +156,7 @@ def test_a_limit_keeps_the_first_by_time(trace: Trace, tmp_path: Path) -> None:
     )
 
 
-def test_what_a_limit_left_out_is_told_in_the_metadata(trace: Trace, tmp_path: Path) -> None:
+def test_the_metadata_report_what_a_limit_left_out(trace: Trace, tmp_path: Path) -> None:
     trace.export(tmp_path / "x.parquet", limit=4)
     about = json.loads(parquet.read_schema(tmp_path / "x.parquet").metadata[b"kscope"])
     assert "11 of 15 records left out" in about["problems"][0]["text"]

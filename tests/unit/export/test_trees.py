@@ -43,7 +43,7 @@ def paths(nodes: tuple[Node, ...]) -> dict[str, Node]:
     return dict(zip(found, nodes, strict=True))
 
 
-def test_a_region_is_told_apart_by_what_holds_it_and_has_its_own_time() -> None:
+def test_a_region_is_distinguished_by_its_parents_and_has_its_own_time() -> None:
     found = {path: (node.count, node.ticks) for path, node in paths(stacks(nested())).items()}
     assert found == {
         "matmul": (2, 2 * (10_000 - 500 - 100)),

@@ -108,7 +108,7 @@ def _tqdm(done: list[int]) -> dict[str, ModuleType]:
     return {"tqdm": module}
 
 
-def test_nothing_is_said_unless_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_silent_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bulk(5).export(tmp_path / "x.json")
     assert capsys.readouterr() == ("", "")
 

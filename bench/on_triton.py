@@ -117,7 +117,7 @@ def workloads() -> dict[str, tuple[Launch, Any, Any]]:
         grid = (length // 128, heads)
         return kernel[grid](q, k, v, o, length, 0.127, D=depth, BM=128, BN=64, TAG=tag, num_warps=8, num_stages=2)
 
-    def normalise(kernel: Any, tag: int) -> object:
+    def normalize(kernel: Any, tag: int) -> object:
         return kernel[(rows,)](x, weight, bias, y, columns, 1e-5, BLOCK=1024, TAG=tag, num_warps=4)
 
     def loop(kernel: Any, tag: int) -> object:
@@ -126,7 +126,7 @@ def workloads() -> dict[str, tuple[Launch, Any, Any]]:
 
     launches: dict[str, Launch] = {
         "matmul": tiled((size // 128, size // 128)), "attention": attend, "persistent": tiled((sms,)),
-        "layernorm": normalise, "tasks": loop,
+        "layernorm": normalize, "tasks": loop,
     }  # fmt: skip
     return {name: (launches[name], *KERNELS[name]) for name in KERNELS}
 

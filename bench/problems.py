@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ROWS, COLUMNS, EPSILON = 4096, 8192, 1e-5
-"""Of the softmax and the layer norm: a block of THREADS normalises a row."""
+"""Of the softmax and the layer norm: a block of THREADS normalizes a row."""
 SIZE = 1024
 """Of the matrices."""
 THREADS = 256

@@ -78,7 +78,7 @@ def test_a_task_of_the_megakernel_begins_when_those_it_waits_for_have_ended(
     monkeypatch.syspath_prepend(str(EXAMPLES))
     example = import_module("triton_megakernel")
     tasks = example.task_list(example.ROWS)
-    work = trace.filter(region=("normalise", "multiply", "add"))
+    work = trace.filter(region=("normalize", "multiply", "add"))
     task = work.value.astype(int)
     start, end = np.zeros(len(tasks)), np.zeros(len(tasks))
     start[task], end[task] = work.start_ns, work.start_ns + work.dur_ns

@@ -103,7 +103,7 @@ REGIONS = {
     "cute_tiled_gemm": [GEMM],
     "cupy_gemm": [GEMM],
     "cupy_pipeline": [{"wait", "work", "ask", "add"}],
-    "triton_megakernel": [{"fetch", "wait", "normalise", "multiply", "add"}],
+    "triton_megakernel": [{"fetch", "wait", "normalize", "multiply", "add"}],
     "triton_attention_backward": [
         {"delta"},
         {"load_kv", "load_q", "qk", "weights", "load_do", "dv", "dp", "dk", "store"},

@@ -46,5 +46,5 @@ def predicate(mark: Mark, when: Any) -> list[bool]:
         return [True] * 32
     found = np.asarray(when)
     if found.shape not in ((), (32,)) or found.dtype.kind not in "bui":
-        raise predicate_refused(mark, repr(when))
+        raise predicate_refused(mark, repr(when), "a bool, or 32 of them in an array, one per lane")
     return [bool(one) for one in np.broadcast_to(found, 32).tolist()]

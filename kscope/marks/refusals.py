@@ -20,16 +20,15 @@ def value_refused(mark: Mark, given: str, instead: str) -> UsageError:
     )
 
 
-def predicate_refused(mark: Mark, given: str) -> UsageError:
-    """The error for a `when=` that is not one bool or integer.
+def predicate_refused(mark: Mark, given: str, expected: str = "one bool or integer, such as k % 8 == 0") -> UsageError:
+    """The error for a `when=` that cannot be recorded.
 
     Args:
         mark: the mark with the predicate.
-        given: what was passed, as in "a tensor of i1[64]".
+        given: what was passed, in words.
+        expected: what can be passed.
     """
-    return UsageError(
-        f"when= of kscope {mark.act} {mark.display_name} is {given}: expected one bool or integer, such as k % 8 == 0"
-    )
+    return UsageError(f"when= of kscope {mark.act} {mark.display_name} is {given}: expected {expected}")
 
 
 def outside_kernel(name: str) -> UsageError:

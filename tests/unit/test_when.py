@@ -86,7 +86,7 @@ def test_what_is_no_bool_is_refused(when: object) -> None:
         with kscope.region("step", when=when):
             warp.work(10)
 
-    with pytest.raises(UsageError, match="of 'step': expected a bool, or 32 of them"):
+    with pytest.raises(UsageError, match="expected a bool, or 32 of them"):
         traced(kernel)
 
 

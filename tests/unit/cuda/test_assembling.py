@@ -28,7 +28,7 @@ def test_assemblers_are_told_what_concerns_them(options: list[str], flags: tuple
 
 def test_ptxas_is_told_each_of_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, ...]] = []
-    monkeypatch.setattr(assembling, "ptxas", lambda: "ptxas")
+    monkeypatch.setattr(assembling, "ptxas", lambda *most: "ptxas")
     monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
     monkeypatch.setattr(register_budget, "assemble", lambda text, program, words: told.append(words))
     assembling.assemble.cache_clear()
@@ -38,7 +38,7 @@ def test_ptxas_is_told_each_of_its_own_options(monkeypatch: pytest.MonkeyPatch) 
 
 def test_caches_do_not_serve_what_another_assembler_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def options_with(path: str | None) -> tuple[str, ...]:
-        monkeypatch.setattr(assembling, "ptxas", lambda: path)
+        monkeypatch.setattr(assembling, "ptxas", lambda *most: path)
         return nvrtc.options(Recording())
 
     replaced = tmp_path / "ptxas"

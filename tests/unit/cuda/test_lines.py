@@ -51,8 +51,8 @@ def shown(*regions: str, source: str = SCALE) -> dict[int, str]:
     """The lines that differ, by number, with marks as <name and name>."""
     found = marked(source, asked(*regions))
     assert found is not None
-    text = re.sub(r'asm volatile\("//kscope enter (\S+) - - with" ::: "memory"\);', r"<\1", found.text)
-    text = re.sub(r'asm volatile\("//kscope exit (\S+) - - with" ::: "memory"\);', r"\1>", text)
+    text = re.sub(r'asm volatile\("//kscope enter (\S+) - - (?:lines|auto)" ::: "memory"\);', r"<\1", found.text)
+    text = re.sub(r'asm volatile\("//kscope exit (\S+) - - (?:lines|auto)" ::: "memory"\);', r"\1>", text)
     text = re.sub(r"\n#line \d+\n(<\w+)\n#line \d+\n", r"\1", text)
     pairs = zip(source.splitlines(), text.splitlines(), strict=True)
     return {at: new.strip() for at, (old, new) in enumerate(pairs, 1) if old != new}

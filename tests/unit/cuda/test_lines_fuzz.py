@@ -22,7 +22,7 @@ TRIES = 8
 """Ranges that are tried for each program."""
 KINDS = ((), (), ("loop",), ("loop", "iteration"))
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-_MARK = re.compile(r'asm volatile\("//kscope (enter|exit) (\S+) - - with" ::: "memory"\);')
+_MARK = re.compile(r'asm volatile\("//kscope (enter|exit) (\S+) - - (?:lines|auto)" ::: "memory"\);')
 HARNESS = r"""
 #include <csetjmp>
 #include <cstdio>

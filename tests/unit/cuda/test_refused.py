@@ -65,7 +65,7 @@ def test_a_value_of_more_than_32_bits_or_no_number(mode: str, value: str) -> Non
     ("strategy", "message"),
     [
         ("kscope::TargetWarp<>", "name at least one warp"),
-        ("kscope::TargetWarp<32>", "a number from 0 to 31"),
+        ("kscope::TargetWarp<32>", "expected warps from 0 to 31"),
         ("kscope::Elected, kscope::AllThreads", "a region has one strategy"),
     ],
 )

@@ -112,6 +112,6 @@ def test_lowered_marks_are_recorded_by_the_first_lane_that_gets_there() -> None:
 
 
 def test_an_nvcc_build_refuses_the_strategy_by_name() -> None:
-    assert "ElectedAnyLane claims in the midst of a kernel" in refused(kernel(LONELY), IN_PLACE)
+    assert "ElectedAnyLane needs kscope's own lowering" in refused(kernel(LONELY), IN_PLACE)
     with pytest.raises(UnsupportedError, match=r"Elected\(any_lane=True\) claims in the midst of a kernel"):
         flags(strategy=Elected(any_lane=True))

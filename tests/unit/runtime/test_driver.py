@@ -175,13 +175,13 @@ def test_bindings_that_cannot_tell_a_kernels_library_say_what_to_give(
 ) -> None:
     made = CudaDriver()
     monkeypatch.setattr(made, "_cu", SimpleNamespace())
-    with pytest.raises(UnsupportedError, match=r"before 12\.5.*give the library itself"):
+    with pytest.raises(UnsupportedError, match=r"before 12\.5.*pass the library itself"):
         made.library_of_kernel(2)
 
 
 def test_a_driver_that_cannot_tell_a_kernels_library_says_what_to_give(cu: Bindings) -> None:
     cu.answers["cuKernelGetLibrary"] = RuntimeError('Function "cuKernelGetLibrary" not found')
-    with pytest.raises(UnsupportedError, match=r"driver before CUDA 12\.5.*give the library itself"):
+    with pytest.raises(UnsupportedError, match=r"driver before CUDA 12\.5.*pass the library itself"):
         CudaDriver().library_of_kernel(2)
 
 

@@ -107,7 +107,7 @@ def test_a_capture_on_this_thread_does_not_forbid_it(rig: Bench, monkeypatch: py
 
 def test_a_plain_module_is_refused_with_what_to_do(rig: Bench) -> None:
     rig.gpu.module(8, prepared=False)
-    with pytest.raises(UsageError, match=r"nothing of kscope in it.*compiled plain; compile them after kscope\.enable"):
+    with pytest.raises(UsageError, match=r"no kscope marks.*compiled plain; compile them after kscope\.enable"):
         kscope.bind(module(8))
 
 

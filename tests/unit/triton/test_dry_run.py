@@ -113,7 +113,7 @@ def test_a_script_without_kernels_says_so(tmp_path, capsys):
     ("options", "reason"),
     [
         (("--dry-run", "-o", "x.kscope"), "a dry run records nothing"),
-        (("--kinds", "wiat"), "'wiat' is no kind of operation; known are wait, async_wait"),
+        (("--kinds", "wiat"), "'wiat' is not a kind of operation; expected wait, async_wait"),
         (("--region", "load=a.py"), "expected NAME=FILE:FIRST-LAST"),
     ],
 )

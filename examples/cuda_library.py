@@ -12,6 +12,7 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -62,12 +63,12 @@ def record(path: Path) -> None:
     print(prof.trace.summary())
 
 
-def main() -> None:
+def main(source: Path = SOURCE, record: Callable[[Path], None] = record) -> None:
     if why := obstacle():
         print(why)
         return
     with tempfile.TemporaryDirectory() as folder:
-        path = build(SOURCE, folder, "native" if on_gpu() else "sm_90")
+        path = build(source, folder, "native" if on_gpu() else "sm_90")
         record(path) if on_gpu() else describe(path)
 
 

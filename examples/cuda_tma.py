@@ -10,11 +10,10 @@ what the others do. Without one: builds it for sm_90 and says what is in it.
 from __future__ import annotations
 
 import ctypes
-import tempfile
 from pathlib import Path
 
 import numpy as np
-from cuda_library import build, describe, obstacle, on_gpu
+from cuda_library import main
 
 import kscope
 import kscope_cuda
@@ -39,14 +38,5 @@ def record(path: Path) -> None:
     print(prof.trace.summary())
 
 
-def main() -> None:
-    if why := obstacle():
-        print(why)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = build(SOURCE, folder, "native" if on_gpu() else "sm_90")
-        record(path) if on_gpu() else describe(path)
-
-
 if __name__ == "__main__":
-    main()
+    main(SOURCE, record)

@@ -40,15 +40,15 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
         tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
 
 
-def compile_only() -> None:
+def compile_only(kernel: triton.JITFunction = matmul) -> None:
     """Without a GPU: compile the kernel, with its regions, for a given target."""
     types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | dict.fromkeys(TILE, "constexpr")
     with_alignment = {(i,): [["tt.divisibility", 16]] for i in range(6)}
     kscope.enable()
-    source = ASTSource(matmul, types, TILE, with_alignment)
-    kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=OPTIONS)
+    source = ASTSource(kernel, types, TILE, with_alignment)
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=OPTIONS)
     kscope.disable()
-    print(f"no GPU here: {kernel.name} compiled for sm_90 with its regions, {len(kernel.asm['cubin'])} bytes")
+    print(f"no GPU here: {compiled.name} compiled for sm_90 with its regions, {len(compiled.asm['cubin'])} bytes")
 
 
 def main() -> None:

@@ -12,14 +12,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from triton.backends import backends
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton_matmul import OPTIONS, TILE, compile_only
 
 import kscope
 
 M, N, K = 4096, 2048, 1024
-TILE = {"BM": 128, "BN": 128, "BK": 64}
-OPTIONS = {"num_warps": 8, "num_stages": 3}
 
 
 @triton.jit
@@ -40,20 +37,9 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
                 tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
 
 
-def compile_only() -> None:
-    """Without a GPU: compile the kernel, with its regions, for a given target."""
-    types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | dict.fromkeys(TILE, "constexpr")
-    aligned = {(i,): [["tt.divisibility", 16]] for i in range(6)}
-    kscope.enable()
-    source = ASTSource(matmul, types, TILE, aligned)
-    kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=OPTIONS)
-    kscope.disable()
-    print(f"no GPU here: {kernel.name} compiled for sm_90 with its regions, {len(kernel.asm['cubin'])} bytes")
-
-
 def main() -> None:
     if not backends["nvidia"].driver.is_active():
-        compile_only()
+        compile_only(matmul)
         return
     import torch
 

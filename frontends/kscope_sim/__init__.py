@@ -1,7 +1,7 @@
-"""A GPU that is a Python program: kernels are functions, warps are called one after the other.
+"""A simulated GPU in Python: kernels are functions, and warps run one at a time.
 
-It is the reference for the wire layout and the claim protocol: apart from times, every frontend's kernel must write
-what the simulator writes.
+It is the reference for the wire layout and the claim protocol: except for times, every frontend must record what the
+simulator records.
 
     def kernel(warp):
         with kscope.region("load"):

@@ -1,4 +1,4 @@
-"""The simulator as a backend: the simulated device, and the kernels prepared to record on it."""
+"""The simulator's backend: the simulated device and its instrumented kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SimBackend(Backend):
 
     Attributes:
         device: the simulated device.
-        recording: the options that kernels are prepared with; None while recording is off.
+        recording: the options that kernels are instrumented with; None while recording is off.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class SimBackend(Backend):
             self._modules.clear()
 
     def disarm(self) -> None:
-        """Close the gate: warps that begin now claim nothing."""
+        """Close the gate: warps that start afterwards claim no slab."""
         self.device.disarm()
 
     def resume(self) -> None:
@@ -53,7 +53,7 @@ class SimBackend(Backend):
         return tuple(module.meta() for module in tuple(self._modules.values()))
 
     def module(self, name: str, kernel: Callable[..., object]) -> Module | None:
-        """The kernel, prepared with the current options; None while recording is off."""
+        """The kernel, instrumented with the current options; None while recording is off."""
         if self.recording is None:
             return None
         return self._prepared(name, kernel, self.recording)
@@ -73,5 +73,5 @@ class SimBackend(Backend):
     def _prepared(self, name: str, kernel: Callable[..., object], recording: Recording) -> Module:
         key = kernel if isinstance(kernel, Hashable) else id(kernel), recording.tag()
         if key not in self._modules:
-            self._modules.setdefault(key, Module(name, kernel, recording))  # another thread may have been faster
+            self._modules.setdefault(key, Module(name, kernel, recording))  # another thread may have added it
         return self._modules[key]

@@ -1,7 +1,6 @@
-"""A block's warps, run one at a time in the order of their clocks, and what they wait for.
+"""Schedules the warps of a block, one at a time, in the order of their clocks.
 
-Each warp is a thread of the host, so that a kernel is a plain function; only one of them runs at any
-moment, so that the result is always the same.
+Each warp is a host thread, so a kernel is a plain function. Only one runs at a time, so results are deterministic.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Trapped(BaseException):
 
 @dataclass(eq=False)
 class Strand:
-    """One warp as the scheduler sees it. `now` = cycles of its SM; `ready` = when it may go on, None = not yet."""
+    """A scheduled warp. `now`: cycles of its SM; `ready`: returns when it may resume, None if blocked."""
 
     body: Callable[[], None]
     now: int
@@ -37,7 +36,7 @@ class Strand:
 
 
 class Block:
-    """The warps of one block. Deterministic: of the warps that can go on, the earliest does."""
+    """The warps of one block. The runnable warp with the earliest clock runs next."""
 
     def __init__(self) -> None:
         self.strands: list[Strand] = []
@@ -47,7 +46,7 @@ class Block:
         self._back = threading.Semaphore(0)
 
     def run(self) -> None:
-        """Run all warps to their end. Raises what a warp raised, UsageError where all that are left wait forever."""
+        """Run all warps to completion. Raises a warp's exception, or UsageError on a deadlock."""
         try:
             while any(not strand.done for strand in self.strands):
                 strand = self._earliest()
@@ -66,7 +65,7 @@ class Block:
                     able.append((max(ready, strand.now), number, strand))
         if not able:
             waits = [f"warp {i} waits for {s.waits}" for i, s in enumerate(self.strands) if not s.done]
-            raise UsageError(f"the block hangs: {'; '.join(waits)}")
+            raise UsageError(f"deadlock: every remaining warp of the block waits: {'; '.join(waits)}")
         now, _, strand = min(able)
         strand.now, strand.ready = now, None
         return strand
@@ -87,7 +86,7 @@ class Block:
                 strand.body()
         except Killed:
             strand.killed = True
-        except BaseException as error:  # carried over to the launch, which raises it
+        except BaseException as error:  # re-raised by the launch
             strand.error = error
         finally:
             strand.done = True
@@ -99,7 +98,7 @@ class Block:
                 strand.killed = True
                 self._resume(strand)
 
-    # what the running warp may ask for
+    # called by the running warp
 
     def _wait(self, strand: Strand, waits: str, ready: Callable[[], int | None]) -> None:
         strand.ready, strand.waits = ready, waits
@@ -109,11 +108,11 @@ class Block:
             raise Killed
 
     def arrive(self, strand: Strand, event: Hashable) -> None:
-        """Say that `event` has happened once more, now."""
+        """Count one arrival at `event`, now."""
         self._arrivals.setdefault(event, []).append(strand.now)
 
     def wait(self, strand: Strand, event: Hashable, arrivals: int) -> None:
-        """Go on when `event` has happened that many times."""
+        """Block until `event` has that many arrivals."""
 
         def ready() -> int | None:
             times: Sequence[int] = sorted(self._arrivals.get(event, ()))
@@ -122,7 +121,7 @@ class Block:
         self._wait(strand, f"{event!r} ({arrivals})", ready)
 
     def sync(self, strand: Strand, turn: int) -> None:
-        """The block's barrier, met for the turn-th time; warps that have left count as arrived."""
+        """Block-wide barrier number `turn`; warps that have exited count as arrived."""
         while len(self._syncs) <= turn:
             self._syncs.append({})
         met = self._syncs[turn]

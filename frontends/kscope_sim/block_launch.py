@@ -1,4 +1,4 @@
-"""A launch that another DSL's interpreter runs block after block: each is one warp, on the host's clock."""
+"""A launch run block by block by a DSL's interpreter: each block is one warp, on the host's clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InterpretedLaunch:
         self._warp: Warp | None = None
 
     def block(self, index: Triple) -> None:
-        """The next block begins, and the one before it ends."""
+        """End the current block and start the next."""
         self._leave()
         module = self._module
         thread = Thread(
@@ -40,19 +40,19 @@ class InterpretedLaunch:
         self._warp.begin()
 
     def mark(self, mark: Mark, value: Any, when: Any = None) -> None:
-        """The current block reaches a mark."""
+        """Execute a mark in the current block."""
         assert self._warp is not None, "block() comes before mark()"
         self._warp.strand.now = max(self._warp.strand.now, self._now())
         self._warp.mark(mark, value, when)
 
     def end(self) -> None:
-        """The last block and the launch have ended."""
+        """End the current block and the launch."""
         self._leave()
         self._device.now_ns = self._start + perf_counter_ns()
         self._device.end()
 
     def abandon(self) -> None:
-        """The launch stops, and the current block never finishes."""
+        """End the launch, and leave the current block unfinished."""
         self._warp = None
         self.end()
 

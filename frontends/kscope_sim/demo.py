@@ -1,4 +1,4 @@
-"""The kernel of `kscope demo` where there is no GPU: a warp-specialised matmul with one block that is slow.
+"""The kernel of `kscope demo` without a GPU: a warp-specialized matmul with one slow block.
 
 One warp fills a ring of three tiles from memory, three warps multiply what is in it. There are two
 waves of blocks, and block 5 misses the cache: its consumers wait for tiles, its SM begins the second
@@ -12,14 +12,14 @@ import kscope
 from .launch import launch
 from .warp import Warp
 
-TITLE = "a simulated matmul, warp-specialised: 16 blocks of 4 warps in two waves over 8 SMs; block 5 is slow"
+TITLE = "a simulated matmul, warp-specialized: 16 blocks of 4 warps in two waves over 8 SMs; block 5 is slow"
 BLOCKS, SMS, TILES, STAGES = 16, 8, 12, 3
 PRODUCER, CONSUMERS = (0,), (1, 2, 3)
 SLOW_BLOCK = 5
 
 
 def obstacle() -> str:
-    """Why it cannot run here: it always can."""
+    """Return "": the simulator runs everywhere."""
     return ""
 
 

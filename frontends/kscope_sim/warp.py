@@ -1,4 +1,4 @@
-"""The warp that a simulated kernel is called with: its place, its time, its lanes, and its marks.
+"""The warp argument of a simulated kernel: indices, clock, active lanes and marks.
 
 def kernel(warp, n):
     with kscope.region("load", value=warp.index):
@@ -36,17 +36,17 @@ _running = threading.local()
 
 
 def current() -> Warp | None:
-    """The warp that this thread of the host is running, None outside of a kernel."""
+    """The warp running on this host thread; None outside of a kernel."""
     warp: Warp | None = getattr(_running, "warp", None)
     return warp
 
 
 @dataclass
 class _Lane:
-    """What a recording lane keeps in registers: its slab, and the open regions' starts, values, and predicates."""
+    """Registers of a recording lane: its slab, and start, value and predicate of each open region."""
 
     slab: Slab | None
-    late: bool = False  # it will claim when it first stores
+    late: bool = False  # claims at its first store
     starts: dict[str, list[tuple[int, int | None, bool]]] = field(default_factory=dict)
 
 
@@ -90,25 +90,25 @@ class Warp:
 
     @property
     def now(self) -> int:
-        """Cycles that the SM has counted since the machine was switched on."""
+        """SM cycles since power-on."""
         return self.strand.now
 
     def work(self, cycles: int) -> None:
-        """Be busy. Nothing happens, and no time passes, where no lane is active."""
+        """Advance the clock by `cycles`, if any lane is active."""
         if self._active:
             self.strand.now += max(0, cycles)
 
     def sync(self) -> None:
-        """__syncthreads: go on when every warp of the block is here or has left."""
+        """__syncthreads(): wait until every warp of the block has arrived or exited."""
         self._turn += 1
         self._block.sync(self.strand, self._turn - 1)
 
     def arrive(self, event: Hashable) -> None:
-        """Say that an event of this block has happened, once more."""
+        """Count one arrival at an event of this block."""
         self._block.arrive(self.strand, event)
 
     def wait(self, event: Hashable, arrivals: int = 1) -> None:
-        """Go on when the event has happened that many times since the block began."""
+        """Wait until the event has `arrivals` arrivals since the block started."""
         self._block.wait(self.strand, event, arrivals)
 
     # lanes
@@ -136,10 +136,10 @@ class Warp:
         self._active &= ~leaving
 
     def trap(self) -> None:
-        """The warp stops here and never finishes: its slabs stay open."""
+        """Abort the warp: its slabs stay unfinished."""
         raise Trapped
 
-    # what the launch does with it
+    # called by the launch
 
     def run(self, kernel: Callable[..., object], args: tuple[Any, ...]) -> None:
         """The kernel's entry, body, and return."""
@@ -166,7 +166,7 @@ class Warp:
                 self._lane(lane, isinstance(self._module.recording.strategy, AllThreads))
 
     def _lane(self, lane: int, every: bool = False) -> _Lane:
-        """A recording lane. One that only a region's own strategy chooses claims when it gets there."""
+        """The state of a recording lane; claims its slab on first use."""
         if lane not in self._lanes:
             self._lanes[lane] = _Lane(self._slab(lane, FLAG_LANES if every else 0))
         return self._lanes[lane]
@@ -201,7 +201,7 @@ class Warp:
         return Anchor(clock, time, min(self._clock() - clock, U32))
 
     def read(self, name: str) -> Any:
-        """What one of kscope's device helpers gives: a number, for lane_id 32 of them, one per lane."""
+        """The value of a device helper: a number, or for lane_id an array of shape (32,)."""
         if name == "lane_id":
             return np.arange(32, dtype=np.int32)
         if name == "globaltimer":
@@ -237,7 +237,7 @@ class Warp:
     def _record(self, number: int, strategy: Strategy, mark: Mark, tick: int, value: int | None, held: bool) -> None:
         if strategy.records(self.index, number):
             lane = self._lane(number, isinstance(strategy, AllThreads))
-        else:  # claims when it first stores
+        else:  # claims at its first store
             lane = self._lanes.setdefault(number, _Lane(None, late=True))
         if mark.act == "enter":
             # enter: one clock read into a register, and whether the exit is to record; memory is not touched
@@ -263,12 +263,12 @@ class Warp:
 
 
 def _elects(strategy: Strategy) -> bool:
-    """Whether of the lanes of a warp the first that gets to a mark records it."""
+    """True if the first active lane of a warp records."""
     return isinstance(strategy, Elected) and strategy.any_lane
 
 
 def _mask(lanes: Lanes) -> int:
     if isinstance(lanes, int):
         return lanes & U32
-    chosen = filter(lanes, range(32)) if callable(lanes) else lanes
-    return sum(1 << lane for lane in set(chosen) if 0 <= lane < 32)
+    numbers = filter(lanes, range(32)) if callable(lanes) else lanes
+    return sum(1 << lane for lane in set(numbers) if 0 <= lane < 32)

@@ -1,7 +1,7 @@
 """Triton and Gluon, 3.6 and later: marks in jit functions, kernels lowered in the compiler's PTX stage.
 
-The parts: placing marks while a kernel is traced (placing.py, interpreted.py), lowering its PTX and keeping the caches
-apart (pipeline.py), telling the runtime about loaded modules (loading.py), torch.compile (inductor.py).
+Marks are emitted while a kernel is traced (emit.py, interpreted.py); compile.py lowers the PTX and keys the caches,
+load.py reports loaded modules to the runtime, and inductor.py supports torch.compile.
 """
 
 from __future__ import annotations

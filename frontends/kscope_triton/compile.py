@@ -1,6 +1,4 @@
-"""The compiler's stages: lower the PTX of kernels with marks, and keep prepared and plain kernels apart
-in every cache.
-"""
+"""Wraps Triton's compiler stages: lowers the PTX of marked kernels, and separates cached marked and plain kernels."""
 
 from __future__ import annotations
 
@@ -34,12 +32,12 @@ from .select import Marking
 
 _HOOK_HAS_KEY = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7)
 META, LOST = "kscope", "kscope_lost"
-"""Keys in a kernel's metadata, which its disk cache keeps: the module's own, or why it has none."""
+"""Keys in the metadata that Triton's disk cache keeps: the module's metadata, or why there is none."""
 _HOOK, _HASH = "add_stages_inspection_hook", "hash"
 
 
 class Pipeline:
-    """What the hook in Triton's slot does while recording is enabled."""
+    """The hook's behavior while recording is enabled."""
 
     def __init__(self) -> None:
         self.recording: Recording | None = None
@@ -61,12 +59,12 @@ class Pipeline:
         for owner, point in points:
             if not hasattr(owner, point.rpartition(".")[2]):
                 raise UnsupportedError(
-                    f"triton {triton.__version__} has no {point}, which kscope needs to prepare kernels: "
-                    f"{install_command('triton')} brings a version that works"
+                    f"triton {triton.__version__} has no {point}, which kscope needs to instrument kernels; "
+                    f"install a supported version: {install_command('triton')}"
                 )
 
     def install(self, recording: Recording) -> None:
-        """Take the slot, or change the options of the hook that has it."""
+        """Install the hook in Triton's slot, or update the options of the installed one."""
         mode = knobs.compilation.instrumentation_mode
         if not _HOOK_HAS_KEY and mode not in ("", self._tag):
             raise UsageError(
@@ -76,17 +74,17 @@ class Pipeline:
         self.recording, self._tag = recording, recording.tag(Path(__file__).parent)
         self._keys = self._tag, self._tag
         found = getattr(knobs.runtime, _HOOK)
-        if self._slot is None or found is not self._slot:  # over what another tool has put there since, too
+        if self._slot is None or found is not self._slot:  # wraps a hook installed by another tool
             self._slot = Slot(self, found)
             setattr(knobs.runtime, _HOOK, self._slot)
         self._hash.install()
         if not _HOOK_HAS_KEY:
             knobs.compilation.instrumentation_mode = self._tag
-        if catalogue.wanted() and self._always is None:  # what comes from a cache cannot be listed
+        if catalogue.wanted() and self._always is None:  # cached kernels cannot be listed
             self._always, knobs.compilation.always_compile = knobs.compilation.always_compile, True
 
     def remove(self) -> None:
-        """Give the slot back. A hook that another tool has put over ours keeps working: ours turns inert."""
+        """Restore the slot. If another tool has wrapped our hook, it stays installed but does nothing."""
         if self.recording is None:
             return
         if not _HOOK_HAS_KEY and knobs.compilation.instrumentation_mode == self._tag:
@@ -106,11 +104,11 @@ class Pipeline:
             log.add(mark.name)
 
     def keys(self, slot: Slot) -> tuple[str, str]:
-        """The key and the hash of what the hook does; nothing, where it is not in Triton's slot any more."""
+        """Cache key and hash; empty strings for a slot that is no longer installed."""
         return self._keys if slot is self._slot else ("", "")
 
     def wrap(self, slot: Slot, backend: Any, stages: MutableMapping[str, Any], options: Any, capability: int) -> None:
-        """Wrap the stages of a compilation that asked this hook."""
+        """Wrap the stages of one compilation."""
         recording = self.recording
         if slot is not self._slot or recording is None or "ptx" not in stages:
             return
@@ -130,7 +128,7 @@ class Pipeline:
             )
             if lowered.text is not text:
                 metadata[META] = meta.to_json(lowered.meta).decode()
-            elif lost:  # the module carries nothing that could tell
+            elif lost:  # no marks, so no module metadata
                 metadata[LOST] = lost[0].text
             for problem in lowered.problems or known:
                 warnings.warn(f"kscope: {problem.text}", stacklevel=2)
@@ -147,8 +145,8 @@ class Pipeline:
 
 
 class Slot:
-    """What stands in Triton's slot for a pipeline: first the hook that stood there before, then ours. A new one every
-    time that the slot is taken: the one under another tool's hook, which calls it, must not call that one."""
+    """The callable in Triton's slot: calls the previous hook, then the pipeline. Each install() makes a new one:
+    another tool's hook may still call the old one, which must not call that tool's hook again."""
 
     def __init__(self, pipeline: Pipeline, previous: Callable[..., Any] | None) -> None:
         self.previous, self._pipeline = previous, pipeline
@@ -161,10 +159,10 @@ class Slot:
         language: Any = None,
         capability: int | None = None,
     ) -> tuple[str, str] | None:
-        """Triton's hook: without stages the key and hash of what it does, else wrap the PTX stage."""
+        """Triton's hook: returns cache key and hash if there are no stages, else wraps the stages."""
         if stages is None:
             keys = self._pipeline.keys(self)
-            if self.previous is None:  # asked at every launch
+            if self.previous is None:  # runs at every launch
                 return keys
             key, hashed = self.previous()
             return f"{key}{keys[0]}", f"{hashed}{keys[1]}"
@@ -175,24 +173,24 @@ class Slot:
 
 
 def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:
-    """Names that were placed in the IR and of which the compiler left no mark in the text."""
+    """A problem naming the marks that the compiler removed from the PTX."""
     found = {mark.name for mark in map(parse, text.splitlines()) if mark is not None}
     if not (removed := sorted(placed - found)):
         return []
     listed = ", ".join(map(format_name, removed))
-    why = "automatic warp specialisation on sm_90 and code that can never run have this effect"
+    why = "automatic warp specialization on sm_90 and unreachable code are the usual causes"
     text = f"kernel {kernel}: the Triton compiler removed every mark of {listed}; {why}"
     return [Problem("removed", text, len(removed))]
 
 
 def _assemble(text: str, backend: Any, options: Any) -> register_budget.Usage | None:
-    """What Triton's own assembler makes of the text."""
+    """Resource usage by Triton's assembler; None if it fails."""
     done = register_budget.assemble(text, nvidia.get_ptxas(backend.target.arch).path, _flags(backend, options))
     return done.usage if done else None
 
 
 def _flags(backend: Any, options: Any) -> tuple[str, ...]:
-    """Triton's flags for its assembler that decide registers."""
+    """Triton's assembler flags that affect register allocation."""
     flags = [f"--gpu-name={nvidia.sm_arch_from_capability(backend.target.arch)}"]
     flags += [] if options.enable_fp_fusion else ["--fmad=false"]
     flags += ["--regAllocOptLevel=2"] if _HOOK_HAS_KEY else []
@@ -201,7 +199,7 @@ def _flags(backend: Any, options: Any) -> tuple[str, ...]:
 
 
 def _built(plain: str, marked: str, backend: Any, options: Any, folder: Path) -> tuple[Path, Path] | None:
-    """Two cubins in a folder, without and with the marks; None where Triton's assembler refuses one."""
+    """Build cubins without and with marks in a folder; None if the assembler rejects one."""
     paths = folder / "plain.cubin", folder / "marked.cubin"
     for text, path in zip((plain, marked), paths, strict=True):
         source = path.with_suffix(".ptx")

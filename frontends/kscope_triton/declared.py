@@ -1,8 +1,8 @@
-"""Scopes declared outside of a kernel, in the keys of Triton's caches.
+"""Adds scopes declared outside of kernels to Triton's cache keys.
 
 ``LOAD = kscope.scope("load")`` is a global of the module; Triton hashes a kernel's source and its
-constexpr globals, and would miss that the scope was renamed. For a global that calls itself an
-aggregate Triton hashes the callables in ``hash_attrs``: a Spelling is one that says what the scope is.
+constexpr globals, and would not notice that the scope was renamed. For a global marked as an aggregate,
+Triton hashes the callables in ``hash_attrs``; a Spelling is such a callable, with the scope's fields as its key.
 """
 
 from __future__ import annotations

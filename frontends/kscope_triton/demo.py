@@ -1,4 +1,4 @@
-"""The kernel of `kscope demo` where Triton has a GPU: a tiled matmul."""
+"""The kernel of `kscope demo` on a GPU with Triton: a tiled matmul."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def matmul(a, b, c, size, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr) 
 
 
 def obstacle() -> str:
-    """Why it cannot run here, "" where it can."""
+    """Return why the demo cannot run here, or "" if it can."""
     if find_spec("torch") is None:
         return "torch is not installed, which Triton needs to launch kernels"
     if not backends["nvidia"].driver.is_active():

@@ -1,4 +1,4 @@
-"""Which operations of a kernel a selection is about: spans of operations in one block, each one region.
+"""Selects the operations of a kernel to mark: each span of operations in one block becomes one region.
 
 A span begins and ends in one block, so it is entered and left on every path, and what the compiler does to the block it
 does to both ends.
@@ -25,7 +25,7 @@ Belongs = Callable[[Places], "Place | None"]
 class Span:
     """Operations first to last of a block, as one region. before and after: lines of the text that the marks stand in
     front of; place: the line of source that they have; loops: around it, the outermost first; group: of warps, where
-    they are specialised."""
+    they are specialized."""
 
     mark: Mark
     what: str

@@ -1,7 +1,7 @@
-"""The words of kscope for kernels that torch.compile takes apart.
+"""kscope's marks for kernels under torch.compile.
 
-Inductor copies the source of a user's kernel into a file of its own, and with it only imports from
-modules whose name begins with `triton`. So there:
+Inductor copies a user's kernel into a generated file, and copies only imports from modules whose name starts with
+`triton`:
 
     from triton_kscope import region
 
@@ -21,7 +21,7 @@ from kscope.marks.strategies import Strategy
 __all__ = ["counter", "instant", "region"]
 
 
-class region(regions.region):  # noqa: N801  # lower case as it is used: a word of the kernel's language
+class region(regions.region):  # noqa: N801  # lower case matches kscope.region
     """As kscope.region."""
 
 

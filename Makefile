@@ -6,10 +6,12 @@ CACHE := $(CURDIR)/.cache
 # Which tests: the fast ones, and for test-all the slow ones as well.
 TESTS := not slow and not gpu
 test-all: TESTS := not gpu
+test: TESTS := not slow and not gpu and not variation
+test-variations: TESTS := variation and not slow and not gpu
 # Each worker takes neighbours, which share what a module compiles, and who is done takes of the other's.
 SIDE_BY_SIDE := -n 2 --dist worksteal
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute gpu lint types mypy pyright bench bench-gpu peers fuzz clean
+.PHONY: help demo test test-variations test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-gpu peers fuzz clean
 
 help:  ## this list
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 24
@@ -40,6 +42,12 @@ help:  ## this list
 .venv36/.test: pyproject.toml .ci/test.txt
 	@.ci/venv .venv36 $(PYTHON)
 	.venv36/bin/pip install -q -e . -r .ci/test.txt "triton==3.6.0"
+	@touch $@
+
+# The newest release of everything, in one environment.
+.venv-newest/.test: pyproject.toml .ci/test.txt
+	@.ci/venv .venv-newest $(PYTHON)
+	.venv-newest/bin/pip install -q -e '.[dev,triton,cute,numba,cupy,core]' -r .ci/test.txt
 	@touch $@
 
 .venv-cute/.test: pyproject.toml
@@ -75,6 +83,9 @@ demo: .venv/.demo  ## record and show a kernel: on the GPU where there is one, e
 test: .venv/.test  ## the fast set, no GPU needed
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
 
+test-variations: .venv/.test  ## the variations that the fast set samples
+	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
+
 test-all: .venv/.test test-inductor test-3.6 test-cupy test-numba test-cute  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
 
@@ -104,6 +115,9 @@ test-cute: .venv-cute/.test  ## what speaks to CuTe DSL
 
 gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses
 	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract/test_on_gpu.py tests/unit/test_readme.py tests/unit/test_examples.py
+
+test-newest: .venv-newest/.test  ## the fast set with all DSLs in one environment, each in its newest release
+	TRITON_CACHE_DIR=$(CACHE)/triton-newest .venv-newest/bin/python -m pytest $(SIDE_BY_SIDE) -m "not slow and not gpu" tests
 
 lint: .venv/.test  ## ruff
 	.venv/bin/ruff check .
@@ -147,4 +161,4 @@ fuzz: .venv-fuzz/.test  ## a coverage-guided fuzzer at one reader: make fuzz DOO
 	    -artifact_prefix=$(CACHE)/fuzz/$(DOOR)/ $(CACHE)/fuzz/$(DOOR) tests/torture/corpus/$(DOOR)
 
 clean:  ## venvs, caches and builds
-	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-peers .venv-fuzz .cache build dist *.egg-info
+	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-newest .venv-peers .venv-fuzz .cache build dist *.egg-info

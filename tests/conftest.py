@@ -28,12 +28,46 @@ def has_gpu() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
+SAMPLED = {
+    "contract/test_contract.py::test_emitted_ptx_records_what_the_simulator_records": 0.3,
+    "contract/test_contract.py::test_a_program_becomes_ptx_and_sass_for": 0.3,
+    "torture/test_bounds.py::test_ten_gigabytes_are_no_buffer_of_another_profiler": 0.2,
+    "unit/analysis/test_summary_by_key.py::test_numbers_by_any_key_are_those_of_pandas": 0.2,
+    "unit/cuda/test_names.py::test_names_are_found_however_a_library_is_built": 0.2,
+    "unit/cuda/test_names.py::test_names_are_found_in_every_kind_of_object": 0.3,
+    "unit/cuda/test_header.py::test_it_assembles_for_every_architecture": 0.3,
+    "unit/cuda/test_refused.py::test_a_function_of_one_file_is_inlined_in_relocatable_code_too": 0.3,
+    "unit/test_barrier_fences.py::test_no_clock_is_read_in_a_barriers_shadow": 0.3,
+    "unit/test_bench.py::test_the_bench_of_the_host_writes_one_table_and_one_file": 0,
+    "unit/test_bench.py::test_the_work_of_every_loop_lies_between_its_marks": 0,
+    "unit/test_bench_kernels.py": 0,
+    "unit/test_cli_run.py::test_a_forked_child_ends_as_it_would_without_kscope": 0.2,
+    "unit/test_cli_run.py::test_a_script_that_records_itself_is_refused": 0.3,
+    "unit/test_cli_run.py::test_the_scripts_exit_code_is_kept": 0.5,
+    "unit/test_cli_run.py::test_threads_are_waited_for_and_recorded": 0.15,
+    "unit/test_cli_run.py::test_what_is_typed_may_be_no_utf8": 0.3,
+    "unit/test_examples.py::test_the_machine_code_of_an_example_knows_its_regions": 0.2,
+    "unit/test_ptx_mutations.py::test_the_stop_fills_bound_is_noticed": 0,
+    "unit/test_ptx_sinking.py": 0.5,
+    "unit/triton/test_auto.py::test_marks_add_and_remove_no_instruction_of_the_kernel": 0.3,
+    "unit/triton/test_dry_run.py::test_a_dry_run_lists_kernels_places_and_costs_every_time": 0,
+}
+"""Of tests with many variations, the part that `make test` runs. The others are marked `variation`, and run in
+`make test-variations`, in `.ci/run` and in `make test-all`."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test marked gpu is left out where there is none, and says which command runs it."""
-    if has_gpu():
-        return
+    """Mark variations; skip tests marked gpu on a machine without one, and name the command that runs them."""
+    seen: dict[str, int] = {}
     for item in items:
-        if item.get_closest_marker("gpu"):
+        test = item.nodeid.partition("[")[0].removeprefix("tests/")
+        part = SAMPLED.get(test, SAMPLED.get(test.partition("::")[0]))
+        if part is not None:
+            number = seen[test] = seen.get(test, 0) + 1
+            if int(number * part) == int((number - 1) * part):
+                item.add_marker(pytest.mark.variation)
+        if item.get_closest_marker("gpu") and not has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: make gpu"))
 
 

@@ -81,7 +81,7 @@ def test_kinds_are_words_in_any_order_and_number() -> None:
 
 def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
     for auto in ("wiat", "", "load,", 7, [7]):
-        with pytest.raises(UsageError, match="is no kind of operation; expected wait"):
+        with pytest.raises(UsageError, match="is not a kind of operation; expected wait"):
             Selection.of(auto)  # type: ignore[arg-type]  # what is refused
     with pytest.raises(UsageError, match="expected NAME=FILE"):
         Selection.of(regions=7)  # type: ignore[arg-type]  # what is refused

@@ -16,8 +16,8 @@ from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import hashed, kernel_names, of_kernels
 from .data import RegionStats
 from .expressions import Outcome, Quantity, evaluate, written
-from .lanes import LaneStats
 from .summary import summarise
+from .warp_stats import WarpStats
 
 _TIMES = ("total", "self", "mean", "p50", "p90", "p99", "min", "max", "first", "last", "idle")
 _REGION = (*_TIMES, "count", "unknown", "share", "imbalance")
@@ -102,7 +102,7 @@ class _Names:
             Quantity(getattr(row, f"{stat}_ns"), time=True) if stat in _TIMES else Quantity(float(getattr(row, stat)))
         )
 
-    def kernel(self, row: LaneStats, stat: str) -> Quantity | None:
+    def kernel(self, row: WarpStats, stat: str) -> Quantity | None:
         if stat in _KERNEL:
             return Quantity(getattr(row, _KERNEL[stat]), time=True)
         if stat == "dropped" and self.uncounted:  # whose lanes were lost is not known either

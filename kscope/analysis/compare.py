@@ -243,16 +243,16 @@ def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:
 
 def _doubts(a: TraceData, b: TraceData) -> tuple[str, ...]:
     """Why differences may be of the recordings, not of the kernels."""
-    said = [f"{name}: {problem.text}" for name, trace in (("a", a), ("b", b)) for problem in trace.problems]
+    found_problems = [f"{name}: {problem.text}" for name, trace in (("a", a), ("b", b)) for problem in trace.problems]
     for kernel in sorted({*a.kernels} & {*b.kernels}):
         grids = [{launch.grid for launch in trace.launches if launch.kernel == kernel} for trace in (a, b)]
         if grids[0] != grids[1]:
             spelled = [", ".join(map(str, sorted(grid)[:3])) for grid in grids]
-            said.append(f"{kernel}: launched with other grids, {spelled[0]} in a and {spelled[1]} in b")
+            found_problems.append(f"{kernel}: launched with other grids, {spelled[0]} in a and {spelled[1]} in b")
         lanes = [_lanes_per_block(trace, kernel) for trace in (a, b)]
         if lanes[0] != lanes[1]:
-            said.append(f"{kernel}: other lanes recorded, {lanes[0]} of a block in a and {lanes[1]} in b")
-    return tuple(said)
+            found_problems.append(f"{kernel}: other lanes recorded, {lanes[0]} of a block in a and {lanes[1]} in b")
+    return tuple(found_problems)
 
 
 def _lanes_per_block(trace: TraceData, kernel: str) -> int:

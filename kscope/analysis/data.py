@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..capture.model import Problem
 from .groups import Key
-from .lanes import LaneStats
+from .warp_stats import WarpStats
 
 _NAN = float("nan")
 
@@ -98,6 +98,6 @@ class SummaryData:
     points: tuple[PointStats, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
-    lanes: tuple[LaneStats, ...] = ()
+    lanes: tuple[WarpStats, ...] = ()
     by: tuple[str, ...] = ()
     tick_ns: int = 0

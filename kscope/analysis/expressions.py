@@ -139,9 +139,9 @@ class _Parser:
         self.at += 1
         return token
 
-    def expect(self, kind: str, text: str, wanted: str) -> None:
+    def expect(self, kind: str, text: str, what: str) -> None:
         if not self.take(kind, *([text] if text else [])):
-            raise _refused(self.text, self.next.at, f"expected {wanted}")
+            raise _refused(self.text, self.next.at, f"expected {what}")
 
     def condition(self, found: bool | None = None) -> bool:
         found = self.all() if found is None else found

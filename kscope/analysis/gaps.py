@@ -56,7 +56,7 @@ def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap
     """The longest gaps, longest first. of: gaps within this region, by default in none. Raises UsageError for a
     name that no span has."""
     pieces, at, after, before = _around(trace, of)
-    chosen = at[np.argsort(-pieces.ns[at], kind="stable")[:top]]
+    selected = at[np.argsort(-pieces.ns[at], kind="stable")[:top]]
     place = {piece: number for number, piece in enumerate(at.tolist())}
     warps, names = trace.warps, _names(pieces)
     block = warps.launch * (int(warps.block.max(initial=0)) + 1) + warps.block
@@ -64,7 +64,7 @@ def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap
     order = np.argsort(block_of_piece, kind="stable")
     blocks = block_of_piece[order]
     found, kernels = [], kernel_names(trace)
-    for piece in chosen.tolist():
+    for piece in selected.tolist():
         row = int(pieces.track[piece])
         mine = order[np.searchsorted(blocks, block[row]) : np.searchsorted(blocks, block[row], "right")]
         number = place[piece]

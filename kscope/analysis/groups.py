@@ -44,11 +44,11 @@ def group(
 ) -> Groups:
     """The groups of a trace's lanes, in order of kernel, then of the keys. track: that of each lane (w,), for a trace
     whose tracks are lanes (tracks.spread()). Raises UsageError for an unknown key, or a role that names no warp."""
-    wanted = _wanted(by, len(trace.devices) > 1)
+    by_keys = _check_keys(by, len(trace.devices) > 1)
     warps = trace.warps
     columns: list[Int64] = [warps.kernel]
     labels: dict[str, tuple[str, ...]] = {}
-    for key in wanted:
+    for key in by_keys:
         if key == "role":
             code, labels[key] = role(trace, roles)
             columns.append(code)
@@ -60,19 +60,19 @@ def group(
         else:
             columns.append(getattr(warps, key).astype(np.int64))
     if len(warps):
-        found, code = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True) if wanted else _one(columns[0])
+        found, code = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True) if by_keys else _one(columns[0])
     else:
         found, code = np.zeros((0, len(columns)), np.int64), np.zeros(0, np.int64)
-    names = [labels.get(key) for key in wanted]
+    names = [labels.get(key) for key in by_keys]
     keys = [
         tuple(value if name is None else name[value] for value, name in zip(row, names, strict=True))
         for row in found[:, 1:].tolist()
     ]
-    return Groups(code.ravel().astype(np.int64), found[:, 0], wanted, tuple(keys))
+    return Groups(code.ravel().astype(np.int64), found[:, 0], by_keys, tuple(keys))
 
 
-def asks(by: str | Iterable[str]) -> list[str]:
-    """The keys in what a user asks for: ``"launch,sm"``, or several."""
+def split_keys(by: str | Iterable[str]) -> list[str]:
+    """Grouping keys as a list; a string is split at its commas."""
     return [part for part in by.split(",") if part] if isinstance(by, str) else list(by)
 
 
@@ -132,14 +132,14 @@ def _named(trace: TraceData, named: Roles) -> tuple[Int64, tuple[str, ...]]:
     return code[trace.warps.warp.astype(np.int64)], names
 
 
-def _wanted(by: str | Iterable[str], devices: bool) -> tuple[str, ...]:
-    asked = asks(by)
-    for name in asked:
+def _check_keys(by: str | Iterable[str], devices: bool) -> tuple[str, ...]:
+    keys = split_keys(by)
+    for name in keys:
         if name not in KEYS:
             raise UsageError(f"by={name!r}: expected {', '.join(KEYS)}, or several of them")
-    if devices and "sm" in asked:
-        asked.append("device")  # SM 0 of one device is not SM 0 of another
-    return tuple(key for key in KEYS if key in asked and key != "kernel")
+    if devices and "sm" in keys:
+        keys.append("device")  # SM 0 of one device is not SM 0 of another
+    return tuple(key for key in KEYS if key in keys and key != "kernel")
 
 
 def _one(column: Int64) -> tuple[Int64, Int64]:

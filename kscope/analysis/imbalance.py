@@ -48,25 +48,25 @@ class Imbalance:
     @property
     def text(self) -> str:
         """``block 17 takes 2.3x the median``"""
-        return told(self.worst, self.score)
+        return describe(self.worst, self.score)
 
 
 def imbalance(trace: TraceData, across: str = "sm") -> tuple[Imbalance, ...]:
-    """Per kernel and region the totals of every SM, block or warp that has it. Blocks are told apart by launch,
+    """Per kernel and region the totals of every SM, block or warp that has it. Blocks are distinguished by launch,
     warps are those of one number in all blocks. Raises UsageError for another `across`."""
     if across not in ACROSS:
         raise UsageError(f"across={across!r}: expected {', '.join(ACROSS)}")
     found = cells(trace)
-    who = members(trace, across)
+    member_of = members(trace, across)
     ns = found.total * trace.warps.tick_ns[found.track]
     row = trace.warps.kernel[found.track] * max(1, len(found.names)) + found.name
     totals, kernels = list[Imbalance](), kernel_names(trace)
     for number in np.unique(row[found.count > 0]).tolist():
         mine = np.flatnonzero((row == number) & (found.count > 0))
-        codes, index = np.unique(who.code[found.track[mine]], return_inverse=True)
+        codes, index = np.unique(member_of.code[found.track[mine]], return_inverse=True)
         total = np.bincount(index.ravel(), weights=ns[mine]).astype(np.float64)
         kernel, name = divmod(number, max(1, len(found.names)))
-        named = tuple(who.label(code) for code in codes.tolist())
+        named = tuple(member_of.label(code) for code in codes.tolist())
         totals.append(Imbalance(kernels[kernel], found.names[name], across, named, total))
     return tuple(totals)
 
@@ -110,9 +110,9 @@ class Worst:
 
 def worst(row: Int64, rows: int, member: Int64, ns: Float) -> Worst:
     """The largest total over the median one, of each row; row, member, ns: (c,) of cells."""
-    score, who = np.ones(rows), np.zeros(rows, np.int64)
+    score, member_of = np.ones(rows), np.zeros(rows, np.int64)
     if not len(row):
-        return Worst(score, who)
+        return Worst(score, member_of)
     order = np.lexsort((member, row))
     row, member = row[order], member[order]
     edges = np.flatnonzero(np.concatenate([[True], (row[1:] != row[:-1]) | (member[1:] != member[:-1])]))
@@ -125,10 +125,10 @@ def worst(row: Int64, rows: int, member: Int64, ns: Float) -> Worst:
     with np.errstate(all="ignore"):
         ratio = total[first + size - 1] / median
     score[row[first]] = np.where(size == 1, 1.0, np.where(median > 0, ratio, np.nan))
-    who[row[first]] = member[first + size - 1]
-    return Worst(score, who)
+    member_of[row[first]] = member[first + size - 1]
+    return Worst(score, member_of)
 
 
-def told(label: str, score: float) -> str:
+def describe(label: str, score: float) -> str:
     """``block 17 takes 2.3x the median``"""
     return f"{label} takes {score:.3g}x the median"

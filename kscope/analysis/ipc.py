@@ -96,7 +96,7 @@ def of_events(events: Iterable[Event], launch: LogLaunch, anchors: tuple[int, in
             nested.append(warp)
             continue
         found[warp] = [(number + anchors[0], event) for number, event in enumerate(mine)]
-    return Source(found, frozenset(warps), anchors, _told(nested, "regions that overlap: ordinals mean nothing there"))
+    return Source(found, frozenset(warps), anchors, _notes(nested, "regions that overlap: ordinals mean nothing there"))
 
 
 _FASTEST = 10.0
@@ -145,20 +145,20 @@ def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> So
             (anchors[0] + before + number, Event(*place, name, kernel, float(cycles), ns))
             for number, (name, cycles, ns) in enumerate(zip(*columns, strict=True))
         ]
-    told = (
-        *_told(crooked, "regions that nest or cross: CUTracer cannot tell them apart"),
-        *_told(points, "instants or counters between regions: they read the clock once, and ordinals shift"),
-        *_told(shared, "regions that begin with the clock reading that ends another: record them with live=True"),
-        *_told(unknown, "durations that are not known"),
-        *_told(
+    remarks = (
+        *_notes(crooked, "regions that nest or cross: CUTracer cannot tell them apart"),
+        *_notes(points, "instants or counters between regions: they read the clock once, and ordinals shift"),
+        *_notes(shared, "regions that begin with the clock reading that ends another: record them with live=True"),
+        *_notes(unknown, "durations that are not known"),
+        *_notes(
             full, "records that came after their slab was full: to join them, record with fill='ring' or more records"
         ),
     )
     if lost:
-        told += (f"{counted(lost, 'record')} overwritten: their counts stand without a region",)
+        remarks += (f"{counted(lost, 'record')} overwritten: their counts stand without a region",)
     if trace.filtered:
-        told += ("the capture was filtered: ordinals count only what is left",) if _thinned(trace, rows) else ()
-    return Source(found, frozenset(known), anchors, told)
+        remarks += ("the capture was filtered: ordinals count only what is left",) if _thinned(trace, rows) else ()
+    return Source(found, frozenset(known), anchors, remarks)
 
 
 def join(source: Source, counts: Counts) -> Joined:
@@ -168,8 +168,8 @@ def join(source: Source, counts: Counts) -> Joined:
     for warp, _ in counts:
         have[warp] = have.get(warp, 0) + 1
     mismatches = list(source.mismatches)
-    mismatches += _told(sorted(source.known - have.keys()), "no counts in the histogram")
-    mismatches += _told(sorted(have.keys() - source.known), "counts, and no record")
+    mismatches += _notes(sorted(source.known - have.keys()), "no counts in the histogram")
+    mismatches += _notes(sorted(have.keys() - source.known), "counts, and no record")
     off = [
         warp for warp, events in source.events.items()
         if warp in have and events and have[warp] != events[-1][0] + 1 + source.anchors[1]
@@ -177,7 +177,7 @@ def join(source: Source, counts: Counts) -> Joined:
     before, after = source.anchors
     if off and all(have[warp] == source.events[warp][-1][0] + 1 + after - before for warp in off) and before:
         mismatches.append(_ODD)
-    mismatches += _told(
+    mismatches += _notes(
         sorted(off), f"another number of regions than recorded ones and {before + after} of kscope's own"
     )
     rows, crooked = [], set(off)
@@ -194,18 +194,18 @@ def join(source: Source, counts: Counts) -> Joined:
     return Joined(tuple(rows), _by_name(rows), tuple(mismatches))
 
 
-def chosen_launch(launches: Sequence[LogLaunch], wanted: int | None) -> LogLaunch:
+def select_launch(launches: Sequence[LogLaunch], kernel_hash: int | None) -> LogLaunch:
     """The launch of the log with that hash; without one, the only kernel in it. Raises UsageError that lists what
     there is; launches of one hash must agree on their block size."""
-    found = [one for one in launches if wanted is None or one.hash == wanted]
+    found = [one for one in launches if kernel_hash is None or one.hash == kernel_hash]
     kinds = {(one.hash, one.block) for one in found}
     if len(kinds) == 1:
         return found[0]
     known = (
         ", ".join(sorted({f"0x{one.hash:x}" if one.hash is not None else "(no hash)" for one in launches})) or "none"
     )
-    if not found and wanted is not None:
-        raise UsageError(f"no launch with kernel hash 0x{wanted:x} in the log, which has {known}")
+    if not found and kernel_hash is not None:
+        raise UsageError(f"no launch with kernel hash 0x{kernel_hash:x} in the log, which has {known}")
     if not found:
         raise UsageError("no LAUNCH line with grid size and block size in the log")
     raise UsageError(f"several kernels or block sizes in the log: choose one with --kernel-hash; it has {known}")
@@ -230,7 +230,7 @@ def _by_name(rows: Iterable[Row]) -> tuple[RegionIpc, ...]:
     return tuple(found)
 
 
-def _told(warps: Sequence[int], why: str) -> tuple[str, ...]:
+def _notes(warps: Sequence[int], why: str) -> tuple[str, ...]:
     if not warps:
         return ()
     more = f" and {len(warps) - _SHOWN:,} more" if len(warps) > _SHOWN else ""

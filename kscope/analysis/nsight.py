@@ -60,11 +60,11 @@ def find() -> str:
 
 def command(ncu: str, log: Path, program: Sequence[str], kernels: str | None = None) -> list[str]:
     """A command line that runs the program and writes the table to `log`. kernels: a pattern of names, as attn_*."""
-    chosen = [] if kernels is None else ["--kernel-name-base", "mangled", "--kernel-name", f"regex:{_regex(kernels)}"]
+    filters = [] if kernels is None else ["--kernel-name-base", "mangled", "--kernel-name", f"regex:{_regex(kernels)}"]
     return [
         ncu, "--csv", "--log-file", str(log), "--print-units", "base", "--print-kernel-base", "mangled",
         "--clock-control", "none", "--cache-control", "none", "--target-processes", "all",
-        "--metrics", ",".join(METRICS), *chosen, *program,
+        "--metrics", ",".join(METRICS), *filters, *program,
     ]  # fmt: skip
 
 

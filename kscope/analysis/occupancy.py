@@ -13,8 +13,8 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import lane_aligned, parents
-from .lanes import lane_ends
 from .segments import span_names
+from .warp_stats import warp_ends
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -81,7 +81,7 @@ def overview(trace: TraceData, bins: int = 512, first: float | None = None, last
     Raises UsageError for fewer than one bin or an empty range."""
     if bins < 1:
         raise UsageError(f"overview(bins={bins}): expected 1 or more")
-    warps, ends, rows = trace.warps, lane_ends(trace), _shown(trace)
+    warps, ends, rows = trace.warps, warp_ends(trace), _shown(trace)
     begin = float(warps.start_ns[rows].min()) if first is None and len(rows) else float(first or 0.0)
     end = float(ends[rows].max()) if last is None and len(rows) else float(last if last is not None else begin + 1)
     end = max(end, begin + 1.0) if last is None else end
@@ -102,7 +102,7 @@ def overview(trace: TraceData, bins: int = 512, first: float | None = None, last
 
 def utilisation(trace: TraceData) -> tuple[SmUse, ...]:
     """Every SM that recorded, by device and number."""
-    warps, ends, rows = trace.warps, lane_ends(trace), _shown(trace)
+    warps, ends, rows = trace.warps, warp_ends(trace), _shown(trace)
     sms, row = _sm_rows(trace)
     busy = np.zeros(len(sms))
     for track, start, finish in _roots(trace):
@@ -127,7 +127,7 @@ def utilisation(trace: TraceData) -> tuple[SmUse, ...]:
 
 def waves(trace: TraceData) -> tuple[Waves, ...]:
     """Every launch with recorded lanes, in order of start."""
-    warps, ends, rows = trace.warps, lane_ends(trace), _shown(trace)
+    warps, ends, rows = trace.warps, warp_ends(trace), _shown(trace)
     _, row = _sm_rows(trace)
     rows = rows[np.argsort(warps.launch[rows], kind="stable")]
     found = []

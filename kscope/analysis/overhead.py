@@ -19,7 +19,7 @@ from ..tracedata.kernel_names import kernel_names
 from ..tracedata.warps import last_ends
 from ..util.text import counted
 from .cells import cells
-from .lanes import lane_ends
+from .warp_stats import warp_ends
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -58,7 +58,7 @@ def overheads(trace: TraceData, cost: RegionCost) -> tuple[Overhead, ...]:
     no cycles."""
     _cycles_only(trace)
     found, warps = cells(trace), trace.warps
-    life = np.bincount(warps.kernel, weights=lane_ends(trace) - warps.start_ns, minlength=len(trace.kernels))
+    life = np.bincount(warps.kernel, weights=warp_ends(trace) - warps.start_ns, minlength=len(trace.kernels))
     rows: dict[tuple[int, int], list[float]] = {}
     for track, name, count, unknown, total in zip(
         *(column.tolist() for column in (found.track, found.name, found.count, found.unknown, found.total)), strict=True

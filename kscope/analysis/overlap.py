@@ -67,20 +67,20 @@ class Wait:
 
 
 def overlap(trace: TraceData, roles: Roles | None = None, step: Step | None = None) -> tuple[Overlap, ...]:
-    """One matrix per kernel, of the lanes that have records. step: told how many more records are done, now and then.
+    """One matrix per kernel, of the lanes that have records. step: called with the number of new records done.
     Raises UsageError for roles that name no warp."""
     pieces, (of_lane, role_names) = recorded(trace, flatten(trace)), role(trace, roles)
     state, states = _states(trace, pieces, of_lane, role_names)
     warps = trace.warps
     found, kernels = [], kernel_names(trace)
-    done = told = 0
+    done = reported = 0
 
     def passed(count: int) -> None:
-        nonlocal done, told
+        nonlocal done, reported
         done += count
         if step is not None:
-            step(len(trace) * done // len(state) - told)
-            told = len(trace) * done // len(state)
+            step(len(trace) * done // len(state) - reported)
+            reported = len(trace) * done // len(state)
 
     for kernel in np.unique(warps.kernel[pieces.track]).tolist():
         mine = np.flatnonzero(warps.kernel[pieces.track] == kernel)
@@ -103,10 +103,10 @@ def waits(
     matrices = overlap(trace, roles, step)
     known = {region for one in matrices for _, region in one.states} - {NO_REGION}
     if wait is None:
-        chosen = {name for name in known if any(word in name.lower() for word in WAIT_WORDS)}
+        waiting = {name for name in known if any(word in name.lower() for word in WAIT_WORDS)}
     else:
-        chosen = {wait} if isinstance(wait, str) else set(wait)
-        for name in sorted(chosen - known):
+        waiting = {wait} if isinstance(wait, str) else set(wait)
+        for name in sorted(waiting - known):
             raise UsageError(f"wait={name!r}: no such region; this trace has {', '.join(sorted(known)) or 'none'}")
     found = []
     for one in matrices:
@@ -114,7 +114,7 @@ def waits(
         for (name, _), ns in zip(one.states, one.alive_ns.tolist(), strict=True):
             life[name] = life.get(name, 0.0) + ns
         for index, (name, region) in enumerate(one.states):
-            if region not in chosen and region != NO_REGION:
+            if region not in waiting and region != NO_REGION:
                 continue
             parts = one.beside(index)
             others = [(*one.states[at], float(parts[at])) for at in np.argsort(-parts).tolist() if parts[at] > 0]

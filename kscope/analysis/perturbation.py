@@ -83,12 +83,12 @@ class Perturbation:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What makes the recorded kernel another kernel, in words."""
-        said = []
+        text = []
         if self.on.stack_bytes > self.off.stack_bytes or self.on.spill_instructions > self.off.spill_instructions:
-            said.append("with marks the kernel spills more registers: fewer regions, or records of fewer warps")
+            text.append("with marks the kernel spills more registers: fewer regions, or records of fewer warps")
         if self.off.warps_per_sm is not None and (self.on.warps_per_sm or 0) < self.off.warps_per_sm:
-            said.append(f"with marks {self.on.warps_per_sm} warps fit on an SM instead of {self.off.warps_per_sm}")
-        return tuple(said)
+            text.append(f"with marks {self.on.warps_per_sm} warps fit on an SM instead of {self.off.warps_per_sm}")
+        return tuple(text)
 
 
 def perturbation(
@@ -114,8 +114,8 @@ def perturbation(
     if kernel is None and len(both) == 1:
         kernel = next(iter(both))
     if kernel is None or kernel not in both:
-        said = f"kernel {kernel!r} is not in both" if kernel else "several kernels, or none, are in both: name one"
-        raise UsageError(f"{said}; off has {', '.join(sorted(names[0])) or 'none'}, "
+        text = f"kernel {kernel!r} is not in both" if kernel else "several kernels, or none, are in both: name one"
+        raise UsageError(f"{text}; off has {', '.join(sorted(names[0])) or 'none'}, "
                          f"on has {', '.join(sorted(names[1])) or 'none'}")  # fmt: skip
     off_ns, on_ns = times_ns or (None, None)
     builds = [build(usage, code, kernel) for usage, code in texts]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import lane_aligned, parents, separated
 from .cells import SPANS
-from .lanes import lane_ends
+from .warp_stats import warp_ends
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -156,7 +156,7 @@ def _tails(trace: TraceData, names: tuple[str, ...], last: Int64) -> Segments:
     rows = np.arange(len(warps))
     if trace.filtered:
         rows = np.flatnonzero(np.bincount(trace.track, minlength=len(warps)))
-    seen, ends = warps.start_ns + (last - warps.first_tick) * warps.tick_ns, lane_ends(trace)
+    seen, ends = warps.start_ns + (last - warps.first_tick) * warps.tick_ns, warp_ends(trace)
     rows = rows[ends[rows] > seen[rows]]
     return Segments(
         names, rows, np.full(len(rows), NONE, np.int64), seen[rows], ends[rows],

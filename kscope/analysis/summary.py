@@ -16,11 +16,11 @@ from ..tracedata.kernel_names import kernel_names
 from . import tabular
 from .cells import SPANS, Cells, cells, under_tick
 from .data import PointStats, RegionStats, SummaryData
-from .groups import Groups, Roles, asks, group, label
-from .imbalance import ACROSS, members, told, worst
-from .lanes import LaneStats, lane_stats, notes
+from .groups import Groups, Roles, group, label, split_keys
+from .imbalance import ACROSS, describe, members, worst
 from .quantiles import quantiles
 from .table import render
+from .warp_stats import WarpStats, notes, warp_stats
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -63,7 +63,7 @@ def summarise(trace: TraceData, by: str | Iterable[str] = (), roles: Roles | Non
     roles: names of the roles of `by="role"` with their warps; found by the regions they record where not given.
     Raises UsageError for an unknown key. 10 million records take about half a second on two cores.
     """
-    by = asks(by)
+    by = split_keys(by)
     spread, track, lane = tracks.spread(trace)  # spans are inside of what is on their track
     found = cells(spread)
     apart = spread is trace or "track" in by
@@ -74,7 +74,7 @@ def summarise(trace: TraceData, by: str | Iterable[str] = (), roles: Roles | Non
         )
     shown = spread if apart else trace
     groups = group(shown, by, roles, track)
-    lanes = lane_stats(shown, groups, found)
+    lanes = warp_stats(shown, groups, found)
     return Summary(
         _regions(shown, groups, found, lanes),
         _points(trace) if int(found.count.sum() + found.unknown.sum()) < len(trace) else (),
@@ -86,7 +86,7 @@ def summarise(trace: TraceData, by: str | Iterable[str] = (), roles: Roles | Non
     )
 
 
-def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[LaneStats, ...]) -> tuple[RegionStats, ...]:
+def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[WarpStats, ...]) -> tuple[RegionStats, ...]:
     warps, names, kernels = trace.warps, found.names, kernel_names(trace)
     codes = groups.code[found.track] * max(1, len(names)) + found.name
     row_codes, row = np.unique(codes, return_inverse=True)
@@ -161,7 +161,7 @@ def _imbalances(
         for index, score in enumerate(scored.score.tolist()):
             scores[index][across] = score
             if score > worst_of[index][0]:
-                worst_of[index] = score, told(who.label(int(scored.code[index])), score)
+                worst_of[index] = score, describe(who.label(int(scored.code[index])), score)
     return [(by_member, sentence) for by_member, (_, sentence) in zip(scores, worst_of, strict=True)]
 
 
@@ -188,4 +188,4 @@ def _points(trace: TraceData) -> tuple[PointStats, ...]:
     return tuple(found)
 
 
-__all__ = ["LaneStats", "PointStats", "RegionStats", "Summary", "label", "summarise"]
+__all__ = ["PointStats", "RegionStats", "Summary", "WarpStats", "label", "summarise"]

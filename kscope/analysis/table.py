@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..util.text import counted
 from .data import PointStats, RegionStats, SummaryData
 from .groups import label
-from .lanes import LaneStats
+from .warp_stats import WarpStats
 
 _OPTIONAL = ("last", "first", "idle", "min", "p90", "self", "p99", "max", "p50", "imbalance", "share", "mean")
 """Columns in the order in which a narrow terminal loses them."""
@@ -73,7 +73,7 @@ def render(summary: SummaryData, width: int | None = None, top: int | None = Non
         lines += [cut(_point(row), width) for row in summary.points if row.kernel == kernel]
         lines += _lanes([row for row in summary.lanes if row.kernel == kernel], width)
     if not lines:
-        ran = "none is among what was chosen, or no lane came to a region" if summary.lanes else ""
+        ran = "the filters matched nothing, or no region was reached" if summary.lanes else ""
         lines = [f"no records: {ran or 'no annotated kernel ran while recording was on'}"]
     lines += ["", *(line for note in summary.notes for line in wrapped(note, width))] if summary.notes else []
     lines += [line for problem in summary.problems for line in wrapped(f"! {problem.text}", width)]
@@ -124,7 +124,7 @@ def _uneven(rows: list[RegionStats], by: Sequence[str], width: int) -> list[str]
     return [cut(f"  {name}: {row.worst}", width) for name, row in zip(named, uneven, strict=False)]
 
 
-def _lanes(rows: list[LaneStats], width: int) -> list[str]:
+def _lanes(rows: list[WarpStats], width: int) -> list[str]:
     """Of a kernel's lanes as a whole: its time, what is in no region, what was dropped."""
     alive, idle = sum(row.alive_ns for row in rows), sum(row.idle_ns for row in rows)
     if not alive:

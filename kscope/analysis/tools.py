@@ -73,6 +73,6 @@ def _run(command: list[str], path: Path) -> str:
     except subprocess.TimeoutExpired:
         raise FormatError(f"{path}: {Path(command[0]).name} took more than {_SECONDS} s") from None
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise FormatError(f"{path}: {Path(command[0]).name} refused it: {said[0] if said else 'it said nothing'}")
+        output = (done.stderr or done.stdout).strip().splitlines()
+        raise FormatError(f"{path}: {Path(command[0]).name} refused it: {output[0] if output else 'no output'}")
     return done.stdout

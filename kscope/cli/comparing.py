@@ -40,9 +40,9 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def comparison(options: argparse.Namespace) -> int:
     """Runs the command."""
-    wanted = Options(level=_part("--level", options.level), least=_part("--least", options.least))
+    settings = Options(level=_part("--level", options.level), least=_part("--least", options.least))
     a, b = (opened(path, options) for path in (options.a, options.b))
-    found = compare(a, b, wanted)
+    found = compare(a, b, settings)
     if options.json:
         print(json(asdict(found)))
     else:

@@ -106,8 +106,8 @@ def _launch(options: argparse.Namespace) -> LogLaunch | None:
         if options.chrome_trace:
             raise UsageError("--chrome-trace: expected --cutracer-log LOG, which has the size of a block")
         return None
-    wanted = _hash(options.kernel_hash) if options.kernel_hash else cutracer.histogram_hash(options.cutracer_trace)
-    return join.chosen_launch(cutracer.read_log(options.cutracer_log), wanted)
+    kernel_hash = _hash(options.kernel_hash) if options.kernel_hash else cutracer.histogram_hash(options.cutracer_trace)
+    return join.select_launch(cutracer.read_log(options.cutracer_log), kernel_hash)
 
 
 def _source(options: argparse.Namespace, launch: LogLaunch | None) -> Source:

@@ -68,8 +68,8 @@ def perturb(options: argparse.Namespace) -> int:
         print(selecting.json({"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))
         return code
     parts = ["\n".join(_report(one, terminal())) for one in report.kernels] or ["no kernel with marks was compiled"]
-    said = [line for one in report.problems for line in wrapped(f"! {one}", terminal())]
-    print("\n\n".join(parts + (["\n".join(said)] if said else [])))
+    problems = [line for one in report.problems for line in wrapped(f"! {one}", terminal())]
+    print("\n\n".join(parts + (["\n".join(problems)] if problems else [])))
     return code
 
 

@@ -86,20 +86,20 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
     for name in _NUMBERS:
         if name in given:
             _there(trace, name, given[name])
-    chosen = trace.filter(**given) if given else trace
+    selected = trace.filter(**given) if given else trace
     if "time" in given and len(trace) and not len(trace.filter(time=given["time"])):
         last = float((trace.start_ns + np.nan_to_num(trace.dur_ns)).max())
         raise UsageError(f"--time {options.time}: no record then; this capture's last one ends at {last / 1e3:,.3f}us")
-    return chosen
+    return selected
 
 
-def _there(trace: Trace, name: str, wanted: list[int]) -> None:
+def _there(trace: Trace, name: str, numbers: list[int]) -> None:
     """Raises UsageError where none of these numbers is in the capture: a typing error shall not pass."""
     warps = trace.warps
     having = np.array(trace.devices, np.int64)[warps.device] if name == "device" else getattr(warps, name)
     known = np.unique(having).tolist()
-    if known and not set(known) & set(wanted):
-        raise UsageError(f"--{name} {_spans(wanted)}: there is none; this capture has {name} {_spans(known)}")
+    if known and not set(known) & set(numbers):
+        raise UsageError(f"--{name} {_spans(numbers)}: there is none; this capture has {name} {_spans(known)}")
 
 
 def _spans(numbers: Sequence[int], most: int = 8) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..analysis.listed import Cost, cost
+from ..analysis.site_cost import Cost, cost
 from ..analysis.table import cut, grid, terminal, wrapped
 from ..instrument.selection.auto import Selection
 from ..instrument.selection.catalogue import Listed

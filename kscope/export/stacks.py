@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..analysis.lanes import lane_ends
+from ..analysis.warp_stats import warp_ends
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import lane_aligned, parents
 from ..util.parallel import each
@@ -119,7 +119,7 @@ def _kernels(trace: TraceData, outermost: Int64) -> list[Node]:
         used[:] = False
         used[trace.track] = True
     pace = np.where(warps.tick_ns > 0, warps.tick_ns, 1.0)
-    life = np.rint((lane_ends(trace) - warps.start_ns) / pace)
+    life = np.rint((warp_ends(trace) - warps.start_ns) / pace)
     life = np.clip(np.nan_to_num(life), 0, 1 << 62).astype(np.int64)
     covered = np.zeros(len(warps), np.int64)
     np.add.at(covered, trace.track[outermost], trace.dur_cycles[outermost])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ..analysis.lanes import lane_ends
+from ..analysis.warp_stats import warp_ends
 from ..capture.model import Problem
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import sublanes
@@ -149,7 +149,7 @@ def _whole_ns(trace: TraceData, alive: Int64, keep: bool) -> tuple[Int64, Int64,
     begin[count:] = np.rint(first[alive])
     if exact is not None:
         exact[count:] = warps.start_ns[alive]
-    lived = np.rint(np.clip(np.nan_to_num(lane_ends(trace)[alive] - base, nan=-1.0), -_FAR, _FAR))
+    lived = np.rint(np.clip(np.nan_to_num(warp_ends(trace)[alive] - base, nan=-1.0), -_FAR, _FAR))
     end[count:] = np.maximum(np.maximum(lived.astype(np.int64), edge[alive]), begin[count:])
     least = int(begin.min(initial=0))
     if least < 0:  # only damaged records begin before their warp

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..analysis.lanes import lane_ends
+from ..analysis.warp_stats import warp_ends
 from ..tracedata.data import TraceData
 
 Int64 = npt.NDArray[np.int64]
@@ -61,7 +61,7 @@ def arrange(trace: TraceData) -> Lanes:
     at = (first + count - 1)[some]
     ticks = trace.start_ticks[at] + np.maximum(trace.dur_cycles[at], 0) - warps.first_tick[rows[some]]
     last[some] += _finite(ticks * warps.tick_ns[rows[some]])
-    end = np.maximum(_finite(lane_ends(trace)[rows]), np.maximum(last, start))
+    end = np.maximum(_finite(warp_ends(trace)[rows]), np.maximum(last, start))
     base = float(start.min(initial=_FAR)) if len(rows) else 0.0
     span = max(float(end.max(initial=base)) - base, 1.0)
     device_sm = warps.device[rows] << 32 | warps.sm[rows]

@@ -166,7 +166,7 @@ def test_filters_that_each_match_something_and_nothing_together_say_so(
     first = trace.filter(sm=int(trace.sm[0]))
     other = next(block for block in trace.block.tolist() if block not in set(first.block.tolist()))
     assert cli.main(["summary", str(capture), "--sm", str(trace.sm[0]), "--block", str(other)]) == 0
-    assert "no records: none is among what was chosen" in capsys.readouterr().out
+    assert "no records: the filters matched nothing" in capsys.readouterr().out
 
 
 def test_what_is_neither_code_nor_its_disassembly_is_an_error(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synth import Rec, instant
 
-from kscope.analysis.lanes import lane_ends
 from kscope.analysis.table import time_text
+from kscope.analysis.warp_stats import warp_ends
 from kscope.capture.capture import Capture
 from kscope.capture.layout import Kind
 from kscope.errors import UsageError
@@ -79,7 +79,7 @@ def test_kernels_of_one_name_are_told_apart_by_their_hashes() -> None:
 def test_the_life_of_a_lane_that_did_not_finish_is_the_same_whatever_a_filter_leaves(by: str) -> None:
     spans = [Rec("load", 2000, 3000), Rec(f"dot{TRACK}dots", 50_000, 99_000)]
     trace = decode(synth.capture(synth.slab(spans, end=None), names=("load", f"dot{TRACK}dots")))
-    life = float((lane_ends(trace) - trace.warps.start_ns)[0])
+    life = float((warp_ends(trace) - trace.warps.start_ns)[0])
     assert life == pytest.approx((99_000 - 1000) * trace.warps.tick_ns[0])
     for kept in (trace, trace.filter(region="load"), trace.filter(region="dot")):
         assert {row.alive_ns for row in kept.summary(by).lanes if row.lanes} == {life}

@@ -153,12 +153,12 @@ def test_a_pipe_is_written_to_and_stays_one(data: Path, tmp_path: Path) -> None:
 def test_a_hash_that_begins_with_zero_is_found(data: Path) -> None:
     launches = cutracer.read_log(data / "cutracer.log")
     assert [one.hash for one in launches] == [0x11, 0x7FA21C3, 0x0FA21C3, None]
-    assert ipc.chosen_launch(launches, 0xFA21C3).block == (128, 1, 1)
+    assert ipc.select_launch(launches, 0xFA21C3).block == (128, 1, 1)
     assert launches[2].name == "add_kernel"
     with pytest.raises(UsageError, match="several kernels or block sizes"):
-        ipc.chosen_launch(launches, None)
+        ipc.select_launch(launches, None)
     with pytest.raises(UsageError, match=r"no launch with kernel hash 0xdead in the log, which has \(no hash\), 0x11"):
-        ipc.chosen_launch(launches, 0xDEAD)
+        ipc.select_launch(launches, 0xDEAD)
 
 
 def capture(*warps: list[Rec], **more: int) -> Trace:

@@ -19,9 +19,9 @@ from synth import Rec
 import kscope
 from kscope.analysis import critical, gaps, histogram, overlap
 from kscope.analysis.critical import Edge, critical_path
-from kscope.analysis.lanes import lane_ends
 from kscope.analysis.overlap import NO_REGION
 from kscope.analysis.segments import NONE, flatten
+from kscope.analysis.warp_stats import warp_ends
 from kscope.capture.layout import FLAG_STOP, Kind
 from kscope.errors import UsageError
 from kscope.trace import decode
@@ -57,7 +57,7 @@ def test_at_every_nanosecond_the_piece_is_the_innermost_region(rng: random.Rando
 def test_pieces_of_real_captures_add_up_to_the_lanes_lives(name: str, root) -> None:  # type: ignore[no-untyped-def]  # a path
     trace = kscope.decode(kscope.load(root / "tests" / "golden" / f"{name}.kscope"))
     pieces = flatten(trace)
-    life = lane_ends(trace) - trace.warps.start_ns
+    life = warp_ends(trace) - trace.warps.start_ns
     np.testing.assert_allclose(np.bincount(pieces.track, weights=pieces.ns, minlength=len(life)), life, atol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""What the recording lanes of a group did as a whole: how long they lived, how long in no region, what they lost."""
+"""Totals per group of warps: lifetime, time in no region, dropped records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class LaneStats:
+class WarpStats:
     """Lanes of one kernel and group; times in ns. time_ns: from the first start to the last end, the mean over the
     launches; max_time_ns: the longest. alive_ns: sum of the lanes' lifetimes. idle_ns: the part of it in no region.
     longest_idle_ns: the longest time that a lane was in none, and its name. dropped: records that the lanes wrote
@@ -41,18 +41,18 @@ class LaneStats:
     longest_idle_in: str
 
 
-def lane_ends(trace: TraceData) -> Float:
+def warp_ends(trace: TraceData) -> Float:
     """(w,) ns: when each lane ended; one that did not finish counts to the last record that it wrote."""
     warps = trace.warps
     return np.where(warps.finished, warps.end_ns, warps.start_ns + (warps.last_tick - warps.first_tick) * warps.tick_ns)
 
 
-def lane_stats(trace: TraceData, groups: Groups, found: Cells) -> tuple[LaneStats, ...]:
+def warp_stats(trace: TraceData, groups: Groups, found: Cells) -> tuple[WarpStats, ...]:
     """One row per group, in the order of `groups`; in a filtered trace of the lanes that still have records."""
     warps = trace.warps
     kept = np.bincount(trace.track, minlength=len(warps)) if trace.filtered else warps.records
     rows = np.flatnonzero(kept > 0) if trace.filtered else np.arange(len(warps))
-    ends = lane_ends(trace)
+    ends = warp_ends(trace)
     life = ends - warps.start_ns
     idle = np.maximum(life - found.covered * warps.tick_ns, 0)
     tail = ends - (warps.start_ns + (found.last_end - warps.first_tick) * warps.tick_ns)
@@ -72,7 +72,7 @@ def lane_stats(trace: TraceData, groups: Groups, found: Cells) -> tuple[LaneStat
     labels = dict(zip(named.tolist(), warps.labels(worst[named]), strict=True))
     kernels = kernel_names(trace)
     return tuple(
-        LaneStats(
+        WarpStats(
             kernels[kernel], key, launches=launches[at], blocks=blocks[at], lanes=int(lanes[at]),
             records=int(records[at]), dropped=int(dropped[at]), unfinished=int(unfinished[at]), time_ns=mean[at],
             max_time_ns=most[at], alive_ns=alive[at], idle_ns=without[at],
@@ -108,16 +108,16 @@ def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
 def notes(trace: TraceData, found: Cells) -> tuple[str, ...]:
     """What a reader should know of the recording as a whole."""
     warps = trace.warps
-    said = []
+    lines = []
     if len(warps):
         lanes, launches = counted(len(warps), "lane"), counted(len(trace.launches), "launch")
-        said.append(f"{counted(len(trace), 'record')} of {lanes} in {launches}")
+        lines.append(f"{counted(len(trace), 'record')} of {lanes} in {launches}")
         timer = bool(warps.timer.any())
         axis = f"globaltimer ticks every {trace.tick_ns} ns; SMs are aligned within {warps.error_ns.max():.0f} ns"
-        said.append(
+        lines.append(
             axis + ("; durations are multiples of the tick" if timer else "; durations are in SM cycles, exact")
         )
     short = int(under_tick(trace, found).sum())
     if short:
-        said.append(f"{counted(short, 'span')} shorter than a tick: not told apart from 0 ns")
-    return tuple(said)
+        lines.append(f"{counted(short, 'span')} shorter than a tick: indistinguishable from 0 ns")
+    return tuple(lines)

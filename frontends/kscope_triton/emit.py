@@ -31,7 +31,7 @@ TYPES = {"i32": tl.int32, "u32": tl.uint32, "i64": tl.int64}
 
 
 def for_nvidia(semantic: Any) -> bool:
-    """Whether the kernel being traced targets an NVIDIA GPU. Other targets have no PTX to lower."""
+    """Return True if the traced kernel targets an NVIDIA GPU; other targets have no PTX to lower."""
     return getattr(semantic.builder.options, "backend_name", None) == "cuda"
 
 
@@ -42,7 +42,7 @@ def place(mark: Mark, semantic: Any, value: Any, when: Any = None) -> Mark:
         mark: the mark, without its operands.
         semantic: Triton's semantic object of the kernel being traced.
         value: a constant or a Triton scalar to record; None for none.
-        when: a Triton scalar predicate; None is always, False is never.
+        when: a Triton scalar predicate; None means always, False never.
 
     Returns:
         The mark as it was emitted.
@@ -64,7 +64,7 @@ def place(mark: Mark, semantic: Any, value: Any, when: Any = None) -> Mark:
     if when is False:
         mark = replace(mark, when=NEVER)
     elif when is not None:
-        operands.append(_predicate_word(mark, semantic, when).handle)
+        operands.append(_predicate_i32(mark, semantic, when).handle)
         constraint = f"{constraint},r" if constraint else "r"
         mark = replace(mark, when=f"${len(operands)}")
     if hasattr(builder, "create_threadwise_inline_asm"):
@@ -148,14 +148,14 @@ def scalar(mark: Mark, value: Any) -> tuple[ValueType, str]:
 
 
 def predicate(mark: Mark, when: Any) -> Any:
-    """A run-time predicate, checked. Raises UsageError unless it is a scalar bool or integer."""
+    """Return a run-time predicate. Raises UsageError unless it is a scalar bool or integer."""
     if not _is_tensor(when) or when.type.is_block() or not when.dtype.is_int():
         raise predicate_refused(mark, f"a tensor of {when.type}" if _is_tensor(when) else f"a {type(when).__name__}")
     return when
 
 
-def _predicate_word(mark: Mark, semantic: Any, when: Any) -> Any:
-    """A predicate as an int32, nonzero where it holds."""
+def _predicate_i32(mark: Mark, semantic: Any, when: Any) -> Any:
+    """A predicate as an int32, nonzero if true."""
     when = predicate(mark, when)
     if when.dtype.primitive_bitwidth not in (1, 32):
         when = semantic.not_equal(when, semantic.to_tensor(0))

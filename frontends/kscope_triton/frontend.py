@@ -1,4 +1,4 @@
-"""The frontend of Triton and Gluon: owns the parts of the work and switches them on and off together."""
+"""The frontend of Triton and Gluon: installs and removes its hooks together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .load import Loading
 
 
 class TritonFrontend(Frontend):
-    """enable() raises UnsupportedError where the installed Triton lacks a hook point."""
+    """enable() raises UnsupportedError if the installed Triton lacks a hook point."""
 
     name = "triton"
     backend = "sim" if INTERPRETED else "cuda"
@@ -31,7 +31,7 @@ class TritonFrontend(Frontend):
         self._inductor = Inductor()
 
     def enable(self, recording: Recording) -> None:
-        """Kernels compiled from now on carry marks; they have cache keys of their own."""
+        """Compile kernels with marks from now on, under separate cache keys."""
         self._pipeline.check()
         self._loading.check()
         self._pipeline.install(recording)
@@ -40,15 +40,15 @@ class TritonFrontend(Frontend):
         self._inductor.install(recording)
 
     def disable(self) -> None:
-        """Kernels compiled from now on are plain; every hook of kscope is removed."""
+        """Remove every hook; kernels compiled from now on are plain."""
         self._inductor.remove()
         self._interpreted.remove()
         self._loading.remove()
         self._pipeline.remove()
 
     def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
-        """Place a mark in the kernel that is being traced (`context` is its _semantic), or record it in
-        the kernel that Triton's interpreter runs. Raises UsageError for a value that is no 32-bit scalar."""
+        """Emit a mark into the traced kernel (`context` is its _semantic), or record it if `context` is None and
+        Triton's interpreter runs the kernel. Raises UsageError for a value that is not a 32-bit scalar."""
         if context is None:
             return self._interpreted.emit(mark, value, when)
         if self._pipeline.recording is not None and for_nvidia(context):
@@ -56,17 +56,17 @@ class TritonFrontend(Frontend):
         return True
 
     def read(self, name: str, context: Any) -> Any:
-        """A device helper's value: in the kernel that is traced, or in the one that Triton's interpreter runs."""
+        """A device helper's value in the traced or interpreted kernel."""
         return self._interpreted.read(name) if context is None else read(name, context)
 
     def spelling(self, *parts: object) -> list[Any]:
-        """What Triton's cache keys must know of a scope that was declared outside of the kernel."""
+        """Cache-key parts of a scope declared outside of the kernel."""
         return [Spelling(parts)]
 
     def begin(self) -> None:
-        """Launches count from now on."""
+        """Report launches from now on."""
         self._loading.begin()
 
     def problems(self) -> tuple[Problem, ...]:
-        """What was launched since begin() and records nothing: compiled plain, or with every mark removed."""
+        """Kernels launched since begin() that record nothing: compiled plain, or with all marks removed."""
         return tuple(self._loading.problems)

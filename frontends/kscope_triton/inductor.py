@@ -1,8 +1,8 @@
-"""torch.compile: kernels that Inductor compiles and launches are prepared and armed like any other.
+"""Supports torch.compile: kernels that Inductor compiles and launches are recorded like any other.
 
-Inductor compiles in worker processes, where kscope is not enabled, and launches with a launcher that
-knows no hooks. While recording is enabled it compiles in this process and launches through Triton.
-Neither needs torch: the two settings are read when Inductor is imported, or set where it has been.
+Inductor compiles in worker processes, where kscope is not enabled, and launches with a launcher
+without hooks. While recording is enabled, it compiles in this process and launches through Triton.
+torch is not imported: Inductor reads the two settings on import; if it is already imported, they are set directly.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _SETTINGS: dict[str, tuple[str, int, str]] = {
 
 
 class Inductor:
-    """Inductor's settings while recording is enabled. Functions that were compiled before stay as they are
-    until torch.compiler.reset()."""
+    """Inductor's settings while recording is enabled. Already compiled functions are kept until
+    torch.compiler.reset()."""
 
     def __init__(self) -> None:
         self._environment: dict[str, str | None] | None = None
@@ -33,7 +33,7 @@ class Inductor:
         self._recording: Recording | None = None
 
     def install(self, recording: Recording) -> None:
-        """Idempotent; also takes in an Inductor that was imported since. For another recording its kernels go."""
+        """Apply the settings, also to an Inductor imported since the last call. Idempotent."""
         if self._recording is not None and self._recording != recording:
             _forget_kernels()
         self._recording = recording
@@ -51,16 +51,16 @@ class Inductor:
         """Inverse of install()."""
         if self._environment is None:
             return
-        for variable, word in self._environment.items():
-            if word is None:
+        for variable, value in self._environment.items():
+            if value is None:
                 os.environ.pop(variable, None)
             else:
-                os.environ[variable] = word
+                os.environ[variable] = value
         self._environment = self._recording = None
         config = sys.modules.get(_CONFIG)
         for name, (_, _, default) in _SETTINGS.items():
             if config is not None and hasattr(config, name):
-                # imported while enabled: it has read our words, and can read again
+                # imported while enabled, with our settings: recompute its default
                 before = self._config[name] if name in self._config else getattr(config, default)()
                 setattr(config, name, before)
         self._config = {}
@@ -68,8 +68,8 @@ class Inductor:
 
 
 def _forget_kernels() -> None:
-    """Inductor keeps compiled kernels by their source alone, across torch.compiler.reset(): the next function
-    that is compiled would get one that was made for the other state."""
+    """Clear Inductor's kernel caches. They are keyed by source alone and outlive torch.compiler.reset(), so a later
+    function could get a kernel compiled under the wrong state."""
     for module, name in _KEPT.items():
         kept = getattr(sys.modules.get(module), name, None)
         if kept is not None:

@@ -1,4 +1,4 @@
-"""Loaded kernels: tell the runtime about each module once, and notice launches that record nothing."""
+"""Reports loaded modules to the runtime, and detects launches that record nothing."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ class Loading:
     def __init__(self) -> None:
         self._selection = Selection()
         self._seen: set[Any] = set()  # handles of the functions loaded while enabled
-        self._plain: dict[Any, str] = {}  # handle -> name of the kernels launched though loaded before
+        self._plain: dict[Any, str] = {}  # handle -> name of kernels loaded before enable()
         self._lost: dict[Any, str] = {}  # handle -> why the kernel has no marks
         self._launched_lost: set[str] = set()
         self._hooks = {_LOAD: self._loaded, _UNLOAD: self._unloaded, _LAUNCH: self._launched}
 
     @property
     def problems(self) -> list[Problem]:
-        """Kernels that use kscope and were launched as they had been compiled before, or without their marks."""
-        names = [name for handle, name in self._plain.items() if self._wanted(name, handle)]
+        """Launched kernels that use kscope and were compiled plain, or lost their marks."""
+        names = [name for handle, name in self._plain.items() if self._is_marked(name, handle)]
         return [Problem("removed", text) for text in sorted(self._launched_lost)] + [
             Problem(
                 "plain",
-                f"kernel {name} was compiled and loaded before recording was enabled, and launched as it was: its "
+                f"kernel {name} was compiled and loaded before recording was enabled, so its "
                 "regions are not recorded; compile it after kscope.enable(), or launch it through its jit function",
             )
             for name in sorted(set(names))
         ]
 
-    def _wanted(self, name: str, handle: Any) -> bool:
+    def _is_marked(self, name: str, handle: Any) -> bool:
         return bool(self._selection.of_kernel(name)) or _uses_kscope(handle)
 
     def check(self) -> None:
@@ -57,11 +57,11 @@ class Loading:
             if not hasattr(getattr(knobs.runtime, point, None), "add"):
                 raise UnsupportedError(
                     f"triton {triton.__version__} has no knobs.runtime.{point} to add to, which kscope needs to find "
-                    f"loaded kernels: {install_command('triton')} brings a version that works"
+                    f"loaded kernels: {install_command('triton')} installs a supported version"
                 )
 
     def install(self, recording: Recording) -> None:
-        """Idempotent: Triton's hook chains hold a hook once."""
+        """Add the hooks. Idempotent: Triton's hook chains keep one copy of a hook."""
         self._selection = recording.selection
         self.begin()
         for point, hook in self._hooks.items():
@@ -69,7 +69,7 @@ class Loading:
                 getattr(knobs.runtime, point).add(hook)
 
     def begin(self) -> None:
-        """What was launched until now is no problem of what comes."""
+        """Discard problems of earlier launches."""
         self._plain.clear()
         self._launched_lost.clear()
 
@@ -92,7 +92,7 @@ class Loading:
         self._lost.pop(function, None)
 
     def _launched(self, metadata: Any) -> None:
-        # not .get(): that would compute what the kernel's author says of its launch; other launchers have none
+        # not .get(), which calls the user's launch_metadata function; other launchers have no data
         launch = getattr(metadata, "data", None)
         if launch is None:
             return
@@ -105,14 +105,14 @@ class Loading:
 
 
 def _metadata(group: dict[str, str]) -> dict[str, Any]:
-    """A compiled kernel's metadata, from its files in the cache; empty where they are gone."""
+    """A compiled kernel's metadata, from its files in the cache; empty if they were deleted."""
     path = next((Path(path) for name, path in group.items() if name.endswith(".json")), None)
     found: dict[str, Any] = orjson.loads(path.read_bytes()) if path is not None and path.is_file() else {}
     return found
 
 
 def _uses_kscope(handle: Any) -> bool:
-    """Whether the kernel of this handle has marks in its source; True when it cannot be known."""
+    """True if the kernel of this handle has marks in its source, or its source is not available."""
     for kernel in gc.get_objects():
         if type(kernel) is CompiledKernel and kernel.function == handle:
             jit = getattr(kernel.src, "fn", None)
@@ -121,7 +121,7 @@ def _uses_kscope(handle: Any) -> bool:
 
 
 def has_marks(jit: Any) -> bool:
-    """Whether a JITFunction, or one that it calls, uses kscope."""
+    """Return True if a JITFunction, or one that it calls, uses kscope."""
     return any(map(uses_kscope, reachable(jit, _python)))
 
 

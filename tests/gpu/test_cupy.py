@@ -216,7 +216,7 @@ def test_ptx_that_the_driver_assembles(c: ModuleType, monkeypatch: pytest.Monkey
     from kscope_cuda import assembling
 
     assembling.assemble.cache_clear()
-    monkeypatch.setattr(assembling, "ptxas", lambda: None)
+    monkeypatch.setattr(assembling, "ptxas", lambda *most: None)
     monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
     out = c.ints(30)
     with kscope.profile(records=8) as prof:

@@ -203,6 +203,62 @@ extern "C" __global__ void values(int* out, int n) {
     KSCOPE_COUNTER("rate", 0.25f);
 }
 
+extern "C" __global__ void constants(int* out, int n) {
+    KSCOPE_KERNEL();
+    {
+        KSCOPE_REGION_V("int", -7);
+        out[0] = n;
+    }
+    {
+        KSCOPE_REGION_V("float", 1.5f);
+        out[1] = n;
+    }
+    {
+        KSCOPE_REGION_V("int8", (signed char)-8);
+        out[2] = n;
+    }
+    {
+        KSCOPE_REGION_V("int16", (short)-16);
+        out[3] = n;
+    }
+    {
+        KSCOPE_REGION_V("int32", -32);
+        out[4] = n;
+    }
+    {
+        KSCOPE_REGION_V("int64", (int)-64);
+        out[5] = n;
+    }
+    {
+        KSCOPE_REGION_V("uint8", (unsigned char)8);
+        out[6] = n;
+    }
+    {
+        KSCOPE_REGION_V("uint16", (unsigned short)16);
+        out[7] = n;
+    }
+    {
+        KSCOPE_REGION_V("uint32", 4000000000u);
+        out[8] = n;
+    }
+    {
+        KSCOPE_REGION_V("uint64", 64u);
+        out[9] = n;
+    }
+    {
+        KSCOPE_REGION_V("float16", 0.5f);
+        out[10] = n;
+    }
+    {
+        KSCOPE_REGION_V("float32", 0.25f);
+        out[11] = n;
+    }
+    {
+        KSCOPE_REGION_V("float64", 0.125f);
+        out[12] = n;
+    }
+}
+
 extern "C" __global__ void points(int* out, int n) {
     KSCOPE_KERNEL(kscope::Elected, kscope::Lane0Warp0, kscope::TargetWarp<1>);
     for (int k = 0; k < n; ++k) {

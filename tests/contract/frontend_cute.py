@@ -11,6 +11,21 @@ from unittest import mock
 os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cutlass
+from contract.constants import (
+    FLOAT,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
 from contract.device import no_gpu, with_torch
 from contract.programs import Program
 from cuda.bindings import driver
@@ -194,6 +209,36 @@ def values(out: cute.Tensor, n: cutlass.Int32):
 
 
 @cute.kernel
+def constants(out: cute.Tensor, n: cutlass.Int32):
+    with INT:
+        out[0] = n
+    with FLOAT:
+        out[1] = n
+    with INT8:
+        out[2] = n
+    with INT16:
+        out[3] = n
+    with INT32:
+        out[4] = n
+    with INT64:
+        out[5] = n
+    with UINT8:
+        out[6] = n
+    with UINT16:
+        out[7] = n
+    with UINT32:
+        out[8] = n
+    with UINT64:
+        out[9] = n
+    with FLOAT16:
+        out[10] = n
+    with FLOAT32:
+        out[11] = n
+    with FLOAT64:
+        out[12] = n
+
+
+@cute.kernel
 def points(out: cute.Tensor, n: cutlass.Int32):
     for k in range(n):
         kscope.instant("each", value=k)
@@ -266,6 +311,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "straight": straight, "nested": nested, "loop": loop, "early_exit": early_exit, "helper": helper, "itself": itself,
     "names": names, "explicit": explicit, "produce": produce, "consume": consume, "coordinates": coordinates,
     "partial": partial, "strategies": strategies, "divergent": divergent, "first": first, "values": values,
+    "constants": constants,
     "points": points, "chosen": chosen, "tracks": tracks, "words": words, "pinned": pinned, "roles": roles,
     "unmarked": unmarked,
 }  # fmt: skip

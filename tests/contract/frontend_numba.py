@@ -6,6 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from contract.constants import (
+    FLOAT,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
 from contract.programs import Program
 
 import kscope
@@ -193,6 +208,36 @@ def values(out, n):
 
 
 @cuda.jit
+def constants(out, n):
+    with INT:
+        out[0] = n
+    with FLOAT:
+        out[1] = n
+    with INT8:
+        out[2] = n
+    with INT16:
+        out[3] = n
+    with INT32:
+        out[4] = n
+    with INT64:
+        out[5] = n
+    with UINT8:
+        out[6] = n
+    with UINT16:
+        out[7] = n
+    with UINT32:
+        out[8] = n
+    with UINT64:
+        out[9] = n
+    with FLOAT16:
+        out[10] = n
+    with FLOAT32:
+        out[11] = n
+    with FLOAT64:
+        out[12] = n
+
+
+@cuda.jit
 def points(out, n):
     for k in range(n):
         kscope.instant("each", value=k)
@@ -268,7 +313,7 @@ KERNELS: dict[str, Any] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, first, values, points, chosen, tracks, words, pinned, roles, unmarked),
+        *(strategies, divergent, first, values, constants, points, chosen, tracks, words, pinned, roles, unmarked),
     )
 }
 

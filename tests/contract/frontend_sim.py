@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from contract.constants import (
+    FLOAT,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
 from contract.programs import Program
 
 import kscope
@@ -160,6 +175,35 @@ def values(warp: Warp, n: int) -> None:
     kscope.counter("rate", 0.25)
 
 
+def constants(warp: Warp, n: int) -> None:
+    with INT:
+        warp.work(10)
+    with FLOAT:
+        warp.work(10)
+    with INT8:
+        warp.work(10)
+    with INT16:
+        warp.work(10)
+    with INT32:
+        warp.work(10)
+    with INT64:
+        warp.work(10)
+    with UINT8:
+        warp.work(10)
+    with UINT16:
+        warp.work(10)
+    with UINT32:
+        warp.work(10)
+    with UINT64:
+        warp.work(10)
+    with FLOAT16:
+        warp.work(10)
+    with FLOAT32:
+        warp.work(10)
+    with FLOAT64:
+        warp.work(10)
+
+
 def points(warp: Warp, n: int) -> None:
     for k in range(n):
         kscope.instant("each", value=k)
@@ -223,7 +267,7 @@ KERNELS: dict[str, Callable[[Warp, int], None]] = {
     kernel.__name__: kernel
     for kernel in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, first, values, points, chosen, tracks, words, pinned, roles, unmarked),
+        *(strategies, divergent, first, values, constants, points, chosen, tracks, words, pinned, roles, unmarked),
     )
 }
 

@@ -6,6 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 from contract import plugged
+from contract.constants import (
+    FLOAT,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
 from contract.device import no_gpu, with_stream
 from contract.programs import Program
 
@@ -166,6 +181,35 @@ def values(k: Tracer, out: str, n: Value) -> None:
     kscope.counter("rate", 0.25)
 
 
+def constants(k: Tracer, out: str, n: Value) -> None:
+    with INT:
+        k.store(out, 0, n)
+    with FLOAT:
+        k.store(out, 1, n)
+    with INT8:
+        k.store(out, 2, n)
+    with INT16:
+        k.store(out, 3, n)
+    with INT32:
+        k.store(out, 4, n)
+    with INT64:
+        k.store(out, 5, n)
+    with UINT8:
+        k.store(out, 6, n)
+    with UINT16:
+        k.store(out, 7, n)
+    with UINT32:
+        k.store(out, 8, n)
+    with UINT64:
+        k.store(out, 9, n)
+    with FLOAT16:
+        k.store(out, 10, n)
+    with FLOAT32:
+        k.store(out, 11, n)
+    with FLOAT64:
+        k.store(out, 12, n)
+
+
 def points(k: Tracer, out: str, n: Value) -> None:
     with k.loop(n) as i:
         kscope.instant("each", value=i)
@@ -235,7 +279,7 @@ KERNELS: dict[str, Any] = {
     function.__name__: toylang.kernel(function)
     for function in (
         *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates, partial),
-        *(strategies, divergent, first, values, points, chosen, tracks, words, pinned, roles, unmarked),
+        *(strategies, divergent, first, values, constants, points, chosen, tracks, words, pinned, roles, unmarked),
     )
 }
 

@@ -133,6 +133,7 @@ PROGRAMS = (
     ),
     Program("auto_records", "slabs as large as the kernel seems to need", ("nested",), recording=Recording()),
     Program("values", "every type of value; instants and counters", ("values",)),
+    Program("constants", "a constant of every Python and numpy type", ("constants",)),
     Program("points", "instants and counters in a loop, with strategies of their own", ("points",), n=3),
     Program("chosen", "marks that a predicate of the running kernel chooses, and of the compiler", ("chosen",), n=5),
     Program("tracks", "one name on two tracks of the user's and on none", ("tracks",)),

@@ -4,6 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from contract.constants import (
+    FLOAT,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
+
 import kscope
 
 ABSENT = dict.fromkeys(("partial", "divergent", "first"), "a block is made of whole warps, and its threads do not part")
@@ -131,6 +147,35 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
         kscope.counter("rate", 0.25)
 
     @jit
+    def constants(out, n):
+        with INT():
+            tl.store(out, 0)
+        with FLOAT():
+            tl.store(out, 1)
+        with INT8():
+            tl.store(out, 2)
+        with INT16():
+            tl.store(out, 3)
+        with INT32():
+            tl.store(out, 4)
+        with INT64():
+            tl.store(out, 5)
+        with UINT8():
+            tl.store(out, 6)
+        with UINT16():
+            tl.store(out, 7)
+        with UINT32():
+            tl.store(out, 8)
+        with UINT64():
+            tl.store(out, 9)
+        with FLOAT16():
+            tl.store(out, 10)
+        with FLOAT32():
+            tl.store(out, 11)
+        with FLOAT64():
+            tl.store(out, 12)
+
+    @jit
     def points(out, n):
         for k in range(n):
             kscope.instant("each", value=k)
@@ -182,6 +227,6 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
         kernel.__name__: kernel
         for kernel in (
             *(straight, nested, loop, early_exit, helper, itself, names, explicit, produce, consume, coordinates),
-            *(strategies, values, points, chosen, tracks, words, pinned, unmarked),
+            *(strategies, values, constants, points, chosen, tracks, words, pinned, unmarked),
         )
     }

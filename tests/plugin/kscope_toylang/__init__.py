@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from struct import pack
 from typing import Any
 
 import toylang
@@ -14,7 +13,9 @@ from kscope.instrument import registry
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 from kscope.lowering import plan
+from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
+from kscope.marks.refusals import value_refused
 from kscope.ptx import READINGS
 
 HOOKS = ("PASSES", "KEYS", "LOADED", "LAUNCHING")
@@ -91,11 +92,10 @@ def _predicate(mark: Mark, when: object) -> str | None:
 
 
 def _operand(mark: Mark, value: object) -> tuple[ValueType, str]:
-    """A value's type, and how PTX says it."""
+    """A value's type and its spelling in PTX."""
     if isinstance(value, toylang.Value):
         return "i32", value.register
-    if type(value) is int and -(1 << 31) <= value < 1 << 32:
-        return ("i32" if value < 1 << 31 else "u32"), str(value)
-    if type(value) is float:
-        return "f32", f"0f{pack('>f', value).hex().upper()}"
-    raise UsageError(f"value={value!r} of {mark.name!r}: expected a toylang value, or an int or float of 32 bits")
+    constant = with_constant(mark, value)
+    if constant is None or constant.type is None or constant.operand is None:
+        raise value_refused(mark, repr(value), "a toylang value, or a number")
+    return constant.type, constant.operand

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
 import shutil
 import subprocess
 import tempfile
-from functools import lru_cache
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -24,12 +27,30 @@ HEADER = "#include <kscope.cuh>\n"
 IN_PLACE, MARKS, PLAIN = "-DKSCOPE=1", "-DKSCOPE_MARKS=1", "-DKSCOPE=0"
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 
+STORE = Path(__file__).resolve().parents[1] / ".cache" / "nvcc"
 _KINDS = {"so": ("-shared", "-Xcompiler", "-fPIC"), "o": ("-dc",)}
 
 
-@lru_cache(512)
 def _made(source: str, arguments: tuple[str, ...], to: str) -> tuple[bytes | None, str]:
-    """What nvcc made, None where it refused, and what it said."""
+    """The file that nvcc makes, None if it refuses the source, and its messages; kept on disk for all workers."""
+    header = Path(kscope.cuda_include(), "kscope.cuh").read_text()
+    key = sha256("\0".join([_version(), header, source, *arguments, to]).encode()).hexdigest()
+    kept = STORE / key
+    if not kept.exists():
+        STORE.mkdir(parents=True, exist_ok=True)
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.write_bytes(pickle.dumps(_compile(source, arguments, to)))
+        part.replace(kept)
+    made: tuple[bytes | None, str] = pickle.loads(kept.read_bytes())
+    return made
+
+
+@cache
+def _version() -> str:
+    return subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
+
+
+def _compile(source: str, arguments: tuple[str, ...], to: str) -> tuple[bytes | None, str]:
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         Path(folder, "unit.cu").write_text(source)
         arch = () if any("-arch" in argument or "-gencode" in argument for argument in arguments) else ("-arch=sm_90",)

@@ -15,7 +15,8 @@ import pytest
 
 cutlass = pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl: pip install '.[cute]' in a checkout")
 
-import torch  # noqa: E402  # after the check that CuTe is there
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+
 from cuda.bindings import driver  # noqa: E402
 from cutlass import cute  # noqa: E402
 from cutlass.cute import runtime  # noqa: E402

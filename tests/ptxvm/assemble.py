@@ -1,26 +1,27 @@
-"""Does ptxas take a text? Answers are kept in .cache/ptxas by the hash of what was asked."""
+"""Whether ptxas accepts a text. Answers are kept in .cache/ptxas by the hash of the question."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 import subprocess
 import tempfile
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from kscope.lowering import assembler
+
 STORE = Path(__file__).resolve().parents[2] / ".cache" / "ptxas"
 
 
 @cache
 def ptxas(version: str = "") -> str | None:
-    """Triton's own ptxas, else the one on PATH, else None; of several the first that knows this version of PTX."""
+    """Triton's ptxas, else the newest that kscope finds, that accepts this version of PTX; None without one."""
     spec = importlib.util.find_spec("triton")
     places = [Path(place) / "backends" / "nvidia" / "bin" for place in (spec and spec.submodule_search_locations) or ()]
     tools = [str(place / name) for place in places for name in ("ptxas", "ptxas-blackwell") if (place / name).exists()]
-    tools += filter(None, [shutil.which("ptxas")])
+    tools += assembler.installed()
     return next((tool for tool in tools if not version or _knows(tool, version)), None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import warnings
 from pathlib import Path
@@ -261,7 +260,7 @@ def test_relocatable_code_of_nvcc_is_refused(frontend, gpu, source):
 
 
 def test_the_cubin_is_what_ptxas_makes_of_the_same_text(frontend, gpu, source, tmp_path, monkeypatch):
-    ptxas = shutil.which("ptxas")
+    ptxas = assembler.ptxas()
     if ptxas is None:
         pytest.skip("there is no ptxas")
     texts = []

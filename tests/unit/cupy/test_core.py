@@ -36,7 +36,7 @@ told = []
 class Backend:
     def module_loaded(self, module):
         told.append(module)
-frontends._backends["cuda"] = Backend()
+registry._backends["cuda"] = Backend()
 
 MARKED = '''
 template <class T> __global__ void kernel(T* out) { KSCOPE_REGION("work"); out[0] = OUT; }

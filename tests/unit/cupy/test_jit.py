@@ -182,7 +182,7 @@ def nameless(out, n):
     ("function", "message"),
     [
         (wide, r"'wide' is a int64: .* pass cupy.int32\(x\)"),
-        (flag, "'flag' is True: a record holds 32 bits"),
+        (flag, "'flag' is the bool True: a record holds 32 bits"),
         (nameless, "the name must be a string known at compile time"),
     ],
 )

@@ -10,23 +10,29 @@ from kscope.capture.layout import MAX_SMS
 from kscope.errors import UsageError
 
 POWER_ON_NS = 1_700_000_000_000_000_000
-"""What %globaltimer and the host's clock say at simulated time zero: UNIX time, as on a real machine."""
+"""%globaltimer and the host's clock at simulated time zero: UNIX time, as on a real machine."""
 READ_CYCLES = 7
 """Cycles that reading either clock takes (one CS2R on an H200)."""
 INTERPRETED_GHZ = 1 / 64
-"""The counter's rate where Python runs a kernel, on the host's time: a mark takes microseconds there and a warp
-seconds, so 64 ns tell marks apart, and 32 bits of them cover 4.6 minutes."""
+"""The cycle counter's rate for kernels that Python runs on the host's clock: a mark takes microseconds and a warp
+seconds, so 64 ns resolve marks, and 32 bits cover 4.6 minutes.
+"""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A GPU made of SMs.
+    """A simulated GPU.
 
-    sms: number of SMs. seed: fixes the counters' offsets and each warp's random numbers.
-    ghz: SM clock, one number or one per SM. tick_ns: step of %globaltimer.
-    resident: blocks that an SM runs at the same time. offsets: each SM's clock64 at time zero; drawn
-    from the seed where not given, because on hardware they differ too.
-    Raises UsageError where a number makes no machine.
+    Attributes:
+        sms: number of SMs.
+        seed: fixes the counters' offsets and each warp's random numbers.
+        ghz: SM clock, one number or one per SM.
+        tick_ns: step of %globaltimer.
+        resident: blocks that an SM runs at a time.
+        offsets: each SM's clock64 at time zero; random by default, because they differ on hardware.
+
+    Raises:
+        UsageError: a number is out of range.
     """
 
     sms: int = 4

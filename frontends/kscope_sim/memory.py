@@ -1,4 +1,4 @@
-"""The memory that a kernel and the host share: the control block and the pool."""
+"""Simulated device memory: the control block and the pool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kscope.instrument.sampling import Sampling
 
 U32 = 0xFFFFFFFF
 POOL_ADDRESS = 0x7_0000_0000
-"""Where the pool pretends to be."""
+"""The pool's simulated address."""
 POOL_BYTES = 16 << 20
 STRIPES = 16
 
@@ -26,8 +26,12 @@ Word = Literal["head", "skipped", "lost"]
 class Memory:
     """One armed session's memory.
 
-    gate: () layout.GATE. stripes: (n + 1,) layout.STRIPE, the reserve last. pool: (units, 16) uint32. lock: held by who
-    claims and by who frees: threads of the host may launch at once, and what follows here is not atomic as a GPU's is.
+    Attributes:
+        gate: () layout.GATE.
+        stripes: (n + 1,) layout.STRIPE, the reserve last.
+        pool: (units, 16) uint32.
+        lock: held to claim and to free, because host threads may launch at the same time, and this memory has no
+            atomics.
     """
 
     gate: np.ndarray
@@ -55,13 +59,13 @@ class Memory:
         return Memory(sampling.gate(epoch, stripes), table, pool)
 
     def atom_add(self, stripe: int, word: Word, amount: int) -> int:
-        """atom.add on a word of a stripe, modulo 2^32: the value before."""
+        """atom.add on a word of a stripe, modulo 2^32. Returns the value before."""
         before = int(self.stripes[word][stripe])
         self.stripes[word][stripe] = before + amount & U32
         return before
 
     def store(self, address: int, words: npt.NDArray[np.uint32]) -> None:
-        """Store consecutive words; IndexError outside of the pool, which is a memory fault."""
+        """Store consecutive words. Raises IndexError outside the pool, as a memory fault."""
         at = (address - POOL_ADDRESS) // 4
         flat = self.pool.reshape(-1)
         if not 0 <= at <= len(flat) - len(words):
@@ -75,5 +79,5 @@ class Memory:
 
 
 def _power_of_two(units: int) -> int:
-    """The largest power of two that is not above `units`."""
+    """The largest power of two up to `units`."""
     return 1 << units.bit_length() - 1

@@ -22,19 +22,22 @@ _MARKS = (regions.region, regions.scope, regions.instant, regions.counter)
 _WORDS = {word.__name__ for word in _MARKS}
 _LIBRARIES = {"numpy", *sys.stdlib_module_names} - {"__main__"}
 _ANY = "any"
-"""Sort of what a name's values are, whatever it names."""
+"""Sort of a name's values that holds for all its marks."""
 
 
 class Module:
-    """A kernel function together with the Recording that it was prepared for.
+    """A kernel prepared with the options of a Recording.
 
-    marked: whether its code, or that of a function it names, has marks: then every warp of the
-    recording's strategy claims at its entry. One that was overlooked claims at its first mark.
+    Attributes:
+        name: the kernel's name.
+        recording: the options.
+        marked: whether its code, or a function it names, has marks: then its warps claim at their entry, else at their
+            first mark.
     """
 
     def __init__(self, name: str, kernel: Callable[..., object], recording: Recording) -> None:
         self.name, self.recording = name, recording
-        self.kernel = kernel  # kept, as one that cannot be hashed is known by its id
+        self.kernel = kernel  # kept alive, because one that cannot be hashed is identified by its id
         records = AUTO_RECORDS if recording.records == "auto" else recording.records
         self.log2_records = log2_records(records)
         functions = tuple(reachable(kernel, _users))
@@ -48,12 +51,12 @@ class Module:
 
     @property
     def flags(self) -> int:
-        """HEADER["place"]'s flags, but for FLAG_LANES, which depends on the lane's strategy."""
+        """HEADER["place"]'s flags without FLAG_LANES, which depends on the lane's strategy."""
         timer = layout.FLAG_GLOBALTIMER if self.recording.clock == "globaltimer" else 0
         return timer | (layout.FLAG_STOP if self.recording.fill == "stop" else 0)
 
     def note(self, mark: Mark, kind: ValueType | None) -> None:
-        """A mark was met. Raises UsageError where values of one name have two types, or two names one hash."""
+        """Note a mark. Raises UsageError if values of one name have two types, or two names have one hash."""
         if mark.name not in self._where:
             twin = next((n for n in self._where if layout.name_hash(n) == layout.name_hash(mark.name)), None)
             if twin is not None:
@@ -66,7 +69,7 @@ class Module:
         if mark.act == "exit":
             return
         sort = "" if mark.act == "enter" else mark.act
-        # spans, instants and counters of a name may do without a value each, and what has one has the same
+        # marks of a name may or may not have a value, but those with one agree in its type
         for key in [(mark.name, sort)] + ([(mark.name, _ANY)] if kind else []):
             known = self._types.setdefault(key, kind)
             if known != kind:
@@ -76,7 +79,7 @@ class Module:
                 )
 
     def meta(self) -> ModuleMeta:
-        """The module's metadata, with the names that were met so far."""
+        """The module's metadata, with the names reached so far."""
         return ModuleMeta(
             frontend="sim",
             kernels=(KernelMeta(self.name, self.id, self.log2_records),),
@@ -108,7 +111,7 @@ def _is_ours(code: CodeType) -> bool:
 
 
 def _caller() -> str | None:
-    """file:line of the user's code that placed the mark, with one of kscope's words or through the simulator itself."""
+    """file:line of the user's code that placed the mark."""
     frame = words = inspect.currentframe()
     while words is not None and words.f_code.co_filename != regions.__file__:
         words = words.f_back

@@ -1,8 +1,4 @@
-"""Which regions are open in which lanes, checked at every mark.
-
-A GPU frontend proves pairing on the kernel's text; here the kernel runs, so the check is made as it
-goes.
-"""
+"""Open regions per lane, checked at every mark. GPU frontends prove pairing on the kernel's text instead."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from kscope.marks.grammar import format_name
 
 
 class Nesting:
-    """Open regions of one warp. Lanes are bit masks: bit l = lane l.
+    """Open regions of one warp. Lanes are bit masks: bit l is lane l.
 
-    ``_levels[name][d]`` holds the lanes in which `name` is open more than d times.
+    ``_levels[name][d]`` are the lanes in which `name` is open more than d times.
     """
 
     def __init__(self, kernel: str, warp: int) -> None:
@@ -21,7 +17,7 @@ class Nesting:
         self._levels: dict[str, list[int]] = {}
 
     def enter(self, name: str, lanes: int, *, explicit: bool) -> None:
-        """Open a region. A `with` may nest in its own name, as recursion does; an explicit enter may not."""
+        """Open a region. A `with` may nest in its own name, as in recursion; an explicit enter may not."""
         levels = self._levels.setdefault(name, [])
         if explicit and levels and levels[0] & lanes:
             raise PairingError(
@@ -50,7 +46,7 @@ class Nesting:
             levels.pop()
 
     def at_return(self, lanes: int) -> None:
-        """These lanes return from the kernel: nothing may be open in them."""
+        """These lanes return from the kernel: no region may be open in them."""
         names = sorted(name for name, levels in self._levels.items() if levels and levels[0] & lanes)
         if names:
             raise PairingError(

@@ -1,4 +1,4 @@
-"""The device protocol, one plain step after the other: what every frontend's instructions must amount to."""
+"""The device's side of the claim protocol, step by step: the reference for every frontend's instructions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .memory import U32, Memory
 
 @dataclass(frozen=True)
 class Anchor:
-    """Both clocks at one place: clock, time, clock. `width` is the error bound in cycles."""
+    """Both clocks at one place, read as clock, time, clock. width: the error bound in cycles."""
 
     clock: int
     time: int
@@ -23,7 +23,7 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Thread:
-    """What a thread knows of itself and its launch: the special registers and the module's constants."""
+    """A thread's special registers and its module's constants."""
 
     kernel: int
     log2_records: int
@@ -40,7 +40,7 @@ class Thread:
 def sampled(memory: Memory, thread: Thread) -> bool:
     """Whether the gate lets this thread's warp, SM and block record."""
     gate = memory.gate
-    # warp: one bit; and often there is nothing more to ask
+    # warp: one bit, and often the only check
     if not int(gate["warp_mask"]) >> thread.warp & 1:
         return False
     if not gate["sampled"]:
@@ -56,8 +56,8 @@ def sampled(memory: Memory, thread: Thread) -> bool:
 
 
 def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | None:
-    """Take a slab and write its header's begin; None where this thread does not record."""
-    # off, or not chosen: nothing in memory changes
+    """Claim a slab and write the begin of its header; None if this thread does not record."""
+    # off, or not sampled: memory stays unchanged
     if epoch == 0 or not sampled(memory, thread):
         return None
     reserve = int(memory.gate["stripes"])
@@ -72,11 +72,11 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
         # granted: the host has freed these units, and they do not wrap around the ring's edge
         if n <= room <= units and at + n <= units:
             break
-        # refused: say that these units stay unused; behind an edge there is room, so claim again
+        # refused: count these units as skipped; after the ring's edge there is room, so claim again
         memory.atom_add(stripe, "skipped", n)
         if n <= room <= units:
             continue
-        # full: try the reserve once, and only where it looks as if it had room; else count the thread as lost
+        # full: try the reserve once, and only if it seems to have room; else count the warp as lost
         left = int(memory.stripes["limit"][reserve]) - int(memory.stripes["head"][reserve]) & U32
         if stripe == reserve or not n <= left < 1 << 31:
             memory.atom_add(own, "lost", 1)
@@ -88,7 +88,7 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
 
 
 def _begin(thread: Thread, epoch: int, position: int, stripe: int, start: Anchor) -> np.ndarray:
-    """Words 0..23 of the header. The end's words stay as the host cleared them: zero."""
+    """Words 0..23 of the header. The words of its end stay zero, as the host cleared them."""
     header = np.zeros(1, layout.HEADER)
     (cx, cy, cz), (gx, gy, gz), (tx, ty, tz) = thread.ctaid, thread.nctaid, thread.ntid
     header["magic"], header["epoch"] = layout.HEADER_WORD, epoch
@@ -112,7 +112,7 @@ def _begin(thread: Thread, epoch: int, position: int, stripe: int, start: Anchor
 
 @dataclass
 class Slab:
-    """A thread's claimed memory and its cursor: the only state that a record needs."""
+    """A thread's slab and its cursor: the whole state of recording."""
 
     memory: Memory
     base: int
@@ -121,7 +121,7 @@ class Slab:
     off: int = 0  # bytes, never wraps back: off / 16 is the count of all records
 
     def store(self, name: str, kind: Kind, start: int, end: int, value: int | None = None) -> None:
-        """One record. Clocks are 64-bit ticks, of which the low words are kept."""
+        """Store one record. Clocks are 64-bit ticks; their low words are stored."""
         capacity = layout.RECORD_BYTES << self.log2_records
         words = (start & U32, layout.record_id(name, kind), end & U32, 0 if value is None else value)
         # ring: the mask wraps, the oldest goes. stop: a full slab takes nothing more. Both count.
@@ -131,7 +131,7 @@ class Slab:
         self.off += layout.RECORD_BYTES
 
     def leave(self, end: Anchor) -> None:
-        """Write the header's end: from here the host may take the slab."""
+        """Write the header's end: from here on the host may take the slab."""
         count = self.off // layout.RECORD_BYTES
         words = np.array(
             [

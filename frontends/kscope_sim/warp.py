@@ -51,11 +51,15 @@ class _Lane:
 
 
 class Warp:
-    """One warp of a simulated kernel.
+    """One warp of a simulated kernel; the first argument of every kernel.
 
-    block, grid, threads: block index, grid and block dimensions, (x, y, z) each. index: warp of the
-    block (linear thread id / 32). smid: its SM. role: the name given in launch(roles=...), or None.
-    shared: a dict that all warps of the block see. random: its own random numbers, fixed by the seed.
+    Attributes:
+        block, grid, threads: block index, grid and block dimensions, (x, y, z) each.
+        index: warp of the block (linear thread id / 32).
+        smid: its SM.
+        role: its name in launch(roles=...), or None.
+        shared: a dict that all warps of the block share.
+        random: random numbers, fixed by the seed.
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class Warp:
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """The lanes that are active here."""
+        """The active lanes."""
         return tuple(lane for lane in range(32) if self._active >> lane & 1)
 
     def thread(self, lane: int) -> tuple[int, int, int]:
@@ -115,8 +119,12 @@ class Warp:
 
     @contextmanager
     def where(self, lanes: Lanes) -> Generator[None, None, None]:
-        """A divergent branch: inside, only those of the active lanes are active. `lanes` is a bit mask,
-        lane numbers, or a function of the lane. A branch that no lane takes passes no time, leaves no marks."""
+        """A divergent branch: only these of the active lanes are active inside.
+
+        Args:
+            lanes: a bit mask, lane numbers, or a function of the lane. Without active lanes no time passes and no mark
+                records.
+        """
         before, self._active = self._active, self._active & _mask(lanes)
         try:
             yield
@@ -124,7 +132,7 @@ class Warp:
             self._active = before & ~self._left
 
     def leave(self, lanes: Lanes = U32) -> None:
-        """Early return of those of the active lanes; the kernel goes on for the others."""
+        """Early return of some active lanes; the kernel continues for the others."""
         leaving = self._active & _mask(lanes)
         self._nesting.at_return(leaving if self._memory is not None else 0)
         if leaving and self._memory is not None and self._lanes:
@@ -214,8 +222,13 @@ class Warp:
     # marks
 
     def mark(self, mark: Mark, value: Any, when: Any = None) -> None:
-        """What one mark does in the active lanes; nothing where the kernel was launched plain. when: a bool, or 32 of
-        them in an array, one per lane: the mark is recorded where it holds."""
+        """Execute a mark in the active lanes; does nothing in a plain kernel.
+
+        Args:
+            mark: the mark.
+            value: its value, None for none.
+            when: a bool, or 32 of them in an array, one per lane; None is always.
+        """
         if self._module is None or not self._active or mark.act == "pin":  # nothing moves here: nothing to pin
             return
         kind, bits = (None, None) if value is None else words(mark, value)

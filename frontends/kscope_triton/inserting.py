@@ -1,9 +1,9 @@
-"""Marks put into Triton's final IR: after pipelining and warp specialisation, before it becomes LLVM's.
+"""Inserts marks into Triton's final IR: after pipelining and warp specialization, before LLVM.
 
     %kscope0 = tt.elementwise_inline_asm "//kscope enter load - - with" {...} -> i32 loc("attn.py":41:9)
 
-The same operation that a mark of the source is (placing.py), with nothing in and nothing of its result used. The module
-is printed, marks are put between its lines, and Triton reads it back, as it does for an IR that a user overrides.
+This is the operation of emit.py without operands. The module is printed, marks are put between its lines, and Triton
+parses it again, as it does for an IR that a user overrides.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from .spans import Region, Span
 
 @dataclass(frozen=True)
 class Inserted:
-    """A module with marks, and where. Nothing was found: the same module object."""
+    """A module with marks, and their spans; the same module object if there are none."""
 
     module: Any
     spans: tuple[Span, ...]
 
 
 def insert(module: Any, selection: Selection) -> Inserted:
-    """Marks what is selected in the module's kernels. Raises UnsupportedError for IR that cannot be read."""
+    """Mark what is selected in the module's kernels. Raises UnsupportedError for IR that cannot be read."""
     text = module.str()
     found: list[Span] = []
     for function in irtext.functions(text):
-        chosen = selection.of_kernel(function.name)
-        if function.public and chosen:
-            found += spans.of_lines(function.operation, chosen) + spans.of_kinds(function.operation, chosen)
+        matching = selection.of_kernel(function.name)
+        if function.public and matching:
+            found += spans.line_spans(function.operation, matching) + spans.kind_spans(function.operation, matching)
     return _with(module, text, found)
 
 
 def restore(module: Any, regions: Iterable[Region]) -> Inserted:
-    """Marks regions of the source that the compiler dropped, around what it made of their operations; but not those
-    with a condition, which went with their marks."""
+    """Mark regions of the source that the compiler dropped, around what became of their operations; without those with
+    a predicate, which was dropped with them.
+    """
     text = module.str()
     regions = [region for region in regions if region.mark.when in (None, NEVER)]
     found: list[Span] = []
@@ -57,12 +58,12 @@ def restore(module: Any, regions: Iterable[Region]) -> Inserted:
 
 
 def regions(text: str) -> dict[str, Region]:
-    """The regions of the source in a printed module, by name."""
+    """The source's regions in a printed module, by name."""
     return spans.regions(function.operation for function in irtext.functions(text))
 
 
 def _without_value(mark: Mark) -> Mark:
-    """The mark without a value that only the dropped operation knew; constants stay."""
+    """The mark without a value that only the dropped operation had; constants stay."""
     known = mark.operand is not None and mark.operand.startswith("0x")
     return mark if known else replace(mark, type=None, operand=None)
 
@@ -72,7 +73,7 @@ def _with(module: Any, text: str, found: Sequence[Span]) -> Inserted:
         return Inserted(module, ())
     lines = text.splitlines()
     before: dict[int, list[str]] = {}
-    # outer spans are entered first, and left last
+    # outer spans are entered first and left last
     ordered = sorted(enumerate(found), key=lambda one: (one[1].before, -one[1].after, one[0]))
     for number, (_, span) in enumerate(reversed(ordered)):
         leave = replace(span.mark, act="exit", type=None, operand=None, when=None)
@@ -87,7 +88,7 @@ def _with(module: Any, text: str, found: Sequence[Span]) -> Inserted:
 
 
 def _operation(name: str, mark: Mark, place: Place | None) -> str:
-    """One mark as an operation of its own. Its result is a dummy: Triton cannot lower an asm without one."""
+    """One mark as an operation, whose result is unused: Triton cannot lower inline assembly without one."""
     where = "unknown" if place is None else f"{_quoted(place.file)}:{place.line}:{max(place.column, 1)}"
     attributes = '{constraints = "=r", packed_element = 1 : i32, pure = false}'
     return f'%kscope_{name} = tt.elementwise_inline_asm "{mark.comment()}" {attributes} -> i32 loc({where})'
@@ -99,7 +100,7 @@ def _quoted(text: str) -> str:
 
 
 def parsed(text: str, context: Any) -> Any:
-    """The module of a text, in the compiler's context."""
+    """Parse a module in the compiler's context."""
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         path = Path(folder, "marked.ttgir")
         path.write_bytes(text.encode())

@@ -1,8 +1,8 @@
-"""Triton's IR as it is printed with locations: operations, their regions and blocks, and where they come from.
+"""Triton's printed IR: operations, their regions and blocks, and their source locations.
 
 %a = tt.load %p : !tt.ptr<f16> loc(#loc4)            an operation is a line
 %b = scf.for ... {                                   or it begins here,
-} loc(#loc7)                                         and ends where its location stands
+} loc(#loc7)                                         and ends at its location
 #loc7 = loc("x"(callsite(#loc4 at #loc5)))           a location is a chain of places, the innermost first
 """
 
@@ -25,7 +25,7 @@ _FUNCTION = re.compile(r"\btt\.func (?:(public|private) )?@(\"[^\"]*\"|[\w$.-]+)
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """One line of source. column counts from 1; 0 = not known."""
+    """One line of source. column counts from 1; 0 if unknown."""
 
     file: str
     line: int
@@ -33,12 +33,20 @@ class Place:
 
 
 Places = tuple[Place, ...]
-"""Where an operation comes from: its own line, then the calls that it was inlined through."""
+"""An operation's origin: its own line, then the calls that it was inlined through."""
 
 
 @dataclass
 class Operation:
-    """name: scf.for, tt.load. first and last: its lines in the text, counted from 0. heading: its first line."""
+    """One operation.
+
+    Attributes:
+        name: such as scf.for or tt.load.
+        first, last: its lines in the text, counted from 0.
+        heading: its first line.
+        places: its origin.
+        blocks: the blocks of its regions.
+    """
 
     name: str
     first: int
@@ -49,20 +57,20 @@ class Operation:
 
     @property
     def leaf(self) -> bool:
-        """Whether no operation of its own may get company: it has none, or they are how values are combined."""
+        """Whether no marks may be put inside it: it has no blocks, or they only define how values are combined."""
         return not self.blocks or self.name not in _OPENED
 
 
 @dataclass
 class Block:
-    """Operations that run in order; the last one passes control on. opened: the line that its region begins at."""
+    """Operations that run in order; the last one passes control on. opened: the line where its region begins."""
 
     opened: str = ""
     operations: list[Operation] = field(default_factory=list)
 
     @property
     def body(self) -> list[Operation]:
-        """The operations but the last one, where it only passes control on; it is not printed where it says nothing."""
+        """The operations without a last one that only passes control on, which is not always printed."""
         ends = bool(self.operations) and _PASSES_ON.match(self.operations[-1].name) is not None
         return self.operations[:-1] if ends else self.operations
 
@@ -81,7 +89,7 @@ class Function:
 
 
 def functions(text: str) -> tuple[Function, ...]:
-    """The functions of a module. Raises UnsupportedError for text that is printed in another way."""
+    """The functions of a module. Raises UnsupportedError for text in another form."""
     found = []
     for operation in walk(_parse(text.splitlines())):
         if operation.name == "tt.func" and (match := _FUNCTION.search(operation.heading)):
@@ -90,7 +98,7 @@ def functions(text: str) -> tuple[Function, ...]:
 
 
 def walk(block: Block) -> Iterator[Operation]:
-    """Every operation of a block and of what it holds, outer ones first."""
+    """Every operation in a block, outer ones first."""
     for operation in block.operations:
         yield operation
         for inner in operation.blocks:
@@ -98,7 +106,7 @@ def walk(block: Block) -> Iterator[Operation]:
 
 
 def _parse(lines: list[str]) -> Block:
-    """The text as a tree; its top is a block with the module."""
+    """The text as a tree: a block with the module."""
     aliases = {match[1]: match[2] for line in lines if (match := _ALIAS.match(line))}
     known: dict[str, Places] = {}
     top = Block()
@@ -110,19 +118,19 @@ def _parse(lines: list[str]) -> Block:
             continue
         if line.startswith("^"):
             if len(open_blocks) < 2:
-                raise _odd(line)
+                raise _unreadable(line)
             if open_blocks[-1].operations:
                 open_blocks[-1] = Block(open_blocks[-1].opened)
                 open_operations[-1].blocks.append(open_blocks[-1])
             continue
         if line.startswith("}"):
             if len(open_blocks) < 2:
-                raise _odd(line)
+                raise _unreadable(line)
             open_blocks.pop()
         elif not _continues(line):
             match = _NAME.match(line)
             if match is None:
-                raise _odd(line)
+                raise _unreadable(line)
             operation = Operation(match[1], number, line)
             open_blocks[-1].operations.append(operation)
             open_operations.append(operation)
@@ -131,27 +139,27 @@ def _parse(lines: list[str]) -> Block:
             open_operations[-1].blocks.append(open_blocks[-1])
         elif located := _LOCATED.search(line):
             if not open_operations:
-                raise _odd(line)
+                raise _unreadable(line)
             operation = open_operations.pop()
             operation.last = number
-            # an operation's own location stands last in its line, arguments' locations before it
+            # an operation's own location is the last one in its line
             operation.places = _places(_last(located[0]), aliases, known)
     if open_operations or len(open_blocks) != 1:
-        raise _odd("its end")
+        raise _unreadable("its end")
     return top
 
 
-def _odd(line: str) -> UnsupportedError:
-    return UnsupportedError(f"this Triton prints its IR in a way that kscope cannot read: {line[:80]!r}")
+def _unreadable(line: str) -> UnsupportedError:
+    return UnsupportedError(f"kscope cannot read this Triton's printed IR: {line[:80]!r}")
 
 
 def _continues(line: str) -> bool:
-    """Whether the line opens another region of the operation before: the partitions of warp_specialize."""
+    """Whether the line opens another region of the previous operation: the partitions of warp_specialize."""
     return re.match(r"default\s*\{|partition\d+\(", line) is not None
 
 
 def _last(text: str) -> str:
-    """What stands in the last loc(...) of a line that ends with one."""
+    """The content of the last loc(...) of a line that ends with one."""
     bare = _STRING.sub(lambda found: "_" * len(found[0]), text)
     depth, at = 0, len(bare) - 1
     while at >= 0:
@@ -159,11 +167,11 @@ def _last(text: str) -> str:
         if depth == 0:
             return text[at + 1 : -1]
         at -= 1
-    raise _odd(text)
+    raise _unreadable(text)
 
 
 def _places(text: str, aliases: Mapping[str, str], known: dict[str, Places]) -> Places:
-    """What a location says; () where it says nothing."""
+    """The places of a location; () if it is unknown."""
     if text in known:
         return known[text]
     tokens = _TOKEN.findall(text)
@@ -173,7 +181,7 @@ def _places(text: str, aliases: Mapping[str, str], known: dict[str, Places]) -> 
 
 
 def _location(tokens: list[str], at: int, aliases: Mapping[str, str], known: dict[str, Places]) -> tuple[Places, int]:
-    """The location that begins at a token, and the token behind it."""
+    """The location that begins at a token, and the index of the next token."""
     token = tokens[at] if at < len(tokens) else "unknown"
     if token.startswith("#"):
         return (_places(aliases[token], aliases, known) if token in aliases else ()), at + 1

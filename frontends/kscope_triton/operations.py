@@ -1,4 +1,4 @@
-"""What Triton's operations do: of which kind each is, and which are only arithmetic."""
+"""Triton's operations: the kind of each, and which are only arithmetic on addresses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "scf.for": ("loop",),
     "scf.while": ("loop",),
 }
-"""Kinds of an operation, the narrowest first."""
+"""Operation -> its kinds, the narrowest first."""
 LOOPS = ("scf.for", "scf.while")
 SPECIALIZE = "ttg.warp_specialize"
 
@@ -47,32 +47,32 @@ _QUIET = re.compile(
     r"|tt\.(?:splat|unsplat|broadcast|expand_dims|make_range|addptr|get_program_id|get_num_programs|reshape|bitcast"
     r"|ptr_to_int|int_to_ptr|trans|join|split)$"
 )
-"""Indices, addresses, views, and what is set up once."""
+"""Indices, addresses, views, and one-time setup."""
 _FLOATS = re.compile(r"arith\.(?:\w+f|select|[su]itofp|fpto[su]i)$")
 _TRITON = str(Path(triton.__file__).parent)
 
 
 def kinds(operation: Operation) -> tuple[str, ...]:
-    """What an operation is, the narrowest word first; () where it has none."""
+    """An operation's kinds, the narrowest first; () for others."""
     return KINDS.get(operation.name, ())
 
 
 def waits(operation: Operation) -> bool:
-    """Whether the operation waits for something asynchronous."""
+    """Whether an operation waits for something asynchronous."""
     return "wait" in kinds(operation)
 
 
-def quiet(operation: Operation) -> bool:
-    """Whether the operation is no work that a range of lines would be about: addresses, indices, constants."""
+def is_bookkeeping(operation: Operation) -> bool:
+    """Whether an operation is only addresses, indices or constants, which no range of lines is about."""
     if operation.name.startswith("arith.") and _FLOATS.match(operation.name) and "tensor<" in operation.heading:
         return False
-    if operation.name in ("ttg.local_alloc", "ttng.tmem_alloc"):  # with an operand they write
+    if operation.name in ("ttg.local_alloc", "ttng.tmem_alloc"):  # with an operand they store
         return f"{operation.name} %" not in operation.heading
     return _QUIET.match(operation.name) is not None
 
 
 def marks_of(operation: Operation) -> list[Mark]:
-    """The marks that an operation is: one, or those of an `if` that holds nothing else (placing.py)."""
+    """The marks in an operation: one, or those of an `if` that contains nothing else (emit.py)."""
     if operation.name == "scf.if":
         inner = [one for block in operation.blocks for one in block.operations if one.name != "scf.yield"]
         return [mark for one in inner for mark in marks_of(one)] if inner and all(map(marks_of, inner)) else []
@@ -81,17 +81,16 @@ def marks_of(operation: Operation) -> list[Mark]:
 
 
 def mark_in(line: str) -> Mark | None:
-    """The mark in a line of the IR."""
+    """The mark in a line of the IR, None without one."""
     return parse(line.partition('"')[2].partition('"')[0]) if PREFIX in line else None
 
 
-def own(places: Places) -> Place | None:
-    """The innermost place in code that is not Triton's own library."""
+def users_place(places: Places) -> Place | None:
+    """The innermost place outside Triton's library."""
     return next((place for place in places if not place.file.startswith(_TRITON)), places[0] if places else None)
 
 
 def unplaced(places: Places, around: Iterable[Places]) -> bool:
-    """Whether the compiler made an operation that has no line of its own: none, or that of a loop or function
-    around it."""
-    mine = own(places)
-    return mine is None or any(mine == own(outer) for outer in around)
+    """Whether an operation has no line of its users_place: none at all, or that of a loop or function around it."""
+    mine = users_place(places)
+    return mine is None or any(mine == users_place(outer) for outer in around)

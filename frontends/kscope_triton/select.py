@@ -1,9 +1,9 @@
-"""One kernel on its way through Triton's stages: marks that nobody placed, and those that the compiler dropped.
+"""Marks that a selection adds to a kernel between Triton's stages, and marks that the compiler dropped.
 
 source -> ttir -> ttgir -> llir -> ptx
               |         |
-              |         marks go in here: what is selected, and what was dropped since
-              what the regions of the source hold is read here
+              |         marks go in here: what is selected, and what was dropped before
+              the regions of the source are read here
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SPECIALIZED = "tt.warp_specialize"
 
 
 class Marking:
-    """What is known of one kernel between its stages. placed: the names that its source marks, as they come."""
+    """One kernel between its stages. placed: names that its source marks, filled during tracing."""
 
     def __init__(self, selection: Selection, placed: set[str], capability: int) -> None:
         self._selection, self._placed, self._capability = selection, placed, capability
         self._source = ""
         self.spans: tuple[Span, ...] = ()
-        """Where marks went that nobody placed."""
+        """Where selected regions were marked."""
         self.problems: list[Problem] = []
 
     def ttgir(self, stage: Stage) -> Stage:
@@ -59,7 +59,7 @@ class Marking:
         return run
 
     def llir(self, stage: Stage) -> Stage:
-        """Triton's stage, on a module with the marks that it lacks."""
+        """Triton's stage, on a module with the missing marks."""
 
         def run(module: Any, metadata: dict[str, Any]) -> Any:
             if self._source:
@@ -73,7 +73,7 @@ class Marking:
 
     @property
     def source_info(self) -> SourceInfo:
-        """Where regions stand that nobody placed: the code's own lines are those of what it was inlined from."""
+        """Places of the selected regions, because the line information of inlined code is that of its callee."""
         places: dict[str, str] = {}
         for span in self.spans:
             if span.place is not None:
@@ -92,10 +92,10 @@ class Marking:
             self.problems.append(Problem("removed", str(error)))
             return module
         if names := sorted({span.mark.name for span in done.spans}):
-            listed = ", ".join(map(format_name, names))
+            dropped_names = ", ".join(map(format_name, names))
             text = (
-                f"the Triton compiler removed every mark of {listed}; they stand again around what became of the same"
-                " operations, which may be in several warp groups"
+                f"the Triton compiler removed every mark of {dropped_names}; kscope restored them around what became"
+                " of the same operations, which may be in several warp groups"
             )
             self.problems.append(Problem("moved", text, len(names)))
         return done.module

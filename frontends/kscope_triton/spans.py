@@ -15,17 +15,26 @@ from kscope.instrument.selection.catalogue import Site
 from kscope.marks.grammar import Mark
 
 from .irtext import Block, Operation, Place, Places, walk
-from .operations import BARRIERS, LOOPS, SPECIALIZE, kinds, marks_of, own, quiet, unplaced, waits
+from .operations import BARRIERS, LOOPS, SPECIALIZE, is_bookkeeping, kinds, marks_of, unplaced, users_place, waits
 
 Belongs = Callable[[Places], "Place | None"]
-"""The one of these places that lies in a region; None where none does."""
+"""Returns the one of these places that is in a region; None if none is."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Operations first to last of a block, as one region. before and after: lines of the text that the marks stand in
-    front of; place: the line of source that they have; loops: around it, the outermost first; group: of warps, where
-    they are specialized."""
+    """Operations first to last of a block, as one region.
+
+    Attributes:
+        mark: the region's enter.
+        what: the kind of operation, or "lines".
+        where: file:first-last.
+        before, after: lines of the text that the two marks are put before.
+        place: their line of source.
+        loops: around it, the outermost first.
+        group: of warps, if they are specialized.
+        operations: how many it contains.
+    """
 
     mark: Mark
     what: str
@@ -38,14 +47,14 @@ class Span:
     operations: int
 
     def site(self) -> Site:
-        """The span as a reader sees it."""
+        """The span as a site of the listing."""
         loops = tuple(f"{place.file}:{place.line}" for place in self.loops)
         return Site(self.mark.name, self.what, self.where, loops, self.group, self.operations)
 
 
 @dataclass(frozen=True)
 class _Scope:
-    """A block, and what it stands in."""
+    """A block and its surroundings."""
 
     block: Block
     around: tuple[Places, ...]
@@ -58,57 +67,58 @@ class _Scope:
     def of(
         operation: Operation, around: tuple[Places, ...] = (), loops: tuple[Place, ...] = (), group: str = ""
     ) -> Iterator[_Scope]:
-        """The blocks of an operation, and those within them, that are code of the kernel."""
+        """The blocks of an operation, including nested ones, that are code of the kernel."""
         if operation.leaf:
             return
         around = (*around, operation.places)
         loop = operation if operation.name in LOOPS else None
-        if loop is not None and (place := own(operation.places)) is not None:
+        if loop is not None and (place := users_place(operation.places)) is not None:
             loops = (*loops, place)
         for block in operation.blocks:
-            mine = block.opened.partition("(")[0].strip(" {") if operation.name == SPECIALIZE else group
-            yield _Scope(block, around, loops, loop, mine, list(_lines(block, around)))
+            inner_group = block.opened.partition("(")[0].strip(" {") if operation.name == SPECIALIZE else group
+            yield _Scope(block, around, loops, loop, inner_group, list(_lines(block, around)))
             for inner in block.operations:
-                yield from _Scope.of(inner, around, loops, mine)
+                yield from _Scope.of(inner, around, loops, inner_group)
 
     def span(self, mark: Mark, what: str, places: Sequence[Place], first: int, last: int) -> Span:
-        """Operations first to last of the block, counted from 0, as a span of what comes from these places."""
+        """Operations first to last of the block, counted from 0, as a span with these places."""
         operations = self.block.operations
-        # Triton puts a barrier behind a wait unless it finds one there: a mark between them would have it twice
+        # Triton adds a barrier after a wait without one: a mark between them would duplicate it
         if last + 1 < len(operations) and waits(operations[last]) and operations[last + 1].name in BARRIERS:
             last += 1
         begin, end = operations[first], operations[last]
-        count = sum(not quiet(one) for one in self.block.operations[first : last + 1])
+        count = sum(not is_bookkeeping(one) for one in self.block.operations[first : last + 1])
         place = places[0] if places else None
         return Span(mark, what, _where(places), begin.first, end.last + 1, place, self.loops, self.group, count)
 
 
 def _lines(block: Block, around: Sequence[Places]) -> Iterator[Place | None]:
-    """The place of each operation. One that has none has that of the operation before it, which it was made for."""
+    """The place of each operation; one without a place has that of the operation before it."""
     before: Place | None = None
     for operation in block.operations:
         if not unplaced(operation.places, around):
-            before = own(operation.places)
+            before = users_place(operation.places)
         yield before
 
 
-def of_kinds(function: Operation, selection: Selection) -> list[Span]:
-    """A span for each operation of a kind that is marked. Those of one kind and line that follow on each other, with
-    nothing but indices and addresses between them, are one."""
+def kind_spans(function: Operation, selection: Selection) -> list[Span]:
+    """A span for each operation of a selected kind. Consecutive ones of one kind and line, with only indices and
+    addresses between them, are one span.
+    """
     found = []
     for scope in _Scope.of(function):
         if "iteration" in selection.kinds and scope.loop is not None and scope.block.body:
-            place = own(scope.loop.places)
+            place = users_place(scope.loop.places)
             mark = _named("iteration", place)
             found.append(scope.span(mark, "iteration", _some(place), 0, len(scope.block.body) - 1))
         runs: list[tuple[str | None, Mark, Place | None, int, int]] = []
         for at, operation in enumerate(scope.block.body):
             kind = selection.kind(kinds(operation))
             if kind is None:
-                if runs and not quiet(operation):
+                if runs and not is_bookkeeping(operation):
                     runs.append((None, runs[-1][1], None, at, at))
                 continue
-            place = own(operation.places) if kind == "loop" else scope.places[at]
+            place = users_place(operation.places) if kind == "loop" else scope.places[at]
             mark = _named(kind, place)
             if runs and runs[-1][:2] == (kind, mark) and kind != "loop":
                 runs[-1] = kind, mark, place, runs[-1][3], at
@@ -127,15 +137,15 @@ def _some(place: Place | None) -> Sequence[Place]:
 
 
 def _where(places: Sequence[Place]) -> str:
-    """file:first-last of the places, of those in the first one's file."""
+    """file:first-last of the places in the first one's file."""
     if not places:
         return "?"
     lines = sorted(place.line for place in places if place.file == places[0].file)
     return f"{places[0].file}:{lines[0]}" + (f"-{lines[-1]}" if lines[-1] > lines[0] else "")
 
 
-def of_lines(function: Operation, selection: Selection) -> list[Span]:
-    """Spans of each range of lines."""
+def line_spans(function: Operation, selection: Selection) -> list[Span]:
+    """The spans of each range of lines."""
     found = []
     for lines in selection.lines:
 
@@ -147,8 +157,9 @@ def of_lines(function: Operation, selection: Selection) -> list[Span]:
 
 
 def runs(function: Operation, mark: Mark, what: str, belongs: Belongs) -> list[Span]:
-    """A region's operations as spans: in each block those that follow on each other. Addresses and indices neither
-    make a span nor end one, unless the region has nothing else."""
+    """A region's operations as spans: consecutive ones of a block. Addresses and indices neither form a span nor end
+    one, unless the region has nothing else.
+    """
     scopes = [(scope, list(_members(scope, belongs))) for scope in _Scope.of(function)]
     whole = {
         id(inner)
@@ -165,20 +176,22 @@ def runs(function: Operation, mark: Mark, what: str, belongs: Belongs) -> list[S
         for at in range(len(body) + 1):
             if at < len(body) and members[at] is not None:
                 run.append(at)
-            elif run and (at == len(body) or not quiet(body[at])):
-                working = [one for one in run if not quiet(scope.block.operations[one])]
-                run = working or run  # without the addresses and indices at its ends
+            elif run and (at == len(body) or not is_bookkeeping(body[at])):
+                working = [one for one in run if not is_bookkeeping(scope.block.operations[one])]
+                run = working or run
                 places = [place for one in run for place in _inside(scope.block.operations[one], members[one], belongs)]
                 found.append((scope, places, run[0], run[-1], bool(working)))
                 run = []
-    busy = any(works for *_, works in found)
+    has_work = any(working for *_, working in found)
     return [
-        scope.span(mark, what, places, first, last) for scope, places, first, last, works in found if works or not busy
+        scope.span(mark, what, places, first, last)
+        for scope, places, first, last, working in found
+        if working or not has_work
     ]
 
 
 def _members(scope: _Scope, belongs: Belongs) -> Iterator[Place | None]:
-    """For each operation of a block the place by which it is part of the region."""
+    """For each operation of a block, its place in the region; None if it is outside."""
     for operation, place in zip(scope.block.operations, scope.places, strict=True):
         if marks_of(operation) or not (operation.leaf or _whole(operation, belongs, scope.around)):
             yield None
@@ -189,9 +202,9 @@ def _members(scope: _Scope, belongs: Belongs) -> Iterator[Place | None]:
 
 
 def _whole(operation: Operation, belongs: Belongs, around: tuple[Places, ...]) -> bool:
-    """Whether all work within the operation belongs to the region as well."""
+    """Whether all work inside the operation belongs to the region as well."""
     return all(
-        place is None or (belongs((place,)) or belongs(inner.places)) is not None or quiet(inner)
+        place is None or (belongs((place,)) or belongs(inner.places)) is not None or is_bookkeeping(inner)
         for scope in _Scope.of(operation, around)
         for inner, place in zip(scope.block.body, scope.places, strict=False)
         if inner.leaf
@@ -199,7 +212,7 @@ def _whole(operation: Operation, belongs: Belongs, around: tuple[Places, ...]) -
 
 
 def _inside(operation: Operation, place: Place | None, belongs: Belongs) -> Iterator[Place]:
-    """The places of an operation of a region, and of what it holds."""
+    """The places of a region's operation and of the operations in it."""
     inner = (belongs(one.places) for block in operation.blocks for one in walk(block))
     yield from (one for one in (place, *(inner if not operation.leaf else ())) if one is not None)
 
@@ -213,8 +226,14 @@ def _blocks(operation: Operation) -> Iterator[Block]:
 
 @dataclass
 class Region:
-    """A region of the source as the compiler's first IR has it: its mark, whether it ends where it begins, and what
-    lies in it."""
+    """A region of the source in the compiler's first IR.
+
+    Attributes:
+        mark: its enter.
+        closed: it ends in the block where it begins.
+        places: origins of the operations in it.
+        lines: lines that only operations in it come from.
+    """
 
     mark: Mark
     closed: bool = True
@@ -222,14 +241,14 @@ class Region:
     lines: set[tuple[str, int]] = field(default_factory=set)
 
     def belongs(self, places: Places) -> Place | None:
-        """The innermost of these places, if what comes from them lay in the region."""
-        place = own(places)
+        """The innermost of these places if operations from there were in the region, else None."""
+        place = users_place(places)
         inside = places in self.places or (place is not None and (place.file, place.line) in self.lines)
         return place if inside else None
 
 
 def regions(functions: Iterable[Operation]) -> dict[str, Region]:
-    """The regions that begin and end in one block, by name. lines: those that nothing outside of the region is at."""
+    """The regions that begin and end in one block, by name."""
     found: dict[str, Region] = {}
     seen: dict[tuple[str, int], list[set[str]]] = {}
     for function in functions:
@@ -260,7 +279,7 @@ def _collect(
             if not marks:
                 for name in opened:
                     found[name].places.add(inner.places)
-                if (place := own(inner.places)) is not None:
+                if (place := users_place(inner.places)) is not None:
                     seen.setdefault((place.file, place.line), []).append(set(opened))
                 _collect(inner, tuple(opened), found, seen)
         for name in opened[len(outside) :]:

@@ -100,7 +100,10 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "kscope", ""
     timeout = _TIMEOUT
 
-    server: Server
+    @property
+    def _server(self) -> Server:
+        assert isinstance(self.server, Server)
+        return self.server
 
     def do_GET(self) -> None:  # called by http.server
         self._answer(body=True)
@@ -109,14 +112,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, *, body: bool) -> None:
-        hosts = [[f"{name}:{self.server.server_port}"] for name in (LOCAL, "localhost")]
+        server = self._server
+        hosts = [[f"{name}:{server.server_port}"] for name in (LOCAL, "localhost")]
         if self.headers.get_all("Host") not in hosts:
             return self._refuse(HTTPStatus.MISDIRECTED_REQUEST)
         empty, _, rest = self.path.partition("/")
         token, slash, name = rest.partition("?")[0].partition("/")
-        if empty or not slash or not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()):
+        if empty or not slash or not hmac.compare_digest(token.encode("utf-8", "replace"), server.token.encode()):
             return self._refuse(HTTPStatus.NOT_FOUND)
-        resource = self.server.resources.get(name)
+        resource = server.resources.get(name)
         if resource is None:
             return self._refuse(HTTPStatus.NOT_FOUND)
         kind = _TYPES.get(Path(name or "index.html").suffix, "application/octet-stream")
@@ -133,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _head(self, status: HTTPStatus, kind: str, length: int) -> None:
         self.send_response(status)
-        policy = {"Content-Security-Policy": self.server.policy}
+        policy = {"Content-Security-Policy": self._server.policy}
         for name, value in {**_HEADERS, **policy, "Content-Type": kind, "Content-Length": str(length)}.items():
             self.send_header(name, value)
         self.end_headers()

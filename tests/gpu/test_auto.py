@@ -240,7 +240,7 @@ def test_annotations_that_the_compiler_dropped_are_put_back() -> None:
     triton.set_allocator(_allocated)
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
     c = torch.zeros_like(a)
-    with pytest.warns(UserWarning, match="they stand again"), kscope.profile() as prof:
+    with pytest.warns(UserWarning, match="kscope restored them"), kscope.profile() as prof:
         kernel[2, 2](a, b, c, size, size, size, BM=128, BN=128, BK=64, num_warps=4)
     torch.testing.assert_close(c, a @ b.T, atol=0.1, rtol=1e-2)
     assert {problem.kind for problem in prof.trace.problems} - CLOCKS == {"moved"}

@@ -85,7 +85,7 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
             Selection.of(auto)  # type: ignore[arg-type]  # what is refused
     with pytest.raises(UsageError, match="expected NAME=FILE"):
         Selection.of(regions=7)  # type: ignore[arg-type]  # what is refused
-    with pytest.raises(UsageError, match="is no kind of operation"):
+    with pytest.raises(UsageError, match="is not a kind of operation"):
         kscope.profile(auto="wiat")
     with pytest.raises(UsageError, match="is not a range of lines"):
         kscope.enable(regions="load=a.py:x")

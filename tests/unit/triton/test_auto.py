@@ -332,7 +332,7 @@ def test_a_location_is_a_chain_of_places():
 
 @pytest.mark.parametrize("text", ["module {", "}", "^bb0:", "module {\n} loc(unknown)\n}", "module {\n?\n}"])
 def test_ir_that_cannot_be_read_is_refused(text):
-    with pytest.raises(kscope.UnsupportedError, match="prints its IR in a way that kscope cannot read"):
+    with pytest.raises(kscope.UnsupportedError, match="kscope cannot read this Triton.s printed IR"):
         irtext.functions(text)
 
 
@@ -382,7 +382,7 @@ def test_regions_are_put_back_with_what_is_still_known_of_them(compiler):
         ("load", None), ("constant", "i32"), ("store", None),
     }  # fmt: skip
     told = {problem.kind: problem.text for problem in known.problems}
-    assert "removed every mark of 'constant', 'load'; they stand again" in told["moved"]
+    assert "removed every mark of 'constant', 'load'; kscope restored them" in told["moved"]
     assert "removed every mark of 'sometimes', 'turn'" in told["removed"]
     marks = [mark for mark in map(parse, compiler.texts[-1].splitlines()) if mark is not None]
     entered = {(mark.operand, mark.strategy) for mark in marks if (mark.act, mark.name) == ("enter", "constant")}

@@ -97,7 +97,7 @@ def automatic(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
 
 def test_regions_that_automatic_warp_specialisation_deleted_stand_again(compiler):
     types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | {"BM": 128, "BN": 128, "BK": 64}
-    with pytest.warns(UserWarning, match="removed every mark of 'dot', 'load'; they stand again"):
+    with pytest.warns(UserWarning, match="removed every mark of 'dot', 'load'; kscope restored them"):
         kernel = compiler(automatic, 90, {"num_warps": 4}, **types)
     about = metadata.from_json(kernel.metadata.kscope.encode())
     assert [region.name for region in about.regions] == ["dot", "load"]

@@ -332,7 +332,7 @@ def test_a_location_is_a_chain_of_places():
 
 @pytest.mark.parametrize("text", ["module {", "}", "^bb0:", "module {\n} loc(unknown)\n}", "module {\n?\n}"])
 def test_ir_that_cannot_be_read_is_refused(text):
-    with pytest.raises(kscope.UnsupportedError, match="kscope cannot read this Triton.s printed IR"):
+    with pytest.raises(kscope.UnsupportedError, match="kscope cannot read this Triton's printed IR"):
         irtext.functions(text)
 
 

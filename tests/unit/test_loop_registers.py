@@ -548,7 +548,7 @@ def assembled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 @needs_sass
 @pytest.mark.parametrize("fill", ["ring", "stop"])
 @pytest.mark.parametrize("begin", [ENTER, ENTER.replace("- - with", "i32 - with %r1")], ids=["no value", "a value"])
-def test_nothing_stands_between_the_clock_reads_of_an_empty_region_and_neither_waits_for_the_store(
+def test_an_empty_region_is_two_clock_reads_that_wait_for_no_store(
     assembled: Callable[..., Code], begin: str, fill: str
 ) -> None:
     code = assembled(begin + EXIT, {"STG": 1, "CS2R": 2}, fill=fill)

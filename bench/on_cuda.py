@@ -70,7 +70,7 @@ def variants(it: Any, name: str) -> dict[str, Any]:
     made["plain nvcc"], _ = by_nvcc(it, name, ())
     made["in place"], cubin = by_nvcc(it, name, tuple(kscope_cuda.flags(records=512)))
     control = int(made["in place"].module.get_global_var(CTL_SYMBOL))
-    registry.backend("cuda").control_found(control, kscope_cuda.describe(cubin))
+    registry.backend("cuda").arm_control_block(control, kscope_cuda.describe(cubin))
     kscope.enable(records=512)
     made["sunk"] = cupy.RawModule(code=it.SOURCE, options=it.OPTIONS).module.get_function(name)
     return made

@@ -272,7 +272,7 @@ class Loops:
             self.backend = registry.backend("cuda")
             metas = kscope_cuda.describe(cubin.read_bytes())
             if metas:
-                self.backend.control_found(int(address), metas)
+                self.backend.arm_control_block(int(address), metas)
             else:
                 self.backend.module_loaded(int(self.module))
             self.backend.arm(1, Sampling(), None)

@@ -1,4 +1,4 @@
-"""CUDA C++: the header kscope.cuh, and libraries that were built with it.
+"""CUDA C++: the header kscope.cuh, and libraries built with it.
 
 nvcc -DKSCOPE=1 -I$(python -m kscope include) -shared -Xcompiler -fPIC kernels.cu -o kernels.so
 
@@ -15,28 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .binary_metadata import describe as describe
-    from .building import flags as flags
-    from .libraries import CudaFrontend as CudaFrontend
-    from .libraries import arm as arm
-    from .loadtime import compile_options as compile_options
-    from .loadtime import loaded as loaded
-    from .loadtime import lower as lower
-    from .loadtime import marked as marked
+    from .compile import compile_options as compile_options
+    from .compile import loaded as loaded
+    from .compile import lower as lower
+    from .compile import marked as marked
+    from .frontend import CudaFrontend as CudaFrontend
+    from .frontend import arm as arm
+    from .nvcc_flags import flags as flags
 
 __all__ = ["CudaFrontend", "arm", "compile_options", "describe", "flags", "loaded", "lower", "marked"]
 
-_HOME = {
-    **dict.fromkeys(("CudaFrontend", "arm"), "libraries"),
-    **dict.fromkeys(("compile_options", "loaded", "lower", "marked"), "loadtime"),
+_MODULES = {
+    **dict.fromkeys(("CudaFrontend", "arm"), "frontend"),
+    **dict.fromkeys(("compile_options", "loaded", "lower", "marked"), "compile"),
     "describe": "binary_metadata",
-    "flags": "building",
+    "flags": "nvcc_flags",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'kscope_cuda' has no attribute {name!r}; it has {', '.join(sorted(_HOME))}")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    if name not in _MODULES:
+        raise AttributeError(f"module 'kscope_cuda' has no attribute {name!r}; it has {', '.join(sorted(_MODULES))}")
+    value = getattr(import_module(f".{_MODULES[name]}", __name__), name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-"""`kscope demo --on cuda`: a product of matrices, built by nvcc and loaded as a library."""
+"""`kscope demo --on cuda`: a matrix product, built by nvcc and loaded as a library."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from kscope.errors import UsageError
 
-from . import product
-from .building import flags
-from .libraries import arm
-from .product import SIZE, SOURCE, TILE
+from . import demo_kernel
+from .demo_kernel import SIZE, SOURCE, TILE
+from .frontend import arm
+from .nvcc_flags import flags
 
-TITLE = f"a CUDA C++ product of matrices on this GPU, built by nvcc: {product.TITLE}"
+TITLE = f"a CUDA C++ matrix product on this GPU, built by nvcc: {demo_kernel.TITLE}"
 
 RUN = f"""
 extern "C" int run() {{
@@ -33,7 +33,7 @@ extern "C" int run() {{
 
 
 def obstacle() -> str:
-    """Why it cannot run here, "" where it can."""
+    """Why the demo cannot run; empty if it can."""
     return "" if shutil.which("nvcc") else "nvcc is not on PATH"
 
 
@@ -42,22 +42,12 @@ def run() -> None:
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         source, built = Path(folder, "product.cu"), Path(folder, "product.so")
         source.write_text(SOURCE + RUN, encoding="utf-8")
-        command = [
-            "nvcc",
-            "-O3",
-            "-arch=native",
-            *flags(),
-            "-shared",
-            "-Xcompiler",
-            "-fPIC",
-            str(source),
-            "-o",
-            str(built),
-        ]
+        options = "-O3", "-arch=native", *flags(), "-shared", "-Xcompiler", "-fPIC"
+        command = ["nvcc", *options, str(source), "-o", str(built)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UsageError(f"{' '.join(command)} failed: {done.stderr.strip()}")
         library = ctypes.CDLL(str(built))
         arm(library)
         if error := library.run():
-            raise UsageError(f"the product was not computed: cudaError {error}")
+            raise UsageError(f"the kernel failed: cudaError {error}")

@@ -1,8 +1,9 @@
-"""Fills kscope.cuh.in, the hand-written header of CUDA C++, with PTX texts and constants: include/kscope.cuh.
+"""Generates include/kscope.cuh from the template kscope.cuh.in, PTX texts and constants.
 
     python -m kscope_cuda.header
 
-@asm NAME@ is replaced by a statement with a text from texts(), @line NAME@ by one of its lines, @NAME@ by a constant.
+In the template, @asm NAME@ stands for an assembly statement and @line NAME@ for a line, both from texts(), and @NAME@
+for a constant.
 """
 
 from __future__ import annotations
@@ -19,43 +20,44 @@ from kscope.marks.grammar import ACTS, HOWS, PACKED_ANY_LANE, PACKED_STRATEGIES,
 from kscope.marks.strategies import MAX_WARPS, AllThreads, Elected
 from kscope.ptx import inline
 
-from . import notes
+from . import binary_notes
+from .binary_notes import NOTE
 from .inline_assembly import Unknown, assembly, operand, quoted
 
 TEMPLATE = Path(__file__).with_name("kscope.cuh.in")
 PATH = Path(__file__).parent / "include" / "kscope.cuh"
 CONTROL_FUNCTION = "kscope_control"
-"""int kscope_control(int unit, unsigned long long* address): the control block of a library's unit on the current
-device. Returns 0, -1 if there is no such unit, or the CUDA runtime's error."""
+"""int kscope_control(int unit, unsigned long long* address): a translation unit's control block on the current device.
+Returns 0, -1 after the last unit, or a CUDA runtime error."""
 DEBUG_REFUSED = "regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0"
 LINES = 1 << 16
-"""Line numbers modulo this name a mark's place in the assembler's errors."""
+"""The assembler's errors name a mark's line modulo this."""
 _GUARD = "kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_"
 _OWNER = "ks_strategy_that_KSCOPE_KERNEL_does_not_list_"
 _APART = "kscope_inline_this_function_into_a_kernel_with_KSCOPE_KERNEL_or_keep_marks_out_of_it__"
 _DEBUG_LINE = "kscope_mark_in_a_function_that_is_compiled_with_G_line_"
-_NAME_BYTES = 128  # of a name in C++: 16 words of eight bytes, as inline assembly takes at most 30 operands
+_NAME_BYTES = 128  # 16 operands of eight bytes: inline assembly has at most 30
 _LOG2 = Unknown("log2_")
 _LANES, _WARP = AllThreads().spec, Elected().spec
 _NAME = "name"
-"""Any name: an operand replaces its record id."""
+"""A placeholder: an operand replaces its record id."""
 
 
 def text() -> str:
     """The whole header."""
-    made, values = texts(), constants()
+    assembled, values = texts(), constants()
     filled = re.sub(
         r"^( *)@asm (\w+)@$",
-        lambda found: assembly(made[found[2]], found[1], volatile=not _is_constant(found[2])),
+        lambda found: assembly(assembled[found[2]], found[1], volatile=not _is_constant(found[2])),
         TEMPLATE.read_text(),
         flags=re.M,
     )
-    filled = re.sub(r"@line (\w+)@", lambda found: quoted(made[found[1]]), filled)
+    filled = re.sub(r"@line (\w+)@", lambda found: quoted(assembled[found[1]]), filled)
     return re.sub(r"@([A-Z][A-Z0-9_]*)@", lambda found: values[found[1]], filled)
 
 
 def _is_constant(name: str) -> bool:
-    """Whether a text is a device helper whose value never changes in a thread."""
+    """Whether a text is a device helper whose value is constant in a thread."""
     return name in ptx.READINGS and not ptx.READINGS[name].volatile
 
 
@@ -81,15 +83,15 @@ def constants() -> dict[str, str]:
         "AUTO_RECORDS": AUTO_RECORDS,
         "MAX_RECORDS": 1 << layout.MAX_LOG2_RECORDS,
         "LINES": LINES,
-        "SLOTS": notes.SLOTS,
+        "SLOTS": binary_notes.SLOTS,
         "MOST_NAME_BYTES": _NAME_BYTES,
         "MOST_NAME_SIZE": _NAME_BYTES + 1,
         "PREFIX": PREFIX,
-        "NOTE_REGION": notes.REGION,
-        "NOTE_EXPLICIT": notes.EXPLICIT,
-        "NOTE_KERNEL": notes.KERNEL,
-        "NOTE_MAGIC": f"{notes.MAGIC:#x}",
-        "NOTE_FIELDS": " ".join(f"{types[notes.NOTE[name].str]} {name};" for name in notes.NOTE.names or ()),
+        "NOTE_REGION": binary_notes.REGION,
+        "NOTE_EXPLICIT": binary_notes.EXPLICIT,
+        "NOTE_KERNEL": binary_notes.KERNEL,
+        "NOTE_MAGIC": f"{binary_notes.MAGIC:#x}",
+        "NOTE_FIELDS": " ".join(f"{types[NOTE[name].str]} {name};" for name in NOTE.names or ()),
         "CONTROL_FUNCTION": CONTROL_FUNCTION,
         "DEBUG_REFUSED": DEBUG_REFUSED,
         "TRACK": f"\\x{ord(TRACK):02x}",
@@ -110,17 +112,19 @@ def texts() -> dict[str, str]:
     ((found["cluster_90"], found["cluster_75"]),) = differing  # one line depends on the architecture
     for name, spec in (("begin_lanes", _LANES), ("begin_warp", _WARP)):
         found[name] = begin[spec, 90].replace(found["cluster_90"], "KSCOPE_CLUSTER_")
-    found["settle"] = ptx.settle(_kernel(arch=90))
+    found["barrier_fence"] = ptx.settle(_kernel(arch=90))
     clocks: tuple[Clock, ...] = ("cycles", "globaltimer")
     for clock in clocks:
         kernel, slot, record = _kernel(clock), operand("n", "SLOT"), operand("n", "RECORD")
-        found[f"read_{clock}"] = "KSCOPE_SETTLE_\n" + ptx.clock(kernel, operand("=l", "t"))
-        found[f"remember_{clock}"] = "KSCOPE_SETTLE_\n" + inline.remember(kernel, slot, record, operand("r", "value"))
+        found[f"read_{clock}"] = "KSCOPE_BARRIER_FENCE_\n" + ptx.clock(kernel, operand("=l", "t"))
+        found[f"remember_{clock}"] = "KSCOPE_BARRIER_FENCE_\n" + inline.remember(
+            kernel, slot, record, operand("r", "value")
+        )
     fills: tuple[Fill, ...] = ("ring", "stop")
     for fill in fills:
         found |= _stores(fill)
     guard = inline.guard(_GUARD + operand("n", "LINE"))
-    found["declare_owner"] = inline.owner(_OWNER + operand("n", "CODE"), operand("r", "who"))
+    found["declare_owner"] = inline.owner(_OWNER + operand("n", "CODE"), operand("r", "records"))
     found["finish"] = ptx.finish()
     found["pin"] = guard + ptx.pin(operand("r", "v.bits"))
     found["refuse_by_name"] = inline.guard_by_name(_GUARD + operand("n", "LINE"), _APART + operand("C", "name_"))
@@ -136,15 +140,17 @@ def _kernel(clock: Clock = "cycles", fill: Fill = "ring", arch: int = 0, spec: s
 
 def _begin(spec: str, arch: int) -> str:
     """The prologue: everything up to the slab's header."""
-    declared = f".reg .b32 {_GUARD}<{LINES}>; {inline.remembered(notes.SLOTS)}"
-    made = inline.begin(_kernel(arch=arch, spec=spec), operand("l", layout.CTL_SYMBOL), operand("r", "who"), declared)
+    declared = f".reg .b32 {_GUARD}<{LINES}>; {inline.remembered(binary_notes.SLOTS)}"
+    prologue = inline.begin(
+        _kernel(arch=arch, spec=spec), operand("l", layout.CTL_SYMBOL), operand("r", "records"), declared
+    )
     flags = layout.FLAG_LANES if spec == _LANES else 0
     place = f"{(_LOG2 << layout.LOG2_SHIFT) | flags << layout.FLAG_SHIFT}"
-    return _replaced(made, {place: operand("n", "PLACE")})
+    return _replaced(prologue, {place: operand("n", "PLACE")})
 
 
 def _stores(fill: Fill) -> dict[str, str]:
-    """Records whose start is in C++, without and with a predicate, and one whose start an explicit enter remembers."""
+    """Stores of records: with a start in C++, without and with a predicate; with a start saved by KSCOPE_ENTER."""
     slot = ptx.Slot(0, _NAME, "i32")
     guard, owner = inline.guard(_GUARD + operand("n", "LINE")), _OWNER + operand("n", "CODE")
     store = guard + ptx.store(_kernel(fill=fill), slot, Kind.SPAN_VALUE, owner)
@@ -152,24 +158,24 @@ def _stores(fill: Fill) -> dict[str, str]:
     held = f"setp.ne.u32 ks_w{slot.index}, {operand('r', 'held')}, 0;"
     conditional = f"{guard}\t{{ .reg .pred ks_w{slot.index}; {held}\n{conditional}\t}}\n"
     end = {f"ks_e{slot.index}": operand("l", "end")}
-    here = {
+    in_cpp = {
         f"ks_s{slot.index}": operand("l", "start"),
         f"ks_v{slot.index}": operand("r", "value"),
         str(layout.record_id(_NAME, Kind.SPAN_VALUE)): operand("n", "RECORD"),
     }
-    there = {old: f"ks_{kind}{operand('n', 'SLOT')}" for old, kind in zip(here, "tvi", strict=True)}
+    in_registers = {old: f"ks_{kind}{operand('n', 'SLOT')}" for old, kind in zip(in_cpp, "tvi", strict=True)}
     return {
-        f"store_{fill}": _replaced(store, here | end),
-        f"store_if_{fill}": _replaced(conditional, here | end),
-        f"store_remembered_{fill}": _replaced(store, there | end),
+        f"store_{fill}": _replaced(store, in_cpp | end),
+        f"store_if_{fill}": _replaced(conditional, in_cpp | end),
+        f"store_remembered_{fill}": _replaced(store, in_registers | end),
     }
 
 
-def _replaced(made: str, words: dict[str, str]) -> str:
-    for old, new in words.items():
-        assert made.count(old) == 1, f"{old} should occur once in {made!r}"
-        made = made.replace(old, new)
-    return made
+def _replaced(text: str, replacements: dict[str, str]) -> str:
+    for old, new in replacements.items():
+        assert text.count(old) == 1, f"{old} should occur once in {text!r}"
+        text = text.replace(old, new)
+    return text
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """PTX texts of kscope.ptx as C++ inline assembly.
 
-A header does not know the capacity of a slab, which is chosen where the header is used. So kscope.ptx computes with an
-Unknown instead of a number: each result becomes an operand with a C++ expression.
+The capacity of a slab is set when a program includes the header. So kscope.ptx computes with an Unknown instead of a
+number, and each result becomes an operand with a C++ expression.
 """
 
 from __future__ import annotations
@@ -10,27 +10,28 @@ import re
 
 
 class Unknown(int):
-    """A number that only the C++ compiler knows.
+    """A number that the C++ compiler computes.
 
-    Arithmetic builds a C++ expression, and formatting gives an operand for assembly(). Comparisons and arithmetic that
-    no text needs raise TypeError.
+    Arithmetic builds a C++ expression, and formatting gives an operand for assembly(). Comparisons and other
+    arithmetic raise TypeError.
     """
 
-    spelling: str
+    expression: str
 
-    def __new__(cls, spelling: str) -> Unknown:
+    def __new__(cls, expression: str) -> Unknown:
         made = super().__new__(cls, -1)
-        made.spelling = spelling
+        made.expression = expression
         return made
 
     def __format__(self, spec: str) -> str:
-        return f"<n:{self.spelling}>"
+        return f"<n:{self.expression}>"
 
     __str__ = __repr__ = lambda self: f"{self:}"
 
     def _with(self, operator: str, other: object, swapped: bool = False) -> Unknown:
-        text = other.spelling if isinstance(other, Unknown) else str(other)
-        return Unknown(f"({text} {operator} {self.spelling})" if swapped else f"({self.spelling} {operator} {text})")
+        text = other.expression if isinstance(other, Unknown) else str(other)
+        left, right = (text, self.expression) if swapped else (self.expression, text)
+        return Unknown(f"({left} {operator} {right})")
 
     def __add__(self, other: int) -> Unknown:
         return self._with("+", other)
@@ -56,7 +57,7 @@ class Unknown(int):
     __hash__ = int.__hash__
 
     def _refuse(self, other: object) -> bool:
-        raise TypeError(f"{self.spelling} is known only to the C++ compiler: no instruction may depend on it")
+        raise TypeError(f"{self.expression} is computed by the C++ compiler: no instruction may depend on it")
 
     __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __mul__ = __rmul__ = __rsub__ = _refuse
     __and__ = __rand__ = __xor__ = __rxor__ = __rshift__ = __rrshift__ = __mod__ = __rmod__ = _refuse

@@ -1,4 +1,4 @@
-"""Sources that are compiled while the program runs: what a compiler is told, and from its PTX to what is loaded."""
+"""CUDA C++ compiled at run time: the compiler's options, and its PTX lowered to the code that is loaded."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.lowering import cfg, plan, register_budget
 
-from . import assembling, sites
+from . import assembling, dry_run
 
 HEADER, MACRO = "kscope.cuh", "KSCOPE_"
-MARKS, LINES = "-DKSCOPE_MARKS=1", "-lineinfo"
+MARKS, LINE_INFO = "-DKSCOPE_MARKS=1", "-lineinfo"
 FILE = "kern.cu"
-"""What a source is called that lies in no file."""
+"""The name of a source without a file."""
 _REAL = re.compile(r"(-arch=|--gpu-architecture=)(sm_\w+)")
-_LINE_OPTIONS = {LINES, "--generate-line-info", "-G", "--device-debug"}
-_DEBUGGED = re.compile(r"^\s*\.target\s+[^\n]*\bdebug\b", re.M)
-_OURS = re.compile(rf'^\s*\.file\s+(\d+)\s+"[^"]*{HEADER}"', re.M)
-_TOLD = re.compile(r"^\s*\.(?:loc|file)\s[^\n]*\n|^\s*\.section\s+\.debug_str\s*\{.*?\}\n", re.M | re.S)
-_ANYWHERE = re.compile(rf'(\.file\s+\d+\s+)"[^"]*/({FILE})"')
+_LINE_OPTIONS = {LINE_INFO, "--generate-line-info", "-G", "--device-debug"}
+_DEBUG_BUILD = re.compile(r"^\s*\.target\s+[^\n]*\bdebug\b", re.M)
+_HEADER_FILE = re.compile(rf'^\s*\.file\s+(\d+)\s+"[^"]*{HEADER}"', re.M)
+_LINE_DIRECTIVES = re.compile(r"^\s*\.(?:loc|file)\s[^\n]*\n|^\s*\.section\s+\.debug_str\s*\{.*?\}\n", re.M | re.S)
+_FILE_IN_FOLDER = re.compile(rf'(\.file\s+\d+\s+)"[^"]*/({FILE})"')
 
 
-def concerns(source: str, options: Iterable[str] = ()) -> bool:
-    """Whether kscope has to do with a source: it has macros, or includes what may have them."""
+def uses_kscope(source: str, options: Iterable[str] = ()) -> bool:
+    """Whether a source has macros, or may include a header with macros."""
     return MACRO in source or HEADER in source or any(cuda_include() in option for option in options)
 
 
 def options(recording: Recording | None) -> tuple[str, ...]:
-    """What a compiler is told of kscope, behind the user's options: where the header is; and while recording is
-    enabled, to leave marks.
+    """Options that follow the user's: the header's folder and, while recording is enabled, the macros as marks.
 
-    KSCOPE_TAG means nothing to the header. It is there for caches that look at a source and its options, and not
-    into headers, nor know who assembles: it differs wherever the code may.
+    The header ignores KSCOPE_TAG: it is for caches whose keys are the source and its options. It changes with the
+    recording, kscope, the header and the assembler.
     """
     include = (f"-I{cuda_include()}",)
     if recording is None:
@@ -51,30 +50,30 @@ def options(recording: Recording | None) -> tuple[str, ...]:
     return (*include, MARKS, f"-DKSCOPE_TAG=0x{tag.hexdigest()[:16]}")
 
 
-def lines(given: Iterable[str]) -> tuple[str, ...]:
-    """What makes the compiler tell lines in its PTX, where the user's options do not: for messages and regions."""
-    return () if _LINE_OPTIONS.intersection(given) else (LINES,)
+def line_info(user_options: Iterable[str]) -> tuple[str, ...]:
+    """The option for line information in PTX, which messages and regions need, unless the user's options have it."""
+    return () if _LINE_OPTIONS.intersection(user_options) else (LINE_INFO,)
 
 
-def of_user(options: tuple[str, ...]) -> tuple[str, ...]:
+def user_options(options: tuple[str, ...]) -> tuple[str, ...]:
     """The options without kscope's."""
     return options[: options.index(MARKS)]
 
 
 def with_header(source: str, prelude: str = "", name: str = "") -> str:
-    """The source, and before it what its macros need; its lines keep their numbers, and get a file's name."""
+    """The source after the header and a prelude, with its line numbers unchanged and a file name."""
     missing = f"#include <{HEADER}>\n" if MACRO in source and HEADER not in source else ""
-    called = f' "{name}"' if name else ""
-    return f"{missing}{prelude}#line 1{called}\n{source}" if missing or prelude or name else source
+    file = f' "{name}"' if name else ""
+    return f"{missing}{prelude}#line 1{file}\n{source}" if missing or prelude or name else source
 
 
 def architecture(options: Iterable[str]) -> str | None:
-    """The real architecture (``sm_90``) that is compiled for; None for PTX."""
+    """The real architecture (``sm_90``) in the options; None for PTX."""
     return next((found[2] for found in map(_REAL.fullmatch, options) if found), None)
 
 
 def virtual(options: Iterable[str]) -> tuple[str, ...]:
-    """The options that stop at PTX: `sm_90` is compiled for as `compute_90`."""
+    """The options that stop at PTX: `sm_90` becomes `compute_90`."""
     return tuple(_REAL.sub(lambda found: found[0].replace("sm_", "compute_"), option) for option in options)
 
 
@@ -87,57 +86,56 @@ def lower(
     flags: tuple[str, ...] = (),
     names: Mapping[str, str] | None = None,
 ) -> bytes:
-    """What is loaded in the place of `ptx`: its marks lowered, assembled for `arch`.
+    """The code to load instead of `ptx`: its marks lowered, assembled for `arch`.
 
-    names: what the user calls kernels whose names the compiler has mangled. Without marks, or with arch=None, or
-    without an assembler, it is PTX, which the driver assembles when it loads it. Warns of regions that the compiler
-    took apart. Raises as plan.lower() does, and UnsupportedError for what was compiled with -G.
+    It is PTX with arch=None or without an assembler. Warns about problems of the lowering. `names` maps mangled names
+    to the user's. Raises as plan.lower() does, and UnsupportedError for regions compiled with -G.
     """
-    _refuse_debugging(ptx, names or {})
+    _refuse_debug_build(ptx, names or {})
     measure = partial(_usage, arch=arch, flags=flags)
-    lowered = register_budget.lower_to_fit(_located(ptx), recording, frontend=frontend, measure=measure)
+    lowered = register_budget.lower_to_fit(_with_macro_lines(ptx), recording, frontend=frontend, measure=measure)
     for problem in lowered.problems:
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-    text = _untold(_renamed(lowered, names) if names else lowered.text, flags)
-    done = assembling.assemble(text, arch, flags) if arch else None
-    made = done.cubin if done else text.encode()
-    sites.note(frontend, _untold(ptx, flags), made, arch, flags)
-    return made
+    text = _strip_line_info(_with_user_names(lowered, names) if names else lowered.text, flags)
+    assembled = assembling.assemble(text, arch, flags) if arch else None
+    code = assembled.cubin if assembled else text.encode()
+    dry_run.report(frontend, _strip_line_info(ptx, flags), code, arch, flags)
+    return code
 
 
-def _refuse_debugging(ptx: str, names: Mapping[str, str]) -> None:
-    """Marks in PTX that was made with -G: without optimization regions leave by flags, which nobody can follow."""
-    if _DEBUGGED.search(ptx):
+def _refuse_debug_build(ptx: str, names: Mapping[str, str]) -> None:
+    """Raise for marks in a -G build: unoptimized code leaves scopes through flags, which pairing cannot follow."""
+    if _DEBUG_BUILD.search(ptx):
         found = [names.get(function.name, function.name) for function in cfg.functions(ptx) if any(function.marks)]
         if found:
             raise UnsupportedError(
-                f"regions in {', '.join(found)}: compiled with -G (--device-debug), and code that is not optimized "
-                "cannot be recorded; leave -G out, or do without kscope.enable() and kscope.profile()"
+                f"regions in {', '.join(found)}: compiled with -G (--device-debug), and unoptimized code cannot be "
+                "recorded; leave -G out, or run without kscope.enable() and kscope.profile()"
             )
 
 
-def _located(ptx: str) -> str:
-    """The text, in which a mark stands at the line of its macro, and not at one of the header's."""
-    for number in _OURS.findall(ptx):
+def _with_macro_lines(ptx: str) -> str:
+    """The text without the header's line directives: a mark has the line of its macro."""
+    for number in _HEADER_FILE.findall(ptx):
         ptx = re.sub(rf"^\s*\.loc\s+{number}\s[^\n]*\n", "", ptx, flags=re.M)
-    return _ANYWHERE.sub(r'\1"\2"', ptx)
+    return _FILE_IN_FOLDER.sub(r'\1"\2"', ptx)
 
 
-def _renamed(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
-    """The text, whose description of itself calls kernels as the user does."""
+def _with_user_names(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
+    """The lowered text with the user's kernel names in its metadata."""
     kernels = tuple(replace(kernel, name=names.get(kernel.name, kernel.name)) for kernel in lowered.meta.kernels)
     before, after = (
-        ptx_of.metadata_symbol(metadata.to_json(about))
-        for about in (lowered.meta, replace(lowered.meta, kernels=kernels))
+        ptx_of.metadata_symbol(metadata.to_json(meta))
+        for meta in (lowered.meta, replace(lowered.meta, kernels=kernels))
     )
     return lowered.text.replace(before, after)
 
 
 def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> register_budget.Usage | None:
-    done = assembling.assemble(_untold(text, flags), arch, flags) if arch else None
-    return done.usage if done else None
+    assembled = assembling.assemble(_strip_line_info(text, flags), arch, flags) if arch else None
+    return assembled.usage if assembled else None
 
 
-def _untold(text: str, flags: tuple[str, ...]) -> str:
-    """The text without line information, where the user did not ask for any."""
-    return text if LINES in flags else _TOLD.sub("", text)
+def _strip_line_info(text: str, flags: tuple[str, ...]) -> str:
+    """The text without line information, unless the user requested it."""
+    return text if LINE_INFO in flags else _LINE_DIRECTIVES.sub("", text)

@@ -1,7 +1,7 @@
-"""KSCOPE_ENTER and KSCOPE_EXIT in code that nvcc has compiled: do they pair on every path?
+"""Checks that KSCOPE_ENTER and KSCOPE_EXIT pair on every path in code that nvcc compiled.
 
-A cubin does not say where they were. The PTX does that a library may keep beside it, for GPUs to come: there the
-statements that remember a start and store a record stand for the marks, and are followed as marks are.
+A cubin has no marks. A library may contain its PTX, too: there the statements that save a start and store a record
+stand for the marks.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from kscope.lowering import cfg, pairing
 from kscope.marks.grammar import Act, Mark, format_name
 from kscope.ptx import inline
 
-from .containers import device_code, ptx_texts
-from .notes import EXPLICIT, SLOTS, Note, find
+from .binary_notes import EXPLICIT, SLOTS, Note, find
+from .fatbin import device_code, ptx_texts
 
 
-def problems(data: bytes, what: str) -> tuple[Problem, ...]:
-    """One for each name that does not pair in a kernel of this library; none where no text says it."""
-    notes = {note.id % SLOTS: note for code in device_code(data, []) for note in find(code) if note.sort == EXPLICIT}
+def problems(data: bytes, source: str) -> tuple[Problem, ...]:
+    """One for each name that does not pair in a kernel of the file; none if the file contains no PTX."""
+    notes = {note.id % SLOTS: note for code in device_code(data, []) for note in find(code) if note.kind == EXPLICIT}
     if not notes:
         return ()
-    return tuple(dict.fromkeys(one for text in ptx_texts(data) for one in _problems(text, notes, what)))
+    return tuple(dict.fromkeys(one for text in ptx_texts(data) for one in _problems(text, notes, source)))
 
 
-def _problems(text: str, notes: Mapping[int, Note], what: str) -> list[Problem]:
+def _problems(text: str, notes: Mapping[int, Note], source: str) -> list[Problem]:
     text = _marked(text, notes)
     places = {note.text: f"{note.file}:{note.line}" for note in notes.values()}
     found = []
@@ -35,16 +35,16 @@ def _problems(text: str, notes: Mapping[int, Note], what: str) -> list[Problem]:
         if not any(True for _ in function.marks):
             continue
         for fault in pairing.check(function, cfg.blocks(function)).faults:
-            said = (
-                f"{what}: kernel {function.name}: region {format_name(fault.name)} ({places[fault.name]}) {fault.text}"
+            region = f"{format_name(fault.name)} ({places[fault.name]})"
+            remedy = "its durations are invalid; enter and exit it once on every path"
+            found.append(
+                Problem("pairing", f"{source}: kernel {function.name}: region {region} {fault.text}: {remedy}")
             )
-            cure = "its durations mean nothing; enter it and exit it on the same path, once each"
-            found.append(Problem("pairing", f"{said}: {cure}"))
     return found
 
 
 def _marked(text: str, notes: Mapping[int, Note]) -> str:
-    """The text with a mark behind each statement that stands for one."""
+    """The text with a mark after each statement that stands for one."""
 
     def marked(act: Act, found: re.Match[str]) -> str:
         note = notes.get(int(found[1]))

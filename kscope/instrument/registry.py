@@ -45,7 +45,7 @@ class Entry:
 TABLE: dict[str, Entry] = {
     "triton": Entry("triton", "kscope_triton:TritonFrontend", "triton"),
     "cupy": Entry("cupy", "kscope_cuda.cupy:CupyFrontend", "cupy"),
-    "cuda": Entry("kscope_cuda.libraries", "kscope_cuda:CudaFrontend", "cuda"),
+    "cuda": Entry("kscope_cuda.frontend", "kscope_cuda:CudaFrontend", "cuda"),
     "cuda.core": Entry("cuda.core", "kscope_cuda.core:CoreFrontend", "core"),
     "cute": Entry("cutlass.cute", "kscope_cute:CuteFrontend", "cute"),
     "numba": Entry("numba.cuda", "kscope_numba:NumbaFrontend", "numba"),

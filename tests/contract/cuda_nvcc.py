@@ -12,7 +12,7 @@ from contract.programs import State
 
 from kscope import cuda_include
 from kscope.instrument.recording import Recording
-from kscope_cuda.building import flags
+from kscope_cuda.nvcc_flags import flags
 
 if not shutil.which("nvcc"):
     raise ImportError("needs nvcc on PATH")

@@ -22,7 +22,7 @@ from kscope.capture.model import ModuleMeta
 NEEDS_GPU = True
 FRONTEND = "cuda"
 KEPT = "KSCOPE_CONTRACT_LIBRARIES"
-_ALONE = "a lane that claims in the midst of a kernel needs kscope's own lowering"
+_ALONE = "a buffer reserved in the middle of a kernel needs kscope's own lowering"
 ABSENT = {"first": _ALONE, "any_lane": _ALONE}
 KERNELS = {name: function for name, function in FUNCTIONS.items() if name not in ABSENT}
 

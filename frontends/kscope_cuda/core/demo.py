@@ -1,17 +1,17 @@
-"""The kernel of `kscope demo` where cuda.core has a GPU: a tiled product of matrices."""
+"""`kscope demo --on cuda.core`: a tiled matrix product."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .. import product
-from . import arm, compile, cuda_core
+from .. import demo_kernel
+from .program import arm, compile, cuda_core
 
-TITLE = f"a CUDA C++ product with cuda.core on this GPU: {product.TITLE}"
+TITLE = f"a CUDA C++ matrix product with cuda.core on this GPU: {demo_kernel.TITLE}"
 
 
 def obstacle() -> str:
-    """Why it cannot run here, "" where it can: whoever asks has found a GPU."""
+    """Empty: the caller has found a GPU."""
     return ""
 
 
@@ -20,11 +20,11 @@ def run() -> None:
     device = cuda_core.Device()
     device.set_current()
     stream = device.create_stream()
-    code = compile(product.SOURCE, cuda_core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}"))
+    code = compile(demo_kernel.SOURCE, cuda_core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}"))
     kernel = code.get_kernel("product")
     arm(code)
-    blocks, size = product.SIZE // product.TILE, product.SIZE
+    blocks, size = demo_kernel.SIZE // demo_kernel.TILE, demo_kernel.SIZE
     a, b, c = (device.allocate(4 * size * size, stream=stream) for _ in range(3))
-    config = cuda_core.LaunchConfig(grid=(blocks, blocks), block=(product.TILE, product.TILE))
+    config = cuda_core.LaunchConfig(grid=(blocks, blocks), block=(demo_kernel.TILE, demo_kernel.TILE))
     cuda_core.launch(stream, config, kernel, *(int(buffer.handle) for buffer in (a, b, c)), np.int32(size))
     stream.sync()

@@ -1,6 +1,4 @@
-"""CuPy's compilers: sources with macros are compiled to PTX, lowered, and assembled, and have cache keys of their
-own.
-"""
+"""Hooks on CuPy's compilers: sources with marks become PTX, are lowered and assembled, and get separate cache keys."""
 
 from __future__ import annotations
 
@@ -11,68 +9,70 @@ from kscope.errors import UnsupportedError
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 
-from .. import assembling, lines, nvrtc, sites
+from .. import assembling, dry_run, lines, nvrtc
 from . import hook_points
 from .hook_points import compiler
 from .jit import prelude
-from .load import Loader
+from .load import LoaderHooks
 
-_FUNNEL, _PROGRAM, _NVCC = "_compile_module_with_cache", "_NVRTCProgram", "compile_using_nvcc"
+_COMPILE_MODULE, _PROGRAM, _NVCC = "_compile_module_with_cache", "_NVRTCProgram", "compile_using_nvcc"
 _COMPILE = "compile"
 _FLAGS, _ARCH = "_rdc_flags", "_get_arch"
 NAME = "cupy"
 
 
-class Compiling:
-    """The hooks on CuPy's compilers. Without a recording they only let CuPy find the header (teach_cupy)."""
+class CompilerHooks:
+    """The hooks on CuPy's compilers. Without a recording they only add the header's folder, for teach()."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: LoaderHooks) -> None:
         self._loader = loader
         self._recording: Recording | None = None
         self._options: tuple[str, ...] = ()
         self._hooks: list[Hook] = []
 
     def check(self) -> None:
-        """Raises UnsupportedError naming the hook point that this CuPy lacks."""
-        hook_points.check(compiler, _FUNNEL, _PROGRAM, _NVCC, _FLAGS, _ARCH)
+        """Raise UnsupportedError naming the hook point that this CuPy lacks."""
+        hook_points.check(compiler, _COMPILE_MODULE, _PROGRAM, _NVCC, _FLAGS, _ARCH)
         hook_points.check(hook_points.fetch(compiler, _PROGRAM), _COMPILE)
 
     def install(self, recording: Recording | None) -> None:
-        """Put the hooks in, or change what they do."""
+        """Install the hooks for this recording; idempotent."""
         self._recording, self._options = recording, nvrtc.options(recording)
         if not self._hooks:
             self._hooks = [
-                Hook(compiler, _FUNNEL, self._compile),
-                Hook(hook_points.fetch(compiler, _PROGRAM), _COMPILE, self._program),
-                Hook(compiler, _NVCC, self._nvcc),
+                Hook(compiler, _COMPILE_MODULE, self._compile_module),
+                Hook(hook_points.fetch(compiler, _PROGRAM), _COMPILE, self._compile_program),
+                Hook(compiler, _NVCC, self._compile_nvcc),
             ]
         for hook in self._hooks:
             hook.install()
 
     def remove(self) -> None:
-        """Inverse of install()."""
+        """Remove the hooks."""
         self._recording = None
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
 
-    def _compile(self, original: Any, source: str, options: tuple[str, ...] = (), *more: Any, **rest: Any) -> Any:
-        """In the place of _compile_module_with_cache(): a loaded module, or LTO-IR, which is never prepared."""
-        self._loader.compiles()
-        recording = None if rest.get("to_ltoir") else self._recording
+    def _compile_module(
+        self, original: Any, source: str, options: tuple[str, ...] = (), *args: Any, **named: Any
+    ) -> Any:
+        """Replaces _compile_module_with_cache(): a loaded module, or LTO-IR, which never gets marks."""
+        self._loader.compiling()
+        recording = None if named.get("to_ltoir") else self._recording
         marked = None
         if recording is not None:
-            marked = lines.marked(source, recording.selection, kinds=self._loader.raw)
-        if marked is None and not nvrtc.concerns(source, options):
-            return original(source, options, *more, **rest)
+            marked = lines.marked(source, recording.selection, kinds=self._loader.compiling_raw)
+        if marked is None and not nvrtc.uses_kscope(source, options):
+            return original(source, options, *args, **named)
         source = source if marked is None else marked.text
-        added = (*self._options, *nvrtc.lines(options)) if recording else nvrtc.options(None)
+        added = (*self._options, *nvrtc.line_info(options)) if recording else nvrtc.options(None)
         source = nvrtc.with_header(source, prelude(source, recording is not None), nvrtc.FILE if recording else "")
-        with sites.sites(marked):
-            made = original(source, (*options, *added), *more, **rest)
-        return made if recording is None else self._loader.prepared(made)
+        with dry_run.compiling(marked):
+            module = original(source, (*options, *added), *args, **named)
+        return module if recording is None else self._loader.prepared(module)
 
-    def _nvcc(
+    def _compile_nvcc(
         self,
         original: Any,
         source: str,
@@ -83,11 +83,11 @@ class Compiling:
         separate_compilation: bool = False,
         log_stream: Any = None,
     ) -> bytes:
-        """In the place of compile_using_nvcc()."""
+        """Replaces compile_using_nvcc()."""
         recording = self._recording
         if recording is None or nvrtc.MARKS not in options or code_type != "cubin":
-            made: bytes = original(source, options, arch, filename, code_type, separate_compilation, log_stream)
-            return made
+            code: bytes = original(source, options, arch, filename, code_type, separate_compilation, log_stream)
+            return code
         if separate_compilation:
             raise UnsupportedError(
                 f"{Path(filename).name}: kernels with regions cannot be built as relocatable device code (-dc, "
@@ -95,11 +95,13 @@ class Compiling:
             )
         ptx = original(source, options, arch, filename, "ptx", False, log_stream)
         real = f"sm_{arch or hook_points.fetch(compiler, _ARCH)()}"
-        flags = assembling.flags(nvrtc.of_user(options))
+        flags = assembling.flags(nvrtc.user_options(options))
         return nvrtc.lower(ptx.decode(), recording, frontend=NAME, arch=real, flags=flags)
 
-    def _program(self, original: Any, program: Any, options: tuple[str, ...] = (), log_stream: Any = None) -> Any:
-        """In the place of _NVRTCProgram.compile(): marked sources stop at PTX."""
+    def _compile_program(
+        self, original: Any, program: Any, options: tuple[str, ...] = (), log_stream: Any = None
+    ) -> Any:
+        """Replaces _NVRTCProgram.compile(): marked sources stop at PTX."""
         recording = self._recording
         if recording is None or nvrtc.MARKS not in options or program.method == "lto":
             return original(program, options, log_stream)
@@ -110,12 +112,12 @@ class Compiling:
     def _lowered(
         self, ptx: bytes, recording: Recording, options: tuple[str, ...], method: str, mapping: dict[str, str] | None
     ) -> bytes:
-        """What NVRTC hands to CuPy: a cubin or PTX as asked for, PTX where CuPy links it with other code."""
+        """A cubin or PTX, as CuPy requested; PTX if CuPy links it with other code."""
         linked = any(option in hook_points.fetch(compiler, _FLAGS) for option in options)
         arch = None if linked or method != "cubin" else nvrtc.architecture(options)
         text = ptx.decode().rstrip("\0")
         names = {mangled: name for name, mangled in (mapping or {}).items()}
-        flags = assembling.flags(nvrtc.of_user(options))
+        flags = assembling.flags(nvrtc.user_options(options))
         return nvrtc.lower(text, recording, frontend=NAME, arch=arch, flags=flags, names=names)
 
     @property

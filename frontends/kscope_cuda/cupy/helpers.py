@@ -1,7 +1,4 @@
-"""kscope's device helpers in cupyx.jit kernels: kscope.clock() and its like as functions that CuPy translates.
-
-A call becomes a C++ lambda around the instructions.
-"""
+"""kscope's device helpers, such as kscope.clock(), in cupyx.jit kernels: a call becomes a C++ lambda with assembly."""
 
 from __future__ import annotations
 
@@ -22,44 +19,44 @@ _KINDS = {"i32": ("int", np.int32), "u32": ("unsigned int", np.uint32), "i64": (
 
 
 def check() -> None:
-    """Raises UnsupportedError naming the point that this CuPy lacks."""
+    """Raise UnsupportedError naming the hook point that this CuPy lacks."""
     hook_points.check(hook_points.builtins, _TABLE)
     hook_points.check(hook_points.types, "Scalar")
 
 
 def install() -> None:
-    """Let CuPy translate the words."""
-    for word in HELPERS:
-        hook_points.fetch(hook_points.builtins, _TABLE)[word] = _Helper(READINGS[word.__name__])
+    """Let CuPy translate the helpers."""
+    for helper in HELPERS:
+        hook_points.fetch(hook_points.builtins, _TABLE)[helper] = _Helper(READINGS[helper.__name__])
 
 
 def remove() -> None:
     """Inverse of install()."""
-    for word in HELPERS:
-        hook_points.fetch(hook_points.builtins, _TABLE).pop(word, None)
+    for helper in HELPERS:
+        hook_points.fetch(hook_points.builtins, _TABLE).pop(helper, None)
 
 
 def refuse(name: str) -> None:
-    """Raises UsageError where CuPy's translator calls the word as a function of Python, as it does without the hook."""
+    """Raise UsageError if CuPy's translator calls the helper as a Python function, as it does without the hook."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_globals.get("__name__") == hook_points.translator.__name__:
             raise UsageError(
-                f"kscope.{name}() in a cupyx.jit kernel: CuPy knows it while recording is enabled; for kernels that "
-                "are launched plain say once: from kscope_cuda.cupy import teach; teach()"
+                f"kscope.{name}() in a cupyx.jit kernel: CuPy can translate it only while recording is enabled; to "
+                "launch the kernel plain, call this once: from kscope_cuda.cupy import teach; teach()"
             )
         frame = frame.f_back
 
 
 class _Helper(expressions.BuiltinFunc):
-    """One word, as CuPy knows functions."""
+    """A helper as a CuPy builtin."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         super().__init__()
 
     def call(self, env: Any) -> Any:
-        """The expression that a call becomes."""
+        """The C++ expression of a call."""
         kind, number = _KINDS[self._reading.type]
         text = self._reading.text("%0").replace("%", "%%").replace("%%0", "%0")
         constraint = "=l" if self._reading.type == "i64" else "=r"

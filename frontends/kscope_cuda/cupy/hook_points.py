@@ -1,7 +1,4 @@
-"""The door to CuPy: its modules, and the names that it keeps to itself and kscope uses.
-
-CuPy ships next to no types: what comes out of it is Any, and the adapter narrows it.
-"""
+"""CuPy's modules, and access to the private names that kscope uses. CuPy ships almost no types, so they are Any."""
 
 from __future__ import annotations
 
@@ -27,15 +24,15 @@ types: Any = import_module("cupyx.jit._cuda_types")
 
 
 def fetch(owner: Any, name: str) -> Any:
-    """The attribute of a module or object of CuPy's."""
+    """A private attribute of a CuPy module or object."""
     return getattr(owner, name)
 
 
 def check(owner: Any, *names: str) -> None:
-    """Raises UnsupportedError for the first of the names that this CuPy lacks."""
+    """Raise UnsupportedError for the first of the names that this CuPy lacks."""
     for name in names:
         if not hasattr(owner, name):
             raise UnsupportedError(
-                f"cupy {cupy.__version__} has no {owner.__name__}.{name}, which kscope needs to prepare kernels: "
+                f"cupy {cupy.__version__} has no {owner.__name__}.{name}, which kscope needs to prepare kernels; "
                 "CuPy 14 has it: pip install 'cupy-cuda13x>=14,<15', or cupy-cuda12x"
             )

@@ -47,13 +47,13 @@ def prelude(source: str, recorded: bool) -> str:
     return f"#define {_MACRO}(text, ...){body}\n"
 
 
-class Jit:
+class JitHooks:
     """The hook on CuPy's statement translator."""
 
     def __init__(self) -> None:
         self._hook = Hook(translator, _STATEMENT, self._translated)
         self._open: WeakKeyDictionary[Any, list[scope | None]] = WeakKeyDictionary()
-        self._now = threading.local()
+        self._thread = threading.local()
 
     def check(self) -> None:
         """Raise UnsupportedError naming the hook point that this CuPy lacks."""
@@ -72,7 +72,7 @@ class Jit:
 
     def emit(self, mark: Mark, value: Any, when: Any = None) -> bool:
         """Write a mark into the statement that this thread translates; False outside a translation."""
-        lines = getattr(self._now, "lines", None)
+        lines = getattr(self._thread, "lines", None)
         if lines is None:
             return False
         operands: list[str] = []
@@ -103,9 +103,9 @@ class Jit:
         opened = self._open.setdefault(env, [])
         if isinstance(statement, ast.With):
             scopes = [self._scope(item.context_expr, env) for item in statement.items]
-            ours = [found for found in scopes if found is not None]
-            if len(ours) == len(scopes):
-                return self._with(statement, ours, is_toplevel, env, opened)
+            entered = [found for found in scopes if found is not None]
+            if len(entered) == len(scopes):
+                return self._with(statement, entered, is_toplevel, env, opened)
         elif isinstance(statement, (ast.For, ast.While)):
             opened.append(_LOOP)
             try:
@@ -153,11 +153,11 @@ class Jit:
     def _lines(self, act: Callable[[], Any]) -> list[str]:
         """The C++ lines that a kscope call writes."""
         lines: list[str] = []
-        self._now.lines = lines
+        self._thread.lines = lines
         try:
             act()
         finally:
-            self._now.lines = None
+            self._thread.lines = None
         return lines
 
     # expressions
@@ -175,7 +175,7 @@ class Jit:
         """Call kscope's function: constants are passed as Python objects, run-time values as CuPy expressions."""
         translate = hook_points.fetch(translator, _EXPRESSION)
         arguments = [_plain(translate(argument, env)) for argument in call.args]
-        named = {word.arg: _plain(translate(word.value, env)) for word in call.keywords}
+        named = {keyword.arg: _plain(translate(keyword.value, env)) for keyword in call.keywords}
         return function(*arguments, **named)
 
 

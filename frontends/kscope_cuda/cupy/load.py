@@ -1,4 +1,4 @@
-"""CuPy's caches of loaded kernels: every state has its own, and the runtime hears of each prepared module."""
+"""Hooks on CuPy's caches of loaded kernels: one cache per state, and every prepared module is armed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .hook_points import (
     runtime,
 )
 
-_RAW, _FORGETFUL = "_get_raw_module", "__wrapped__"
+_RAW, _UNCACHED = "_get_raw_module", "__wrapped__"
 _JIT = "_JitRawKernel"
 _MEMO, _CACHE, _CODES = "_elementwise_kernel_memo", "_cache", "_cached_codes"
 _POINTS: tuple[tuple[Any, str], ...] = (
@@ -49,11 +49,11 @@ _KERNEL = "__global__"
 _VARIABLES = re.compile(r"__constant__|__managed__|__device__(?:[\w\s:<>,*&]|(?:__align__|alignas)\([^()]*\))*[;=\[{]")
 _INCLUDES = re.compile(r"""^\s*#\s*include\s*["<]([^">\n]+)[">]""", re.M)
 _STATIC_LIMIT = 48 << 10
-"""Bytes of shared memory, static and dynamic, that a kernel may use without having asked for more."""
+"""Bytes of static and dynamic shared memory that a kernel may use without opting in."""
 
 
-class Kernel(function.Function):
-    """A function that waits a moment before a launch where the pool has little room left."""
+class PreparedKernel(function.Function):
+    """A function of a prepared module: delays launches while the pool is almost full."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         registry.backend("cuda").pace()
@@ -64,215 +64,213 @@ class Kernel(function.Function):
         return super().linear_launch(*args, **options)
 
 
-class Noted(function.Function):
-    """In the place of a function that stays plain: its name is noted at each launch."""
+class PlainKernel(function.Function):
+    """Wraps a function that stays plain, to report its launches."""
 
-    def __init__(self, kept: Any, name: str, launched: set[str]) -> None:
-        self.ptr, self.module = kept.ptr, kept.module
-        self.kept, self._name, self._launched = kept, name, launched
+    def __init__(self, wrapped: Any, name: str, launched: set[str]) -> None:
+        self.ptr, self.module = wrapped.ptr, wrapped.module
+        self.wrapped, self._name, self._launched = wrapped, name, launched
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         self._launched.add(self._name)
-        return self.kept(*args, **options)
+        return self.wrapped(*args, **options)
 
     def linear_launch(self, *args: Any, **options: Any) -> Any:
         self._launched.add(self._name)
-        return self.kept.linear_launch(*args, **options)
+        return self.wrapped.linear_launch(*args, **options)
 
 
-class Prepared(function.Module):
-    """A prepared module, in the place of the one that CuPy made and loaded."""
+class PreparedModule(function.Module):
+    """Takes over the handle of a prepared module that CuPy loaded."""
 
-    def __init__(self, made: Any) -> None:
+    def __init__(self, module: Any) -> None:
         super().__init__()
-        self.ptr, made.ptr = made.ptr, 0  # the one that unloads it
-        if made.mapping is not None:
-            self._set_mapping(made.mapping)
+        self.ptr, module.ptr = module.ptr, 0  # only this one unloads it
+        if module.mapping is not None:
+            self._set_mapping(module.mapping)
 
-    def get_function(self, name: Any) -> Kernel:
-        return Kernel(self, name)
+    def get_function(self, name: Any) -> PreparedKernel:
+        return PreparedKernel(self, name)
 
 
-class Loader:
+class LoaderHooks:
     """The hooks on CuPy's caches in memory."""
 
     def __init__(self) -> None:
         self._state = ""  # the recording's tag; "" = plain
         self._selection = Selection()
         self._hooks: dict[str, Hook] = {}
-        self._forgetful: dict[str, Callable[..., Any]] = {}  # CuPy's own, which remember nothing
+        self._uncached: dict[str, Callable[..., Any]] = {}  # CuPy's functions without their caches
         self._loaded: dict[Any, Any] = {}
         self._kept: dict[Any, Any] = {}  # modules with variables, loaded when recording was enabled
-        self._jit: WeakKeyDictionary[Any, tuple[str, dict[str, Any]]] = (
-            WeakKeyDictionary()
-        )  # state; other states' caches
-        self.taught = False  # whether cupyx.jit reads `with` also when plain
-        self._launched: set[str] = set()  # kernels that stay plain
-        self._hidden: tuple[Problem, ...] = ()  # kernels that could not be looked for at the last switch
-        self._probe = threading.local()
+        self._jit: WeakKeyDictionary[Any, tuple[str, dict[str, Any]]] = WeakKeyDictionary()  # state, other caches
+        self.taught = False  # teach() was called
+        self._launched: set[str] = set()  # names of plain kernels
+        self._hidden: tuple[Problem, ...] = ()  # objects that the last switch could not find
+        self._thread = threading.local()
 
     @property
     def problems(self) -> list[Problem]:
-        """Kernels that were launched since begin(), and are not recorded because they were loaded before."""
-        return [*self._hidden, *map(_stays, sorted(self._launched))]
+        """Kernels launched since begin() that were loaded plain and cannot be replaced."""
+        return [*self._hidden, *map(_stays_plain, sorted(self._launched))]
 
     def begin(self) -> None:
-        """What was launched until now is no problem of what comes."""
+        """Forget earlier launches."""
         self._launched.clear()
 
     def check(self) -> None:
-        """Raises UnsupportedError naming the hook point that this CuPy lacks."""
+        """Raise UnsupportedError naming the hook point that this CuPy lacks."""
         for module, name in _POINTS:
             hook_points.check(module, name)
-            if name not in self._forgetful:
-                hook_points.check(hook_points.fetch(module, name), _FORGETFUL)
+            if name not in self._uncached:
+                hook_points.check(hook_points.fetch(module, name), _UNCACHED)
         hook_points.check(interface, _JIT)
 
     def install(self, recording: Recording) -> None:
-        """From now on kernels are loaded for this recording; those that are loaded already are put aside."""
+        """Load kernels for this recording from now on; loaded kernels are set aside."""
         for module, name in _POINTS:
             found = hook_points.fetch(module, name)
-            if hasattr(found, _FORGETFUL):  # else another tool's stands there
-                self._forgetful[name] = unwrap(found)
-            around = self._raw if name == _RAW else partial(self._remembering, name)
-            self._hooks.setdefault(name, Hook(module, name, around)).install()
+            if hasattr(found, _UNCACHED):  # else another tool's hook
+                self._uncached[name] = unwrap(found)
+            wrapper = self._raw_module if name == _RAW else partial(self._cached, name)
+            self._hooks.setdefault(name, Hook(module, name, wrapper)).install()
         self._switch(recording.tag(), recording.selection)
 
     def remove(self) -> None:
-        """Back to plain. The hook on raw modules stays while it has modules to keep."""
+        """Switch to plain. The hook on raw modules stays while it keeps modules."""
         for name in [name for name in self._hooks if not (name == _RAW and self._kept)]:
             self._hooks.pop(name).remove()
         self._switch("", Selection())
 
-    def prepared(self, made: Any) -> Prepared:
-        """A module that CuPy compiled prepared, and has loaded: armed when a session is."""
-        module = Prepared(made)
-        self._arm(module)
-        return module
+    def prepared(self, module: Any) -> PreparedModule:
+        """Arm a prepared module that CuPy compiled and loaded."""
+        prepared = PreparedModule(module)
+        self._arm(prepared)
+        return prepared
 
-    def compiles(self) -> None:
-        """Called where CuPy begins to compile a module: stops it where this thread only asks what is loaded."""
-        if getattr(self._probe, "on", False):
+    def compiling(self) -> None:
+        """Called when CuPy starts to compile a module: raises in a thread that only looks for a loaded one."""
+        if getattr(self._thread, "only_loaded", False):
             raise _NotLoadedError
 
     def _arm(self, module: Any) -> None:
         registry.backend("cuda").module_loaded(int(module.ptr))
 
     def _arm_file(self, module: Any, path: str) -> None:
-        """A module from a cubin or PTX: built by nvcc with the macros recording in place, or prepared by kscope."""
+        """Arm a module from a cubin or PTX that nvcc built with kscope.cuh, or that kscope prepared."""
         metas = describe_file(path)
         if metas:
             registry.backend("cuda").arm_control_block(int(module.get_global_var(CTL_SYMBOL)), metas)
         else:
             self._arm(module)
 
-    # what CuPy remembers
+    # caches of CuPy
 
-    def _remembering(self, name: str, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def _cached(self, name: str, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         texts = [text for text in (*args, *options.values()) if isinstance(text, str)]
-        if not self._state or not any(map(self._concerns, texts)):
+        if not self._state or not any(map(self._affects, texts)):
             return original(*args, **options)
         key = name, self._state, runtime.getDevice(), args, frozenset(options.items())
         if key not in self._loaded:
-            self._loaded[key] = self._forgetful[name](*args, **options)
+            self._loaded[key] = self._uncached[name](*args, **options)
         return self._loaded[key]
 
-    def _raw(self, original: Callable[..., Any], *args: Any) -> Any:
-        """In the place of _get_raw_module(code, path, options, ...)."""
+    def _raw_module(self, original: Callable[..., Any], *args: Any) -> Any:
+        """Replaces _get_raw_module(code, path, options, ...)."""
         code, path, options = args[:3]
         if path is not None:
             module = original(*args)
             if self._state:
                 self._arm_file(module, path)
             return module
-        if not self._kept and not self._concerns(code, options):
+        if not self._kept and not self._affects(code, options):
             return original(*args)
         key = runtime.getDevice(), args
         if key in self._kept:
             return self._kept[key]
-        if not self._state or not self._concerns(code, options):
+        if not self._state or not self._affects(code, options):
             return original(*args)
-        variables = _variables(code, tuple(options))
-        if variables and (module := self._found(original, args)) is not None:
+        has_variables = _has_variables(code, tuple(options))
+        if has_variables and (module := self._if_loaded(original, args)) is not None:
             return module
         if catalogue.wanted() or (self._state, key) not in self._loaded:
-            self._loaded[self._state, key] = self._compiled(self._forgetful[_RAW], args)
+            self._loaded[self._state, key] = self._compile_raw(self._uncached[_RAW], args)
         module = self._loaded[self._state, key]
-        if variables:
+        if has_variables:
             self._kept[key] = module
         return module
 
     @property
-    def raw(self) -> bool:
-        """Whether what this thread compiles now is a source of the user's own: a RawKernel's or RawModule's."""
-        return getattr(self._probe, "raw", False)
+    def compiling_raw(self) -> bool:
+        """Whether this thread compiles the source of a RawKernel or RawModule."""
+        return getattr(self._thread, "raw", False)
 
-    def _compiled(self, load: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        self._probe.raw = True
+    def _compile_raw(self, load: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        self._thread.raw = True
         try:
             return load(*args)
         finally:
-            self._probe.raw = False
+            self._thread.raw = False
 
-    def _found(self, original: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The plain module that CuPy has loaded already; None where it has not."""
-        self._probe.on = True
+    def _if_loaded(self, original: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """The plain module if CuPy has loaded it, else None."""
+        self._thread.only_loaded = True
         try:
             return original(*args)
         except _NotLoadedError:
             return None
         finally:
-            self._probe.on = False
+            self._thread.only_loaded = False
 
-    # what kernels remember
+    # caches of kernels
 
-    def _concerns(self, source: str, options: Iterable[str] = (), *, also: Selection | None = None) -> bool:
-        """Whether a source has marks, or a selection means something in it; also: the selection of another state."""
+    def _affects(self, source: str, options: Iterable[str] = (), *, also: Selection | None = None) -> bool:
+        """Whether a source has macros, or the selection (or `also`) marks parts of it."""
         selections = (self._selection, also or Selection())
-        if nvrtc.concerns(source, options) or any(lines.touches(source, one) for one in selections):
+        if nvrtc.uses_kscope(source, options) or any(lines.touches(source, one) for one in selections):
             return True
-        return any(one.kinds for one in selections) and _KERNEL in source  # not a text that CuPy makes a kernel of
+        return any(one.kinds for one in selections) and _KERNEL in source  # not an ElementwiseKernel's operation
 
     def _switch(self, state: str, selection: Selection) -> None:
         before, self._state = self._state, state
-        chosen, self._selection = self._selection, selection
+        previous, self._selection = self._selection, selection
         if before == state:
             return
         self.begin()
         self._hidden = frozen_objects("kernels of CuPy") if state else ()
-        for kernel in _living():
+        for kernel in _live_kernels():
             if isinstance(kernel, raw.RawKernel):
-                self._switch_raw(kernel, chosen)
+                self._switch_raw(kernel, previous)
             elif isinstance(kernel, elementwise.ElementwiseKernel):
                 texts = (kernel.operation, kernel.preamble, *map(str, kernel.kwargs.values()))
-                if any(self._concerns(text, also=chosen) for text in texts):
+                if any(self._affects(text, also=previous) for text in texts):
                     hook_points.fetch(kernel, _MEMO).clear()
             elif any(nvrtc.MACRO in result.code for result in hook_points.fetch(kernel, _CODES).values()):
                 self._switch_jit(kernel, before)
 
-    def _switch_raw(self, kernel: Any, chosen: Selection) -> None:
+    def _switch_raw(self, kernel: Any, previous: Selection) -> None:
         cached = next((found for found in gc.get_referents(kernel) if type(found) is list), [])
         loaded = [(device, old) for device, old in enumerate(cached) if old is not None]
         if kernel.code is None:  # from a cubin or PTX
             for device, old in loaded if self._state else ():
                 with cupy.cuda.Device(device):
                     self._arm_file(old.module, kernel.file_path)
-        elif not self._concerns(kernel.code, kernel.options, also=chosen):
+        elif not self._affects(kernel.code, kernel.options, also=previous):
             return
-        elif _variables(kernel.code, tuple(kernel.options)):
+        elif _has_variables(kernel.code, tuple(kernel.options)):
             for device, old in loaded:
-                if isinstance(old, Noted):
-                    cached[device] = old if self._state else old.kept
-                elif self._state and not isinstance(old, Kernel):
-                    cached[device] = Noted(old, kernel.name, self._launched)
+                if isinstance(old, PlainKernel):
+                    cached[device] = old if self._state else old.wrapped
+                elif self._state and not isinstance(old, PreparedKernel):
+                    cached[device] = PlainKernel(old, kernel.name, self._launched)
         else:
             for device, old in loaded:
                 cached[device] = None
-                _carry(kernel, device, old)
+                _copy_settings(kernel, device, old)
 
     def _switch_jit(self, kernel: Any, before: str) -> None:
         now, others = self._jit.setdefault(kernel, (before, {}))
-        if now == self._state or not (self._state or self.taught):  # CuPy could not translate it now: it stays
+        if now == self._state or not (self._state or self.taught):  # plain CuPy could not translate it
             return
         others[now] = hook_points.fetch(kernel, _CACHE)
         setattr(kernel, _CACHE, others.pop(self._state, {}))
@@ -280,8 +278,8 @@ class Loader:
 
 
 @lru_cache(256)
-def _variables(code: str, options: tuple[str, ...]) -> bool:
-    """Whether a module of this source, or a header of the user's that it includes, declares variables of its own."""
+def _has_variables(code: str, options: tuple[str, ...]) -> bool:
+    """Whether the source, or a user's header that it includes, declares device variables."""
     folders = [Path(option[2:]) for option in options if option.startswith("-I")]
     texts, seen = [code], {nvrtc.HEADER}
     while texts:
@@ -296,26 +294,26 @@ def _variables(code: str, options: tuple[str, ...]) -> bool:
     return False
 
 
-def _stays(name: str) -> Problem:
+def _stays_plain(name: str) -> Problem:
     return Problem(
         "plain",
-        f"kernel {name} was loaded before recording was enabled, and its module has variables of its own that "
-        "the program may have written to: it stays as it was, and is not recorded; call kscope.enable() before "
-        "the kernel is first used",
+        f"kernel {name} was loaded before recording was enabled, and is not recorded: its module has device variables "
+        "that the program may have written to, so it cannot be replaced; call kscope.enable() before the kernel is "
+        "first used",
     )
 
 
 class _NotLoadedError(Exception):
-    """CuPy has no module for these arguments."""
+    """CuPy has loaded no module for these arguments."""
 
 
-def _living() -> Iterable[Any]:
-    """Every kernel of this process that keeps what it loaded."""
+def _live_kernels() -> Iterable[Any]:
+    """Every kernel of this process that caches loaded functions."""
     return live_objects(raw.RawKernel, elementwise.ElementwiseKernel, hook_points.fetch(interface, _JIT))
 
 
-def _carry(kernel: Any, device: int, old: Any) -> None:
-    """What the user asked of the old function (more shared memory, a carveout) is asked of its successor."""
+def _copy_settings(kernel: Any, device: int, old: Any) -> None:
+    """Copy the user's settings (shared memory limit, carveout) from the old function."""
     limit, carveout = "max_dynamic_shared_size_bytes", "preferred_shared_memory_carveout"
     with cupy.cuda.Device(device):
         dynamic = driver.funcGetAttribute(driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, old.ptr)

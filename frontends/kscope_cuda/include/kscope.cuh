@@ -91,7 +91,7 @@ __device__ __forceinline__ int block_id() {
 #if __CUDACC_VER_MAJOR__ < 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ < 2)
 #error "kscope: -DKSCOPE=1 needs CUDA 12.2 or later"
 #endif
-#ifndef KSCOPE_RECORDS  // records of a slab, rounded up to a power of two
+#ifndef KSCOPE_RECORDS  // capacity of a slab, rounded up to a power of two
 #define KSCOPE_RECORDS 256
 #endif
 #ifndef KSCOPE_STRATEGY  // of kernels that name none
@@ -111,8 +111,8 @@ __device__ __forceinline__ int block_id() {
 #define KSCOPE_IS_globaltimer 2
 #define KSCOPE_IS_ring 1
 #define KSCOPE_IS_stop 2
-#define KSCOPE_IS2_(word) KSCOPE_IS_##word
-#define KSCOPE_IS1_(word) KSCOPE_IS2_(word)
+#define KSCOPE_IS2_(option) KSCOPE_IS_##option
+#define KSCOPE_IS1_(option) KSCOPE_IS2_(option)
 #define KSCOPE_CLOCK_ KSCOPE_IS1_(KSCOPE_CLOCK)
 #define KSCOPE_FILL_ KSCOPE_IS1_(KSCOPE_FILL)
 #if KSCOPE_CLOCK_ != 1 && KSCOPE_CLOCK_ != 2
@@ -127,8 +127,8 @@ extern "C" { __constant__ unsigned long long kscope_ctl; }
 extern "C" { static __constant__ unsigned long long kscope_ctl; }
 #endif
 #if !defined(__CUDA_ARCH__)
-// Only the CUDA runtime that a library is linked with knows the library's modules, so the library asks it. The units of
-// one library form a list whose head the linker merges; it is hidden, so that libraries stay apart.
+// Only the CUDA runtime that a library is linked with can find the library's modules, so the library exports a function
+// that calls it. The units of one library form a list whose head the linker merges; it is hidden from other libraries.
 namespace kscope {
 struct __attribute__((visibility("hidden"))) unit_ { const void* control; unit_* next; };
 template <class T> struct __attribute__((visibility("hidden"))) units_ { static unit_* first; };
@@ -214,7 +214,7 @@ KSCOPE_FN_ constexpr b64_ word_(const char* s, b32_ n, b32_ i) {
          byte_(s, n, 8 * i + 4) | byte_(s, n, 8 * i + 5) | byte_(s, n, 8 * i + 6) | byte_(s, n, 8 * i + 7);
 }
 
-// tells a string literal (or a constexpr array) from a pointer
+// distinguishes a string literal (or a constexpr array) from a pointer
 template <b64_ N> struct literal_ { enum { ok = 1, size = N }; };
 struct not_literal_ { enum { ok = 0, size = 2 }; };
 template <b64_ N> KSCOPE_FN_ literal_<N> measure_(const char (&)[N]);
@@ -419,7 +419,7 @@ void regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0(
   kscope::regions_need_a_build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0(); \
   _Pragma("nv_diagnostic pop") }
 #elif __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1206
-// a thread's index is inside its block: the compiler does not know it, and assumes it in kernels
+// a thread's index is inside its block: the compiler cannot derive it, and assumes it in kernels
 KSCOPE_FN_ bool inside_() { return threadIdx.z < blockDim.z; }
 KSCOPE_FN_ void assume_inside_() { __builtin_assume(inside_()); }
 // a function's name as an identifier; F::at returns its characters
@@ -473,7 +473,7 @@ enum : b32_ {
   flags_ = (KSCOPE_CLOCK_ == 2 ? 1 : 0) | (KSCOPE_FILL_ == 2 ? 2 : 0)
 };
 
-#define KSCOPE_CHECK_PLACE_(chosen) static_assert((chosen) != kscope::b64_(kscope::ElectedAnyLane::code), \
+#define KSCOPE_CHECK_PLACE_(strategy) static_assert((strategy) != kscope::b64_(kscope::ElectedAnyLane::code), \
   "kscope: ElectedAnyLane needs kscope's own lowering (CuPy, cuda.core, NVRTC); use Elected or AllThreads with nvcc")
 // whether this thread records with a strategy
 template <b64_ CODE> KSCOPE_FN_ b32_ records_() {
@@ -493,7 +493,7 @@ template <b64_ CODE> KSCOPE_FN_ b32_ records_() {
 #endif
 template <bool> struct lanes_ {};
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
-KSCOPE_FN_ void begin_(b32_ who, lanes_<true>) {
+KSCOPE_FN_ void begin_(b32_ records, lanes_<true>) {
   asm volatile(
     ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
     ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
@@ -585,10 +585,10 @@ KSCOPE_FN_ void begin_(b32_ who, lanes_<true>) {
     "}\n"
     "bra.uni KS_LOOK;\n"
     "KS_BODY:\n"
-    :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+    :  : "l"(kscope_ctl), "r"(records), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
 template <b32_ LOW, b32_ HIGH, b32_ PLACE>
-KSCOPE_FN_ void begin_(b32_ who, lanes_<false>) {
+KSCOPE_FN_ void begin_(b32_ records, lanes_<false>) {
   asm volatile(
     ".reg .b32 kscope_mark_in_a_function_that_was_not_inlined_or_has_no_KSCOPE_KERNEL_line_<65536>; .reg .b64 ks_t<65536>; .reg .b32 ks_i<65536>, ks_v<65536>;\n"
     ".reg .pred ks_on, ks_try, ks_room, ks_full, ks_never; .reg .b64 ks_base, ks_ctl, ks_ring, ks_c, ks_g; .reg .b32 ks_n, ks_w, ks_epoch, ks_stripes, ks_warps, ks_sampled, ks_sm, ks_thread, ks_stripe, ks_p, ks_at, ks_limit, ks_mask;\n"
@@ -680,26 +680,26 @@ KSCOPE_FN_ void begin_(b32_ who, lanes_<false>) {
     "}\n"
     "bra.uni KS_LOOK;\n"
     "KS_BODY:\n"
-    :  : "l"(kscope_ctl), "r"(who), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
+    :  : "l"(kscope_ctl), "r"(records), "n"((((1 << log2_) / 4) + 2)), "n"(((((1 << log2_) / 4) + 2) - 1)), "n"(LOW), "n"(HIGH), "n"(PLACE) : "memory");
 }
-// A clock read right after a barrier waits until the barrier has settled. Here it may follow one anywhere.
+// Before each clock read, as a barrier may precede it anywhere: the read waits until the barrier has finished.
 #if __CUDA_ARCH__ >= 900
-#define KSCOPE_SETTLE_ "fence.mbarrier_init.release.cluster;\n"
+#define KSCOPE_BARRIER_FENCE_ "fence.mbarrier_init.release.cluster;\n"
 #else
-#define KSCOPE_SETTLE_ "//\n"
+#define KSCOPE_BARRIER_FENCE_ "//\n"
 #endif
 #if KSCOPE_CLOCK_ == 1
 KSCOPE_FN_ b64_ clock_() {
   b64_ t;
   asm volatile(
-    KSCOPE_SETTLE_
+    KSCOPE_BARRIER_FENCE_
     "mov.u64 %0, %%clock64;\n"
     : "=l"(t) :  : "memory");
   return t;
 }
 template <b32_ SLOT, b32_ RECORD> KSCOPE_FN_ void remember_(b32_ value) {
   asm volatile(
-    KSCOPE_SETTLE_
+    KSCOPE_BARRIER_FENCE_
     "mov.u64 ks_t%0, %%clock64; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
     :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
 }
@@ -707,14 +707,14 @@ template <b32_ SLOT, b32_ RECORD> KSCOPE_FN_ void remember_(b32_ value) {
 KSCOPE_FN_ b64_ clock_() {
   b64_ t;
   asm volatile(
-    KSCOPE_SETTLE_
+    KSCOPE_BARRIER_FENCE_
     "mov.u64 %0, %%globaltimer;\n"
     : "=l"(t) :  : "memory");
   return t;
 }
 template <b32_ SLOT, b32_ RECORD> KSCOPE_FN_ void remember_(b32_ value) {
   asm volatile(
-    KSCOPE_SETTLE_
+    KSCOPE_BARRIER_FENCE_
     "mov.u64 ks_t%0, %%globaltimer; mov.b32 ks_i%0, %1; mov.b32 ks_v%0, %2;\n"
     :  : "n"(SLOT), "n"(RECORD), "r"(value) : "memory");
 }
@@ -796,10 +796,10 @@ template <b64_ CODE, b32_ SLOT, int LINE> KSCOPE_FN_ void store_remembered_(b64_
     :  : "n"(LINE), "n"((((1 << log2_) - 1) + 1)), "n"(CODE), "n"(((1 << log2_) - 1)), "n"(SLOT), "l"(end) : "memory");
 }
 #endif
-template <b64_ CODE> KSCOPE_FN_ void owner_(b32_ who) {
+template <b64_ CODE> KSCOPE_FN_ void owner_(b32_ records) {
   asm volatile(
     ".reg .pred ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0; setp.ne.and.u32 ks_strategy_that_KSCOPE_KERNEL_does_not_list_%0, %1, 0, ks_on;\n"
-    :  : "n"(CODE), "r"(who) : "memory");
+    :  : "n"(CODE), "r"(records) : "memory");
 }
 KSCOPE_FN_ void end_() {
   asm volatile(
@@ -915,17 +915,17 @@ template <class NAME, class S, int LINE> struct mark_ {
   }
 };
 
-// ---- notes: constants of the device code that carry names into every object with it; kscope_cuda/notes.py reads them.
-// No instruction refers to one: ptxas forgets a loop's `#pragma unroll 1` with the first instruction that it deletes.
+// ---- notes: constants that carry names into every binary with the device code; kscope_cuda/binary_notes.py reads them.
+// No instruction refers to one: where ptxas deletes an instruction, it forgets a loop's `#pragma unroll 1`.
 enum { region_note_ = 1, explicit_note_ = 2, kernel_note_ = 3 };
 template <b32_ N, b32_ M> struct note_ {
-  b32_ magic; b32_ bytes; b32_ sort; b32_ line; b64_ id; b64_ strategy; b32_ type; b32_ log2_records; b32_ clock; b32_ fill;
+  b32_ magic; b32_ bytes; b32_ kind; b32_ line; b64_ id; b64_ strategy; b32_ type; b32_ log2_records; b32_ clock; b32_ fill;
   char text[N];
   char file_[M];
-  __device__ constexpr note_(b32_ sort, b32_ line, const char (&t)[N], const char (&f)[M], b64_ id,
+  __device__ constexpr note_(b32_ kind, b32_ line, const char (&t)[N], const char (&f)[M], b64_ id,
                              b64_ strategy, b32_ type)
-      : magic(0x31544e4b), bytes(sizeof(note_)), sort(sort), line(line), id(id), strategy(strategy), type(type),
-        log2_records(sort == kernel_note_ ? log2_ : 0), clock(KSCOPE_CLOCK_ - 1), fill(KSCOPE_FILL_ - 1), text{},
+      : magic(0x31544e4b), bytes(sizeof(note_)), kind(kind), line(line), id(id), strategy(strategy), type(type),
+        log2_records(kind == kernel_note_ ? log2_ : 0), clock(KSCOPE_CLOCK_ - 1), fill(KSCOPE_FILL_ - 1), text{},
         file_{} {
     for (b32_ i = 0; i < N; i++) text[i] = t[i];
     for (b32_ i = 0; i < M; i++) file_[i] = f[i];
@@ -948,7 +948,7 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 // ---- the macros
 #if KSCOPE_MARKS
 #define KSCOPE_APART_() static_assert(true, "")
-#define KSCOPE_NOTE_(sort, text, ...) static_assert(true, "")
+#define KSCOPE_NOTE_(kind, text, ...) static_assert(true, "")
 #define KSCOPE_KERNEL(...) kscope::list_<__VA_ARGS__>::mark()
 #else
 #if KSCOPE_DEBUG_
@@ -956,9 +956,9 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 #else
 #define KSCOPE_CHECK_BUILD_() static_assert(true, "")
 #endif
-#define KSCOPE_NOTE_(sort, text, ...) { \
+#define KSCOPE_NOTE_(kind, text, ...) { \
   static __device__ __attribute__((used)) constexpr kscope::note_<sizeof(text), sizeof(__FILE__)> kscope_note_( \
-    kscope::sort, __LINE__, text, __FILE__, __VA_ARGS__); }
+    kscope::kind, __LINE__, text, __FILE__, __VA_ARGS__); }
 #define KSCOPE_KERNEL(...) \
   KSCOPE_CHECK_BUILD_(); \
   static constexpr kscope::b64_ kscope_id_ = kscope::kernel_id_( \
@@ -966,9 +966,9 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   KSCOPE_NOTE_(kernel_note_, __PRETTY_FUNCTION__, kscope_id_, kscope::list_<__VA_ARGS__>::code, 0) \
   const kscope::kernel_<kscope::list_<__VA_ARGS__>, kscope_id_> kscope_kernel_
 #endif
-#define KSCOPE_PLAIN_NOTE_(sort, name) KSCOPE_NOTE_(sort, name, kscope::hash_(name), 0, 0)
-#define KSCOPE_VALUE_NOTE_(sort, name, value) \
-  KSCOPE_NOTE_(sort, name, kscope::hash_(name), 0, decltype(kscope::of_(value))::type)
+#define KSCOPE_PLAIN_NOTE_(kind, name) KSCOPE_NOTE_(kind, name, kscope::hash_(name), 0, 0)
+#define KSCOPE_VALUE_NOTE_(kind, name, value) \
+  KSCOPE_NOTE_(kind, name, kscope::hash_(name), 0, decltype(kscope::of_(value))::type)
 #define KSCOPE_REGION_(name, ...) \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
@@ -986,10 +986,10 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   KSCOPE_APART_(); \
   note; \
   kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(); } while (0)
-#define KSCOPE_MARK_V_(act, sort, name, value, ...) do { \
+#define KSCOPE_MARK_V_(act, kind, name, value, ...) do { \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
-  KSCOPE_VALUE_NOTE_(sort, name, value); \
+  KSCOPE_VALUE_NOTE_(kind, name, value); \
   kscope::mark_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_>::act(kscope::of_(value)); } while (0)
 
 #define KSCOPE_WHEN_(pred) kscope::when_{static_cast<bool>(pred)}
@@ -1017,10 +1017,10 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
   typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
   typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
   kscope_mark_::act(KSCOPE_WHEN_(pred)); } while (0)
-#define KSCOPE_MARK_V_IF_(act, sort, name, value, pred, ...) do { \
+#define KSCOPE_MARK_V_IF_(act, kind, name, value, pred, ...) do { \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
-  KSCOPE_VALUE_NOTE_(sort, name, value); \
+  KSCOPE_VALUE_NOTE_(kind, name, value); \
   typedef kscope::mark_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_> kscope_able_; \
   typedef KSCOPE_UNLESS_(pred, kscope_able_) kscope_mark_; \
   kscope_mark_::act(kscope::of_(value), KSCOPE_WHEN_(pred)); } while (0)

@@ -1,4 +1,4 @@
-"""CUDA C++ that nobody annotated: lines of it, and statements by their kind, as regions.
+"""Marks unannotated CUDA C++: selected lines, and statements of selected kinds.
 
 kscope run --region load=kernels.cu:10-20 script.py
 """
@@ -13,75 +13,72 @@ from functools import lru_cache
 from kscope.instrument.selection.auto import Lines, Selection
 from kscope.instrument.selection.catalogue import Site
 
-from .choosing import Chosen, Source, Span, choose, nested
-from .finding import spans
 from .functions import functions
-from .sites import Found, by_kind, loops
+from .insert import insert_marks
+from .kinds import MarkedRange, by_kind, loops
+from .locate import locate
+from .ranges import LineRange, Source, StatementRange, outer_first, statements_in
 from .tokens import Tokens, UnreadableError
-from .wrapping import wrap
 
-_CALLED = re.compile(r"([A-Za-z_]\w*)\s*\(")
-__all__ = ["Marked", "marked", "touches"]
+_CALL = re.compile(r"([A-Za-z_]\w*)\s*\(")
+__all__ = ["MarkedSource", "marked", "touches"]
 
 
 @dataclass(frozen=True)
-class Marked:
-    """A source with marks. sites: those of each kernel, those of the device functions among them."""
+class MarkedSource:
+    """A source with marks, and the sites of each kernel, including those of device functions."""
 
     text: str
     sites: dict[str, tuple[Site, ...]]
 
 
 def touches(source: str, selection: Selection) -> bool:
-    """Whether lines that are selected may be of this source, or of one that this text becomes a part of."""
-    return bool(selection.lines) and bool(_spans(source, selection.lines))
+    """Whether selected lines may be in this source, or in one that contains this text."""
+    return bool(selection.lines) and bool(_locate(source, selection.lines))
 
 
-def marked(source: str, selection: Selection, *, kinds: bool = True) -> Marked | None:
-    """The source with marks around what is selected; None where nothing is. kinds: whether statements may be marked
-    that are selected by their kind.
+def marked(source: str, selection: Selection, *, kinds: bool = True) -> MarkedSource | None:
+    """The source with marks around selected lines and, if `kinds`, selected kinds; None if nothing is selected.
 
-    Raises UsageError, which names the region and the line of what is in its way.
+    Raises UsageError, which names the region and the line, for lines that cannot be marked.
     """
-    asked = nested(_spans(source, selection.lines)) if selection.lines else []
-    if not asked and not (kinds and selection.kinds):
+    ranges = outer_first(_locate(source, selection.lines)) if selection.lines else []
+    if not ranges and not (kinds and selection.kinds):
         return None
     try:
-        read = Source.of(source)
+        parsed = Source.of(source)
     except UnreadableError as error:
-        if not asked:
+        if not ranges:
             return None
-        raise asked[0].refused(
-            f"the source cannot be read: line {asked[0].told(error.line)}: {error}; macros and branches of #if may "
-            "hide what belongs together"
+        raise ranges[0].error(
+            f"the source cannot be read: line {ranges[0].user_line(error.line)}: {error}; macros and branches of #if "
+            "may hide half of a pair"
         ) from None
-    found = [Found(one, "lines", loops(read, one)) for one in _chosen(read, asked, selection)]
-    found += by_kind(read, selection) if kinds else []
+    found = [MarkedRange(one, "lines", loops(parsed, one)) for one in _statements(parsed, ranges, selection)]
+    found += by_kind(parsed, selection) if kinds else []
     if not found:
         return None
-    return Marked(wrap(read, [one.chosen for one in found]), _sites(read, found))
+    return MarkedSource(insert_marks(parsed, [one.statements for one in found]), _sites(parsed, found))
 
 
-def _chosen(source: Source, asked: Sequence[Span], selection: Selection) -> list[Chosen]:
-    """What the lines mean. Device functions belong to kernels of any name."""
-    found = [one for span in asked if (one := choose(source, span)) is not None]
+def _statements(source: Source, ranges: Sequence[LineRange], selection: Selection) -> list[StatementRange]:
+    """The statements of these lines. Device functions belong to kernels of any name."""
+    found = [one for lines in ranges if (one := statements_in(source, lines)) is not None]
     return [one for one in found if not one.function.kernel or selection.of_kernel(one.function.name)]
 
 
-def _sites(source: Source, found: Sequence[Found]) -> dict[str, tuple[Site, ...]]:
-    kernels = [function.name for function in source.found if function.kernel]
+def _sites(source: Source, found: Sequence[MarkedRange]) -> dict[str, tuple[Site, ...]]:
+    kernels = [function.name for function in source.functions if function.kernel]
     return {
-        name: tuple(
-            one.site(source) for one in found if not one.chosen.function.kernel or one.chosen.function.name == name
-        )
+        name: tuple(one.site(source) for one in found if one.statements.function.in_kernel(name))
         for name in dict.fromkeys(kernels)
     }
 
 
 @lru_cache(256)
-def _spans(source: str, lines: tuple[Lines, ...]) -> tuple[Span, ...]:
+def _locate(source: str, lines: tuple[Lines, ...]) -> tuple[LineRange, ...]:
     try:
         names = [function.name for function in functions(Tokens.of(source))]
-    except UnreadableError:  # marked() says why
-        names = _CALLED.findall(source)
-    return tuple(spans(source, lines, names))
+    except UnreadableError:  # marked() raises it
+        names = _CALL.findall(source)
+    return tuple(locate(source, lines, names))

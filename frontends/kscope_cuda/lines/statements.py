@@ -1,7 +1,7 @@
-"""The statements of a C++ function: blocks, loops, branches, jumps and labels, and where each begins and ends.
+"""Parses the statements of a C++ function: blocks, loops, branches, jumps and labels, with their tokens.
 
-C++ is not understood here, only its statements, which its punctuation shows: what is an expression or a declaration
-is read up to its semicolon. A word that a macro hides is not seen; a block behind one (`EACH(i, n) { ... }`) is.
+Only punctuation is parsed: an expression or declaration extends to its semicolon. Keywords inside macros are not
+seen; a block after a macro (`EACH(i, n) { ... }`) is.
 """
 
 from __future__ import annotations
@@ -12,64 +12,50 @@ from typing import Literal
 
 from .tokens import Tokens, UnreadableError
 
-Sort = Literal["plain", "block", "if", "loop", "switch", "return", "break", "continue", "goto", "macro"]
-"""plain: an expression or declaration. macro: something with a block that is no statement of C++'s own."""
+StatementKind = Literal["plain", "block", "if", "loop", "switch", "return", "break", "continue", "goto", "macro"]
+"""plain: an expression or declaration. macro: a macro with a block."""
 _JUMPS = ("return", "break", "continue", "goto")
-_HEADED: dict[str, Sort] = {"for": "loop", "while": "loop", "switch": "switch", "if": "if"}
+_HEADED: dict[str, StatementKind] = {"for": "loop", "while": "loop", "switch": "switch", "if": "if"}
 _BEGIN = {*_JUMPS, *_HEADED, "do", "else", "case", "default"}
 _PREFIXED = {*_JUMPS, *_HEADED, "do"}
-_AFTER_BLOCK = {
-    ";",
-    ",",
-    ")",
-    "]",
-    ".",
-    "->",
-    "(",
-    "[",
-    "?",
-    "=",
-    "+",
-    "-",
-    "*",
-    "/",
-    "<",
-    ">",
-    "&",
-    "|",
-    "^",
-    "%",
-    "!",
-}
+_AFTER_BLOCK = {*";,)].([?=+-*/<>&|^%!", "->"}
 _QUALIFIERS = {"mutable", "noexcept", "constexpr", "__device__", "__host__", "__forceinline__", "const"}
 _OPAQUE = {"struct", "class", "union", "enum"}
 
 
 @dataclass(frozen=True)
 class Label:
-    """A label before a statement: `case`, `default`, or a name that goto knows. at: its first token."""
+    """A label before a statement: `case`, `default`, or the target of a goto. at: its first token."""
 
-    word: str
+    name: str
     at: int
 
 
 @dataclass
 class Statement:
-    """One statement. first, last: its tokens, without its labels. key: the first one behind attributes and macros,
-    such as UNROLL in `UNROLL for (...)`. word: what a goto goes to. blocks: the statements that it has of its own;
-    bodies: those of lambdas in it, which their jumps do not leave."""
+    """One statement.
 
-    sort: Sort
-    key: int
+    Attributes:
+        kind: what it is.
+        first, last: its tokens, without labels.
+        keyword: its first token after attributes and macros: `for` in `UNROLL for (...)`.
+        labels: the labels before it.
+        target: the label of a goto.
+        blocks: the statements nested in it.
+        bodies: those of lambdas in it, which contain their jumps.
+    """
+
+    kind: StatementKind
+    keyword: int
     last: int
     first: int = -1
     labels: list[Label] = field(default_factory=list)
-    word: str = ""
+    target: str = ""
     blocks: list[Block] = field(default_factory=list)
     bodies: list[Block] = field(default_factory=list)
 
     def walk(self) -> Iterator[Statement]:
-        """This statement and all those in it, without those of functions in it."""
+        """This statement and those nested in it, without lambdas."""
         yield self
         for block in self.blocks:
             for statement in block.statements:
@@ -78,14 +64,14 @@ class Statement:
 
 @dataclass
 class Block:
-    """Statements that run one behind the other. braced: whether braces stand around them."""
+    """A sequence of statements; braced if it is in braces."""
 
     statements: list[Statement]
     braced: bool
 
 
 class Reader:
-    """Reads the statements of functions. Raises UnreadableError where the text is none."""
+    """Parses statements. Raises UnreadableError for text that is not C++."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens, self._code, self._partner = tokens, tokens.code, tokens.partners
@@ -102,7 +88,7 @@ class Reader:
 
     def _text(self, at: int) -> str:
         token = self._code[at] if at < len(self._code) else None
-        return token.text if token is not None and token.kind in ("word", "mark") else ""
+        return token.text if token is not None and token.kind in ("identifier", "punctuation") else ""
 
     def _statement(self, at: int, end: int) -> Statement:
         labels: list[Label] = []
@@ -110,17 +96,17 @@ class Reader:
             at = after
         if at >= end:  # labels at the end of a block
             return Statement("plain", at, at - 1, at, labels)
-        made = self._read(self._prefix(at, end), end)
-        made.first, made.labels = at, labels
-        return made
+        statement = self._read(self._skip_prefix(at, end), end)
+        statement.first, statement.labels = at, labels
+        return statement
 
-    def _prefix(self, at: int, end: int) -> int:
-        """Behind attributes, _Pragma(...), and macros before a loop, branch or jump: they belong to it."""
+    def _skip_prefix(self, at: int, end: int) -> int:
+        """The token after attributes, _Pragma(...), and macros before a loop, branch or jump."""
         while True:
             after = at
             if self._text(at) == "[" and self._text(at + 1) == "[":
                 after = self._partner[at] + 1
-            elif self._code[at].kind == "word" and self._text(at) not in _BEGIN | {"asm", "__asm__", "sizeof"}:
+            elif self._code[at].kind == "identifier" and self._text(at) not in _BEGIN | {"asm", "__asm__", "sizeof"}:
                 after = at + 1 if self._text(at + 1) != "(" else self._partner[at + 1] + 1
                 pragma = self._text(at) in ("_Pragma", "__pragma")
                 after = after if after < end and (pragma or self._text(after) in _PREFIXED) else at
@@ -129,8 +115,8 @@ class Reader:
             at = after
 
     def _label(self, at: int, end: int, labels: list[Label]) -> int | None:
-        word = self._text(at)
-        if word == "case":
+        keyword = self._text(at)
+        if keyword == "case":
             questions, place = 0, at + 1
             while place < end:
                 text = self._text(place)
@@ -147,46 +133,46 @@ class Reader:
             raise self._error(at, "this case has no colon")
         if (
             at + 1 < end
-            and self._code[at].kind == "word"
+            and self._code[at].kind == "identifier"
             and self._text(at + 1) == ":"
-            and word not in _BEGIN - {"default"}
+            and keyword not in _BEGIN - {"default"}
         ):
-            labels.append(Label(word, at))
+            labels.append(Label(keyword, at))
             return at + 2
         return None
 
     def _read(self, at: int, end: int) -> Statement:
-        word = self._text(at)
-        if word == "{":
+        keyword = self._text(at)
+        if keyword == "{":
             return Statement("block", at, self._partner[at], blocks=[self.block(at)])
-        if word in _HEADED:
+        if keyword in _HEADED:
             return self._headed(at, end)
-        if word == "do":
+        if keyword == "do":
             return self._do(at, end)
-        if word in _JUMPS:
+        if keyword in _JUMPS:
             last = self._semicolon(at, end)
-            target = self._text(at + 1) if word == "goto" else ""
-            made = Statement(word, at, last, word=target)  # type: ignore[arg-type]  # the words are sorts
-            made.bodies = self._bodies(at, last)
-            return made
-        if word in ("else", "try", "catch", "co_return", "co_yield"):
-            raise self._error(at, f"{word!r} cannot be read here")
+            target = self._text(at + 1) if keyword == "goto" else ""
+            jump = Statement(keyword, at, last, target=target)  # type: ignore[arg-type]  # jumps are kinds
+            jump.bodies = self._bodies(at, last)
+            return jump
+        if keyword in ("else", "try", "catch", "co_return", "co_yield"):
+            raise self._error(at, f"{keyword!r} cannot be read here")
         return self._plain(at, end)
 
     def _headed(self, at: int, end: int) -> Statement:
-        word, place = self._text(at), at + 1
-        while self._code[place].kind == "word" and place < end:  # if constexpr
+        keyword, place = self._text(at), at + 1
+        while self._code[place].kind == "identifier" and place < end:  # if constexpr
             place += 1
         if self._text(place) != "(":
-            raise self._error(at, f"this {word} has no (")
+            raise self._error(at, f"this {keyword} has no (")
         header = self._partner[place]
         bodies = self._bodies(place + 1, header - 1)
         inner = self._inner(header + 1, end)
         blocks, last = [inner[0]], inner[1]
-        if word == "if" and self._text(last + 1) == "else" and last + 1 < end:
+        if keyword == "if" and self._text(last + 1) == "else" and last + 1 < end:
             other, last = self._inner(last + 2, end)
             blocks.append(other)
-        return Statement(_HEADED[word], at, last, blocks=blocks, bodies=bodies)
+        return Statement(_HEADED[keyword], at, last, blocks=blocks, bodies=bodies)
 
     def _do(self, at: int, end: int) -> Statement:
         block, last = self._inner(at + 1, end)
@@ -195,16 +181,16 @@ class Reader:
         return Statement("loop", at, self._semicolon(last + 1, end), blocks=[block])
 
     def _inner(self, at: int, end: int) -> tuple[Block, int]:
-        """What a loop or branch is of, and its last token."""
+        """The block of a loop or branch, and its last token."""
         if at >= end:
             raise self._error(at - 1, "a statement is missing here")
         statement = self._statement(at, end)
-        if statement.sort == "block" and not statement.labels and self._text(at) == "{":
+        if statement.kind == "block" and not statement.labels and self._text(at) == "{":
             return statement.blocks[0], statement.last
         return Block([statement], False), statement.last
 
     def _semicolon(self, at: int, end: int) -> int:
-        """The token that ends what begins here."""
+        """The semicolon that ends the statement."""
         place = at
         while place < end:
             text = self._text(place)
@@ -214,14 +200,14 @@ class Reader:
         raise self._error(at, "this statement has no semicolon")
 
     def _plain(self, at: int, end: int) -> Statement:
-        """An expression or declaration, to its semicolon; a macro's statement may have none."""
+        """An expression or declaration, to its semicolon, which a macro may lack."""
         place, opaque = at, self._text(at) in _OPAQUE
         while place < end:
             text = self._text(place)
             if text == ";":
                 return self._simple(at, place)
             if text in _BEGIN and place > at and self._text(place - 1) == "}":
-                return self._simple(at, place - 1)  # behind a macro that needs no semicolon
+                return self._simple(at, place - 1)  # after a macro without a semicolon
             if text == "{" and not opaque and self._is_macro_block(at, place):
                 return Statement("macro", at, self._partner[place], blocks=[self.block(place)])
             opaque = opaque or text in _OPAQUE
@@ -232,15 +218,15 @@ class Reader:
         return Statement("plain", at, last, bodies=self._bodies(at, last))
 
     def _is_macro_block(self, at: int, brace: int) -> bool:
-        """Whether NAME(...) { ... } or NAME { ... } is a statement: nothing that belongs to it follows."""
+        """Whether NAME(...) { ... } or NAME { ... } is a whole statement."""
         partner = self._partner[brace]
         head_ends = brace - 1
         if self._text(head_ends) == ")":
             head_ends = self._partner[head_ends] - 1
-        return head_ends == at and self._code[at].kind == "word" and self._text(partner + 1) not in _AFTER_BLOCK
+        return head_ends == at and self._code[at].kind == "identifier" and self._text(partner + 1) not in _AFTER_BLOCK
 
     def _bodies(self, at: int, last: int) -> list[Block]:
-        """Bodies of the lambdas between two tokens, without those in other lambdas."""
+        """Bodies of the outermost lambdas between two tokens."""
         found: list[Block] = []
         while at <= last:
             if self._text(at) == "[" and self._text(at + 1) != "[" and not self._is_value(at - 1):
@@ -252,23 +238,23 @@ class Reader:
         return found
 
     def _is_value(self, at: int) -> bool:
-        """Whether a subscript may stand behind this token."""
+        """Whether a subscript may follow this token."""
         token = self._code[at]
         return (
             token.text in (")", "]")
-            or token.kind in ("number", "text")
-            or (token.kind == "word" and token.text not in ("return", "case", "else", "do"))
+            or token.kind in ("number", "string")
+            or (token.kind == "identifier" and token.text not in ("return", "case", "else", "do"))
         )
 
     def _lambda(self, at: int, last: int) -> int | None:
-        """The brace of the body of the lambda whose captures end before this token."""
+        """The brace that opens the body of a lambda, from the token after its captures."""
         if self._text(at) == "(":
             at = self._partner[at] + 1
         while at <= last and self._text(at) != "{":
             text = self._text(at)
             if text in _QUALIFIERS and self._text(at + 1) == "(":
                 at = self._partner[at + 1]
-            elif text in (";", ")", "]", "}", ",", "=", "?") or (self._code[at].kind in ("number", "text")):
+            elif text in (";", ")", "]", "}", ",", "=", "?") or (self._code[at].kind in ("number", "string")):
                 return None
             elif text in ("(", "["):
                 at = self._partner[at]

@@ -1,4 +1,4 @@
-"""C++ text as tokens: words, numbers, strings, punctuation and preprocessor lines; comments and spaces are left out."""
+"""Splits C++ into tokens: identifiers, numbers, strings, punctuation and directives, without comments and spaces."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-Kind = Literal["word", "number", "text", "mark", "directive"]
+Kind = Literal["identifier", "number", "string", "punctuation", "directive"]
 _SPLICE = r"\\[ \t]*\r?\n"
 _TOKEN = re.compile(
     rf"""
     (?P<space>   (?: \s | {_SPLICE} | //(?: {_SPLICE} | [^\n] )* | /\*.*?\*/ )+ )
-  | (?P<raw>     (?: u8 | u | U | L )? R"(?P<mark>[^ ()\\\t\v\f\n]{{0,16}})\( .*? \)(?P=mark)" )
-  | (?P<text>    (?: u8 | u | U | L )? (?: "(?: \\. | [^"\\\n] )*" | '(?: \\. | [^'\\\n] )*' ) )
+  | (?P<raw>     (?: u8 | u | U | L )? R"(?P<delimiter>[^ ()\\\t\v\f\n]{{0,16}})\( .*? \)(?P=delimiter)" )
+  | (?P<string>  (?: u8 | u | U | L )? (?: "(?: \\. | [^"\\\n] )*" | '(?: \\. | [^'\\\n] )*' ) )
   | (?P<number>  \.? [0-9] (?: [eEpP][+-] | '[0-9A-Za-z_] | [0-9A-Za-z_.] )* )
-  | (?P<word>    (?: [^\W\d] | \$ ) [\w$]* )
+  | (?P<identifier> (?: [^\W\d] | \$ ) [\w$]* )
   | (?P<other>   <% | %> | <:(?!:[^:>]) | :> | \[\[ | \]\] | -> | :: | \.\.\. | . )
     """,
     re.X | re.S,
 )
 _DIRECTIVE = re.compile(rf"\#(?: {_SPLICE} | /\*.*?\*/ | //(?: {_SPLICE} | [^\n] )* | [^\n] )*", re.X | re.S)
 _SPELLING = {"<%": "{", "%>": "}", "<:": "[", ":>": "]"}
+_KINDS: dict[str, Kind] = {
+    "raw": "string", "string": "string", "number": "number", "identifier": "identifier", "other": "punctuation",
+}  # fmt: skip
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _CONDITION = re.compile(r"#\s*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)\b")
 
 
 class UnreadableError(Exception):
-    """A text that does not read as C++; the message says why, `line` where."""
+    """Text that cannot be read as C++; the message says why, `line` where."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)
@@ -38,7 +41,7 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class Token:
-    """kind, the text (digraphs as what they stand for), and the offsets in the source."""
+    """One token: kind, text (digraphs replaced by punctuation), and offsets in the source."""
 
     kind: Kind
     text: str
@@ -48,7 +51,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A source's tokens in their order. code: without directives, which are in `directives`."""
+    """A source's tokens in order; `code` is without directives."""
 
     source: str
     code: tuple[Token, ...]
@@ -73,11 +76,11 @@ class Tokens:
 
     @cached_property
     def partners(self) -> dict[int, int]:
-        """For each bracket in `code`, by its place there, the one that belongs to it. Raises UnreadableError."""
+        """The partner of each bracket, both as indices into `code`. Raises UnreadableError."""
         found: dict[int, int] = {}
         opened: list[int] = []
         for at, token in enumerate(self.code):
-            if token.kind != "mark":
+            if token.kind != "punctuation":
                 continue
             if token.text in _PAIRS:
                 opened.append(at)
@@ -111,13 +114,13 @@ class Tokens:
         return starts, inside
 
     def branch(self, offset: int) -> tuple[int, ...]:
-        """In which branches of #if that offset lies: the same for two offsets that are compiled together."""
+        """The branches of #if that contain an offset: equal for two offsets that are compiled together."""
         starts, inside = self._branches
         return inside[bisect_right(starts, offset) - 1]
 
 
 def _scan(source: str) -> Iterator[Token]:
-    at, fresh = 0, True  # whether nothing but space stands before on the line
+    at, fresh = 0, True  # only space precedes on the line
     while at < len(source):
         if source[at] == "#" and fresh:
             found = _DIRECTIVE.match(source, at)
@@ -126,7 +129,7 @@ def _scan(source: str) -> Iterator[Token]:
             at = found.end()
             continue
         found = _TOKEN.match(source, at)
-        assert found is not None  # the last alternative takes anything
+        assert found is not None  # the last alternative matches anything
         at = found.end()
         kind = found.lastgroup or ""
         if kind == "space":
@@ -134,14 +137,13 @@ def _scan(source: str) -> Iterator[Token]:
             continue
         fresh = False
         text = found[0]
-        if kind == "mark":  # the delimiter of a raw string, which is the last group that took part
+        if kind == "delimiter":  # the last group that matched, in a raw string
             kind = "raw"
         if kind == "other" and text in "\"'":
-            raise UnreadableError(source.count("\n", 0, found.start()) + 1, f"{text} begins a text that does not end")
-        if text in ("[[", "]]"):  # of an attribute, or of a subscript in a subscript
+            raise UnreadableError(source.count("\n", 0, found.start()) + 1, f"{text} starts a string that does not end")
+        if text in ("[[", "]]"):  # an attribute, or nested subscripts
             half = found.start() + 1
-            yield Token("mark", text[0], found.start(), half)
-            yield Token("mark", text[0], half, at)
+            yield Token("punctuation", text[0], found.start(), half)
+            yield Token("punctuation", text[0], half, at)
             continue
-        kinds: dict[str, Kind] = {"raw": "text", "text": "text", "number": "number", "word": "word", "other": "mark"}
-        yield Token(kinds[kind], _SPELLING.get(text, text), found.start(), at)
+        yield Token(_KINDS[kind], _SPELLING.get(text, text), found.start(), at)

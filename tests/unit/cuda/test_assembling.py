@@ -1,4 +1,4 @@
-"""kscope_cuda.assembling: what assemblers are told of a compiler's options, and which one it is."""
+"""kscope_cuda.assembling: the assembler's options among a compiler's, and the assembler's identity."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from kscope_cuda import assembling, nvrtc
         (["-D", "lineinfo", "-I", "maxrregcount", "-DXptxas=1"], ()),
     ],
 )
-def test_assemblers_are_told_what_concerns_them(options: list[str], flags: tuple[str, ...]) -> None:
+def test_the_assemblers_options_are_picked_from_the_compilers(options: list[str], flags: tuple[str, ...]) -> None:
     assert assembling.flags(options) == flags
 
 
-def test_ptxas_is_told_each_of_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, ...]] = []
+def test_ptxas_gets_each_option_separately(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: list[tuple[str, ...]] = []
     monkeypatch.setattr(assembling, "ptxas", lambda *most: "ptxas")
     monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
-    monkeypatch.setattr(register_budget, "assemble", lambda text, program, words: told.append(words))
+    monkeypatch.setattr(register_budget, "assemble", lambda text, program, words: options.append(words))
     assembling.assemble.cache_clear()
     assert assembling.assemble("text", "sm_90", ("-maxrregcount=32", "-Xptxas=-O1,-dlcm=cg")) is None
-    assert told == [("-arch=sm_90", "-maxrregcount=32", "-O1", "-dlcm=cg")]
+    assert options == [("-arch=sm_90", "-maxrregcount=32", "-O1", "-dlcm=cg")]
 
 
 def test_caches_do_not_serve_what_another_assembler_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

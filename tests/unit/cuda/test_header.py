@@ -15,7 +15,7 @@ from nvcc import HEADER, IN_PLACE, MARKS, PLAIN, compiled, kernel, needs_nvcc, w
 
 import kscope
 from kscope.capture import layout
-from kscope_cuda import header, notes
+from kscope_cuda import binary_notes, header
 from kscope_cuda.inline_assembly import Unknown, assembly
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -151,7 +151,9 @@ def test_names_have_the_hashes_of_kscope(names: list[str]) -> None:
 
 @needs_nvcc
 def test_a_kernel_has_the_id_that_its_note_says() -> None:
-    (note,) = (note for note in notes.find(compiled(ALL, IN_PLACE, to="cubin")) if note.sort == notes.KERNEL)
+    (note,) = (
+        note for note in binary_notes.find(compiled(ALL, IN_PLACE, to="cubin")) if note.kind == binary_notes.KERNEL
+    )
     assert (note.text, note.file, note.log2_records, note.strategy) == ("void k(int *, int)", "unit.cu", 8, "warp")
     ptx = compiled(ALL, IN_PLACE).decode()
     low = f"mov.u32 ks_x, {_signed(note.id & 0xFFFFFFFF)}; mov.u32 ks_y, {_signed(note.id >> 32)};"
@@ -173,7 +175,7 @@ def test_a_kernel_has_the_id_that_its_note_says() -> None:
 )
 def test_a_kernels_note_says_how_it_records(defines: list[str], expected: dict[str, object]) -> None:
     found = compiled(kernel('  KSCOPE_REGION("r");\n  out[0] = n;'), IN_PLACE, *defines, to="cubin")
-    (note,) = (note for note in notes.find(found) if note.sort == notes.KERNEL)
+    (note,) = (note for note in binary_notes.find(found) if note.kind == binary_notes.KERNEL)
     assert {name: getattr(note, name) for name in expected} == expected
 
 
@@ -195,8 +197,8 @@ def _signed(word: int) -> int:
 
 
 @pytest.mark.parametrize("use", ["units < 8", "units == 8", "units * 64", "64 - units", "units & 3", "units / 2"])
-def test_a_text_does_with_an_unknown_number_what_can_be_written_down_or_fails(use: str) -> None:
+def test_arithmetic_on_an_unknown_number_becomes_an_expression_or_raises(use: str) -> None:
     units = Unknown("UNITS")
     assert '"n"((UNITS - 1))' in assembly(f"add.u32 x, x, {units - 1};")
-    with pytest.raises(TypeError, match="UNITS is known only to the C"):
+    with pytest.raises(TypeError, match="UNITS is computed by the C"):
         eval(use, {"units": units})

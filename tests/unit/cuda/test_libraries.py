@@ -21,7 +21,8 @@ from kscope.instrument import registry
 from kscope.instrument.backend import Backend
 from kscope.instrument.registry import Entry
 from kscope.session import states
-from kscope_cuda.libraries import CudaFrontend, Library
+from kscope_cuda.frontend import CudaFrontend
+from kscope_cuda.libraries import Library
 
 STANDIN = """
 typedef int E;
@@ -55,8 +56,8 @@ void launch_NAME(int* out) { NAME<<<1, 32>>>(out); }
 Build = Callable[..., Path]
 
 
-class Told(Backend):
-    """A backend that notes which constants it was told of."""
+class FakeBackend(Backend):
+    """Records which control blocks were armed, and which code was bound."""
 
     found: list[tuple[int, tuple[ModuleMeta, ...]]]
 
@@ -68,7 +69,7 @@ class Told(Backend):
 
     def bind(self, code: object, metas: Sequence[ModuleMeta]) -> tuple[ModuleMeta, ...]:
         self.bound.append(code)
-        return tuple(metas) or (ModuleMeta("cute", (KernelMeta("says so itself", 1, 2),), ()),)
+        return tuple(metas) or (ModuleMeta("cute", (KernelMeta("exported", 1, 2),), ()),)
 
     def module_loaded(self, module: int) -> None: ...
     def arm(self, epoch: int, sampling: object, pool_bytes: int | None) -> None: ...
@@ -82,14 +83,14 @@ class Told(Backend):
 
 
 @pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch) -> Told:
+def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     """The only backend, and libraries as the only frontend."""
-    told = Told()
+    fake = FakeBackend()
     monkeypatch.setattr(registry, "_frontends", {})
-    monkeypatch.setattr(registry, "_backends", {"cuda": told})
+    monkeypatch.setattr(registry, "_backends", {"cuda": fake})
     monkeypatch.setattr(registry, "TABLE", {"cuda": registry.TABLE["cuda"]})
     monkeypatch.setattr("kscope.instrument.registry._announced", lambda path: {})
-    yield told
+    yield fake
     states.STATE.active = states.STATE.arm = None
     kscope.disable()
 
@@ -125,7 +126,7 @@ def build(tmp_path: Path) -> Build:
 
 
 @needs_nvcc
-def test_every_unit_of_a_library_is_armed_with_an_address_of_its_own(build: Build, backend: Told) -> None:
+def test_every_unit_of_a_library_is_armed_with_an_address_of_its_own(build: Build, backend: FakeBackend) -> None:
     kscope_cuda.arm(build("two", "left", "right"))
     assert len({control for control, _ in backend.found}) == 2
     (meta,) = backend.found[0][1]
@@ -134,7 +135,7 @@ def test_every_unit_of_a_library_is_armed_with_an_address_of_its_own(build: Buil
 
 
 @needs_nvcc
-def test_libraries_stay_apart(build: Build, backend: Told) -> None:
+def test_libraries_stay_apart(build: Build, backend: FakeBackend) -> None:
     one, other = build("one", "left"), build("other", "right", "third")
     for path in (one, other):  # as a program would: into one namespace
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
@@ -145,7 +146,7 @@ def test_libraries_stay_apart(build: Build, backend: Told) -> None:
 
 
 @needs_nvcc
-def test_a_library_is_armed_by_path_handle_or_module(build: Build, backend: Told) -> None:
+def test_a_library_is_armed_by_path_handle_or_module(build: Build, backend: FakeBackend) -> None:
     path = build("one", "left")
     handle = ctypes.CDLL(str(path))
     module = type(kscope)("extension")
@@ -156,13 +157,13 @@ def test_a_library_is_armed_by_path_handle_or_module(build: Build, backend: Told
 
 
 @needs_nvcc
-def test_units_linked_with_relocatable_device_code_are_armed_one_by_one(build: Build, backend: Told) -> None:
+def test_units_linked_with_relocatable_device_code_are_armed_one_by_one(build: Build, backend: FakeBackend) -> None:
     kscope_cuda.arm(build("linked", "left", "right", options=(IN_PLACE, "-rdc=true")))
     assert len({control for control, _ in backend.found}) == 2
 
 
 @needs_nvcc
-def test_a_session_arms_again_what_it_was_given(build: Build, backend: Told) -> None:
+def test_a_session_arms_a_library_again(build: Build, backend: FakeBackend) -> None:
     """The current device may be another one than before."""
     kscope_cuda.arm(build("one", "left"))
     with kscope.profile() as prof:
@@ -172,18 +173,18 @@ def test_a_session_arms_again_what_it_was_given(build: Build, backend: Told) -> 
 
 
 @needs_nvcc
-def test_options_of_the_session_that_do_not_reach_a_library_are_told(build: Build, backend: Told) -> None:
+def test_session_options_without_effect_on_a_library_are_reported(build: Build, backend: FakeBackend) -> None:
     kscope_cuda.arm(build("one", "left"))
     with kscope.profile(strategy=kscope.AllThreads(), fill="stop", clock="cycles") as prof:
         pass
     texts = [problem.text for problem in prof.capture.problems if problem.kind == "options"]
     assert len(texts) == 2
-    assert any("was built with strategy=warp: the session's strategy=lanes does not reach" in text for text in texts)
+    assert any("was built with strategy=warp: the session's strategy=lanes has no effect" in text for text in texts)
     assert any("fill=ring" in text and "kscope_cuda.flags(fill=...)" in text for text in texts)
 
 
 @needs_nvcc
-def test_explicit_marks_of_a_library_that_do_not_pair_are_told(build: Build, backend: Told) -> None:
+def test_explicit_marks_of_a_library_that_do_not_pair_are_reported(build: Build, backend: FakeBackend) -> None:
     options = IN_PLACE, "-compress-mode=none"
     library = build("unpaired", "one", options=options, more='if (out[1]) KSCOPE_ENTER("r");')
     kscope_cuda.arm(library)
@@ -199,22 +200,22 @@ def test_explicit_marks_of_a_library_that_do_not_pair_are_told(build: Build, bac
 @needs_nvcc
 @pytest.mark.parametrize("options", [(PLAIN,), ()])
 def test_a_library_that_is_plain_is_refused_with_what_to_do(
-    build: Build, backend: Told, options: tuple[str, ...]
+    build: Build, backend: FakeBackend, options: tuple[str, ...]
 ) -> None:
     with pytest.raises(UsageError, match=r"plain\.so was not built with kscope.*nvcc -DKSCOPE=1"):
         kscope_cuda.arm(build("plain", "left", options=options))
 
 
 @needs_nvcc
-def test_bind_takes_libraries_as_arm_does(build: Build, backend: Told) -> None:
+def test_bind_takes_libraries_as_arm_does(build: Build, backend: FakeBackend) -> None:
     path = build("two", "left", "right")
     assert sorted(kscope.bind(path)) == ["left", "right"]
     assert len(backend.found) == 2
-    with pytest.raises(UsageError, match="the names of a shared object are in its own file: leave it out"):
+    with pytest.raises(UsageError, match="a shared object contains its names, so omit the image"):
         kscope.bind(path, path)
 
 
-SAYING = """
+EXPORTING = """
 long long one_kscope_library() { return 0x70; }
 long long two_kscope_library() { return 0x71; }
 extern long long not_here_kscope_library();
@@ -225,31 +226,31 @@ long long (*used)() = hidden_kscope_library;
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
-def test_a_shared_object_that_says_its_libraries_is_bound_by_what_it_says(
-    tmp_path: Path, backend: Told, monkeypatch: pytest.MonkeyPatch
+def test_a_shared_object_that_exports_its_libraries_is_bound_by_them(
+    tmp_path: Path, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "made.c").write_text(
-        SAYING.replace("extern long long not", "extern __attribute__((weak)) long long not")
+        EXPORTING.replace("extern long long not", "extern __attribute__((weak)) long long not")
     )
     subprocess.run(["gcc", "-shared", "-fPIC", "made.c", "-o", "made.so"], cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
-    assert kscope.bind("made.so") == ("says so itself",) * 2
+    assert kscope.bind("made.so") == ("exported",) * 2
     assert sorted(backend.bound) == [0x70, 0x71]
 
 
 @needs_nvcc
-def test_a_shared_object_may_say_its_libraries_and_have_code_of_nvccs(
-    build: Build, backend: Told, monkeypatch: pytest.MonkeyPatch
+def test_a_shared_object_may_export_libraries_and_contain_code_of_nvcc(
+    build: Build, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says = '__attribute__((visibility("default"))) long long made_kscope_library() { return 0x70; }'
     monkeypatch.setitem(globals(), "STANDIN", STANDIN + says)
     path = build("both", "left")
-    assert kscope.bind(path) == ("says so itself", "left")
+    assert kscope.bind(path) == ("exported", "left")
     assert backend.bound == [0x70] and len(backend.found) == 1
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
-def test_a_library_that_does_not_load_is_told_with_the_path_that_was_given(tmp_path: Path, backend: Told) -> None:
+def test_a_library_that_does_not_load_is_reported_with_its_path(tmp_path: Path, backend: FakeBackend) -> None:
     (tmp_path / "made.c").write_text("long long one_kscope_library() { return 0; }")
     subprocess.run(["gcc", "-shared", "-fPIC", "made.c", "-o", "made.so"], cwd=tmp_path, check=True)
     with pytest.raises(UsageError, match=r"made\.so: its code does not load on the current GPU"):
@@ -258,7 +259,7 @@ def test_a_library_that_does_not_load_is_told_with_the_path_that_was_given(tmp_p
 
 
 @pytest.mark.parametrize("image", [5, object()], ids=["a number", "an object"])
-def test_what_is_no_image_is_refused(backend: Told, image: object) -> None:
+def test_an_image_of_another_type_is_refused(backend: FakeBackend, image: object) -> None:
     with pytest.raises(UsageError, match=r"image=.*: expected the bytes of a cubin or fatbin, or its path"):
         kscope.bind(7, image)  # type: ignore[arg-type]  # the point of the test
     assert backend.bound == []
@@ -269,7 +270,7 @@ CODE = UNIT[: UNIT.index("void launch")].replace("NAME", "alone")
 
 @needs_nvcc
 @pytest.mark.parametrize("to", ["cubin", "fatbin"])
-def test_bind_reads_the_names_of_code_in_place_from_its_file(tmp_path: Path, backend: Told, to: str) -> None:
+def test_bind_reads_the_names_of_code_in_place_from_its_file(tmp_path: Path, backend: FakeBackend, to: str) -> None:
     data = compiled(CODE, IN_PLACE, to=to)
     path = tmp_path / f"code.{to}"
     path.write_bytes(data)
@@ -279,7 +280,7 @@ def test_bind_reads_the_names_of_code_in_place_from_its_file(tmp_path: Path, bac
 
 
 @needs_nvcc
-def test_options_that_do_not_reach_code_in_place_are_told_of_its_file_too(tmp_path: Path, backend: Told) -> None:
+def test_session_options_without_effect_on_bound_code_name_its_file(tmp_path: Path, backend: FakeBackend) -> None:
     path = tmp_path / "code.cubin"
     path.write_bytes(compiled(CODE, IN_PLACE, to="cubin"))
     kscope.bind(7, path)
@@ -291,7 +292,7 @@ def test_options_that_do_not_reach_code_in_place_are_told_of_its_file_too(tmp_pa
 
 
 @needs_nvcc
-def test_of_two_images_without_a_path_both_are_told_of(backend: Told) -> None:
+def test_two_images_without_a_path_are_both_reported(backend: FakeBackend) -> None:
     options = IN_PLACE, "-compress-mode=none"
     for name in ("one", "other"):
         code = CODE.replace("alone", name).replace("  out[0]", '  if (out[1]) KSCOPE_ENTER("r");\n  out[0]')
@@ -301,14 +302,14 @@ def test_of_two_images_without_a_path_both_are_told_of(backend: Told) -> None:
 
 
 @needs_nvcc
-def test_a_file_without_names_is_refused(backend: Told) -> None:
-    with pytest.raises(UsageError, match=r"the image has no names of kscope's: .*leave it out where kscope itself"):
+def test_a_file_without_names_is_refused(backend: FakeBackend) -> None:
+    with pytest.raises(UsageError, match=r"the image has no kscope names: .*omit it if kscope compiled the module"):
         kscope.bind(7, compiled(CODE, PLAIN, to="cubin"))
     assert backend.bound == []
 
 
 def test_another_thread_may_bind_while_a_session_begins_and_ends(
-    backend: Told, monkeypatch: pytest.MonkeyPatch
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frontend = registry.frontend("cuda")
     assert isinstance(frontend, CudaFrontend)
@@ -327,15 +328,15 @@ def test_another_thread_may_bind_while_a_session_begins_and_ends(
     assert len(met) == 3
 
 
-def test_what_kscope_lowered_needs_no_file(backend: Told) -> None:
-    assert kscope.bind(7) == ("says so itself",)
+def test_what_kscope_lowered_needs_no_file(backend: FakeBackend) -> None:
+    assert kscope.bind(7) == ("exported",)
     with kscope.profile() as prof:
         pass
     assert prof.capture.problems == ()
 
 
 @needs_nvcc
-def test_what_the_runtime_refuses_is_told_with_its_number(build: Build, backend: Told) -> None:
+def test_an_error_of_the_cuda_runtime_is_reported_with_its_number(build: Build, backend: FakeBackend) -> None:
     library = ctypes.CDLL(str(build("one", "left")))
     library.answer_with(209)
     with pytest.raises(DriverError, match=r"cudaGetSymbolAddress.*cudaError 209.*no code for this GPU"):
@@ -378,4 +379,4 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 def test_importing_the_package_makes_it_no_part_of_sessions() -> None:
     """arm() does: who only looks for the header has no GPU, maybe."""
-    assert registry.TABLE["cuda"] == Entry("kscope_cuda.libraries", "kscope_cuda:CudaFrontend", "cuda")
+    assert registry.TABLE["cuda"] == Entry("kscope_cuda.frontend", "kscope_cuda:CudaFrontend", "cuda")

@@ -43,13 +43,13 @@ extern "C" __global__ void __launch_bounds__(256) scale(const float* x, float* o
 """
 
 
-def asked(*regions: str, kinds: tuple[str, ...] = (), kernels: tuple[str, ...] = ()) -> Selection:
+def selection(*regions: str, kinds: tuple[str, ...] = (), kernels: tuple[str, ...] = ()) -> Selection:
     return Selection(kinds, tuple(map(Lines.of, regions)), kernels)
 
 
 def shown(*regions: str, source: str = SCALE) -> dict[int, str]:
     """The lines that differ, by number, with marks as <name and name>."""
-    found = marked(source, asked(*regions))
+    found = marked(source, selection(*regions))
     assert found is not None
     text = re.sub(r'asm volatile\("//kscope enter (\S+) - - (?:lines|auto)" ::: "memory"\);', r"<\1", found.text)
     text = re.sub(r'asm volatile\("//kscope exit (\S+) - - (?:lines|auto)" ::: "memory"\);', r"\1>", text)
@@ -108,54 +108,54 @@ def test_a_case_belongs_to_the_region_behind_its_label() -> None:
         ("scale:10-12", "cut through the loop at lines 10 to 15"),
         ("scale:7-11", "cut through the loop at lines 10 to 15"),
         ("scale:17-19", "cut through the switch at lines 17 to 22"),
-        ("scale:19-21", "line 21: this case is jumped to from before the region"),
-        ("scale:2-6", "hold statements of twice and scale"),
+        ("scale:19-21", "line 21: the switch before the region jumps to this case"),
+        ("scale:2-6", "contain statements of twice and scale"),
     ],
 )
 def test_lines_that_are_no_region_are_refused_by_name_and_line(region: str, why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)) as caught:
-        marked(SCALE, asked(f"r={region}"))
+        marked(SCALE, selection(f"r={region}"))
     assert str(caught.value).startswith(f"region r={region}: ")
 
 
 @pytest.mark.parametrize(
     ("body", "region", "why"),
     [
-        ("#define CHECK(x) if (x) return\nCHECK(n > 3);\nout[0] = 1;", "4-5", "line 4: the macro CHECK has a return"),
-        ("goto in;\nout[0] = 1;\nin: out[1] = 2;", "4-5", "line 3: this goto jumps into the midst of it, to in"),
+        ("#define CHECK(x) if (x) return\nCHECK(n > 3);\nout[0] = 1;", "4-5", "the macro CHECK contains a return"),
+        ("goto in;\nout[0] = 1;\nin: out[1] = 2;", "4-5", "line 3: this goto jumps into the region, to in"),
         ("#if A\nout[0] = 1;\n#endif\nout[1] = 2;", "4-6", "different branches of #if"),
         ("out[0] = ({ if (n) return; n; });", "3", "line 3: a return in an expression"),
-        ("EACH(i, n) {\nif (i) break;\nout[i] = 1;\n}", "3-6", "line 4: whether it is a loop"),
-        ("EACH(i, n) {\nswitch (i) {\ncase 0: continue;\n}\n}", "3-7", "line 5: whether it is a loop"),
+        ("EACH(i, n) {\nif (i) break;\nout[i] = 1;\n}", "3-6", "line 4: a macro may hide the loop"),
+        ("EACH(i, n) {\nswitch (i) {\ncase 0: continue;\n}\n}", "3-7", "line 5: a macro may hide the loop"),
         ("#if A\nif (n) {\n#else\nif (out) {\n#endif\nout[0] = 1; }", "8", "cannot be read"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_followed_is_refused(body: str, region: str, why: str) -> None:
+def test_unsupported_control_flow_is_refused(body: str, region: str, why: str) -> None:
     source = f'extern "C" __global__ void f(int* out, int n)\n{{\n{body}\n}}\n'
     with pytest.raises(UsageError, match=re.escape(why)):
-        marked(source, asked(f"r=f:{region}"))
+        marked(source, selection(f"r=f:{region}"))
 
 
 def test_constexpr_functions_are_refused() -> None:
     with pytest.raises(UsageError, match="one is constexpr"):
-        marked("constexpr int one() { return 1; }\n", asked("r=one:1"))
+        marked("constexpr int one() { return 1; }\n", selection("r=one:1"))
 
 
 def test_ranges_that_only_overlap_are_refused() -> None:
     with pytest.raises(UsageError, match="regions a=scale:5-8 and b=scale:7-23 overlap"):
-        marked(SCALE, asked("a=scale:5-8", "b=scale:7-23"))
+        marked(SCALE, selection("a=scale:5-8", "b=scale:7-23"))
 
 
 def test_lines_without_a_statement_mark_nothing() -> None:
-    assert marked(SCALE, asked("r=scale:100-110")) is None
-    assert marked(SCALE, asked("r=scale:3")) is None
-    assert marked(SCALE, asked("r=other:5")) is None
+    assert marked(SCALE, selection("r=scale:100-110")) is None
+    assert marked(SCALE, selection("r=scale:3")) is None
+    assert marked(SCALE, selection("r=other:5")) is None
 
 
 def test_a_kernel_whose_name_does_not_match_is_left_alone() -> None:
-    assert marked(SCALE, asked("r=scale:7", kernels=("attn_*",))) is None
-    assert marked(SCALE, asked("r=scale:7", kernels=("sc*",))) is not None
-    assert marked(SCALE, asked("r=twice:2", kernels=("attn_*",))) is not None  # a device function is any kernel's
+    assert marked(SCALE, selection("r=scale:7", kernels=("attn_*",))) is None
+    assert marked(SCALE, selection("r=scale:7", kernels=("sc*",))) is not None
+    assert marked(SCALE, selection("r=twice:2", kernels=("attn_*",))) is not None  # a device function is any kernel's
 
 
 # where a file's lines are
@@ -176,9 +176,9 @@ def test_a_file_beside_an_imported_module_is_found(tmp_path: Path, monkeypatch: 
     (tmp_path / "cuda" / "ours.cu").write_text(SCALE)
     module = types.ModuleType("a_users_module")
     module.__file__ = str(tmp_path / "a_users_module.py")
-    assert not touches(SCALE, asked("load=cuda/ours.cu:7-8"))
+    assert not touches(SCALE, selection("load=cuda/ours.cu:7-8"))
     monkeypatch.setitem(sys.modules, "a_users_module", module)
-    lines._spans.cache_clear()
+    lines._locate.cache_clear()
     assert shown("load=cuda/ours.cu:7-8") == shown("load=scale:7-8")
 
 
@@ -190,29 +190,29 @@ def test_lines_of_a_python_file_with_the_text_in_a_literal(tmp_path: Path, prefi
     space: dict[str, str] = {}
     exec(path.read_text().replace("import cupy", ""), space)
     assert shown(f"load={path}:10-11", source=space["CODE"]).keys() == {7, 8}
-    assert not touches(space["CODE"], asked(f"load={path}:1-3"))
+    assert not touches(space["CODE"], selection(f"load={path}:1-3"))
 
 
 def test_lines_that_a_line_directive_names() -> None:
     source = f'int x;\n#line 101 "/home/me/generated.cu"\n{SCALE[1:]}'
     assert shown("load=generated.cu:106-107", source=source).keys() == {8, 9}
-    assert not touches(source, asked("load=other.cu:106-107"))
+    assert not touches(source, selection("load=other.cu:106-107"))
 
 
-def test_a_word_in_a_literal_is_no_source(tmp_path: Path) -> None:
+def test_a_short_literal_is_not_a_source(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text("NAME = 'scale'\nOTHER = 'out'\n")
-    assert not touches(SCALE, asked(f"r={path}:1-2"))
+    assert not touches(SCALE, selection(f"r={path}:1-2"))
 
 
-def test_files_are_sought_once_for_all_sources_and_for_none_that_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_searched_once_for_all_sources_and_not_for_short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     sought = []
     monkeypatch.setattr(Lines, "in_file", lambda lines, path: sought.append(path))
     for source in ("in0 * in1", "in0 - in1 ", "\n-in0\n"):
-        assert not touches(source, asked("a=sought.cu:1-2"))
+        assert not touches(source, selection("a=sought.cu:1-2"))
     assert not any(path.endswith(".py") for path in sought)
     for source in ("out = in0;", "out = in1;"):
-        assert not touches(source, asked("a=sought.cu:1-2"))
+        assert not touches(source, selection("a=sought.cu:1-2"))
     assert sought.count(__file__) == 1
 
 
@@ -220,7 +220,7 @@ def test_files_are_sought_once_for_all_sources_and_for_none_that_is_a_word(monke
 
 
 def test_statements_are_found_by_their_kind() -> None:
-    found = marked(SCALE, asked(kinds=tuple(KINDS)))
+    found = marked(SCALE, selection(kinds=tuple(KINDS)))
     assert found is not None
     assert [(site.what, site.where, site.loops) for site in found.sites["scale"]] == [
         ("load", "scale:7", ()),
@@ -249,14 +249,14 @@ def test_statements_are_found_by_their_kind() -> None:
         ("p[n] += q;", "store"),
     ],
 )
-def test_the_words_of_a_kind(statement: str, kind: str) -> None:
-    found = marked(f"__global__ void f(float* p, int n) {{ float q;\n{statement}\n}}", asked(kinds=tuple(KINDS)))
+def test_the_patterns_of_a_kind(statement: str, kind: str) -> None:
+    found = marked(f"__global__ void f(float* p, int n) {{ float q;\n{statement}\n}}", selection(kinds=tuple(KINDS)))
     assert found is not None
     assert found.sites["f"][0].what == kind
 
 
-def test_kinds_that_were_not_asked_for_are_left_alone() -> None:
-    found = marked(SCALE, asked(kinds=("barrier",)))
+def test_kinds_that_are_not_selected_are_left_alone() -> None:
+    found = marked(SCALE, selection(kinds=("barrier",)))
     assert found is not None
     assert [site.region for site in found.sites["scale"]] == ["barrier scale:16"]
 

@@ -14,7 +14,7 @@ from nvcc import IN_PLACE, PLAIN, compiled, kernel, needs_nvcc
 
 from kscope.capture.layout import name_hash
 from kscope.errors import FormatError, MissingError, UsageError
-from kscope_cuda import binary_metadata, containers, notes
+from kscope_cuda import binary_metadata, binary_notes, fatbin
 from kscope_cuda.binary_metadata import describe
 
 SOURCE = kernel(
@@ -125,7 +125,7 @@ def test_two_names_with_one_hash_are_refused_with_both_and_where_they_are() -> N
 @needs_nvcc
 def test_two_names_of_explicit_enters_with_one_register_are_refused() -> None:
     one, other = TWO_SLOTS
-    assert name_hash(one) % notes.SLOTS == name_hash(other) % notes.SLOTS
+    assert name_hash(one) % binary_notes.SLOTS == name_hash(other) % binary_notes.SLOTS
     marks = "\n".join(f'  KSCOPE_{act}("{name}");' for name, act in product(TWO_SLOTS, ("ENTER", "EXIT")))
     data = compiled(kernel(marks), IN_PLACE, to="cubin")
     with pytest.raises(UsageError, match=f"'{one}'.*'{other}'.*share one register of KSCOPE_ENTER: rename"):
@@ -145,15 +145,15 @@ def test_a_note_that_is_damaged_is_no_note() -> None:
     data = bytearray(compiled(kernel('  KSCOPE_REGION("load");'), IN_PLACE, to="cubin"))
     at = data.index(b"load\0")
     data[at] ^= 1
-    assert [note.text for note in notes.find(bytes(data))] == ["void k(int *, int)"]
+    assert [note.text for note in binary_notes.find(bytes(data))] == ["void k(int *, int)"]
 
 
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_any_bytes_are_read_without_trust(junk: bytes, cut: int) -> None:
-    start = notes.MAGIC.to_bytes(4, "little")
-    assert list(notes.find(junk[:cut] + start + junk[cut:])) == []
+    start = binary_notes.MAGIC.to_bytes(4, "little")
+    assert list(binary_notes.find(junk[:cut] + start + junk[cut:])) == []
     container = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(junk)) + junk
-    assert next(iter(containers.device_code(container, []))) == container
+    assert next(iter(fatbin.device_code(container, []))) == container
 
 
 @given(st.binary(max_size=100), st.integers(0, 1000))
@@ -161,7 +161,7 @@ def test_packed_code_that_is_damaged_is_refused(body: bytes, size: int) -> None:
     entry = struct.pack("<HHIQIIQQQQQ", 2, 0x101, 64, len(body), len(body), 0, 0, 0, 0x2011, 0, size) + body
     container = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
     with suppress(FormatError):
-        found = list(containers.device_code(container, []))
+        found = list(fatbin.device_code(container, []))
         assert len(found) == 2
         assert len(found[1]) <= size
 
@@ -184,7 +184,7 @@ def test_lz4_blocks_are_unpacked(parts: list[tuple[bytes, int, int]], last: byte
             plain.append(plain[-offset])
     plain += last
     packed += _token(len(last), 0) + _more(len(last)) + last
-    assert containers._unlz4(bytes(packed), len(plain)) == plain
+    assert fatbin._unlz4(bytes(packed), len(plain)) == plain
 
 
 def _token(literals: int, length: int) -> bytes:

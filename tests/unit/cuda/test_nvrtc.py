@@ -118,7 +118,7 @@ def test_debugging_is_refused_in_place_by_the_name_of_the_function() -> None:
 
 
 def test_debugging_is_refused_by_the_name_of_the_function_where_kscope_lowers() -> None:
-    ptx, said = compile_with(DEBUGGED, MARKS, "--device-debug", lowering.LINES)
+    ptx, said = compile_with(DEBUGGED, MARKS, "--device-debug", lowering.LINE_INFO)
     assert ptx is not None, said
     with pytest.raises(UnsupportedError, match=r"regions in _Z5apartIiET_S0_: compiled with -G \(--device-debug\)"):
         lowering.lower(ptx.decode(), Recording(), frontend="test", arch=None)

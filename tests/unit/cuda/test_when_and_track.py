@@ -11,7 +11,7 @@ from kscope.lowering import plan
 from kscope.marks import grammar
 from kscope.marks.strategies import Elected
 from kscope_cuda.binary_metadata import describe
-from kscope_cuda.building import flags
+from kscope_cuda.nvcc_flags import flags
 
 pytestmark = needs_nvcc
 
@@ -113,5 +113,5 @@ def test_lowered_marks_are_recorded_by_the_first_lane_that_gets_there() -> None:
 
 def test_an_nvcc_build_refuses_the_strategy_by_name() -> None:
     assert "ElectedAnyLane needs kscope's own lowering" in refused(kernel(LONELY), IN_PLACE)
-    with pytest.raises(UnsupportedError, match=r"Elected\(any_lane=True\) claims in the midst of a kernel"):
+    with pytest.raises(UnsupportedError, match=r"Elected\(any_lane=True\) needs kscope's own lowering"):
         flags(strategy=Elected(any_lane=True))

@@ -59,7 +59,7 @@ def test_modules_in_memory_are_what_was_asked_for(frontend, gpu, source, order):
     found: dict[str, set[int]] = {}
     for state in [*order, *reversed(order)]:
         switch(frontend, state)
-        assert isinstance(module.module, load.Prepared) == (state != "plain")
+        assert isinstance(module.module, load.PreparedModule) == (state != "plain")
         found.setdefault(state, set()).add(id(module.module))
     assert all(len(modules) == 1 for modules in found.values())
     assert gpu.backend.loaded == len(found) - ("plain" in found)
@@ -148,7 +148,7 @@ def test_a_prepared_module_with_variables_stays_prepared(frontend, gpu, source):
     assert module.module is prepared
     other = cupy.RawModule(code=source(), options=INCLUDE)
     frontend.disable()
-    assert not isinstance(other.module, load.Prepared)
+    assert not isinstance(other.module, load.PreparedModule)
 
 
 # kernels that keep what they loaded
@@ -163,7 +163,7 @@ def cache_of(kernel: cupy.RawKernel) -> list:
 def carried(monkeypatch):
     """Kernels whose settings were carried over."""
     kernels = []
-    monkeypatch.setattr(load, "_carry", lambda kernel, device, old: kernels.append(kernel))
+    monkeypatch.setattr(load, "_copy_settings", lambda kernel, device, old: kernels.append(kernel))
     return kernels
 
 
@@ -222,7 +222,7 @@ def test_a_kernel_that_stays_plain_is_named_in_every_session_that_launches_it(fr
         (49152, 0, 50, {"preferred_shared_memory_carveout": 50}),
     ],
 )
-def test_what_was_asked_of_a_function_is_asked_of_its_successor(monkeypatch, dynamic, static, share, asked):
+def test_settings_of_a_function_are_copied_to_its_successor(monkeypatch, dynamic, static, share, asked):
     driver = SimpleNamespace(
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=dynamic,
         CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES=static,
@@ -234,7 +234,7 @@ def test_what_was_asked_of_a_function_is_asked_of_its_successor(monkeypatch, dyn
     monkeypatch.setattr(load, "driver", driver)
     monkeypatch.setattr(load, "cupy", SimpleNamespace(cuda=device))
     kernel = SimpleNamespace()
-    load._carry(kernel, 3, SimpleNamespace(ptr=0))
+    load._copy_settings(kernel, 3, SimpleNamespace(ptr=0))
     assert vars(kernel) == asked
     assert devices == [3]
 
@@ -366,7 +366,7 @@ def test_a_cubin_that_records_in_place_is_armed_with_its_names(frontend, gpu, tm
     original.__wrapped__ = FromFile
     monkeypatch.setattr(raw, "_get_raw_module", original)
     found = []
-    monkeypatch.setattr(gpu.backend, "arm_control_block", lambda *told: found.append(told), raising=False)
+    monkeypatch.setattr(gpu.backend, "arm_control_block", lambda *arguments: found.append(arguments), raising=False)
     frontend.enable(Recording())
     raw._get_raw_module(None, str(tmp_path / "k.cubin"), (), "nvcc", False, False, None, None, None)
     ((address, metas),) = found
@@ -375,7 +375,7 @@ def test_a_cubin_that_records_in_place_is_armed_with_its_names(frontend, gpu, tm
     assert [region.name for meta in metas for region in meta.regions] == ["a"]
 
 
-def test_kernels_that_the_collector_does_not_show_are_told_of(frontend, gpu):
+def test_kernels_that_the_collector_does_not_show_are_reported(frontend, gpu):
     gc.freeze()
     try:
         switch(frontend, "prepared")

@@ -18,7 +18,7 @@ from kscope.errors import PairingError, UnsupportedError, UsageError
 from kscope.instrument.recording import Recording
 from kscope.lowering import assembler
 from kscope_cuda import assembling, nvrtc
-from kscope_cuda.nvrtc import LINES
+from kscope_cuda.nvrtc import LINE_INFO
 
 INCLUDE = ("-I" + kscope.cuda_include(),)
 NEEDS_NVCC = pytest.mark.skipif(cupy.cuda.get_nvcc_path() is None, reason="there is no nvcc")
@@ -202,7 +202,9 @@ def test_regions_know_their_line(frontend, gpu, source):
     for region, line in (("item", 3), ("work", 5), ("here", 6)):
         assert f'["{region}",null,"kern.cu:{line}"]'.encode() in cubin
     assert b".debug_line" not in cubin
-    assert b".debug_line" in gpu.compile(source(body='\nKSCOPE_INSTANT("here"); item(out);', before=inlined), (LINES,))
+    assert b".debug_line" in gpu.compile(
+        source(body='\nKSCOPE_INSTANT("here"); item(out);', before=inlined), (LINE_INFO,)
+    )
 
 
 def test_two_types_of_one_name_are_refused(frontend, gpu, source):
@@ -273,17 +275,17 @@ def test_the_cubin_is_what_ptxas_makes_of_the_same_text(frontend, gpu, source, t
     assert b"kscope_meta" in Path(tmp_path, "k.cubin").read_bytes()
 
 
-def test_what_is_no_concern_of_kscopes():
-    assert not nvrtc.concerns("__global__ void k() {}", ("-I/usr/include",))
-    assert nvrtc.concerns('KSCOPE_REGION("a");')
-    assert nvrtc.concerns("#include <kscope.cuh>")
-    assert nvrtc.concerns('#include "mine.cuh"', INCLUDE)
+def test_sources_that_do_not_use_kscope():
+    assert not nvrtc.uses_kscope("__global__ void k() {}", ("-I/usr/include",))
+    assert nvrtc.uses_kscope('KSCOPE_REGION("a");')
+    assert nvrtc.uses_kscope("#include <kscope.cuh>")
+    assert nvrtc.uses_kscope('#include "mine.cuh"', INCLUDE)
 
 
-def test_line_information_that_nobody_asked_for_is_gone_from_the_ptx(frontend, gpu, source, monkeypatch):
+def test_line_information_that_was_not_requested_is_removed_from_the_ptx(frontend, gpu, source, monkeypatch):
     monkeypatch.setattr(compiler, "_use_ptx", True)
     frontend.enable(Recording())
-    bare, told = (gpu.compile(source(), options).decode() for options in ((), (LINES,)))
-    for word in (".loc", ".file", ".debug_str"):
-        assert word not in bare
-        assert word in told
+    bare, requested = (gpu.compile(source(), options).decode() for options in ((), (LINE_INFO,)))
+    for directive in (".loc", ".file", ".debug_str"):
+        assert directive not in bare
+        assert directive in requested

@@ -69,7 +69,7 @@ for arch in ("sm_80", "sm_90", "sm_100"):
     assert build(MARKED).code == build(BARE).code == never.code
     core.arm(never)
     assert not told
-del core.cuda_core.ObjectCode
+del core.program.cuda_core.ObjectCode
 try:
     build(MARKED)
 except kscope.UnsupportedError as error:

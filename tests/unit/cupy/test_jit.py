@@ -283,4 +283,4 @@ def test_a_kernel_that_cannot_be_plain_stays_prepared(frontend, gpu):
 
 
 def test_the_text_concerns_kscope(enabled):
-    assert nvrtc.concerns(translate(straight, OUT, INT))
+    assert nvrtc.uses_kscope(translate(straight, OUT, INT))

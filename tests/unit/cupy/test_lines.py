@@ -11,13 +11,14 @@ import pytest
 from cupy.cuda import compiler
 from unit.cuda.cpp_programs import program
 
+import kscope_cuda
 from kscope.capture import layout, metadata
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalogue
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
 from kscope.session import states
-from kscope_cuda import lines, loadtime
+from kscope_cuda import lines
 from kscope_cuda.cupy import load
 
 SCALE = r"""
@@ -143,7 +144,7 @@ def test_modules_in_memory_are_those_of_the_state(frontend, gpu):
     plain = kernel.module
     frontend.enable(recording(LOADS))
     marked = cupy.RawModule(code=SCALE)
-    assert isinstance(marked.module, load.Prepared) and gpu.backend.loaded == 1
+    assert isinstance(marked.module, load.PreparedModule) and gpu.backend.loaded == 1
     frontend.disable()
     assert cupy.RawModule(code=SCALE).module is plain
     frontend.enable(recording(LOADS))
@@ -246,10 +247,10 @@ def test_cupys_own_kernels_are_no_sites(frontend, gpu):
 
 
 def test_a_program_with_nvrtc_of_its_own_asks_for_the_marked_source(monkeypatch):
-    assert loadtime.marked(SCALE) == SCALE
+    assert kscope_cuda.marked(SCALE) == SCALE
     monkeypatch.setattr(states.STATE, "hooked", recording(LOADS))
-    assert loadtime.marked(SCALE).count("//kscope enter load") == 1
-    assert loadtime.marked(SCALE).count("\n") == SCALE.count("\n")
+    assert kscope_cuda.marked(SCALE).count("//kscope enter load") == 1
+    assert kscope_cuda.marked(SCALE).count("\n") == SCALE.count("\n")
 
 
 DEVICE = """

@@ -16,7 +16,7 @@ from cutlass.base_dsl import jit_executor
 
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
-from kscope_cuda import messages
+from kscope_cuda import exported_libraries
 from kscope_cute import libraries
 from kscope_cute import tvm_ffi as ffi
 
@@ -249,11 +249,12 @@ def test_a_shared_library_of_an_exported_object_has_the_function_for_kscope_bind
     assert tvm_ffi.load_module(str(tmp_path / "made.so")).made is not None
     assert gpu.loaded == [], "no hook of CuTe's Python sees it"
     path = str(tmp_path / "made.so")
-    assert [name for name in messages._exported(Path(path).read_bytes()) if name.endswith(messages.ENDING)] == [
+    names = exported_libraries._exported_names(Path(path).read_bytes())
+    assert [name for name in names if name.endswith(exported_libraries.SUFFIX)] == [
         "__cute_internal_made_kscope_library"
     ]
     assert ctypes.CDLL(path)["__cute_internal_made_kscope_library"]
-    assert ffi.LIBRARY.endswith(messages.ENDING)
+    assert ffi.LIBRARY.endswith(exported_libraries.SUFFIX)
 
 
 class _Engine:

@@ -1,4 +1,4 @@
-"""A program that has NVRTC and the driver to itself: what the three calls give in each state."""
+"""Programs that use NVRTC and the driver themselves: the results of the calls in each state."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_prepared_ptx_becomes_a_cubin_or_ptx_for_the_driver(gpu: Any) -> None:
     assert kscope_cuda.lower(text, "sm_90") == text.rstrip(b"\0")  # marks are comments
 
 
-def test_a_loaded_module_is_told_of(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
-    monkeypatch.setattr(gpu.backend, "module_loaded", told.append)
+def test_a_loaded_module_is_reported(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[int] = []
+    monkeypatch.setattr(gpu.backend, "module_loaded", loaded.append)
     kscope_cuda.loaded(77)
-    assert told == [77]
+    assert loaded == [77]
     assert "cuda" in registry.imported()

@@ -12,7 +12,7 @@ pytestmark = needs_nvcc
 KEPT = IN_PLACE, "-compress-mode=none"
 
 
-def said(body: str, *options: str) -> list[str]:
+def problem_texts(body: str, *options: str) -> list[str]:
     found = pairing_check.problems(compiled(kernel(body), *(options or KEPT), to="so"), "x.so")
     assert {problem.kind for problem in found} <= {"pairing"}
     return [problem.text for problem in found]
@@ -28,7 +28,7 @@ def said(body: str, *options: str) -> list[str]:
     ],
 )
 def test_a_mark_without_its_other_half_is_named_with_kernel_and_line(body: str, fault: str) -> None:
-    texts = said(f'KSCOPE_ENTER("good");\n{body}\nKSCOPE_EXIT("good");')
+    texts = problem_texts(f'KSCOPE_ENTER("good");\n{body}\nKSCOPE_EXIT("good");')
     assert all(text.startswith("x.so: kernel k: region 'r' (unit.cu:6) ") for text in texts)
     assert fault in " ".join(texts)
 
@@ -61,5 +61,5 @@ def test_marks_that_pair_are_no_problem(options: tuple[str, ...]) -> None:
 
 def test_code_without_its_text_is_taken_as_it_is() -> None:
     body = 'if (n) KSCOPE_ENTER("r"); out[0] = n;'
-    assert said(body, IN_PLACE, "-gencode=arch=compute_90,code=sm_90") == []
-    assert said(body) != []
+    assert problem_texts(body, IN_PLACE, "-gencode=arch=compute_90,code=sm_90") == []
+    assert problem_texts(body) != []

@@ -1,4 +1,4 @@
-"""The device code in a file: cubins as they are, fatbins and shared objects that pack them, PTX texts."""
+"""The device code in a file: a cubin, a PTX text, or the entries of a fatbin, executable or shared object."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ _FATBIN = (0xBA55ED50).to_bytes(4, "little")
 _PTX, _LZ4, _ZSTD = 1, 0x2000, 0x8000
 _ARRAY = re.compile(rb"\.b8 [\w$]+\[([0-9]{1,9})\] = \{([0-9, ]+)\}")
 _NUMBER = re.compile(rb"[0-9]{1,3}")
-_MOST = 256 << 20
-"""Bytes that a piece of code is unpacked to, at most, whatever it says of itself."""
+_MAX_BYTES = 256 << 20
+"""Limit of unpacked code: the size in the file is not trusted."""
 
 
 def device_code(data: bytes, missing: list[MissingError]) -> Iterator[bytes]:
-    """Everything in a file in which notes may stand: the file itself, where most cubins are as they are; cubins
-    that it has packed; the constants of PTX texts, as bytes, where there is no cubin of the same code.
+    """All bytes of a file that may contain notes.
 
-    missing: gets an error for each piece that is left out, as what unpacks it is not installed. That may be no
-    loss: -rdc=true leaves every unit in a library, packed, beside the code that was linked.
+    These are the file itself, which contains most cubins uncompressed; compressed cubins; and the constants of PTX
+    texts of which there is no cubin.
+
+    Args:
+        data: the file.
+        missing: receives an error for each entry that is skipped because its decompressor is not installed. Such an
+            entry may be redundant: -rdc=true leaves every unit in a library, compressed, beside the linked code.
     """
     yield data
     if data.lstrip().startswith((b"//", b".version")):
         yield _constants(data)
-    for entries in _containers(data):
+    for entries in _fatbins(data):
         compiled = any(entry.kind != _PTX for entry in entries)
         for entry in entries:
             if (entry.kind == _PTX and compiled) or (entry.kind != _PTX and not entry.flags & (_ZSTD | _LZ4)):
@@ -42,17 +46,17 @@ def device_code(data: bytes, missing: list[MissingError]) -> Iterator[bytes]:
 
 
 def ptx_texts(data: bytes) -> Iterator[str]:
-    """The PTX texts that the file keeps for GPUs to come, those that can be unpacked here."""
-    for entry in (entry for entries in _containers(data) for entry in entries if entry.kind == _PTX):
+    """The PTX texts in a file that can be unpacked here."""
+    for entry in (entry for entries in _fatbins(data) for entry in entries if entry.kind == _PTX):
         try:
             yield entry.unpacked().decode(errors="replace")
-        except (MissingError, FormatError):  # nobody is promised a text: most files keep none
+        except (MissingError, FormatError):  # PTX is optional: most files have none
             continue
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One piece of code of a container. size: of what it is unpacked."""
+    """One entry of a fatbin; size is that of the unpacked code."""
 
     kind: int
     flags: int
@@ -60,28 +64,28 @@ class _Entry:
     body: bytes
 
     def unpacked(self) -> bytes:
-        """Raises FormatError for a body that is damaged, MissingError."""
+        """Raises FormatError for a damaged body, MissingError without a decompressor."""
         if not self.flags & (_ZSTD | _LZ4):
             return self.body
-        if self.size > _MOST:
-            raise FormatError(f"device code of {self.size:,} bytes, more than {_MOST:,}: no compiler wrote this")
+        if self.size > _MAX_BYTES:
+            raise FormatError(f"device code of {self.size:,} bytes exceeds the limit of {_MAX_BYTES:,}: is it damaged?")
         return _unzstd(self.body, self.size) if self.flags & _ZSTD else _unlz4(self.body, self.size)
 
 
 def _constants(ptx: bytes) -> bytes:
-    """Every initialised array of bytes in a PTX text, one after the other; zeros at an array's end are not spelled."""
+    """The initialized byte arrays of a PTX text, concatenated; PTX omits trailing zeros."""
     found = bytearray()
     for array in _ARRAY.finditer(ptx):
-        there = bytes(int(number) & 0xFF for number in _NUMBER.findall(array[2]))
-        more = int(array[1]) - len(there)
-        if len(found) + len(there) + max(more, 0) > _MOST:
-            raise FormatError(f"its constants have more than {_MOST:,} bytes: no compiler wrote this")
-        found += there + bytes(max(more, 0))
+        written = bytes(int(number) & 0xFF for number in _NUMBER.findall(array[2]))
+        zeros = max(int(array[1]) - len(written), 0)
+        if len(found) + len(written) + zeros > _MAX_BYTES:
+            raise FormatError(f"constants of a PTX text exceed the limit of {_MAX_BYTES:,} bytes: is it damaged?")
+        found += written + bytes(zeros)
     return bytes(found)
 
 
-def _containers(data: bytes) -> Iterator[list[_Entry]]:
-    """The entries of every container in the file, as far as they make sense."""
+def _fatbins(data: bytes) -> Iterator[list[_Entry]]:
+    """The valid entries of every fatbin in the file."""
     at = -1
     while (at := data.find(_FATBIN, at + 1)) >= 0:
         if at + 16 > len(data):
@@ -101,14 +105,14 @@ def _containers(data: bytes) -> Iterator[list[_Entry]]:
 
 
 def _unzstd(body: bytes, size: int) -> bytes:
-    """Inverse of Zstandard, by Python's own module (3.14), or the package."""
+    """Decompress Zstandard with Python's module (3.14) or the package."""
     for name in ("compression.zstd", "zstandard"):
         try:
             module = import_module(name)
         except ModuleNotFoundError:
             continue
         unpacker = module.ZstdDecompressor()
-        try:  # no more than it says: a little may unpack to a lot
+        try:  # bounded: few bytes may unpack to many
             if name == "zstandard":
                 unpacked: bytes = unpacker.stream_reader(body).read(size)
             else:
@@ -116,15 +120,15 @@ def _unzstd(body: bytes, size: int) -> bytes:
         except module.ZstdError as error:
             raise FormatError(f"device code is damaged: {error}") from error
         return unpacked
-    raise MissingError("the names are in device code that nvcc packed with Zstandard: pip install zstandard")
+    raise MissingError("the names are in device code that nvcc compressed with Zstandard: pip install zstandard")
 
 
 def _unlz4(body: bytes, size: int) -> bytes:
-    """Inverse of an LZ4 block (https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md)."""
+    """Decompress an LZ4 block (https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md)."""
     try:
         return bytes(_lz4(body, size)[:size])
     except IndexError:
-        raise FormatError("device code is damaged: an LZ4 block refers to what is not there") from None
+        raise FormatError("device code is damaged: an LZ4 block refers to bytes outside it") from None
 
 
 def _lz4(body: bytes, size: int) -> bytearray:

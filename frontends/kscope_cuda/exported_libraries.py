@@ -1,8 +1,8 @@
-"""Shared objects that say by themselves which libraries of device code they load: those of CuTe DSL's TVM-FFI.
+"""Shared objects that export the libraries of device code they load, as CuTe DSL's TVM-FFI objects do.
 
-    long long NAME_kscope_library()     loads the library on the current device, and gives its CUlibrary; 0 if it cannot
+    long long NAME_kscope_library()     loads the library on the current device; returns its CUlibrary, 0 on failure
 
-kscope has put that function into each object that it prepared, one for each function that was exported.
+kscope adds that function to each object that it prepares, one per exported function.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-ENDING = "kscope_library"
+SUFFIX = "kscope_library"
 _ELF, _DYNSYM = b"\x7fELF\x02\x01", 11
 
 
-def libraries(path: str, handle: ctypes.CDLL) -> list[int]:
-    """The handles that the shared object says; none where nothing in it does. Raises OSError for its file."""
+def handles(path: str, handle: ctypes.CDLL) -> list[int]:
+    """The CUlibrary handles that the shared object exports. Raises OSError for its file."""
     found = []
-    for name in _exported(Path(path).read_bytes()):
-        if name.endswith(ENDING):
+    for name in _exported_names(Path(path).read_bytes()):
+        if name.endswith(SUFFIX):
             function = handle[name]
             function.restype = ctypes.c_int64
             found.append(int(function()))
     return found
 
 
-def _exported(data: bytes) -> Iterator[str]:
-    """Names that a 64-bit ELF gives to others: the entries of .dynsym that lie in one of its sections."""
+def _exported_names(data: bytes) -> Iterator[str]:
+    """Names that a 64-bit ELF file exports: entries of .dynsym that lie in a section."""
     if not data.startswith(_ELF):
         return
     table, size, count = *struct.unpack_from("<Q", data, 0x28), *struct.unpack_from("<HH", data, 0x3A)

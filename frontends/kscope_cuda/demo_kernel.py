@@ -1,4 +1,4 @@
-"""The kernel of `kscope demo` where a kernel is compiled while the program runs: a tiled product of matrices."""
+"""The CUDA C++ kernel of `kscope demo`: a tiled matrix product."""
 
 from __future__ import annotations
 

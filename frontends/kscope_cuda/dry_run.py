@@ -1,4 +1,4 @@
-"""What a selection finds in sources that are compiled now, for who lists it: sites, and the code that they cost."""
+"""Reports the sites that a selection finds in a source, with cubins to compare, to `kscope run --dry-run`."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from kscope.instrument.selection.catalogue import Listed, Site
 from kscope.lowering import plan
 
 from . import assembling
-from .lines import Marked
+from .lines import MarkedSource
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _MEMORY = "CUPY_CACHE_IN_MEMORY"
-_now = threading.local()
+_thread = threading.local()
 
 
 @contextmanager
-def sites(marked: Marked | None) -> Generator[None]:
-    """While somebody lists, this thread compiles a source with these sites, and no cache on disk serves or keeps it."""
+def compiling(marked: MarkedSource | None) -> Generator[None]:
+    """In a dry run: report these sites for the source that this thread compiles, and bypass CuPy's disk cache."""
     if not catalogue.wanted():
         yield
         return
-    before, _now.sites = os.environ.get(_MEMORY), {} if marked is None else marked.sites
+    before, _thread.sites = os.environ.get(_MEMORY), {} if marked is None else marked.sites
     os.environ[_MEMORY] = "1"
     try:
         yield
     finally:
-        _now.sites = {}
+        _thread.sites = {}
         if before is None:
             del os.environ[_MEMORY]
         else:
             os.environ[_MEMORY] = before
 
 
-def note(frontend: str, text: str, lowered: bytes, arch: str | None, flags: tuple[str, ...]) -> None:
-    """A PTX was lowered to a cubin: its kernels are listed, where somebody lists."""
-    if not catalogue.wanted() or ".entry" not in text:  # CuPy compiles an empty source to learn a version
+def report(frontend: str, text: str, lowered: bytes, arch: str | None, flags: tuple[str, ...]) -> None:
+    """In a dry run: report the kernels of a PTX text that was lowered."""
+    if not catalogue.wanted() or ".entry" not in text:  # CuPy compiles an empty source to get a version
         return
-    found: dict[str, tuple[Site, ...]] = getattr(_now, "sites", {})
+    found: dict[str, tuple[Site, ...]] = getattr(_thread, "sites", {})
     build = None if arch is None else partial(_built, text, lowered, arch, flags)
-    for kernel, its in (found or dict.fromkeys(_ENTRY.findall(text), ())).items():
-        catalogue.note(Listed(frontend, kernel, arch or "PTX", its, build))
+    for kernel, sites in (found or dict.fromkeys(_ENTRY.findall(text), ())).items():
+        catalogue.note(Listed(frontend, kernel, arch or "PTX", sites, build))
 
 
 def _built(text: str, lowered: bytes, arch: str, flags: tuple[str, ...], folder: Path) -> tuple[Path, Path] | None:
-    """Two cubins in a folder, without and with the marks; None without an assembler."""
+    """Write two cubins, without and with the marks; None without an assembler."""
     plain = assembling.assemble(plan.without_marks(text), arch, flags)
     if plain is None or not lowered.startswith(b"\x7fELF"):
         return None

@@ -1,11 +1,11 @@
-"""Where the lines that a user names are in a source that was handed to a compiler.
+"""Locates selected lines in a source that a compiler receives.
 
-A source is a text, and a selection names a file. The file is, in this order:
+A source is a text, but a selection names a FILE. FILE may be, in this order:
 
-    a function of the source, by its name: scale:4-6; lines count from the text's first one
-    what a #line directive of the source says
-    a file with this text, or a part of it: kernels.cu, that the program read
-    a Python file with this text, or a part of it, in a literal: the lines are those of the Python file
+    the name of a function of the source: scale:4-6 counts from the text's first line
+    the name in a #line directive of the source
+    a file that contains this text or is a part of it, such as kernels.cu
+    a Python file with such a literal: the lines are those of the Python file
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathlib import Path
 
 from kscope.instrument.selection.auto import Lines
 
-from .choosing import Span
+from .ranges import LineRange
 
 _LINE = re.compile(r'^[ \t]*#[ \t]*(?:line[ \t]+)?(\d+)(?:[ \t]+"([^"\n]*)")?[^\n]*$', re.M)
 _CODE = re.compile(r"\n|[;{}]")
-"""A text without any of these is a word that may stand anywhere."""
+"""Text without any of these is not specific enough to search for."""
 
 
-def spans(source: str, lines: Iterable[Lines], names: Iterable[str]) -> list[Span]:
-    """Each of the lines that are in this source. names: of its functions."""
+def locate(source: str, lines: Iterable[Lines], names: Iterable[str]) -> list[LineRange]:
+    """The selected lines that are in this source; `names` are its functions."""
     found = []
     for one in lines:
         place = _by_name(one, names) or _by_directive(one, source) or _by_text(one, source)
         if place is not None:
-            found.append(Span(one, *place))
+            found.append(LineRange(one, *place))
     return found
 
 
@@ -42,13 +42,13 @@ def _by_name(lines: Lines, names: Iterable[str]) -> tuple[int, int] | None:
 
 
 def _by_directive(lines: Lines, source: str) -> tuple[int, int] | None:
-    """The part of the source that a #line says to be of that file."""
-    told = list(_LINE.finditer(source))
+    """The lines that a #line directive assigns to that file."""
+    directives = list(_LINE.finditer(source))
     file = ""
-    for at, directive in enumerate(told):
+    for at, directive in enumerate(directives):
         file = directive[2] if directive[2] is not None else file
         begin = source.count("\n", 0, directive.end()) + 2
-        end = source.count("\n", 0, told[at + 1].start()) if at + 1 < len(told) else source.count("\n") + 1
+        end = source.count("\n", 0, directives[at + 1].start()) if at + 1 < len(directives) else source.count("\n") + 1
         first = lines.first - int(directive[1]) + begin
         last = lines.last - int(directive[1]) + begin
         if file and lines.in_file(file) and first <= end and last >= begin:
@@ -68,7 +68,7 @@ def _by_text(lines: Lines, source: str) -> tuple[int, int] | None:
 
 
 def _inside(lines: Lines, first: int, text: str, source: str) -> tuple[int, int] | None:
-    """The lines in the source. `text` begins at line `first` of its file; it or the source holds the other."""
+    """The lines in the source, if it contains `text` or the reverse; `text` starts at line `first` of its file."""
     if lines.last < first or lines.first > first + text.count("\n"):
         return None
     if not _CODE.search(text.strip()):
@@ -87,14 +87,14 @@ def _inside(lines: Lines, first: int, text: str, source: str) -> tuple[int, int]
 
 
 def _imported() -> tuple[str, ...]:
-    """Files of the modules that the program has imported."""
+    """Files of imported modules."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return tuple(file for file in files if isinstance(file, str))
 
 
-@lru_cache(16)  # asked for every source that there is, and there may be thousands of modules
+@lru_cache(16)  # called for every source, and there may be thousands of modules
 def _paths(file: str, modules: tuple[str, ...], *program: str) -> tuple[Path, ...]:
-    """Files that may be meant: as typed; beside the program, and modules that it has imported; and these modules."""
+    """Candidate files: as typed, in the folders of the program and of imported modules, and the modules themselves."""
     typed = Path(file)
     if typed.is_absolute():
         return (typed,)
@@ -104,11 +104,11 @@ def _paths(file: str, modules: tuple[str, ...], *program: str) -> tuple[Path, ..
 
 
 def _texts(path: Path) -> tuple[tuple[int, str], ...]:
-    """The texts of a file, each with its first line: the whole of it, or a Python file's literals."""
+    """The texts of a file with their first lines: the whole file, or a Python file's literals."""
     try:
-        changed = path.stat().st_mtime_ns  # first: of most of them there is none
+        changed = path.stat().st_mtime_ns  # first: most candidates do not exist
         return _read(path.resolve(), changed)
-    except (OSError, ValueError):  # no such file, or none of text
+    except (OSError, ValueError):  # missing, or not text
         return ()
 
 
@@ -125,7 +125,7 @@ def _read(path: Path, changed: int) -> tuple[tuple[int, str], ...]:
 
 
 def _literals(tree: ast.Module, lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Literals whose lines are lines of the file."""
+    """Literals whose lines correspond to lines of the file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.end_lineno is not None:
             raw = "".join(lines[node.lineno - 1 : node.end_lineno])

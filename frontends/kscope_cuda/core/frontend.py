@@ -1,0 +1,31 @@
+"""The cuda.core frontend: the recording that compile() compiles for."""
+
+from __future__ import annotations
+
+from kscope.instrument.frontend import Frontend
+from kscope.instrument.recording import Recording
+
+from .. import assembling
+
+NAME = "cuda.core"
+
+
+class CoreFrontend(Frontend):
+    """Installs no hooks, so any version of cuda.core may be imported."""
+
+    name = NAME
+    selects = frozenset({"kinds", "lines"})
+
+    def __init__(self) -> None:
+        self.recording: Recording | None = None
+
+    def enable(self, recording: Recording) -> None:
+        """compile() adds marks from now on."""
+        self.recording = recording
+
+    def disable(self) -> None:
+        """compile() adds no marks from now on."""
+        self.recording = None
+
+    def lacks(self) -> str:
+        return assembling.missing()

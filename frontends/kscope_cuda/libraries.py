@@ -28,14 +28,8 @@ AnyLibrary = ctypes.CDLL | ModuleType | str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Library:
-    """A loaded library, or the image of code that was bound by a driver handle.
-
-    Attributes:
-        path: the file; "the image" for bytes.
-        handle: None for an image.
-        metas: metadata of its modules.
-        problems: marks that do not pair.
-    """
+    """A loaded library, or the image (handle None) of code that was bound by a driver handle. problems: marks that do
+    not pair."""
 
     path: str
     handle: ctypes.CDLL | None
@@ -44,7 +38,7 @@ class Library:
 
     @staticmethod
     def of(path: str, handle: ctypes.CDLL) -> Library:
-        """A loaded library. Raises UsageError if it was built without kscope, OSError for its file."""
+        """Raises UsageError for a library built without kscope, OSError for its file."""
         if not hasattr(handle, CONTROL_FUNCTION):
             raise UsageError(
                 f"{path} was not built with kscope: include kscope.cuh, write KSCOPE_KERNEL() and regions, and compile "
@@ -55,7 +49,7 @@ class Library:
 
     @staticmethod
     def image(image: Image) -> Library:
-        """The image of loaded code. Raises UsageError if it was built without kscope, OSError for its file."""
+        """Raises UsageError for an image built without kscope, OSError for its file."""
         if isinstance(image, str | os.PathLike):
             data, source = Path(image).read_bytes(), os.fspath(image)
         elif isinstance(image, bytes | bytearray | memoryview):

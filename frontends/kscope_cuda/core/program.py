@@ -67,11 +67,11 @@ def arm(code: Any) -> None:
 
 def _check() -> None:
     missing = [name for name in _REQUIRED if not hasattr(cuda_core, name)]
-    missing += [] if missing or hasattr(cuda_core.ObjectCode, "get_module") else ["ObjectCode.get_module"]
-    if missing:
+    if missing or not hasattr(cuda_core.ObjectCode, "get_module"):
         version = getattr(cuda_core, "__version__", "before 1")
+        name = missing[0] if missing else "ObjectCode.get_module"
         raise UnsupportedError(
-            f"cuda.core {version} has no cuda.core.{missing[0]}, which kscope needs to prepare programs: "
+            f"cuda.core {version} has no cuda.core.{name}, which kscope needs to prepare programs: "
             "pip install 'cuda-core>=1'"
         )
 

@@ -24,17 +24,7 @@ from kscope.instrument.selection.auto import Selection
 from .. import lines, nvrtc
 from ..binary_metadata import describe_file
 from . import hook_points
-from .hook_points import (
-    cub_reduction,
-    cupy,
-    driver,
-    elementwise,
-    function,
-    interface,
-    raw,
-    reduction,
-    runtime,
-)
+from .hook_points import cub_reduction, cupy, driver, elementwise, function, interface, raw, reduction, runtime
 
 _RAW, _UNCACHED = "_get_raw_module", "__wrapped__"
 _JIT = "_JitRawKernel"

@@ -15,16 +15,8 @@ _CONSTANT = {"constexpr", "consteval"}
 
 @dataclass(frozen=True)
 class Function:
-    """A function with a body.
-
-    Attributes:
-        name: without namespaces.
-        kernel: it is __global__.
-        constant: it is constexpr, which permits no assembly.
-        pointers: parameters that are pointers or arrays.
-        brace: index of the token that opens its body.
-        lines: first and last line of the body.
-    """
+    """A function with a body, from the token `brace` over `lines`. constant: it is constexpr, so it permits no
+    assembly. pointers: parameters that are pointers or arrays."""
 
     name: str
     kernel: bool

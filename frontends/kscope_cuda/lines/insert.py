@@ -55,7 +55,7 @@ def insert_marks(source: Source, regions: Sequence[StatementRange]) -> str:
 
 
 def _mark(act: Act, region: StatementRange) -> str:
-    lines = region.lines.lines
+    lines = region.lines.selected
     return f'asm volatile("{Mark(act, lines.name, how=lines.origin).comment()}" ::: "memory");'
 
 
@@ -76,12 +76,11 @@ def _around(source: Source, region: StatementRange, order: int) -> list[_Inserti
     close = _Insertion(end, False, -order, f" {closing}" if closing else "")
     if pragma is None:
         return [_Insertion(begin, True, order, f"{opening} "), close]
-    lines = _PresumedLines.of(source)
-    opening = f"\n#line {lines.of_offset(begin)}\n{opening}\n#line {lines.of_offset(pragma.start)}\n"
-    return [_Insertion(pragma.start, True, order, opening), close, *_renumber(source, begin, lines)]
+    opening = f"\n#line {_presumed_line(source, begin)}\n{opening}\n#line {_presumed_line(source, pragma.start)}\n"
+    return [_Insertion(pragma.start, True, order, opening), close, *_renumber(source, begin)]
 
 
-def _renumber(source: Source, offset: int, lines: _PresumedLines) -> Iterator[_Insertion]:
+def _renumber(source: Source, offset: int) -> Iterator[_Insertion]:
     """A #line after each directive of an #if around this offset: inserted lines count in branches that are skipped,
     too, and the #line in them does not."""
     depth = len(source.tokens.branch(offset))
@@ -91,7 +90,7 @@ def _renumber(source: Source, offset: int, lines: _PresumedLines) -> Iterator[_I
             continue
         depth += found[1].startswith("if") - (found[1] == "endif")
         if not found[1].startswith("if"):
-            yield _Insertion(directive.end, False, _INNERMOST, f"\n#line {lines.of_offset(directive.end) + 1}")
+            yield _Insertion(directive.end, False, _INNERMOST, f"\n#line {_presumed_line(source, directive.end) + 1}")
 
 
 def _pragma(source: Source, first: Statement) -> Token | None:
@@ -116,12 +115,10 @@ def _around_jump(source: Source, jump: Statement, exits: str) -> list[_Insertion
     code = source.tokens.code
     begin, end = code[jump.keyword].start, code[jump.last].end
     if jump.kind == "return" and jump.last > jump.keyword + 1:
-        leaving = (
+        exits = (
             f"struct kscope_leaving_ {{ __device__ __forceinline__ ~kscope_leaving_() {{ {exits} }} }} kscope_left_;"
         )
-    else:
-        leaving = exits
-    return [_Insertion(begin, True, _INNERMOST, f"{{ {leaving} "), _Insertion(end, False, -_INNERMOST, " }")]
+    return [_Insertion(begin, True, _INNERMOST, f"{{ {exits} "), _Insertion(end, False, -_INNERMOST, " }")]
 
 
 def _apply(text: str, insertions: Sequence[_Insertion]) -> str:
@@ -132,23 +129,11 @@ def _apply(text: str, insertions: Sequence[_Insertion]) -> str:
     return "".join([*out, text[at:]])
 
 
-@dataclass(frozen=True)
-class _PresumedLines:
-    """Line numbers as set by #line directives of the source: (first line, its number)."""
-
-    source: Source
-    directives: tuple[tuple[int, int], ...]
-
-    @staticmethod
-    def of(source: Source) -> _PresumedLines:
-        directives = []
-        for directive in source.tokens.directives:
-            found = _LINE.fullmatch(directive.text.strip())
-            if found is not None:
-                directives.append((source.tokens.line(directive.end) + 1, int(found[1])))
-        return _PresumedLines(source, tuple(directives))
-
-    def of_offset(self, offset: int) -> int:
-        line = self.source.tokens.line(offset)
-        first, number = next((one for one in reversed(self.directives) if one[0] <= line), (1, 1))
-        return number + line - first
+def _presumed_line(source: Source, offset: int) -> int:
+    """The line of an offset, as set by the source's #line directives."""
+    line = source.tokens.line(offset)
+    for directive in reversed(source.tokens.directives):
+        found, first = _LINE.fullmatch(directive.text.strip()), source.tokens.line(directive.end) + 1
+        if found is not None and first <= line:
+            return int(found[1]) + line - first
+    return line

@@ -21,23 +21,15 @@ from .ranges import LineRange, Source, StatementRange
 from .statements import Block, Statement
 from .tokens import UnreadableError
 
-_PATTERNS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
-    (kinds, re.compile(pattern))
-    for kinds, pattern in (
-        (
-            ("async_wait", "wait"),
-            r"cp\.async\.wait|cp_async_wait|__pipeline_wait_prior|\bpipeline\w*_wait|consumer_wait",
-        ),
-        (("wait",), r"\.(?:try|test)_wait|wait_group|wait_all|wgmma\.wait|\w*wait\w*\s*\(|tcgen05\.wait"),
-        (("tma",), r"cp\.async\.bulk|cp_async_bulk|cp_reduce_async|\btma_\w+\s*\(|memcpy_async"),
-        (("wgmma", "dot"), r"wgmma|warpgroup_(?:mma|gemm)"),
-        (("mma", "dot"), r"\bmma\.sync|\bmma_sync|tcgen05\.mma|wmma::mma"),
-        (
-            ("barrier",),
-            r"__sync(?:threads|warp)|\bbar(?:rier)?\.|mbarrier\.arrive|\barrive\w*\s*\(|\.\s*sync\s*\(|_sync\s*\(",
-        ),
-    )
-)
+_PATTERNS = {
+    ("async_wait", "wait"): r"cp\.async\.wait|cp_async_wait|__pipeline_wait_prior|\bpipeline\w*_wait|consumer_wait",
+    ("wait",): r"\.(?:try|test)_wait|wait_group|wait_all|wgmma\.wait|\w*wait\w*\s*\(|tcgen05\.wait",
+    ("tma",): r"cp\.async\.bulk|cp_async_bulk|cp_reduce_async|\btma_\w+\s*\(|memcpy_async",
+    ("wgmma", "dot"): r"wgmma|warpgroup_(?:mma|gemm)",
+    ("mma", "dot"): r"\bmma\.sync|\bmma_sync|tcgen05\.mma|wmma::mma",
+    ("barrier",): r"__sync(?:threads|warp)|\bbar(?:rier)?\.|mbarrier\.arrive|\barrive\w*\s*\(|(?:\.\s*|_)sync\s*\(",
+}
+_WAITS = [kinds for kinds in _PATTERNS if "wait" in kinds]
 _ASSIGNMENTS = {"=", "+", "-", "*", "/", "%", "&", "|", "^", "<", ">"}
 
 
@@ -52,11 +44,11 @@ class MarkedRange:
     def site(self, source: Source) -> Site:
         """The catalogue's entry."""
         lines, statements = self.statements.lines, self.statements.statements
-        name = lines.lines.file
+        name = lines.selected.file
         loops = tuple(f"{name}:{lines.user_line(line)}" for line in self.loops)
         first, last = lines.user_line(source.start(statements[0])), lines.user_line(source.end(statements[-1]))
         where = f"{name}:{first}" if first == last else f"{name}:{first}-{last}"
-        return Site(lines.lines.name, self.kind, where, loops, operations=len(statements))
+        return Site(lines.selected.name, self.kind, where, loops, operations=len(statements))
 
 
 def by_kind(source: Source, selection: Selection) -> list[MarkedRange]:
@@ -125,12 +117,12 @@ class _Finder:
         if statement.kind == "loop":
             inner = min((one.first for part in statement.blocks for one in part.statements), default=statement.last)
             header = " ".join(token.text for token in code[statement.keyword : inner])
-            return (*next((kinds for kinds, pattern in _PATTERNS[:2] if pattern.search(header)), ()), "loop")
+            return (*next((kinds for kinds in _WAITS if re.search(_PATTERNS[kinds], header)), ()), "loop")
         if statement.kind != "plain" or statement.bodies or statement.last < statement.keyword:
             return ()
         tokens = code[statement.keyword : statement.last + 1]
         text = self.source.tokens.source[tokens[0].start : tokens[-1].end]
-        found = [kinds for kinds, pattern in _PATTERNS if pattern.search(text)]
+        found = [kinds for kinds, pattern in _PATTERNS.items() if re.search(pattern, text)]
         return tuple(kind for kinds in found for kind in kinds) + self._memory(statement)
 
     def _memory(self, statement: Statement) -> tuple[str, ...]:

@@ -23,19 +23,19 @@ _NAMES = {"loop": "the loop", "if": "the if", "switch": "the switch", "block": "
 
 @dataclass(frozen=True)
 class LineRange:
-    """Selected lines of a source: as the user counts them (lines), and in the source's text (first, last)."""
+    """Lines of a source: as the user selected them, and as counted in the source's text (first, last)."""
 
-    lines: Lines
+    selected: Lines
     first: int
     last: int
 
     def error(self, reason: str) -> UsageError:
         """An error that names the region."""
-        return UsageError(f"region {self.lines}: {reason}")
+        return UsageError(f"region {self.selected}: {reason}")
 
     def user_line(self, line: int) -> int:
         """A line of the source as the user counts."""
-        return line + self.lines.first - self.first
+        return line + self.selected.first - self.first
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def outer_first(ranges: Iterable[LineRange]) -> list[LineRange]:
         for later in ordered[at + 1 :]:
             if one.first < later.first <= one.last < later.last:
                 raise UsageError(
-                    f"regions {one.lines} and {later.lines} overlap: nest one inside the other, or separate them"
+                    f"regions {one.selected} and {later.selected} overlap: nest one inside the other, or separate them"
                 )
     return ordered
 

@@ -33,17 +33,8 @@ class Label:
 
 @dataclass
 class Statement:
-    """One statement.
-
-    Attributes:
-        kind: what it is.
-        first, last: its tokens, without labels.
-        keyword: its first token after attributes and macros: `for` in `UNROLL for (...)`.
-        labels: the labels before it.
-        target: the label of a goto.
-        blocks: the statements nested in it.
-        bodies: those of lambdas in it, which contain their jumps.
-    """
+    """One statement: tokens first to last, without labels. keyword: its first token after attributes and macros, `for`
+    in `UNROLL for (...)`. target: of a goto. blocks: nested statements; bodies: those of lambdas in it."""
 
     kind: StatementKind
     keyword: int

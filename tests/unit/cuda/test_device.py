@@ -40,8 +40,8 @@ def test_every_thread_is_told_its_place(state: str) -> None:
         "random",
         1,
     )
-    told = list(struct.iter_unpack("<4i", bytes(out.data)))
-    assert told == [(t // 32, t % 32, b, 7 * b) for b in range(12) for t in range(60)]
+    rows = list(struct.iter_unpack("<4i", bytes(out.data)))
+    assert rows == [(t // 32, t % 32, b, 7 * b) for b in range(12) for t in range(60)]
 
 
 CLOCKS = r"""

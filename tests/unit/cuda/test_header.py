@@ -90,7 +90,7 @@ def test_it_assembles_with_other_options(options: list[str]) -> None:
 @pytest.mark.parametrize("defines", [[PLAIN], [], [MARKS, PLAIN]])
 @pytest.mark.parametrize("to", ["ptx", "cubin"])
 def test_switched_off_the_code_is_the_same_as_without_macros(to: str, defines: list[str]) -> None:
-    """Without anything said as well: plain is where nobody asked."""
+    """Also without any -D: plain is the default."""
     assert compiled(ALL, *defines, to=to) == compiled(without_macros(ALL), to=to)
 
 

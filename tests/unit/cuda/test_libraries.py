@@ -97,7 +97,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    """Builds a library of units with these kernels, against the stand-in. more: stands in each, behind its region."""
+    """Builds a library of units with these kernels, against the stand-in. more: code in each, after its region."""
 
     def build(name: str, *kernels: str, options: tuple[str, ...] = (IN_PLACE,), more: str = "") -> Path:
         folder = tmp_path / name
@@ -242,8 +242,8 @@ def test_a_shared_object_that_exports_its_libraries_is_bound_by_them(
 def test_a_shared_object_may_export_libraries_and_contain_code_of_nvcc(
     build: Build, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    says = '__attribute__((visibility("default"))) long long made_kscope_library() { return 0x70; }'
-    monkeypatch.setitem(globals(), "STANDIN", STANDIN + says)
+    exported = '__attribute__((visibility("default"))) long long made_kscope_library() { return 0x70; }'
+    monkeypatch.setitem(globals(), "STANDIN", STANDIN + exported)
     path = build("both", "left")
     assert kscope.bind(path) == ("exported", "left")
     assert backend.bound == [0x70] and len(backend.found) == 1

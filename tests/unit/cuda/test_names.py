@@ -1,4 +1,4 @@
-"""Names are found in whatever nvcc makes, and names that cannot be told apart are refused with both."""
+"""Names are found in every output of nvcc, and names that collide are refused with both."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_names_are_found_however_a_library_is_built(arguments: list[str]) -> Non
 @needs_nvcc
 @pytest.mark.parametrize(("to", "arguments"), [("so", ["-compress-mode=size"]), ("o", [])])
 def test_names_are_found_in_code_that_is_packed_with_zstandard(to: str, arguments: list[str]) -> None:
-    """Where it is installed; without, the message says what to install."""
+    """If it is installed; otherwise the message names the package to install."""
     library = compiled(SOURCE + KERNELS, IN_PLACE, *arguments, to=to)
     if find_spec("zstandard"):
         assert ("load", None) in names(library)
@@ -117,8 +117,10 @@ def test_two_names_with_one_hash_are_refused_with_both_and_where_they_are() -> N
     one, other = TWO_HASHES
     assert name_hash(one) == name_hash(other)
     data = compiled(kernel(f'  KSCOPE_REGION("{one}");\n  KSCOPE_REGION("{other}");'), IN_PLACE, to="cubin")
-    said = rf"unit\.so: the names '{one}' \(unit\.cu:5\) and '{other}' \(unit\.cu:6\) have the same 28-bit hash: rename"
-    with pytest.raises(UsageError, match=said):
+    message = (
+        rf"unit\.so: the names '{one}' \(unit\.cu:5\) and '{other}' \(unit\.cu:6\) have the same 28-bit hash: rename"
+    )
+    with pytest.raises(UsageError, match=message):
         describe(data, "unit.so")
 
 

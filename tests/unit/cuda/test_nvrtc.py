@@ -1,4 +1,4 @@
-"""The header under NVRTC: no include is needed, nothing is recorded unless asked, and both modes compile."""
+"""The header under NVRTC: no include is needed, nothing is recorded by default, and both modes compile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ template <class T> __device__ void helper(T* x) {
 
 
 def compile_with(source: str, *options: str) -> tuple[bytes | None, str]:
-    """PTX or None, and what NVRTC says."""
+    """PTX or None, and NVRTC's log."""
     program = nvrtc.nvrtcCreateProgram(source.encode(), b"unit.cu", 0, [], [])[1]
     arguments = [f"-I{kscope.cuda_include()}", *options]
     if not any("arch" in option for option in options):
@@ -59,16 +59,16 @@ def compile_with(source: str, *options: str) -> tuple[bytes | None, str]:
 @pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
 @pytest.mark.parametrize("arch", [75, 80, 90, 100, 120])
 @pytest.mark.parametrize("standard", [14, 17, 20])
-def test_it_compiles_without_a_word(standard: int, arch: int, mode: str) -> None:
+def test_it_compiles_without_messages(standard: int, arch: int, mode: str) -> None:
     if arch not in nvrtc.nvrtcGetSupportedArchs()[1:][-1]:
-        pytest.skip(f"this NVRTC knows no sm_{arch}")
-    ptx, said = compile_with(SOURCE, mode, f"-std=c++{standard}", f"-arch=compute_{arch}")
-    assert ptx is not None, said
-    assert said == ""
+        pytest.skip(f"this NVRTC does not support sm_{arch}")
+    ptx, log = compile_with(SOURCE, mode, f"-std=c++{standard}", f"-arch=compute_{arch}")
+    assert ptx is not None, log
+    assert log == ""
 
 
 @pytest.mark.parametrize("defines", [[], [PLAIN], [PLAIN, MARKS]])
-def test_nothing_is_recorded_unless_asked(defines: list[str]) -> None:
+def test_nothing_is_recorded_by_default(defines: list[str]) -> None:
     assert compile_with(SOURCE, *defines)[0] == compile_with(without_macros(SOURCE))[0]
 
 
@@ -90,10 +90,10 @@ def test_it_records_what_nvccs_code_records() -> None:
         assert [[name for name, _, _ in lane] for lane in lanes] == [expected]
 
 
-def test_two_regions_of_one_line_are_refused_in_words() -> None:
-    ptx, said = compile_with(kernel('  KSCOPE_REGION("a"); KSCOPE_REGION("b");'), MARKS)
+def test_two_regions_on_one_line_are_refused_with_a_message() -> None:
+    ptx, log = compile_with(kernel('  KSCOPE_REGION("a"); KSCOPE_REGION("b");'), MARKS)
     assert ptx is None
-    assert "kscope_one_region_per_line_5" in said
+    assert "kscope_one_region_per_line_5" in log
 
 
 DEBUGGED = f"""{HEADER}
@@ -106,11 +106,11 @@ extern "C" __global__ void k(int* x) {{ *x = apart(*x); }}
 
 
 def test_debugging_is_refused_in_place_by_the_name_of_the_function() -> None:
-    ptx, said = compile_with(DEBUGGED, IN_PLACE, "-G")
+    ptx, log = compile_with(DEBUGGED, IN_PLACE, "-G")
     if VERSION < (12, 6):
         assert ptx is None
-        assert "unit.cu(4)" in said
-        assert "kscope: regions need a build without -G" in said
+        assert "unit.cu(4)" in log
+        assert "kscope: regions need a build without -G" in log
     else:
         assert ptx is not None
         assert b"build_without_G__leave_it_out_or_build_plain_with_DKSCOPE_0__T_apart_T___with_T___int_)" in ptx
@@ -118,7 +118,7 @@ def test_debugging_is_refused_in_place_by_the_name_of_the_function() -> None:
 
 
 def test_debugging_is_refused_by_the_name_of_the_function_where_kscope_lowers() -> None:
-    ptx, said = compile_with(DEBUGGED, MARKS, "--device-debug", lowering.LINE_INFO)
-    assert ptx is not None, said
+    ptx, log = compile_with(DEBUGGED, MARKS, "--device-debug", lowering.LINE_INFO)
+    assert ptx is not None, log
     with pytest.raises(UnsupportedError, match=r"regions in _Z5apartIiET_S0_: compiled with -G \(--device-debug\)"):
         lowering.lower(ptx.decode(), Recording(), frontend="test", arch=None)

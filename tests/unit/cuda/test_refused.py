@@ -1,4 +1,4 @@
-"""What cannot be recorded is refused, with a message that says where and what to do."""
+"""Code that cannot be recorded is refused, with a message that names the place and the remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __device__ __noinline__ int apart(int x) {
   return x * x;
 }
 """
-SAID = "Illegal argument for formal parameter 'kscope_inline_this_function_into_a_kernel_with_KSCOPE_KERNEL_or_keep_"
+ILLEGAL = "Illegal argument for formal parameter 'kscope_inline_this_function_into_a_kernel_with_KSCOPE_KERNEL_or_keep_"
 GUARD = "was_not_inlined_or_has_no_KSCOPE_KERNEL_line_"
 
 
@@ -56,8 +56,8 @@ def test_a_name_that_is_empty_or_too_long(mode: str, name: str) -> None:
 @BOTH
 @pytest.mark.parametrize("value", ["1.0", "1ll", "true", "out", "threadIdx", "sizeof(n)"])
 def test_a_value_of_more_than_32_bits_or_no_number(mode: str, value: str) -> None:
-    said = refused(kernel(f'  KSCOPE_REGION_V("r", {value});'), mode)
-    assert "the value is an int, an unsigned or a float; cast it" in said
+    output = refused(kernel(f'  KSCOPE_REGION_V("r", {value});'), mode)
+    assert "the value is an int, an unsigned or a float; cast it" in output
 
 
 @BOTH
@@ -88,16 +88,16 @@ IN_PLACES = {
 
 @pytest.mark.parametrize("name", IN_PLACES)
 def test_device_debugging_by_the_name_of_the_function_and_the_line_of_the_mark(name: str) -> None:
-    said = refused(HEADER + IN_PLACES[name].replace("@", 'KSCOPE_REGION("r");'), IN_PLACE, "-G")
+    output = refused(HEADER + IN_PLACES[name].replace("@", 'KSCOPE_REGION("r");'), IN_PLACE, "-G")
     spaces = {"kernel": "__global__", "both": "__host__ __device__"}
     sort, _, called = name.partition(" ")
-    assert f'unit.cu(3): error: {DEBUGS} from a {spaces.get(sort, "__device__")} function("{called}") is not' in said
+    assert f'unit.cu(3): error: {DEBUGS} from a {spaces.get(sort, "__device__")} function("{called}") is not' in output
 
 
 @pytest.mark.parametrize("mark", MACROS)
 def test_device_debugging_whatever_the_mark(mark: str) -> None:
-    said = refused(f"{HEADER}__device__ int apart(int x) {{\n  {mark}\n  return x;\n}}\n", IN_PLACE, "-G")
-    assert f'{DEBUGS} from a __device__ function("apart")' in said
+    output = refused(f"{HEADER}__device__ int apart(int x) {{\n  {mark}\n  return x;\n}}\n", IN_PLACE, "-G")
+    assert f'{DEBUGS} from a __device__ function("apart")' in output
 
 
 def test_device_debugging_of_a_kernel_without_a_region() -> None:
@@ -125,17 +125,17 @@ def test_plain_code_may_be_debugged() -> None:
 
 @pytest.mark.parametrize("more", [[], ["-rdc=true"]])
 def test_a_function_that_is_not_inlined_by_its_name_and_the_line_of_its_mark(more: list[str]) -> None:
-    said = refused(kernel("  out[0] = apart(n);", before=NOT_INLINED), IN_PLACE, *more)
-    assert f"{SAID}marks_out_of_it__int_apart_int_'" in said
-    assert f"{GUARD}4'" in said
+    output = refused(kernel("  out[0] = apart(n);", before=NOT_INLINED), IN_PLACE, *more)
+    assert f"{ILLEGAL}marks_out_of_it__int_apart_int_'" in output
+    assert f"{GUARD}4'" in output
 
 
 def test_a_function_that_is_compiled_apart_by_its_name_and_the_line_of_its_mark() -> None:
     """With -rdc=true and no kernel in sight."""
     source = HEADER + '__device__ void apart(int* out) {\n  KSCOPE_REGION("r");\n  out[0] = 1;\n}\n'
-    said = refused(source, IN_PLACE, to="o")
-    assert f"{SAID}marks_out_of_it__void_apart_int___'" in said
-    assert f"{GUARD}3'" in said
+    output = refused(source, IN_PLACE, to="o")
+    assert f"{ILLEGAL}marks_out_of_it__void_apart_int___'" in output
+    assert f"{GUARD}3'" in output
 
 
 @BOTH
@@ -151,22 +151,22 @@ def test_a_function_of_one_file_is_inlined_in_relocatable_code_too(mode: str, ki
 
 def test_a_kernel_without_KSCOPE_KERNEL_by_its_name_and_the_line_of_its_mark() -> None:  # noqa: N802  # the macro's name
     source = HEADER + '__global__ void k(int* out) {\n  KSCOPE_INSTANT("i");\n  out[0] = 1;\n}\n'
-    said = refused(source, IN_PLACE)
-    assert f"{SAID}marks_out_of_it__void_k_int___'" in said
-    assert f"{GUARD}3'" in said
+    output = refused(source, IN_PLACE)
+    assert f"{ILLEGAL}marks_out_of_it__void_k_int___'" in output
+    assert f"{GUARD}3'" in output
 
 
 @pytest.mark.parametrize("mark", MACROS)
 def test_every_mark_says_its_function(mark: str) -> None:
     before = f"namespace ns {{ struct Tile {{ template <class T> __device__ __noinline__ T at(T x) {{\n  {mark}\n"
-    said = refused(kernel("  out[0] = ns::Tile().at(n);", before=before + "  return x; } }; }"), IN_PLACE)
-    assert f"{SAID}marks_out_of_it__T_ns__Tile__at_T___with_T___int_'" in said
+    output = refused(kernel("  out[0] = ns::Tile().at(n);", before=before + "  return x; } }; }"), IN_PLACE)
+    assert f"{ILLEGAL}marks_out_of_it__T_ns__Tile__at_T___with_T___int_'" in output
 
 
 def test_a_function_with_a_name_of_any_length_is_refused_by_its_beginning() -> None:
     apart = NOT_INLINED.replace("apart(", "a" * 300 + "(")
-    said = refused(kernel(f"  out[0] = {'a' * 300}(n);", before=apart), IN_PLACE)
-    assert f"{SAID}marks_out_of_it__int_{'a' * 124}'" in said
+    output = refused(kernel(f"  out[0] = {'a' * 300}(n);", before=apart), IN_PLACE)
+    assert f"{ILLEGAL}marks_out_of_it__int_{'a' * 124}'" in output
 
 
 @pytest.mark.parametrize("mark", MACROS)
@@ -184,8 +184,8 @@ def test_a_compiler_that_does_not_optimize_refuses_nothing_that_it_inlines() -> 
 
 
 def test_a_strategy_that_the_kernel_does_not_list() -> None:
-    said = refused(kernel('  KSCOPE_REGION("r", kscope::AllThreads);'), IN_PLACE)
-    assert "ks_strategy_that_KSCOPE_KERNEL_does_not_list_3" in said
+    output = refused(kernel('  KSCOPE_REGION("r", kscope::AllThreads);'), IN_PLACE)
+    assert "ks_strategy_that_KSCOPE_KERNEL_does_not_list_3" in output
 
 
 @pytest.mark.parametrize("define", ["-DKSCOPE_CLOCK=wall", "-DKSCOPE_FILL=grow", "-DKSCOPE_RECORDS=0"])

@@ -1,4 +1,4 @@
-"""CuPy without a GPU: NVRTC compiles for real, modules are only said to be loaded."""
+"""CuPy without a GPU: NVRTC compiles for real, but no module is loaded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Loaded(function.Module):
 
 
 class Backend:
-    """Stands for the CUDA runtime: counts the modules that it was told of."""
+    """Stands for the CUDA runtime: counts loaded modules."""
 
     def __init__(self) -> None:
         self.loaded = 0

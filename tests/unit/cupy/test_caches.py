@@ -214,7 +214,7 @@ def test_a_kernel_that_stays_plain_is_named_in_every_session_that_launches_it(fr
 
 
 @pytest.mark.parametrize(
-    ("dynamic", "static", "share", "asked"),
+    ("dynamic", "static", "share", "copied"),
     [
         (49152, 0, -1, {}),
         (48128, 1024, -1, {}),
@@ -222,7 +222,7 @@ def test_a_kernel_that_stays_plain_is_named_in_every_session_that_launches_it(fr
         (49152, 0, 50, {"preferred_shared_memory_carveout": 50}),
     ],
 )
-def test_settings_of_a_function_are_copied_to_its_successor(monkeypatch, dynamic, static, share, asked):
+def test_settings_of_a_function_are_copied_to_its_successor(monkeypatch, dynamic, static, share, copied):
     driver = SimpleNamespace(
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=dynamic,
         CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES=static,
@@ -235,7 +235,7 @@ def test_settings_of_a_function_are_copied_to_its_successor(monkeypatch, dynamic
     monkeypatch.setattr(load, "cupy", SimpleNamespace(cuda=device))
     kernel = SimpleNamespace()
     load._copy_settings(kernel, 3, SimpleNamespace(ptr=0))
-    assert vars(kernel) == asked
+    assert vars(kernel) == copied
     assert devices == [3]
 
 

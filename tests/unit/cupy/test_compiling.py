@@ -116,13 +116,13 @@ def test_what_ptxas_refuses_goes_to_the_linker(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("release", "driver", "asked"), [(13, None, False), (13, 12, False), (13, 13, True), (12, None, True)]
+    ("release", "driver", "called"), [(13, None, False), (13, 12, False), (13, 13, True), (12, None, True)]
 )
-def test_a_ptxas_makes_no_cubin_that_the_driver_may_not_load(tmp_path, monkeypatch, release, driver, asked):
-    log = tmp_path / "asked"
+def test_a_ptxas_makes_no_cubin_that_the_driver_may_not_load(tmp_path, monkeypatch, release, driver, called):
+    log = tmp_path / "called"
     program = tmp_path / "ptxas"
-    said = f"Cuda compilation tools, release {release}.0, V{release}.0.1"
-    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{said}" && exit\ntouch {log}\nexit 255\n')
+    version = f"Cuda compilation tools, release {release}.0, V{release}.0.1"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{version}" && exit\ntouch {log}\nexit 255\n')
     program.chmod(0o755)
     monkeypatch.setattr(assembler, "installed", lambda: (str(program),))
     monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
@@ -130,7 +130,7 @@ def test_a_ptxas_makes_no_cubin_that_the_driver_may_not_load(tmp_path, monkeypat
     assembling.assemble.cache_clear()
     of_12 = f"//\n// Cuda compilation tools, release 12.8, V12.8.93\n//\n{TEXT}"
     assert assembling.assemble(of_12, "sm_90") is None
-    assert log.exists() == asked
+    assert log.exists() == called
 
 
 def test_caches_keep_apart_what_drivers_of_different_releases_are_given(monkeypatch):

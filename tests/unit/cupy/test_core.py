@@ -1,4 +1,4 @@
-"""cuda.core: compile() gives what the state asks for. It needs a driver that tells its version: a made-up one."""
+"""cuda.core: compile() follows the state. It needs a driver with a version: a fake one."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from kscope.instrument.selection.auto import Lines, Selection
 from kscope.instrument.recording import Recording
 from kscope_cuda import core
 
-told = []
+loaded = []
 class Backend:
     def module_loaded(self, module):
-        told.append(module)
+        loaded.append(module)
 registry._backends["cuda"] = Backend()
 
 MARKED = '''
@@ -68,7 +68,7 @@ for arch in ("sm_80", "sm_90", "sm_100"):
     frontend.disable()
     assert build(MARKED).code == build(BARE).code == never.code
     core.arm(never)
-    assert not told
+    assert not loaded
 del core.program.cuda_core.ObjectCode
 try:
     build(MARKED)
@@ -81,7 +81,7 @@ print("done")
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-def test_a_program_is_what_the_state_asks_for(tmp_path: Path) -> None:
+def test_programs_follow_the_state(tmp_path: Path) -> None:
     Path(tmp_path, "driver.c").write_text(DRIVER)
     library = ["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"]
     subprocess.run(library, check=True)

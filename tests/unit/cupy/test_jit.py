@@ -74,7 +74,7 @@ def loops(out, n):
                 out[0] = k
 
 
-NEEDS_BREAK = pytest.mark.skipif(cupy.__version__ < "14", reason="CuPy 13 knows no break and no continue")
+NEEDS_BREAK = pytest.mark.skipif(cupy.__version__ < "14", reason="CuPy 13 supports neither break nor continue")
 
 
 @NEEDS_BREAK

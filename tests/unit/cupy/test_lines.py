@@ -1,4 +1,4 @@
-"""Lines and kinds of statements of CUDA C++ that nobody annotated, through CuPy's compilers and caches."""
+"""Lines and kinds of statements of unannotated CUDA C++, through CuPy's compilers and caches."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ def test_a_module_with_variables_of_its_own_stays_what_it_was_loaded_as(frontend
 def test_lines_of_a_text_that_becomes_a_part_of_a_source(frontend, gpu):
     kernel = f'extern "C" __global__ void f(const float* a, float* b) {{ float x = a[0], y; {OPERATION} b[0] = y; }}'
     row = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text == "y = t * 2;")
-    asked = recording(f"op={HERE}:{row - 1}-{row}")
-    assert lines.touches(OPERATION, asked.selection)
-    frontend.enable(asked)
+    selected = recording(f"op={HERE}:{row - 1}-{row}")
+    assert lines.touches(OPERATION, selected.selection)
+    frontend.enable(selected)
     assert names(gpu.compile(kernel)) == {"op": "kern.cu:2"}
 
 
@@ -223,9 +223,9 @@ def test_a_return_that_a_header_hides_leaves_the_region_out_and_says_so(frontend
     frontend.enable(recording("r=f:3-4", "all=f:4"))
     with pytest.warns(UserWarning, match="'r'"):
         cubin = gpu.compile(code, (f"-I{tmp_path}",))
-    (told,) = layout_metas(cubin)
-    assert [problem.kind for problem in told.problems] == ["pairing"]
-    assert "'r'" in told.problems[0].text
+    (meta,) = layout_metas(cubin)
+    assert [problem.kind for problem in meta.problems] == ["pairing"]
+    assert "'r'" in meta.problems[0].text
 
 
 def test_selected_lines_stand_beside_macros(frontend, gpu):
@@ -261,15 +261,15 @@ static __device__ __forceinline__ void emit(int x) { out[x & 63] = x; }
 
 
 def test_random_lines_of_random_kernels_compile_and_pair(frontend, gpu):
-    """Every region that the compiler lets live is paired on every path; the pass says where one is not."""
+    """Every region that the compiler keeps is paired on every path; the pass reports where one is not."""
     selected = 0
     for seed in range(12):
         text, random = program(seed, device=True), Random(seed)
         count = text.count("\n")
         first = random.randint(6, count - 3)
-        asked = Lines("r", "f", first, min(count - 2, first + random.choice([0, 1, 3, 8])))
+        region = Lines("r", "f", first, min(count - 2, first + random.choice([0, 1, 3, 8])))
         try:
-            found = lines.marked(text, Selection(("loop",), (asked,)))
+            found = lines.marked(text, Selection(("loop",), (region,)))
         except UsageError:
             found = lines.marked(text, Selection(("loop", "iteration")))
         if found is None:
@@ -282,5 +282,5 @@ def test_random_lines_of_random_kernels_compile_and_pair(frontend, gpu):
             frontend.enable(Recording())
             source = f"// KSCOPE_\n{DEVICE}{found.text}{kernel}"
             cubin = gpu.compile(source, ("-std=c++17", "-diag-suppress=1866"))
-        assert not [problem for told in layout_metas(cubin) for problem in told.problems if problem.kind == "pairing"]
+        assert not [problem for meta in layout_metas(cubin) for problem in meta.problems if problem.kind == "pairing"]
     assert selected >= 8

@@ -37,8 +37,8 @@ def test_a_mark_carries_its_predicate_and_its_track(gpu, frontend, arch):
     frontend.enable(Recording())
     assert layout.META_SYMBOL.encode() in compile(gpu, asks, OUT, INT)
     found = [grammar.parse(line) for line in gpu.compiled[-1].replace('"', "\n").splitlines()]
-    told = [(m.act, *grammar.split(m.name), m.operand, m.when) for m in found if m is not None and m.act != "exit"]
-    assert told == [
+    marks = [(m.act, *grammar.split(m.name), m.operand, m.when) for m in found if m is not None and m.act != "exit"]
+    assert marks == [
         ("enter", "step", "even", "%0", "%1"), ("enter", "load", "loads", None, "%0"),
         ("counter", "depth", "queue", "%0", "%1"), ("enter", "load", "loads", None, "%0"),
         ("instant", "done", None, None, "%0"),

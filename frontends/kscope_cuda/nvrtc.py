@@ -55,7 +55,7 @@ def line_info(user_options: Iterable[str]) -> tuple[str, ...]:
     return () if _LINE_OPTIONS.intersection(user_options) else (LINE_INFO,)
 
 
-def user_options(options: tuple[str, ...]) -> tuple[str, ...]:
+def without_kscope(options: tuple[str, ...]) -> tuple[str, ...]:
     """The options without kscope's."""
     return options[: options.index(MARKS)]
 

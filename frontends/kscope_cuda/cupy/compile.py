@@ -95,7 +95,7 @@ class CompilerHooks:
             )
         ptx = original(source, options, arch, filename, "ptx", False, log_stream)
         real = f"sm_{arch or hook_points.fetch(compiler, _ARCH)()}"
-        flags = assembling.flags(nvrtc.user_options(options))
+        flags = assembling.flags(nvrtc.without_kscope(options))
         return nvrtc.lower(ptx.decode(), recording, frontend=NAME, arch=real, flags=flags)
 
     def _compile_program(
@@ -117,7 +117,7 @@ class CompilerHooks:
         arch = None if linked or method != "cubin" else nvrtc.architecture(options)
         text = ptx.decode().rstrip("\0")
         names = {mangled: name for name, mangled in (mapping or {}).items()}
-        flags = assembling.flags(nvrtc.user_options(options))
+        flags = assembling.flags(nvrtc.without_kscope(options))
         return nvrtc.lower(text, recording, frontend=NAME, arch=arch, flags=flags, names=names)
 
     @property

@@ -50,10 +50,7 @@ def marked(source: str, selection: Selection, *, kinds: bool = True) -> MarkedSo
     except UnreadableError as error:
         if not ranges:
             return None
-        raise ranges[0].error(
-            f"the source cannot be read: line {ranges[0].user_line(error.line)}: {error}; macros and branches of #if "
-            "may hide half of a pair"
-        ) from None
+        raise ranges[0].unreadable("the source", error) from None
     found = [MarkedRange(one, "lines", loops(parsed, one)) for one in _statements(parsed, ranges, selection)]
     found += by_kind(parsed, selection) if kinds else []
     if not found:

@@ -18,7 +18,7 @@ from kscope.marks.grammar import Act, Mark
 
 from .jumps import jumps
 from .ranges import Source, StatementRange
-from .statements import Statement
+from .statements import JUMPS, Statement
 from .tokens import Token
 
 _LINE = re.compile(r'#\s*(?:line\s+)?(\d+)\b\s*(?:"([^"]*)")?')
@@ -64,7 +64,7 @@ def _around(source: Source, region: StatementRange, order: int) -> list[_Inserti
     code = source.tokens.code
     begin, end = code[first.first].start, code[last.last].end
     opening, closing = _mark("enter", region), _mark("exit", region)
-    if last.kind in ("return", "break", "continue", "goto"):
+    if last.kind in JUMPS:
         closing = ""  # before the jump
     if not region.block.braced:
         opening, closing = f"{{ {opening}", f"{closing} }}"

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 
 from .ranges import Source, StatementRange
-from .statements import Label, Statement
+from .statements import JUMPS, Statement
 
-_JUMPS = ("return", "break", "continue", "goto")
 _LOCAL = {"struct", "class", "union"}
 _DEFINED = re.compile(r"#\s*define\s+([\w$]+)(.*)", re.S)
 _JUMP = re.compile(r"\b(return|break|continue|goto)\b")
@@ -19,15 +18,12 @@ def jumps(source: Source, region: StatementRange) -> list[Statement]:
     expressions that may jump."""
     _check_macros(source, region)
     _check_entries(source, region)
-    found: list[Statement] = []
-    inner = {label.name for label in _labels(region)}
-    for statement in region.statements:
-        found += _leaving(source, region, statement, inner, loop=False, switch=False)
-    return found
+    inner = _labels(region)
+    return [jump for one in region.statements for jump in _leaving(source, region, one, inner, False, False)]
 
 
 def _leaving(
-    source: Source, region: StatementRange, statement: Statement, inner: set[str], *, loop: bool, switch: bool
+    source: Source, region: StatementRange, statement: Statement, inner: set[str], loop: bool, switch: bool
 ) -> Iterator[Statement]:
     """loop, switch: whether a break or continue here belongs to one inside the region."""
     if (
@@ -41,39 +37,29 @@ def _leaving(
         yield statement
     if statement.kind == "plain":
         _check_plain(source, region, statement)
+    loop, switch = loop or statement.kind == "loop", switch or statement.kind == "switch"
     for block in statement.blocks:
         for one in block.statements:
             hidden = _free_jumps(one) if statement.kind == "macro" else ()
             for jump in (jump for jump in hidden if jump.kind in ("break", "continue")):
                 raise _error(source, region, jump, "a macro may hide the loop that this jump leaves")
-            yield from _leaving(
-                source,
-                region,
-                one,
-                inner,
-                loop=loop or statement.kind == "loop",
-                switch=switch or statement.kind == "switch",
-            )
+            yield from _leaving(source, region, one, inner, loop, switch)
 
 
 def _free_jumps(statement: Statement) -> Iterator[Statement]:
     """Jumps in a statement outside its loops and switches."""
-    if statement.kind in _JUMPS:
+    if statement.kind in JUMPS:
         yield statement
     for block in () if statement.kind == "loop" else statement.blocks:
         for one in block.statements:
             yield from (jump for jump in _free_jumps(one) if not (statement.kind == "switch" and jump.kind == "break"))
 
 
-def _labels(region: StatementRange) -> list[Label]:
+def _labels(region: StatementRange) -> set[str]:
     """The labels inside the region; it begins after those of its first statement."""
-    return [
-        label
-        for statement in region.statements
-        for one in statement.walk()
-        for label in one.labels
-        if one is not region.statements[0]
-    ]
+    first = region.statements[0]
+    inside = (one for statement in region.statements for one in statement.walk() if one is not first)
+    return {label.name for one in inside for label in one.labels}
 
 
 def _check_entries(source: Source, region: StatementRange) -> None:
@@ -83,7 +69,7 @@ def _check_entries(source: Source, region: StatementRange) -> None:
             if one is not region.statements[0]:
                 raise _error(source, region, one, "the switch before the region jumps to this case")
     inside = {id(one) for statement in region.statements for one in statement.walk()}
-    names = {label.name for label in _labels(region)} - {"case", "default"}
+    names = _labels(region) - {"case", "default"}
     for statement in region.root.statements:
         for one in statement.walk():
             if one.kind == "goto" and id(one) not in inside and one.target in names:
@@ -107,7 +93,7 @@ def _check_plain(source: Source, region: StatementRange, statement: Statement) -
         return
     parsed = {at for body in statement.bodies for one in body.statements for at in range(one.keyword, one.last + 1)}
     for at, token in enumerate(code, statement.keyword):
-        if token.kind == "identifier" and token.text in _JUMPS and at not in parsed:
+        if token.kind == "identifier" and token.text in JUMPS and at not in parsed:
             raise _error(source, region, statement, f"a {token.text} in an expression is not supported")
 
 

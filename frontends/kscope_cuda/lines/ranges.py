@@ -33,6 +33,11 @@ class LineRange:
         """An error that names the region."""
         return UsageError(f"region {self.selected}: {reason}")
 
+    def unreadable(self, name: str, error: UnreadableError) -> UsageError:
+        """An error for a source or function that cannot be parsed."""
+        line = self.user_line(error.line)
+        return self.error(f"{name} cannot be read: line {line}: {error}; macros or #if may hide half of a pair")
+
     def user_line(self, line: int) -> int:
         """A line of the source as the user counts."""
         return line + self.selected.first - self.first
@@ -105,10 +110,7 @@ def statements_in(source: Source, lines: LineRange) -> StatementRange | None:
         try:
             body = source.body(function)
         except UnreadableError as error:
-            raise lines.error(
-                f"{function.name} cannot be read: line {lines.user_line(error.line)}: {error}; macros and branches of "
-                "#if may hide half of a pair"
-            ) from None
+            raise lines.unreadable(function.name, error) from None
         statements = _RangeFinder(source, lines, function).find(body, body)
         if statements is not None:
             found.append(statements)

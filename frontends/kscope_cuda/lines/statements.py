@@ -14,10 +14,10 @@ from .tokens import Tokens, UnreadableError
 
 StatementKind = Literal["plain", "block", "if", "loop", "switch", "return", "break", "continue", "goto", "macro"]
 """plain: an expression or declaration. macro: a macro with a block."""
-_JUMPS = ("return", "break", "continue", "goto")
+JUMPS = ("return", "break", "continue", "goto")
 _HEADED: dict[str, StatementKind] = {"for": "loop", "while": "loop", "switch": "switch", "if": "if"}
-_BEGIN = {*_JUMPS, *_HEADED, "do", "else", "case", "default"}
-_PREFIXED = {*_JUMPS, *_HEADED, "do"}
+_BEGIN = {*JUMPS, *_HEADED, "do", "else", "case", "default"}
+_PREFIXED = {*JUMPS, *_HEADED, "do"}
 _AFTER_BLOCK = {*";,)].([?=+-*/<>&|^%!", "->"}
 _QUALIFIERS = {"mutable", "noexcept", "constexpr", "__device__", "__host__", "__forceinline__", "const"}
 _OPAQUE = {"struct", "class", "union", "enum"}
@@ -140,7 +140,7 @@ class Reader:
             return self._headed(at, end)
         if keyword == "do":
             return self._do(at, end)
-        if keyword in _JUMPS:
+        if keyword in JUMPS:
             last = self._semicolon(at, end)
             target = self._text(at + 1) if keyword == "goto" else ""
             jump = Statement(keyword, at, last, target=target)  # type: ignore[arg-type]  # jumps are kinds

@@ -172,8 +172,8 @@ def _points(trace: TraceData) -> tuple[PointStats, ...]:
     if not len(at):
         return ()
     points = trace.take(at)
-    names = sorted({region.name for region in trace.regions})
-    name = np.array([names.index(region.name) for region in trace.regions])[points.region]
+    names, index = np.unique(trace.region_names(), return_inverse=True)
+    name = index[points.region]
     code = points.kernel * len(names) + name
     order = np.argsort(code, kind="stable")
     value, kind = points.value[order], points.kind[order]
@@ -183,7 +183,8 @@ def _points(trace: TraceData) -> tuple[PointStats, ...]:
         kernel, number = divmod(int(code[order[a]]), len(names))
         word = "counter" if kind[a] == Kind.COUNTER else "instant"
         with_value = value[a:b][~np.isnan(value[a:b])]
-        three = (with_value.mean(), with_value.min(), with_value.max()) if len(with_value) else (np.nan,) * 3
+        with np.errstate(invalid="ignore"):  # inf and -inf have no mean
+            three = (with_value.mean(), with_value.min(), with_value.max()) if len(with_value) else (np.nan,) * 3
         found.append(PointStats(kernels[kernel], names[number], word, b - a, *map(float, three)))
     return tuple(found)
 

@@ -241,7 +241,7 @@ class _Records:
         return text.rows(
             len(name), b',\n{"ph":"C","name":', text.table(titles, SPACE)[which.ravel()], self._places[track],
             b',"ts":', text.thousandths(self._timeline.begin[at], SPACE), b',"args":{"value":',
-            text.table([_json(number) for number in numbers.tolist()], SPACE)[values], b"}}",
+            text.table([text.number(number) for number in numbers.tolist()], SPACE)[values], b"}}",
         )  # fmt: skip
 
     def _value(self, at: Rows, before: bytes, after: bytes) -> list[bytes | Bytes]:
@@ -249,7 +249,7 @@ class _Records:
         if not self._valued[self._trace.region[at]].any():
             return []
         distinct, which = np.unique(self._trace.value[at], return_inverse=True)
-        texts = [before + _json(number) + after if number == number else b"" for number in distinct.tolist()]
+        texts = [before + text.number(number) + after if number == number else b"" for number in distinct.tolist()]
         return [text.table(texts, SPACE)[which]]
 
 
@@ -261,8 +261,3 @@ def _each(part: slice, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[Rows, Rows
     elif mask.any():
         at = np.flatnonzero(mask)[::-1]
         yield part.start + at, at
-
-
-def _json(number: float) -> bytes:
-    """A number as JSON: integers without a fraction, NaN as null."""
-    return orjson.dumps(int(number) if number.is_integer() else number)

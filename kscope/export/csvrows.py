@@ -10,7 +10,6 @@ from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from ..capture.layout import Kind
 from ..tracedata.data import COLUMNS, TraceData
@@ -106,4 +105,4 @@ def _number(value: float) -> bytes:
         return b""
     if value in (float("inf"), float("-inf")):
         return b"inf" if value > 0 else b"-inf"
-    return orjson.dumps(int(value) if value.is_integer() else value)
+    return text.number(value)

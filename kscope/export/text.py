@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 Bytes = npt.NDArray[np.uint8]
 Int64 = npt.NDArray[np.int64]
@@ -20,6 +21,8 @@ Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 SPACE, NOTHING = b" ", b"\0"
 MOST = 1 << 24
 """Maximum bytes of a table of cells: one long text widens them all."""
+_EXACT = 2.0**53
+"""Beyond it, JSON readers round integers."""
 _GROUP = 10_000
 _POINT = np.frombuffer(b"".join(b".%03d" % number for number in range(1000)), "<u4")
 """Three decimals with their point, as one word."""
@@ -56,6 +59,11 @@ def thousandths(values: Int64, fill: bytes) -> Bytes:
         text = _digits(parts, fill)
         point = _POINT.take((size - parts * thousand).astype(np.intp))
     return np.concatenate([text, point.view(np.uint8).reshape(-1, 4)], axis=1)
+
+
+def number(value: float) -> bytes:
+    """A number as JSON: integers up to 2^53 without a fraction, NaN and infinity as null."""
+    return orjson.dumps(int(value) if abs(value) <= _EXACT and value.is_integer() else value)
 
 
 def table(texts: Sequence[bytes], fill: bytes) -> Bytes:

@@ -197,6 +197,36 @@ def test_times_that_no_clock_shows_are_written(suffix: str, tick: int, pace: flo
     written(replace(trace, start_ticks=ticks, warps=warps), tmp_path, suffix)
 
 
+EXTREMES = (1e20, -3.4028234663852886e38, 2.0**64, float("inf"), float("-inf"), float("nan"))
+
+
+@pytest.mark.parametrize("suffix", HERE)
+def test_every_format_carries_every_float(suffix: str, tmp_path: Path) -> None:
+    written(_floats(), tmp_path, suffix)
+
+
+def test_large_floats_keep_their_value(tmp_path: Path) -> None:
+    _floats().export(tmp_path / "x.csv")
+    _floats().export(tmp_path / "x.json")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "x.csv").read_text())))
+    events = orjson.loads((tmp_path / "x.json").read_bytes())["traceEvents"]
+    expected = [np.float32(value) for value in EXTREMES[:3]]
+    for kind, phase in (("counter", "C"), ("instant_value", "i")):
+        found = [row["value"] for row in rows if row["kind"] == kind]
+        assert [np.float32(value) for value in found[:3]] == expected
+        assert found[3:] == ["inf", "-inf", ""]
+        values = {event.get("args", {}).get("value") for event in events if event["ph"] == phase}
+        assert {np.float32(value) for value in values if value is not None} == set(expected)
+
+
+def _floats() -> Trace:
+    """Extreme 32-bit floats as the values of instants and counters."""
+    bits = np.array(EXTREMES, np.float32).view(np.uint32).tolist()
+    records = [instant("dot", 2000 + 10 * at, word) for at, word in enumerate(bits)]
+    records += [Rec("load", 3000 + at, 3000 + at, Kind.COUNTER, word) for at, word in enumerate(bits)]
+    return decode(synth.capture(synth.slab(records, log2=4), names=(("load", "f32"), ("dot", "f32"))))
+
+
 @given(data=st.data())
 def test_damaged_words_are_exported_whatever_they_say(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -14,7 +14,7 @@ from kscope.instrument.selection import catalogue
 from kscope.instrument.selection.catalogue import Listed, Site
 from kscope.lowering import plan
 
-from . import assembling
+from . import assembler
 from .lines import MarkedSource
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
@@ -52,10 +52,7 @@ def report(frontend: str, text: str, lowered: bytes, arch: str | None, flags: tu
 
 def _built(text: str, lowered: bytes, arch: str, flags: tuple[str, ...], folder: Path) -> tuple[Path, Path] | None:
     """Write two cubins, without and with the marks; None without an assembler."""
-    plain = assembling.assemble(plan.without_marks(text), arch, flags)
+    plain = assembler.assemble(plan.without_marks(text), arch, flags)
     if plain is None or not lowered.startswith(b"\x7fELF"):
         return None
-    paths = folder / "plain.cubin", folder / "marked.cubin"
-    for path, code in zip(paths, (plain.cubin, lowered), strict=True):
-        path.write_bytes(code)
-    return paths
+    return catalogue.write_cubins(folder, plain.cubin, lowered)

@@ -17,7 +17,7 @@ from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.lowering import cfg, plan, register_budget
 
-from . import assembling, dry_run
+from . import assembler, dry_run
 
 HEADER, MACRO = "kscope.cuh", "KSCOPE_"
 MARKS, LINE_INFO = "-DKSCOPE_MARKS=1", "-lineinfo"
@@ -45,7 +45,7 @@ def options(recording: Recording | None) -> tuple[str, ...]:
     include = (f"-I{cuda_include()}",)
     if recording is None:
         return include
-    tag = sha256(f"{recording.tag(Path(__file__).parent)} {assembling.identity()} ".encode())
+    tag = sha256(f"{recording.tag(Path(__file__).parent)} {assembler.identity()} ".encode())
     tag.update(Path(cuda_include(), HEADER).read_bytes())
     return (*include, MARKS, f"-DKSCOPE_TAG=0x{tag.hexdigest()[:16]}")
 
@@ -97,7 +97,7 @@ def lower(
     for problem in lowered.problems:
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
     text = _strip_line_info(_with_user_names(lowered, names) if names else lowered.text, flags)
-    assembled = assembling.assemble(text, arch, flags) if arch else None
+    assembled = assembler.assemble(text, arch, flags) if arch else None
     code = assembled.cubin if assembled else text.encode()
     dry_run.report(frontend, _strip_line_info(ptx, flags), code, arch, flags)
     return code
@@ -132,7 +132,7 @@ def _with_user_names(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
 
 
 def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> register_budget.Usage | None:
-    assembled = assembling.assemble(_strip_line_info(text, flags), arch, flags) if arch else None
+    assembled = assembler.assemble(_strip_line_info(text, flags), arch, flags) if arch else None
     return assembled.usage if assembled else None
 
 

@@ -37,10 +37,7 @@ def note(
         return
 
     def build(folder: Path) -> tuple[Path, Path]:
-        paths = folder / "plain.cubin", folder / "marked.cubin"
-        for path, code in zip(paths, (build_plain(), marked), strict=True):
-            path.write_bytes(code)
-        return paths
+        return catalogue.write_cubins(folder, build_plain(), marked)
 
     target = _TARGET.search(text)
     symbols = _ENTRY.findall(text)

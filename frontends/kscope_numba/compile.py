@@ -133,10 +133,9 @@ class CompilerHooks:
             return
 
         def build(folder: Path) -> tuple[Path, Path]:
-            paths = folder / "plain.cubin", folder / "marked.cubin"
-            for path, code in zip(paths, (without_marks(text).rstrip("\0"), lowered.text), strict=True):
-                path.write_bytes(linking.cubin(code, cc, library._max_registers, whole))
-            return paths
+            texts = without_marks(text).rstrip("\0"), lowered.text
+            plain, marked = (linking.cubin(code, cc, library._max_registers, whole) for code in texts)
+            return catalogue.write_cubins(folder, plain, marked)
 
         target, symbol = f"sm_{''.join(map(str, cc))}", str(library._entry_name)
         catalogue.note(Listed(NAME, _display_name(library), target, sites, build, symbol))

@@ -213,15 +213,15 @@ def test_cupyx_jit(c: ModuleType) -> None:
 
 
 def test_ptx_that_the_driver_assembles(c: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kscope_cuda import assembling
+    from kscope_cuda import assembler
 
-    assembling.assemble.cache_clear()
-    monkeypatch.setattr(assembling, "ptxas", lambda *most: None)
-    monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
+    assembler.assemble.cache_clear()
+    monkeypatch.setattr(assembler, "ptxas", lambda *most: None)
+    monkeypatch.setattr(assembler, "nvjitlink", lambda: None)
     out = c.ints(30)
     with kscope.profile(records=8) as prof:
         c.fresh(c.FOUR, "four")((30,), (128,), (out,))
-    assembling.assemble.cache_clear()
+    assembler.assemble.cache_clear()
     assert not doubts(prof.trace)
     assert len(prof.trace) == 30 * 4 * c.RECORDS
     assert bool((out == 4).all())

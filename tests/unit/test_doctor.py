@@ -56,12 +56,12 @@ def test_what_a_language_works_worse_without_is_told(tmp_path: Path, monkeypatch
 
 def test_cupys_frontend_tells_of_a_missing_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cupy")
-    from kscope_cuda import assembling
+    from kscope_cuda import assembler
 
-    monkeypatch.setattr(assembling, "ptxas", lambda *most: None)
-    monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
+    monkeypatch.setattr(assembler, "ptxas", lambda *most: None)
+    monkeypatch.setattr(assembler, "nvjitlink", lambda: None)
     assert "the driver assembles kernels" in registry.frontend("cupy").lacks()
-    monkeypatch.setattr(assembling, "nvjitlink", lambda: assembling)
+    monkeypatch.setattr(assembler, "nvjitlink", lambda: assembler)
     assert "more than 64 registers are slower; install nvidia-cuda-nvcc" in registry.frontend("cupy").lacks()
-    monkeypatch.setattr(assembling, "ptxas", lambda *most: "/usr/local/cuda/bin/ptxas")
+    monkeypatch.setattr(assembler, "ptxas", lambda *most: "/usr/local/cuda/bin/ptxas")
     assert registry.frontend("cupy").lacks() == ""

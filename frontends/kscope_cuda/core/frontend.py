@@ -5,7 +5,7 @@ from __future__ import annotations
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 
-from .. import assembling
+from .. import assembler
 
 NAME = "cuda.core"
 
@@ -28,4 +28,4 @@ class CoreFrontend(Frontend):
         self.recording = None
 
     def lacks(self) -> str:
-        return assembling.missing()
+        return assembler.missing()

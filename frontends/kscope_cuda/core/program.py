@@ -14,7 +14,7 @@ from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.marks.grammar import PREFIX
 
-from .. import assembling, dry_run, lines, nvrtc
+from .. import assembler, dry_run, lines, nvrtc
 from .frontend import NAME, CoreFrontend
 
 cuda_core: Any = import_module("cuda.core")
@@ -96,4 +96,4 @@ def _flags(options: Any) -> tuple[str, ...]:
     flags = [f"-maxrregcount={options.max_register_count}"] if options.max_register_count else []
     flags += ["-lineinfo"] if options.lineinfo else []
     flags += [f"-Xptxas={flag}" for flag in _as_list(options.ptxas_options)]
-    return assembling.flags(flags)
+    return assembler.flags(flags)

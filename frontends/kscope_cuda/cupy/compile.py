@@ -9,7 +9,7 @@ from kscope.errors import UnsupportedError
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 
-from .. import assembling, dry_run, lines, nvrtc
+from .. import assembler, dry_run, lines, nvrtc
 from . import hook_points
 from .hook_points import compiler
 from .jit import prelude
@@ -95,7 +95,7 @@ class CompilerHooks:
             )
         ptx = original(source, options, arch, filename, "ptx", False, log_stream)
         real = f"sm_{arch or hook_points.fetch(compiler, _ARCH)()}"
-        flags = assembling.flags(nvrtc.without_kscope(options))
+        flags = assembler.flags(nvrtc.without_kscope(options))
         return nvrtc.lower(ptx.decode(), recording, frontend=NAME, arch=real, flags=flags)
 
     def _compile_program(
@@ -117,7 +117,7 @@ class CompilerHooks:
         arch = None if linked or method != "cubin" else nvrtc.architecture(options)
         text = ptx.decode().rstrip("\0")
         names = {mangled: name for name, mangled in (mapping or {}).items()}
-        flags = assembling.flags(nvrtc.without_kscope(options))
+        flags = assembler.flags(nvrtc.without_kscope(options))
         return nvrtc.lower(text, recording, frontend=NAME, arch=arch, flags=flags, names=names)
 
     @property

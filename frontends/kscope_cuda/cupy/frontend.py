@@ -11,7 +11,7 @@ from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 from kscope.marks.grammar import Mark
 
-from .. import assembling
+from .. import assembler
 from . import helpers
 from .compile import NAME, CompilerHooks
 from .hook_points import cupy, runtime
@@ -58,7 +58,7 @@ class CupyFrontend(Frontend):
                 self._compiler.install(None)
 
     def lacks(self) -> str:
-        return assembling.missing()
+        return assembler.missing()
 
     def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Place a mark in the cupyx.jit kernel being translated; False if none is. Raises UsageError for other than

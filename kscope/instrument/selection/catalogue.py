@@ -104,3 +104,11 @@ def note(kernel: Listed) -> None:
     """A kernel was compiled. Does nothing where nobody lists."""
     for found in _lists:
         found.append(kernel)
+
+
+def write_cubins(folder: Path, plain: bytes, marked: bytes) -> tuple[Path, Path]:
+    """Write the cubins that Listed.build returns."""
+    paths = folder / "plain.cubin", folder / "marked.cubin"
+    for path, code in zip(paths, (plain, marked), strict=True):
+        path.write_bytes(code)
+    return paths

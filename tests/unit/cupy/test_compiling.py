@@ -16,8 +16,7 @@ import kscope
 from kscope.capture import layout
 from kscope.errors import PairingError, UnsupportedError, UsageError
 from kscope.instrument.recording import Recording
-from kscope.lowering import assembler
-from kscope_cuda import assembling, nvrtc
+from kscope_cuda import assembler, nvrtc
 from kscope_cuda.nvrtc import LINE_INFO
 
 INCLUDE = ("-I" + kscope.cuda_include(),)
@@ -52,7 +51,7 @@ def test_options_of_the_users_reach_the_assembler(frontend, gpu, source):
     many = f"int x[64]; {copied.format('x[i] = out[i];')} __syncthreads(); {copied.format('out[64 + i] = x[63 - i];')}"
     with pytest.warns(UserWarning, match="kernel kernel: with its regions .* more bytes of registers spill"):
         assert gpu.compile(source(many)) != gpu.compile(source(many), ("--maxrregcount=24",))
-    assert assembling.flags(("--maxrregcount=24", "-lineinfo", "--generate-line-info", "-DX=1", "-Xptxas=-O1")) == (
+    assert assembler.flags(("--maxrregcount=24", "-lineinfo", "--generate-line-info", "-DX=1", "-Xptxas=-O1")) == (
         "-maxrregcount=24",
         "-lineinfo",
         "-lineinfo",
@@ -71,12 +70,12 @@ def test_ptx_is_lowered_where_cupy_asks_for_ptx(frontend, gpu, source, monkeypat
 
 @pytest.mark.parametrize("why", ["there is nothing", "it refuses the text"])
 def test_the_driver_gets_ptx_where_nothing_here_assembles(frontend, gpu, source, monkeypatch, why):
-    assembling.assemble.cache_clear()
+    assembler.assemble.cache_clear()
     if why == "there is nothing":
-        monkeypatch.setattr(assembling, "ptxas", lambda *most: None)
-        monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
+        monkeypatch.setattr(assembler, "ptxas", lambda *most: None)
+        monkeypatch.setattr(assembler, "nvjitlink", lambda: None)
     else:
-        monkeypatch.setattr(assembling, "flags", lambda options: ("-nonsense",))
+        monkeypatch.setattr(assembler, "flags", lambda options: ("-nonsense",))
     frontend.enable(Recording())
     text = gpu.compile(source()).decode()
     assert "kscope_ctl" in text
@@ -92,27 +91,27 @@ TEXT = (
 
 @pytest.mark.parametrize("by", ["ptxas", "nvjitlink"])
 def test_each_assembler_tells_what_a_text_needs(by, monkeypatch):
-    if getattr(assembling, by)() is None:
+    if getattr(assembler, by)() is None:
         pytest.skip(f"there is no {by} here")
-    monkeypatch.setattr(assembling, "nvjitlink" if by == "ptxas" else "ptxas", lambda *most: None)
-    assembling.assemble.cache_clear()
-    found = assembling.assemble(TEXT, "sm_90", ("-lineinfo", "-Xptxas=-O1"))
+    monkeypatch.setattr(assembler, "nvjitlink" if by == "ptxas" else "ptxas", lambda *most: None)
+    assembler.assemble.cache_clear()
+    found = assembler.assemble(TEXT, "sm_90", ("-lineinfo", "-Xptxas=-O1"))
     assert found.cubin.startswith(b"\x7fELF")
     assert found.usage.spill_bytes == 0
     assert 4 <= found.usage.registers <= 16
     assert found.usage.entries == (("k", found.usage.registers),)
-    assert assembling.assemble("nonsense", "sm_90") is None
+    assert assembler.assemble("nonsense", "sm_90") is None
 
 
 def test_what_ptxas_refuses_goes_to_the_linker(tmp_path, monkeypatch):
-    if assembling.nvjitlink() is None:
+    if assembler.nvjitlink() is None:
         pytest.skip("there is no nvJitLink here")
     old = tmp_path / "ptxas"
     old.write_text("#!/bin/sh\necho 'Unsupported .version' >&2\nexit 255\n")
     old.chmod(0o755)
-    monkeypatch.setattr(assembling, "ptxas", lambda *most: str(old))
-    assembling.assemble.cache_clear()
-    assert assembling.assemble(TEXT, "sm_90").cubin.startswith(b"\x7fELF")
+    monkeypatch.setattr(assembler, "ptxas", lambda *most: str(old))
+    assembler.assemble.cache_clear()
+    assert assembler.assemble(TEXT, "sm_90").cubin.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize(
@@ -124,29 +123,29 @@ def test_a_ptxas_makes_no_cubin_that_the_driver_may_not_load(tmp_path, monkeypat
     version = f"Cuda compilation tools, release {release}.0, V{release}.0.1"
     program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{version}" && exit\ntouch {log}\nexit 255\n')
     program.chmod(0o755)
-    monkeypatch.setattr(assembler, "installed", lambda: (str(program),))
-    monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
-    monkeypatch.setattr(assembling, "driver", lambda: driver)
-    assembling.assemble.cache_clear()
+    monkeypatch.setattr("kscope.lowering.assembler.installed", lambda: (str(program),))
+    monkeypatch.setattr(assembler, "nvjitlink", lambda: None)
+    monkeypatch.setattr(assembler, "driver", lambda: driver)
+    assembler.assemble.cache_clear()
     of_12 = f"//\n// Cuda compilation tools, release 12.8, V12.8.93\n//\n{TEXT}"
-    assert assembling.assemble(of_12, "sm_90") is None
+    assert assembler.assemble(of_12, "sm_90") is None
     assert log.exists() == called
 
 
 def test_caches_keep_apart_what_drivers_of_different_releases_are_given(monkeypatch):
     tags = set()
     for release in (12, 13, None):
-        monkeypatch.setattr(assembling, "driver", lambda release=release: release)
+        monkeypatch.setattr(assembler, "driver", lambda release=release: release)
         tags.add(nvrtc.options(Recording()))
     assert len(tags) == 3
 
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_kernel_that_the_linker_gives_too_few_registers_is_told_of(wide, monkeypatch):
-    if assembling.nvjitlink() is None:
+    if assembler.nvjitlink() is None:
         pytest.skip("there is no nvJitLink here")
-    monkeypatch.setattr(assembling, "ptxas", lambda *most: None)
-    assembling.assemble.cache_clear()
+    monkeypatch.setattr(assembler, "ptxas", lambda *most: None)
+    assembler.assemble.cache_clear()
     count = 90 if wide else 8
     loads = "".join(f"ld.volatile.global.u32 %x{n}, [%r+{4 * n}]; " for n in range(count))
     stores = "".join(f"st.volatile.global.u32 [%r+{4 * n}], %x{n}; " for n in range(count))
@@ -154,11 +153,11 @@ def test_a_kernel_that_the_linker_gives_too_few_registers_is_told_of(wide, monke
     text = text.replace("add.u32 %x2,%x1,1; st.global.u32 [%r], %x2; ", stores)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        assembling.assemble(text, "sm_90")
+        assembler.assemble(text, "sm_90")
     assert ["64 registers" in str(one.message) for one in heard] == [True] * wide
 
 
-@pytest.mark.skipif(assembling.ptxas() is None, reason="there is no ptxas")
+@pytest.mark.skipif(assembler.ptxas() is None, reason="there is no ptxas")
 @pytest.mark.parametrize(("count", "most"), [(8, None), (52, 64), (70, None), (118, 128)])
 def test_regions_do_not_take_a_kernel_past_what_large_blocks_can_have(frontend, gpu, monkeypatch, count, most):
     def registers() -> int:
@@ -166,8 +165,8 @@ def test_regions_do_not_take_a_kernel_past_what_large_blocks_can_have(frontend, 
         assert isinstance(cubin, bytes)
         return seen[-1].usage.registers
 
-    seen, assemble = [], assembling.assemble
-    monkeypatch.setattr(assembling, "assemble", lambda *given: seen.append(assemble(*given)) or seen[-1])
+    seen, assemble = [], assembler.assemble
+    monkeypatch.setattr(assembler, "assemble", lambda *given: seen.append(assemble(*given)) or seen[-1])
     frontend.enable(Recording())
     found = registers()
     assert most is None or most - 8 < found <= most
@@ -266,8 +265,8 @@ def test_the_cubin_is_what_ptxas_makes_of_the_same_text(frontend, gpu, source, t
     if ptxas is None:
         pytest.skip("there is no ptxas")
     texts = []
-    assemble = assembling.assemble
-    monkeypatch.setattr(assembling, "assemble", lambda text, *more: texts.append(text) or assemble(text, *more))
+    assemble = assembler.assemble
+    monkeypatch.setattr(assembler, "assemble", lambda text, *more: texts.append(text) or assemble(text, *more))
     frontend.enable(Recording())
     gpu.compile(source())
     Path(tmp_path, "k.ptx").write_text(texts[-1])

@@ -1,4 +1,4 @@
-"""kscope_cuda.assembling: the assembler's options among a compiler's, and the assembler's identity."""
+"""kscope_cuda.assembler: the assembler's options among a compiler's, and the assembler's identity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kscope.instrument.recording import Recording
 from kscope.lowering import register_budget
-from kscope_cuda import assembling, nvrtc
+from kscope_cuda import assembler, nvrtc
 
 
 @pytest.mark.parametrize(
@@ -23,22 +23,22 @@ from kscope_cuda import assembling, nvrtc
     ],
 )
 def test_the_assemblers_options_are_picked_from_the_compilers(options: list[str], flags: tuple[str, ...]) -> None:
-    assert assembling.flags(options) == flags
+    assert assembler.flags(options) == flags
 
 
 def test_ptxas_gets_each_option_separately(monkeypatch: pytest.MonkeyPatch) -> None:
     options: list[tuple[str, ...]] = []
-    monkeypatch.setattr(assembling, "ptxas", lambda *most: "ptxas")
-    monkeypatch.setattr(assembling, "nvjitlink", lambda: None)
+    monkeypatch.setattr(assembler, "ptxas", lambda *most: "ptxas")
+    monkeypatch.setattr(assembler, "nvjitlink", lambda: None)
     monkeypatch.setattr(register_budget, "assemble", lambda text, program, words: options.append(words))
-    assembling.assemble.cache_clear()
-    assert assembling.assemble("text", "sm_90", ("-maxrregcount=32", "-Xptxas=-O1,-dlcm=cg")) is None
+    assembler.assemble.cache_clear()
+    assert assembler.assemble("text", "sm_90", ("-maxrregcount=32", "-Xptxas=-O1,-dlcm=cg")) is None
     assert options == [("-arch=sm_90", "-maxrregcount=32", "-O1", "-dlcm=cg")]
 
 
 def test_caches_do_not_serve_what_another_assembler_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def options_with(path: str | None) -> tuple[str, ...]:
-        monkeypatch.setattr(assembling, "ptxas", lambda *most: path)
+        monkeypatch.setattr(assembler, "ptxas", lambda *most: path)
         return nvrtc.options(Recording())
 
     replaced = tmp_path / "ptxas"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
-from ..util.atomic_files import replacing
+from ..util.atomic_files import replacing, target
 
 
 def apart(flag: str, output: str | Path, *inputs: str | Path | None) -> None:
@@ -29,17 +29,14 @@ def text(flag: str, output: Path, written: str) -> None:
 
     Args:
         flag: the flag that names the output, for the error.
-        output: the file to write; pipes and terminals are written directly.
+        output: the file to write.
         written: the text.
 
     Raises:
         UsageError: the folder does not exist.
     """
-    if not output.parent.is_dir():
+    if not target(output).parent.is_dir():
         raise UsageError(f"{flag} {output}: the folder does not exist; create it first")
-    if output.exists() and not output.is_file():  # a pipe or a terminal
-        output.write_text(written, encoding="utf-8")
-        return
     with replacing(output) as file:
         file.write(written.encode())
 

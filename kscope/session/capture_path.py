@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from ..errors import UsageError
+from ..util.atomic_files import target
 
 SUFFIX = ".kscope"
 
@@ -17,23 +18,26 @@ def check(path: str | os.PathLike[str]) -> Path:
     Raises:
         UsageError: it cannot be written; the message says why.
     """
-    typed, target = os.fspath(path), Path(path).absolute()
-    if target.suffix != SUFFIX:
+    typed, file = os.fspath(path), Path(path).absolute()
+    folder = target(file).parent
+    if file.suffix != SUFFIX:
         raise UsageError(
             f"profile({typed!r}): a capture's name ends in {SUFFIX}; prof.trace.export(path) writes other formats"
         )
-    if target.is_dir():
+    if file.is_dir():
         raise UsageError(f"profile({typed!r}): that is a folder; name a file in it")
-    if not target.parent.is_dir():
-        raise UsageError(f"profile({typed!r}): the folder {target.parent} does not exist: mkdir -p {target.parent}")
-    if target.exists() and not os.access(target, os.W_OK):
+    if not folder.is_dir():
+        raise UsageError(f"profile({typed!r}): the folder {folder} does not exist: mkdir -p {folder}")
+    if file.exists() and not file.is_file():
+        raise UsageError(f"profile({typed!r}): that is not a regular file; give another name")
+    if file.exists() and not os.access(file, os.W_OK):
         raise UsageError(f"profile({typed!r}): the file exists and is not writable")
     try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".kscope-"):
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".kscope-"):
             pass
     except OSError as error:
-        raise UsageError(f"profile({typed!r}): nothing can be written to {target.parent}: {error.strerror}") from error
-    return target
+        raise UsageError(f"profile({typed!r}): nothing can be written to {folder}: {error.strerror}") from error
+    return file
 
 
 def failed(path: Path) -> Path:

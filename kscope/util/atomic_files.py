@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 
+def target(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of the file that writing to `path` changes: symbolic links are followed."""
+    return Path(os.path.realpath(path))
+
+
 @contextmanager
 def replacing(path: Path) -> Generator[BinaryIO]:
     """Open a temporary file that replaces `path` atomically when the block succeeds.
 
     Args:
-        path: the file to replace. The temporary file lies in the same folder.
+        path: the file to replace; of a symbolic link, its target. The temporary file lies in the same folder. Pipes and
+            devices are written directly.
 
     Yields:
         The temporary file, opened for writing. If the block raises, it is deleted and `path` stays as it was.
@@ -23,6 +29,11 @@ def replacing(path: Path) -> Generator[BinaryIO]:
     Raises:
         OSError: the folder is missing or not writable.
     """
+    path = target(path)
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as file:
+            yield file
+        return
     temporary = path.with_name(f".kscope-{os.getpid()}-{threading.get_ident()}.part")
     try:
         with open(temporary, "wb") as file:

@@ -129,6 +129,19 @@ def test_a_failed_save_keeps_the_last_good_file_and_leaves_no_other(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_symbolic_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
+    (tmp_path / "x.kscope").symlink_to("target.kscope")
+    small().save(tmp_path / "x.kscope")
+    assert (tmp_path / "x.kscope").is_symlink()
+    assert equal(load_capture(tmp_path / "target.kscope"), small())
+
+
+def test_a_pipe_is_refused_and_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.kscope")
+    with pytest.raises(UsageError, match="not a regular file"):
+        small().save(tmp_path / "x.kscope")
+
+
 def test_a_missing_folder_and_a_folder_for_a_file_are_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist; create it"):
         small().save(tmp_path / "nowhere" / "run.kscope")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -130,12 +131,42 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
         export.check(tmp_path / "x.json")
 
 
-def test_a_link_is_replaced_and_what_it_points_at_stays(tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text("do not touch")
-    (tmp_path / "x.json").symlink_to(tmp_path / "precious")
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_symbolic_link_stays_and_its_target_is_written(exists: bool, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "scratch" / "target"
+    elsewhere.parent.mkdir()
+    if exists:
+        elsewhere.write_text("old")
+    (tmp_path / "x.json").symlink_to("scratch/target")
     bulk(2).export(tmp_path / "x.json")
-    assert (tmp_path / "precious").read_text() == "do not touch"
-    assert not (tmp_path / "x.json").is_symlink()
+    assert (tmp_path / "x.json").is_symlink()
+    assert json.loads(elsewhere.read_bytes())["traceEvents"]
+    assert [path.name for path in elsewhere.parent.iterdir()] == ["target"]
+
+
+def test_a_failed_export_keeps_the_target_of_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "x.pftrace").symlink_to("target")
+    monkeypatch.setattr("kscope.export.pftrace.head", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        bulk(2).export(tmp_path / "x.pftrace")
+    assert (tmp_path / "x.pftrace").is_symlink()
+    assert (tmp_path / "target").read_text() == "old"
+
+
+def test_a_link_into_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").symlink_to("scratch/target")
+    with pytest.raises(UsageError, match="scratch' does not exist"):
+        bulk(2).export(tmp_path / "x.json")
+
+
+def test_a_named_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.json")
+    reader = os.open(tmp_path / "x.json", os.O_RDONLY | os.O_NONBLOCK)
+    bulk(2, 3).export(tmp_path / "x.json")
+    with open(reader, "rb") as file:
+        assert json.loads(file.read())["traceEvents"]
+    assert (tmp_path / "x.json").is_fifo()
 
 
 def test_a_name_of_the_greatest_length_can_be_written(tmp_path: Path) -> None:

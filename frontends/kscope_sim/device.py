@@ -84,6 +84,7 @@ class SimDevice:
             lost=int(self.memory.stripes["lost"].sum()),
             tick_ns=self._machine.tick_ns,
             syncs=(ClockSync(POWER_ON_NS, POWER_ON_NS, POWER_ON_NS),),
+            max_clock_khz=round(max(self._machine.rates) * 1e6),
         )
 
     def begin(self, machine: Machine) -> int:

@@ -113,7 +113,10 @@ def notes(trace: TraceData, found: Cells) -> tuple[str, ...]:
         lanes, launches = counted(len(warps), "lane"), counted(len(trace.launches), "launch")
         lines.append(f"{counted(len(trace), 'record')} of {lanes} in {launches}")
         timer = bool(warps.timer.any())
-        axis = f"globaltimer ticks every {trace.tick_ns} ns; SMs are aligned within {warps.error_ns.max():.0f} ns"
+        axis = (
+            f"globaltimer ticks every {trace.tick_ns} ns; SMs are aligned within {warps.ends_error_ns.max():,.0f} ns"
+            f" where warps start and end, and within {warps.error_ns.max():,.0f} ns between"
+        )
         lines.append(
             axis + ("; durations are multiples of the tick" if timer else "; durations are in SM cycles, exact")
         )

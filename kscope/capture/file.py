@@ -107,6 +107,7 @@ def _write(capture: CaptureData, file: BinaryIO) -> None:
             "sms": device.sms,
             "lost": device.lost,
             "tick_ns": device.tick_ns,
+            "max_clock_khz": device.max_clock_khz,
             "syncs": [[sync.host_before, sync.globaltimer, sync.host_after] for sync in device.syncs],
             "lines": len(lines),
             "chunks": [[len(data), zlib.crc32(data), int(packed)] for data, packed in parts],
@@ -265,7 +266,8 @@ def _device(head: dict[str, Any], lines: _Lines) -> DeviceCapture:
         raise FormatError(f"invalid head: a device's name is {str(name)[:60]}")
     ordinal, sms = _number(head, "ordinal", 0, 1 << 20), _number(head, "sms", 0, 1 << 20)
     lost, tick = _number(head, "lost", 0, 1 << 62), _number(head, "tick_ns", 0, 1 << 40)
-    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs))
+    clock = _number({"max_clock_khz": 0, **head}, "max_clock_khz", 0, 1 << 30)  # earlier captures do not have it
+    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs), clock)
 
 
 def _parsed(data: bytes) -> object:

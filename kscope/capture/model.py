@@ -111,6 +111,7 @@ class DeviceCapture:
         lost: warps that found the pool full and did not record.
         tick_ns: the smallest step of %globaltimer that was seen; 0 if it was not measured.
         syncs: clock comparisons with the host.
+        max_clock_khz: the highest SM clock; 0 if unknown.
     """
 
     ordinal: int
@@ -120,6 +121,7 @@ class DeviceCapture:
     lost: int = 0
     tick_ns: int = 0
     syncs: tuple[ClockSync, ...] = ()
+    max_clock_khz: int = 0
 
 
 @dataclass(frozen=True)

@@ -59,19 +59,20 @@ def assemble(capture: CaptureData) -> TraceData:
     kernels = _kernel_names(kernel_ids.tolist(), capture.modules)
     problems += _whole(launches, capture)
     origin = min((_first_time(device) + device.offset for device in devices if len(device.slabs)), default=0)
+    counts = _column([device.records.counts for device in devices], np.int64)
+    start = _column([device.records.start for device in devices], np.int64)
+    took = _column([device.records.duration for device in devices], np.int64)
+    last = np.where(slabs.finished, slabs.last_tick, last_ends(counts, start, took, slabs.first_tick))
     axes = []
     for index, (device, data) in enumerate(zip(capture.devices, devices, strict=True)):
-        axis = fit_axis(data.slabs, launches.of[owner == index], device, origin - data.offset)
+        mine = owner == index
+        axis = fit_axis(data.slabs, launches.of[mine], last[mine], device, origin - data.offset)
         problems += _on(device, capture, axis.problems)
         axes.append(axis)
     region = _column([device.records.region for device in devices], np.uint16)
     if renumber is not None:
         region = renumber[region]
     problems += _unknown(region, regions, kernels)
-    counts = _column([device.records.counts for device in devices], np.int64)
-    start = _column([device.records.start for device in devices], np.int64)
-    took = _column([device.records.duration for device in devices], np.int64)
-    last = np.where(slabs.finished, slabs.last_tick, last_ends(counts, start, took, slabs.first_tick))
     trace = TraceData(
         region=region,
         track=np.repeat(np.arange(len(counts), dtype=np.int32), counts),
@@ -227,6 +228,7 @@ def _warps(
         last_tick=last,
         tick_ns=rate,
         error_ns=_column([axis.error for axis in axes], np.float64),
+        ends_error_ns=_column([axis.ends_error for axis in axes], np.float64),
         timer=slabs.globaltimer,
         records=_column([device.records.counts for device in devices], np.int64),
         written=_column([device.records.written for device in devices], np.int64),

@@ -5,7 +5,7 @@ Anchors (anchors.py) bound, for one SM at a steady rate, a line
     time = T + x * rate        x = clock - the SM's reference
 
 Two distant anchors bound the rate, and all anchors bound T, the SM's offset. clock64 differs per SM; the timer does
-not. All launches of a device share offset and rate only if all anchors fit_axis one line per SM; else each launch has
+not. All launches of a device share offset and rate only if all anchors fit one line per SM; else each launch has
 its own offsets, and its own rate unless one rate fits all; and if no line fits an SM's anchors in a launch, each of its
 blocks has its own line (clock_drift.py).
 """
@@ -20,8 +20,8 @@ import numpy.typing as npt
 from ..capture.model import DeviceCapture, Problem
 from ..util.parallel import map_ahead
 from ..util.text import counted
-from . import clock_drift
-from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, band, between, tightest
+from . import clock_drift, time_bounds
+from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, between, tightest
 from .slabs import Slabs
 
 USUAL_TICK_NS = 32
@@ -29,10 +29,10 @@ USUAL_TICK_NS = 32
 _FAR = float(1 << 61)
 """Times are clipped to this distance from the origin, ns; only damaged anchors exceed it."""
 _ROUNDING = 1 / 16
-"""Anchors that miss a line by less than this part of a tick still fit_axis: the rate was rounded."""
+"""Anchors that miss a line by less than this part of a tick still fit: the rate was rounded."""
 _ROUNDS = 16
-"""Iterations in search of a rate that all anchors fit_axis; each adds the bounds of two anchors that the last rate
-did not fit_axis.
+"""Iterations in search of a rate that fits all anchors; each adds the bounds of two anchors that the last rate
+did not fit.
 """
 
 
@@ -41,34 +41,45 @@ class Axis:
     """Nanoseconds of each slab: ns = start + (tick - slab's first tick) * rate, after `origin`.
 
     Attributes:
-        start, rate, error: (s,) float64; error is half the width of what the anchors allow, in ns, plus the bow of a
-            clock that changed in the slab's launch.
+        start, rate: (s,) float64.
+        error: (s,) float64, the most that a time of the slab may be off, in ns, whatever the clock did between the
+            anchors (time_bounds.py).
+        ends_error: (s,) float64, the same at the warp's start and end.
         origin: %globaltimer, ns.
         tick: its step, ns.
         shared: all launches are on one line per SM.
-        problems: problems of the fit_axis.
+        problems: problems of the fit.
     """
 
     start: Float
     rate: Float
     error: Float
+    ends_error: Float
     origin: int
     tick: int
     shared: bool
     problems: tuple[Problem, ...] = ()
 
 
-def fit_axis(slabs: Slabs, launch: Int64, device: DeviceCapture, origin: int) -> Axis:
-    """Fit the axis of one device's slabs (s,) in launches `launch` (s,). Never raises on data."""
+def fit_axis(slabs: Slabs, launch: Int64, last_tick: Int64, device: DeviceCapture, origin: int) -> Axis:
+    """Fit the axis of one device's slabs (s,) in launches `launch` (s,). Never raises on data.
+
+    Args:
+        slabs: of one device.
+        launch: (s,) number of each slab's launch.
+        last_tick: (s,) the end of each warp, or of its last record.
+        device: its timer's step and highest clock.
+        origin: %globaltimer at 0 ns of the axis.
+    """
     tick = device.tick_ns or _tick_seen(slabs)
     with np.errstate(all="ignore"):
         if not len(slabs):
             nothing = np.zeros(0)
-            return Axis(nothing, nothing, nothing, origin, tick, True)
-        return _fit(slabs, launch, tick, origin)
+            return Axis(nothing, nothing, nothing, nothing, origin, tick, True)
+        return _fit(slabs, launch, last_tick, tick, device.max_clock_khz, origin)
 
 
-def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
+def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz: int, origin: int) -> Axis:
     header = slabs.header
     sm = _sms(slabs)
     reference = np.full(int(sm.max()) + 1, np.iinfo(np.int64).max)
@@ -79,42 +90,51 @@ def _fit(slabs: Slabs, launch: Int64, tick: int, origin: int) -> Axis:
     problems: list[Problem] = []
     one = np.zeros(len(slabs), np.int64)
     bounds, rate = _narrowed(anchors, rows, one, _rates(anchors, rows, one, tick), None, tick)
-    offset, error, misfit = _offsets(anchors, rows, rate, one, tick)
+    offset, misfit = _offsets(anchors, rows, rate, one, tick)
     shared = bool((bounds.least <= bounds.most).all() and (misfit <= tick * _ROUNDING).all())
+    bent = np.zeros(len(slabs), bool)
     if shared:
         offset, rate = offset[sm], rate[one]
+        within = time_bounds.limits(anchors, rows, tick, max_clock_khz)
     else:
         _, launch = np.unique(launch, return_inverse=True)
         group = _numbered(launch, sm)
         anchors = anchors.at(np.argsort(group[anchors.slab], kind="stable"))
         rows = Rows.of(group[anchors.slab])
-        offset, rate, error, bounds, drifted = _per_launch(anchors, rows, launch, tick)
+        offset, rate, bounds, drifted = _per_launch(anchors, rows, launch, tick)
         offset, rate = offset[group], rate[launch]
         which = drifted[launch]
+        within = time_bounds.limits(anchors, rows, tick, max_clock_khz)
         if which.any():
             blocks = _numbered(group, header["ctaid_x"], header["ctaid_yz"])
-            numbers = [_numbered(of[which]) for of in (group, launch, blocks)]
-            lines = clock_drift.lines(anchors.of(which), numbers[0], numbers[1], numbers[2], rate[which], tick)
-            offset[which], rate[which], error[which] = lines.offset, lines.rate, lines.error + lines.bow
-            bows = lines.bow > 2 * tick
-            if bows.any():
-                launches = len(np.unique(launch[which][bows]))
-                text = (
-                    f"the SM clocks changed within {counted(launches, 'launch')}: times inside of a block may be off"
-                    f" by about {lines.bow.max():,.0f} ns"
-                )
-                problems.append(Problem("clock", text, launches))
+            numbers = [_numbered(of[which]) for of in (group, blocks)]
+            lines = clock_drift.lines(anchors.of(which), numbers[0], numbers[1], rate[which], tick, within)
+            offset[which], rate[which] = lines.offset, lines.rate
+            bent[which] = lines.bend > 2 * tick
+    timer = slabs.globaltimer
+    start = offset + (clock - reference[sm]) * rate
+    cycles = np.where(timer, 0, last_tick - slabs.first_tick).astype(np.float64)
+    ends_error, error = time_bounds.errors(anchors, rows, tick, within, start, rate, cycles)
+    changed = bent & ~timer
+    if changed.any():
+        launches = len(np.unique(launch[changed]))
+        text = (
+            f"the SM clocks changed within {counted(launches, 'launch')}: times inside of a block may be off by up to"
+            f' {error[changed].max():,.0f} ns; clock="globaltimer" records each time to a tick'
+        )
+        problems.append(Problem("clock", text, launches))
     loose = float(np.max((bounds.most - bounds.least) / np.maximum(bounds.middle, 1e-9)))
     if loose > 0.1 and not slabs.globaltimer.all():
         text = "launches are too short to tell the SM clock's rate from the timer: ns are a guess, cycles are exact"
         problems.append(Problem("rate", text))
-    start = offset + (clock - reference[sm]) * rate
-    timer = slabs.globaltimer
     start = np.where(timer, (header["start_time"].astype(np.int64) - origin).astype(np.float64), start)
-    rate, error = np.where(timer, 1.0, rate), np.where(timer, tick / 2, error)
+    rate = np.where(timer, 1.0, rate)
+    error, ends_error = (np.where(timer, tick / 2, bound + tick * _ROUNDING) for bound in (error, ends_error))
     start = np.clip(np.nan_to_num(start), -_FAR, _FAR)
-    rate, error = (np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0) for column in (rate, error))
-    return Axis(start, rate, error, origin, tick, shared, tuple(problems))
+    rate, error, ends_error = (
+        np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0) for column in (rate, error, ends_error)
+    )
+    return Axis(start, rate, error, ends_error, origin, tick, shared, tuple(problems))
 
 
 def _sms(slabs: Slabs) -> Int64:
@@ -144,12 +164,12 @@ def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> Anchors:
     return Anchors(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple[Float, Float, Float, Rates, Bools]:
+def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple[Float, Float, Rates, Bools]:
     """Lines with offsets per launch.
 
     Returns:
-        Offset per row, rate per launch, error per slab, bounds of the rate per launch, and whether a launch's clocks
-        drifted, so that its lines do not fit_axis.
+        Offset per row, rate per launch, bounds of the rate per launch, and whether a launch's clocks drifted, so that
+        no line fits.
     """
     bounds = _rates(anchors, rows, launch, tick)
     known = bounds.close & (bounds.most >= bounds.least)
@@ -162,10 +182,10 @@ def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple
         within, rate = within.spread(len(bounds.least)), np.broadcast_to(rate, len(bounds.least))
     else:
         within, rate = _narrowed(anchors, rows, launch, bounds, usual, tick)
-    offset, error, misfit = _offsets(anchors, rows, rate, launch, tick)
+    offset, misfit = _offsets(anchors, rows, rate, launch, tick)
     drifted = within.least > within.most
     drifted[launch[anchors.slab[rows.first[misfit > tick * _ROUNDING]]]] = True
-    return offset, rate, error, bounds, drifted
+    return offset, rate, bounds, drifted
 
 
 def _rates(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> Rates:
@@ -184,7 +204,7 @@ def _narrowed(
 ) -> tuple[Rates, Float]:
     """Narrow the rate's bounds per launch by all anchors, and choose a rate within.
 
-    Lines of that rate, one per row, fit_axis all anchors, unless the bounds contradict each other, or _ROUNDS were not
+    Lines of that rate, one per row, fit all anchors, unless the bounds contradict each other, or _ROUNDS were not
     enough.
     """
     where = launch[anchors.slab[rows.first]]
@@ -211,24 +231,13 @@ def _rate_within(bounds: Rates, usual: float | None) -> Float:
     return np.where(bounds.close, bounds.middle, within)
 
 
-def _offsets(anchors: Anchors, rows: Rows, rates: Float, launch: Int64, tick: int) -> tuple[Float, Float, Float]:
-    """Offsets at a rate per launch.
-
-    Returns:
-        Per row the middle of T's bounds; per slab how far its line may be from the true time at its anchors; per row by
-        how much no T fits.
-    """
+def _offsets(anchors: Anchors, rows: Rows, rates: Float, launch: Int64, tick: int) -> tuple[Float, Float]:
+    """Offsets at a rate per launch: per row the middle of T's bounds, and by how much no T fits."""
     rate = rates[launch[anchors.slab[rows.first]]]
     after, before = tightest(anchors, rows, rate)
     least = anchors.y[after] - (anchors.x[after] + anchors.width[after]) * rate
     most = anchors.y[before] + tick - anchors.x[before] * rate
-    offset = (least + most) / 2
-    own = between(anchors, rows.first, rows.last, tick)
-    low, high = band(anchors, rows, tick, Rates(np.maximum(own.least, FASTEST), np.minimum(own.most, SLOWEST)))
-    line = offset[rows.row] + anchors.x * rate[rows.row]
-    error = np.zeros(len(launch))
-    np.maximum.at(error, anchors.slab, np.maximum(line - low, high - line))
-    return offset, error + tick * _ROUNDING, np.maximum(least - most, 0.0)
+    return (least + most) / 2, np.maximum(least - most, 0.0)
 
 
 def _numbered(*keys: npt.NDArray[np.generic]) -> Int64:

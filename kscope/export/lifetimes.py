@@ -1,10 +1,11 @@
 """Arguments of lifetime slices.
 
-cycles           from the warp's first clock read to its last (timer_ns with clock="globaltimer")
+cycles           from the start anchor to the end anchor (timer_ns with clock="globaltimer")
 records, dropped records written, and how many of them are missing
 prologue_least   cycles of the start anchor: lower bound of the recording cost before the kernel's code
 prologue_most    cycles from start to first record: anchor, claim, and the kernel's own code
-epilogue_least, epilogue_most   the same at the end; stores after the last clock read are not visible
+epilogue_least   cycles of the end anchor
+epilogue_most    cycles from last record to the end anchor's last clock read; stores after that are not visible
 error_ns         bound of the time difference to other SMs
 """
 
@@ -53,7 +54,7 @@ def arguments(trace: TraceData) -> tuple[Argument, ...]:
         Argument("prologue_least", warps.start_width, np.ones(len(warps), bool)),
         Argument("prologue_most", np.maximum(first - warps.first_tick, 0), recorded & cycles),
         Argument("epilogue_least", warps.end_width, done),
-        Argument("epilogue_most", np.maximum(warps.first_tick + life - last, 0), anchored),
+        Argument("epilogue_most", np.maximum(warps.first_tick + life - last, 0) + warps.end_width, anchored),
         Argument("error_ns", error, np.isfinite(warps.error_ns)),
     )
 

@@ -131,6 +131,7 @@ def trace(
             sm=np.clip(lanes.sm[chosen], 0, 0xFFFF).astype(np.uint16), cluster_rank=zeros.astype(np.uint8),
             start_ns=begins, end_ns=np.where(open_lane, np.nan, ends), finished=~open_lane, first_tick=first_tick,
             last_tick=last_tick, tick_ns=tick, error_ns=np.full(len(chosen), float(tick_seen)),
+            ends_error_ns=np.full(len(chosen), float(tick_seen)),
             timer=np.full(len(chosen), not cycles), records=counts, written=counts.copy(), start_width=zeros,
             end_width=zeros,
         ),

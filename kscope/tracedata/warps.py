@@ -27,7 +27,8 @@ class Warps:
         finished: whether the warp finished.
         first_tick, last_tick: int64, the first and the last clock; without a finish the end of the last record.
         tick_ns: float64, ns per tick.
-        error_ns: float64, how far the times may be off.
+        error_ns: float64, the most that a time of the warp may be off.
+        ends_error_ns: float64, the most that its start and its end may be off.
         timer: ticks are ns of %globaltimer, not cycles.
         records: records in the trace.
         written: records written, including dropped ones.
@@ -52,6 +53,7 @@ class Warps:
     last_tick: Int64
     tick_ns: npt.NDArray[np.float64]
     error_ns: npt.NDArray[np.float64]
+    ends_error_ns: npt.NDArray[np.float64]
     timer: npt.NDArray[np.bool_]
     records: Int64
     written: Int64

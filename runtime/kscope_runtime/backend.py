@@ -199,6 +199,7 @@ class CudaBackend(Backend):
             lost=drain.lost(),
             tick_ns=device.tick_ns,
             syncs=tuple(device.syncs),
+            max_clock_khz=device.facts.max_clock_khz,
         )
 
     def _failed(self, device: Device, error: DriverError | MemoryError) -> None:

@@ -43,11 +43,12 @@ _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """A device: its ordinal, its name, and its number of SMs."""
+    """A device: its ordinal, its name, its number of SMs, and its highest SM clock (0 if unknown)."""
 
     ordinal: int
     name: str
     sms: int
+    max_clock_khz: int = 0
 
 
 class Driver(Protocol):
@@ -124,9 +125,13 @@ class CudaDriver:
     def facts(self) -> DeviceFacts:
         """The current context's device."""
         device = self._call("cuCtxGetDevice")
-        sms = self._cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        kind = self._cu.CUdevice_attribute
         name = self._call("cuDeviceGetName", 256, device).partition(b"\0")[0].decode()
-        return DeviceFacts(int(device), name, int(self._call("cuDeviceGetAttribute", sms, device)))
+        sms, clock = (
+            int(self._call("cuDeviceGetAttribute", attribute, device))
+            for attribute in (kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, kind.CU_DEVICE_ATTRIBUTE_CLOCK_RATE)
+        )
+        return DeviceFacts(int(device), name, sms, clock)
 
     def devices(self) -> int:
         """Number of GPUs."""

@@ -82,33 +82,55 @@ def test_cycles_become_the_nanoseconds_of_the_global_timer(sources: ModuleType, 
         table(f"100 us by the timer, {name}", f"median error {np.median(error):.3%}, at most {error.max():.3%}")
 
 
-def test_every_time_is_the_global_timers_at_that_moment_on_every_sm(sources: ModuleType, table: Table) -> None:
-    """Records between reads of the timer, through a launch of a millisecond: one shift fits all of them."""
-    blocks, rounds, pause = sms(), 24, 80_000
+@pytest.mark.parametrize(
+    ("condition", "rounds", "pause"),
+    [
+        ("short", 24, 1_000),
+        ("1 ms", 24, 80_000),
+        ("2.5 ms beside a matmul", 250, 20_000),
+        ("40 ms", 250, 320_000),
+        ("40 ms beside a matmul", 250, 320_000),
+        ("200 ms", 250, 1_600_000),
+    ],
+)
+def test_every_time_is_the_global_timers_at_that_moment_on_every_sm(
+    sources: ModuleType, condition: str, rounds: int, pause: int, table: Table
+) -> None:
+    """Records between reads of the timer: one shift fits all of them, within the error of each."""
+    blocks = sms()
     out = cupy.zeros((blocks, rounds, 2), np.int64)
-    warm(sources)
-    with kscope.profile(records=64) as prof:
+    if condition != "short":
+        warm(sources)
+    with kscope.profile(records=512) as prof:
+        if "matmul" in condition:
+            wide = cupy.ones((8192, 8192), np.float16)
+            with cupy.cuda.Stream(non_blocking=True):
+                busy = [wide @ wide for _ in range(12)]
         sources.kernel("now")((blocks,), (32,), (out, np.int32(pause), np.int32(rounds)))
+        cupy.cuda.Device().synchronize()
+        busy = None  # noqa: F841  # the products were kept until they were done
     trace, known = prof.trace, out.get()
     known = (known - known.min()).astype(np.float64)
     at, error = (of(trace, "now", column, blocks) for column in (trace.start_ns, trace.warps.error_ns[trace.track]))
-    # before <= at + shift < behind + tick, to the error told
+    # before <= at + shift < behind + tick, within the error
     least, most = known[..., 0] - at, known[..., 1] + trace.tick_ns - at
+    shift = (np.median(least) + np.median(most)) / 2
+    off = np.maximum(np.maximum(least - shift, shift - most), 0.0)
     table(
-        "records by the global timer", f"one shift misses by {max(least.max() - most.min(), 0):.1f} ns, no error taken"
+        f"{off.size:,} records by the global timer, {condition}", f"off by up to {off.max():.0f} ns beside the median"
     )
     table("  what the trace says of its error", told(trace))
-    # a clock that changes and changes back between a warp's two anchors is not seen by them: 4 ns were met
-    assert (least - error).max() <= (most + error).min() + trace.tick_ns / 4
+    assert (least - error).max() <= (most + error).min()
 
 
 def told(trace: kscope.Trace) -> str:
     """What a trace says of its own alignment."""
-    error = trace.warps.error_ns
+    error, ends = trace.warps.error_ns, trace.warps.ends_error_ns
     rates = trace.warps.tick_ns
     problems = "; ".join(problem.text for problem in trace.problems) or "no problems"
     speeds = f"{1 / rates.max():.6f} to {1 / rates.min():.6f} GHz"
-    return f"median {np.median(error):.0f} ns, at most {error.max():.0f} ns; {speeds}; {problems}"
+    within = f"median {np.median(error):,.0f} ns, at most {error.max():,.0f} ns; {ends.max():.0f} ns at ends"
+    return f"{within}; {speeds}; {problems}"
 
 
 def test_a_chain_of_fmas_takes_four_cycles_each(sources: ModuleType, table: Table) -> None:
@@ -218,4 +240,4 @@ def test_no_answer_comes_before_its_question_on_any_sm(sources: ModuleType, tabl
         return  # this GPU does not keep its clocks: the axis is as wide as the trace says, and that was just checked
     assert (forth > 0).all() and (back > 0).all()
     assert np.median(size) <= 64
-    assert np.median(warps.error_ns) <= 64
+    assert np.median(warps.ends_error_ns) <= 64

@@ -15,6 +15,7 @@ import synth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kscope.capture import layout
 from kscope.capture.capture import Capture
 from kscope.trace import Trace, decode
 
@@ -47,19 +48,31 @@ def braked(gpc: int, ns: np.ndarray) -> np.ndarray:
     return np.where(ns < 5_000, 1.98, 1.66 + 0.005 * gpc)
 
 
+def braked_early(gpc: int, ns: np.ndarray) -> np.ndarray:
+    """Every warp is braked in its first half."""
+    return np.where(ns * WAVES / 2.5e6 % 1 < 0.5, 1.6, 1.98)
+
+
+def braked_late(gpc: int, ns: np.ndarray) -> np.ndarray:
+    return np.where(ns * WAVES / 2.5e6 % 1 < 0.5, 1.98, 1.6)
+
+
 @dataclass(frozen=True)
 class Seen:
     """A decoded simulation. at_ends, within: how far warps' starts and ends, and records, are from the truth, in ns;
-    told, told_within: what the trace says of that."""
+    ends_error, error: the trace's bounds of that.
+    """
 
     trace: Trace
     at_ends: np.ndarray
-    told: np.ndarray
+    ends_error: np.ndarray
     within: np.ndarray
-    told_within: np.ndarray
+    error: np.ndarray
 
 
-def simulate(speed: GHz, seed: int, length: float = LENGTH) -> Seen:
+def simulate(
+    speed: GHz, seed: int, length: float = LENGTH, max_clock_khz: int = 1_980_000, timer: bool = False
+) -> Seen:
     rng = np.random.default_rng(seed)
     grid = np.linspace(-1_000, 1.05 * length, 20_001)
     speeds = [speed(gpc, grid) for gpc in range(GPCS)]
@@ -83,78 +96,87 @@ def simulate(speed: GHz, seed: int, length: float = LENGTH) -> Seen:
                 start, end = edges[wave] + rng.uniform(5, 60), edges[wave + 1] - rng.uniform(5, 200)
                 inside = np.sort(rng.uniform(start, end, MARKS))
                 begin, finish = anchor(sm, start), anchor(sm, end)
-                records = [synth.Rec("load", clock(sm, ns), clock(sm, ns)) for ns in inside]
+                ticks = [ZERO + int(ns) // TICK * TICK if timer else clock(sm, ns) for ns in inside]
+                records = [synth.Rec("load", tick, tick) for tick in ticks]
                 lines.append(
                     synth.slab(
                         records, start=begin[0], start_time=begin[1], width=begin[2], end=finish[0], end_time=finish[1],
                         end_width=finish[2], sm=sm, warp=warp, block=(sm * WAVES + wave, 0, 0),
-                        grid=(SMS * WAVES, 1, 1),
+                        grid=(SMS * WAVES, 1, 1), flags=layout.FLAG_GLOBALTIMER if timer else 0,
                     )
                 )  # fmt: skip
                 starts.append(start)
                 ends.append(end)
                 marks.append(inside)
-    device = replace(synth.device(lines, tick_ns=TICK), syncs=())
+    device = replace(synth.device(lines, tick_ns=TICK), syncs=(), max_clock_khz=max_clock_khz)
     trace = decode(Capture(synth.EPOCH, (device,), (synth.module(),), {"warps": "some"}))
     shift, warps = trace.origin - ZERO, trace.warps
     at_ends = [np.abs(shift + warps.start_ns - starts), np.abs(shift + warps.end_ns - ends)]
     within = np.abs(shift + trace.start_ns - np.concatenate(marks))
-    return Seen(trace, np.concatenate(at_ends), np.tile(warps.error_ns, 2), within, warps.error_ns[trace.track])
+    return Seen(trace, np.concatenate(at_ends), np.tile(warps.ends_error_ns, 2), within, warps.error_ns[trace.track])
 
 
 def kinds(seen: Seen) -> set[str]:
     return {problem.kind for problem in seen.trace.problems}
 
 
-@pytest.mark.parametrize("speed", [steady, apart])
+def in_steps(seed: int, length: float) -> GHz:
+    """Each GPC jumps to another rate at random moments."""
+    rng = np.random.default_rng(seed)
+    moments = [np.sort(rng.uniform(0, length, 6)) for _ in range(GPCS)]
+    rates = rng.uniform(1.6, 1.98, (GPCS, 7))
+    return lambda gpc, ns: rates[gpc][np.searchsorted(moments[gpc], ns)]
+
+
+@pytest.mark.parametrize("max_clock_khz", [0, 1_980_000])
+@pytest.mark.parametrize("speed", [steady, apart, falling, swaying, braked])
 @given(seed=st.integers(0, 1 << 20), length=st.sampled_from([5_000.0, 40_000.0, LENGTH]))
-@settings(max_examples=6, deadline=None)
-def test_the_error_told_holds_where_clocks_are_steady(speed: GHz, seed: int, length: float) -> None:
-    seen = simulate(speed, seed, length)
-    assert (seen.at_ends <= seen.told).all()
-    assert (seen.within <= seen.told_within).all()
+@settings(max_examples=4, deadline=None)
+def test_no_time_is_off_by_more_than_the_error(speed: GHz, max_clock_khz: int, seed: int, length: float) -> None:
+    seen = simulate(speed, seed, length, max_clock_khz)
+    assert (seen.at_ends <= seen.ends_error).all()
+    assert (seen.within <= seen.error).all()
+
+
+@pytest.mark.parametrize("max_clock_khz", [0, 1_980_000])
+@given(seed=st.integers(0, 1 << 20), length=st.sampled_from([5_000.0, 40_000.0, LENGTH, 2.5e6, 4e7, 2e8]))
+@settings(max_examples=20, deadline=None)
+def test_no_time_is_off_by_more_than_the_error_where_clocks_jump(max_clock_khz: int, seed: int, length: float) -> None:
+    seen = simulate(in_steps(seed, length), seed, length, max_clock_khz)
+    assert (seen.at_ends <= seen.ends_error).all()
+    assert (seen.within <= seen.error).all()
 
 
 def test_where_one_clock_drives_all_sms_they_are_aligned_within_two_ticks() -> None:
     seen = simulate(steady, 1)
-    assert seen.told.max() <= 2 * TICK
+    assert seen.error.max() <= 2 * TICK
     assert seen.within.max() < TICK
     assert kinds(seen) == set()
 
 
-def test_where_each_gpc_has_a_clock_of_its_own_they_are_aligned_as_well() -> None:
+def test_where_each_gpc_has_a_clock_of_its_own_their_ends_are_aligned_as_well() -> None:
     seen = simulate(apart, 1)
     assert seen.at_ends.max() < TICK
     assert seen.within.max() < TICK
-    assert seen.told.max() <= 2 * TICK
-    assert kinds(seen) == set()
+    assert seen.ends_error.max() <= 2 * TICK
 
 
-@pytest.mark.parametrize("speed", [falling, swaying])
-@given(seed=st.integers(0, 1 << 20))
-@settings(max_examples=6, deadline=None)
-def test_a_clock_that_changes_slowly_is_followed_within_the_error_told(speed: GHz, seed: int) -> None:
-    seen = simulate(speed, seed)
-    assert (seen.at_ends <= seen.told).all()
-    assert seen.at_ends.max() < TICK
-    assert (seen.within <= seen.told_within).all()
-    assert "clock" in kinds(seen)
-
-
-@given(seed=st.integers(0, 1 << 20))
-@settings(max_examples=6, deadline=None)
-def test_a_clock_that_jumps_is_named_and_misses_by_no_more_than_eight_times_what_is_told(seed: int) -> None:
-    seen = simulate(braked, seed)
+@pytest.mark.parametrize("speed", [falling, swaying, braked])
+def test_a_clock_that_changes_is_named_and_followed_at_the_ends_of_blocks(speed: GHz) -> None:
+    seen = simulate(speed, 1)
     assert "clock" in kinds(seen)
     assert seen.at_ends.max() < TICK
-    assert (seen.within <= 8 * seen.told_within).all()
-    assert (seen.within > seen.told_within).any()  # docs/reliability.md says so
 
 
-@pytest.mark.parametrize("speed", [steady, apart, falling, braked])
-def test_what_is_in_order_in_a_block_is_in_order_in_ns(speed: GHz) -> None:
-    trace = simulate(speed, 2).trace
-    for block in range(SMS * WAVES):
-        mine = trace.block == block
-        order = np.argsort(trace.start_ticks[mine], kind="stable")
-        assert (np.diff(trace.start_ns[mine][order]) >= 0).all()
+def test_an_error_is_no_wider_than_a_clock_that_changes_makes_it() -> None:
+    """Two clocks with the same anchors of a long warp: the farther of them is about as far as the error."""
+    early, late = (simulate(one, 3, 2.5e6) for one in (braked_early, braked_late))
+    seen = max(early.within.max(), late.within.max())
+    assert seen > 0.4 * min(early.error.max(), late.error.max())
+
+
+def test_times_of_the_global_timer_carry_no_problem_of_the_clock() -> None:
+    assert "clock" in kinds(simulate(braked, 1))
+    exact = simulate(braked, 1, timer=True)
+    assert exact.error.max() <= TICK
+    assert kinds(exact) == set()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kscope
+from kscope.export import lifetimes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -102,3 +103,12 @@ def test_warps_of_a_partition_leave_records_of_their_own() -> None:
 def test_durations_of_globaltimer_are_whole_ticks() -> None:
     got = trace("globaltimer")
     assert (got.dur_ns % 32 == 0).all()
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_what_a_warp_begins_and_ends_with_is_bounded_in_the_right_order(name: str) -> None:
+    bounds = {argument.name: argument for argument in lifetimes.arguments(trace(name))}
+    for part in ("prologue", "epilogue"):
+        least, most = bounds[f"{part}_least"], bounds[f"{part}_most"]
+        known = least.known & most.known
+        assert (least.values[known] <= most.values[known]).all()

@@ -33,7 +33,7 @@ class Bindings:
     CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
-    CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=16)
+    CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=16, CU_DEVICE_ATTRIBUTE_CLOCK_RATE=13)
     CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_HOST=1, CU_MEMORYTYPE_DEVICE=2)
     CUDA_MEMCPY2D = SimpleNamespace
     CUdeviceptr = int
@@ -161,6 +161,7 @@ def test_facts_are_the_current_devices(cu: Bindings) -> None:
     cu.values |= {"cuCtxGetDevice": (1,), "cuDeviceGetName": (b"NVIDIA H200\0\0\0",), "cuDeviceGetAttribute": (132,)}
     facts = CudaDriver().facts()
     assert (facts.ordinal, facts.name, facts.sms) == (1, "NVIDIA H200", 132)
+    assert [arguments for name, *arguments in cu.calls if name == "cuDeviceGetAttribute"] == [[16, 1], [13, 1]]
 
 
 def test_handles_are_asked_for_their_module(cu: Bindings) -> None:

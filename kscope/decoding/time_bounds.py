@@ -1,0 +1,127 @@
+"""How far a warp's line may be from the true time, whatever the SM's clock did between its anchors.
+
+Between two neighboring anchors of an SM the clock may run at any rate within limits. The true time of the cycles
+between them then lies in a parallelogram: from the earlier anchor it rises no faster than the slowest clock's line and
+no slower than the fastest clock's, and the same holds backward from the later anchor. Its other two corners are where a
+line may be farthest off. Where a clock runs at its highest, the parallelogram is flat.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .anchors import FASTEST, SLOWEST, Anchors, Float, Int64, Rates, Rows, band, between
+
+_MARGIN = 1.25
+"""A clock may be this much slower than the anchors show, and this much faster if the device's highest is unknown."""
+_JITTER = 1 + 2e-4
+"""A clock exceeds the device's highest by at most this factor."""
+
+
+def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> tuple[float, float]:
+    """The least and the most ns per cycle of the device.
+
+    Args:
+        anchors, rows: anchors of the device, in rows of one SM in one launch.
+        tick: the timer's step, ns.
+        max_clock_khz: the device's highest SM clock, 0 if unknown.
+    """
+    first = np.flatnonzero(rows.row[1:] == rows.row[:-1])
+    pairs = [between(anchors, first, first + 1, tick), between(anchors, rows.first, rows.last, tick)]
+    sound = [rates.least <= rates.most for rates in pairs]
+    known = np.concatenate([rates.middle[fine & rates.close] for rates, fine in zip(pairs, sound, strict=True)])
+    if not len(known):
+        known = np.array([FASTEST * _MARGIN, SLOWEST / _MARGIN])
+    fast, slow = float(known.min()) / _MARGIN, float(known.max()) * _MARGIN
+    if max_clock_khz:
+        highest = 1e6 / (max_clock_khz * _JITTER)
+        fast = min(
+            highest, *(float(rates.most[fine].min(initial=highest)) for rates, fine in zip(pairs, sound, strict=True))
+        )
+    return max(fast, FASTEST), min(max(slow, fast * _MARGIN), SLOWEST)
+
+
+def errors(
+    anchors: Anchors, rows: Rows, tick: int, within: tuple[float, float], start: Float, rate: Float, ends: Float
+) -> tuple[Float, Float]:
+    """The most that each slab's line may be off.
+
+    Args:
+        anchors, rows: anchors of s slabs, in rows of one SM in one launch.
+        tick: the timer's step, ns.
+        within: the least and the most ns per cycle.
+        start: (s,) the line's ns at the slab's first anchor.
+        rate: (s,) its ns per cycle.
+        ends: (s,) cycles from the slab's first anchor to its last clock read.
+
+    Returns:
+        (s,) ns at the first anchor and at the end, and (s,) ns anywhere between them.
+    """
+    fast, slow = within
+    rows = _unbroken(anchors, rows, tick, Rates(np.array(fast), np.array(slow)))
+    count = len(rows.first)
+    low, high = band(anchors, rows, tick, Rates(np.full(count, fast), np.full(count, slow)))
+    first, last = _reach(anchors, rows, ends)
+    x = anchors.x
+
+    # At the end: beyond the row's last anchor the bounds diverge.
+    at_end = start + ends * rate
+    beyond = np.maximum(x[first] + ends - x[last], 0.0)
+    error = np.maximum(high[last] + beyond * slow - at_end, at_end - low[last] - beyond * fast)
+    error[x[last] > x[first] + ends] = 0.0  # no anchor there: the next one bounds it, below
+    error = np.maximum(error, np.maximum(high[first] - start, start - low[first]))
+
+    # Between: the corners are compared with a chord of the row, and the chord with the slab's line.
+    middle, origin = (low + high) / 2, x[rows.first]
+    pace = (middle[rows.last] - middle[rows.first]) / np.maximum(x[rows.last] - origin, 1.0)
+    chord = middle[rows.first][rows.row] + (x - origin[rows.row]) * pace[rows.row]
+    cycles = np.append(np.diff(x), 0.0)
+    cycles[rows.last] = 0.0
+    after = np.minimum(np.arange(len(x)) + 1, rows.last[rows.row])
+    rising = np.clip((high[after] - high - fast * cycles) / (slow - fast), 0.0, cycles)
+    falling = np.clip((slow * cycles - low[after] + low) / (slow - fast), 0.0, cycles)
+    slope = pace[rows.row]
+    upper, lower = high - chord, low - chord
+    upper = np.maximum(np.maximum(upper, upper[after]), upper + rising * (slow - slope))
+    lower = np.minimum(np.minimum(lower, lower[after]), lower + falling * (fast - slope))
+    to = np.maximum(last - 1, first)
+    ahead = start - chord[first], start + (x[last] - x[first]) * rate - chord[last]
+    above = _highest(upper, first, to) - np.minimum(*ahead)
+    below = _highest(-lower, first, to) + np.maximum(*ahead)
+    return error, np.maximum(np.where(last > first, np.maximum(above, below), 0.0), error)
+
+
+def _reach(anchors: Anchors, rows: Rows, ends: Float) -> tuple[Int64, Int64]:
+    """For each slab the index of its first anchor, and of its row's first anchor at its end or later, else the last."""
+    first, found = np.empty((2, len(ends)), np.int64)
+    index = np.arange(len(anchors.slab))
+    found[anchors.slab] = index  # the last assignment wins
+    first[anchors.slab[::-1]] = index[::-1]
+    unfinished = np.flatnonzero((found == first) & (ends > 0))
+    stop = (anchors.x[first] + ends)[unfinished]
+    before, last = first[unfinished] - 1, rows.last[rows.row[first[unfinished]]]
+    while (last - before > 1).any():  # bisection in all rows at once
+        half = (before + last) // 2
+        seek, late = last - before > 1, anchors.x[half] >= stop
+        before, last = np.where(seek & ~late, half, before), np.where(seek & late, half, last)
+    found[unfinished] = last
+    return first, np.minimum(found, rows.last[rows.row[first]])
+
+
+def _unbroken(anchors: Anchors, rows: Rows, tick: int, within: Rates) -> Rows:
+    """The rows, cut where a clock was certainly outside its limits: it stood still, or an anchor is damaged."""
+    step = np.arange(len(anchors.x) - 1)
+    rates = between(anchors, step, step + 1, tick)
+    broken = (rates.least > within.most) | (rates.most < within.least)
+    return Rows.of(np.cumsum(np.append(0, broken | (rows.row[1:] != rows.row[:-1]))))
+
+
+def _highest(values: Float, first: Int64, last: Int64) -> Float:
+    """The largest of values[first : last + 1], for many ranges at once."""
+    found = np.empty(len(first))
+    level = np.frexp((last - first + 1).astype(np.float64))[1] - 1  # of ranges of 2**level to 2**(level + 1) - 1
+    for power in range(int(level.max(initial=0)) + 1):
+        here = np.flatnonzero(level == power)
+        found[here] = np.maximum(values[first[here]], values[last[here] + 1 - (1 << power)])
+        values = np.maximum(values[: -(1 << power)], values[1 << power :]) if power < level.max() else values
+    return found

@@ -48,8 +48,7 @@ def lower(ptx: str | bytes, arch: str | None = None) -> bytes:
     Raises:
         UnsupportedError, PairingError, UsageError: the marks cannot be lowered.
     """
-    text = ptx if isinstance(ptx, str) else ptx.decode()
-    text = text.rstrip("\0")
+    text = (ptx if isinstance(ptx, str) else ptx.decode()).rstrip("\0")
     if STATE.hooked is None or PREFIX not in text:
         return text.encode()
     return nvrtc.lower(text, STATE.hooked, frontend=CudaFrontend.name, arch=arch)

@@ -41,10 +41,7 @@ def flags(
     warps = strategy.warps if isinstance(strategy, TargetWarp) else ()
     defines = {
         "WARPS": (f"0x{sum(1 << warp for warp in warps):x}", bool(warps)),
-        "STRATEGY": (
-            f"kscope::{cpp_strategy(recording.strategy)}",
-            not warps and recording.strategy != default.strategy,
-        ),
+        "STRATEGY": (f"kscope::{cpp_strategy(strategy)}", not warps and strategy != default.strategy),
         "RECORDS": (recording.records, recording.records != default.records),
         "FILL": (recording.fill, recording.fill != default.fill),
         "CLOCK": (recording.clock, recording.clock != default.clock),

@@ -32,9 +32,7 @@ def _problems(text: str, notes: Mapping[int, Note], source: str) -> list[Problem
     places = {note.text: f"{note.file}:{note.line}" for note in notes.values()}
     found = []
     for function in cfg.functions(text):
-        if not any(True for _ in function.marks):
-            continue
-        for fault in pairing.check(function, cfg.blocks(function)).faults:
+        for fault in pairing.check(function, cfg.blocks(function)).faults if any(function.marks) else ():
             region = f"{format_name(fault.name)} ({places[fault.name]})"
             remedy = "its durations are invalid; enter and exit it once on every path"
             found.append(

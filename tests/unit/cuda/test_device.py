@@ -28,7 +28,7 @@ extern "C" __global__ void k(int* out) {
 
 
 @pytest.mark.parametrize("state", [PLAIN, IN_PLACE, MARKS])
-def test_every_thread_is_told_its_place(state: str) -> None:
+def test_every_thread_gets_its_position(state: str) -> None:
     grid, block = (3, 2, 2), (5, 4, 3)
     blocks = [(x, y, z) for z in range(2) for y in range(2) for x in range(3)]
     host = Host(Pool((Ring(12), Ring(12))))

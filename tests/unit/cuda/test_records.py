@@ -82,7 +82,7 @@ __device__ __forceinline__ int square(int x) {
     assert [name for name, _, _ in lane[5:]] == ["generic", "each"]
 
 
-def test_a_name_nested_in_itself_is_told_apart() -> None:
+def test_nested_regions_of_one_name_are_separate() -> None:
     before = r"""
 template <int D> __device__ void down(int* out) {
   KSCOPE_REGION("level");

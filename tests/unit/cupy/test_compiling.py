@@ -141,7 +141,7 @@ def test_caches_keep_apart_what_drivers_of_different_releases_are_given(monkeypa
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_a_kernel_that_the_linker_gives_too_few_registers_is_told_of(wide, monkeypatch):
+def test_a_kernel_that_the_linker_gives_too_few_registers_is_warned_about(wide, monkeypatch):
     if assembler.nvjitlink() is None:
         pytest.skip("there is no nvJitLink here")
     monkeypatch.setattr(assembler, "ptxas", lambda *most: None)

@@ -204,7 +204,7 @@ def test_calls_that_do_not_pair_are_refused_by_name(enabled, gpu):
         compile(gpu, unpaired, OUT, INT)
 
 
-def test_a_with_of_somebody_elses_is_refused_as_ever(enabled):
+def test_another_context_manager_is_refused_as_without_kscope(enabled):
     def other(out, n):
         with cupy.cuda.Device(0):
             out[0] = 1

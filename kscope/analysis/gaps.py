@@ -97,7 +97,7 @@ def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
         found.append(
             Between(
                 kernels[owner], _name(names, first + _EDGE, BEGIN), _name(names, last + _EDGE, END), int(count[number]),
-                float(total[number]), float(most[number]), float(total[number] / whole[owner]),
+                float(total[number]), float(most[number]), float(total[number] / whole[owner]) if whole[owner] else 0.0,
             )
         )  # fmt: skip
     return tuple(sorted(found, key=lambda row: (row.kernel, -row.total_ns)))

@@ -19,6 +19,9 @@ from ..util.portable import clean
 from ..util.progress import Step
 from .stacks import Node, stacks
 
+_FASTEST_KHZ = 1e8
+"""Faster clocks are damage."""
+
 
 def write(trace: TraceData, file: BinaryIO, step: Step) -> None:
     """Write the file."""
@@ -55,5 +58,6 @@ def _devices(trace: TraceData) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for index, ordinal in enumerate(trace.devices):
         pace = warps.tick_ns[(warps.device == index) & ~warps.timer]
-        table[str(ordinal)] = {"clock_rate": round(1e6 / float(np.median(pace)))} if len(pace) else {}
+        rate = 1e6 / float(np.median(pace)) if len(pace) and pace.all() else 0.0
+        table[str(ordinal)] = {"clock_rate": round(rate)} if 1 <= rate < _FASTEST_KHZ else {}
     return table

@@ -22,6 +22,8 @@ from .view import View
 Int64 = npt.NDArray[np.int64]
 UNFINISHED = "warp (unfinished)"
 LIFETIME = "warp"
+MOST_EMPTY = 100_000
+"""Warps without records that are drawn, the first by time; further ones make files large and show nothing."""
 _FAR = float(1 << 60)
 """Times are clipped to this many ns around the first warp: damaged clocks may exceed 64 bits."""
 
@@ -101,11 +103,7 @@ def timeline(trace: TraceData, limit: int | None = None, view: View | None = Non
     """
     view = view or View()
     trace, problems = first(trace, limit)
-    alive = np.arange(len(trace.warps))
-    if trace.filtered:
-        used = np.zeros(len(trace.warps), bool)
-        used[trace.track] = True
-        alive = np.flatnonzero(used)
+    alive, hidden = _alive(trace)
     begin, end, exact, base = _whole_ns(trace, alive, view.args)
     span = trace.is_span
     if not span.all():  # damaged instants may have two times
@@ -116,8 +114,22 @@ def timeline(trace: TraceData, limit: int | None = None, view: View | None = Non
     arrows, unlinked = flows(trace, begin, end, view.flows)
     return Timeline(
         trace, begin, end, track, span, tracks, alive, trace.origin + base, exact, arrows, view,
-        (*problems, *unlinked, *trace.problems),
+        (*problems, *hidden, *unlinked, *trace.problems),
     )  # fmt: skip
+
+
+def _alive(trace: TraceData) -> tuple[Int64, list[Problem]]:
+    """Drawn rows of trace.warps: those with records, and in an unfiltered trace MOST_EMPTY of the others."""
+    used = np.zeros(len(trace.warps), bool)
+    used[trace.track] = True
+    empty = np.flatnonzero(~used)
+    if trace.filtered or not len(empty):
+        return np.flatnonzero(used), []
+    kept = empty[np.argsort(trace.warps.start_ns[empty], kind="stable")[:MOST_EMPTY]]
+    used[kept] = True
+    more = len(empty) - len(kept)
+    text = f"{more:,} of {len(empty):,} warps without records left out, the latest ones"
+    return np.flatnonzero(used), [Problem("limited", text, more)] if more else []
 
 
 def _whole_ns(trace: TraceData, alive: Int64, keep: bool) -> tuple[Int64, Int64, npt.NDArray[np.float64] | None, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -74,7 +75,8 @@ def _file(path: Path) -> Bytes:
         TypeError,
         ValueError,
     ) as error:
-        raise FormatError(f"{path} is no array of numpy's ({error}): save it with numpy.save(path, buffer)") from None
+        reason = textwrap.shorten(str(error), 200)  # it may quote the whole header
+        raise FormatError(f"{path} is no array of numpy's ({reason}): save it with numpy.save(path, buffer)") from None
 
 
 def _array(file: BinaryIO, size: int) -> npt.NDArray[Any]:
@@ -83,7 +85,10 @@ def _array(file: BinaryIO, size: int) -> npt.NDArray[Any]:
     version = npy.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"version {version[0]}.{version[1]}")
-    shape, fortran, dtype = _HEADERS[version](file)
+    try:
+        shape, fortran, dtype = _HEADERS[version](file)
+    except MemoryError:  # Python's parser ran out of stack
+        raise ValueError("its header nests too deeply") from None
     if dtype.hasobject or dtype.subdtype is not None or not dtype.itemsize:
         raise ValueError(f"elements of {dtype}")
     if not all(type(length) is int and 0 <= length <= size for length in shape):

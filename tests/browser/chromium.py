@@ -60,7 +60,7 @@ class Page:
         self._process, self._in, self._out = _started([program, *flags, "about:blank"])
         self._left, self._number, self._session = b"", 0, ""
         self._loaded = False
-        self.display_name: list[str] = []
+        self.said: list[str] = []
         self.asked: list[str] = []
         try:
             target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -124,11 +124,11 @@ class Page:
         method, params = message.get("method"), message.get("params", {})
         if method == "Runtime.exceptionThrown":
             detail = params["exceptionDetails"]
-            self.display_name.append(detail.get("exception", {}).get("description", detail["text"]))
+            self.said.append(detail.get("exception", {}).get("description", detail["text"]))
         elif method == "Runtime.consoleAPICalled":
-            self.display_name.append(" ".join(str(one.get("value", one.get("description"))) for one in params["args"]))
+            self.said.append(" ".join(str(one.get("value", one.get("description"))) for one in params["args"]))
         elif method == "Log.entryAdded":
-            self.display_name.append(params["entry"]["text"])
+            self.said.append(params["entry"]["text"])
         elif method == "Network.requestWillBeSent":
             self.asked.append(params["request"]["url"][:200])
         elif method == "Page.loadEventFired":
@@ -156,7 +156,7 @@ class Page:
         deadline = time.monotonic() + seconds
         while not (value := self.run(expression)):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"still not true after {seconds} s: {expression}; the page said {self.display_name}")
+                raise TimeoutError(f"still not true after {seconds} s: {expression}; the page said {self.said}")
             time.sleep(0.02)
         return value
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +124,29 @@ def test_the_script_makes_no_markup_of_text_and_asks_nobody(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(path for path in PAGE.rglob("*") if path.is_file()), ids=lambda path: path.name)
 def test_no_line_of_the_page_is_longer_than_120(path: Path) -> None:
     assert [line for line in path.read_text().splitlines() if len(line) > 120] == []
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@pytest.mark.parametrize("at", [2.0**61, 2.0**60, 1e15, 0.0])
+def test_zooming_in_ends_at_a_window_whose_ruler_has_an_end(at: float) -> None:
+    """A damaged clock makes a trace of 73 years, in which nearby times round to the same double."""
+    source = "".join((PAGE / "js" / name).read_text() for name in ("units.js", "view.js", "axis.js"))
+    code = f"""
+        const matchMedia = () => ({{ matches: true }}), themed = () => "", model = {{ span: 2 ** 61 }};
+        const requestAnimationFrame = () => 0, cancelAnimationFrame = () => 0;
+        let ticks = 0;
+        const fillRect = () => {{ if (++ticks > 1000) throw new Error("endless"); }};
+        const context = {{ fillRect, fillText() {{}}, measureText: () => ({{ width: 30 }}) }};
+        {source}
+        setWindow(0, model.span);
+        for (let times = 0; times < 300; times++) {{
+            zoom(0.7, {at});
+            drawRuler(context, 1200, 500);
+            if (!ticks || !(view.end > view.begin)) throw new Error("nothing to see");
+            ticks = 0;
+        }}"""
+    done = subprocess.run(["node", "-e", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_file_of_the_page_is_part_of_it() -> None:

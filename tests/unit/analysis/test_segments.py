@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import tracemalloc
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -301,6 +302,13 @@ def test_a_histogram_counts_every_span_once(lengths: list[int], bins: int) -> No
     for k, (low, high) in enumerate(zip(found.edges_ns, found.edges_ns[1:], strict=False)):
         last = k == bins - 1
         assert found.counts[k] == sum(low <= length < high or (last and length == high) for length in lengths)
+
+
+def test_gaps_too_short_for_a_damaged_clock_have_no_share() -> None:
+    """Far from 0, nearby times round to the same double."""
+    trace = traces.trace([traces.Lane(end=3000, spans=[("load", 1010, 1020), ("tile", 1005, 1030)])])
+    far = replace(trace, warps=replace(trace.warps, start_ns=trace.warps.start_ns + 2.0**60))
+    assert [row.share for row in gaps.between(far, "tile")] == [0.0, 0.0]
 
 
 def test_regions_that_adjoin_another_are_not_around_its_gaps() -> None:

@@ -227,6 +227,15 @@ def _floats() -> Trace:
     return decode(synth.capture(synth.slab(records, log2=4), names=(("load", "f32"), ("dot", "f32"))))
 
 
+@pytest.mark.parametrize("pace", [0.0, 1e-15, 1e15])
+def test_clock_rates_that_no_gpu_has_are_left_out(pace: float, tmp_path: Path) -> None:
+    """Whatever damaged anchors make of a clock's rate."""
+    trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)])))
+    warps = replace(trace.warps, tick_ns=np.full(len(trace.warps), pace))
+    replace(trace, warps=warps).export(tmp_path / "x.hatchet")
+    assert orjson.loads((tmp_path / "x.hatchet").read_bytes())[1] == {"CUDA": {"0": {}}}
+
+
 @given(data=st.data())
 def test_damaged_words_are_exported_whatever_they_say(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

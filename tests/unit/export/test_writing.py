@@ -124,6 +124,22 @@ def test_a_limit_keeps_the_earliest_records_where_others_begin_together() -> Non
         assert (problem.kind, problem.count) == ("limited", 4 - limit)
 
 
+@pytest.mark.parametrize("suffix", [".json", ".pftrace"])
+def test_of_warps_without_records_a_timeline_draws_the_first(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "MOST_EMPTY", 2)
+    empty = [synth.slab([], start=1000 - warp, warp=warp) for warp in range(5)]
+    recorded = synth.slab([synth.Rec("load", 2000, 2100)], warp=9)
+    trace = decode(synth.capture(*empty, recorded))
+    drawn = timeline.timeline(trace)
+    assert trace.warps.warp[drawn.alive].tolist() == [3, 4, 9]
+    assert drawn.problems[0].text == "3 of 5 warps without records left out, the latest ones"
+    trace.export(tmp_path / f"x{suffix}")
+    shown = (tmp_path / f"x{suffix}").read_bytes()
+    assert {warp for warp in range(10) if b"block 0 warp %d" % warp in shown} == {3, 4, 9}
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

@@ -15,7 +15,9 @@ function drawRuler(context, width, bottom) {
   context.font = CANVAS_FONT;
   context.textBaseline = "middle";
   context.textAlign = "left";
-  for (let tick = Math.ceil(view.begin / step) * step; tick <= view.end; tick += step) {
+  const last = Math.floor(view.end / step);
+  for (let number = Math.ceil(view.begin / step); number <= last; number++) {
+    const tick = number * step;
     const x = Math.round(xOf(tick, width)) + 0.5;
     context.fillStyle = themed("--line");
     context.fillRect(x - 0.5, 0, 1, bottom);

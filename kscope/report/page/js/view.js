@@ -12,7 +12,8 @@ const view = {
   shade: "region",
 };
 const listeners = { window: [], place: [], query: [], focus: [], selection: [], theme: [], size: [] };
-const LEAST_SPAN = 4; // ns that fill the screen
+/** The least ns that fill the screen: far from 0, pixels closer than that round to the same double. */
+const leastSpan = () => Math.max(4, model.span * 2 ** -40);
 
 const on = (what, ...events) => events.forEach((event) => listeners[event].push(what));
 const pending = new Set();
@@ -30,7 +31,7 @@ function tell() {
 }
 
 function setWindow(begin, end) {
-  const span = Math.min(Math.max(end - begin, LEAST_SPAN), model.span);
+  const span = Math.min(Math.max(end - begin, leastSpan()), model.span);
   const middle = (begin + end) / 2;
   view.begin = Math.min(Math.max(middle - span / 2, 0), model.span - span);
   view.end = view.begin + span;
@@ -43,7 +44,7 @@ const calm = matchMedia("(prefers-reduced-motion: reduce)");
 /** Move to a window smoothly: widths change by factors, so that a long way does not rush at its end. */
 function glide(begin, end, milliseconds = 180) {
   cancelAnimationFrame(gliding);
-  const [fromBegin, fromSpan, toSpan] = [view.begin, view.end - view.begin, Math.max(end - begin, LEAST_SPAN)];
+  const [fromBegin, fromSpan, toSpan] = [view.begin, view.end - view.begin, Math.max(end - begin, leastSpan())];
   if (calm.matches || milliseconds === 0) return setWindow(begin, end);
   const started = performance.now();
   const step = (now) => {
@@ -60,7 +61,7 @@ function glide(begin, end, milliseconds = 180) {
 
 /** Zoom by a factor around a moment: above 1 shows more. */
 function zoom(factor, around = (view.begin + view.end) / 2, milliseconds = 0) {
-  const span = Math.min(Math.max((view.end - view.begin) * factor, LEAST_SPAN), model.span);
+  const span = Math.min(Math.max((view.end - view.begin) * factor, leastSpan()), model.span);
   const part = (around - view.begin) / (view.end - view.begin);
   glide(around - span * part, around + span * (1 - part), milliseconds);
 }
@@ -73,7 +74,7 @@ function pan(part, milliseconds = 0) {
 
 /** Show [begin, end] with some room around it. */
 function frame(begin, end, room = 0.15) {
-  const span = Math.max(end - begin, LEAST_SPAN / 2);
+  const span = Math.max(end - begin, leastSpan() / 2);
   const wide = Math.min(span * (1 + 2 * room), model.span);
   const middle = Math.min(Math.max((begin + end) / 2, wide / 2), model.span - wide / 2);
   glide(middle - wide / 2, middle + wide / 2, 260);

@@ -1,22 +1,22 @@
-# The commands of the README. Each sets up what it needs from nothing, in .venv (and .venv36), and runs.
+# Each target creates the virtual environments that it needs.
 
 PYTHON ?= python3
 ON_PATH := PYTHONPATH=.:frontends:runtime:tests$(if $(PYTHONPATH),:$(PYTHONPATH))
 CACHE := $(CURDIR)/.cache
-# Which tests: the fast ones, and for test-all the slow ones as well.
+# Markers of the tests that each target runs.
 TESTS := not slow and not gpu
 test-all: TESTS := not gpu
 test: TESTS := not slow and not gpu and not variation
 test-variations: TESTS := variation and not slow and not gpu
-# Each worker takes neighbours, which share what a module compiles, and who is done takes of the other's.
+# Neighboring tests share compiled modules; an idle worker takes tests of the other.
 SIDE_BY_SIDE := -n 2 --dist worksteal
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-variations test-all test-3.6 test-inductor test-viewers test-cupy test-numba test-cute test-newest gpu lint types mypy pyright bench bench-gpu peers fuzz clean
 
-help:  ## this list
+help:  ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 24
 
-# A venv is current when its stamp is newer than what it was made from.
+# A stamp file is newer than the files its venv was made from.
 .venv/.base: pyproject.toml
 	@.ci/venv .venv $(PYTHON)
 	.venv/bin/pip install -q -e .
@@ -44,7 +44,7 @@ help:  ## this list
 	.venv36/bin/pip install -q -e . -r .ci/test.txt "triton==3.6.0"
 	@touch $@
 
-# The newest release of everything, in one environment.
+# The newest release of every DSL, in one environment.
 .venv-newest/.test: pyproject.toml .ci/test.txt
 	@.ci/venv .venv-newest $(PYTHON)
 	.venv-newest/bin/pip install -q -e '.[dev,triton,cute,numba,cupy,core]' -r .ci/test.txt
@@ -56,13 +56,13 @@ help:  ## this list
 	    "apache-tvm-ffi==0.1.15.post2" "nvidia-cuda-nvdisasm==13.5.37"
 	@touch $@
 
-# What opens the exported files: llnl-hatchet wants an older pandas than the tests do.
+# Viewers of exported files: llnl-hatchet needs an older pandas than the tests.
 .venv-viewers/.test:
 	@.ci/venv .venv-viewers $(PYTHON)
 	.venv-viewers/bin/pip install -q llnl-hatchet "triton==3.9.0"
 	@touch $@
 
-# What else writes timelines, for the bench.
+# Other packages that write timelines, for the benchmark.
 .venv-peers/.test:
 	@.ci/venv .venv-peers $(PYTHON)
 	.venv-peers/bin/pip install -q "perfetto==0.59.1" "tg4perfetto==0.0.6" "viztracer==1.1.1"
@@ -72,51 +72,51 @@ $(CACHE)/speedscope:
 	mkdir -p $@
 	cd $@ && npm pack --silent speedscope@1.25.0 && tar xzf speedscope-1.25.0.tgz
 
-# On a GPU the demo wants Triton, and Triton wants PyTorch to launch kernels.
+# On a GPU the demo needs Triton, which launches kernels through PyTorch.
 .venv/.demo: .venv/.base
 	$(if $(wildcard /dev/nvidia0),.venv/bin/pip install -q -e '.[triton]' "torch==2.13.0",)
 	@touch $@
 
-demo: .venv/.demo  ## record and show a kernel: on the GPU where there is one, else simulated
+demo: .venv/.demo  ## record and show a kernel: on the GPU if there is one, else simulated
 	.venv/bin/kscope demo
 
 test: .venv/.test  ## the fast set, no GPU needed
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
 
-test-variations: .venv/.test  ## the variations that the fast set samples
+test-variations: .venv/.test  ## further variations of fast tests
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
 
-test-all: .venv/.test test-inductor test-3.6 test-cupy test-numba test-cute  ## all that needs no GPU, thoroughly, with Triton 3.9 and 3.6
+test-all: .venv/.test test-inductor test-3.6 test-cupy test-numba test-cute  ## all tests without a GPU, thoroughly, with Triton 3.9 and 3.6
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 HYPOTHESIS_PROFILE=thorough .venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests
 
-test-3.6: .venv36/.test  ## what speaks to Triton, with the oldest one
+test-3.6: .venv36/.test  ## tests of Triton, with the oldest supported release
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.6 .venv36/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k "triton or gluon" \
 	    tests/unit/triton tests/contract/test_contract.py
 
-test-inductor: .venv/.torch  ## what speaks to torch.compile
+test-inductor: .venv/.torch  ## tests of torch.compile
 	TRITON_CACHE_DIR=$(CACHE)/triton-3.9 .venv/bin/python -m pytest -m "$(TESTS)" tests/unit/triton/test_inductor.py tests/unit/test_examples.py -k "inductor or interpreted"
 
-test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## what proton-viewer and speedscope make of exported files
+test-viewers: .venv/.test .venv-viewers/.test $(CACHE)/speedscope  ## open exported files in proton-viewer and speedscope
 	KSCOPE_PROTON_VIEWER=.venv-viewers/bin/proton-viewer KSCOPE_SPEEDSCOPE=$(CACHE)/speedscope/package/dist/release \
 		.venv/bin/python -m pytest tests/viewers
 
-test-cupy: .venv/.cupy  ## what speaks to CuPy, NVRTC and cuda.core
+test-cupy: .venv/.cupy  ## tests of CuPy, NVRTC and cuda.core
 	.venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/cupy tests/unit/cuda/test_nvrtc.py tests/unit/test_doctor.py
 	.venv/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k cupy tests/contract/test_contract.py tests/unit/test_examples*.py
 
-test-numba: .venv-numba/.test  ## what speaks to Numba
+test-numba: .venv-numba/.test  ## tests of Numba
 	.venv-numba/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/numba tests/unit/test_doctor.py
 	.venv-numba/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" -k numba tests/contract/test_contract.py \
 	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py
 
-test-cute: .venv-cute/.test  ## what speaks to CuTe DSL
+test-cute: .venv-cute/.test  ## tests of CuTe DSL
 	.venv-cute/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/cute tests/contract/test_contract.py \
 	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py -k cute
 
-gpu:  ## the device tests, with the plain python3 and what it has; PYTEST_ARGS='-k two_gpus' chooses
+gpu:  ## the device tests, with python3 and its packages; PYTEST_ARGS='-k two_gpus' selects
 	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract/test_on_gpu.py tests/unit/test_readme.py tests/unit/test_examples.py
 
-test-newest: .venv-newest/.test  ## the fast set with all DSLs in one environment, each in its newest release
+test-newest: .venv-newest/.test  ## the fast set with the newest release of every DSL
 	TRITON_CACHE_DIR=$(CACHE)/triton-newest .venv-newest/bin/python -m pytest $(SIDE_BY_SIDE) -m "not slow and not gpu" tests
 
 lint: .venv/.test  ## ruff
@@ -131,13 +131,13 @@ mypy: .venv/.test
 pyright: .venv/.test
 	.venv/bin/pyright
 
-bench: .venv/.test .venv-peers/.test  ## how fast the host part is: decode and export, beside other packages
+bench: .venv/.test .venv-peers/.test  ## speed of decoding and exporting, compared with other packages
 	$(ON_PATH) .venv/bin/python bench/host.py --peers .venv-peers/bin/python $(BENCH_ARGS)
 
-bench-gpu:  ## what recording costs on a GPU, beside its peers, with the plain python3; ARGS="--sections regions" or --list
+bench-gpu:  ## cost of recording on a GPU, compared with other profilers; ARGS="--sections regions" or --list
 	$(ON_PATH) $(PYTHON) bench/gpu.py $(ARGS)
 
-# Headers of other profilers, for bench-gpu: nothing of them is in this repository.
+# Headers of other profilers, for bench-gpu; this repository has no copy of them.
 PEERS := $(CACHE)/peers
 $(PEERS)/profiler.cuh $(PEERS)/warpscope.cuh: .venv/.base
 	mkdir -p $(PEERS)
@@ -145,7 +145,7 @@ $(PEERS)/profiler.cuh $(PEERS)/warpscope.cuh: .venv/.base
 	cd $(PEERS) && unzip -qjo flashinfer_python-*.whl '*/profiler.cuh' && unzip -qjo warpscope-*.whl '*/warpscope.cuh'
 	rm -f $(PEERS)/*.whl
 
-peers: $(PEERS)/profiler.cuh $(PEERS)/warpscope.cuh  ## get the headers of other profilers that bench-gpu compares with
+peers: $(PEERS)/profiler.cuh $(PEERS)/warpscope.cuh  ## download the headers of other profilers for bench-gpu
 
 # atheris has wheels for CPython up to 3.13.
 .venv-fuzz/.test: pyproject.toml
@@ -155,7 +155,7 @@ peers: $(PEERS)/profiler.cuh $(PEERS)/warpscope.cuh  ## get the headers of other
 
 DOOR ?= capture
 SECONDS ?= 60
-fuzz: .venv-fuzz/.test  ## a coverage-guided fuzzer at one reader: make fuzz DOOR=capture SECONDS=60
+fuzz: .venv-fuzz/.test  ## coverage-guided fuzzing of one reader: make fuzz DOOR=capture SECONDS=60
 	mkdir -p $(CACHE)/fuzz/$(DOOR)
 	$(ON_PATH) .venv-fuzz/bin/python tests/torture/fuzz.py $(DOOR) -max_total_time=$(SECONDS) -max_len=16384 -timeout=20 \
 	    -artifact_prefix=$(CACHE)/fuzz/$(DOOR)/ $(CACHE)/fuzz/$(DOOR) tests/torture/corpus/$(DOOR)

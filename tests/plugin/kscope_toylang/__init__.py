@@ -1,4 +1,4 @@
-"""kscope for toylang: written after docs/writing-a-frontend.md, with what it says and nothing else."""
+"""kscope for toylang: the example of docs/writing-a-frontend.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOOKS = ("PASSES", "KEYS", "LOADED", "LAUNCHING")
 
 
 class ToylangFrontend(Frontend):
-    """Marks go into the text as comments, and a pass of kscope's lowers them."""
+    """Places marks in the text as comments; a compiler pass lowers them."""
 
     name = "toylang"
 
@@ -47,7 +47,7 @@ class ToylangFrontend(Frontend):
         self._recording = None
 
     def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
-        """One comment in the kernel that is traced; none where it is to be plain."""
+        """Adds a comment to the kernel being traced, unless it is compiled plain."""
         tracer = toylang.tracing()
         if tracer is None:
             return False
@@ -57,7 +57,7 @@ class ToylangFrontend(Frontend):
         return True
 
     def read(self, name: str, context: Any) -> Any:
-        """A device helper's value in the kernel that is traced, with the instructions that kscope has for it."""
+        """The value of a device helper in the kernel being traced."""
         tracer, reading = toylang.tracing(), READINGS[name]
         if tracer is None:
             return None
@@ -83,7 +83,7 @@ class ToylangFrontend(Frontend):
 
 
 def _predicate(mark: Mark, when: object) -> str | None:
-    """A predicate as kscope wants it: a register that is not 0 where it holds, or NEVER."""
+    """The mark's predicate: a register that is nonzero if the mark is recorded, or NEVER."""
     if when is None or when is False:
         return None if when is None else NEVER
     if isinstance(when, toylang.Value):
@@ -92,7 +92,7 @@ def _predicate(mark: Mark, when: object) -> str | None:
 
 
 def _operand(mark: Mark, value: object) -> tuple[ValueType, str]:
-    """A value's type and its spelling in PTX."""
+    """A value's type, and its operand in PTX."""
     if isinstance(value, toylang.Value):
         return "i32", value.register
     constant = with_constant(mark, value)

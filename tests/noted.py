@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any, ClassVar
 
 import kscope
@@ -53,7 +54,6 @@ class NotedBackend(Backend):
     """A backend that writes down what it is told."""
 
     fails: ClassVar[Exception | None] = None
-    interrupted: ClassVar[bool] = False
     impatient: ClassVar[bool] = False
     broken: ClassVar[tuple[Problem, ...]] = ()
 
@@ -67,7 +67,7 @@ class NotedBackend(Backend):
     def wait(self) -> None:
         Noted.log.append("wait")
         if self.impatient:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     def disarm(self) -> None:
         Noted.log.append("disarm")
@@ -77,8 +77,6 @@ class NotedBackend(Backend):
 
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
         Noted.log.append(f"collect {wait}")
-        if wait and self.interrupted:
-            raise KeyboardInterrupt
         return []
 
     def modules(self) -> tuple[ModuleMeta, ...]:

@@ -23,11 +23,14 @@ from ..instrument.options import COMPILED
 from ..instrument.selection.auto import KINDS
 from ..instrument.selection.catalogue import listing
 from ..session import capture_path
-from ..session.session import FATAL, profile
+from ..session.session import Session, profile
 from ..session.states import disable, enable, recording, taken
 from . import options as flags
 from . import outputs, script_threads, sites
 from .reading import STRICT
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell reports it."""
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -66,20 +69,31 @@ def run(options: argparse.Namespace) -> int:
         with _as_interpreter(options), session:
             _watch(execute, raised)
     except BaseException as error:
-        if error not in raised:  # ours: the session's, which does not hide the script's
+        if error not in raised:  # the session's, which does not hide the script's
             for one in raised:
                 _show(one)
-            raise
+            if not isinstance(error, KeyboardInterrupt):
+                raise
+            _say(f"interrupted; {_kept(session, path) or 'nothing was saved'}")
+            return INTERRUPTED
     _leave_to(process, raised)
-    if code := _ended(raised, f"what was recorded until then is in {capture_path.failed(path)}"):
+    if code := _ended(raised, _kept(session, path)):
         return code
     trace = session.trace
-    broke = any(problem.kind == FATAL for problem in trace.problems)
     if trace.problems or not options.quiet:
-        _say(_told(capture_path.failed(path) if broke else path, len(trace), len(trace.problems), _narrowed(options)))
+        _say(_told(_saved(session, path), len(trace), len(trace.problems), _narrowed(options)))
         for problem in trace.problems:
             _say(problem.text)
     return STRICT if options.strict and trace.problems else 0
+
+
+def _saved(session: Session, path: Path) -> Path:
+    """The file that was written, as it was typed."""
+    return path if session.saved == session.path else capture_path.failed(path)
+
+
+def _kept(session: Session, path: Path) -> str:
+    return f"what was recorded until then is in {_saved(session, path)}" if session.saved else ""
 
 
 def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
@@ -125,7 +139,7 @@ def _ended(raised: list[BaseException], kept: str = "") -> int:
     _show(error)
     if kept and not hasattr(error, "add_note"):  # before Python 3.11 the error itself cannot say it
         _say(kept)
-    return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _show(error: BaseException) -> None:

@@ -10,9 +10,11 @@ import numpy as np
 
 from ..capture import layout
 from ..capture.capture import Capture
-from ..capture.model import DeviceCapture, Problem
+from ..capture.model import DeviceCapture, ModuleMeta, Problem
 from ..decoding import slabs
 from ..errors import UsageError
+from ..instrument import registry
+from ..instrument.selection.auto import Selection, unmatched
 from ..tracedata.kernel_names import hashed
 
 
@@ -64,6 +66,19 @@ def only(capture: Capture, patterns: Patterns) -> Capture:
         others = ", ".join(sorted({known.get(number, f"0x{number:x}") for number in recorded}))
         problems += (Problem("nothing", f"no kernel called {globs} (kernels=) recorded; these did: {others}"),)
     return replace(capture, modules=tuple(modules), devices=devices, problems=problems)
+
+
+def unselected(selection: Selection, modules: Sequence[ModuleMeta], frontends: Sequence[str]) -> list[Problem]:
+    """Problems of auto= and regions= that marked nothing in the modules, or that no frontend supports."""
+    able = {what for name in frontends for what in registry.frontend(name).selects}
+    possible = replace(selection, kinds=selection.kinds if "kinds" in able else ())
+    found = list(unmatched(possible, modules))
+    texts = {"kinds": "auto= (kinds of operation)", "lines": "regions= (lines of source)"}
+    missing = [text for what, text in texts.items() if getattr(selection, what) and what not in able]
+    if missing and frontends:
+        names = ", ".join(frontends)
+        found.append(Problem("nothing", f"{' and '.join(missing)}: not supported by the imported DSLs ({names})"))
+    return found
 
 
 def _kernels(device: DeviceCapture, epoch: int) -> list[int]:

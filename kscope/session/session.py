@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from ..capture.capture import Capture
-from ..capture.model import DeviceCapture, ModuleMeta, Problem
+from ..capture.model import DeviceCapture, Problem
 from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..instrument.backend import Backend
 from ..instrument.options import Options, in_effect
 from ..instrument.recording import Clock, Fill
-from ..instrument.selection.auto import unmatched
 from ..marks.strategies import Strategy
 from . import capture_path
 from .host_info import facts
-from .kernel_filter import Patterns, only
+from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish, Paths, Transforms
+from .saving import add_failure, exited_normally, save
+from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested
 from .states import disable as disable
 from .states import enable as enable
@@ -33,8 +34,6 @@ from .states import enable as enable
 if TYPE_CHECKING:
     from ..trace import Trace
 
-FATAL = "driver"
-"""Kind of the problem of a device that failed during the session."""
 _epochs = count(1)
 
 
@@ -98,20 +97,17 @@ def profile(
     return Session(target, options, Finish.of(export, then), enabled)
 
 
-def _exited_normally(error: BaseException | None) -> bool:
-    """True if the program exited normally."""
-    return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
-
-
 class Session:
     """What kscope.profile() returns: a context manager, and afterwards what was recorded.
 
     Attributes:
         path: the file that the capture is saved to; None for none.
+        saved: the file that was written at the end; None if none was.
         enabled: False if the session records nothing.
     """
 
     def __init__(self, path: Path | None, options: Options, finish: Finish, enabled: bool) -> None:
+        self.saved: Path | None = None
         self.path, self.enabled, self._options, self._finish = path, enabled, options, finish
         self._kernels = Patterns.of(options.kernels)
         self._recording = recording(options)
@@ -123,6 +119,7 @@ class Session:
         self._paused = False
         self._capture: Capture | None = None
         self._trace: tuple[Capture, Trace] | None = None
+        self._statement: weakref.ref[Callable[..., None]] | None = None
 
     @property
     def capture(self) -> Capture:
@@ -206,26 +203,35 @@ class Session:
             off = Problem("off", "nothing was recorded: profile(enabled=False)")
             self._capture = Capture(0, (), (), problems=(off,), host=facts(time.time_ns()))
             return self
-        with alone():
-            refuse_nested("kscope.profile()")
-            if self._capture is not None:
-                raise UsageError("this profile() has recorded already: call kscope.profile() again")
-            self._recording = recording(self._options)
-            self._epoch, self._started = next(_epochs), time.time_ns()
-            self._backends, self._absent = {}, {}  # an earlier attempt may have failed
-            STATE.active, STATE.pid = self, os.getpid()
-            try:
-                hook(self._recording)
-                for name in STATE.names:
-                    registry.frontend(name).begin()
-                    self._arm(registry.frontend(name).backend)
-                if self._absent and not self._backends:
-                    raise next(iter(self._absent.values()))
-                STATE.arm = self._arm
-            except BaseException:
-                self._close()
-                raise
-        return self
+        began = False
+        try:
+            with alone():
+                refuse_nested("kscope.profile()")
+                if self._capture is not None:
+                    raise UsageError("this profile() has recorded already: call kscope.profile() again")
+                began = True
+                self._begin()
+            return self
+        except BaseException:
+            if began:
+                with alone():
+                    self._close()
+            raise
+
+    def _begin(self) -> None:
+        if self._statement is not None and self._statement() is None:  # not in a `with` statement
+            self._statement = None
+        self._recording = recording(self._options)
+        self._epoch, self._started = next(_epochs), time.time_ns()
+        self._backends, self._absent = {}, {}  # an earlier attempt may have failed
+        STATE.active, STATE.release, STATE.pid = self, self._release, os.getpid()
+        hook(self._recording)
+        for name in STATE.names:
+            registry.frontend(name).begin()
+            self._arm(registry.frontend(name).backend)
+        if self._absent and not self._backends:
+            raise next(iter(self._absent.values()))
+        STATE.arm = self._arm
 
     def _arm(self, name: str) -> None:
         if name in self._backends:
@@ -246,12 +252,16 @@ class Session:
 
     def _close(self) -> None:
         """Return to the state before the session; nothing is recompiled if that state has the same options."""
-        for backend in self._backends.values():
-            backend.disarm()
-        STATE.active = STATE.arm = None
-        hook(STATE.prepared)
+        if STATE.active is not self:
+            return
+        STATE.active = STATE.arm = STATE.release = self._statement = None
+        try:
+            for backend in self._backends.values():
+                backend.disarm()
+        finally:
+            hook(STATE.prepared)
 
-    def __exit__(
+    def _leave(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if not self.enabled:
@@ -259,48 +269,68 @@ class Session:
         if STATE.pid != os.getpid():  # a forked child leaves its parent's session alone
             STATE.active = STATE.arm = None
             return
-        # Ctrl-C: do not wait for kernels that may never end
-        wait = not isinstance(error, KeyboardInterrupt)
-        with alone():
+        ended = error
+        with alone() as signals:
+            if STATE.active is not self:
+                return
+            # Ctrl-C: do not wait for kernels that may never end
+            wait = not isinstance(error, KeyboardInterrupt)
             try:
-                for backend in self._backends.values() if wait else ():
-                    try:
-                        backend.wait()  # launched blocks may not have begun yet
-                    except KeyboardInterrupt:
-                        wait = False
-                        break
-                for backend in self._backends.values():
-                    backend.disarm()
-                self._capture = self._collect(wait=wait)
-            finally:
-                self._close()
-            if self.path is not None:
-                self._save(self.path, error)
-            if _exited_normally(error) and self._finish.files:
-                self._finish.write(self.trace)
+                if wait:
+                    signals.let(self._wait)  # launched blocks may not have begun yet
+            except BaseException as stop:
+                wait, ended = False, stop
+            try:
+                self._end(ended, wait=wait)
+            except Exception as failure:
+                if exited_normally(ended):
+                    raise
+                assert ended is not None
+                add_failure(ended, failure)
+        if ended is not None and ended is not error:
+            raise ended
+        if exited_normally(error) and self._finish.files:
+            self._finish.write(self.trace)
 
-    def _save(self, path: Path, error: BaseException | None) -> None:
-        assert self._capture is not None
-        fatal = [problem for problem in self._capture.problems if problem.kind == FATAL]
-        if _exited_normally(error) and not fatal:
-            self._capture.save(path)
-            return
-        path = capture_path.failed(path)
-        self._capture.save(path)
-        if error is None:
-            warnings.warn(f"{fatal[0].text}; saved as {path}", RuntimeWarning, stacklevel=3)
-        elif (add_note := getattr(error, "add_note", None)) is not None:  # Python 3.11
-            add_note(f"kscope: what was recorded before the error is in {path}")
+    def _bind(self) -> Callable[..., None]:
+        leave = partial(self._leave)
+        if STATE.active is not self:
+            self._statement = weakref.ref(leave, self._dropped)
+        return leave
+
+    __exit__ = PerStatement(_leave, _bind)
+
+    def _dropped(self, statement: object) -> None:
+        """Leave if the `with` statement has ended without it."""
+        if STATE.active is self:
+            self._leave(KeyboardInterrupt, KeyboardInterrupt(), None)
+
+    def _release(self) -> None:
+        """Disarm if the `with` statement has ended, and even that was interrupted."""
+        if self._statement is not None and self._statement() is None:
+            self._close()
+
+    def _wait(self) -> None:
+        for backend in self._backends.values():
+            backend.wait()
+
+    def _end(self, error: BaseException | None, *, wait: bool) -> None:
+        """Collect, close and save."""
+        try:
+            for backend in self._backends.values():
+                backend.disarm()
+            self._capture = self._collect(wait=wait)
+        finally:
+            self._close()
+        if self.path is not None:
+            self.saved = save(self._capture, self.path, error)
 
     def _collect(self, *, wait: bool) -> Capture:
         devices: list[DeviceCapture] = []
         problems = [one for name in STATE.names for one in registry.frontend(name).problems()]
         backends = tuple(self._backends.values())  # a copy: another may join meanwhile
         for backend in backends:
-            try:
-                devices += backend.collect(wait=wait)
-            except KeyboardInterrupt:
-                devices += backend.collect(wait=False)
+            devices += backend.collect(wait=wait)
         for backend in backends:
             problems += backend.problems()
         for name, error in tuple(self._absent.items()):
@@ -309,7 +339,8 @@ class Session:
             known = ", ".join(entry.dsl for entry in registry.table().values())
             problems.append(Problem("nothing", f"no supported DSL is imported ({known})"))
         modules = tuple(meta for backend in backends for meta in backend.modules())
-        problems += self._unselected(modules)
+        if not self._paused:
+            problems += unselected(self._recording.selection, modules, STATE.names)
         capture = Capture(
             epoch=self._epoch,
             devices=tuple(devices),
@@ -319,16 +350,3 @@ class Session:
             host=facts(self._started),
         )
         return only(capture, self._kernels)
-
-    def _unselected(self, modules: tuple[ModuleMeta, ...]) -> list[Problem]:
-        """Problems of auto= and regions= that marked nothing."""
-        selection = self._recording.selection
-        able = {what for name in STATE.names for what in registry.frontend(name).selects}
-        possible = replace(selection, kinds=selection.kinds if "kinds" in able else ())
-        found = list(unmatched(possible, modules)) if not self._paused else []
-        texts = {"kinds": "auto= (kinds of operation)", "lines": "regions= (lines of source)"}
-        missing = [text for what, text in texts.items() if getattr(selection, what) and what not in able]
-        if missing and STATE.names:
-            names = ", ".join(STATE.names)
-            found.append(Problem("nothing", f"{' and '.join(missing)}: not supported by the imported DSLs ({names})"))
-        return found

@@ -21,8 +21,12 @@ from ..instrument import registry
 from ..instrument.options import Options
 from ..instrument.recording import Clock, Fill, Recording
 from ..marks.strategies import Strategy
+from ..util.signals import Held
 from .import_hook import Watcher
 from .kernel_filter import Patterns
+
+_TURN_S = 0.05
+"""How often a wait for the lock looks for signals."""
 
 
 @dataclass
@@ -32,6 +36,7 @@ class State:
     Attributes:
         prepared: the options of enable(); None while plain.
         active: the armed session.
+        release: disarms it if its `with` statement has ended without it.
         pid: the process that armed it.
         arm: arms a backend that joins the session, by name.
         hooked: the options that frontends compile for now.
@@ -43,6 +48,7 @@ class State:
 
     prepared: Recording | None = None
     active: object = None
+    release: Callable[[], None] | None = None
     pid: int = 0
     arm: Callable[[str], None] | None = None
     hooked: Recording | None = None
@@ -108,23 +114,28 @@ def _join(name: str) -> None:
 
 
 @contextmanager
-def alone() -> Generator[None]:
-    """A context manager: no other thread changes the state inside it."""
-    try:
-        with STATE.lock:
-            yield
-    finally:
+def alone() -> Generator[Held]:
+    """A context manager: no other thread changes the state inside it, and no signal handler interrupts it."""
+    lock = STATE.lock  # a forked child has another
+    with Held() as signals:
+        while not lock.acquire(timeout=_TURN_S):
+            signals.deliver()
         try:
-            _admit()
-        except KscopeError as error:  # its import has ended and cannot raise it
-            warnings.warn(f"{error}: its kernels are not recorded", RuntimeWarning, stacklevel=4)
+            yield signals
+        finally:
+            lock.release()
+            try:
+                _admit()
+            except KscopeError as error:  # its import has ended and cannot raise it
+                warnings.warn(f"{error}: its kernels are not recorded", RuntimeWarning, stacklevel=4)
 
 
 def _imported(dsl: str) -> None:
     """A DSL was imported. Never waits for the lock, whose holder may wait for this import, and never makes it fail."""
     STATE.arrived.append(dsl)
     try:
-        _admit()
+        with Held():
+            _admit()
     except UnsupportedError as error:
         warnings.warn(f"{error}: its kernels are not recorded", RuntimeWarning, stacklevel=2)
 
@@ -142,7 +153,9 @@ def _admit() -> None:
 
 
 def refuse_nested(what: str) -> None:
-    """Raises UsageError while a session is armed."""
+    """Raises UsageError while a session is armed. Call it in alone()."""
+    if STATE.release is not None:
+        STATE.release()
     if STATE.active is None:
         return
     if STATE.pid != os.getpid():

@@ -27,7 +27,7 @@ def replacing(path: Path) -> Generator[BinaryIO]:
         The temporary file, opened for writing. If the block raises, it is deleted and `path` stays as it was.
 
     Raises:
-        OSError: the folder is missing or not writable.
+        OSError: the folder is missing or not writable, or the disk is full; it names `path`.
     """
     path = target(path)
     if path.exists() and not path.is_file():
@@ -39,5 +39,9 @@ def replacing(path: Path) -> Generator[BinaryIO]:
         with open(temporary, "wb") as file:
             yield file
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename in (None, temporary, os.fspath(temporary)):  # a full disk names no file
+            error.filename, error.filename2 = os.fspath(path), None
+        raise
     finally:
         temporary.unlink(missing_ok=True)

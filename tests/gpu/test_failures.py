@@ -42,16 +42,20 @@ def interrupt(*_):
 
 signal.signal(signal.SIGALRM, interrupt)
 out, flag = k.ints(4), k.ints(1)
-with kscope.profile(sys.argv[1], live=True) as prof:
-    k.hang[(4,)](out, flag, num_warps=1)
-    signal.alarm(5)
+try:
+    with kscope.profile(sys.argv[1], live=True) as prof:
+        k.hang[(4,)](out, flag, num_warps=1)
+        signal.alarm(5)
+except KeyboardInterrupt:
+    print("interrupted", prof.saved, flush=True)
 print("records", len(prof.trace), flush=True)
 os._exit(0)
 """,
         tmp_path / "run.kscope",
     )
-    assert "records 4" in done.stdout, done.stdout + done.stderr
-    trace = kscope.decode(kscope.load(tmp_path / "run.kscope"))
+    path = tmp_path / "run.failed.kscope"
+    assert f"interrupted {path}\nrecords 4" in done.stdout, done.stdout + done.stderr
+    trace = kscope.decode(kscope.load(path))
     assert len(trace) == 4 and "unfinished" in {problem.kind for problem in trace.problems}
 
 

@@ -164,12 +164,28 @@ def test_a_script_that_fails_with_such_an_argument_shows_its_own_error(folder: P
     assert _records(folder / "script.failed.kscope") == RECORDS
 
 
-def test_a_script_that_fails_shows_its_own_error_where_nothing_can_be_saved(folder: Path) -> None:
+@pytest.mark.parametrize(("ends", "code"), [("raise ValueError('mine')", 1), ("sys.exit(7)", 7)])
+def test_a_script_that_fails_keeps_its_error_and_exit_code_where_nothing_can_be_saved(
+    folder: Path, ends: str, code: int
+) -> None:
     (folder / "script.failed.kscope").mkdir()
-    _script(folder, "launch()", "raise ValueError('mine')")
+    _script(folder, "import sys", "launch()", ends)
     done = _kscope("run", "script.py", cwd=folder)
-    assert done.returncode == 2 and "ValueError: mine" in done.stderr
-    assert done.stderr.splitlines()[-1].endswith("is a folder: give the name of a file, as in 'run.kscope'")
+    assert done.returncode == code and ("mine" in done.stderr) == (code == 1)
+    assert "script.failed.kscope' is a folder" in done.stderr
+    assert "until then is in" not in done.stderr
+
+
+def test_ctrl_c_in_the_wait_for_kernels_ends_with_130_and_leaves_the_last_good_capture(folder: Path) -> None:
+    waits = "kscope_sim.SimBackend.wait = lambda self: signal.raise_signal(signal.SIGINT)"
+    heeds = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+    _script(folder, "import signal, sys", heeds, "launch()", "if len(sys.argv) > 1:", f"    launch(); {waits}")
+    assert _kscope("run", "script.py", cwd=folder).returncode == 0
+    done = _kscope("run", "script.py", "interrupted", cwd=folder)
+    assert done.returncode == 130
+    assert done.stderr == "kscope: interrupted; what was recorded until then is in script.failed.kscope\n"
+    assert _records(folder / "script.kscope") == RECORDS
+    assert _records(folder / "script.failed.kscope") == 2 * RECORDS
 
 
 THREADS = """

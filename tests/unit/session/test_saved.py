@@ -63,6 +63,32 @@ def test_a_device_that_broke_leaves_the_last_good_capture(
     assert (tmp_path / "run.failed.kscope").exists()
 
 
+FULL = """
+import resource, signal, sys
+import kscope, noted
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with kscope.profile(sys.argv[1]):
+    noted.launch()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    {ends}
+"""
+
+
+@pytest.mark.parametrize(("ends", "code"), [("raise ValueError('mine')", 1), ("sys.exit(7)", 7), ("pass", 1)])
+def test_a_full_disk_names_the_file_and_leaves_the_programs_error_and_exit_code(
+    tmp_path: Path, ends: str, code: int
+) -> None:
+    command = [sys.executable, "-c", FULL.format(ends=ends), str(tmp_path / "run.kscope")]
+    paths = os.pathsep.join(sys.path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": paths})
+    name = "run.kscope" if ends == "pass" else "run.failed.kscope"
+    assert done.returncode == code and f"File too large: '{tmp_path / name}'" in done.stderr
+    assert ("ValueError: mine" in done.stderr) == ("mine" in ends)
+    assert ("OSError: " in done.stderr) == (ends == "pass")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_program_that_ends_with_exit_0_did_not_fail(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         leave_in(kscope.profile(tmp_path / "run.kscope"))
@@ -75,11 +101,16 @@ def test_ctrl_c_does_not_wait_for_kernels(log: list[str]) -> None:
     assert "collect False" in log and "collect True" not in log
 
 
-def test_ctrl_c_in_the_wait_at_the_end_saves_what_is_there(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NotedBackend, "interrupted", True)
-    with kscope.profile() as prof:
-        pass
-    assert log[-4:] == ["collect True", "collect False", "disarm", "disable"] and prof.capture
+def test_ctrl_c_in_the_wait_at_the_end_ends_the_program_and_leaves_the_last_good_capture(
+    log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.kscope").write_text("the last good one")
+    monkeypatch.setattr(NotedBackend, "impatient", True)
+    with pytest.raises(KeyboardInterrupt), kscope.profile(tmp_path / "run.kscope") as prof:
+        log.append("body")
+    assert log[log.index("body") :] == ["body", "wait", "disarm", "collect False", "disarm", "disable"]
+    assert (tmp_path / "run.kscope").read_text() == "the last good one"
+    assert prof.saved == tmp_path / "run.failed.kscope" and prof.saved.exists()
 
 
 AT_EXIT = """

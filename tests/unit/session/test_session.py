@@ -140,15 +140,6 @@ def test_plain_armed_plain(log: list[str]) -> None:
     assert log == ["enable 64", "arm pool=1000", "body", "wait", "disarm", "collect True", "disarm", "disable"]
 
 
-def test_who_will_not_wait_for_launches_at_the_end_gets_what_is_there(
-    log: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(NotedBackend, "impatient", True)
-    with kscope.profile():
-        log.append("body")
-    assert log[log.index("body") :] == ["body", "wait", "disarm", "collect False", "disarm", "disable"]
-
-
 def test_who_interrupts_the_body_waits_for_nothing(log: list[str]) -> None:
     with pytest.raises(KeyboardInterrupt), kscope.profile():
         raise KeyboardInterrupt

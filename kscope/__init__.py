@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from .marks.strategies import Lane0Warp0 as Lane0Warp0
     from .marks.strategies import TargetWarp as TargetWarp
     from .session.bind import bind as bind
-    from .session.session import disable as disable
-    from .session.session import enable as enable
-    from .session.session import profile as profile
+    from .session.profile import profile as profile
+    from .session.states import disable as disable
+    from .session.states import enable as enable
     from .trace import Trace as Trace
     from .trace import decode as decode
     from .tracedata import transforms as transforms
@@ -96,7 +96,8 @@ _HOME = {
     **dict.fromkeys(("AllThreads", "Elected", "Lane0Warp0", "TargetWarp"), "marks.strategies"),
     **dict.fromkeys(("block_id", "clock", "clock64", "globaltimer", "lane_id", "smid", "warp_id"), "language.device"),
     **dict.fromkeys(("counter", "instant", "region", "scope"), "language.regions"),
-    **dict.fromkeys(("disable", "enable", "profile"), "session.session"),
+    "profile": "session.profile",
+    **dict.fromkeys(("disable", "enable"), "session.states"),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors"),
 }
 """Public name -> "module" that has it, "module:other name", or "module:" for the module itself."""

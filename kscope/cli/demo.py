@@ -16,7 +16,7 @@ from .. import export
 from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..session import capture_path
-from ..session.session import profile
+from ..session.profile import profile
 from ..util.text import install_command
 
 _STEM = "kscope-demo"

@@ -23,7 +23,8 @@ from ..instrument.options import COMPILED
 from ..instrument.selection.auto import KINDS
 from ..instrument.selection.catalogue import listing
 from ..session import capture_path
-from ..session.session import Session, profile
+from ..session.profile import profile
+from ..session.session import Session
 from ..session.states import disable, enable, recording, taken
 from . import options as flags
 from . import outputs, script_threads, sites

@@ -1,17 +1,17 @@
-"""profile() and its Session: kernels record in the body of a `with`."""
+"""What profile() returns: kernels record in the body of a `with`."""
 
 from __future__ import annotations
 
 import os
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, SupportsIndex
+from typing import TYPE_CHECKING
 
 from ..capture.capture import Capture
 from ..capture.model import DeviceCapture, Problem
@@ -19,82 +19,17 @@ from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..instrument.backend import Backend
 from ..instrument.options import Options, in_effect
-from ..instrument.recording import Clock, Fill
-from ..marks.strategies import Strategy
-from . import capture_path
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
-from .outputs import Finish, Paths, Transforms
+from .outputs import Finish
 from .saving import add_failure, exited_normally, save
 from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested
-from .states import disable as disable
-from .states import enable as enable
 
 if TYPE_CHECKING:
     from ..trace import Trace
 
 _epochs = count(1)
-
-
-def profile(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    strategy: Strategy | None = None,
-    records: int | Literal["auto"] | None = None,
-    fill: Fill | None = None,
-    clock: Clock | None = None,
-    live: bool | None = None,
-    blocks: SupportsIndex | range | slice | None = None,
-    warps: SupportsIndex | Iterable[SupportsIndex] | None = None,
-    sms: SupportsIndex | Iterable[SupportsIndex] | None = None,
-    pool: int | None = None,
-    kernels: str | Sequence[str] | None = None,
-    auto: str | Sequence[str] | bool | None = None,
-    regions: str | Sequence[str] | Mapping[str, str] | None = None,
-    then: Transforms | None = None,
-    export: Paths | None = None,
-    enabled: bool = True,
-) -> Session:
-    """Record the kernels launched in the body of ``with kscope.profile(...) as prof:``.
-
-    Options left at None keep what ``kscope.enable()`` set, else their defaults.
-
-    Args:
-        path: file for the capture, name.kscope; checked before anything runs. If the body raises, the capture is
-            saved as name.failed.kscope and an existing `path` stays as it was.
-        strategy: what records: Elected() (lane 0 of every warp, the default), Lane0Warp0(), TargetWarp(n) or
-            AllThreads().
-        records: records per warp and launch, rounded up to a power of two; "auto" (default) is what the kernel needs
-            if no region is in a loop, else 256.
-        fill: "ring" (default) keeps the newest records, "stop" the oldest; both count all.
-        clock: "cycles" (default), or "globaltimer" for ns in steps of 32 ns on an H200.
-        live: store each record where its region ends, for kernels that hang.
-        blocks: blocks that record: 100 (the first 100), range(0, 1000, 8) or slice(10, None). No recompilation.
-        warps: warps of a block that record, one number or several. No recompilation.
-        sms: SMs that record, one number or several. No recompilation.
-        pool: bytes of device memory to record into, per device; by default 1/32 of the free memory, at most 1 GiB.
-            Records are drained while kernels run: the pool limits bursts, not the session.
-        kernels: kernels to keep: names with * and ?, or hashes such as "0x7fa21c3". Other kernels also record and are
-            removed at the end; `auto` and `regions` do not touch them.
-        auto: kinds of operation to mark in kernels without annotations, such as "wait,wgmma,loops"; True for the
-            usual ones, False for none.
-        regions: lines of source to mark, such as "load=attn.py:41-47".
-        then: functions from a trace to a trace, applied to prof.trace, see kscope.transforms.
-        export: files to export prof.trace to if the body does not raise; checked before anything runs.
-        enabled: False records, compiles and writes nothing.
-
-    Returns:
-        The session, a context manager.
-
-    Raises:
-        UsageError: an option has no such value, a path cannot be written, or another session is active.
-        MissingError: no imported DSL has a GPU or driver to run on.
-        DriverError: a driver call failed.
-    """
-    options = Options.of(locals())
-    target = None if path is None else capture_path.check(path)
-    return Session(target, options, Finish.of(export, then), enabled)
 
 
 class Session:

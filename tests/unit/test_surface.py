@@ -94,7 +94,7 @@ def test_importing_kscope_takes_under_150_ms_of_cpu_beyond_numpy() -> None:
 
 
 def test_kscope_in_the_environment_prepares_at_import() -> None:
-    code = "import sys, kscope; print('kscope.session.session' in sys.modules)"
+    code = "import sys, kscope; print('kscope.session.states' in sys.modules)"
     assert _python(code, KSCOPE="1") == "True"
     assert _python(code, KSCOPE="0") == "False"
 

@@ -145,7 +145,7 @@ def host() -> dict[str, Any]:
     trace = kscope.decode(kscope.load("run.kscope"))
     return {
         "kscope": kscope, "np": np, "trace": trace, "capture": kscope.load("run.kscope"), "train": train, "step": 0,
-        "passes": transforms, "readers": readers, "overhead": overhead, "occupancy": occupancy, "gaps": gaps,
+        "transforms": transforms, "readers": readers, "overhead": overhead, "occupancy": occupancy, "gaps": gaps,
         "overlap": overlap, "cutracer": cutracer, "histogram": histogram, "imbalance": imbalance, "Path": Path,
         "buffer": np.load("buffer.npy"), "names": ["load", "dot", "store"],
     }  # fmt: skip

@@ -108,6 +108,7 @@ def _write(capture: CaptureData, file: BinaryIO) -> None:
             "lost": device.lost,
             "tick_ns": device.tick_ns,
             "max_clock_khz": device.max_clock_khz,
+            "uuid": device.uuid,
             "syncs": [[sync.host_before, sync.globaltimer, sync.host_after] for sync in device.syncs],
             "lines": len(lines),
             "chunks": [[len(data), zlib.crc32(data), int(packed)] for data, packed in parts],
@@ -261,13 +262,13 @@ def _device(head: dict[str, Any], lines: _Lines) -> DeviceCapture:
                 syncs.append(ClockSync(before, timer, after))
             case _:
                 raise FormatError(f"invalid head: a clock sync is {str(row)[:60]}")
-    name = head.get("name")
-    if not isinstance(name, str):
-        raise FormatError(f"invalid head: a device's name is {str(name)[:60]}")
+    name, uuid = head.get("name"), head.get("uuid", "")  # earlier captures do not have a UUID
+    if not isinstance(name, str) or not isinstance(uuid, str):
+        raise FormatError(f"invalid head: a device's name and UUID are {str((name, uuid))[:120]}")
     ordinal, sms = _number(head, "ordinal", 0, 1 << 20), _number(head, "sms", 0, 1 << 20)
     lost, tick = _number(head, "lost", 0, 1 << 62), _number(head, "tick_ns", 0, 1 << 40)
     clock = _number({"max_clock_khz": 0, **head}, "max_clock_khz", 0, 1 << 30)  # earlier captures do not have it
-    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs), clock)
+    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs), clock, uuid)
 
 
 def _parsed(data: bytes) -> object:

@@ -112,6 +112,7 @@ class DeviceCapture:
         tick_ns: the smallest step of %globaltimer that was seen; 0 if it was not measured.
         syncs: clock comparisons with the host.
         max_clock_khz: the highest SM clock; 0 if unknown.
+        uuid: the GPU's UUID, as nvidia-smi shows it; empty if unknown.
     """
 
     ordinal: int
@@ -122,6 +123,7 @@ class DeviceCapture:
     tick_ns: int = 0
     syncs: tuple[ClockSync, ...] = ()
     max_clock_khz: int = 0
+    uuid: str = ""
 
 
 @dataclass(frozen=True)

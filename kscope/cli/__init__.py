@@ -76,7 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    options = parser().parse_args(argv)
+    typed = sys.argv[1:] if argv is None else argv
+    options = parser().parse_args(typed)
+    options.typed = typed
     if options.command is not run.run:  # a script configures its own streams
         _escape_surrogates(sys.stdout)
     try:

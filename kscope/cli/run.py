@@ -23,11 +23,12 @@ from ..instrument.options import COMPILED
 from ..instrument.selection.auto import KINDS
 from ..instrument.selection.catalogue import listing
 from ..session import capture_path
+from ..session.launcher import expanded, place
 from ..session.profile import profile
 from ..session.session import Session
 from ..session.states import disable, enable, recording, taken
+from . import launched, outputs, script_threads, sites
 from . import options as flags
-from . import outputs, script_threads, sites
 from .reading import STRICT
 
 INTERRUPTED = 130
@@ -61,10 +62,13 @@ def run(options: argparse.Namespace) -> int:
     execute = _module(options.script) if options.module else _script(options.script)
     if options.dry_run:
         return _dry(execute, options)
-    path, process = _output(options), os.getpid()
+    if launched.is_launcher(options.script, options.module):
+        return _launch(execute, options)
+    typed, process = _output(options), os.getpid()
+    path = Path(expanded(str(typed)))
     for flag, output in (("-o", path), *(("--export", file) for file in options.export or ())):
         outputs.apart(flag, output, None if options.module else options.script)
-    session = profile(path, **flags.given(options))
+    session = profile(typed, **flags.given(options))
     raised: list[BaseException] = []
     try:
         with _as_interpreter(options), session:
@@ -95,6 +99,23 @@ def _saved(session: Session, path: Path) -> Path:
 
 def _kept(session: Session, path: Path) -> str:
     return f"what was recorded until then is in {_saved(session, path)}" if session.saved else ""
+
+
+def _launch(execute: Callable[[], object], options: argparse.Namespace) -> int:
+    """Run a launcher, whose children record."""
+    raised: list[BaseException] = []
+    before = dict(os.environ)
+    os.environ.update(launched.environment(options.typed, options.args))
+    try:
+        with _as_interpreter(options):
+            _watch(execute, raised)
+    except BaseException as error:
+        if error not in raised:
+            raise
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return _ended(raised)
 
 
 def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
@@ -170,9 +191,9 @@ def _told(path: Path, records: int, problems: int, narrowed: str) -> str:
 
 
 def _output(options: argparse.Namespace) -> Path:
-    path = Path(
-        options.output or (options.script if options.module else Path(options.script).stem) + capture_path.SUFFIX
-    )
+    stem = options.script if options.module else Path(options.script).stem
+    rank = ".rank%r" if place().world > 1 else ""
+    path = Path(options.output or f"{stem.replace('%', '%%')}{rank}{capture_path.SUFFIX}")
     if path.suffix != capture_path.SUFFIX:
         raise UsageError(
             f"-o {path}: run writes a capture, so the name must end in {capture_path.SUFFIX}; "

@@ -8,17 +8,19 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..util.atomic_files import target
+from .launcher import expanded
 
 SUFFIX = ".kscope"
 
 
 def check(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a capture that can be written.
+    """The absolute path of a capture that can be written, with %r as the rank and %p as the process id.
 
     Raises:
         UsageError: it cannot be written; the message says why.
     """
-    typed, file = os.fspath(path), Path(path).absolute()
+    typed = os.fspath(path)
+    file = Path(expanded(typed)).absolute()
     folder = target(file).parent
     if file.suffix != SUFFIX:
         raise UsageError(

@@ -1,8 +1,10 @@
-"""What a capture records about its process: versions, machine, command and times."""
+"""What a capture records about its process: versions, machine, place in a job, command and times."""
 
 from __future__ import annotations
 
+import os
 import platform
+import socket
 import sys
 import time
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 
 from .._version import __version__
 from ..instrument import registry
+from .launcher import place
 
 
 def facts(started: int) -> dict[str, Any]:
@@ -20,8 +23,13 @@ def facts(started: int) -> dict[str, Any]:
         version = getattr(sys.modules.get(entry.dsl), "__version__", None)
         if isinstance(version, str):
             versions[entry.dsl] = version
+    here = place()
     return {
         "versions": versions,
+        "hostname": socket.gethostname(),
+        "pid": os.getpid(),
+        "rank": here.rank,
+        "world": here.world,
         "machine": f"{platform.system()} {platform.machine()}",
         "command": list(sys.argv),
         "started": started,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..capture.capture import Capture
 from ..errors import UsageError
+from .launcher import expanded
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -47,9 +48,10 @@ class Finish:
         if files:
             from ..export import check  # slow to import
 
+            files = tuple(Path(expanded(os.fspath(file))).absolute() for file in files)
             for file in files:
-                check(Path(file).absolute())
-        return Finish(tuple(Path(file).absolute() for file in files), transforms)
+                check(file)
+        return Finish(files, transforms)
 
     def trace(self, capture: Capture) -> Trace:
         """The capture, decoded and transformed.

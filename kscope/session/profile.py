@@ -10,6 +10,7 @@ from ..instrument.options import Options
 from ..instrument.recording import Clock, Fill
 from ..marks.strategies import Strategy
 from . import capture_path
+from .claims import claim
 from .outputs import Finish, Paths, Transforms
 from .session import Session
 
@@ -38,7 +39,8 @@ def profile(
     Options left at None keep what ``kscope.enable()`` set, else their defaults.
 
     Args:
-        path: file for the capture, name.kscope; checked before anything runs. If the body raises, the capture is
+        path: file for the capture, name.kscope; checked before anything runs. %r is the rank in a job, %p the process
+            id. If the body raises, the capture is
             saved as name.failed.kscope and an existing `path` stays as it was.
         strategy: what records: Elected() (lane 0 of every warp, the default), Lane0Warp0(), TargetWarp(n) or
             AllThreads().
@@ -65,10 +67,14 @@ def profile(
         The session, a context manager.
 
     Raises:
-        UsageError: an option has no such value, a path cannot be written, or another session is active.
+        UsageError: an option has no such value, a path cannot be written or belongs to another process of the job, or
+            another session is active.
         MissingError: no imported DSL has a GPU or driver to run on.
         DriverError: a driver call failed.
     """
     options = Options.of(locals())
     target = None if path is None else capture_path.check(path)
-    return Session(target, options, Finish.of(export, then), enabled)
+    finish = Finish.of(export, then)
+    if enabled:
+        claim(finish.files if target is None else (target, *finish.files))
+    return Session(target, options, finish, enabled)

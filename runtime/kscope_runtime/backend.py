@@ -200,6 +200,7 @@ class CudaBackend(Backend):
             tick_ns=device.tick_ns,
             syncs=tuple(device.syncs),
             max_clock_khz=device.facts.max_clock_khz,
+            uuid=device.facts.uuid,
         )
 
     def _failed(self, device: Device, error: DriverError | MemoryError) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -43,12 +44,13 @@ _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """A device: its ordinal, its name, its number of SMs, and its highest SM clock (0 if unknown)."""
+    """A device: its ordinal, its name, its number of SMs, its highest SM clock (0 if unknown), and its UUID."""
 
     ordinal: int
     name: str
     sms: int
     max_clock_khz: int = 0
+    uuid: str = ""
 
 
 class Driver(Protocol):
@@ -131,7 +133,8 @@ class CudaDriver:
             int(self._call("cuDeviceGetAttribute", attribute, device))
             for attribute in (kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, kind.CU_DEVICE_ATTRIBUTE_CLOCK_RATE)
         )
-        return DeviceFacts(int(device), name, sms, clock)
+        uuid = UUID(bytes=bytes(self._call("cuDeviceGetUuid", device).bytes))
+        return DeviceFacts(int(device), name, sms, clock, f"GPU-{uuid}")
 
     def devices(self) -> int:
         """Number of GPUs."""

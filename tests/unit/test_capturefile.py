@@ -28,7 +28,10 @@ from kscope.util import bounded_reading
 def equal(one: Capture, other: Capture) -> bool:
     lines = [np.array_equal(a.lines, b.lines) for a, b in zip(one.devices, other.devices, strict=True)]
     heads = [
-        (a.ordinal, a.name, a.sms, a.lost, a.tick_ns, a.syncs) == (b.ordinal, b.name, b.sms, b.lost, b.tick_ns, b.syncs)
+        all(
+            getattr(a, name) == getattr(b, name)
+            for name in ("ordinal", "name", "sms", "lost", "tick_ns", "syncs", "max_clock_khz", "uuid")
+        )
         for a, b in zip(one.devices, other.devices, strict=True)
     ]
     rest = [getattr(one, name) == getattr(other, name) for name in ("epoch", "modules", "options", "problems", "host")]
@@ -38,7 +41,7 @@ def equal(one: Capture, other: Capture) -> bool:
 def small() -> Capture:
     two = (
         synth.device([synth.slab([synth.Rec("load", 2000, 2100)])]),
-        synth.device(synth.bulk(40, 30), ordinal=1, lost=3),
+        replace(synth.device(synth.bulk(40, 30), ordinal=1, lost=3), uuid="GPU-1"),
     )
     return Capture(
         7, two, (synth.module(),), {"strategy": "warp"}, (Problem("odd", "a sentence", 2),), {"cuda": "13.0"}

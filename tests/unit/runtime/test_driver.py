@@ -159,8 +159,10 @@ def test_a_column_is_written_in_one_call(cu: Bindings) -> None:
 
 def test_facts_are_the_current_devices(cu: Bindings) -> None:
     cu.values |= {"cuCtxGetDevice": (1,), "cuDeviceGetName": (b"NVIDIA H200\0\0\0",), "cuDeviceGetAttribute": (132,)}
+    cu.values["cuDeviceGetUuid"] = (SimpleNamespace(bytes=bytes(range(16))),)
     facts = CudaDriver().facts()
     assert (facts.ordinal, facts.name, facts.sms) == (1, "NVIDIA H200", 132)
+    assert facts.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
     assert [arguments for name, *arguments in cu.calls if name == "cuDeviceGetAttribute"] == [[16, 1], [13, 1]]
 
 

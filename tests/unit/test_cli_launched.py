@@ -1,0 +1,104 @@
+"""`kscope run` of a launcher: every program that it starts is recorded into a file of its rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kscope
+from kscope.cli import launched
+from kscope.cli.launched.sitecustomize import recorded
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCHER = """
+import os, subprocess, sys
+children = [
+    subprocess.Popen([sys.executable, "-u", *sys.argv[1:]], env={**os.environ, "RANK": rank, "WORLD_SIZE": "2"})
+    for rank in "01"
+]
+subprocess.run([sys.executable, "-c", "import sitecustomize; print('helper', sitecustomize.ran)"], check=True)
+sys.exit(max(child.wait() for child in children))
+"""
+SCRIPT = """
+import subprocess, sys
+import kscope, kscope_sim
+
+def kernel(warp):
+    with kscope.region("work"):
+        warp.work(60_000)
+
+kscope_sim.launch(kernel, grid=1, block=32)
+subprocess.run([sys.executable, "plain.py"], check=True)
+sys.exit(int(sys.argv[1]))
+"""
+MAIN = "kscope/cli/launched/__main__.py"
+
+
+def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    """`kscope run argv` in a folder with a launcher."""
+    (folder / "torchrun").write_text(LAUNCHER)
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text("ran = True")
+    (folder / "plain.py").write_text("print('child of a rank')")
+    path = os.pathsep.join(map(str, (*(ROOT / part for part in (".", "frontends", "runtime")), folder / "site")))
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    return subprocess.run(
+        [sys.executable, "-m", "kscope", "run", *argv], cwd=folder, env={**environment, "PYTHONPATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_each_rank_of_a_launcher_is_recorded_into_its_own_file(tmp_path: Path) -> None:
+    done = run(tmp_path, "--warps", "0", "torchrun", "train.py", "0")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")) == ["", "child of a rank", "child of a rank", "helper True"]
+    assert sorted(done.stderr.splitlines()) == [
+        f"kscope: train.rank{rank}.kscope: 1 records; kscope summary train.rank{rank}.kscope" for rank in "01"
+    ]
+    for rank in (0, 1):
+        capture = kscope.load(tmp_path / f"train.rank{rank}.kscope")
+        assert capture.host["rank"] == rank
+        assert capture.options["warps"] == [0]
+        assert len(kscope.decode(capture)) == 1
+    assert sorted(path.name for path in tmp_path.glob("*.kscope")) == ["train.rank0.kscope", "train.rank1.kscope"]
+
+
+def test_a_file_without_the_rank_is_refused_for_the_second_rank(tmp_path: Path) -> None:
+    done = run(tmp_path, "-o", "run.kscope", "torchrun", "train.py", "0")
+    assert done.returncode == 2
+    assert "of this job writes this file; %r in a name is the rank, as in 'run.%r.kscope'" in done.stderr
+
+
+def test_a_launcher_ends_with_its_own_exit_code(tmp_path: Path) -> None:
+    assert run(tmp_path, "-q", "-o", "run.%r.kscope", "torchrun", "train.py", "5").returncode == 5
+    assert sorted(path.name for path in tmp_path.glob("*.kscope")) == ["run.0.failed.kscope", "run.1.failed.kscope"]
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        (["-u", "-W", "ignore", "a.py", "-c", "x"], ["-u", "-W", "ignore", MAIN, "run", "-q", "a.py", "-c", "x"]),
+        (["-m", "pkg.train", "3"], [MAIN, "run", "-q", "-m", "pkg.train", "3"]),
+        (["-c", "print()"], None),
+        (["-"], None),
+        ([], None),
+    ],
+)
+def test_the_command_line_of_a_child_is_that_of_kscope_run(command: list[str], found: list[str] | None) -> None:
+    line = recorded(["python", *command], ["run", "-q"])
+    expected = found and [str(ROOT / word) if word == MAIN else word for word in (sys.executable, *found)]
+    assert line == expected
+
+
+def test_the_options_of_kscope_run_are_passed_on_without_those_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    typed = ["run", "-o", "a.%r.kscope", "-qm", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
+    found = launched.environment(typed, typed[5:])
+    assert json.loads(found[launched.FLAGS]) == ["run", "-o", "a.%r.kscope"]
+    assert found["PYTHONPATH"].endswith(f"{os.pathsep}mine")

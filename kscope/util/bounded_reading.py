@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import FormatError
+from . import memory
 
 MAX_FILE_BYTES = 256 << 20
 """Largest file that is read at once; parsed, it may take twenty times as much memory."""
 MAX_LINE_BYTES = 1 << 20
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _STEP = 1 << 20
 
 
@@ -22,15 +21,7 @@ def memory_budget() -> int:
     Returns:
         A quarter of the smallest of physical memory, the container's limit and ``ulimit -v``.
     """
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if address_space != resource.RLIM_INFINITY:
-        limits.append(address_space)
-    for path in map(Path, _CGROUP_LIMITS):
-        text = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
-        if text.isdecimal():  # else "max"
-            limits.append(int(text))
-    return min(limits) // 4
+    return memory.limit() // 4
 
 
 def read_bytes(path: Path, most: int = MAX_FILE_BYTES) -> bytes:

@@ -3,35 +3,53 @@
 from __future__ import annotations
 
 import mmap
-import os
 
 import numpy as np
 import numpy.typing as npt
 
 from kscope.capture import layout
+from kscope.util import memory
 
 Lines = npt.NDArray[np.uint32]
 _WORDS = layout.UNIT // 4
 _LEAST = 64 << 20
+_LOOK = (64 << 20) // layout.UNIT
+"""Lines between two looks at how much memory is left."""
+_SHARE, _KEPT = 2, 8
+"""A session takes at most 1/2 of the memory, and stops when less than 1/8 of it is available: saving and decoding need
+memory too."""
 _NORESERVE = 0x4000  # of linux/mman.h; Python has no name for it before 3.13
 
 
 class Arena:
-    """Lines of 64 bytes. It reserves address space as large as the machine's memory; a page costs memory when it is
-    written.
+    """Lines of 64 bytes. It reserves address space for half of the memory that this process may use; a page costs
+    memory when it is written. The memory is freed with the arena and the last of its lines.
     """
 
     def __init__(self) -> None:
         self._room: Lines | None = None
-        self._used = 0
+        self._used = self._next_look = 0
+        self._full = ""
 
     def take(self, count: int) -> Lines:
-        """Room for `count` more lines, to be filled by the caller. Raises MemoryError if the machine has no more."""
+        """Room for `count` more lines, to be filled by the caller.
+
+        Raises:
+            MemoryError: too little memory is left. From then on the arena is full: what follows would have gaps.
+        """
         if self._room is None:
             self._room = _reserve()
         end = self._used + count
-        if end > len(self._room):
-            raise MemoryError(f"a session recorded more than the machine's memory ({self._room.nbytes} bytes) holds")
+        if count and not self._full and (end > self._next_look or end > len(self._room)):
+            self._next_look = end + _LOOK
+            most, left = memory.limit(), memory.available()
+            if end > len(self._room) or left < most // _KEPT:
+                self._full = (
+                    f"{self._used * layout.UNIT >> 20:,} MiB of records are in host memory, {left >> 20:,} of "
+                    f"{most >> 20:,} MiB are left: record fewer blocks, warps or SMs, or shorter sessions"
+                )
+        if count and self._full:
+            raise MemoryError(self._full)
         taken, self._used = self._room[self._used : end], end
         return taken
 
@@ -41,7 +59,7 @@ class Arena:
 
 
 def _reserve() -> Lines:
-    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    size = max(_LEAST, memory.limit() // _SHARE // mmap.PAGESIZE * mmap.PAGESIZE)
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
     while True:
         try:

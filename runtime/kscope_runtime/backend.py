@@ -188,13 +188,18 @@ class CudaBackend(Backend):
                     device.sync_clock()
                 else:
                     lines = drain.snapshot()
-        except (DriverError, MemoryError) as error:
+        except MemoryError as error:
+            drain.stop()
+            drain.end(error)
+        except DriverError as error:
             drain.stop()
             self._failed(device, error)
+        if lines is None:
+            lines = drain.release() if wait else drain.lines()
         return DeviceCapture(
             ordinal=device.facts.ordinal,
             name=device.facts.name,
-            lines=drain.lines() if lines is None else lines,
+            lines=lines,
             sms=device.facts.sms,
             lost=drain.lost(),
             tick_ns=device.tick_ns,
@@ -203,7 +208,7 @@ class CudaBackend(Backend):
             uuid=device.facts.uuid,
         )
 
-    def _failed(self, device: Device, error: DriverError | MemoryError) -> None:
+    def _failed(self, device: Device, error: DriverError) -> None:
         """Note the first error of a device: after it every call fails."""
         ordinal = device.facts.ordinal
         if not any(problem.device == ordinal for problem in self._problems):

@@ -14,6 +14,7 @@ from kscope.capture.model import Problem
 from kscope.errors import DriverError
 
 from .accounting import Lines
+from .arena import Arena
 from .device import Device
 from .drain_pass import Passes
 from .room import PoolReading
@@ -128,6 +129,16 @@ class Drain:
         """What was drained, (n, 16) uint32."""
         return self._passes.arena.lines()
 
+    def release(self) -> Lines:
+        """The lines of a drain that has stopped. The drain forgets them: their memory is freed with the capture."""
+        lines, self._passes.arena = self._passes.arena.lines(), Arena()
+        return lines
+
+    def end(self, error: DriverError | MemoryError) -> None:
+        """Note why draining stopped."""
+        if self.failed is None:
+            self.failed = Problem("drain", f"draining stopped: {error}").on_device(self.device.facts.ordinal)
+
     def lost(self) -> int:
         """Warps that found no room, as of the last reading."""
         return self._passes.lost()
@@ -139,7 +150,7 @@ class Drain:
             with self.device.driver.relaxed():
                 self._run_passes()
         except (DriverError, MemoryError) as error:
-            self.failed = Problem("drain", f"draining stopped: {error}").on_device(self.device.facts.ordinal)
+            self.end(error)
 
     def _run_passes(self) -> None:
         wait = 0.0

@@ -15,7 +15,7 @@ from kscope.decoding import slabs
 from kscope.errors import DriverError, UsageError
 from kscope.instrument import registry
 from kscope.instrument.sampling import Sampling
-from kscope.session import session
+from kscope.session.profile import profile
 from kscope_runtime import CudaBackend
 from kscope_runtime.drain import Drain
 
@@ -266,7 +266,7 @@ def test_a_device_that_cannot_be_armed_leaves_none_armed(by_hand: None, monkeypa
     rig.driver.gpus[1].module(20)
     rig.backend.module_loaded(20)
     monkeypatch.setattr(registry, "_backends", {"cuda": rig.backend})
-    prof = session.profile(pool=rig.pool)
+    prof = profile(pool=rig.pool)
     prof._epoch = 5
     with pytest.raises(UsageError, match="400 SMs needs at least"):
         prof._arm("cuda")

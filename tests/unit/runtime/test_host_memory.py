@@ -1,0 +1,129 @@
+"""Records in host memory: bounded by what the process may use, and freed with the capture."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kscope.capture import layout
+from kscope.decoding import slabs
+from kscope.util import memory
+from kscope_runtime import arena
+from kscope_runtime.arena import Arena
+
+from .conftest import Bench
+from .fake import Lane
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A machine whose /proc and cgroups have these files."""
+
+    def made(**files: object) -> None:
+        for name, text in files.items():
+            path = tmp_path / name.replace("__", "/").replace("_DOT_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
+
+    monkeypatch.setattr(memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "cgroup")
+    return made
+
+
+def test_the_limit_of_every_cgroup_above_counts_v2(machine: Callable[..., None]) -> None:
+    machine(
+        proc__self__cgroup="0::/slice/job",
+        cgroup__slice__job__memory_DOT_max="max",
+        cgroup__slice__memory_DOT_max=3 << 20,
+        cgroup__slice__memory_DOT_current=2 << 20,
+        cgroup__slice__memory_DOT_stat="anon 5\ninactive_file 1048576",
+        cgroup__memory_DOT_max=8 << 20,
+    )
+    assert memory.limit() == 3 << 20
+    assert memory.available() == 2 << 20  # page cache can be dropped
+
+
+def test_the_limit_of_every_cgroup_above_counts_v1(machine: Callable[..., None]) -> None:
+    machine(
+        proc__self__cgroup="5:cpu,cpuacct:/\n4:memory:/job\n0::/",
+        cgroup__memory__job__memory_DOT_limit_in_bytes=5 << 20,
+        cgroup__memory__job__memory_DOT_usage_in_bytes=4 << 20,
+        cgroup__memory__memory_DOT_limit_in_bytes=9223372036854771712,
+        proc__meminfo="MemTotal: 99999 kB\nMemAvailable: 512 kB",
+    )
+    assert memory.limit() == 5 << 20
+    assert memory.available() == 512 << 10
+
+
+def test_in_a_container_the_mounted_tree_may_begin_at_its_group(machine: Callable[..., None]) -> None:
+    machine(proc__self__cgroup="0::/docker/0123", cgroup__memory_DOT_max=7 << 20)
+    assert memory.limit() == 7 << 20
+
+
+def test_without_cgroups_the_machine_is_the_limit(machine: Callable[..., None]) -> None:
+    assert memory.limit() > 1 << 20
+    assert memory.available() == memory.limit()
+
+
+def test_no_more_address_space_is_reserved_than_half_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "limit", lambda: GIB)
+    monkeypatch.setattr(memory, "available", lambda: GIB)
+    made = Arena()
+    made.take(1)
+    assert made._room is not None
+    assert made._room.nbytes == GIB // 2
+    with pytest.raises(MemoryError):
+        made.take(GIB // 2 // layout.UNIT)
+
+
+def test_a_full_arena_stays_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a slab that was taken before the error would be taken again."""
+    monkeypatch.setattr(memory, "limit", lambda: GIB)
+    monkeypatch.setattr(memory, "available", lambda: 0)
+    made = Arena()
+    for _ in range(2):
+        with pytest.raises(MemoryError, match=r"0 of 1,024 MiB are left: record fewer blocks"):
+            made.take(1)
+        monkeypatch.setattr(memory, "available", lambda: GIB)
+    assert len(made.lines()) == 0
+
+
+def test_a_session_that_fills_the_memory_keeps_what_it_has_and_reports_a_problem(
+    by_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arena, "_LOOK", 0)
+    bench = Bench().arm()
+    for block in range(8):
+        Lane(bench.memory, sm=0, block=block).run()
+    bench.drain._passes.once(share=1 << 20)
+    Lane(bench.memory, sm=0, block=8).run()
+    monkeypatch.setattr(memory, "available", lambda: 0)
+    bench.backend.disarm()
+    (device,) = bench.backend.collect(wait=True)
+    found, _ = slabs.find(device.lines, 1)
+    assert found.header["ctaid_x"].tolist() == list(range(8))
+    (problem,) = bench.backend.problems()
+    assert problem.kind == "drain"
+    assert "are in host memory" in problem.text
+
+
+def test_the_memory_of_a_capture_is_freed_with_it(by_hand: None) -> None:
+    bench = Bench().arm()
+    Lane(bench.memory).run()
+    bench.backend.disarm()
+    (device,) = bench.backend.collect(wait=True)
+    assert len(device.lines)
+    base: object = device.lines
+    while isinstance(base, np.ndarray) and isinstance(base.base, np.ndarray):
+        base = base.base
+    room = weakref.ref(base)
+    del device, base
+    gc.collect()
+    assert room() is None

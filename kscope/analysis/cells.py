@@ -1,7 +1,7 @@
-"""One row per lane and region: what every table of durations is added up from.
+"""Cells: one row per recording warp and region, from which every table of durations is summed.
 
-A *cell* is all spans of one region name on one recording lane. Sums over cells are exact (ticks are integers),
-so a summary by SM, block or launch never reads the records again.
+A *cell* is all spans of one region name on one row of Trace.warps. Sums are exact (ticks are integers), so a summary
+by SM, block or launch never reads the records again.
 """
 
 from __future__ import annotations
@@ -29,16 +29,21 @@ _SLICE = 1 << 17
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Cells (c,), each with its durations as a slice of `values`.
+    """Cells (c,), each with its durations as a slice of `values`. Spans of unknown duration are in no sum.
 
-    track: row of Trace.warps. name: index into `names`, sorted region names. count: spans of known duration;
-    unknown: the others. total, own, idle, first, last: int64 ticks of the lane's clock: the sum of durations; the
-    same without the time in spans inside of them; the time directly before them in which the lane was in no
-    region; the first and the last start. values: float64 ns, one per span of known duration; those of cell i begin
-    at offset[i]. unknown spans have no part in any sum.
-
-    Of each lane (w,), in ticks: covered, its time in regions; quiet, its longest time in none, not counting
-    the time after its last region.
+    Attributes:
+        names: sorted region names.
+        track: row of Trace.warps.
+        name: index into `names`.
+        count, unknown: spans with a known and with an unknown duration.
+        total, own: int64 ticks, sum of durations; the same without nested spans.
+        idle: ticks directly before the spans in which the warp was in no region.
+        first, last: ticks, the first and the last start.
+        offset: index of the cell's first duration in `values`.
+        values: float64 ns, one per span of known duration.
+        covered: (w,) ticks of each warp in regions.
+        quiet: (w,) its longest time in no region, in ticks, without the time after its last region.
+        last_end: (w,) tick of its last region's end.
     """
 
     names: tuple[str, ...]
@@ -70,12 +75,12 @@ def cells(trace: TraceData) -> Cells:
 
 
 def _reduced(ufunc: np.ufunc, column: Int64, edges: Int64) -> Int64:
-    """The column's stretches from edge to edge, each as one number."""
+    """The ufunc's reduction of each part of the column, from edge to edge."""
     return np.asarray(ufunc.reduceat(column, edges)) if len(edges) else edges
 
 
 def under_tick(trace: TraceData, found: Cells) -> Int64:
-    """(c,) spans of each cell that are shorter than the tick of the timer that timed them."""
+    """(c,) spans of each cell shorter than their timer's tick."""
     short = np.zeros(len(found), np.int64)
     for cell in np.flatnonzero(trace.warps.timer[found.track] & (found.count > 0)).tolist():
         at = int(found.offset[cell])
@@ -84,7 +89,7 @@ def under_tick(trace: TraceData, found: Cells) -> Int64:
 
 
 class _Pass:
-    """The columns of every slice, and the lanes that they fill."""
+    """The columns of every part, and the warps that they fill."""
 
     def __init__(self, trace: TraceData, names: tuple[str, ...]) -> None:
         self.trace, self.names = trace, names
@@ -132,14 +137,14 @@ class _Pass:
             self.parts[at] = columns
 
     def _unknown(self, track: npt.NDArray[np.int32], name: Names) -> list[Int64]:
-        """Cells of the spans whose duration is not known."""
+        """Cells of the spans with an unknown duration."""
         pairs, count = np.unique(track.astype(np.int64) << 16 | name, return_counts=True)
         nothing = np.zeros(len(pairs), np.int64)
         first, last = np.full(len(pairs), _FAR), np.full(len(pairs), -_FAR)
         return [pairs >> 16, pairs & 0xFFFF, nothing, count, nothing, nothing, nothing, first, last, nothing]
 
     def _nested(self, track: npt.NDArray[np.int32], start: Int64, took: Int64) -> tuple[Int64, Int64]:
-        """(own, idle) of spans: durations without what is inside, and time in no region before them."""
+        """(own, idle) of spans: durations without nested spans; time in no region before them."""
         end = start + took
         held, root = children_weight(start, end, track, took)
         own, idle = took - held, np.zeros(len(took), np.int64)

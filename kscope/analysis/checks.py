@@ -24,13 +24,16 @@ _REGION = (*_TIMES, "count", "unknown", "share", "imbalance")
 _LANES = ("records", "lanes", "blocks", "launches", "dropped", "unfinished")
 _KERNEL = {"time": "max_time_ns", "mean_time": "time_ns", "alive": "alive_ns", "idle": "idle_ns"}
 _UNCOUNTED = ("lost", "count")
-"""Problems after which nobody knows how many records were dropped."""
+"""Problems after which the number of dropped records is unknown."""
 _WHOLE = (*_LANES, "problems", "time")
 
 
 def check(trace: TraceData, conditions: Iterable[str]) -> tuple[Outcome, ...]:
-    """The outcome of every condition. Raises UsageError for one that cannot be read, and for names that the
-    recording does not have: a typing error shall not pass."""
+    """The outcome of every condition.
+
+    Raises:
+        UsageError: a condition that cannot be parsed, or a name that the recording does not have.
+    """
     names = _Names(trace)
     return tuple(evaluate(text, names) for text in conditions)
 
@@ -42,7 +45,7 @@ class _Names:
         self.summary = summarise(trace)
         rows = zip(kernel_names(trace), trace.kernels, of_kernels(trace), strict=True)
         self.kernels = {shown: (name, f"0x{number:x}") for shown, name, number in rows}
-        """By the name in the summary the kernel's own name and its hash."""
+        """By the name in the summary: the kernel's name and hash."""
         self.uncounted = any(problem.kind in _UNCOUNTED for problem in self.summary.problems)
 
     def __call__(self, name: tuple[str, ...]) -> Quantity:
@@ -52,34 +55,36 @@ class _Names:
         found: dict[str, Quantity | None] = {}
         for region in self.summary.regions:
             if self.means(owner, region):
-                found[f"{self.spelled(region.kernel)}.{written(region.region)}.{stat}"] = self.region(region, stat)
+                found[f"{self.full_name(region.kernel)}.{written(region.region)}.{stat}"] = self.region(region, stat)
         for lanes in self.summary.lanes:
             if self.names(owner, lanes.kernel):
                 found[f"{self.kernels[lanes.kernel][1]}.{stat}"] = self.kernel(lanes, stat)
         known = {text: value for text, value in found.items() if value is not None}
         if len(known) == 1:
             return known.popitem()[1]
-        spelled = ".".join(name)
+        full_name = ".".join(name)
         if known:
-            raise UsageError(f"{spelled}: several kernels have it: say which, {', '.join(known)}")
+            raise UsageError(f"{full_name}: several kernels have it: use one of {', '.join(known)}")
         if found:
-            raise UsageError(f"{spelled}: expected {', '.join(_REGION)} of a region, {', '.join((*_KERNEL, *_LANES))} "
-                             "of a kernel")  # fmt: skip
+            known_of = f"{', '.join(_REGION)} of a region, {', '.join((*_KERNEL, *_LANES))} of a kernel"
+            raise UsageError(f"{full_name}: expected {known_of}")
         there = sorted({row.region for row in self.summary.regions} | {row.kernel for row in self.summary.lanes})
-        raise UsageError(f"{spelled}: no region or kernel of that name; this capture has {', '.join(there) or 'none'}")
+        raise UsageError(
+            f"{full_name}: no region or kernel of that name; this capture has {', '.join(there) or 'none'}"
+        )
 
     def means(self, owner: str, row: RegionStats) -> bool:
-        """Whether this is the region's name, or a kernel's and the region's. Dots in either are read as they are."""
+        """True if `owner` is the region's name, or the kernel's and the region's. Names may contain dots."""
         kernel = owner.removesuffix(f".{row.region}")
         return owner == row.region or (kernel != owner and self.names(kernel, row.kernel))
 
     def names(self, typed: str, kernel: str) -> bool:
-        """Whether the kernel is called so: by its name, by its hash, or as tables have it."""
+        """True if `typed` is the kernel's name, its hash, or its name in tables."""
         name, number = self.kernels[kernel]
         return typed in (kernel, name) or (hashed(typed) is not None and hashed(typed) == hashed(number))
 
-    def spelled(self, kernel: str) -> str:
-        """What means this kernel and no other."""
+    def full_name(self, kernel: str) -> str:
+        """An unambiguous name of the kernel."""
         name, number = self.kernels[kernel]
         return written(name) if name == kernel else number
 
@@ -93,7 +98,7 @@ class _Names:
             return Quantity(float(len(self.summary.problems)))
         if name == "time":
             return Quantity(max((row.max_time_ns for row in rows), default=float("nan")), time=True)
-        raise UsageError(f"{name}: expected {', '.join(_WHOLE)}, or a region and what of it, such as load.p99")
+        raise UsageError(f"{name}: expected {', '.join(_WHOLE)}, or a region with one of its numbers, such as load.p99")
 
     def region(self, row: RegionStats, stat: str) -> Quantity | None:
         if stat not in _REGION:

@@ -1,9 +1,9 @@
-"""Two recordings beside each other: what became slower, by how much, and how sure that is.
+"""Two recordings compared: what became slower, by how much, and with what certainty.
 
 The mean duration of a region is compared by a bootstrap: units of the recording are drawn with replacement, and the
-means of each draw compared. A unit is a launch where both recordings have at least eight of the kernel, else a block,
-else a lane, else there is nothing to draw from. So with one launch each the interval knows how blocks differ, not how
-runs do: it says which unit it drew.
+means of the draws are compared. The unit is a launch if both recordings have at least eight of the kernel, else a
+block, else a warp. With one launch each, the interval covers differences between blocks, not between runs; the result
+names the unit.
 """
 
 from __future__ import annotations
@@ -28,8 +28,14 @@ _MOST_WEIGHTS = 1 << 24
 
 @dataclass(frozen=True)
 class Options:
-    """draws: of the bootstrap. level: of its interval. least: changes smaller than this part of the mean are `same`.
-    seed: of the draws, so that equal recordings give equal words."""
+    """Options of compare().
+
+    Attributes:
+        draws: number of bootstrap draws, at least 100.
+        level: of the interval, from 0.5 to below 1.
+        least: relative changes of the mean below it count as `same`.
+        seed: of the draws; equal recordings give equal results.
+    """
 
     draws: int = 2000
     level: float = 0.95
@@ -47,9 +53,19 @@ class Options:
 
 @dataclass(frozen=True)
 class Change:
-    """A region of a kernel in two recordings; means in ns. change: (b - a) / a; low, high: its interval; NaN where
-    there is none. unit: what was drawn, with how many of it in a and in b. slower, faster: the interval and the change
-    lie on one side of `least`. unsure: the interval holds changes of both sides, or there was nothing to draw."""
+    """A region of a kernel in two recordings.
+
+    Attributes:
+        kernel, region: their names.
+        verdict: slower or faster if interval and change are on one side of `least`; new or gone if one recording lacks
+            it; unsure if the interval includes both, or if there are too few units.
+        a_count, b_count: spans.
+        a_mean_ns, b_mean_ns: mean duration, ns.
+        change: (b - a) / a.
+        low, high: its interval; NaN without one.
+        unit: the unit of the draws: launch, block or lane.
+        a_units, b_units: how many of it.
+    """
 
     kernel: str
     region: str
@@ -68,8 +84,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """kernels: one row per kernel (its region is ``(kernel)``: from a launch's first start to its last end); regions:
-    the rest, largest change of total time first. problems: what makes the recordings hard to compare, in words."""
+    """Two recordings compared.
+
+    Attributes:
+        kernels: one row per kernel, from a launch's first start to its last end; the region is ``(kernel)``.
+        regions: largest change of total time first.
+        problems: why the recordings may not be comparable.
+        verdict: of the kernels' times, or of the regions if there are too few launches.
+    """
 
     kernels: tuple[Change, ...]
     regions: tuple[Change, ...]
@@ -81,8 +103,11 @@ WHOLE = "(kernel)"
 
 
 def compare(a: TraceData, b: TraceData, options: Options | None = None) -> Comparison:
-    """Compares two traces by kernel name and region name. verdict: slower or faster where a kernel's own time or,
-    with too few launches for that, a region's mean is; else same, or unsure. Raises UsageError for options."""
+    """Compare two traces by kernel name and region name.
+
+    Raises:
+        UsageError: an option is out of range.
+    """
     options = options or Options()
     rng = np.random.default_rng(options.seed)
     sides = _Side.of(a), _Side.of(b)
@@ -102,7 +127,7 @@ def compare(a: TraceData, b: TraceData, options: Options | None = None) -> Compa
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """Total ns and count of every unit, and the stratum that it is drawn from."""
+    """Total ns and count of each unit, and its stratum."""
 
     total: Float
     count: Float
@@ -110,7 +135,7 @@ class _Units:
 
     @property
     def mean(self) -> float:
-        """Of one span; NaN without any."""
+        """Mean of a span; NaN without spans."""
         return float(self.total.sum() / self.count.sum()) if len(self.count) else float("nan")
 
 
@@ -139,7 +164,7 @@ class _Side:
         return _Side(trace, found, {key: np.concatenate(parts) for key, parts in rows.items()}, times)
 
     def units(self, kernel: str, region: str, unit: str) -> _Units:
-        """Every unit that has the region; lanes are drawn among those of one warp number, as warps may have roles."""
+        """Every unit with the region. Warps are drawn among those of one warp number, because warps may have roles."""
         rows = self.rows.get((kernel, region), np.zeros(0, np.int64))
         track, warps = self.found.track[rows], self.trace.warps
         of = {"launch": warps.launch, "block": warps.launch * (1 << 32) + warps.block}.get(unit)
@@ -160,7 +185,7 @@ def _total(mean_ns: float, count: int) -> float:
 
 
 def _unit(sides: tuple[_Side, _Side], kernel: str) -> str:
-    """The largest unit that both recordings have enough of."""
+    """The largest unit of which both recordings have enough."""
     if all(len(side.times.get(kernel, ())) >= _LEAST_LAUNCHES for side in sides):
         return "launch"
     blocks = []
@@ -218,7 +243,7 @@ def _judged(change: float, low: float, high: float, least: float) -> Verdict:
 
 
 def _means(units: _Units, draws: int, rng: np.random.Generator) -> Float:
-    """(draws,) means of units drawn with replacement, from each stratum as many as it has."""
+    """(draws,) means of units drawn with replacement, per stratum as many as it has."""
     total, count = np.zeros(draws), np.zeros(draws)
     for stratum in np.unique(units.stratum):
         mine = np.flatnonzero(units.stratum == stratum)
@@ -232,7 +257,7 @@ def _means(units: _Units, draws: int, rng: np.random.Generator) -> Float:
 
 
 def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:
-    """The kernels' own times decide where there were launches to draw from, else the regions do."""
+    """The verdict on the kernels' times if there are enough launches, else on the regions."""
     timed = [row for row in kernels if row.a_units >= _LEAST_LAUNCHES and row.b_units >= _LEAST_LAUNCHES]
     rows = [row.verdict for row in (timed or regions)]
     for verdict in ("slower", "faster"):
@@ -242,16 +267,16 @@ def _overall(kernels: list[Change], regions: list[Change]) -> Verdict:
 
 
 def _doubts(a: TraceData, b: TraceData) -> tuple[str, ...]:
-    """Why differences may be of the recordings, not of the kernels."""
+    """Reasons why a difference may come from the recordings."""
     found_problems = [f"{name}: {problem.text}" for name, trace in (("a", a), ("b", b)) for problem in trace.problems]
     for kernel in sorted({*a.kernels} & {*b.kernels}):
         grids = [{launch.grid for launch in trace.launches if launch.kernel == kernel} for trace in (a, b)]
         if grids[0] != grids[1]:
-            spelled = [", ".join(map(str, sorted(grid)[:3])) for grid in grids]
-            found_problems.append(f"{kernel}: launched with other grids, {spelled[0]} in a and {spelled[1]} in b")
+            shown = [", ".join(map(str, sorted(grid)[:3])) for grid in grids]
+            found_problems.append(f"{kernel}: launched with different grids, {shown[0]} in a and {shown[1]} in b")
         lanes = [_lanes_per_block(trace, kernel) for trace in (a, b)]
         if lanes[0] != lanes[1]:
-            found_problems.append(f"{kernel}: other lanes recorded, {lanes[0]} of a block in a and {lanes[1]} in b")
+            found_problems.append(f"{kernel}: different warps recorded, {lanes[0]} of a block in a and {lanes[1]} in b")
     return tuple(found_problems)
 
 

@@ -1,14 +1,14 @@
-"""The critical path through a block: from its last region's end back to a start, over who waited for whom.
+"""The critical path through a block: from the end of its last region back to a start.
 
-The user says which region's end satisfies which region's wait, nothing is guessed:
+The user names which region's end satisfies which region's wait; nothing is guessed:
 
     Edge("ask", "wait_ready")             the k-th wait_ready of a warp waits for the k-th ask of the block's warps
     Edge("multiply", "wait_empty", 4)     ... for the (k - 4)-th multiply: four buffers; the first four wait for none
 
-Several warps that signal are all waited for: the latest counts. Where both regions carry a value, values are matched
-instead of counted. A wait is *blocked* where its signal came after it began, or where it took more than twice the
-shortest wait of its name: then what was signalled (a copy, say) was still in flight. From a blocked wait the path goes
-to the signal; from any other it stays on its warp.
+If several warps signal, the latest counts. If both regions carry a value, values are matched instead of ordinals. A
+wait is *blocked* if its signal came after it began, or if it took more than twice the shortest wait of its name (the
+signaled work, such as a copy, was still in flight). From a blocked wait the path goes to the signal; otherwise it stays
+on its warp.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .segments import NONE, by_lane, flatten, span_names
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 _LONG = 2.0
-"""A wait of more than so many times the shortest one of its name was blocked."""
+"""A wait longer than this multiple of the shortest one of its name was blocked."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,14 @@ class Edge:
 
 @dataclass(frozen=True)
 class Step:
-    """A part of the path, in ns. run: on the warp `lane`. flight: from a signal's end to the end of the wait for it
-    (on the warp that waited), `via` names both."""
+    """A part of the path.
+
+    Attributes:
+        kind: "run" on a warp, or "flight" from a signal's end to the end of the wait for it.
+        lane: the warp's label; of a flight the waiting warp's.
+        start_ns, end_ns: ns after the trace's origin.
+        via: "signal -> wait" of a flight.
+    """
 
     kind: Literal["run", "flight"]
     lane: str
@@ -57,9 +63,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Path:
-    """steps: in order of time, without a gap, from the start of a warp to the end of
-    the block's last region. parts: (region,
-    ns, part of the path), longest first. unmatched: waits whose signal was not recorded, or came after they ended."""
+    """The critical path of a block.
+
+    Attributes:
+        kernel, launch, block: where it was.
+        total_ns: its length.
+        steps: in order of time, without gaps.
+        parts: (region, ns, share of the path), longest first.
+        unmatched: waits whose signal was not recorded or came after they ended.
+    """
 
     kernel: str
     launch: int
@@ -71,8 +83,17 @@ class Path:
 
 
 def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, block: int = 0) -> Path:
-    """The path of one block. Raises UsageError for a block without records, an edge whose regions it does not have,
-    or a lag below 0."""
+    """The critical path of one block.
+
+    Args:
+        trace: the trace.
+        edges: signals and the waits that they satisfy.
+        launch: index into Trace.launches.
+        block: linear block index.
+
+    Raises:
+        UsageError: a block without records, an edge with a region that the block lacks, or a negative lag.
+    """
     edges = tuple(edges)
     mine = filters.select(trace, launch=launch, block=block)
     if not len(mine) or not mine.is_span.any():
@@ -109,7 +130,7 @@ class _Step:
 
 @dataclass
 class _Waits:
-    """By lane the blocked waits as (end, signal's end, signal's lane, via), in order of end."""
+    """By warp the blocked waits as (end, signal's end, signal's warp, via), in order of end."""
 
     by_row: dict[int, list[tuple[float, float, int, str]]] = field(default_factory=dict)
     unmatched: int = 0
@@ -147,8 +168,10 @@ class _Waits:
 
 
 def _keys(trace: TraceData, edge: Edge, signals: Int64, waits: Int64) -> tuple[Float, Float]:
-    """What is matched: the values where all have one, else the ordinal on each lane. Raises UsageError where the first
-    ones of a lane were overwritten: nobody knows its ordinals."""
+    """The keys to match: values if all records have one, else ordinals per warp.
+
+    Raises UsageError if the first records of a warp were overwritten: its ordinals are unknown.
+    """
     values = trace.value[signals], trace.value[waits]
     if all(len(value) and not np.isnan(value).any() for value in values):
         return values
@@ -156,22 +179,24 @@ def _keys(trace: TraceData, edge: Edge, signals: Int64, waits: Int64) -> tuple[F
     gone = int((trace.warps.written[lanes] > trace.warps.records[lanes]).sum())
     if gone and any(problem.kind == "overwritten" for problem in trace.problems):
         raise UsageError(
-            f"{edge.signal}:{edge.wait}: {counted(gone, 'lane')} of theirs lost the first records, which newer ones "
-            "overwrote: which wait is the n-th is not known; give both regions a value, or record more (records=)"
+            f"{edge.signal}:{edge.wait}: {counted(gone, 'warp')} lost the first records to newer ones: "
+            "ordinals are unknown; give both regions a value, or record more (records=)"
         )
     return _ordinals(trace.track[signals]), _ordinals(trace.track[waits])
 
 
 def _ordinals(track: npt.NDArray[np.int32]) -> Float:
-    """0, 1, 2 ... on each lane; lanes stand one after another."""
+    """0, 1, 2 ... on each warp; a warp's records are contiguous."""
     index = np.arange(len(track))
     fresh = np.concatenate([[True], track[1:] != track[:-1]]) if len(track) else np.zeros(0, bool)
     return (index - np.maximum.accumulate(np.where(fresh, index, 0))).astype(np.float64)
 
 
 def _walk(trace: TraceData, waits: _Waits) -> list[_Step]:
-    """Backwards from the last region's end; every turn goes back in time, or to a wait that was not taken before. So of
-    each lane's waits those that are behind, later or taken, stay behind."""
+    """Walk backward from the last region's end.
+
+    Each turn goes back in time or to a wait not taken before, so the walk terminates.
+    """
     final = trace.start_ns + np.nan_to_num(trace.dur_ns)
     row, time = int(trace.track[final.argmax()]), float(final.max())
     steps, ahead = list[_Step](), {row: len(found) for row, found in waits.by_row.items()}
@@ -192,7 +217,7 @@ def _walk(trace: TraceData, waits: _Waits) -> list[_Step]:
 
 
 def _parts(trace: TraceData, steps: list[_Step]) -> dict[str, float]:
-    """ns of the path by what it went through."""
+    """ns of the path by region."""
     parts: dict[str, float] = {}
     runs: dict[int, list[tuple[float, float]]] = {}
     for step in steps:

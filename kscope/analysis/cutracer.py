@@ -1,6 +1,6 @@
 """CUTracer's files: its histogram CSV, its log, and the Chrome trace that its script joins them with.
 
-histogram   warp_id,region_id,instruction,count       warp_id counts over the whole grid; instruction may be missing
+histogram   warp_id,region_id,instruction,count       warp_id counts over the whole grid; instruction is optional
 log         ... LAUNCH ... kernel hash 0x7fa21c3 ... grid size 97,1,1 ... block size 32,1,1
 trace       events with pid "... Core3 CTA17 ..." and tid "... warp 2 ..."; cycles = dur * 1000
 """
@@ -31,7 +31,7 @@ _GRID, _BLOCK = (
 _NAME = re.compile(r"Kernel name\s+(\S+)")
 _FILE_HASH = re.compile(r"kernel_([0-9a-fA-F]+)_")
 _ROW_BYTES = 256
-"""Memory of a row of a histogram, at most."""
+"""Upper bound for the memory of a histogram's row."""
 HIST_COLUMNS = ("warp_id", "region_id", "instruction", "count")
 
 Counts = dict[tuple[int, int], int]
@@ -40,7 +40,7 @@ Counts = dict[tuple[int, int], int]
 
 @dataclass(frozen=True)
 class LogLaunch:
-    """A launch in CUTracer's log. hash: its number, or None for a graph's node, whose line has none."""
+    """A launch in CUTracer's log. hash: of the kernel; None for a graph node."""
 
     hash: int | None
     grid: tuple[int, int, int]
@@ -49,14 +49,14 @@ class LogLaunch:
 
     @property
     def warps_per_block(self) -> int:
-        """Rounded up."""
+        """Warps per block, rounded up."""
         x, y, z = self.block
         return -(-x * y * z // 32)
 
 
 @dataclass(frozen=True)
 class Event:
-    """One region of one warp: where it ran, and its cycles and time as the trace has them."""
+    """One region of one warp, with its place, cycles and time as in the trace."""
 
     core: int
     cta: int
@@ -68,8 +68,11 @@ class Event:
 
 
 def read_histogram(path: Path) -> Counts:
-    """Instructions by warp and region, summed over opcodes. Raises FormatError that names the line, and for more warps
-    and regions than this machine's memory holds."""
+    """Instructions by warp and region, summed over opcodes.
+
+    Raises:
+        FormatError: an invalid line, or more warps and regions than fit into memory.
+    """
     counts: Counts = {}
     most = bounded_reading.memory_budget() // _ROW_BYTES
     reader = csv.DictReader(bounded_reading.read_lines(path))
@@ -81,21 +84,24 @@ def read_histogram(path: Path) -> Counts:
             key = _whole(path, reader.line_num, row, "warp_id"), _whole(path, reader.line_num, row, "region_id")
             counts[key] = counts.get(key, 0) + _whole(path, reader.line_num, row, "count")
             if len(counts) > most:
-                raise FormatError(f"{path}: more than {most:,} warps and regions: they do not fit into memory here")
+                raise FormatError(f"{path}: more than {most:,} warps and regions, the limit for this machine")
     except csv.Error as error:
         raise FormatError(f"{path}, line {reader.line_num}: {error}") from None
     return counts
 
 
 def histogram_hash(path: Path) -> int | None:
-    """The kernel's hash in a histogram's file name, kernel_<hash>_...; None without."""
+    """The kernel hash in a histogram's file name, kernel_<hash>_...; None without."""
     found = _FILE_HASH.search(path.name)
     return int(found[1], 16) if found else None
 
 
 def read_log(path: Path) -> tuple[LogLaunch, ...]:
-    """The launches in a log, in its order; lines of anything else are passed over. Raises FormatError for what is no
-    text."""
+    """The launches in a log, in order; other lines are ignored.
+
+    Raises:
+        FormatError: the file is not text.
+    """
     found = []
     for line in bounded_reading.read_lines(path):
         grid, block = _GRID.search(line), _BLOCK.search(line)
@@ -109,7 +115,11 @@ def read_log(path: Path) -> tuple[LogLaunch, ...]:
 
 
 def read_chrome(path: Path) -> tuple[Event, ...]:
-    """The regions in a Chrome trace; events of another kind or place are passed over. Raises FormatError."""
+    """The regions in a Chrome trace; other events are ignored.
+
+    Raises:
+        FormatError: the file is not a Chrome trace.
+    """
     try:
         data = orjson.loads(bounded_reading.read_bytes(path))
     except orjson.JSONDecodeError as error:
@@ -143,7 +153,7 @@ def write_log(launches: Iterable[tuple[Launch, tuple[int, int, int]]]) -> str:
 
 
 def write_chrome(trace: TraceData) -> bytes:
-    """The spans of known duration in CUTracer's convention: dur is cycles / 1000, ts is ns / 1000."""
+    """Spans of known duration in CUTracer's convention: dur is cycles / 1000, ts is ns / 1000."""
     at = np.flatnonzero(trace.is_span)
     names, warps = trace.region_names(), trace.warps
     track = trace.track[at]
@@ -163,7 +173,7 @@ def write_chrome(trace: TraceData) -> bytes:
 
 
 def to_csv(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Lines as CUTracer's script writes them; None is empty."""
+    """CSV lines as CUTracer's script writes them; None is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)

@@ -37,7 +37,7 @@ _LONGEST, _DEEPEST = 2000, 40
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number, or a time in ns. NaN: not known."""
+    """A number, or a time in ns. NaN if unknown."""
 
     value: float
     time: bool = False
@@ -47,13 +47,19 @@ class Quantity:
 
 
 Lookup = Callable[[tuple[str, ...]], Quantity]
-"""What a dotted name means. Raises UsageError for one that means nothing."""
+"""The value of a dotted name. Raises UsageError for an unknown name."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Whether a condition holds, and the names in it with what they were, for whoever reads why. unknown: what it
-    compares and nobody knows, a name or arithmetic such as x / 0: then it does not hold, whatever stands around it."""
+    """The result of a condition.
+
+    Attributes:
+        text: the condition.
+        holds: True if it holds.
+        seen: the names in it with their values.
+        unknown: parts with an unknown value (a name, or arithmetic such as x / 0); then the condition does not hold.
+    """
 
     text: str
     holds: bool
@@ -62,7 +68,11 @@ class Outcome:
 
 
 def evaluate(text: str, lookup: Lookup) -> Outcome:
-    """The outcome of a condition. Raises UsageError that points at what is wrong in it."""
+    """Evaluate a condition.
+
+    Raises:
+        UsageError: a syntax error, with its position.
+    """
     if len(text) > _LONGEST:
         raise UsageError(f"{text[:40]!r}...: {len(text)} characters, expected at most {_LONGEST}")
     parser = _Parser(text, _tokens(text), lookup)
@@ -71,7 +81,7 @@ def evaluate(text: str, lookup: Lookup) -> Outcome:
 
 
 def written(name: str) -> str:
-    """A name as a condition has it: in quotes where it needs them."""
+    """A name as conditions write it: quoted if necessary."""
     if all(_PLAIN.fullmatch(part) and part not in _WORDS for part in name.split(".")):
         return name
     return f"'{name}'" if '"' in name else f'"{name}"'
@@ -113,7 +123,7 @@ def _refused(text: str, at: int, why: str) -> UsageError:
 
 @dataclass
 class _Parser:
-    """Evaluates while it reads; both sides of `and` and `or` are always read, so that no typing error hides."""
+    """Evaluates while parsing; both sides of `and` and `or` are parsed, so that every syntax error is found."""
 
     text: str
     tokens: list[_Token]
@@ -179,7 +189,7 @@ class _Parser:
         return found
 
     def known(self, start: int, value: Quantity) -> Quantity:
-        """The value of the tokens from `start` on, which are told where it is not known."""
+        """The value of the tokens from `start` on; noted if unknown."""
         if math.isnan(value.value):
             self.unknown.append(self.text[self.tokens[start].at : self.next.at].strip())
         return value
@@ -224,7 +234,7 @@ class _Parser:
         raise _refused(self.text, token.at, "expected a number, a name or a bracket")
 
     def bracket(self) -> Quantity | bool:
-        """A sum in brackets, or a condition: what it is shows at its end."""
+        """A sum in brackets, or a condition; its end decides which."""
         self.deeper()
         start, inside = self.at, None
         if self.next.kind != "word":
@@ -261,4 +271,4 @@ class _Parser:
     def deeper(self) -> None:
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise _refused(self.text, self.next.at, f"more than {_DEEPEST} brackets in one another")
+            raise _refused(self.text, self.next.at, f"more than {_DEEPEST} nested brackets")

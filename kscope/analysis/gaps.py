@@ -1,6 +1,6 @@
-"""Single gaps: where a warp was in no region, between what, and what the block's other warps did meanwhile.
+"""Gaps: where a warp was in no region, between which regions, and what the block's other warps did meanwhile.
 
-A gap of a region (``of="mainloop"``) is the region's own time, in none of the regions inside of it.
+A gap of a region (``of="mainloop"``) is the region's time without the regions nested inside.
 """
 
 from __future__ import annotations
@@ -19,14 +19,19 @@ from .segments import NONE, Segments, by_lane, flatten, recorded
 Int64 = npt.NDArray[np.int64]
 BEGIN, END = "(begin)", "(end)"
 _EDGE = NONE - 1
-"""The name of what stands around a gap that begins or ends what it is in."""
+"""The neighbor of a gap at the start or end of its warp or region."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A stretch of one lane. after, before: the regions around it, or BEGIN and END, of the lane or of the region that
-    the gap is in. beside: (region, part) of the time that the other warps of the block spent meanwhile, longest first;
-    empty where it had none."""
+    """A gap of one warp.
+
+    Attributes:
+        kernel, launch, lane, sm: where it was; lane is the warp's label.
+        after, before: the regions around it, or BEGIN and END of the warp or of the enclosing region.
+        start_ns, ns: ns after the trace's origin, and its length.
+        beside: (region, share) of the time of the block's other warps meanwhile, longest first.
+    """
 
     kernel: str
     launch: int
@@ -41,7 +46,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Between:
-    """All gaps of a kernel that stand between the same two regions."""
+    """All gaps of a kernel between the same two regions; share: of the total time of the kernel's gaps."""
 
     kernel: str
     after: str
@@ -53,8 +58,16 @@ class Between:
 
 
 def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap, ...]:
-    """The longest gaps, longest first. of: gaps within this region, by default in none. Raises UsageError for a
-    name that no span has."""
+    """The longest gaps, longest first.
+
+    Args:
+        trace: the trace.
+        top: how many.
+        of: gaps within this region; by default, time in no region.
+
+    Raises:
+        UsageError: no span has that name.
+    """
     pieces, at, after, before = _around(trace, of)
     selected = at[np.argsort(-pieces.ns[at], kind="stable")[:top]]
     place = {piece: number for number, piece in enumerate(at.tolist())}
@@ -79,7 +92,7 @@ def longest(trace: TraceData, top: int = 20, of: str | None = None) -> tuple[Gap
 
 
 def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
-    """Gaps by kernel and by what stands around them, longest total first; share: of all such gaps of the kernel."""
+    """Gaps by kernel and neighboring regions, longest total first. Arguments and errors are those of longest()."""
     pieces, at, after, before = _around(trace, of)
     names, kernel = _names(pieces), trace.warps.kernel[pieces.track[at]]
     width = len(pieces.names) - _EDGE
@@ -104,7 +117,7 @@ def between(trace: TraceData, of: str | None = None) -> tuple[Between, ...]:
 
 
 def _around(trace: TraceData, of: str | None) -> tuple[Segments, Int64, Int64, Int64]:
-    """(pieces by lane and time of lanes with records, indices of the gaps, names after and before each, or _EDGE)."""
+    """(pieces by warp and time, of warps with records; indices of gaps; names after and before each, or _EDGE)."""
     found = recorded(trace, flatten(trace))
     if of is not None and of not in found.names:
         raise UsageError(f"of={of!r}: no such region; this trace has {', '.join(found.names) or 'none'}")
@@ -117,7 +130,7 @@ def _around(trace: TraceData, of: str | None) -> tuple[Segments, Int64, Int64, I
 
 
 def _beside(pieces: Segments, names: list[str], piece: int, block: Int64) -> tuple[tuple[str, float], ...]:
-    """What the other lanes of the block did during the piece."""
+    """Regions of the block's other warps during the piece."""
     others = block[pieces.track[block] != pieces.track[piece]]
     start = np.maximum(pieces.start[others], pieces.start[piece])
     shared = np.maximum(np.minimum(pieces.end[others], pieces.end[piece]) - start, 0)

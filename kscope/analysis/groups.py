@@ -1,7 +1,7 @@
-"""Which lanes belong together: by kernel, launch, role, SM, warp, block, device, lane or track of the user's.
+"""Groups of warps: by kernel, launch, role, SM, warp, block, device, lane or track.
 
-A *role* is what the warps of one number do in every block of a kernel: given by name (``{"producer": [4]}``), or
-found: warps that record the same regions share a role, named after the region that they spend most time in.
+A *role* is the job that warps of one number have in every block of a kernel. Roles are named (``{"producer": [4]}``) or
+inferred: warps that record the same regions share a role, named after the region with the longest total.
 """
 
 from __future__ import annotations
@@ -14,21 +14,28 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
+from ..util.text import number_ranges
 
 Int64 = npt.NDArray[np.int64]
 Roles = Mapping[str, Iterable[int]]
 Key = tuple[int | str, ...]
 KEYS = ("kernel", "device", "launch", "role", "sm", "block", "warp", "lane", "track")
-"""What lanes can be grouped by, coarse to fine. A kernel's lanes are never added to those of another."""
+"""Keys for grouping, coarse to fine. Warps of different kernels are never combined."""
 NO_TRACK = "-"
-"""The key of lanes that are no track of the user's."""
+"""The key of warps outside user tracks."""
 _WORDS = {"sm": "SM"}
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """code: (w,) int64, each lane's group. kernel: (g,) int64 index into Trace.kernels, the group's own. by: names
-    of the keys, `kernel` left out. keys: (g,) values of these."""
+    """Groups (g,) of the rows (w,) of Trace.warps.
+
+    Attributes:
+        code: (w,) int64, each row's group.
+        kernel: (g,) int64, index into Trace.kernels.
+        by: names of the keys, without `kernel`.
+        keys: (g,) their values.
+    """
 
     code: Int64
     kernel: Int64
@@ -42,8 +49,20 @@ class Groups:
 def group(
     trace: TraceData, by: str | Iterable[str] = (), roles: Roles | None = None, track: Int64 | None = None
 ) -> Groups:
-    """The groups of a trace's lanes, in order of kernel, then of the keys. track: that of each lane (w,), for a trace
-    whose tracks are lanes (tracks.spread()). Raises UsageError for an unknown key, or a role that names no warp."""
+    """Group the rows of Trace.warps.
+
+    Args:
+        trace: the trace.
+        by: keys of KEYS, as a list or separated by commas.
+        roles: warp numbers by name of the role; inferred without.
+        track: (w,) index into Trace.user_tracks of each row, for a trace from tracks.spread(); -1 for none.
+
+    Returns:
+        The groups, in order of kernel and keys.
+
+    Raises:
+        UsageError: an unknown key, or a role without a valid warp number.
+    """
     by_keys = _check_keys(by, len(trace.devices) > 1)
     warps = trace.warps
     columns: list[Int64] = [warps.kernel]
@@ -77,12 +96,12 @@ def split_keys(by: str | Iterable[str]) -> list[str]:
 
 
 def label(by: Iterable[str], key: Key) -> str:
-    """What a group is called: ``launch 3, SM 5``."""
+    """A group's name: ``launch 3, SM 5``."""
     return ", ".join(f"{_WORDS.get(name, name)} {value}" for name, value in zip(by, key, strict=True))
 
 
 def role(trace: TraceData, named: Roles | None = None) -> tuple[Int64, tuple[str, ...]]:
-    """(code (w,), names): the role of every lane. Warps that `named` leaves out have the role ``other``."""
+    """(code (w,), names): the role of every row. Warps that `named` leaves out have the role ``other``."""
     if named:
         return _named(trace, named)
     warps = trace.warps
@@ -101,19 +120,8 @@ def role(trace: TraceData, named: Roles | None = None) -> tuple[Int64, tuple[str
         code_of_place[rows] = number
         total = time[rows].sum(axis=0)
         most = trace.regions[int(total.argmax())].name if total.any() else "no region"
-        names.append(f"{most} (warp {spelled((places[rows] % 1024).tolist())})")
+        names.append(f"{most} (warp {number_ranges((places[rows] % 1024).tolist())})")
     return code_of_place[of.ravel()], tuple(names)
-
-
-def spelled(numbers: Iterable[int]) -> str:
-    """``0-3,8`` of ascending numbers."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def _named(trace: TraceData, named: Roles) -> tuple[Int64, tuple[str, ...]]:
@@ -122,11 +130,11 @@ def _named(trace: TraceData, named: Roles) -> tuple[Int64, tuple[str, ...]]:
     for number, (name, members) in enumerate(named.items()):
         warps = sorted({int(member) for member in members})
         if not warps or not 0 <= warps[0] <= warps[-1] < 32:
-            raise UsageError(f"role {name!r}: expected numbers of warps from 0 to 31, such as {{{name!r}: [0, 1]}}")
+            raise UsageError(f"role {name!r}: expected warp numbers from 0 to 31, such as {{{name!r}: [0, 1]}}")
         taken = [warp for warp in warps if code[warp] != len(named)]
         if taken:
             raise UsageError(
-                f"role {name!r}: warp {spelled(taken)} has the role {names[int(code[taken[0]])]!r} already"
+                f"role {name!r}: warp {number_ranges(taken)} has the role {names[int(code[taken[0]])]!r} already"
             )
         code[warps] = number
     return code[trace.warps.warp.astype(np.int64)], names

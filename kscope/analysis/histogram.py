@@ -1,4 +1,4 @@
-"""How durations are distributed: one histogram per kernel and region, on a logarithmic axis."""
+"""Distributions of durations: one histogram per kernel and region, on a logarithmic axis."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ Float = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """edges_ns: (bins + 1,) float64, ascending, in equal ratios, from the shortest to the longest span. counts:
-    (bins,) int64; they add up to the spans of known duration. Spans of 0 ns are in the first bin."""
+    """The durations of one kernel and region.
+
+    Attributes:
+        kernel, region: their names.
+        edges_ns: (bins + 1,) float64, ascending in equal ratios from the shortest to the longest span.
+        counts: (bins,) int64, spans of known duration; spans of 0 ns are in the first bin.
+    """
 
     kernel: str
     region: str
@@ -27,7 +32,11 @@ class Histogram:
 
 
 def histograms(trace: TraceData, bins: int = 64) -> tuple[Histogram, ...]:
-    """One per kernel and region with spans, in order of kernel and name. Raises UsageError for fewer than one bin."""
+    """One histogram per kernel and region with spans, in order of kernel and name.
+
+    Raises:
+        UsageError: bins < 1.
+    """
     if bins < 1:
         raise UsageError(f"histograms(bins={bins}): expected 1 or more")
     found = cells(trace)

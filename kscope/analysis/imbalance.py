@@ -1,4 +1,4 @@
-"""Who does more than the others: the busiest SM, block or warp of a region, against the median one.
+"""Imbalance: the busiest SM, block or warp of a region, compared with the median one.
 
 score = the largest total / the median total, over the members that have the region
 """
@@ -22,7 +22,14 @@ ACROSS = ("sm", "block", "warp")
 
 @dataclass(frozen=True, eq=False)
 class Imbalance:
-    """One region of one kernel: the totals of its members (m,), in ns, in order of their numbers."""
+    """One region of one kernel.
+
+    Attributes:
+        kernel, region: their names.
+        across: "sm", "block" or "warp".
+        labels: (m,) the members.
+        totals_ns: (m,) their totals.
+    """
 
     kernel: str
     region: str
@@ -37,7 +44,7 @@ class Imbalance:
 
     @property
     def score(self) -> float:
-        """Largest total over the median one; 1 = balanced, NaN where the median is 0."""
+        """Largest total over the median; 1 is balanced, NaN if the median is 0."""
         return float(self.totals_ns.max() / self.median_ns) if self.median_ns > 0 else float("nan")
 
     @property
@@ -52,8 +59,15 @@ class Imbalance:
 
 
 def imbalance(trace: TraceData, across: str = "sm") -> tuple[Imbalance, ...]:
-    """Per kernel and region the totals of every SM, block or warp that has it. Blocks are distinguished by launch,
-    warps are those of one number in all blocks. Raises UsageError for another `across`."""
+    """Totals per kernel and region of every SM, block or warp that has it.
+
+    Args:
+        trace: the trace.
+        across: "sm", "block" (of a launch), or "warp" (warps of one number in all blocks).
+
+    Raises:
+        UsageError: an unknown `across`.
+    """
     if across not in ACROSS:
         raise UsageError(f"across={across!r}: expected {', '.join(ACROSS)}")
     found = cells(trace)
@@ -73,7 +87,7 @@ def imbalance(trace: TraceData, across: str = "sm") -> tuple[Imbalance, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """code: (w,) int64, which member each lane belongs to."""
+    """code: (w,) int64, the member that each row of Trace.warps belongs to."""
 
     across: str
     code: Int64
@@ -81,7 +95,7 @@ class Members:
     several: bool
 
     def label(self, code: int) -> str:
-        """``SM 5``, ``launch 2 block 17``, ``warp 3``; the first part only where there are several."""
+        """``SM 5``, ``launch 2 block 17``, ``warp 3``; the launch or device only if there are several."""
         outer, inner = divmod(code, self.base)
         word = "SM" if self.across == "sm" else self.across
         whole = {"sm": "device", "block": "launch", "warp": ""}[self.across]
@@ -89,7 +103,7 @@ class Members:
 
 
 def members(trace: TraceData, across: str) -> Members:
-    """Which SM, block of a launch, or warp number each lane is."""
+    """The SM, block of a launch, or warp number of each row of Trace.warps."""
     warps = trace.warps
     if across == "warp":
         return Members(across, warps.warp.astype(np.int64), 1 << 10, False)
@@ -102,14 +116,14 @@ def members(trace: TraceData, across: str) -> Members:
 
 @dataclass(frozen=True, eq=False)
 class Worst:
-    """Of every row (r,): score float64 (1 where it has one member), and the member's code."""
+    """(r,) score, float64 (1 with one member), and the member's code."""
 
     score: Float
     code: Int64
 
 
 def worst(row: Int64, rows: int, member: Int64, ns: Float) -> Worst:
-    """The largest total over the median one, of each row; row, member, ns: (c,) of cells."""
+    """Largest total over the median of each row. row, member, ns: (c,) of cells."""
     score, member_of = np.ones(rows), np.zeros(rows, np.int64)
     if not len(row):
         return Worst(score, member_of)

@@ -1,10 +1,9 @@
-"""Instructions per region without a tracer: what stands in the machine code, times how often the trace saw it run.
+"""Instructions per region from machine code: instructions between the marks, times executions in the trace.
 
-For a region whose code is straight (no branch in it, none into it) each execution issues exactly the instructions
-between its two clock readings, and the product is exact, for warps that do not diverge. A name with several places in
-the code (unrolled, inlined twice) has a least and a most, as the trace does not know which place ran. For a region with
-branches only the number of instructions in its code is told. Among the instructions are kscope's own: addresses and
-stores of records that lie inside.
+In a region without branches each execution issues exactly the instructions between its clock reads, so the product is
+exact for warps that do not diverge. A region with several places in the code (unrolled, inlined twice) has a least and
+a most, because the trace does not record which place ran. For a region with branches only the number of instructions
+in its code is reported. The instructions include kscope's own: addresses and stores of nested records.
 """
 
 from __future__ import annotations
@@ -23,9 +22,18 @@ from .summary import summarise
 
 @dataclass(frozen=True)
 class RegionCode:
-    """A region of a kernel. places: in the code. static: instructions in its code, all places. least, most: issued by
-    one execution; None where there are branches. executions: spans in the trace, dropped ones not among them. cycles:
-    mean of an execution. ipc_least, ipc_most: instructions of one warp per SM cycle."""
+    """A region of a kernel in machine code.
+
+    Attributes:
+        kernel, region: their names.
+        places: in the code.
+        static: instructions in all places.
+        straight: no place has a branch.
+        least, most: instructions of one execution; None with branches.
+        executions: spans in the trace, without dropped ones.
+        cycles: mean of an execution; NaN if unknown.
+        ipc_least, ipc_most: instructions of one warp per SM cycle; None if unknown.
+    """
 
     kernel: str
     region: str
@@ -41,25 +49,28 @@ class RegionCode:
 
     @property
     def text(self) -> str:
-        """``101 a time``, ``3 to 4 a time``, ``358 in its code, which branches``"""
+        """``101 a time``, ``3 to 4 a time``, ``358 in its code, with branches``"""
         if self.least is None:
-            return f"{self.static:,} in its code, which branches"
+            return f"{self.static:,} in its code, with branches"
         return f"{self.least:,} a time" if self.least == self.most else f"{self.least:,} to {self.most:,} a time"
 
 
 @dataclass(frozen=True)
 class CodeReport:
-    """regions: those found in both. problems: what was not, in words."""
+    """regions: regions found in both code and trace. problems: the others, with the reason."""
 
     regions: tuple[RegionCode, ...]
     problems: tuple[str, ...]
 
 
 def region_code(trace: TraceData, functions: Iterable[Function], builds: Mapping[str, int] | None = None) -> CodeReport:
-    """The regions of a trace in the code of its kernels, matched by the kernel's name.
+    """The regions of a trace in the code of its kernels, matched by kernel name.
 
-    builds: kernel ids that the code's own metadata names, where it has any (tools.builds()): a kernel of another
-    build is left out, and named."""
+    Args:
+        trace: the trace.
+        functions: of the code.
+        builds: kernel ids by name from the code's metadata (tools.builds()); kernels of another build become problems.
+    """
     ids = {record_id(region.token, kind): region.name for region in trace.regions for kind in SPANS}
     by_name = {function.name: function for function in functions}
     found: list[RegionCode] = []
@@ -71,18 +82,18 @@ def region_code(trace: TraceData, functions: Iterable[Function], builds: Mapping
             problems.append(f"kernel {kernel}: not in this code, which has {', '.join(sorted(by_name)) or 'none'}")
             continue
         if builds and builds.get(name) != number:
-            problems.append(f"kernel {kernel}: this code is another build than the one that was recorded")
+            problems.append(f"kernel {kernel}: this code is a different build than the recorded one")
             continue
         inside = sites(by_name[name], ids)
         for region in dict.fromkeys(inside.unresolved):
-            problems.append(f"kernel {kernel}: {region}: its clock readings could not be followed in the code")
+            problems.append(f"kernel {kernel}: {region}: its clock reads could not be traced in the code")
         mine = [row for row in stats if row.kernel == kernel]
         for row in mine:
             places = [site for site in inside.sites if site.region == row.region]
             if places and row.region not in inside.unresolved:
                 found.append(_region(row, places, ticks.get((kernel, row.region), float("nan"))))
             elif not places and row.region not in inside.unresolved:
-                problems.append(f"kernel {kernel}: {row.region}: no record of it in this code; is it another build?")
+                problems.append(f"kernel {kernel}: {row.region}: no mark of it in this code; is it another build?")
     return CodeReport(tuple(found), tuple(problems))
 
 
@@ -97,7 +108,7 @@ def _region(row: RegionStats, places: list[Site], cycles: float) -> RegionCode:
 
 
 def _cycles(trace: TraceData) -> dict[tuple[str, str], float]:
-    """Mean cycles by kernel and region; none for clock="globaltimer", whose ticks are no cycles."""
+    """Mean cycles by kernel and region; none with clock="globaltimer"."""
     if trace.warps.timer.any():
         return {}
     found, total, kernels = cells(trace), dict[tuple[str, str], tuple[int, int]](), kernel_names(trace)

@@ -1,9 +1,9 @@
 """Instructions per cycle of every warp and region: CUTracer's counts over kscope's (or Proton's) cycles.
 
-CUTracer counts instructions between a warp's clock readings: the k-th pair is its region k. A warp's regions are joined
-by that ordinal. kscope's own readings are pairs as well, one before the first region and one after the last, so region
-k of a capture is k + 1 there. This holds for regions that do not nest, with no points between them, and a clock reading
-of its own at every begin; what cannot be joined so is left out, and named.
+CUTracer counts instructions between a warp's clock reads: the k-th pair is its region k. Regions are joined by that
+ordinal. kscope's anchors are pairs too, one before the first region and one after the last, so region k of a capture
+is k + 1 in CUTracer. This holds for regions that do not nest, without points between them, and with a clock read at
+every begin; other regions are left out and reported.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import numpy as np
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
-from ..util.text import counted
+from ..util.text import counted, number_ranges
 from .cutracer import Counts, Event, LogLaunch
-from .groups import spelled
 
 COLUMNS = (
     "core", "cta", "local_warp_id", "global_warp_id", "region_id", "name", "category", "cycles", "timestamp_ns",
@@ -30,14 +29,14 @@ HIST_COLUMNS = ("global_warp_id", "region_id", "total_instruction_count")
 CAPTURE_ANCHORS, CHROME_ANCHORS = (1, 1), (0, 0)
 _SHOWN = 10
 _ODD = (
-    "one clock reading of each anchor is an S2UR in this build, which CUTracer does not count: its regions are the gaps"
+    "one clock read of each anchor is an S2UR in this build, which CUTracer does not count: its regions are the gaps"
     " between kscope's, and nothing can be joined (nvdisasm shows it)"
 )
 
 
 @dataclass(frozen=True)
 class Row:
-    """One region of one warp, in the order of COLUMNS; None where the histogram has none, or nothing to divide."""
+    """One region of one warp, in the order of COLUMNS; None if the histogram has no count, or if cycles are 0."""
 
     core: int
     cta: int
@@ -54,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True)
 class RegionIpc:
-    """Over all rows of a name that have an ipc."""
+    """All rows of a region name with a known ipc."""
 
     name: str
     rows: int
@@ -67,7 +66,7 @@ class RegionIpc:
 
 @dataclass(frozen=True)
 class Joined:
-    """rows: by warp and region. regions: by name. mismatches: what did not fit, in words; none = everything did."""
+    """rows: by warp and region. regions: by name. mismatches: what could not be joined; empty if everything could."""
 
     rows: tuple[Row, ...]
     regions: tuple[RegionIpc, ...]
@@ -76,7 +75,14 @@ class Joined:
 
 @dataclass(frozen=True)
 class Source:
-    """Regions of one launch by warp of the grid, in order of time. mismatches: why some are left out."""
+    """Regions of one launch.
+
+    Attributes:
+        events: by warp of the grid, (ordinal, event) in order of time.
+        known: warps with records.
+        anchors: CUTracer pairs before the first region and after the last.
+        mismatches: why regions were left out.
+    """
 
     events: dict[int, list[tuple[int, Event]]]
     known: frozenset[int]
@@ -96,7 +102,7 @@ def of_events(events: Iterable[Event], launch: LogLaunch, anchors: tuple[int, in
             nested.append(warp)
             continue
         found[warp] = [(number + anchors[0], event) for number, event in enumerate(mine)]
-    return Source(found, frozenset(warps), anchors, _notes(nested, "regions that overlap: ordinals mean nothing there"))
+    return Source(found, frozenset(warps), anchors, _notes(nested, "regions overlap: ordinals are ambiguous"))
 
 
 _FASTEST = 10.0
@@ -105,12 +111,16 @@ its durations and ns for its times, and tells no more."""
 
 
 def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source:
-    """Regions of one launch of a capture. Raises UsageError for several launches, or lanes that are not warps."""
+    """Regions of one launch of a capture.
+
+    Raises:
+        UsageError: several launches, or recorded with AllThreads.
+    """
     rows = np.unique(trace.track)
     warps = trace.warps
     launches = np.unique(warps.launch[rows])
     if len(launches) != 1:
-        raise UsageError(f"{len(launches)} launches: a histogram is of one; choose it with --kernel and --launch")
+        raise UsageError(f"{len(launches)} launches: a histogram covers one launch; use --kernel and --launch")
     if len(np.unique(warps.lane[rows])) > 1:
         raise UsageError("every lane recorded: CUTracer counts warps; record with strategy=Elected()")
     threads = warps.threads[rows[0]]
@@ -148,22 +158,25 @@ def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> So
     remarks = (
         *_notes(crooked, "regions that nest or cross: CUTracer cannot tell them apart"),
         *_notes(points, "instants or counters between regions: they read the clock once, and ordinals shift"),
-        *_notes(shared, "regions that begin with the clock reading that ends another: record them with live=True"),
-        *_notes(unknown, "durations that are not known"),
+        *_notes(shared, "regions that begin with the clock read that ends another: record them with live=True"),
+        *_notes(unknown, "unknown durations"),
         *_notes(
             full, "records that came after their slab was full: to join them, record with fill='ring' or more records"
         ),
     )
     if lost:
-        remarks += (f"{counted(lost, 'record')} overwritten: their counts stand without a region",)
+        remarks += (f"{counted(lost, 'record')} overwritten: their counts have no region",)
     if trace.filtered:
-        remarks += ("the capture was filtered: ordinals count only what is left",) if _thinned(trace, rows) else ()
+        remarks += ("the capture was filtered: ordinals count only remaining regions",) if _thinned(trace, rows) else ()
     return Source(found, frozenset(known), anchors, remarks)
 
 
 def join(source: Source, counts: Counts) -> Joined:
-    """Instructions by (warp, ordinal). What only one side has is a mismatch, and so is a warp with another number of
-    regions than the other side: nobody knows which ordinal is which, and its rows have no counts."""
+    """Join instructions by (warp, ordinal).
+
+    Regions or counts on one side only are mismatches; so are warps with different numbers of regions, because their
+    ordinals do not correspond.
+    """
     have: dict[int, int] = {}
     for warp, _ in counts:
         have[warp] = have.get(warp, 0) + 1
@@ -178,7 +191,7 @@ def join(source: Source, counts: Counts) -> Joined:
     if off and all(have[warp] == source.events[warp][-1][0] + 1 + after - before for warp in off) and before:
         mismatches.append(_ODD)
     mismatches += _notes(
-        sorted(off), f"another number of regions than recorded ones and {before + after} of kscope's own"
+        sorted(off), f"the number of regions differs from the recorded ones plus {before + after} anchors"
     )
     rows, crooked = [], set(off)
     for warp, events in sorted(source.events.items()):
@@ -195,8 +208,11 @@ def join(source: Source, counts: Counts) -> Joined:
 
 
 def select_launch(launches: Sequence[LogLaunch], kernel_hash: int | None) -> LogLaunch:
-    """The launch of the log with that hash; without one, the only kernel in it. Raises UsageError that lists what
-    there is; launches of one hash must agree on their block size."""
+    """The launch of the log with a kernel hash; without one, the log's only kernel.
+
+    Raises:
+        UsageError: no such launch, or several kernels or block sizes; the message lists them.
+    """
     found = [one for one in launches if kernel_hash is None or one.hash == kernel_hash]
     kinds = {(one.hash, one.block) for one in found}
     if len(kinds) == 1:
@@ -208,11 +224,11 @@ def select_launch(launches: Sequence[LogLaunch], kernel_hash: int | None) -> Log
         raise UsageError(f"no launch with kernel hash 0x{kernel_hash:x} in the log, which has {known}")
     if not found:
         raise UsageError("no LAUNCH line with grid size and block size in the log")
-    raise UsageError(f"several kernels or block sizes in the log: choose one with --kernel-hash; it has {known}")
+    raise UsageError(f"several kernels or block sizes in the log: select one with --kernel-hash; it has {known}")
 
 
 def _thinned(trace: TraceData, rows: np.ndarray) -> bool:
-    """Whether the filter took records of the lanes that are left."""
+    """True if the filter removed records of the remaining warps."""
     return bool((np.bincount(trace.track, minlength=len(trace.warps))[rows] != trace.warps.records[rows]).any())
 
 
@@ -234,4 +250,4 @@ def _notes(warps: Sequence[int], why: str) -> tuple[str, ...]:
     if not warps:
         return ()
     more = f" and {len(warps) - _SHOWN:,} more" if len(warps) > _SHOWN else ""
-    return (f"{counted(len(warps), 'warp')} ({spelled(sorted(warps)[:_SHOWN])}{more}): {why}",)
+    return (f"{counted(len(warps), 'warp')} ({number_ranges(sorted(warps)[:_SHOWN])}{more}): {why}",)

@@ -1,4 +1,4 @@
-"""Nsight Compute: what one run of a program tells about its kernels' launches."""
+"""Nsight Compute: kernel times and resources from one run of a program."""
 
 from __future__ import annotations
 
@@ -24,8 +24,16 @@ _ERROR = re.compile(r"^==ERROR==\s*(.+)$", re.M)
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch: ns, registers of a thread, bytes of shared memory of a block, warp instructions that were executed;
-    None where ncu does not say."""
+    """A launch as ncu measured it; None for values that ncu does not report.
+
+    Attributes:
+        kernel: mangled name.
+        grid, block: dimensions.
+        ns: duration.
+        registers: per thread.
+        static_shared, dynamic_shared: bytes of shared memory per block.
+        executed: warp instructions.
+    """
 
     kernel: str
     grid: tuple[int, ...]
@@ -38,7 +46,7 @@ class Launch:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads per block."""
         count = 1
         for axis in self.block:
             count *= axis
@@ -46,20 +54,24 @@ class Launch:
 
 
 def find() -> str:
-    """The tool's path. Raises MissingError that says what to do without it."""
+    """The path of ncu.
+
+    Raises:
+        MissingError: it is not installed; the message says what to do.
+    """
     places = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]
     folders = [f"{one}/bin" for one in places if one] + [*_FOLDERS]
     folders += [str(path) for path in sorted(Path(_FOLDERS[1]).glob("*"), reverse=True)]
     if found := shutil.which("ncu") or shutil.which("ncu", path=os.pathsep.join(folders)):
         return found
     raise MissingError(
-        "ncu (Nsight Compute) is not installed: it comes with the CUDA toolkit, and tells kernel times and executed"
+        "ncu (Nsight Compute) is not installed: it comes with the CUDA toolkit, and measures kernel times and executed"
         " instructions"
     )
 
 
 def command(ncu: str, log: Path, program: Sequence[str], kernels: str | None = None) -> list[str]:
-    """A command line that runs the program and writes the table to `log`. kernels: a pattern of names, as attn_*."""
+    """The command line that runs `program` under ncu with the table in `log`. kernels: a name pattern, as attn_*."""
     filters = [] if kernels is None else ["--kernel-name-base", "mangled", "--kernel-name", f"regex:{_regex(kernels)}"]
     return [
         ncu, "--csv", "--log-file", str(log), "--print-units", "base", "--print-kernel-base", "mangled",
@@ -73,7 +85,7 @@ def _regex(pattern: str) -> str:
 
 
 def read(text: str) -> list[Launch]:
-    """The launches in a table, in their order. Lines that are none of it (the program's own) are left out."""
+    """The launches in a table, in order. Other lines, such as the program's output, are ignored."""
     lines = [line for line in text.splitlines() if line.startswith('"')]
     found: dict[str, dict[str, str]] = {}
     metrics: dict[str, dict[str, float]] = {}
@@ -92,7 +104,7 @@ def read(text: str) -> list[Launch]:
 
 
 def errors(text: str) -> list[str]:
-    """What ncu itself says went wrong."""
+    """The errors that ncu reports."""
     return list(dict.fromkeys(_ERROR.findall(text)))
 
 
@@ -113,7 +125,7 @@ def _number(text: str, unit: str, time: bool) -> float | None:
 
 
 def longest(launches: Iterable[Launch]) -> list[Launch]:
-    """Of launches of one kernel, those of the grid and block that took most time in all."""
+    """Launches of one kernel with the grid and block that took the most time in total."""
     shapes: dict[tuple[object, ...], list[Launch]] = {}
     for one in launches:
         shapes.setdefault((one.grid, one.block, one.dynamic_shared), []).append(one)

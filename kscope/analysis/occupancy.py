@@ -1,6 +1,6 @@
-"""How full the GPU was: lanes and blocks alive per SM over time, waves of blocks, and the tail.
+"""Occupancy: warps and blocks alive per SM over time, waves of blocks, and the tail.
 
-Only what was recorded is seen: with blocks=, warps= or sms= these are lanes and blocks of the sample.
+Only recorded warps count: with blocks=, warps= or sms= these are the sample's.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 Sm = tuple[int, int]
 _DUST = 1e-9
-"""What rounding leaves of a bin that nothing covers."""
+"""Rounding error of an empty bin."""
 
 
 @dataclass(frozen=True, eq=False)
 class Overview:
-    """SM by time. edges_ns: (bins + 1,). sms: (s,) pairs (device, SM), ascending. alive, blocks: (s, bins) float64,
-    how many recording lanes and blocks were alive, on average over the bin. busy: (s, bins), the part of these lanes'
-    time that was in a region, from 0 to 1; 0 where none was alive."""
+    """SM by time, in b bins and s SMs.
+
+    Attributes:
+        edges_ns: (b + 1,) ns after the trace's origin.
+        sms: (s,) pairs (device, SM), ascending.
+        alive, blocks: (s, b) float64, recording warps and blocks alive, averaged over the bin.
+        busy: (s, b), share of these warps' time in a region, 0 to 1; 0 if none was alive.
+    """
 
     edges_ns: Float
     sms: tuple[Sm, ...]
@@ -38,9 +43,16 @@ class Overview:
 
 @dataclass(frozen=True)
 class SmUse:
-    """One SM: launches, blocks and lanes that it ran; first start, last end; alive_ns, busy_ns: of its lanes, summed.
-    used: the part of the time with a launch on the device in which at least one lane was alive on it. mean_lanes: lanes
-    alive, on average over that time."""
+    """One SM.
+
+    Attributes:
+        device, sm: its numbers.
+        launches, blocks, lanes: launches, blocks and warps that it ran.
+        first_ns, last_ns: first start and last end.
+        alive_ns, busy_ns: total lifetime of its warps; the part in regions.
+        used: share of the time with a launch on the device in which a warp was alive on it.
+        mean_lanes: warps alive, averaged over that time.
+    """
 
     device: int
     sm: int
@@ -57,9 +69,18 @@ class SmUse:
 
 @dataclass(frozen=True)
 class Waves:
-    """One launch: the hash of its kernel; its time; blocks and SMs that were recorded; resident, the most blocks at
-    once on an SM; waves, how many such rounds the fullest SM ran. ramp_ns: until the last SM had its first block;
-    tail_ns: from when the first SM ran dry to the end. tail_idle: the part of all SMs' time lost in it."""
+    """One launch.
+
+    Attributes:
+        launch, kernel, hash: index into Trace.launches; the kernel's name and hash.
+        start_ns, time_ns: start and duration.
+        blocks, sms: recorded blocks and SMs.
+        resident: most concurrent blocks on an SM.
+        waves: rounds of blocks on the fullest SM.
+        ramp_ns: until the last SM had its first block.
+        tail_ns: from the first SM without work to the end.
+        tail_idle: share of all SMs' time lost in the tail.
+    """
 
     launch: int
     kernel: str
@@ -76,9 +97,16 @@ class Waves:
 
 
 def overview(trace: TraceData, bins: int = 512, first: float | None = None, last: float | None = None) -> Overview:
-    """SM x time, from `first` to `last` ns after the trace's origin, by default all of it.
+    """Warps and blocks per SM over time.
 
-    Raises UsageError for fewer than one bin or an empty range."""
+    Args:
+        trace: the trace.
+        bins: number of bins.
+        first, last: ns after the trace's origin; by default the whole trace.
+
+    Raises:
+        UsageError: bins < 1, or an empty range.
+    """
     if bins < 1:
         raise UsageError(f"overview(bins={bins}): expected 1 or more")
     warps, ends, rows = trace.warps, warp_ends(trace), _shown(trace)
@@ -177,14 +205,14 @@ class _Grid:
 
 
 def _shown(trace: TraceData) -> Int64:
-    """Rows of lanes; in a filtered trace those that still have records."""
+    """Rows of Trace.warps; in a filtered trace those with records."""
     if not trace.filtered:
         return np.arange(len(trace.warps))
     return np.flatnonzero(np.bincount(trace.track, minlength=len(trace.warps)))
 
 
 def _sm_rows(trace: TraceData) -> tuple[tuple[Sm, ...], Int64]:
-    """(pairs (device, SM) of the lanes shown, index of each lane into them; of a lane that is not shown, 0)."""
+    """(pairs (device, SM) of the shown warps, index into them of each row of Trace.warps; 0 if not shown)."""
     warps, rows = trace.warps, _shown(trace)
     device = np.array(trace.devices, np.int64)[warps.device] if len(warps) else warps.device
     code = device << 16 | warps.sm
@@ -195,7 +223,7 @@ def _sm_rows(trace: TraceData) -> tuple[tuple[Sm, ...], Int64]:
 
 
 def _block_lives(trace: TraceData, rows: Int64, ends: Float, row: Int64) -> tuple[Int64, Float, Float]:
-    """(SM row, first start, last end) of every block of every launch among the lanes `rows`."""
+    """(SM row, first start, last end) of every block of every launch among the rows `rows`."""
     warps = trace.warps
     if not len(rows):
         return rows, np.zeros(0), np.zeros(0)
@@ -207,7 +235,7 @@ def _block_lives(trace: TraceData, rows: Int64, ends: Float, row: Int64) -> tupl
 
 
 def _roots(trace: TraceData) -> list[tuple[Int64, Float, Float]]:
-    """(track, start, end) in ns of the spans that no other holds, slice by slice; what cross is cut apart."""
+    """(track, start, end) in ns of top-level spans, part by part; crossing spans are cut."""
     warps, (_, code) = trace.warps, span_names(trace)
     found = []
     for part in lane_aligned(trace.track, 1 << 17):
@@ -224,7 +252,7 @@ def _roots(trace: TraceData) -> list[tuple[Int64, Float, Float]]:
 
 
 def _most_at_once(group: Int64, start: Float, end: Float) -> Int64:
-    """Of every group the most intervals [start, end) that overlap, at least 1."""
+    """(groups,) most overlapping intervals [start, end), at least 1."""
     time, step = np.concatenate([start, end]), np.repeat([1, -1], len(start))
     of = np.concatenate([group, group])
     order = np.lexsort((step, time, of))
@@ -235,7 +263,7 @@ def _most_at_once(group: Int64, start: Float, end: Float) -> Int64:
 
 
 def _windows(trace: TraceData) -> dict[int, float]:
-    """By device the time with a launch on it, once where launches overlap."""
+    """By device, the time with a launch on it; overlapping launches count once."""
     found: dict[int, list[Waves]] = {}
     for one in waves(trace):
         found.setdefault(trace.launches[one.launch].device, []).append(one)

@@ -1,8 +1,8 @@
-"""What recording costs: per region, and a trace without that cost, as far as it can be told.
+"""The cost of recording: per region, and a trace with that cost subtracted.
 
-A region costs its lane `cycles`: two clock reads, a few instructions and a store. `inside` of them lie between its own
-two clock readings, in its own duration; the rest lies behind it, in whatever region is around. `kscope doctor` measures
-both on the device in use.
+A region costs its warp `cycles`: two clock reads, a few instructions and a store. `inside` of them are between its two
+clock reads and part of its duration; the rest belongs to the enclosing region. `kscope doctor` measures both on the
+device in use.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ Float = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RegionCost:
-    """SM cycles that one region adds to its lane, and how many of them are in its own duration. Points (instants,
-    counters) cost what a region costs without its inside."""
+    """SM cycles that one region adds to its warp, and how many of them are part of its duration.
+
+    Points (instants, counters) cost cycles - inside.
+    """
 
     cycles: float
     inside: float = 0.0
@@ -40,8 +42,15 @@ class RegionCost:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What the records of a region cost their lanes: cost_ns in all, share of these lanes' lifetimes; inside_part: of
-    its own total duration, what is its own two clock readings (NaN without duration)."""
+    """The cost of a region's records.
+
+    Attributes:
+        kernel, region: their names.
+        count: records.
+        cost_ns: total cost.
+        share: of the total lifetime of the kernel's warps.
+        inside_part: share of the region's total duration that is its own clock reads; NaN without duration.
+    """
 
     kernel: str
     region: str
@@ -52,10 +61,11 @@ class Overhead:
 
 
 def overheads(trace: TraceData, cost: RegionCost) -> tuple[Overhead, ...]:
-    """One row per kernel and region, costliest first; records that were overwritten are not in it.
+    """One row per kernel and region, costliest first. Overwritten records are not included.
 
-    Shares are of the lifetimes of all lanes of the kernel. Raises UsageError for clock="globaltimer", whose ticks are
-    no cycles."""
+    Raises:
+        UsageError: clock="globaltimer", whose ticks are not cycles.
+    """
     _cycles_only(trace)
     found, warps = cells(trace), trace.warps
     life = np.bincount(warps.kernel, weights=warp_ends(trace) - warps.start_ns, minlength=len(trace.kernels))
@@ -78,18 +88,19 @@ def overheads(trace: TraceData, cost: RegionCost) -> tuple[Overhead, ...]:
 
 
 def compensate(trace: T, cost: RegionCost) -> T:
-    """The trace as if marks cost nothing: every clock reading of a lane moved forward by what the marks before it cost.
+    """The trace as if marks cost nothing: each clock read moves forward by the cost of the marks before it.
 
-    Holds for durations on one lane whose marks stand in its way, such as a loop of arithmetic. Where a warp waits for
-    another one, for memory or for a barrier, part of the cost was hidden in the wait: then too much is subtracted, and
-    the truth lies between both traces. What lanes did at the same time is no longer measured. Regions inside of which
-    records were overwritten keep the cost of these. The trace says so in a problem of kind `compensated`. Raises
-    UsageError for clock="globaltimer", whose tick is longer than a region's cost, and for a filtered trace, which does
-    not know all marks.
+    Holds for durations on one warp whose marks delay it, such as a loop of arithmetic. If a warp waits for another one,
+    for memory or at a barrier, the wait hides part of the cost: then too much is subtracted, and the truth lies between
+    both traces. Concurrency is no longer measured. Regions around overwritten records keep the cost of these. A problem
+    of kind `compensated` says so.
+
+    Raises:
+        UsageError: clock="globaltimer", whose tick is longer than a region's cost; or a filtered trace.
     """
     _cycles_only(trace)
     if trace.filtered:
-        raise UsageError("compensate(): a filtered trace has not all marks; compensate first, then filter")
+        raise UsageError("compensate(): a filtered trace lacks marks; compensate first, then filter")
     start, took = trace.start_ticks.copy(), trace.dur_cycles.copy()
     clipped = 0
     changes = np.flatnonzero(trace.track[1:] != trace.track[:-1]) + 1
@@ -102,9 +113,8 @@ def compensate(trace: T, cost: RegionCost) -> T:
     saved = warps.written * cost.cycles - instants * cost.inside
     seen = last_ends(np.bincount(trace.track, minlength=len(warps)), start, took, warps.first_tick)
     text = (
-        f"{cost.cycles:g} cycles per region were subtracted, {cost.inside:g} of them from its own duration: too much"
-        f" where a warp waited anyway; {counted(clipped, 'duration')} would be below 0; what lanes did at the same time"
-        " is not known"
+        f"{cost.cycles:g} cycles per region were subtracted, {cost.inside:g} of them from its duration: too much"
+        f" if a warp waited anyway; {counted(clipped, 'duration')} would be below 0; concurrency is unknown"
     )
     return replace(
         trace,
@@ -122,7 +132,7 @@ def compensate(trace: T, cost: RegionCost) -> T:
 
 
 def _lane(start: Int64, took: Int64, points: npt.NDArray[np.bool_], cost: RegionCost) -> int:
-    """Moves one lane's records, in place; how many durations became less than nothing."""
+    """Move one warp's records in place; returns how many durations would be negative."""
     count = len(start)
     tick = np.concatenate([start, start + np.maximum(took, 0)])
     price = np.repeat([cost.inside, cost.cycles - cost.inside], count)
@@ -144,6 +154,6 @@ def _lane(start: Int64, took: Int64, points: npt.NDArray[np.bool_], cost: Region
 def _cycles_only(trace: TraceData) -> None:
     if trace.warps.timer.any():
         raise UsageError(
-            'this capture was recorded with clock="globaltimer", whose ticks are longer than what a region costs;'
+            'this capture was recorded with clock="globaltimer", whose tick exceeds the cost of a region;'
             ' record with clock="cycles"'
         )

@@ -1,9 +1,9 @@
-"""What the warps of a block did at the same time: an overlap matrix of (role, region).
+"""Overlap: what the warps of a block did at the same time, as a matrix of (role, region).
 
     ns[a, b] = the time that a warp was in a while another warp of its block was in b, summed over both
 
-So row a, divided by its sum, tells what the others did while one was in a: for a wait, whom it waited beside. That is
-what was seen together, not what caused what: see critical.py for that.
+Row a, divided by its sum, shows what the other warps did while one was in a. This is concurrency, not causality: for
+that see critical.py.
 """
 
 from __future__ import annotations
@@ -25,17 +25,24 @@ Float = npt.NDArray[np.float64]
 Step = Callable[[int], object]
 NO_REGION = "(no region)"
 WAIT_WORDS = ("wait", "barrier", "acquire", "sync")
-"""A region whose name has one of these words is taken for a wait, unless waits are named."""
+"""A region whose name contains one of these words is a wait, unless waits are given."""
 _PIECES = 1 << 18
-"""Pieces of blocks that are put in order together, where a block has fewer."""
+"""Pieces of blocks sorted together, if a block has fewer."""
 _CELLS = 1 << 18
-"""Edges times states that are counted at once."""
+"""Edges times states counted at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """One kernel. states: (role, region or NO_REGION). ns: (s, s) float64, symmetric. alive_ns: (s,) time of all warps
-    in each state. alone_ns: (s,) the part of it in which no other recorded warp of the block was alive."""
+    """One kernel, with s states.
+
+    Attributes:
+        kernel: its name.
+        states: (s,) pairs (role, region or NO_REGION).
+        ns: (s, s) float64, symmetric.
+        alive_ns: (s,) total time of the warps in each state.
+        alone_ns: (s,) the part of it with no other recorded warp of the block alive.
+    """
 
     kernel: str
     states: tuple[tuple[str, str], ...]
@@ -44,8 +51,12 @@ class Overlap:
     alone_ns: Float
 
     def beside(self, state: int, other_roles: bool = True) -> Float:
-        """(s,) parts of what others did while a warp was in `state`, from 0 to 1; they add up to 1 or are all 0.
-        other_roles: only warps of other roles count, where there are any."""
+        """(s,) shares of the other warps' states while a warp was in `state`; they add up to 1, or are all 0.
+
+        Args:
+            state: index into `states`.
+            other_roles: count only warps of other roles, if there are any.
+        """
         row = self.ns[state].copy()
         if other_roles and len({role for role, _ in self.states}) > 1:
             row[[role == self.states[state][0] for role, _ in self.states]] = 0.0
@@ -55,8 +66,14 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Wait:
-    """Time of a role in a waiting region, or in none. total_ns: of all its warps. beside: (role, region, part), what
-    warps of other roles did meanwhile, longest first, parts from 0 to 1."""
+    """Time of a role in a waiting region, or in no region.
+
+    Attributes:
+        kernel, role, region: which.
+        total_ns: of all its warps.
+        share: of their total lifetime.
+        beside: (role, region, share) of warps of other roles meanwhile, longest first.
+    """
 
     kernel: str
     role: str
@@ -67,8 +84,16 @@ class Wait:
 
 
 def overlap(trace: TraceData, roles: Roles | None = None, step: Step | None = None) -> tuple[Overlap, ...]:
-    """One matrix per kernel, of the lanes that have records. step: called with the number of new records done.
-    Raises UsageError for roles that name no warp."""
+    """One matrix per kernel, of the warps with records.
+
+    Args:
+        trace: the trace.
+        roles: warp numbers by name; inferred without.
+        step: progress callback, called with the number of new records done.
+
+    Raises:
+        UsageError: a role without a valid warp number.
+    """
     pieces, (of_lane, role_names) = recorded(trace, flatten(trace)), role(trace, roles)
     state, states = _states(trace, pieces, of_lane, role_names)
     warps = trace.warps
@@ -98,8 +123,16 @@ def waits(
     roles: Roles | None = None,
     step: Step | None = None,
 ) -> tuple[Wait, ...]:
-    """Where warps waited, longest first: regions of these names, or by default those with a word of WAIT_WORDS in
-    their name, and the time in no region. step: as in overlap(). Raises UsageError for a name that no region has."""
+    """Where warps waited, longest first.
+
+    Args:
+        trace: the trace.
+        wait: names of waiting regions; by default names that contain one of WAIT_WORDS. Time in no region counts too.
+        roles, step: as for overlap().
+
+    Raises:
+        UsageError: no region has that name.
+    """
     matrices = overlap(trace, roles, step)
     known = {region for one in matrices for _, region in one.states} - {NO_REGION}
     if wait is None:
@@ -150,8 +183,10 @@ def _matrix(block: Int64, state: Int64, start: Float, end: Float, states: int, s
 
 
 def _sweep(block: Int64, state: Int64, start: Float, end: Float, total: Float, alone: Float) -> None:
-    """Adds the overlaps of whole blocks, in slices of their edges: what is alive after an edge is so until the next.
-    Every block's edges sum up to nothing before the next one's begin."""
+    """Add the overlaps of whole blocks, part by part: the set of states alive changes only at an edge.
+
+    The edges of each block sum up to 0 before the next block begins.
+    """
     time, of = np.concatenate([start, end]), np.concatenate([block, block])
     order = np.lexsort((time, of))
     time, of = time[order], of[order]

@@ -1,7 +1,7 @@
-"""What marks did to a kernel: its build with marks against its build without, and its time.
+"""Perturbation: a kernel's build with marks compared with its build without, and its time.
 
-registers, stack (spills are there), shared memory, instructions, warps that fit on an SM: from two cubins (or what
-the tools print of them), no GPU needed; time and executed instructions where they were measured
+Registers, stack (with spills), shared memory, instructions and warps per SM come from two cubins (or from the tools'
+output), without a GPU; time and executed instructions from measurements.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SPILLS = ("STL", "LDL")
 
 @dataclass(frozen=True)
 class SmLimits:
-    """What one SM holds: warps, blocks, bytes of shared memory. CUDA C++ Programming Guide, "Compute Capabilities"."""
+    """Capacity of one SM: warps, blocks, bytes of shared memory. CUDA C++ Programming Guide, "Compute Capabilities"."""
 
     warps: int
     blocks: int
@@ -35,14 +35,22 @@ LIMITS = {
     87: SmLimits(48, 16, 164 << 10), 89: SmLimits(48, 24, 100 << 10), 90: SmLimits(64, 32, 228 << 10),
     100: SmLimits(64, 32, 228 << 10),
 }  # fmt: skip
-"""By compute capability; others have no occupancy in the report."""
+"""By compute capability; other architectures have no occupancy in the report."""
 
 
 @dataclass(frozen=True)
 class Build:
-    """One kernel's build. stack_bytes: per thread, spilled registers among them. shared_bytes: static, per block.
-    instructions: in the code. spill_instructions: of them, to and from local memory. warps_per_sm: that fit, None
-    where the block's size or the GPU is not known."""
+    """One build of a kernel.
+
+    Attributes:
+        kernel, arch: its name; 90 for sm_90.
+        registers: per thread.
+        stack_bytes: per thread, with spilled registers.
+        shared_bytes: static, per block.
+        instructions: in the code.
+        spill_instructions: of them, to and from local memory.
+        warps_per_sm: resident warps; None if the block size or the GPU is unknown.
+    """
 
     kernel: str
     arch: int
@@ -56,8 +64,14 @@ class Build:
 
 @dataclass(frozen=True)
 class Perturbation:
-    """A kernel off (without marks) and on. Times in ns, and warp instructions executed by a launch: None where they
-    were not measured. threads, dynamic_shared: of a block as it was launched, None where that is not known."""
+    """A kernel without marks (off) and with them (on).
+
+    Attributes:
+        off, on: the builds.
+        off_ns, on_ns: kernel times; None if not measured.
+        off_executed, on_executed: warp instructions of a launch; None if not measured.
+        threads, dynamic_shared: per block at launch; None if unknown.
+    """
 
     off: Build
     on: Build
@@ -69,7 +83,7 @@ class Perturbation:
     dynamic_shared: int | None = None
 
     def fitted(self, threads: int | None, dynamic_shared: int = 0) -> Perturbation:
-        """The same, launched with blocks of so many threads and so much dynamic shared memory; None = not known."""
+        """The same with warps per SM for blocks of `threads` threads and `dynamic_shared` bytes; None if unknown."""
         off, on = (replace(one, warps_per_sm=_fits(one, threads, dynamic_shared)) for one in (self.off, self.on))
         return replace(
             self, off=off, on=on, threads=threads, dynamic_shared=None if threads is None else dynamic_shared
@@ -82,7 +96,7 @@ class Perturbation:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the recorded kernel another kernel, in words."""
+        """Why the recorded kernel behaves differently from the plain one."""
         text = []
         if self.on.stack_bytes > self.off.stack_bytes or self.on.spill_instructions > self.off.spill_instructions:
             text.append("with marks the kernel spills more registers: fewer regions, or records of fewer warps")
@@ -100,11 +114,19 @@ def perturbation(
     dynamic_shared: int = 0,
     times_ns: tuple[float, float] | None = None,
 ) -> Perturbation:
-    """The report of two cubins.
+    """Compare two cubins.
 
-    kernel: where they have several. threads: of a block, dynamic_shared: bytes given at launch; for occupancy.
-    times_ns: kernel time (off, on), measured elsewhere. Raises UsageError for a kernel that is not in both or times
-    that are none, MissingError without the CUDA tools, FormatError for a file that they refuse.
+    Args:
+        off, on: paths of the build without and with marks.
+        kernel: its name, if they have several.
+        threads: per block, for occupancy.
+        dynamic_shared: bytes given at launch.
+        times_ns: measured kernel times (off, on).
+
+    Raises:
+        UsageError: the kernel is not in both, or a time is not positive.
+        MissingError: the CUDA tools are not installed.
+        FormatError: the tools refuse a file.
     """
     if times_ns is not None and not all(time > 0 for time in times_ns):
         raise UsageError(f"times_ns={times_ns!r}: expected two times above 0")
@@ -123,7 +145,7 @@ def perturbation(
 
 
 def build(usage: str, code: str, kernel: str, threads: int | None = None, dynamic_shared: int = 0) -> Build:
-    """One build from what `cuobjdump -res-usage` and a disassembly say of a kernel that is in both."""
+    """One build from the output of `cuobjdump -res-usage` and a disassembly."""
     numbers = _numbers(usage, kernel)
     function = next(one for one in functions(code) if one.name == kernel)
     target = _TARGET.search(code)
@@ -142,8 +164,13 @@ def _fits(build: Build, threads: int | None, dynamic_shared: int) -> int | None:
 
 
 def warps_per_sm(registers: int, shared: int, threads: int, limits: SmLimits) -> int:
-    """Warps that fit on an SM: registers are given out per warp in units of 256, shared memory per block in units of
-    128 bytes with 1 KiB of the system's; whole blocks only. Raises UsageError for a block size that cannot be."""
+    """Warps that fit on an SM; whole blocks only.
+
+    Registers are allocated per warp in units of 256, shared memory per block in units of 128 bytes plus 1 KiB reserved.
+
+    Raises:
+        UsageError: threads is not from 1 to 1024.
+    """
     if not 1 <= threads <= 1024:
         raise UsageError(f"threads={threads}: expected the threads of a block, 1 to 1024")
     warps = -(-threads // 32)

@@ -15,15 +15,21 @@ Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 PERCENTS = (50, 90, 99)
 _LARGE = 1 << 18
-"""From so many values on, selecting among few of them is faster than among all."""
+"""From this many values on, selecting among few of them is faster than among all."""
 _MANY = 4096
-"""From so many groups on, one sort of everything is faster than a selection in each."""
+"""From this many groups on, one sort is faster than a selection in each."""
 
 
 def quantiles(values: Float, row: Int64, rows: int, offset: Int64, count: Int64) -> Float:
-    """(rows, 5) float64: least, p50, p90, p99, greatest of every row, NaN where it has no value.
+    """Order statistics of every row.
 
-    values: (n,) float64. row, offset, count: (c,) int64; row[i] has the values offset[i] ... + count[i].
+    Args:
+        values: (n,) float64.
+        row, offset, count: (c,) int64; row[i] has values[offset[i]:][:count[i]].
+        rows: number of rows.
+
+    Returns:
+        (rows, 5) float64: least, p50, p90, p99, greatest; NaN without values.
     """
     used = np.flatnonzero(count > 0)
     order = used[np.argsort(row[used], kind="stable")]
@@ -63,7 +69,7 @@ def _whole(values: Float, begin: Int64, length: Int64, found: Float) -> None:
 
 
 def _of(values: Float) -> Float:
-    """least, percentiles, greatest of (n,) values, which are reordered."""
+    """least, percentiles, greatest of (n,) values, which are reordered in place."""
     ranks = np.minimum(_ranks(len(values))[0][:, None] + np.arange(2), len(values) - 1)
     least, greatest = values.min(), values.max()
     values.partition(np.unique(ranks))
@@ -71,14 +77,14 @@ def _of(values: Float) -> Float:
 
 
 def _ranks(size: int) -> tuple[Int64, Float]:
-    """(rank of the value below, part of the way to the next one) of each percentile of so many values."""
+    """(rank of the value below, fraction of the way to the next one) of each percentile."""
     place = np.array(PERCENTS) / 100 * (size - 1)
     below = np.floor(place).astype(np.int64)
     return below, place - below
 
 
 def _row(least: float, greatest: float, found: Float, size: int) -> Float:
-    """least, percentiles, greatest; found: (percentiles, 2) the values below and the next ones."""
+    """least, percentiles, greatest. found: (percentiles, 2) the values below and the next ones."""
     return np.concatenate([[least], _between(found[:, 0], found[:, 1], _ranks(size)[1]), [greatest]])
 
 
@@ -89,7 +95,7 @@ def _between(low: Float, high: Float, part: Float) -> Float:
 
 
 def _sorted(values: Float, row: Int64, begin: Int64, length: Int64, found: Float) -> None:
-    """The same for very many rows: one sort by (row, value)."""
+    """The same for many rows: one sort by (row, value)."""
     start = np.cumsum(length) - length
     index = np.arange(int(length.sum())) + np.repeat(begin - start, length)
     of = np.repeat(row, length)

@@ -1,10 +1,10 @@
-"""Order statistics of many values without putting them in order.
+"""Order statistics of many values without sorting all of them.
 
-    sample, sorted         between which two values a wanted one lies
+    sample, sorted         between which two values a rank lies
     a pass over all        how many are below, at and above these two, and those between them
-    a selection            among these few alone
+    a selection            among these few
 
-The counts prove the result: where the sample was wrong, everything is put in order.
+The counts prove the result: if the sample misled, everything is sorted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,13 @@ _BATCH = 1 << 16
 
 
 class Ranked:
-    """Of the pieces values[begin[i]:][:length[i]] the values with ranks (k,), from 0 in ascending order, and those that
-    come next."""
+    """The values of given ranks in pieces of a column, and the next ones.
+
+    Args:
+        values: (n,) float64.
+        begin, length: pieces values[begin[i]:][:length[i]].
+        ranks: (k,) from 0, ascending.
+    """
 
     def __init__(self, values: Float, begin: Int64, length: Int64, ranks: Int64) -> None:
         begin, length = _cut(begin, length)
@@ -45,7 +50,7 @@ class Ranked:
         self._ends: list[tuple[float, float]] = []
 
     def jobs(self) -> list[Callable[[], None]]:
-        """The pass, in pieces that may run at the same time; each once."""
+        """The pass in pieces that may run in parallel; run each once."""
         cuts = np.searchsorted(self._starts, np.arange(0, self.total, _BATCH)).tolist()
         edges = sorted({*cuts, 0, len(self._begin)})
         return [partial(self._pass, a, b) for a, b in pairwise(edges)]
@@ -67,7 +72,7 @@ class Ranked:
         return np.concatenate([self._values[a : a + size] for a, size in pieces])
 
     def result(self) -> tuple[float, float, Float]:
-        """(least, greatest, (k, 2) the values with the ranks and the next ones), when all jobs are done."""
+        """(least, greatest, (k, 2) the values of the ranks and the next ones), after all jobs."""
         counts = np.sum(self._counts, axis=0).T.tolist()
         both = np.minimum(self._ranks[:, None] + np.arange(2), self.total - 1).tolist()
         found = [[self._of(index, rank, *counts[index]) for rank in ranks] for index, ranks in enumerate(both)]
@@ -89,7 +94,7 @@ def _select(values: Float, rank: int) -> float:
 
 
 def _cut(begin: Int64, length: Int64) -> tuple[Int64, Int64]:
-    """The same pieces, with none longer than a batch."""
+    """The same pieces, none longer than a batch."""
     parts = -(-length // _BATCH)
     within = (np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)) * _BATCH
     return np.repeat(begin, parts) + within, np.minimum(np.repeat(length, parts) - within, _BATCH)

@@ -1,16 +1,16 @@
-"""Machine code as text: instructions, and which of them stand between the two clock readings of a region.
+"""Machine code as text: instructions, and those between the two clock reads of a region.
 
-Reads what `nvdisasm -c` and `cuobjdump -sass` print. A region's end is found by its store: sixteen bytes whose second
-word is the region's id, a constant; its first and third word are the registers of the two clock readings:
+Reads the output of `nvdisasm -c` and `cuobjdump -sass`. A region's end is found by its store: sixteen bytes whose
+second word is the region's id, a constant; its first and third word are the registers of the two clock reads:
 
     CS2R.32 R4, SR_CLOCKLO        <- begin
     ...                           <- counted
     CS2R.32 R6, SR_CLOCKLO        <- end
-    MOV R5, 0xde2adb61            id of "load", wherever it stands
+    MOV R5, 0xde2adb61            id of "load", anywhere
     STG.E.128 [R8.64], R4         start, id, end, value
 
-In a loop around one region (ptx/tight.py) the id is set before the loop, R5 = R7 | 0xde2adb61 where R7 is 0, and
-a reading is copied by a shift by as much, or selected where the lane records and else left as it is.
+In a loop around one region (ptx/loop_records.py) the id is set before the loop, R5 = R7 | 0xde2adb61 with R7 = 0. A
+reading is copied by a shift by R7, or by a select with the predicate that the lane records.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _NUMBER = re.compile(r"-?0x[0-9a-f]+")
 _OR = "0xfc"
 """LOP3's table of `a | b`."""
 _FAR = 4096
-"""Instructions that are looked back for a register's value."""
+"""Number of instructions searched backward for a register's value."""
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction: address in bytes, name with its modifiers, operands."""
+    """One instruction: address in bytes, opcode with modifiers, operands, and whether it has a predicate."""
 
     at: int
     code: str
@@ -48,14 +48,13 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """Without modifiers."""
+        """The opcode without modifiers."""
         return self.code.partition(".")[0]
 
 
 @dataclass(frozen=True)
 class Function:
-    """An entry's code in order of address; `targets` are addresses that some branch names. The padding behind the
-    last branch to itself is left out."""
+    """A kernel's code in order of address, without padding. targets: addresses of branch targets."""
 
     name: str
     instructions: tuple[Instruction, ...]
@@ -64,9 +63,14 @@ class Function:
 
 @dataclass(frozen=True)
 class Site:
-    """One place where a region stands in the code. between: instructions after its first clock reading and before its
-    second, in order of address. straight: no branch and no branch's target is among them, so each execution runs
-    exactly these (some with a false predicate)."""
+    """One place of a region in the code.
+
+    Attributes:
+        region: its name.
+        begin, end: addresses of its clock reads.
+        between: number of instructions between them.
+        straight: no branch and no branch target among them, so each execution runs exactly these.
+    """
 
     region: str
     begin: int
@@ -77,8 +81,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Sites:
-    """Regions found in a function, in order of address; unresolved: stores of regions whose clock readings could not be
-    followed through the registers."""
+    """Regions of a function, in order of address. unresolved: regions whose clock reads could not be traced."""
 
     function: str
     sites: tuple[Site, ...]
@@ -86,7 +89,7 @@ class Sites:
 
 
 def functions(text: str) -> tuple[Function, ...]:
-    """The functions of a disassembly. Text that is none has none."""
+    """The functions of a disassembly; none for other text."""
     found: list[Function] = []
     name, code, labels, targets = "", list[Instruction](), dict[str, int](), list[str]()
     waiting: list[str] = []
@@ -119,7 +122,7 @@ def functions(text: str) -> tuple[Function, ...]:
 
 
 def sites(function: Function, regions: Mapping[int, str]) -> Sites:
-    """The regions of a function. regions: names by id word (layout.record_id) of its spans."""
+    """The regions of a function. regions: names by id word (layout.record_id) of spans."""
     code = function.instructions
     found, unresolved = list[Site](), list[str]()
     jumps = sorted(function.targets)
@@ -145,7 +148,7 @@ def sites(function: Function, regions: Mapping[int, str]) -> Sites:
 
 
 def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:
-    """Behind the last instruction that leaves or jumps elsewhere there is a branch to itself, and NOPs."""
+    """The code without the trailing branch to itself and NOPs."""
     end = len(code)
     while end and code[end - 1].name == "NOP":
         end -= 1
@@ -155,7 +158,7 @@ def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:
 
 
 def _writers(code: tuple[Instruction, ...], index: int, register: str) -> Iterator[int]:
-    """Indices of the instructions before `index` that write the register, the nearest first."""
+    """Indices of the instructions before `index` that write the register, nearest first."""
     kind, number = register.rstrip("0123456789"), int(register.lstrip("UR"))
     for at in range(index - 1, max(-1, index - _FAR), -1):
         one = code[at]
@@ -169,7 +172,7 @@ def _writers(code: tuple[Instruction, ...], index: int, register: str) -> Iterat
 
 
 def _width(code: str) -> int:
-    """Registers that an instruction writes; those that write more than four do not matter here."""
+    """Registers that an instruction writes, at most four."""
     if ".128" in code:
         return 4
     wide = ".64" in code or ".WIDE" in code or (code.startswith("CS2R") and ".32" not in code)
@@ -177,7 +180,7 @@ def _width(code: str) -> int:
 
 
 def _clock(code: tuple[Instruction, ...], index: int, register: str, turns: int = 4) -> int | None:
-    """The clock reading whose low word is in a register at `index`, followed through moves."""
+    """Index of the clock read whose low word is in a register at `index`, traced through moves."""
     for at in _writers(code, index, register):
         one = code[at]
         if "SR_CLOCKLO" in one.operands:
@@ -193,7 +196,7 @@ def _clock(code: tuple[Instruction, ...], index: int, register: str, turns: int 
 
 
 def _taken(operands: tuple[str, ...]) -> str | None:
-    """What a register is given by a selection between that and what it holds already, or nothing."""
+    """The register that a select between it and its own destination reads, if there is exactly one."""
     into, *sources = (one.removesuffix(".reuse") for one in operands[:3])
     others = [one for one in sources if one != into and _REGISTER.match(one)]
     return others[0] if len(others) == 1 else None

@@ -1,8 +1,8 @@
-"""A lane's life in exclusive pieces: at each instant it is in one region, the innermost, or in none.
+"""A warp's life in exclusive pieces: at each moment it is in one region, the innermost, or in none.
 
-For a span with children: the time before its first child, between two, and after the last is its own. So
+A span with children keeps the time before its first child, between children, and after the last. So
 
-    n spans on a lane  ->  at most 2 n + 1 pieces, which add up to the lane's life
+    n spans on a warp  ->  at most 2 n + 1 pieces, which add up to the warp's life
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 NONE = -1
-"""The name of the time in no region."""
+"""The name of time in no region."""
 _COLUMNS = ("track", "name", "start", "end", "opens", "closes")
 
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Pieces (p,) of positive length, in no order. track: row of Trace.warps. name: index into `names`, or NONE.
-    start, end: float64 ns on the trace's axis. opens, closes: bool, it is the first, the last piece of its span; of its
-    lane, where it is in none."""
+    """Pieces (p,) of positive length, in no order.
+
+    Attributes:
+        names: region names.
+        track: row of Trace.warps.
+        name: index into `names`, or NONE.
+        start, end: float64 ns after the trace's origin.
+        opens, closes: bool, the first and the last piece of its span; with NONE, of its warp.
+    """
 
     names: tuple[str, ...]
     track: Int64
@@ -45,7 +51,7 @@ class Segments:
 
     @property
     def ns(self) -> Float:
-        """Lengths."""
+        """Lengths, ns."""
         return np.asarray(self.end - self.start)
 
     def take(self, index: Int64) -> Segments:
@@ -62,8 +68,11 @@ def span_names(trace: TraceData) -> tuple[tuple[str, ...], Int64]:
 
 
 def flatten(trace: TraceData) -> Segments:
-    """The pieces of every lane of a trace (of a filtered one: of the lanes that it still has records of). Spans of
-    unknown duration are left out; what two spans hold that cross without nesting belongs to the earlier."""
+    """The pieces of every warp; in a filtered trace of those with records.
+
+    Spans of unknown duration are left out. Where two spans cross without nesting, the shared time belongs to the
+    earlier one.
+    """
     names, code = span_names(trace)
     parts, last = list[Segments](), trace.warps.first_tick.copy()
     for track, region, start, end in _slices(trace, code):
@@ -76,14 +85,13 @@ def flatten(trace: TraceData) -> Segments:
 
 
 def recorded(trace: TraceData, pieces: Segments) -> Segments:
-    """The pieces of lanes that have records: the others were in no region all their life."""
+    """The pieces of warps with records."""
     has = np.bincount(trace.track, minlength=len(trace.warps)) > 0
     return pieces if has.all() else pieces.take(np.flatnonzero(has[pieces.track]))
 
 
 def by_lane(pieces: Segments) -> Int64:
-    """Indices of pieces by lane and time: one sort, where lane and time together fit 62 bits. A piece lasts longer than
-    the step of its time: no clock ticks every 16th of a ns."""
+    """Indices of pieces by warp and time. One sort if warp and time fit 62 bits: no clock ticks every 16th of a ns."""
     if not len(pieces):
         return np.zeros(0, np.int64)
     time = (pieces.start - pieces.start.min()) * 16
@@ -94,7 +102,7 @@ def by_lane(pieces: Segments) -> Int64:
 
 
 def _slices(trace: TraceData, code: Int64) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
-    """(track, region, start, end) of the spans of lanes, some hundred thousand at a time."""
+    """(track, region, start, end) of spans, a few hundred thousand at a time."""
     for part in lane_aligned(trace.track, 1 << 17):
         keep = (trace.dur_cycles[part] > 0) & (code >= 0)[trace.region[part]]  # without length, without a piece
         start = trace.start_ticks[part][keep]
@@ -107,7 +115,7 @@ def _slices(trace: TraceData, code: Int64) -> Iterator[tuple[Int64, Int64, Int64
 
 
 def _cut(trace: TraceData, names: tuple[str, ...], name: Int64, track: Int64, start: Int64, end: Int64) -> Segments:
-    """Pieces of the spans of some lanes: before each one, of what holds it, and its own last piece."""
+    """Pieces of the spans of some warps: before each span the enclosing one's piece, and its own last piece."""
     lane = track.astype(np.int32)
     start = separated(start, end, lane)
     left = start < end
@@ -139,7 +147,7 @@ def _cut(trace: TraceData, names: tuple[str, ...], name: Int64, track: Int64, st
 
 
 def _levels(parent: Int64) -> Iterator[Int64]:
-    """Indices of the spans that no other holds, of those in these, and so on."""
+    """Indices of top-level spans, then of those nested in them, and so on."""
     depth, above, deeper = np.zeros(len(parent), np.uint8), parent.copy(), np.flatnonzero(parent >= 0)
     while len(deeper):
         depth[deeper] += 1
@@ -151,7 +159,7 @@ def _levels(parent: Int64) -> Iterator[Int64]:
 
 
 def _tails(trace: TraceData, names: tuple[str, ...], last: Int64) -> Segments:
-    """The time of each lane after `last`, the end of its last region, or its start where it has none."""
+    """The time of each warp after `last`, the end of its last region, or its start if it has none."""
     warps = trace.warps
     rows = np.arange(len(warps))
     if trace.filtered:

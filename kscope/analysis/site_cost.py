@@ -1,4 +1,4 @@
-"""What marking a kernel's sites costs, before anything is recorded: records, and machine code."""
+"""The cost of marking a kernel's sites before recording: records, and machine code."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from .sass import functions, sites
 class Row:
     """The places of one region under the same loops, for the same group of warps.
 
-    places: so many; each time that control comes to one there is a record per recording lane. instructions: those of
-    the machine between the two clock readings of each place that the region has in the code, whatever its loops; ()
-    where they are not known. branches: whether branches are among them.
+    Attributes:
+        region, where: its name and source lines.
+        loops: the enclosing loops, outermost first.
+        group: of warps, if they are specialized.
+        places: each execution of a place makes one record per recording warp.
+        instructions: of the machine between the clock reads of each place; () if unknown.
+        branches: True if a branch is among them.
     """
 
     region: str
@@ -50,7 +54,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Cost:
-    """A kernel's rows, in order of the code. build: without marks against with; None where it is not known, and why."""
+    """The cost of a kernel.
+
+    Attributes:
+        kernel: the listed kernel.
+        rows: in order of the code.
+        build: the build without marks compared with the one with marks; None if unknown.
+        unknown: why it is unknown.
+    """
 
     kernel: Listed
     rows: tuple[Row, ...]
@@ -59,7 +70,7 @@ class Cost:
 
 
 def cost(kernel: Listed) -> Cost:
-    """The sites of a kernel, and what marking all of them does to its code."""
+    """The sites of a kernel, and how marking all of them changes its code."""
     build, code, unknown = None, dict[str, tuple[tuple[int, ...], bool]](), ""
     if kernel.sites and kernel.build is not None:
         with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
@@ -82,7 +93,7 @@ def cost(kernel: Listed) -> Cost:
 
 
 def _code(kernel: Listed, path: Path) -> dict[str, tuple[tuple[int, ...], bool]]:
-    """Instructions of each region's places, and whether any branch."""
+    """Instructions of each region's places, and whether one is a branch."""
     ids = {record_id(site.region, kind): site.region for site in kernel.sites for kind in SPANS}
     found: dict[str, tuple[tuple[int, ...], bool]] = {}
     for function in functions(tools.disassembly(path)):

@@ -36,32 +36,45 @@ class Summary(SummaryData):
         return [tabular.flat(row, self.by) for row in self.regions]
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
-        """All of it as plain dicts and lists, ready for JSON; of the regions the `top` longest where given."""
+        """The summary as plain dicts and lists, ready for JSON.
+
+        Args:
+            top: only the `top` regions with the longest totals.
+        """
         return tabular.to_dict(self, top)
 
     def csv(self, top: int | None = None) -> str:
-        """The regions (the `top` longest) as comma-separated values, with a header line."""
+        """Regions (the `top` longest) as comma-separated values with a header line."""
         return tabular.csv(tabular.flat(row, self.by) for row in tabular.longest(self, top))
 
     def markdown(self, top: int | None = None) -> str:
-        """The regions (the `top` longest) as a Markdown table, in units for people."""
+        """Regions (the `top` longest) as a Markdown table, with readable units."""
         return tabular.markdown(self, top)
 
     def __str__(self) -> str:
         return self.text()
 
     def text(self, width: int | None = None, top: int | None = 50) -> str:
-        """The table for a terminal of `width` columns, this one's by default: columns that do not fit are left out,
-        and of each kernel all but its `top` longest rows (None: all)."""
+        """The table for a terminal.
+
+        Args:
+            width: columns; None for this terminal's. Columns of the table that do not fit are left out.
+            top: rows of each kind, longest first; None for all.
+        """
         return render(self, width, top)
 
 
 def summarise(trace: TraceData, by: str | Iterable[str] = (), roles: Roles | None = None) -> Summary:
-    """The summary of a trace, by kernel and region, and by more keys of groups.KEYS where given ("sm", or "launch,sm").
-    by="track": every track of the user's as a lane of its own; regions that are on none have the key "-".
+    """The summary of a trace by kernel and region. 10 million records take about half a second on two cores.
 
-    roles: names of the roles of `by="role"` with their warps; found by the regions they record where not given.
-    Raises UsageError for an unknown key. 10 million records take about half a second on two cores.
+    Args:
+        trace: the trace.
+        by: more keys of groups.KEYS: "sm", or "launch,sm". With "track" each user track counts as a warp; regions on no
+            track have the key "-".
+        roles: warp numbers by name, for `by="role"`; inferred without.
+
+    Raises:
+        UsageError: an unknown key.
     """
     by = split_keys(by)
     spread, track, lane = tracks.spread(trace)  # spans are inside of what is on their track
@@ -110,7 +123,7 @@ def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[WarpSt
         key = groups.keys[number]
         known = int(count[index])
         least, p50, p90, p99, greatest = spread[index].tolist()
-        scores, who = imbalances[index]
+        scores, member = imbalances[index]
         life = alive[number]
         rows_found.append(
             RegionStats(
@@ -118,7 +131,7 @@ def _regions(trace: TraceData, groups: Groups, found: Cells, lanes: tuple[WarpSt
                 share=float(total[index] / life) if life > 0 else _NAN,
                 self_ns=float(own[index]), mean_ns=float(total[index] / known) if known else _NAN,
                 p50_ns=p50, p90_ns=p90, p99_ns=p99, min_ns=least, max_ns=greatest,
-                imbalance=max([1.0, *(one for one in scores.values() if one == one)]) if known else _NAN, worst=who,
+                imbalance=max([1.0, *(one for one in scores.values() if one == one)]) if known else _NAN, worst=member,
                 first_ns=float(first[index]) if known else _NAN, last_ns=float(last[index]) if known else _NAN,
                 idle_ns=float(idle[index]), unknown=int(unknown[index]), under_tick=int(under[index]),
                 **{f"{across}_imbalance": one for across, one in scores.items() if known},
@@ -149,19 +162,19 @@ def _starts(trace: TraceData, found: Cells, row: Int64, rows: int) -> tuple[Floa
 def _imbalances(
     trace: TraceData, groups: Groups, found: Cells, row: Int64, rows: int, pace: Float
 ) -> list[tuple[dict[str, float], str]]:
-    """(scores by what they are across, sentence about the worst) of each row; without what the rows tell apart."""
+    """(scores by member kind, text about the worst) of each row; kinds that the rows already separate are left out."""
     used = np.flatnonzero(found.count > 0)
     ns = (found.total * pace)[used]
     scores, worst_of = [dict[str, float]() for _ in range(rows)], [(1.0, "")] * rows
     for across in ACROSS:
         if across in groups.by:
             continue
-        who = members(trace, across)
-        scored = worst(row[used], rows, who.code[found.track[used]], ns)
+        kind = members(trace, across)
+        scored = worst(row[used], rows, kind.code[found.track[used]], ns)
         for index, score in enumerate(scored.score.tolist()):
             scores[index][across] = score
             if score > worst_of[index][0]:
-                worst_of[index] = score, describe(who.label(int(scored.code[index])), score)
+                worst_of[index] = score, describe(kind.label(int(scored.code[index])), score)
     return [(by_member, sentence) for by_member, (_, sentence) in zip(scores, worst_of, strict=True)]
 
 

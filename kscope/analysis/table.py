@@ -12,10 +12,10 @@ from .groups import label
 from .warp_stats import WarpStats
 
 _OPTIONAL = ("last", "first", "idle", "min", "p90", "self", "p99", "max", "p50", "imbalance", "share", "mean")
-"""Columns in the order in which a narrow terminal loses them."""
+"""Columns in the order in which a narrow terminal drops them."""
 _NARROWEST = 40
 _WORTH_TELLING = 1.2
-"""Imbalances from here on are named below the table."""
+"""Imbalances from here on are reported below the table."""
 _MOST_TOLD = 3
 
 
@@ -31,7 +31,7 @@ def time_text(ns: float) -> str:
 
 
 def part_text(part: float) -> str:
-    """A part of a whole in percent; - for NaN."""
+    """A share in percent; - for NaN."""
     return "-" if math.isnan(part) else f"{part:.1%}"
 
 
@@ -55,7 +55,7 @@ CELLS: dict[str, Callable[[RegionStats], str]] = {
 
 
 def terminal(width: int | None = None) -> int:
-    """Columns to fill: those given, else this terminal's."""
+    """`width`, or this terminal's columns."""
     return max(_NARROWEST, width or shutil.get_terminal_size((120, 24)).columns)
 
 
@@ -93,7 +93,7 @@ def _regions(rows: list[RegionStats], by: Sequence[str], width: int, top: int | 
         del columns["self"]  # nothing is inside of anything
     lines = grid("region", names, columns, width, _OPTIONAL)
     if len(shown) < len(rows):
-        lines.append(f"  + {len(rows) - len(shown):,} more rows, shorter in total")
+        lines.append(f"  + {len(rows) - len(shown):,} more rows with shorter totals")
     unknown = sum(row.unknown for row in rows)
     return lines + ([f"  + {counted(unknown, 'span')} of unknown duration"] if unknown else [])
 
@@ -101,7 +101,15 @@ def _regions(rows: list[RegionStats], by: Sequence[str], width: int, top: int | 
 def grid(
     head: str, names: Sequence[str], columns: dict[str, list[str]], width: int, optional: Iterable[str] = ()
 ) -> list[str]:
-    """Lines of a table: names to the left, columns to the right; those of `optional` go where it is too wide."""
+    """Lines of a table.
+
+    Args:
+        head: header of the name columns.
+        names: left-aligned columns.
+        columns: right-aligned columns.
+        width: columns of the terminal.
+        optional: columns to leave out, in order, if the table is too wide.
+    """
     cells = {name: [name, *column] for name, column in columns.items()}
     widths = {name: max(map(len, column)) for name, column in cells.items()}
     longest = max(map(len, [head, *names]), default=0) + 2
@@ -118,14 +126,14 @@ def grid(
 
 
 def _uneven(rows: list[RegionStats], by: Sequence[str], width: int) -> list[str]:
-    """The worst imbalances, in words."""
+    """The worst imbalances."""
     uneven = sorted((row for row in rows if row.imbalance >= _WORTH_TELLING), key=lambda row: -row.imbalance)
     named = [f"{label(by, row.key)}: {row.region}" if by else row.region for row in uneven[:_MOST_TOLD]]
     return [cut(f"  {name}: {row.worst}", width) for name, row in zip(named, uneven, strict=False)]
 
 
 def _lanes(rows: list[WarpStats], width: int) -> list[str]:
-    """Of a kernel's lanes as a whole: its time, what is in no region, what was dropped."""
+    """A kernel's time, time in no region, and dropped records."""
     alive, idle = sum(row.alive_ns for row in rows), sum(row.idle_ns for row in rows)
     if not alive:
         return []
@@ -144,14 +152,13 @@ def _point(row: PointStats) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The text on one line of at most `width` characters; names are the user's and may hold anything."""
+    """The text on one line of at most `width` characters; control characters are replaced."""
     text = "".join(char if char.isprintable() else " " for char in text)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines of at most `width` characters, broken between words where there are any; those behind
-    the first stand further to the right."""
+    """Lines of at most `width` characters, broken between words if possible; lines after the first are indented."""
     lines, line = [], ""
     for word in cut(text, len(text)).split(" "):
         if line and len(line) + 1 + len(word) > width:

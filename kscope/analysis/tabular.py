@@ -15,7 +15,7 @@ _ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", **{mark: f"\\{mark}" for mar
 
 
 def flat(row: Any, by: Sequence[str]) -> dict[str, Any]:
-    """A dataclass with a `key` as one dict: the parts of the key stand where it stood, by name."""
+    """A dataclass with a `key` as one dict; the key's parts replace the key."""
     found: dict[str, Any] = {}
     for field in fields(row):
         value = getattr(row, field.name)
@@ -27,7 +27,7 @@ def flat(row: Any, by: Sequence[str]) -> dict[str, Any]:
 
 
 def longest(summary: SummaryData, top: int | None) -> list[RegionStats]:
-    """The `top` regions with the longest totals, in the summary's order; all for None."""
+    """The `top` regions with the longest totals, in the summary's order; None for all."""
     rows = list(summary.regions)
     if top is None or len(rows) <= top:
         return rows
@@ -36,7 +36,7 @@ def longest(summary: SummaryData, top: int | None) -> list[RegionStats]:
 
 
 def to_dict(summary: SummaryData, top: int | None) -> dict[str, Any]:
-    """The whole summary; `left_out` says how many rows of regions `top` cut."""
+    """The whole summary; `left_out` is the number of regions beyond `top`."""
     regions = longest(summary, top)
     shown = {(row.kernel, row.key) for row in regions}
     cut = len(regions) < len(summary.regions)
@@ -54,7 +54,7 @@ def to_dict(summary: SummaryData, top: int | None) -> dict[str, Any]:
 
 
 def csv(rows: Iterable[dict[str, Any]]) -> str:
-    """A header line and a line per row; what is not known (NaN) is empty. '' without rows."""
+    """A header line and a line per row; NaN is empty. '' without rows."""
     found = list(rows)
     if not found:
         return ""
@@ -67,7 +67,7 @@ def csv(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def markdown(summary: SummaryData, top: int | None = None) -> str:
-    """One table of the `top` longest rows; the numbers as in the terminal, with all columns."""
+    """One table of the `top` longest rows with all columns; numbers as in the terminal."""
     by = summary.by
     head = ["kernel", *by, "region", *CELLS]
     lines = [_line(head), _line(["---"] * (2 + len(by)) + ["--:"] * len(CELLS))]
@@ -82,6 +82,6 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that stays in its cell and stays text: names are the user's."""
+    """Text with Markdown's special characters escaped."""
     escaped = "".join(_ESCAPES.get(char, char) if char.isprintable() else " " for char in text)
     return " ".join(escaped.split())

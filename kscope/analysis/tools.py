@@ -1,4 +1,4 @@
-"""NVIDIA's disassemblers, where they are installed: on PATH, in a CUDA toolkit, or in a package that brings them."""
+"""NVIDIA's disassemblers: on PATH, in a CUDA toolkit, or in a wheel."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from ..errors import FormatError, MissingError
 from ..util import bounded_reading
 
 _PACKAGES = {"triton": "backends/nvidia/bin", "nvidia": "cu13/bin"}
-"""Packages that ship the tools, and where; looked for, never imported."""
+"""Packages that ship the tools, and where; found without importing."""
 _SECONDS = 120
 _META = b'{"frontend":'
 
 
 def find(tool: str) -> str:
-    """The tool's path. Raises MissingError that says how to get it."""
+    """The tool's path.
+
+    Raises:
+        MissingError: it is not installed; the message says how to get it.
+    """
     places = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     if found := shutil.which(tool) or shutil.which(tool, path=os.pathsep.join(f"{one}/bin" for one in places if one)):
         return found
@@ -33,21 +37,21 @@ def find(tool: str) -> str:
 
 
 def disassembly(path: Path) -> str:
-    """The machine code in a cubin as text; a file that is text already is read as it is."""
+    """The machine code of a cubin as text; a text file is returned unchanged."""
     if not binary(path):
         return bounded_reading.read_bytes(path).decode("utf-8", "replace")
     return _run([find("nvdisasm"), "-c", str(path)], path)
 
 
 def resources(path: Path) -> str:
-    """What `cuobjdump -res-usage` says of a cubin; a file that is text already is read as it is."""
+    """The output of `cuobjdump -res-usage` for a cubin; a text file is returned unchanged."""
     if not binary(path):
         return bounded_reading.read_bytes(path).decode("utf-8", "replace")
     return _run([find("cuobjdump"), "-res-usage", str(path)], path)
 
 
 def builds(path: Path) -> dict[str, int]:
-    """Kernel ids by name that a cubin's own metadata tells; {} for text, or code without marks."""
+    """Kernel ids by name from a cubin's metadata; {} for text, or code without marks."""
     if not binary(path):
         return {}
     data, found = bounded_reading.read_bytes(path), dict[str, int]()
@@ -62,7 +66,7 @@ def builds(path: Path) -> dict[str, int]:
 
 
 def binary(path: Path) -> bool:
-    """Whether the file is an ELF."""
+    """True if the file is an ELF."""
     with path.open("rb") as file:
         return file.read(4) == b"\x7fELF"
 

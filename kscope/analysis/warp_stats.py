@@ -20,10 +20,17 @@ Float = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class WarpStats:
-    """Lanes of one kernel and group; times in ns. time_ns: from the first start to the last end, the mean over the
-    launches; max_time_ns: the longest. alive_ns: sum of the lanes' lifetimes. idle_ns: the part of it in no region.
-    longest_idle_ns: the longest time that a lane was in none, and its name. dropped: records that the lanes wrote
-    and the capture has not. unfinished: lanes without an end."""
+    """Warps of one kernel and group. Times in ns.
+
+    Attributes:
+        kernel, key: the group.
+        launches, blocks, lanes: launches, blocks and warps (with AllThreads, lanes).
+        records, dropped: records in the capture, and records that it lacks.
+        unfinished: warps without an end.
+        time_ns, max_time_ns: from a launch's first start to its last end: mean and longest.
+        alive_ns, idle_ns: total lifetime, and the part of it in no region.
+        longest_idle_ns, longest_idle_in: the longest time of a warp in no region, and the warp.
+    """
 
     kernel: str
     key: Key
@@ -42,13 +49,13 @@ class WarpStats:
 
 
 def warp_ends(trace: TraceData) -> Float:
-    """(w,) ns: when each lane ended; one that did not finish counts to the last record that it wrote."""
+    """(w,) ns: each warp's end; of an unfinished one the end of its last record."""
     warps = trace.warps
     return np.where(warps.finished, warps.end_ns, warps.start_ns + (warps.last_tick - warps.first_tick) * warps.tick_ns)
 
 
 def warp_stats(trace: TraceData, groups: Groups, found: Cells) -> tuple[WarpStats, ...]:
-    """One row per group, in the order of `groups`; in a filtered trace of the lanes that still have records."""
+    """One row per group, in the order of `groups`; in a filtered trace of the warps with records."""
     warps = trace.warps
     kept = np.bincount(trace.track, minlength=len(warps)) if trace.filtered else warps.records
     rows = np.flatnonzero(kept > 0) if trace.filtered else np.arange(len(warps))
@@ -99,14 +106,14 @@ def _times(
 
 
 def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
-    """Blocks of launches in every group."""
+    """(groups,) number of blocks, counted per launch."""
     _, place = np.unique(launch * (int(block.max(initial=0)) + 1) + block, return_inverse=True)
     width = int(place.max(initial=0)) + 1
     return np.bincount(np.unique(code * width + place.ravel()) // width, minlength=groups)
 
 
 def notes(trace: TraceData, found: Cells) -> tuple[str, ...]:
-    """What a reader should know of the recording as a whole."""
+    """Remarks on the recording as a whole."""
     warps = trace.warps
     lines = []
     if len(warps):

@@ -10,26 +10,26 @@ from ..analysis.expressions import Outcome
 from . import selecting
 
 FAILED = 1
-"""Exit code where a condition does not hold."""
+"""Exit code if a condition does not hold."""
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "assert", parents=[common], help="check conditions on a capture: 'load.p99 < 2us' 'dropped == 0'",
-        description=f"Exit code 0 where all conditions hold, {FAILED} where one does not, 2 where one cannot be read.",
+        description=f"Exit code 0 if all conditions hold, {FAILED} if one does not, 2 if one cannot be parsed.",
         epilog=checks.__doc__.split("\n\n")[1] if checks.__doc__ else None,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )  # fmt: skip
     selecting.add(parser)
     parser.add_argument("conditions", metavar="EXPR", nargs="+", help="a condition")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only what does not hold")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only conditions that do not hold")
     parser.add_argument("--json", action="store_true", help="the outcomes as JSON")
     parser.set_defaults(command=check)
 
 
 def check(options: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command; returns the exit code."""
     found = checks.check(selecting.read(options), options.conditions)
     if options.json:
         print(selecting.json([_plain(one) for one in found]))

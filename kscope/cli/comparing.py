@@ -15,11 +15,11 @@ from .selecting import add_opening, json, opened
 
 _UNITS = {"launch": "launches", "block": "blocks", "lane": "lanes"}
 SLOWER = 1
-"""Exit code of --fail-slower where something is."""
+"""Exit code of --fail-slower if something is slower."""
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     default = Options()
     parser = commands.add_parser(
         "compare", parents=[common], help="what became slower between two captures", allow_abbrev=False
@@ -32,14 +32,14 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", metavar="PART", default=f"{default.level:.0%}", help="of the intervals (95%%)")
     parser.add_argument("--json", action="store_true", help="all numbers as JSON")
     parser.add_argument(
-        "--fail-slower", action="store_true", help=f"exit code {SLOWER} where a kernel or a region is slower"
+        "--fail-slower", action="store_true", help=f"exit code {SLOWER} if a kernel or a region is slower"
     )
     add_opening(parser)
     parser.set_defaults(command=comparison)
 
 
 def comparison(options: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command; returns the exit code."""
     settings = Options(level=_part("--level", options.level), least=_part("--least", options.least))
     a, b = (opened(path, options) for path in (options.a, options.b))
     found = compare(a, b, settings)
@@ -71,7 +71,7 @@ def text(found: Comparison, width: int | None = None) -> str:
     lines = grid("mean of", names, columns, width, ("count", "drawn", "interval"))
     lines += ["", f"verdict: {found.verdict}"]
     if found.kernels and max(min(row.a_units, row.b_units) for row in found.kernels) == 1:
-        lines += wrapped("one launch on a side: intervals know how its parts differ, not how runs do", width)
+        lines += wrapped("one launch on a side: intervals cover differences between blocks, not runs", width)
     lines += [line for one in found.problems for line in wrapped(f"! {one}", width)]
     return "\n".join(cut(line, width) for line in lines)
 

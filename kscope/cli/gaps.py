@@ -1,4 +1,4 @@
-"""`kscope gaps`, `kscope overlap` and `kscope path`: why there is a gap here, and who waited for whom."""
+"""`kscope gaps`, `kscope overlap` and `kscope path`: why a gap exists, and which warp waited for which."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _BESIDE, _LEAST, _STEPS = 3, 0.005, 40
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the commands to the grammar."""
+    """Add the commands to the parser."""
     parser = commands.add_parser(
         "gaps",
         parents=[common],
-        help="time in no region and in waits, and what other warps did then",
+        help="time in no region and in waits, and what other warps did meanwhile",
         allow_abbrev=False,
     )
     selecting.add(parser)
     selecting.add_roles(parser)
-    parser.add_argument("--of", metavar="REGION", help="gaps within this region instead of outside of all")
+    parser.add_argument("--of", metavar="REGION", help="gaps within this region instead of time in no region")
     words = ", ".join(overlap_analysis.WAIT_WORDS)
     parser.add_argument("--wait", metavar="REGION", action="append", help=f"a region that waits (names with {words})")
     parser.add_argument("--top", metavar="N", type=int, default=10, help="single gaps to list (10)")
@@ -49,14 +49,14 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     selecting.add(path)
     path.add_argument(
         "--edge", metavar="SIGNAL:WAIT[:LAG]", action="append", required=True,
-        help="the end of region SIGNAL satisfies region WAIT, LAG rounds later (0); may be given again",
+        help="the end of region SIGNAL satisfies region WAIT, LAG rounds later (0); may be repeated",
     )  # fmt: skip
     path.add_argument("--json", action="store_true", help="steps and parts as JSON")
     path.set_defaults(command=critical)
 
 
 def gaps(options: argparse.Namespace) -> int:
-    """Runs `kscope gaps`."""
+    """Run `kscope gaps`; returns the exit code."""
     if options.top < 0:
         raise UsageError(f"--top {options.top}: expected a number of gaps")
     trace, roles = selecting.read(options), selecting.roles(options.role)
@@ -75,8 +75,8 @@ def gaps(options: argparse.Namespace) -> int:
         print("no records")
         return 0
     lines = _waits(waits, width)
-    inside = f"in {options.of} and nothing inside of it" if options.of else "in no region"
-    lines += ["", cut(f"time {inside}, by what stands around it", width)]
+    inside = f"in {options.of} and no nested region" if options.of else "in no region"
+    lines += ["", cut(f"time {inside}, by neighboring regions", width)]
     shown = between[: max(options.top, 5)]
     columns = {
         "count": [f"{row.count:,}" for row in shown],
@@ -95,7 +95,7 @@ def gaps(options: argparse.Namespace) -> int:
 
 
 def overlap(options: argparse.Namespace) -> int:
-    """Runs `kscope overlap`."""
+    """Run `kscope overlap`; returns the exit code."""
     trace, roles = selecting.read(options), selecting.roles(options.role)
     with selecting.watched(len(trace), "overlap") as step:
         found = overlap_analysis.overlap(trace, roles, step)
@@ -108,7 +108,11 @@ def overlap(options: argparse.Namespace) -> int:
 
 
 def critical(options: argparse.Namespace) -> int:
-    """Runs `kscope path`. Raises UsageError for more than one launch or block."""
+    """Run `kscope path`; returns the exit code.
+
+    Raises:
+        UsageError: several launches or blocks.
+    """
     edges = [_edge(text) for text in options.edge]
     launch, block = (_one(f"--{name}", getattr(options, name)) for name in ("launch", "block"))
     options.launch = options.block = None
@@ -124,7 +128,7 @@ def _waits(rows: tuple[Wait, ...], width: int) -> list[str]:
     }
     lines = grid("waits", [f"{row.role}: {row.region}" for row in rows], columns, width)
     for row, line in reversed(list(enumerate(lines[1:], 1))):
-        beside = _beside([(f"{who}: {name}", part) for who, name, part in rows[row - 1].beside])
+        beside = _beside([(f"{role}: {name}", part) for role, name, part in rows[row - 1].beside])
         lines[row : row + 1] = [line, *wrapped(f"meanwhile {beside}", width, "      ")] if beside else [line]
     return lines
 
@@ -134,14 +138,17 @@ def _beside(parts: list[tuple[str, float]]) -> str:
 
 
 def _matrix(one: Overlap, width: int) -> list[str]:
-    """Row by row what others did, in percent: rows add up to 100."""
-    names = [f"{who}: {region}" for who, region in one.states]
+    """What the other warps did, in percent; each row adds up to 100."""
+    names = [f"{role}: {region}" for role, region in one.states]
     columns = {"time": [time_text(ns) for ns in one.alive_ns.tolist()]}
     for number in range(len(names)):
         column = [one.beside(row, other_roles=False)[number] for row in range(len(names))]
         columns[f"[{number}]"] = ["." if part < 0.005 else f"{part:.0%}" for part in column]
     lines = grid("while in", [f"[{number}] {name}" for number, name in enumerate(names)], columns, max(width, 60))
-    return [cut(f"{one.kernel}: while one warp was in a row, the others of its block were in", width), *lines]
+    return [
+        cut(f"{one.kernel}: while a warp was in the row's region, the others of its block were in", width),
+        *lines,
+    ]
 
 
 def _path(found: Path, width: int) -> list[str]:

@@ -27,15 +27,15 @@ from . import outputs, selecting
 from .options import is_number
 
 MISMATCH = 1
-"""Exit code where something did not fit: what did is written all the same."""
+"""Exit code if some regions could not be joined; the rest is written."""
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "ipc", parents=[common], help="instructions per cycle of warps and regions, with CUTracer's counts or a cubin",
         description=(__doc__ or "").split("\n\nWhat lives")[0], formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"Exit code {MISMATCH} where warps or regions did not fit together; they are named.", allow_abbrev=False,
+        epilog=f"Exit code {MISMATCH} if warps or regions could not be joined; they are listed.", allow_abbrev=False,
     )  # fmt: skip
     selecting.add(parser, optional=True)
     group = parser.add_argument_group("instructions")
@@ -56,12 +56,16 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def ipc(options: argparse.Namespace) -> int:
-    """Runs the command. Raises UsageError for files that do not make a pair, and where it would write what it reads."""
+    """Run the command; returns the exit code.
+
+    Raises:
+        UsageError: the files do not make a pair, or the output is one of the inputs.
+    """
     if options.output is not None:
         inputs = ("capture", "cutracer_trace", "cutracer_log", "chrome_trace", "code")
         outputs.apart("-o", options.output, *(getattr(options, name) for name in inputs))
     if options.capture and options.chrome_trace:
-        raise UsageError("a capture and --chrome-trace: both are the regions; name one of them")
+        raise UsageError("a capture and --chrome-trace: both have regions; give one of them")
     if options.code:
         if not options.capture or options.cutracer_trace:
             raise UsageError("--code: expected a capture beside it, and no --cutracer-trace")
@@ -101,10 +105,10 @@ def _joined(options: argparse.Namespace) -> int:
 
 
 def _launch(options: argparse.Namespace) -> LogLaunch | None:
-    """The launch in the log that the histogram is of."""
+    """The launch in the log that the histogram belongs to."""
     if options.cutracer_log is None:
         if options.chrome_trace:
-            raise UsageError("--chrome-trace: expected --cutracer-log LOG, which has the size of a block")
+            raise UsageError("--chrome-trace: expected --cutracer-log LOG, which has the block size")
         return None
     kernel_hash = _hash(options.kernel_hash) if options.kernel_hash else cutracer.histogram_hash(options.cutracer_trace)
     return join.select_launch(cutracer.read_log(options.cutracer_log), kernel_hash)
@@ -123,7 +127,7 @@ def _source(options: argparse.Namespace, launch: LogLaunch | None) -> Source:
         if (grid_size, threads) != (launch.grid, launch.block):
             raise UsageError(
                 f"the capture's launch has grid {grid_size} and block {threads}, the log's {launch.grid} and"
-                f" {launch.block}: they are not of one launch; see --launch and --kernel-hash"
+                f" {launch.block}: they are not the same launch; see --launch and --kernel-hash"
             )
     return source
 
@@ -154,9 +158,7 @@ def _code(found: CodeReport) -> list[str]:
     several = len({row.kernel for row in rows}) > 1
     names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
     lines = grid("region", names, columns, 10_000)
-    lines.append(
-        "  between two clock readings in the code, kscope's own stores of records inside included; times executions"
-    )
+    lines.append("  between two clock reads in the code, with kscope's stores of nested records; times executions")
     return [cut(line, max(terminal(), 100)) for line in lines]
 
 
@@ -185,7 +187,7 @@ def _write(options: argparse.Namespace, text: str) -> None:
 
 
 def _say(lines: Iterable[str]) -> None:
-    """To stderr, each on one line: names in them are the user's."""
+    """Print lines to stderr, each cut to one line: they contain names from files."""
     for one in lines:
         print(f"kscope: {cut(one, 2000)}", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""`--rename ld_*=load --regroup wait_*=waits`: passes over a trace as flags, before records are chosen.
+"""`--rename ld_*=load --regroup wait_*=waits`: transforms of a trace as flags, applied before filters.
 
 --rename task=load,mma,store     several names: each record's by its value, 0, 1, 2
 """
@@ -13,20 +13,24 @@ from ..tracedata import transforms
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags."""
+    """Add the flags."""
     group = parser.add_argument_group("names and tracks")
     group.add_argument(
         "--rename", metavar="OLD=NEW", action="append", default=[],
-        help="call these regions so; OLD may be a pattern, and NEW several names, by value: task=load,mma",
+        help="rename regions; OLD may be a pattern, and NEW several names, by value: task=load,mma",
     )  # fmt: skip
     group.add_argument(
         "--regroup", metavar="REGION=TRACK", action="append", default=[],
-        help="draw these regions on a row of their own below their lane; REGION may be a pattern",
+        help="draw these regions on a separate row below their warp; REGION may be a pattern",
     )  # fmt: skip
 
 
 def named(trace: Trace, options: argparse.Namespace) -> Trace:
-    """The trace with the names and tracks that were asked for. Raises UsageError for a region that there is not."""
+    """The trace with renamed regions and tracks.
+
+    Raises:
+        UsageError: no such region.
+    """
     for old, new in (_pair("--rename", text) for text in options.rename):
         trace = transforms.rename(trace, {old: new.split(",") if "," in new else new})
     for region, track in (_pair("--regroup", text) for text in options.regroup):

@@ -1,4 +1,4 @@
-"""`kscope occupancy CAPTURE`: how full each SM was over time, waves of blocks and the tail."""
+"""`kscope occupancy CAPTURE`: occupancy of each SM over time, waves of blocks and the tail."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BINS, _ROWS = 40, 50
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "occupancy",
         parents=[common],
-        help="lanes alive per SM over time, waves of blocks and the tail",
+        help="warps alive per SM over time, waves of blocks and the tail",
         allow_abbrev=False,
     )
     selecting.add(parser)
@@ -31,7 +31,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def occupancy(options: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command; returns the exit code."""
     trace = selecting.read(options)
     found, launches = utilisation(trace), waves(trace)
     width = terminal()
@@ -72,7 +72,7 @@ def _sms(rows: tuple[SmUse, ...], alive: npt.NDArray[np.float64], width: int) ->
         "used": [part_text(row.used) for row in shown],
         "mean": [f"{row.mean_lanes:.1f}" for row in shown],
         "in regions": [part_text(row.busy_ns / row.alive_ns if row.alive_ns > 0 else float("nan")) for row in shown],
-        f"lanes alive over time, up to {most:.1f}": [_bar(alive[place[row.device, row.sm]] / most) for row in shown],
+        f"warps alive over time, up to {most:.1f}": [_bar(alive[place[row.device, row.sm]] / most) for row in shown],
     }
     names = [f"device {row.device} SM {row.sm}" if several else f"SM {row.sm}" for row in shown]
     lines = [cut(line, width) for line in grid("SM", names, columns, 10_000)]

@@ -1,8 +1,8 @@
-"""Options of a recording as flags of the command line.
+"""Options of a recording as command-line flags.
 
     --strategy warps:0+4 --records 1024 --blocks 0:1000:8 --warps 0,4-7 --pool 512MiB
 
-A flag that is not given is not passed on: defaults are those of kscope.profile().
+A flag that is not given is not passed on: the defaults are those of kscope.profile().
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POWER = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 MOST_MEMBERS = 1 << 20
 """Most numbers in a list such as 0,4-7; they are counted before the list is made."""
 LEAST_POOL = 16 << 10
-"""Bytes that no device does with less of; which one is there is known when recording begins."""
+"""The minimum for every device; the device in use is known when recording begins."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
-    """The flags that were typed, as arguments of kscope.profile(). Raises UsageError for text that cannot be read."""
+    """The given flags as arguments of kscope.profile().
+
+    Raises:
+        UsageError: the text of a flag cannot be parsed.
+    """
     names = [option.name for option in OPTIONS if option.name != "auto"]
     typed = {name: getattr(options, name) for name in (*names, "export") if getattr(options, name) is not None}
     if options.auto or options.kinds is not None:
@@ -65,7 +69,7 @@ def _pool(text: str) -> int:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a whole number of at most 18 digits, which fits 64 bits."""
+    """True for a whole number of at most 18 digits, which fits 64 bits."""
     return text.isdecimal() and text.isascii() and len(text) <= 18
 
 

@@ -1,4 +1,4 @@
-"""`kscope overhead CAPTURE`: what recording cost."""
+"""`kscope overhead CAPTURE`: the cost of recording."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from . import selecting
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "overhead", parents=[common], help="what recording cost, per region", allow_abbrev=False
     )
     selecting.add(parser)
     cost = parser.add_mutually_exclusive_group(required=True)
-    cost.add_argument("--cost", metavar="CYCLES[,INSIDE]", help="of a region, and how many of them in its own duration")
+    cost.add_argument("--cost", metavar="CYCLES[,INSIDE]", help="of a region, and how many of them in its duration")
     cost.add_argument("--measure", action="store_true", help="measure it on this machine's GPU")
     parser.add_argument("--compensate", action="store_true", help="print the summary without the cost, too")
     parser.add_argument("--json", action="store_true", help="the same as JSON")
@@ -28,7 +28,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def overhead(options: argparse.Namespace) -> int:
-    """Runs `kscope overhead`."""
+    """Run the command; returns the exit code."""
     cost = measured() if options.measure else _cost(options.cost)
     trace = selecting.read(options)
     rows = overheads(trace, cost)
@@ -48,12 +48,10 @@ def overhead(options: argparse.Namespace) -> int:
         "of the region": [part_text(row.inside_part) for row in rows],
     }
     names = [f"{row.kernel}: {row.region}" if several else row.region for row in rows]
-    lines = [f"a region costs {cost.cycles:g} cycles, {cost.inside:g} of them in its own duration"]
+    lines = [f"a region costs {cost.cycles:g} cycles, {cost.inside:g} of them in its duration"]
     lines += grid("region", names, columns, terminal())
     lines.append(f"  in all {part_text(sum(row.share for row in rows))}" if not several else "")
-    lines += wrapped(
-        "where a warp waits anyway, the cost hides in the wait: this is the most that it can be", terminal()
-    )
+    lines += wrapped("if a warp waits anyway, the wait hides the cost: this is an upper bound", terminal())
     print("\n".join(line for line in lines if line))
     if corrected is not None:
         print(f"\n{corrected}")
@@ -61,7 +59,11 @@ def overhead(options: argparse.Namespace) -> int:
 
 
 def measured() -> RegionCost:
-    """Measure the cost of a region on this machine's GPU. Raises MissingError without a GPU."""
+    """Measure the cost of a region on this machine's GPU.
+
+    Raises:
+        MissingError: there is no GPU.
+    """
     cycles, inside = registry.backend("cuda").region_cost()
     return RegionCost(cycles, min(inside, cycles))
 
@@ -73,4 +75,4 @@ def _cost(text: str) -> RegionCost:
     except (TypeError, ValueError) as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"--cost {text}: expected cycles, such as 28, or 28,2 with those in its duration") from None
+        raise UsageError(f"--cost {text}: expected cycles, such as 28, or 28,2 with those inside") from None

@@ -1,4 +1,4 @@
-"""`kscope perturb SCRIPT` and `kscope perturb OFF ON`: what marks did to a kernel."""
+"""`kscope perturb SCRIPT` and `kscope perturb OFF ON`: how marks change a kernel."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from . import selecting
 from .perturbed import perturbed, within
 
 NOTHING = 1
-"""Exit code where no kernel of the script could be compared."""
+"""Exit code if no kernel of the script could be compared."""
 _WITHIN = "--into"
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
-        "perturb", parents=[common], help="a kernel with marks against without: registers, spills, occupancy, time",
+        "perturb", parents=[common], help="a kernel with marks and without: registers, spills, occupancy, time",
         description="Runs a script without marks and with them, under Nsight Compute where it is installed, and"
         " compares what became of its kernels. Or compares two cubins of a kernel, or what nvdisasm and cuobjdump print"
         " of them.",
@@ -36,27 +36,27 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(_WITHIN, type=Path, help=argparse.SUPPRESS)  # the run with marks, by perturbed.py
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module; or a cubin without marks")
-    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's own arguments")
+    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
     parser.set_defaults(command=perturb)
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kernel", metavar="NAME", help="where two cubins have several kernels")
-    parser.add_argument("--threads", metavar="N", type=int, help="of a block, where nothing tells: for occupancy")
-    parser.add_argument("--shared", metavar="BYTES", type=int, help="dynamic shared memory of a block, the same (0)")
+    parser.add_argument("--kernel", metavar="NAME", help="if the cubins have several kernels")
+    parser.add_argument("--threads", metavar="N", type=int, help="per block, for occupancy, if the launch is unknown")
+    parser.add_argument("--shared", metavar="BYTES", type=int, help="dynamic shared memory per block, likewise (0)")
     parser.add_argument("--times", metavar="OFF,ON", help="the kernel's time, measured elsewhere: 27.6us,31us")
     parser.add_argument("--json", action="store_true", help="the same as JSON")
 
 
 def perturb(options: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command; returns the exit code."""
     program = [*(["-m"] if options.module else []), options.script, *options.args]
     if options.into is not None:
         return within(options.into, [*_typed(options), *program])
     if not options.module and not _python(options.script):
         return _cubins(options)
     if options.kernel is not None or options.times is not None or options.dry_run:
-        raise UsageError("--kernel, --times and --dry-run are not for a script: --kernels chooses kernels of it")
+        raise UsageError("--kernel, --times and --dry-run are not for a script: --kernels selects its kernels")
     if not options.module and not Path(options.script).exists():
         raise UsageError(f"{options.script}: no such file; a module is run with -m")
     report = perturbed(
@@ -78,7 +78,7 @@ def _python(name: str) -> bool:
 
 
 def _cubins(options: argparse.Namespace) -> int:
-    """Two builds; flags may stand behind them."""
+    """Compare two builds; flags may follow them."""
     grammar = argparse.ArgumentParser(
         prog="kscope perturb", usage="kscope perturb [options] OFF ON", allow_abbrev=False
     )
@@ -118,7 +118,7 @@ class _Flags:
 
 
 def _typed(options: argparse.Namespace) -> list[str]:
-    """The flags of `kscope run` that were typed, but for --kernels."""
+    """The given flags of `kscope run`, without --kernels."""
     flags, words = _Flags(), list[str]()
     recording.add(flags)  # type: ignore[arg-type]  # what it needs of a parser
     for flag, attribute in flags.found:

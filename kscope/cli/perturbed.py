@@ -1,9 +1,9 @@
-"""A program without marks and with them: what its kernels become, and how long they take.
+"""Runs a program without marks and with them, and compares its kernels and their times.
 
-    without   python SCRIPT, as it is: nothing of kscope is compiled
-    with      kscope run SCRIPT, its kernels' builds kept: each as recorded, and the same without its marks
+    without   python SCRIPT: nothing of kscope is compiled in
+    with      kscope run SCRIPT, with two builds of each kernel: as recorded, and without its marks
 
-Both run under Nsight Compute where it is installed.
+Both run under Nsight Compute if it is installed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ _OFF, _ON = "off.csv", "on.csv"
 
 @dataclass(frozen=True)
 class Report:
-    """kernels: those that were recorded (where nothing was, those that were compiled). problems: what is not known, and
-    why, in words."""
+    """kernels: the recorded ones; the compiled ones if nothing was recorded. problems: what is unknown, and why."""
 
     kernels: tuple[Perturbation, ...]
     problems: tuple[str, ...]
@@ -58,15 +57,24 @@ def perturbed(
     dynamic_shared: int | None = None,
     keep: Path | None = None,
 ) -> Report:
-    """Run a script without marks and with them. flags: of `kscope run`. kernels: only those of that name, as attn_*.
-    threads, dynamic_shared: of a block, where nothing tells. keep: a folder to leave the capture and the builds in, new
-    or empty. What the script writes goes to stderr.
+    """Run a script without marks and with them. The script's output goes to stderr.
 
-    Raises UsageError where the script fails or the folder has something in it, MissingError without the CUDA tools."""
+    Args:
+        script, args: the script and its arguments.
+        module: True if `script` is a module's name.
+        flags: of `kscope run`.
+        kernels: only kernels whose name matches the pattern, as attn_*.
+        threads, dynamic_shared: per block, if neither capture nor ncu reports them.
+        keep: a new or empty folder for the capture and the builds.
+
+    Raises:
+        UsageError: the script fails, or the folder is not empty.
+        MissingError: the CUDA tools are not installed.
+    """
     if keep is not None:
         keep.mkdir(exist_ok=True)
         if any(keep.iterdir()):
-            raise UsageError(f"--keep {keep}: there is something in that folder; name a new one")
+            raise UsageError(f"--keep {keep}: that folder is not empty; name a new one")
     with tempfile.TemporaryDirectory(prefix="kscope-") if keep is None else nullcontext(str(keep)) as name:
         folder, problems = Path(name), list[str]()
         program = ["-m", script, *args] if module else [script, *args]
@@ -82,7 +90,7 @@ def perturbed(
             ncu = None
         measured = ncu is not None and _under(ncu, folder / _ON, inside, names, problems)
         if not measured and (code := _run([sys.executable, *inside])):
-            raise UsageError(f"{script} ended with exit code {code}; what it said stands above")
+            raise UsageError(f"{script} ended with exit code {code}; its output is above")
         trace = decode(load_capture(folder / _CAPTURE, max_bytes=sys.maxsize))  # written just now, by ourselves
         builds = [
             one for one in orjson.loads((folder / _BUILDS).read_bytes()) if fnmatchcase(one["kernel"], names or "*")
@@ -93,7 +101,7 @@ def perturbed(
 
 
 def within(folder: Path, argv: Sequence[str]) -> int:
-    """The run with marks: as `kscope run`, and the builds of its kernels in the folder."""
+    """The run with marks: `kscope run`, with the builds of its kernels in the folder."""
     grammar = argparse.ArgumentParser(allow_abbrev=False)
     run.add(grammar.add_subparsers(), argparse.ArgumentParser(add_help=False))
     options = grammar.parse_args(["run", "-q", "-o", str(folder / _CAPTURE), *argv])
@@ -111,24 +119,24 @@ def _kept(folder: Path, kernel: Listed) -> dict[str, Any]:
 
 
 def _run(command: Sequence[str]) -> int:
-    """Its exit code; what it writes goes to stderr, so that stdout is the report's."""
+    """Run a command; returns its exit code. Its output goes to stderr, because stdout is the report's."""
     plain = {name: value for name, value in os.environ.items() if name != "KSCOPE"}
     sys.stderr.flush()
     return subprocess.run(command, check=False, stdout=2, env=plain).returncode
 
 
 def _under(ncu: str, log: Path, program: Sequence[str], kernels: str | None, problems: list[str]) -> bool:
-    """Run Python under ncu; False where it could not measure, which is no fault of the program's."""
+    """Run Python under ncu; False if ncu could not measure, through no fault of the program."""
     code = _run(nsight.command(ncu, log, [sys.executable, *program], kernels))
     text = log.read_text(errors="replace") if log.exists() else ""
-    if (code or not nsight.read(text)) and (said := nsight.errors(text)):
-        problems.append(f"ncu measured nothing: {said[0]}")
+    if (code or not nsight.read(text)) and (ncu_errors := nsight.errors(text)):
+        problems.append(f"ncu measured nothing: {ncu_errors[0]}")
         log.unlink()
         return False
     if code:
-        raise UsageError(f"{' '.join(program[:3])} ended with exit code {code} under ncu; what it said stands above")
+        raise UsageError(f"{' '.join(program[:3])} ended with exit code {code} under ncu; its output is above")
     if not nsight.read(text):
-        problems.append("ncu measured nothing: it saw no launch")
+        problems.append("ncu measured nothing: there was no launch")
     return True
 
 
@@ -144,7 +152,7 @@ def _joined(
     """One comparison per build that was launched."""
     recorded = {launch.kernel_id: number for number, launch in enumerate(trace.launches)}
     if not recorded:
-        problems.append("nothing was recorded: these are all kernels that were compiled, and their code alone")
+        problems.append("nothing was recorded: these are all compiled kernels, with their code only")
     known: set[int] = set()
     without: set[str] = set()
     for one in builds:
@@ -169,12 +177,12 @@ def _joined(
         seen = _measured(found, off, on, block, dynamic_shared)
         if seen.on_ns is not None and seen.off_ns is None:
             problems.append(
-                f"kernel {one['kernel']}: without marks it had no launch of this shape, so there is no time"
+                f"kernel {one['kernel']}: without marks it had no launch of this shape, so its time is unknown"
             )
         yield seen
     without |= {launch.kernel for launch in trace.launches if launch.kernel_id not in known}
     for name in sorted(without):
-        problems.append(f"kernel {name}: its build without marks is not known; name two cubins instead")
+        problems.append(f"kernel {name}: its build without marks is unknown; name two cubins instead")
 
 
 def _threads(trace: Trace, launch: int | None) -> int | None:
@@ -188,7 +196,7 @@ def _threads(trace: Trace, launch: int | None) -> int | None:
 def _measured(
     found: Perturbation, off: list[Launch], on: list[Launch], threads: int | None, dynamic_shared: int | None
 ) -> Perturbation:
-    """The comparison with what ncu saw: of the shape of launch that took most time."""
+    """The comparison with ncu's measurements, for the launch shape with the longest total time."""
     mine = [one for one in on if one.kernel == found.on.kernel]
     mine = nsight.longest([one for one in mine if one.registers == found.on.registers] or mine)
     plain: list[Launch] = []

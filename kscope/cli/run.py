@@ -1,8 +1,7 @@
-"""`kscope run SCRIPT [args]`: an unchanged program, recorded.
+"""`kscope run SCRIPT [args]`: record an unchanged program.
 
-The program runs as `python SCRIPT args` would run it: as __main__, with its own argv, its folder first
-on the path, its threads waited for, its exit code kept; and so does a child that it forks, of which nothing is
-recorded.
+The program runs as `python SCRIPT args` runs it: as __main__, with its own argv, its folder first on the path, its
+threads awaited, and its exit code. A child that it forks runs likewise and is not recorded.
 """
 
 from __future__ import annotations
@@ -36,24 +35,24 @@ INTERRUPTED = 130
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "run",
         parents=[common],
-        help="record a script whose kernels are annotated",
-        description="Runs a Python script as it is and records the kernels in it that have kscope marks.",
+        help="record a script with annotated kernels",
+        description="Runs an unchanged Python script and records its kernels that have kscope marks.",
         usage="kscope run [options] SCRIPT [args ...]\n       kscope run [options] -m MODULE [args ...]",
         allow_abbrev=False,
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing where all went well")
-    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} where records were lost or doubtful")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing unless there are problems")
+    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if records were lost or doubtful")
     flags.add(parser)
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module")
-    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's own arguments")
+    parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
     parser.set_defaults(command=run)
 
 
@@ -86,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         return code
     trace = session.trace
     if trace.problems or not options.quiet:
-        _say(_told(_saved(session, path), len(trace), len(trace.problems), _narrowed(options)))
+        _say(_report(_saved(session, path), len(trace), len(trace.problems), _selective_flags(options)))
         for problem in trace.problems:
             _say(problem.text)
     return STRICT if options.strict and trace.problems else 0
@@ -98,7 +97,7 @@ def _saved(session: Session, path: Path) -> Path:
 
 
 def _kept(session: Session, path: Path) -> str:
-    return f"what was recorded until then is in {_saved(session, path)}" if session.saved else ""
+    return f"the recording up to then is in {_saved(session, path)}" if session.saved else ""
 
 
 def _launch(execute: Callable[[], object], options: argparse.Namespace) -> int:
@@ -174,17 +173,17 @@ def _say(text: str) -> None:
     print(f"kscope: {text}", file=sys.stderr)
 
 
-def _narrowed(options: argparse.Namespace) -> str:
+def _selective_flags(options: argparse.Namespace) -> str:
     """The flags that were typed of those that leave out who would record."""
     flags = ("strategy", "blocks", "warps", "sms", "kernels")
     return " ".join(f"--{name}" for name in flags if getattr(options, name) is not None)
 
 
-def _told(path: Path, records: int, problems: int, narrowed: str) -> str:
+def _report(path: Path, records: int, problems: int, narrowed: str) -> str:
     if not records:
         return (
-            f"{path}: no records; does the script launch a kernel with kscope.region(...) in it? --auto marks those"
-            f" that have none{narrowed and f', and {narrowed} may leave out all that ran'}"
+            f"{path}: no records; does the script launch a kernel with kscope.region(...) in it? --auto marks"
+            f" kernels without regions{narrowed and f', and {narrowed} may have excluded every kernel'}"
         )
     more = f", {problems} problem{'s' * (problems > 1)}:" if problems else f"; kscope summary {path}"
     return f"{path}: {records:,} records{more}"

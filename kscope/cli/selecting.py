@@ -1,10 +1,9 @@
-"""Which records a command looks at: `--kernel 'attn_*' --region load --launch 0 --sm 0-7 --time 2us:5us`."""
+"""Filters of commands: `--kernel 'attn_*' --region load --launch 0 --sm 0-7 --time 2us:5us`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ..errors import UsageError
 from ..trace import Trace, decode
 from ..util import portable
 from ..util.progress import Step, no_progress, progress_bar
+from ..util.text import number_ranges
 from . import foreign, naming
 from .options import members, size
 
@@ -28,16 +28,17 @@ _NUMBERS = {
     "device": "devices by CUDA's number",
 }
 _LARGE = 64 << 20
+_SHOWN = 8
 _UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
 def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Adds CAPTURE and the flags."""
+    """Add CAPTURE and the flags."""
     parser.add_argument("capture", metavar="CAPTURE", type=Path, nargs="?" if optional else None, help="a .kscope file")
     group = parser.add_argument_group("which records")
     flag = group.add_argument
-    flag("--kernel", metavar="GLOB", action="append", help="of these kernels: 'attn_*', or a hash; may be given again")
-    flag("--region", metavar="GLOB", action="append", help="of these regions; may be given again")
+    flag("--kernel", metavar="GLOB", action="append", help="in these kernels: 'attn_*', or a hash; may be repeated")
+    flag("--region", metavar="GLOB", action="append", help="of these regions; may be repeated")
     for name in _NUMBERS:
         flag(f"--{name}", metavar="LIST", help=f"{_NUMBERS[name]}, such as 0,4-7")
     flag("--time", metavar="FROM:TO", help="that overlap this time after the capture's first record: 2us:1ms")
@@ -46,33 +47,42 @@ def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
 
 
 def add_opening(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say how a file is opened."""
+    """Add the flags for opening a file."""
     foreign.add(parser)
-    parser.add_argument(
-        "--max-bytes", metavar="SIZE", help="memory that a capture may take, of a file that you trust: 24GiB"
-    )
+    parser.add_argument("--max-bytes", metavar="SIZE", help="memory limit for a capture that you trust: 24GiB")
 
 
 def opened(path: Path, options: argparse.Namespace) -> Trace:
-    """The trace of a file. Raises UsageError for flags that mean nothing, FormatError for a file that is no capture, or
-    none that may take so much memory."""
+    """The trace of a file.
+
+    Raises:
+        UsageError: a flag does not apply.
+        FormatError: the file is not a capture, or needs too much memory.
+    """
     most = None if options.max_bytes is None else size("--max-bytes", options.max_bytes)
     if options.reader is None and options.names is not None:
         raise UsageError(
-            f"--names {options.names}: it is for data of another profiler, see --from; --rename for captures"
+            f"--names {options.names}: only for other profilers' data, see --from; for captures use --rename"
         )
     if options.reader is not None:
         if most is not None:
-            raise UsageError(f"--max-bytes {options.max_bytes}: it is for captures, not for data of another profiler")
+            raise UsageError(f"--max-bytes {options.max_bytes}: only for captures, not for other profilers' data")
         return foreign.read(path, options)
     with watched(path.stat().st_size if path.is_file() else 0, path.name, _LARGE) as step:
         return decode(load_capture(path, max_bytes=most, step=step))
 
 
 def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
-    """The trace of the capture that was named, with the records that were asked for. What is wrong with it goes to
-    stderr, but for a command that shows it itself. Raises UsageError for what matches nothing, FormatError for a file
-    that is no capture."""
+    """The trace of the capture, filtered. Its problems go to stderr, unless the command shows them.
+
+    Args:
+        options: the namespace with the flags of add().
+        shows_problems: True if the command shows the trace's problems.
+
+    Raises:
+        UsageError: a filter matches nothing.
+        FormatError: the file is not a capture.
+    """
     trace = opened(options.capture, options)
     for problem in () if shows_problems else trace.problems:
         print(f"kscope: {cut(problem.text, 2000)}", file=sys.stderr)
@@ -94,38 +104,27 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
 
 
 def _there(trace: Trace, name: str, numbers: list[int]) -> None:
-    """Raises UsageError where none of these numbers is in the capture: a typing error shall not pass."""
+    """Raise UsageError if the capture has none of these numbers: they are probably a typing error."""
     warps = trace.warps
     having = np.array(trace.devices, np.int64)[warps.device] if name == "device" else getattr(warps, name)
     known = np.unique(having).tolist()
     if known and not set(known) & set(numbers):
-        raise UsageError(f"--{name} {_spans(numbers)}: there is none; this capture has {name} {_spans(known)}")
-
-
-def _spans(numbers: Sequence[int], most: int = 8) -> str:
-    """Ascending numbers as 0-3,7: a row of them is a range."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    parts = [f"{first}-{last}" if first < last else f"{first}" for first, last in runs]
-    return ",".join(parts[:most]) + (f" and {len(parts) - most:,} more" if len(parts) > most else "")
+        typed = number_ranges(numbers, _SHOWN)
+        raise UsageError(f"--{name} {typed}: not in this capture, which has {name} {number_ranges(known, _SHOWN)}")
 
 
 def narrowed(options: argparse.Namespace) -> list[str]:
-    """The flags that were typed of those that choose records."""
+    """The given flags that select records."""
     return [f"--{name}" for name in ("kernel", "region", *_NUMBERS, "time") if getattr(options, name) is not None]
 
 
 def watched(total: int, what: str, least: int = 1 << 19) -> AbstractContextManager[Step]:
-    """A bar over `total` in a terminal, where that is `least` or more: else it would flicker."""
+    """A progress bar over `total` in a terminal, if `total` is at least `least`: a shorter one would flicker."""
     return progress_bar(total, what) if total >= least and sys.stderr.isatty() else nullcontext(no_progress)
 
 
 def roles(typed: list[str] | None) -> dict[str, list[int]] | None:
-    """`--role producer=0,4-7` as names with numbers of warps; None where none was typed. Raises UsageError."""
+    """`--role producer=0,4-7` as warp numbers by name; None if not given. Raises UsageError."""
     found: dict[str, list[int]] = {}
     for text in typed or []:
         name, equals, warps = text.partition("=")
@@ -133,20 +132,20 @@ def roles(typed: list[str] | None) -> dict[str, list[int]] | None:
             raise UsageError(f"--role {text}: expected NAME=WARPS, such as producer=0,4-7")
         name = portable.clean(name)
         if name in found:
-            raise UsageError(f"--role {text}: the role {name!r} was given before")
+            raise UsageError(f"--role {text}: the role {name!r} was already given")
         found[name] = members(f"--role {name}=", warps)
     return found or None
 
 
 def add_roles(parser: argparse.ArgumentParser) -> None:
-    """Adds --role."""
+    """Add --role."""
     parser.add_argument(
-        "--role", metavar="NAME=WARPS", action="append", help="what these warps of a block are called: producer=0,4-7"
+        "--role", metavar="NAME=WARPS", action="append", help="a name for these warps of a block: producer=0,4-7"
     )
 
 
 def nanoseconds(flag: str, text: str) -> float:
-    """`2us`, `1.5 ms`, `300` as ns. Raises UsageError that names the flag."""
+    """`2us`, `1.5 ms`, `300` as ns. Raises UsageError naming the flag."""
     number = text.strip().rstrip("nums").strip()
     unit = text.strip()[len(number) :].strip() or "ns"
     try:
@@ -156,7 +155,7 @@ def nanoseconds(flag: str, text: str) -> float:
 
 
 def json(data: Any) -> str:
-    """Indented JSON; a number that is not known (NaN) is null."""
+    """Indented JSON; NaN is null."""
     return portable.dump_json(data, indent=True).decode()
 
 

@@ -1,4 +1,4 @@
-"""`kscope run --dry-run SCRIPT`: what would be marked in its kernels, and what each would cost.
+"""`kscope run --dry-run SCRIPT`: what would be marked in the script's kernels, and the cost.
 
 softmax (triton, sm_90a): 6 places, 5 regions
   region           where            records                     instructions
@@ -19,12 +19,12 @@ from ..util.text import counted
 
 
 def show(kernels: Sequence[Listed], selection: Selection) -> str:
-    """The kernels that were compiled, those with the same sites once, as text for a terminal."""
+    """The compiled kernels as text for a terminal; kernels with the same sites are shown once."""
     lines: list[str] = []
     for kernel, times in _once(kernels):
         lines += ["", *_kernel(cost(kernel), times)] if lines else _kernel(cost(kernel), times)
     if not kernels:
-        return "no kernel was compiled whose language kscope can mark without annotations"
+        return "no compiled kernel is in a language that kscope can mark without annotations"
     named = {site.region for kernel in kernels for site in kernel.sites}
     for missing in (one for one in selection.lines if one.name not in named):
         lines += ["", f"region {missing}: no kernel has an operation at these lines"]
@@ -32,7 +32,7 @@ def show(kernels: Sequence[Listed], selection: Selection) -> str:
 
 
 def _once(kernels: Iterable[Listed]) -> list[tuple[Listed, int]]:
-    """Kernels that differ in what they are specialised for, but not in their sites, as one."""
+    """Kernels that differ in specialization, but not in sites, as one."""
     found: dict[tuple[object, ...], tuple[Listed, int]] = {}
     for kernel in kernels:
         key = kernel.frontend, kernel.kernel, kernel.target, kernel.sites
@@ -66,5 +66,5 @@ def _kernel(found: Cost, times: int) -> list[str]:
             f" {off.instructions:,} -> {on.instructions:,} instructions{spills}"
         )
     if found.unknown:
-        lines += wrapped(f"its machine code is not known: {found.unknown}", width, "  ")
+        lines += wrapped(f"its machine code is unknown: {found.unknown}", width, "  ")
     return lines

@@ -15,7 +15,7 @@ _MOST_JSON = 100
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
-    """Adds the command to the grammar."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "summary", parents=[common], help="where the time went, per kernel and region", allow_abbrev=False
     )
@@ -29,12 +29,12 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", metavar="N", type=_count, help=f"the N longest rows (table: 50 per kernel, JSON: {_MOST_JSON})"
     )
-    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} where records were lost or doubtful")
+    parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if records were lost or doubtful")
     parser.set_defaults(command=summary)
 
 
 def summary(options: argparse.Namespace) -> int:
-    """Runs the command."""
+    """Run the command; returns the exit code."""
     trace = selecting.read(options, shows_problems=True)
     found = summarise(trace, options.by, selecting.roles(options.role))
     if options.json:

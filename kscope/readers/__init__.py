@@ -1,4 +1,4 @@
-"""Other profilers' buffers and files as a Trace: kernels that are instrumented already get our analysis and exports.
+"""Other profilers' buffers and files as a Trace, so that instrumented kernels get kscope's analyses and exports.
 
     flashinfer           FlashInfer, Apache TVM's CudaProfiler, warpscope
     mirage               Mirage's persistent kernels: the same family, other bits
@@ -7,8 +7,8 @@
     sm_profiler          sm-profiler, CUDA and Triton
     proton               Proton's Chrome trace of an instrumented kernel
 
-Each takes the data (an array, a tensor, bytes, or a file's path) and names of the ids in it. What is wrong with the
-data is in the trace's problems; only an argument that means nothing, and a file that cannot be read at all, raise.
+Each takes the data (an array, a tensor, bytes, or a file's path) and the names of its ids. Damaged data becomes
+problems of the trace; only invalid arguments and unreadable files raise.
 """
 
 from __future__ import annotations

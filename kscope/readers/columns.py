@@ -1,4 +1,4 @@
-"""What a reader found, as a Trace: lanes numbered, records in order of end, regions named."""
+"""Assembles a reader's columns into a Trace: warps numbered, records in order of end, regions named."""
 
 from __future__ import annotations
 
@@ -21,36 +21,43 @@ Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 LAST_TIME = 1 << 61
-"""Times from here on are damage: 73 years of ns."""
+"""Times from here on are damaged: 73 years in ns."""
 MOST_GROUPS = 1024
-"""Groups of a block that have a place: 32 warps of 32 lanes."""
+"""The most groups of a block: 32 warps of 32 lanes."""
 MOST_BLOCKS = 1 << 48
 
 
 @dataclass(eq=False)
 class Notes:
-    """Problems as they are found; those that did not happen are not told."""
+    """Collects problems; those with a count of 0 are not reported."""
 
     found: list[Problem] = field(default_factory=list)
 
-    def tell(self, kind: str, count: int | np.integer[Any], noun: str, why: str) -> None:
-        """`3 records: why`, where there are any."""
+    def count(self, kind: str, count: int | np.integer[Any], noun: str, why: str) -> None:
+        """`3 records: why`, if count > 0."""
         if count:
             self.found.append(Problem(kind, f"{counted(int(count), noun)}: {why}", int(count)))
 
     def cut(self, count: int, why: str) -> None:
-        """Data that ends too early."""
-        self.tell("cut", count, "byte", why)
+        """The data ends early."""
+        self.count("cut", count, "byte", why)
 
-    def say(self, kind: str, text: str) -> None:
-        """A sentence without a number."""
+    def add(self, kind: str, text: str) -> None:
+        """A problem without a count."""
         self.found.append(Problem(kind, text))
 
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """lane: (n,) index into Lanes. start, duration: (n,) int64 ticks; UNKNOWN where there was no end. event: (n,) the
-    other profiler's id. kind: (n,) layout.Kind. bits: (n,) uint32, a value of the user's."""
+    """Records (n,).
+
+    Attributes:
+        lane: index into Lanes.
+        start, duration: int64 ticks; UNKNOWN without an end.
+        event: the other profiler's id.
+        kind: layout.Kind.
+        bits: uint32, the user's value.
+    """
 
     lane: Int64
     start: Int64
@@ -62,9 +69,15 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """Who recorded: block, group, sm, launch (l,) int64. last: (l,) the tick of the lane's end, UNKNOWN without one.
-    start_ns, end_ns: (l,) float64 after the trace's origin, NaN where they are not known. A lane of which nothing is
-    known lives from its first record to its last. tick_ns: (l,) ns per tick."""
+    """The recording warps (l,).
+
+    Attributes:
+        block, group, sm, launch: int64.
+        last: tick of the warp's end, UNKNOWN without one.
+        start_ns, end_ns: float64 after the trace's origin; NaN if unknown: the warp then lives from its first record to
+            its last.
+        tick_ns: ns per tick.
+    """
 
     block: Int64
     group: Int64
@@ -80,11 +93,20 @@ def trace(
     records: Records, lanes: Lanes, names: Mapping[int, str], notes: Notes, launches: Sequence[Launch], *,
     cycles: bool = False, noun: str = "event", origin: int | None = None,
 ) -> Trace:  # fmt: skip
-    """The trace. cycles: ticks are SM cycles, else ns of %globaltimer. noun: what the other profiler calls an id.
-    origin: ns that the trace's times follow; None: the first tick."""
+    """The trace of a reader's data.
+
+    Args:
+        records, lanes: the data.
+        names: region names by id.
+        notes: the problems so far.
+        launches: the launches that lanes refer to.
+        cycles: True if ticks are SM cycles, else they are ns of %globaltimer.
+        noun: the other profiler's word for an id.
+        origin: ns that times are relative to; None for the first tick.
+    """
     fits = (lanes.group >= 0) & (lanes.group < MOST_GROUPS) & (lanes.block >= 0) & (lanes.block < MOST_BLOCKS)
     placed = fits[records.lane]
-    notes.tell("garbled", np.count_nonzero(~placed), "record", "of a block or group that no launch has, left out")
+    notes.count("garbled", np.count_nonzero(~placed), "record", "of a block or group beyond the launch, left out")
     seen = np.zeros(len(fits), bool)
     seen[records.lane[placed]] = True
     ran = np.full(len(fits), UNKNOWN) if lanes.last is None else lanes.last
@@ -149,11 +171,11 @@ def trace(
 def _regions(
     records: Records, at: Int64, names: Mapping[int, str], notes: Notes, noun: str
 ) -> tuple[npt.NDArray[np.uint16], tuple[Region, ...]]:
-    """The region of each record, by id and kind; region 0 takes what is too much."""
+    """The region of each record, by id and kind; region 0 takes ids beyond the limit."""
     first, region = distinct(records.event[at], records.kind[at].astype(np.int64))
     region = region + 1
     noise = region >= MOST_REGIONS
-    notes.tell("garbled", np.count_nonzero(noise), "record", f"of more {noun}s than there can be, shown as ?")
+    notes.count("garbled", np.count_nonzero(noise), "record", f"of more {noun}s than the limit, shown as ?")
     regions = [Region("?", Kind.INSTANT, known=False)]
     strange = np.zeros(len(first) + 1, bool)
     shown = at[first[: MOST_REGIONS - 1]]
@@ -161,12 +183,12 @@ def _regions(
     for index, (event, kind) in enumerate(pairs, 1):
         strange[index] = bool(names) and event not in names
         regions.append(Region(names.get(event, f"{noun} {event}"), Kind(kind), known=not strange[index]))
-    notes.tell("unknown", np.count_nonzero(strange[region] & ~noise), "record", f"of {noun}s that names= does not name")
+    notes.count("unknown", np.count_nonzero(strange[region] & ~noise), "record", f"of {noun}s that names= lacks")
     return np.where(noise, 0, region).astype(np.uint16), tuple(regions)
 
 
 def distinct(*columns: Int64) -> tuple[Int64, Int64]:
-    """(index of a first row, group of each row) of rows that differ, in the order of their values."""
+    """(index of a first row, group of each row) of distinct rows, in order of their values."""
     count = len(columns[0])
     code, width = np.zeros(count, np.int64), 1
     for column in columns if count else ():
@@ -186,7 +208,7 @@ def distinct(*columns: Int64) -> tuple[Int64, Int64]:
 
 
 def _extent(track: npt.NDArray[np.int32], start: Int64, end: Int64, ran: Int64) -> tuple[Int64, Int64]:
-    """First start and last end of each lane, which is known to have been there at `ran`."""
+    """First start and last end of each warp; a warp that ran at `ran` includes that time."""
     first, last = np.where(ran == UNKNOWN, LAST_TIME, ran), ran.copy()
     np.minimum.at(first, track, start)
     np.maximum.at(last, track, end)
@@ -200,7 +222,7 @@ def _blocks(launches: Sequence[Launch], lanes: Lanes, chosen: Int64) -> Int64:
 
 
 def _tick(start: Int64, end: Int64) -> int:
-    """The timer's step as the times show it."""
+    """The timer's step, estimated from the times."""
     if len(start) < 8:  # chance may give a few times a common divisor
         return 1
     return int(np.clip(np.gcd(np.gcd.reduce(start - start[0]), np.gcd.reduce(end - start[0])), 1, 1 << 20))

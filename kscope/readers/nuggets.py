@@ -23,7 +23,7 @@ from .tagged import NO_SM
 from .words import Names, named, numbered, ranged, words
 
 _APART = 1_000_000_000
-"""Units of one launch begin within this many ns; an anchor farther from the others was written over."""
+"""Units of one launch begin within this many ns; an anchor farther from the others was overwritten."""
 _TURN = 1 << 24
 
 
@@ -33,10 +33,16 @@ def nuggets(
 ) -> Trace:  # fmt: skip
     """The trace of a transformer_nuggets profile buffer.
 
-    buffer: what the kernel wrote, int64. names: of tags, as its TagTable has them, or a dict. units: how many slices it
-    has (num_units; 1 in its first version); a unit is shown as a block. compact: events of one word. tid: what the
-    events' tid is; with several units "block" means that the unit is it, and tid is not looked at.
-    Raises UsageError for a number of units, a tid, a device or names that mean nothing.
+    Args:
+        buffer: the kernel's output, int64.
+        names: of tags, as in its TagTable, or a dict.
+        units: number of slices (num_units; 1 in its first version); a unit is shown as a block.
+        compact: True for one-word events.
+        tid: the meaning of the events' tid; with several units "block" means that the unit is the block.
+        kernel, device: the kernel's name, the GPU's number.
+
+    Raises:
+        UsageError: an argument is out of range.
     """
     numbered("nuggets", device)
     ranged("nuggets", "units", units, 1, (1 << 31) - 1)  # as many blocks as a grid has
@@ -44,19 +50,19 @@ def nuggets(
         raise UsageError(f"nuggets(tid={tid!r}): expected 'block' or 'warp'")
     notes = Notes()
     data, rest = words(buffer)
-    notes.cut(rest, "the buffer does not end with a whole word")
+    notes.cut(rest, "the buffer ends in the middle of a word")
     size = len(data) // units
     events = max(0, size - 1) if compact else max(0, size - 1) // 4
     if size * units != len(data) or size != 1 + events * (1 if compact else 4):
         shape = "1 + N" if compact else "1 + 4 * N"
-        notes.say("cut", f"{len(data):,} words are no {units:,} slices of {shape}: is units= right, and compact=?")
+        notes.add("cut", f"{len(data):,} words are no {units:,} slices of {shape}: check units= and compact=")
     slices = data[: size * units].reshape(units, size).view(np.int64)
     cells = slices[:, 1 : 1 + events * (1 if compact else 4)]
     unit, start, duration, event, thread = (_compact if compact else _legacy)(slices, cells, notes)
     sane = (start > 0) & (start < LAST_TIME)
-    notes.tell("garbled", np.count_nonzero(~sane), "event", "it starts at a time that no timer shows, left out")
+    notes.count("garbled", np.count_nonzero(~sane), "event", "its start is out of range, left out")
     wrong = sane & ((duration < 0) | (duration >= LAST_TIME))
-    notes.tell("garbled", np.count_nonzero(wrong), "event", "with a duration below zero or of years: it is unknown")
+    notes.count("garbled", np.count_nonzero(wrong), "event", "with a duration below zero or of years: unknown")
     duration = np.where(wrong, UNKNOWN, duration)
     block = unit if units > 1 or (tid == "warp") else thread
     group = thread if tid == "warp" else np.zeros(len(thread), np.int64)
@@ -65,8 +71,8 @@ def nuggets(
     first, lane = distinct(block, group)
     records = Records(lane, start[sane], duration[sane], event[sane], np.full(len(lane), Kind.SPAN, np.uint8))
     if not len(records.start):
-        notes.say("nothing", "no event in this buffer: the kernel did not run, or recorded nothing")
-    notes.say("assumed", NO_SM)
+        notes.add("nothing", "no event in this buffer: the kernel did not run, or recorded nothing")
+    notes.add("assumed", NO_SM)
     none = np.zeros(len(first), np.int64)
     blocks = int(np.clip(block.max(initial=0), 0, 1 << 30)) + 1
     launch = Launch(kernel, device, 1, 0, (max(blocks, units if units > 1 else 1), 1, 1))
@@ -78,14 +84,14 @@ _Columns = tuple[Int64, Int64, Int64, Int64, Int64]
 
 
 def _legacy(slices: npt.NDArray[np.int64], cells: npt.NDArray[np.int64], notes: Notes) -> _Columns:
-    """(unit, start, duration, tag, tid) of the events that are there."""
+    """(unit, start, duration, tag, tid) of the written events."""
     rows = cells.reshape(len(slices), -1, 4)
     most = rows.shape[1]
     count = slices[:, 0] if slices.shape[1] else np.zeros(0, np.int64)
     more = count[(count > most) & (count < 1 << 40)] - most
-    notes.tell("refused", int(more.sum()), "event", f"came after their slice was full: allocate more than {most:,}")
-    notes.tell(
-        "garbled", np.count_nonzero((count < 0) | (count >= 1 << 40)), "slice", "its count of events makes no sense"
+    notes.count("refused", int(more.sum()), "event", f"came after their slice was full: allocate more than {most:,}")
+    notes.count(
+        "garbled", np.count_nonzero((count < 0) | (count >= 1 << 40)), "slice", "its count of events is damaged"
     )
     unit, slot = np.nonzero(rows[:, :, 0])
     start, duration, tag, tid = rows[unit, slot].T
@@ -93,20 +99,20 @@ def _legacy(slices: npt.NDArray[np.int64], cells: npt.NDArray[np.int64], notes: 
 
 
 def _compact(slices: npt.NDArray[np.int64], cells: npt.NDArray[np.int64], notes: Notes) -> _Columns:
-    """(unit, start, duration, tag, 0) of the events that are there."""
+    """(unit, start, duration, tag, 0) of the written events."""
     unit, slot = np.nonzero(cells)
     anchor = slices[:, 0] if slices.shape[1] else np.zeros(0, np.int64)
     there = (anchor > 0) & (anchor < LAST_TIME)
     usual = int(np.median(anchor[there])) if there.any() else 0
     there &= np.abs(np.clip(anchor, 0, LAST_TIME) - usual) <= _APART
     used = np.unique(unit)
-    why = "its anchor is another unit's event, or was not written: events left out"
-    notes.tell("garbled", np.count_nonzero(~there[used]), "unit", why)
+    why = "its anchor is another unit's event, or missing: events left out"
+    notes.count("garbled", np.count_nonzero(~there[used]), "unit", why)
     kept = there[unit]
     unit, word = unit[kept], cells[unit[kept], slot[kept]]
     low, begin = word & 0xFFFFFFFF, anchor[unit]
     start = (begin >> 32 << 32) + low + np.where(low < (begin & 0xFFFFFFFF), 1 << 32, 0)
     if len(start) and int(start.max()) - int(anchor[there].min()) >= _TURN:
-        text = "the launch took longer than the 16.7 ms that compact durations hold: long ones may be told short"
-        notes.say("wrap", text)
+        text = "the launch took longer than the 16.7 ms limit of compact durations: long ones may appear short"
+        notes.add("wrap", text)
     return unit, start, word >> 32 & _TURN - 1, word >> 56 & 0xFF, np.zeros(len(unit), np.int64)

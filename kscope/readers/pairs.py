@@ -1,7 +1,7 @@
-"""Begins and ends that stand apart, as spans: which end belongs to which begin, for whole columns.
+"""Pairs separate begins and ends into spans, for whole columns.
 
-Within one lane and event an end belongs to the latest begin that is still open, as brackets do. So at one depth begins
-and ends alternate, and neighbours there are pairs.
+Within one warp and event an end belongs to the latest open begin, as brackets do. So at one depth begins and ends
+alternate, and neighbors there are pairs.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ BEGIN, END = 1, -1
 
 
 def pair(key: Int64, step: Int64) -> tuple[Int64, Int64, Int64]:
-    """(begins, their ends, ends without a begin) of marks (n,) in the order in which each lane made them.
+    """Pair the marks (n,), in the order in which each warp made them.
 
-    key: numbers that are equal for marks of one lane and event. step: BEGIN or END. The results are indices; the end
-    of a begin that has none is -1. Begins are in ascending order.
+    Args:
+        key: (n,) equal for marks of one warp and event.
+        step: (n,) BEGIN or END.
+
+    Returns:
+        (begins, their ends, ends without a begin) as indices; -1 for the end of an open begin. Begins ascend.
     """
     order = np.argsort(key, kind="stable")
     key, step = key[order], step[order]
@@ -41,7 +45,7 @@ def pair(key: Int64, step: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def _level(key: Int64, step: Int64) -> Int64:
-    """How many are open after each mark, of its own key."""
+    """How many marks of the same key are open after each mark."""
     total = np.cumsum(step)
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.zeros(0, np.int64)
     before = total[first] - step[first]
@@ -49,7 +53,7 @@ def _level(key: Int64, step: Int64) -> Int64:
 
 
 def _stray(key: Int64, step: Int64) -> Bools:
-    """Ends that find nothing open: where a key's level falls below all that it was."""
+    """Ends without an open begin: where a key's level reaches a new minimum."""
     if not len(key):
         return np.zeros(0, bool)
     after = _level(key, step)
@@ -61,10 +65,13 @@ def _stray(key: Int64, step: Int64) -> Bools:
 
 
 def unwrapped(low: Int64, lane: Int64) -> tuple[Int64, Bools]:
-    """(times that do not turn over, which go back) of 32-bit times (n,), whose lanes stand one after another.
+    """Extend 32-bit times (n,), grouped by warp.
 
-    Each step within a lane is taken as the shorter way round; the lanes' first times are within 2^31 of the first one.
-    Times begin in the same turn as `low`'s first, or at 2^32 where some lie before it.
+    Each step within a warp takes the shorter way around; the warps' first times are within 2^31 of the first one. Times
+    begin in the same turn as `low`'s first, or at 2^32 if some lie before it.
+
+    Returns:
+        (times, which of them go back).
     """
     if not len(low):
         return low, np.zeros(0, bool)

@@ -40,9 +40,16 @@ _FAR = 1e15
 def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, device: int = 0) -> Trace:
     """The trace of a Chrome trace that Proton wrote for an instrumented kernel.
 
-    path: the file, or its bytes. mhz: the SM clock's rate; None: as the file says, else 1000 MHz, which a problem
-    tells. A block that ran several times (other "Init Time") is several launches.
-    Raises FormatError for what is no JSON with events, UsageError for a rate or a device that is none.
+    A block that ran several times (different "Init Time") is several launches.
+
+    Args:
+        path: the file, or its bytes.
+        mhz: the SM clock; None for the file's value, else 1000 MHz with a problem.
+        device: the GPU's number.
+
+    Raises:
+        FormatError: the file is not JSON with events.
+        UsageError: an argument is out of range.
     """
     if mhz is not None and (isinstance(mhz, bool) or not (isinstance(mhz, (int, float)) and 1 <= mhz <= 100_000)):
         raise UsageError(f"proton(mhz={mhz!r}): expected the SM clock's rate in MHz, such as 1980")
@@ -50,18 +57,18 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
     notes = Notes()
     events = _events(path, notes)
     found = [one for one in events if isinstance(one, dict) and one.get("ph", "X") == "X" and _placed(one)]
-    notes.tell("foreign", len(events) - len(found), "event", "not a scope of a warp (another phase or place), left out")
+    notes.count("foreign", len(events) - len(found), "event", "not a warp's scope (another phase or place), left out")
     args = [one["args"] if isinstance(one.get("args"), dict) else {} for one in found]
     ts, dur = _numbers(found, "ts"), _numbers(found, "dur")
     init, final, after, rate = (_numbers(args, name) for name in (_INIT, _FINAL, _AFTER, _RATE))
     rate = np.where((rate >= 1) & (rate <= 1e5), rate, _MHZ)
     sane = (np.abs(ts) < _FAR) & (dur < _FAR) & (dur >= 0)
-    notes.tell("garbled", np.count_nonzero(~sane), "event", "without a time, or of years, left out")
+    notes.count("garbled", np.count_nonzero(~sane), "event", "without a time, or of years, left out")
     kept = np.flatnonzero(sane)
     found = [found[index] for index in kept.tolist()]
     ts, dur, init, final, after, rate = (column[kept] for column in (ts, dur, init, final, after, rate))
     if mhz is None and len(rate) and bool((rate == _MHZ).all()):
-        notes.say("assumed", "the file does not tell the SM clock: ns are told as if it ran at 1000 MHz; give mhz=")
+        notes.add("assumed", "the file does not contain the SM clock: ns assume 1000 MHz; give mhz=")
     kernel, kernels, sm, block = _places(found)
     warp = _per_text([str(one.get("tid", "")) for one in found], lambda text: _first(_WARP, text))
     known = np.isfinite(init) & (np.abs(init) < 2.0**62)
@@ -90,7 +97,7 @@ def proton(path: str | PathLike[str] | bytes, *, mhz: float | None = None, devic
         lane, start, np.rint(dur * rate).astype(np.int64), event, np.full(len(found), Kind.SPAN, np.uint8)
     )
     if not found:
-        notes.say("nothing", "no scope of a warp in this file: was it written by Proton's instrumentation, as a trace?")
+        notes.add("nothing", "no scope of a warp in this file: was it written by Proton's instrumentation, as a trace?")
     return trace(records, rows, dict(enumerate(names)), notes, shown, cycles=True, origin=origin)
 
 
@@ -104,7 +111,7 @@ def _events(path: str | PathLike[str] | bytes, notes: Notes) -> list[Any]:
         data = _cut(text)
         if data is None:
             raise FormatError(f"{called} is no JSON ({error})") from None
-        notes.say("cut", "the file ends in the middle of an event: what stands before is shown")
+        notes.add("cut", "the file ends in the middle of an event: the events before it are shown")
     events = data.get("traceEvents") if isinstance(data, dict) else data
     if not isinstance(events, list):
         raise FormatError(f"{called}: expected an object with traceEvents, or a list of events")
@@ -112,7 +119,7 @@ def _events(path: str | PathLike[str] | bytes, notes: Notes) -> list[Any]:
 
 
 def _cut(text: bytes) -> Any:
-    """A file without its end, up to the last event that is whole."""
+    """A truncated file up to its last complete event."""
     end = len(text)
     for _ in range(_ENDINGS):
         end = text.rfind(b"}", 0, end)
@@ -132,7 +139,7 @@ def _placed(one: dict[str, Any]) -> bool:
 
 
 def _numbers(rows: Sequence[dict[str, Any]], name: str) -> Float:
-    """A field of every row as float64; NaN where it is no number."""
+    """A field of every row as float64; NaN if it is not a number."""
     values = [row.get(name) for row in rows]
     return np.array(
         [value if isinstance(value, (int, float)) and not isinstance(value, bool) else np.nan for value in values],
@@ -141,7 +148,7 @@ def _numbers(rows: Sequence[dict[str, Any]], name: str) -> Float:
 
 
 def _per_text(texts: Sequence[str], read: Any) -> Int64:
-    """A number of every text, each different one read once."""
+    """A number per text; each distinct text is read once."""
     numbers = {text: read(text) for text in dict.fromkeys(texts)}
     return np.array([numbers[text] for text in texts], np.int64)
 

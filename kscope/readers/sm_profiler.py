@@ -27,29 +27,34 @@ EVENT = np.dtype(
     ]
 )  # fmt: skip
 TYPES = 32
-"""Events that it tells apart."""
+"""Distinct events."""
 _INSTANT = 1
 
 
 def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
-    """The trace of an sm-profiler buffer.
+    """The trace of an sm-profiler buffer. A group is shown as a warp of its block.
 
-    buffer: what the kernel wrote. names: of events, by event_no, in order or as a dict.
-    A group is shown as a warp of its block. Raises UsageError for a device or names that are none.
+    Args:
+        buffer: the kernel's output.
+        names: of events by event_no, in order or as a dict.
+        kernel, device: the kernel's name, the GPU's number.
+
+    Raises:
+        UsageError: a device or names are invalid.
     """
     numbered("sm_profiler", device)
     notes = Notes()
     data, rest = words(buffer)
-    notes.cut(rest, "the buffer does not end with a whole word")
+    notes.cut(rest, "the buffer ends in the middle of a word")
     head = [int(word) for word in data[:2]] + [0] * (2 - min(2, len(data)))
     blocks, groups, most = head[0] >> 32, head[0] & 0xFFFFFFFF, head[1] >> 32
     if not head[1] & 0xFFFFFFFF:
-        notes.say("nothing", "the buffer's profiler was not enabled: nothing is recorded")
+        notes.add("nothing", "the buffer's profiler was not enabled: nothing is recorded")
     lanes = blocks * groups
     begin = 2 + (lanes + 1) // 2 + lanes * TYPES // 2
     if begin + 5 * lanes * most > len(data):
         size = f"{blocks:,} blocks of {groups:,} groups with {most:,} events"
-        notes.say("cut", f"the header says {size}, and the buffer has {len(data):,} words")
+        notes.add("cut", f"the header says {size}, and the buffer has {len(data):,} words")
     space = data[min(begin, len(data)) : min(begin + 5 * lanes * most, len(data))]
     events = np.frombuffer(space[: len(space) // 5 * 5].tobytes(), EVENT)
     _full(data, lanes, most, notes)
@@ -59,27 +64,27 @@ def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", dev
     row = events[at]
     sane = (row["block"] == block) & (row["group"] == group) & (row["event"] < TYPES) & (row["type"] <= _INSTANT)
     sane &= (row["start"] < LAST_TIME) & (row["end"] < LAST_TIME) & (row["sm"] < 1 << 16)
-    notes.tell("garbled", np.count_nonzero(~sane), "event", "of another place than its own, or senseless, left out")
+    notes.count("garbled", np.count_nonzero(~sane), "event", "in the wrong place or damaged, left out")
     row, lane, block, group = row[sane], lane[sane], block[sane], group[sane]
     start, end = row["start"].astype(np.int64), row["end"].astype(np.int64)
     instant = row["type"] == _INSTANT
     open_ = ~instant & (end == 0)
     back = ~instant & ~open_ & (end < start)
-    notes.tell("unpaired", np.count_nonzero(open_), "event", "it begins what did not end: its duration is unknown")
-    notes.tell("order", np.count_nonzero(back), "event", "it ends before it begins: its duration is unknown")
+    notes.count("unpaired", np.count_nonzero(open_), "event", "a begin without an end: its duration is unknown")
+    notes.count("order", np.count_nonzero(back), "event", "it ends before it begins: its duration is unknown")
     duration = np.where(instant, 0, np.where(open_ | back, UNKNOWN, end - start))
     first, number = distinct(lane)
     kind = np.where(instant, Kind.INSTANT, Kind.SPAN).astype(np.uint8)
     records = Records(number, start, duration, row["event"].astype(np.int64), kind)
     if not len(start) and head[1] & 0xFFFFFFFF:
-        notes.say("nothing", "no event in this buffer: the kernel did not run, or recorded nothing")
+        notes.add("nothing", "no event in this buffer: the kernel did not run, or recorded nothing")
     rows = Lanes(block[first], group[first], row["sm"][first].astype(np.int64), np.zeros(len(first), np.int64))
     launch = Launch(kernel, device, 1, 0, (min(max(1, blocks), 1 << 31), 1, 1))
     return trace(records, rows, named(names, "event"), notes, [launch])
 
 
 def _full(data: np.ndarray, lanes: int, most: int, notes: Notes) -> None:
-    """Events that found no room: a group's counter runs on."""
+    """Report events beyond a group's capacity: its counter continues."""
     counters = data[2 : 2 + (min(lanes, 2 * len(data)) + 1) // 2].view("<u4")[:lanes].astype(np.int64)
     more = counters[counters > most] - most
-    notes.tell("refused", int(more.sum()), "event", f"came after their group was full: allocate more than {most:,}")
+    notes.count("refused", int(more.sum()), "event", f"came after their group was full: allocate more than {most:,}")

@@ -30,13 +30,18 @@ from .words import Names, named, numbered, ranged, words
 
 _BEGIN, _END, _POINT, _LAST = range(4)
 LOW = 0xFFFFFFFF
-NO_SM = "this data has no SM ids: all is shown on SM 0; group by block"
+NO_SM = "this data has no SM ids: everything is on SM 0; group by block"
 
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """Marks, each lane's in the order in which it made them: lane (n,), kind (n,) begin, end, point or last, event
-    (n,), time (n,) the low half of the timer; sm (n,) of its lane, None where it is not known."""
+    """Marks (n,) of each warp in its order.
+
+    Attributes:
+        lane, kind, event: the warp; begin, end, point or last; the event.
+        time: low half of the timer.
+        sm: of the warp; None if unknown.
+    """
 
     lane: Int64
     kind: Int64
@@ -45,14 +50,14 @@ class Marks:
     sm: Int64 | None = None
 
     def take(self, at: Int64 | npt.NDArray[np.bool_]) -> Marks:
-        """Those at indices, or where a mask says."""
+        """The marks at indices or in a mask."""
         sm = None if self.sm is None else self.sm[at]
         return Marks(self.lane[at], self.kind[at], self.event[at], self.time[at], sm)
 
 
 @dataclass(frozen=True)
 class Launched:
-    """What is known of the launch: blocks and groups as the header has them, at least 1."""
+    """The launch: blocks and groups from the header, at least 1."""
 
     kernel: str
     device: int
@@ -71,19 +76,25 @@ def flashinfer(
 ) -> Trace:
     """The trace of a FlashInfer profiler buffer; also of TVM's CudaProfiler and of warpscope.
 
-    buffer: what the kernel wrote, 64-bit words. names: of events, in order of their index, or a dict. sm: whether tags
-    hold the SM (FlashInfer since its #1305); None: told from the tags. stride: words from a lane's record to its next
-    (TVM's write stride); 0: blocks * groups. kernel, device: what to call them.
-    A group is shown as a warp of its block. Times are ns of %globaltimer. Raises UsageError for an argument that
-    means nothing.
+    A group is shown as a warp of its block. Times are ns of %globaltimer.
+
+    Args:
+        buffer: the kernel's output, 64-bit words.
+        names: of events in order of their index, or a dict.
+        sm: True if tags hold the SM (FlashInfer since its #1305); None to infer it from the tags.
+        stride: words between a warp's records (TVM's write stride); 0 for blocks * groups.
+        kernel, device: the kernel's name, the GPU's number.
+
+    Raises:
+        UsageError: an argument is out of range.
     """
     if sm is not None and not isinstance(sm, bool):
-        raise UsageError(f"flashinfer(sm={sm!r}): expected true or false, or nothing where the tags shall tell")
+        raise UsageError(f"flashinfer(sm={sm!r}): expected True, False, or None to infer it from the tags")
     ranged("flashinfer", "stride", stride, 0, 1 << 48)
     numbered("flashinfer", device)
     notes = Notes()
     data, rest = words(buffer)
-    notes.cut(rest, "the buffer does not end with a whole record")
+    notes.cut(rest, "the buffer ends in the middle of a record")
     blocks, groups = _header(data, notes)
     lane, tag, time = _written(data[1:], stride or blocks * groups)
     if sm is None:
@@ -92,8 +103,8 @@ def flashinfer(
         fits = _fits(tag >> 12 & 0xFFF, lane, groups, 0xFFF)
     else:
         fits = (tag >> 12) == (lane & 0xFFFFF)
-        notes.say("assumed", NO_SM)
-    notes.tell("garbled", np.count_nonzero(~fits), "record", "its tag names another lane than its place, left out")
+        notes.add("assumed", NO_SM)
+    notes.count("garbled", np.count_nonzero(~fits), "record", "its tag contradicts its place, left out")
     marks = Marks(lane, tag & 3, tag >> 2 & 0x3FF, time, tag >> 24 if sm else None)
     return read(
         marks if fits.all() else marks.take(fits),
@@ -104,16 +115,16 @@ def flashinfer(
 
 
 def mirage(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
-    """The trace of a Mirage profiler buffer: FlashInfer's, with other bits in its tags. Arguments as there."""
+    """The trace of a Mirage profiler buffer: FlashInfer's layout with other tag bits. Arguments and errors as there."""
     numbered("mirage", device)
     notes = Notes()
     data, rest = words(buffer)
-    notes.cut(rest, "the buffer does not end with a whole record")
+    notes.cut(rest, "the buffer ends in the middle of a record")
     blocks, groups = _header(data, notes)
     lane, tag, time = _written(data[1:], blocks * groups)
     fits = _fits(tag >> 11 & 0xFF, lane, groups, 0xFF)
-    notes.tell("garbled", np.count_nonzero(~fits), "record", "its tag names another lane than its place, left out")
-    notes.say("assumed", NO_SM)
+    notes.count("garbled", np.count_nonzero(~fits), "record", "its tag contradicts its place, left out")
+    notes.add("assumed", NO_SM)
     marks = Marks(lane, tag & 3, tag >> 2 & 0x1FF, time)
     return read(
         marks if fits.all() else marks.take(fits),
@@ -124,18 +135,18 @@ def mirage(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: 
 
 
 def read(marks: Marks, names: dict[int, str], notes: Notes, launched: Launched, noun: str = "event") -> Trace:
-    """The trace of marks, from all the layouts of this family."""
+    """The trace of marks, for all layouts of this family."""
     if (marks.lane[1:] < marks.lane[:-1]).any():  # as in a buffer whose tags and places differ
         marks = marks.take(np.argsort(marks.lane, kind="stable"))
     time, back = unwrapped(marks.time, marks.lane)
-    notes.tell("order", np.count_nonzero(back), "record", "its time is before that of the one before it in its lane")
+    notes.count("order", np.count_nonzero(back), "record", "its time is before the previous record's")
     first = np.flatnonzero(np.append(True, marks.lane[1:] != marks.lane[:-1])) if len(time) else np.zeros(0, np.int64)
     lane = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(time))))
     paired = np.flatnonzero(marks.kind <= _END)
     step = np.where(marks.kind[paired] == _BEGIN, BEGIN, END)
     begins, ends, strays = pair(lane[paired] * 0x10000 + marks.event[paired], step)
-    notes.tell("unpaired", len(strays), "record", "it ends what did not begin, left out")
-    notes.tell("unpaired", np.count_nonzero(ends < 0), "record", "it begins what did not end: its duration is unknown")
+    notes.count("unpaired", len(strays), "record", "an end without a begin, left out")
+    notes.count("unpaired", np.count_nonzero(ends < 0), "record", "a begin without an end: its duration is unknown")
     begin = paired[begins]
     duration = np.where(ends < 0, UNKNOWN, time[paired[np.maximum(ends, 0)]] - time[begin])
     backward = (ends >= 0) & (duration < 0)
@@ -156,7 +167,7 @@ def read(marks: Marks, names: dict[int, str], notes: Notes, launched: Launched, 
     sm = none if marks.sm is None else marks.sm[first]
     rows = Lanes(number // launched.groups, number % launched.groups, sm, none, last)
     if not len(time):
-        notes.say("nothing", "no record in this buffer: the kernel did not run, or was built without its profiler")
+        notes.add("nothing", "no record in this buffer: the kernel did not run, or was built without its profiler")
     launch = Launch(launched.kernel, launched.device, 1, 0, (min(launched.blocks, 1 << 31), 1, 1))
     return trace(records, rows, names, notes, [launch], noun=noun)
 
@@ -166,17 +177,20 @@ def _header(data: npt.NDArray[np.uint64], notes: Notes) -> tuple[int, int]:
     first = int(data[0]) if len(data) else 0
     blocks, groups = first & 0xFFFFFFFF, first >> 32
     if len(data) and not (blocks and groups):
-        notes.say("garbled", f"the header says {blocks:,} blocks of {groups:,} groups: places are taken as one lane")
+        notes.add("garbled", f"the header says {blocks:,} blocks of {groups:,} groups: treated as one lane")
     if blocks * groups > max(0, len(data) - 1):
-        notes.say(
+        notes.add(
             "cut", f"the header says {blocks:,} blocks of {groups:,} groups, and the buffer has {len(data):,} words"
         )
     return max(1, blocks), max(1, groups)
 
 
 def _written(slots: npt.NDArray[np.uint64], lanes: int) -> tuple[Int64, Int64, Int64]:
-    """(lane, tag, time) of the words that were written, lane after lane. A record of each lane follows another: with
-    more lanes than slots each slot is a lane's first, and nothing is as large as a header says."""
+    """(lane, tag, time) of the written words, grouped by lane.
+
+    Records of one lane are `lanes` words apart; with more lanes than slots, each slot is a lane's first record, so that
+    nothing is as large as a damaged header promises.
+    """
     rows = -(-len(slots) // max(1, min(lanes, len(slots))))
     width = min(lanes, len(slots))
     table = np.zeros(rows * width, np.uint64)
@@ -188,11 +202,11 @@ def _written(slots: npt.NDArray[np.uint64], lanes: int) -> tuple[Int64, Int64, I
 
 
 def _fits(said: Int64, lane: Int64, groups: int, mask: int) -> npt.NDArray[np.bool_]:
-    """Whether a tag names the lane, or its block: encoders do either."""
+    """True if a tag names the lane, or its block: encoders differ."""
     return np.asarray((said == (lane & mask)) | (said == (lane // groups & mask)))
 
 
 def _holds_sm(tag: Int64, lane: Int64, groups: int) -> bool:
-    """Whether more tags make sense with an SM in them than without."""
+    """True if more tags are valid with an SM in them than without."""
     without = np.count_nonzero((tag >> 12) == (lane & 0xFFFFF))
     return int(np.count_nonzero(_fits(tag >> 12 & 0xFFF, lane, groups, 0xFFF))) > int(without)

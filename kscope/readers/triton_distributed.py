@@ -25,31 +25,36 @@ _EMPTY = ((1 << 63) - 1, (1 << 64) - 1)
 
 
 def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
-    """The trace of a Triton-distributed profiler buffer.
+    """The trace of a Triton-distributed profiler buffer. A group is shown as a warp of its block.
 
-    buffer: what the kernel wrote, 64-bit words. names: of tasks (its task_names), in order of task_type, or a dict.
-    A group is shown as a warp of its block. Raises UsageError for a device or names that are none.
+    Args:
+        buffer: the kernel's output, 64-bit words.
+        names: of tasks (its task_names) in order of task_type, or a dict.
+        kernel, device: the kernel's name, the GPU's number.
+
+    Raises:
+        UsageError: a device or names are invalid.
     """
     numbered("triton_distributed", device)
     notes = Notes()
     data, rest = words(buffer)
-    notes.cut(rest, "the buffer does not end with a whole record")
+    notes.cut(rest, "the buffer ends in the middle of a record")
     first = int(data[0]) if len(data) and int(data[0]) not in _EMPTY else 0
     blocks, groups = first & 0xFFFFFFFF, max(1, first >> 32)
     if blocks > max(0, len(data) - 1):
-        notes.say("cut", f"the header says {blocks:,} blocks, and the buffer has {len(data):,} words")
+        notes.add("cut", f"the header says {blocks:,} blocks, and the buffer has {len(data):,} words")
     table, rest_of = data[1 : 1 + blocks], data[1 + blocks :]
     word = rest_of[_there(rest_of)]
     tag, time = (word & np.uint64(LOW)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
     lane = tag >> 12
     inside = lane < blocks * groups
-    notes.tell("garbled", np.count_nonzero(~inside), "record", "of a lane that the header does not have, left out")
+    notes.count("garbled", np.count_nonzero(~inside), "record", "of a lane beyond the header's, left out")
     block = lane // groups
     sm = np.zeros(max(1, len(table)), np.int64)
     ran = np.flatnonzero(_there(table))
     said, where = table[ran] & np.uint64(LOW), (table[ran] >> np.uint64(32)).astype(np.int64)
     right = (said == ran.astype(np.uint64)) & (where < 1 << 16)
-    notes.tell("garbled", np.count_nonzero(~right), "block", "its entry names another block, or no SM: shown on SM 0")
+    notes.count("garbled", np.count_nonzero(~right), "block", "its entry names another block, or no SM: shown on SM 0")
     sm[ran[right]] = where[right]
     marks = Marks(lane, 1 - (tag & 1), tag >> 1 & 0x7FF, time, sm[np.clip(block, 0, len(sm) - 1)])
     launched = Launched(kernel, device, max(1, blocks), groups)
@@ -57,5 +62,5 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
 
 
 def _there(data: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Which words were written."""
+    """A mask of the written words."""
     return np.asarray((data != np.uint64(_EMPTY[0])) & (data != np.uint64(_EMPTY[1])))

@@ -1,4 +1,4 @@
-"""Bytes of a buffer, wherever they are: an array, a tensor, bytes, or a file."""
+"""The words of a buffer: an array, a tensor, bytes, or a file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,22 @@ Names = Sequence[str] | Mapping[int, str] | None
 Bytes = npt.NDArray[np.uint8]
 MOST_DEVICE = (1 << 20) - 1
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-"""What reads the rest of a .npy file's header, by its version."""
+"""Readers of a .npy file's header, by version."""
 
 
 def words(buffer: Any) -> tuple[npt.NDArray[np.uint64], int]:
-    """(the 64-bit words (n,), how many bytes at the end are no whole word).
+    """The words of a buffer.
 
-    buffer: numpy array, torch or CuPy array, bytes, or the path of a .npy file or of one with plain bytes.
-    Raises UsageError for anything else, FormatError for a .npy file that is none, OSError for one that is not there.
+    Args:
+        buffer: numpy, torch or CuPy array, bytes, or the path of a .npy file or a file of plain bytes.
+
+    Returns:
+        (64-bit words (n,), number of trailing bytes that are not a whole word).
+
+    Raises:
+        UsageError: another type.
+        FormatError: an invalid .npy file.
+        OSError: the file cannot be read.
     """
     data = _bytes(buffer)
     whole = len(data) // 8 * 8
@@ -58,7 +66,7 @@ def _bytes(buffer: Any) -> Bytes:
 def _file(path: Path) -> Bytes:
     size, most = path.stat().st_size, bounded_reading.memory_budget()
     if size > most:  # it may be sparse: its size costs nothing
-        raise FormatError(f"{path}: a buffer of {size:,} bytes, more than the {most:,} that fit into memory here")
+        raise FormatError(f"{path}: a buffer of {size:,} bytes exceeds the limit of {most:,} for this machine")
     if path.suffix != ".npy":
         return np.fromfile(path, np.uint8)
     try:
@@ -76,7 +84,7 @@ def _file(path: Path) -> Bytes:
         ValueError,
     ) as error:
         reason = textwrap.shorten(str(error), 200)  # it may quote the whole header
-        raise FormatError(f"{path} is no array of numpy's ({reason}): save it with numpy.save(path, buffer)") from None
+        raise FormatError(f"{path} is not a numpy array ({reason}): save it with numpy.save(path, buffer)") from None
 
 
 def _array(file: BinaryIO, size: int) -> npt.NDArray[Any]:
@@ -95,24 +103,24 @@ def _array(file: BinaryIO, size: int) -> npt.NDArray[Any]:
         raise ValueError(f"a shape of {shape}")
     promised, there = math.prod(shape) * dtype.itemsize, size - file.tell()
     if promised > there:
-        raise ValueError(f"{promised:,} bytes are promised, and {there:,} are there")
+        raise ValueError(f"{promised:,} bytes are declared, and {there:,} are there")
     flat = np.fromfile(file, dtype, math.prod(shape))
     return flat.reshape(shape[::-1]).transpose() if fortran else flat
 
 
 def ranged(call: str, name: str, number: object, least: int, most: int) -> None:
-    """Raises UsageError for an argument that is no number in that range."""
+    """Raise UsageError unless the argument is a number in that range."""
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
         raise UsageError(f"{call}({name}={number!r}): expected a number, {least} to {most:,}")
 
 
 def numbered(call: str, device: object) -> None:
-    """Raises UsageError for the number of no GPU."""
+    """Raise UsageError unless `device` is a GPU's number."""
     ranged(call, "device", device, 0, MOST_DEVICE)
 
 
 def named(names: Names, noun: str) -> dict[int, str]:
-    """Names by id. Raises UsageError for names that are no texts."""
+    """Names by id. Raises UsageError unless they are texts."""
     if names is None:
         return {}
     if isinstance(names, (str, bytes)) or not isinstance(names, (Sequence, Mapping)):
@@ -120,5 +128,5 @@ def named(names: Names, noun: str) -> dict[int, str]:
     found = dict(names.items()) if isinstance(names, Mapping) else dict(enumerate(names))
     wrong = [key for key, name in found.items() if not isinstance(key, int) or not isinstance(name, str)]
     if wrong:
-        raise UsageError(f"names[{wrong[0]!r}] = {found[wrong[0]]!r}: expected the name of that {noun}, a text")
+        raise UsageError(f"names[{wrong[0]!r}] = {found[wrong[0]]!r}: expected a name for that {noun}, a text")
     return found

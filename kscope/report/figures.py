@@ -1,7 +1,6 @@
-"""Numbers beside the timeline: how long each name's spans are, which are the longest, who has more than others.
+"""Figures beside the timeline: histograms, longest spans, and imbalance.
 
-A histogram's bins are the upper bits of the duration as a float32: 64 of equal width to each power of two, from one
-shift.
+A histogram's bins are the upper bits of the duration as a float32: 64 of equal width per power of two, from one shift.
 """
 
 from __future__ import annotations
@@ -17,16 +16,23 @@ Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 
 MOST_NAMES = 512
-"""Names that have a histogram; further ones are only in the table."""
+"""Number of names with a histogram; the others are only in the table."""
 LONGEST = 24
-"""Spans of a name that are listed."""
+"""Number of listed spans per name."""
 MOST_BLOCKS = 256
 _SHIFT = 17  # of 23 bits of mantissa, 6 stay
 
 
 @dataclass(frozen=True, eq=False)
 class Longest:
-    """Spans (m,): name, lane (index into scene.lanes), begin_ns after lanes.base, dur ticks, dur_ns."""
+    """Spans (m,).
+
+    Attributes:
+        name: the name.
+        lane: index into scene.lanes.
+        begin_ns: after lanes.base.
+        dur, dur_ns: duration in ticks and ns.
+    """
 
     name: Int64
     lane: Int64
@@ -37,8 +43,14 @@ class Longest:
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """What is counted along: the first bin and how many; how many warps, and each lane's; the first and the last block
-    of each column, and each lane's column: recorded blocks share columns where there are many."""
+    """The axes of counts.
+
+    Attributes:
+        first, bins: the first bin and their number.
+        warps, warp: number of warps; each row's warp.
+        first_block, last_block: of each column; several blocks share a column if there are many.
+        column: each row's column.
+    """
 
     first: int
     bins: int
@@ -67,10 +79,11 @@ def axes(scene: Scene) -> Axes:
 
 
 class Figures:
-    """Counts of one place; merge() makes them those of several.
+    """Counts of one place; merge() adds those of another.
 
-    histogram: (names, bins) from axes.first on. by_place: (names, places), by_warp: (names, warps), by_block: (names,
-    columns) ns.
+    Attributes:
+        histogram: (names, bins) from axes.first on.
+        by_place, by_warp, by_block: (names, places | warps | columns) ns.
     """
 
     def __init__(self, scene: Scene, axes: Axes) -> None:
@@ -130,5 +143,5 @@ def _top(found: Longest) -> Longest:
 
 
 def bins_of(ns: Float) -> Int64:
-    """Number of the bin of each duration."""
+    """The bin of each duration."""
     return np.asarray(ns.astype(np.float32).view(np.uint32) >> np.uint32(_SHIFT), np.int64)

@@ -1,6 +1,6 @@
-"""The overview: for each SM and stretch of time, what its warps did most, and how busy they were; at several levels.
+"""The overview: per SM and time, what its warps did most, and how busy they were, at several levels.
 
-A span adds its time to the bins that it covers, exactly, and takes it from its parent. So a bin holds self times:
+A span adds its time to the bins that it covers, exactly, and subtracts it from its parent. So a bin holds self times:
 
     edge at x, bin i = floor(x):  bin i gets 1 - frac(x), every later bin gets 1
     span:                         its first edge minus its last
@@ -21,10 +21,10 @@ Float = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
 
 MOST_NAMES = 63
-"""Names that the overview tells apart; the others share one code."""
+"""Number of distinct names in the overview; the others share one code."""
 NOTHING = 255
 MOST_SHARES = 24
-"""Names whose own time the coarsest level knows, for when one of them is looked for."""
+"""Number of names with self time at the coarsest level, for searching."""
 _STEP = 4  # bins of a level that make one of the next
 _COARSEST, _FINEST = 1 << 10, 1 << 14
 _NOISE = 1e-7  # what sums of many edges leave
@@ -33,9 +33,13 @@ _CELLS = 1 << 17  # name x bin of one place that are worth having at once
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """(bins,) uint8 of one place and level: `name` with the most self time, or NOTHING; `busy` and `alive` are warps
-    in a region and warps running, 255 = as many as the fullest SM has rows. shares: (names, bins) warps in each of the
-    first MOST_SHARES names; of the coarsest level, else without bins."""
+    """Bins of one place and level.
+
+    Attributes:
+        name: (bins,) uint8, the name with the most self time, or NOTHING.
+        busy, alive: (bins,) uint8, warps in a region and warps running; 255 is the number of rows of the fullest SM.
+        shares: (names, bins) warps in each of the first MOST_SHARES names, of the coarsest level.
+    """
 
     name: Bytes
     busy: Bytes
@@ -47,7 +51,7 @@ PLANES = tuple(field.name for field in fields(Cells))
 
 
 def levels(scene: Scene) -> list[int]:
-    """Bins of each level, coarsest first; no more than a place has records: that close the page draws those."""
+    """Bins of each level, coarsest first, at most a place's number of records: closer, the page draws the records."""
     names = min(len(scene.names), MOST_NAMES + 1)
     wanted = max(len(scene.trace) // max(1, len(scene.lanes.places)), 1)
     bins = [_COARSEST]
@@ -68,7 +72,7 @@ class Heat:
         self._alive = np.zeros(self._width)
 
     def add(self, part: Part) -> None:
-        """Count the spans and the lanes of a part."""
+        """Count the spans and warps of a part."""
         codes, lanes = self._scene.codes, self._scene.lanes
         span = np.flatnonzero(codes.kind[part.code] == SPAN)
         code, end = part.code[span], part.end[span]
@@ -115,5 +119,5 @@ class Heat:
 
 
 def _share(part: Float) -> Bytes:
-    """0 to 1 as 0 to 255; what is not nothing does not become it."""
+    """0 to 1 as 0 to 255; nonzero stays nonzero."""
     return np.asarray(np.ceil(np.clip(part - _NOISE, 0.0, 1.0) * 255), np.uint8)

@@ -1,4 +1,4 @@
-"""Where each recording lane is drawn: on which SM, in which row of it.
+"""Places warps in rows of their SM.
 
 Blocks that follow one another on an SM share rows, as they share its warp slots:
 
@@ -27,11 +27,15 @@ _FAR = float(1 << 62)
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """Lanes (w,) that are drawn, by place, row and start.
+    """The drawn warps (w,), by place, row and start.
 
-    rows: rows of trace.warps. place: index into `places`, (index of the device, SM). row: of its place, from 0.
-    start, end: float64 ns after `base`, ns after the trace's origin; end is that of the last record where the lane did
-    not finish. first, count: its records, a slice of the trace's columns. span: ns, from base to the last end.
+    Attributes:
+        rows: rows of Trace.warps.
+        place: index into `places`, pairs (index of the device, SM).
+        row: within its place, from 0.
+        start, end: float64 ns after `base`; an unfinished warp ends with its last record.
+        first, count: its records, a slice of the trace's columns.
+        base, span: ns after the trace's origin; ns from base to the last end.
     """
 
     rows: Int64
@@ -50,7 +54,7 @@ class Lanes:
 
 
 def arrange(trace: TraceData) -> Lanes:
-    """The lanes of a trace; of a filtered one, those that still have records."""
+    """The warps of a trace; of a filtered one, those with records."""
     warps = trace.warps
     edges = np.searchsorted(trace.track, np.arange(len(warps) + 1))
     rows = np.arange(len(warps)) if not trace.filtered else np.flatnonzero(np.diff(edges))
@@ -80,14 +84,14 @@ def arrange(trace: TraceData) -> Lanes:
 
 
 def _finite(ns: Float) -> Float:
-    """Times of damaged captures are brought to where arithmetic still works."""
+    """Clip times of damaged captures to a range where arithmetic works."""
     return np.clip(np.nan_to_num(ns, nan=0.0), -_FAR, _FAR)
 
 
 def _rows(
     place: Int64, launch: Int64, block: Int64, lane: npt.NDArray[np.integer[Any]], start: Float, end: Float
 ) -> Int64:
-    """The row of each lane: those of a block stand together, in rows that are free while it lives."""
+    """The row of each warp: a block's warps are adjacent, in rows that are free during its life."""
     if not len(place):
         return np.zeros(0, np.int64)
     order = np.lexsort((lane, block, launch, place))
@@ -110,7 +114,7 @@ def _rows(
 
 
 def _slots(begins: list[float], ends: list[float], sizes: list[int]) -> list[int]:
-    """First row of each block, in order of begin: the lowest slot that is free, else a new one."""
+    """First row of each block, in order of begin: the lowest free slot, else a new one."""
     slot: list[int] = []
     heights: list[int] = []
     free: list[int] = []

@@ -24,7 +24,7 @@ _LEVEL = 1  # higher ones take twice as long for some percent
 
 @dataclass(frozen=True)
 class Packed:
-    """`spec`: [name, type, length] of each column. `text`: base64 of the deflated planes, one after another."""
+    """spec: [name, type, length] of each column. text: base64 of the deflated planes in order."""
 
     spec: list[list[str | int]]
     text: str
@@ -45,7 +45,7 @@ def pack(columns: Mapping[str, Array]) -> Packed:
 
 
 def narrow(column: Array) -> Array:
-    """Whole numbers that are not negative, in the smallest unsigned type that holds them."""
+    """Non-negative integers in the smallest unsigned type."""
     most = int(column.max(initial=0))
     for kind in (np.uint8, np.uint16, np.uint32):
         if most <= np.iinfo(kind).max:
@@ -54,5 +54,5 @@ def narrow(column: Array) -> Array:
 
 
 def zigzag(column: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Whole numbers with a sign as ones without: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    """Signed integers as unsigned: 0, -1, 1, -2 become 0, 1, 2, 3."""
     return np.asarray((column << 1) ^ (column >> 63), np.int64)

@@ -1,8 +1,8 @@
-"""The page: one file of HTML with its style, its script and its data inside, which asks the network for nothing.
+"""The page: one HTML file with its style, script and data, which uses no network.
 
-Nothing that a trace says is ever part of the markup or of the script: names are JSON in an element that no browser
-runs, with every `<`, `>` and `&` escaped, and the script writes them as text. The page's policy allows its own script
-and style, by their hashes, and nothing else.
+Names in a trace never become markup or script: they are JSON in an element that browsers do not run, with every `<`,
+`>` and `&` escaped, and the script writes them as text. The page's policy allows its own script and style, by their
+hashes, and nothing else.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SCRIPTS = (
     "cells.js", "lanes.js", "boxes.js", "hits.js", "details.js", "table.js", "histogram.js", "imbalance.js",
     "search.js", "input.js", "main.js",
 )  # fmt: skip
-"""In the order in which they are joined to one script."""
+"""In the order in which they form one script."""
 _ESCAPES = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def written(about: dict[str, Any], payloads: Iterator[tuple[str, str]]) -> Iterator[str]:
-    """The page piece by piece. payloads: (id, base64); about: JSON, read after them."""
+    """The page in pieces. payloads: (id, base64). about: JSON, read after them."""
     head, foot = _frame()
     yield head
     for name, text in payloads:
@@ -37,13 +37,13 @@ def written(about: dict[str, Any], payloads: Iterator[tuple[str, str]]) -> Itera
 
 
 def json_text(data: Any) -> str:
-    """JSON that can stand inside of a script element."""
+    """JSON that is safe inside a script element."""
     return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY).decode().translate(_ESCAPES)
 
 
 @cache
 def _frame() -> tuple[str, str]:
-    """What stands before and after the data."""
+    """The page before and after the data."""
     style, script = _joined("css", STYLES), '"use strict";\n' + _joined("js", SCRIPTS)
     rules = (
         "default-src 'none'",

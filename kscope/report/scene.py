@@ -1,6 +1,6 @@
-"""What a report shows of a trace: names in order, and the records of one SM at a time.
+"""What a report draws: names in order, and the records of one SM at a time.
 
-A record is drawn by its code, a row of a small table: which name, which kind, in which line of its lane's row.
+A record is drawn by its code, a row of a small table: its name, its kind, and the line of its warp's row.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Float = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 SPAN, INSTANT, COUNTER, UNKNOWN = range(4)
-"""How a record is drawn. UNKNOWN: a span whose duration 32-bit clocks cannot tell."""
+"""How a record is drawn. UNKNOWN: a span longer than 32-bit clocks can measure."""
 MOST_LINES = 128
 _PART = 1 << 19  # records that are handled, and unpacked in the page, at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """name, kind, line, region: (c,) int64 by code. name indexes Scene.names, region trace.regions."""
+    """(c,) int64 by code: name (index into Scene.names), kind, line, region (index into trace.regions)."""
 
     name: Int64
     kind: Int64
@@ -53,10 +53,15 @@ class Scene:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The records (m,) of lanes [first, last) of the scene, all of one place.
+    """The records (m,) of rows [first, last) of the scene, all of one place.
 
-    at: index into the trace's columns. lane: index into scene.lanes. end: ticks after the lane's first. dur: ticks, 0
-    for points. begin_ns, dur_ns: after lanes.base.
+    Attributes:
+        at: index into the trace's columns.
+        lane: index into scene.lanes.
+        code: as in Scene.
+        end: ticks after the warp's first.
+        dur: ticks, 0 for points.
+        begin_ns, dur_ns: after lanes.base; duration.
     """
 
     place: int
@@ -72,7 +77,7 @@ class Part:
 
 
 def scene(trace: TraceData, summary: Summary) -> Scene:
-    """The scene of a trace; `summary` is the trace's own, and gives the order of names."""
+    """The scene of a trace; `summary` is the trace's own, and determines the order of names."""
     total: dict[str, float] = {}
     for row in summary.regions:
         total[row.region] = total.get(row.region, 0.0) + row.total_ns
@@ -115,7 +120,7 @@ _KINDS: dict[int, int] = {Kind.SPAN: SPAN, Kind.SPAN_VALUE: SPAN, Kind.COUNTER: 
 
 
 def _lines(trace: TraceData, kinds: Int64) -> npt.NDArray[np.uint8]:
-    """The line of each record: its depth; spans that cross, and then counters, go to lines below."""
+    """The line of each record: its depth; crossing spans and then counters are below."""
     end = trace.start_ticks + np.maximum(trace.dur_cycles, 0)
     if trace.user_tracks:
         return _below(trace, end, kinds)
@@ -136,8 +141,7 @@ def _lines(trace: TraceData, kinds: Int64) -> npt.NDArray[np.uint8]:
 
 
 def _below(trace: TraceData, end: Int64, kinds: Int64) -> npt.NDArray[np.uint8]:
-    """Lines where there are tracks of the user's: each has lines of its own, below those of the lane and of the tracks
-    that were used before."""
+    """Lines with user tracks: each track has its own lines below those of the warp and of earlier tracks."""
     line, most = np.zeros(len(trace), np.int64), -1
     counts = kinds[trace.region] == COUNTER
     own = trace.user_track
@@ -162,7 +166,7 @@ def _below(trace: TraceData, end: Int64, kinds: Int64) -> npt.NDArray[np.uint8]:
 def _apart(
     depth: npt.NDArray[np.uint8], trace: TraceData, where: Int64, end: Int64
 ) -> tuple[npt.NDArray[np.uint8], int]:
-    """Depths where the spans `where` that cross are nested among themselves, below all others; and the greatest."""
+    """Depths with the crossing spans `where` nested among themselves, below all others; and the largest depth."""
     lane = np.minimum(sublanes(trace.start_ticks[where], end[where], trace.track[where]), MOST_LINES - 1)
     depth, below = depth.copy(), 0
     for number in range(int(lane.max(initial=0)) + 1):

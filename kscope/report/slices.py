@@ -1,9 +1,9 @@
-"""The records of a part as columns: lane after lane, in order of end, exact in ticks.
+"""The records of a part as columns: grouped by warp, in order of end, exact in ticks.
 
 code    its row of the table of codes
-end     ticks since the end before it in its lane; of the first, since the lane's first tick
+end     ticks since the warp's previous end; of the first, since the warp's first tick
 dur     ticks
-value   the 32 bits of the user's, of those records that have one, in order
+value   the user's 32 bits, of records that have one, in order
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FAR = 1 << 52  # what a double still tells exactly
 
 
 def packed(scene: Scene, part: Part) -> dict[str, Any]:
-    """{"count", "place", "first", "last", "signed", "spec", "text"}: signed, where damaged clocks run backwards."""
+    """{"count", "place", "first", "last", "signed", "spec", "text"}; signed if damaged clocks run backward."""
     end = np.clip(part.end, -_FAR, _FAR)
     step = np.diff(end, prepend=0)
     heads = np.flatnonzero(np.diff(part.lane, prepend=-1))
@@ -41,6 +41,6 @@ def packed(scene: Scene, part: Part) -> dict[str, Any]:
 
 
 def valued_codes(scene: Scene) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which codes stand for records that carry the user's number."""
+    """Codes of records that carry the user's number."""
     has = np.array([region.kind in VALUED for region in scene.trace.regions])
     return np.asarray(has[scene.codes.region], bool)

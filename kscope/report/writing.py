@@ -1,4 +1,4 @@
-"""A trace as a report, piece by piece."""
+"""Writes a trace as a report, piece by piece."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pieces(trace: TraceData, step: Step = no_progress) -> Iterator[str]:
 
 
 def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple[str, str]]:
-    """(id, text) of everything that is packed; `about` gets what is needed to read it."""
+    """(id, text) of everything packed; adds to `about` what the page needs to read it."""
     bins = heat.levels(shown)
     axes = figures.axes(shown)
     most = max(int(shown.lanes.row.max(initial=0)) + 1, 1)
@@ -80,7 +80,7 @@ def _payloads(shown: Scene, about: dict[str, Any], step: Step) -> Iterator[tuple
 
 
 def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
-    """What the page must know of the trace, but for the columns."""
+    """What the page needs about the trace, except columns."""
     trace, lanes, codes = shown.trace, shown.lanes, shown.codes
     typed = slices.valued_codes(shown)
     alive = sum(one.alive_ns for one in summary.lanes)
@@ -120,7 +120,7 @@ def _lanes(shown: Scene) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _launches(shown: Scene) -> dict[str, np.ndarray[Any, Any]]:
-    """By launch; begin is after end where none of its lanes is drawn."""
+    """Rows by launch; begin > end if none of its warps is drawn."""
     trace, lanes = shown.trace, shown.lanes
     count = len(trace.launches)
     begin, end = np.full(count, np.inf), np.full(count, -np.inf)

@@ -43,7 +43,7 @@ def cost() -> RegionCost:
 def test_the_cost_of_a_region_is_measured_here(table: Table) -> None:
     found = cost()
     assert 1 <= found.inside <= found.cycles < 200
-    table("a region", f"{found.cycles:.1f} cycles, {found.inside:g} of them in its own duration")
+    table("a region", f"{found.cycles:.1f} cycles, {found.inside:g} of them in its duration")
 
 
 def test_compensation_brings_a_region_nearer_to_its_time_without_marks_inside(k: ModuleType, table: Table) -> None:

@@ -144,12 +144,12 @@ def test_an_export_never_replaces_its_own_capture(capture: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (("--launch", "9"), "--launch 9: there is none; this capture has launch 0"),
-        (("--sm", "500-502"), "--sm 500-502: there is none; this capture has sm "),
-        (("--device", "1"), "--device 1: there is none; this capture has device 0"),
+        (("--launch", "9"), "--launch 9: not in this capture, which has launch 0"),
+        (("--sm", "500-502"), "--sm 500-502: not in this capture, which has sm "),
+        (("--device", "1"), "--device 1: not in this capture, which has device 0"),
         (("--warp", "4-2"), "--warp 4-2: 4-2 has no number, expected 2-4"),
         (("--time", "5s:6s"), "--time 5s:6s: no record then; this capture's last one ends at "),
-        (("--names", "a,b"), "--names a,b: it is for data of another profiler"),
+        (("--names", "a,b"), "--names a,b: only for other profilers' data"),
     ],
 )
 @pytest.mark.parametrize("command", [("summary",), ("assert", "dropped == 0")], ids=lambda command: command[0])
@@ -210,7 +210,7 @@ def test_every_command_opens_a_capture_that_is_trusted_to_be_large(
 
 def test_a_buffer_of_another_profiler_has_no_such_limit(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = _refused(capsys, "summary", "--max-bytes", "1G", "--from", "flashinfer", str(capture))
-    assert "--max-bytes 1G: it is for captures" in said
+    assert "--max-bytes 1G: only for captures" in said
 
 
 def test_names_that_are_no_utf8_are_printed_as_json(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:

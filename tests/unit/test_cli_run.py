@@ -183,7 +183,7 @@ def test_ctrl_c_in_the_wait_for_kernels_ends_with_130_and_leaves_the_last_good_c
     assert _kscope("run", "script.py", cwd=folder).returncode == 0
     done = _kscope("run", "script.py", "interrupted", cwd=folder)
     assert done.returncode == 130
-    assert done.stderr == "kscope: interrupted; what was recorded until then is in script.failed.kscope\n"
+    assert done.stderr == "kscope: interrupted; the recording up to then is in script.failed.kscope\n"
     assert _records(folder / "script.kscope") == RECORDS
     assert _records(folder / "script.failed.kscope") == 2 * RECORDS
 
@@ -313,7 +313,7 @@ def test_argv_and_path_are_restored(folder: Path) -> None:
 def test_who_was_asked_for_may_be_why_nothing_was_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "plain.py").write_text("print('hello')")
     assert cli.main(["run", "--sms", "7", "--strategy", "warps:9", "plain.py"]) == 0
-    assert "and --strategy --sms may leave out all that ran" in capsys.readouterr().err
+    assert "and --strategy --sms may have excluded every kernel" in capsys.readouterr().err
 
 
 def test_a_script_without_marks_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

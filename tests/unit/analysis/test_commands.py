@@ -110,7 +110,7 @@ def test_a_summary_can_be_of_a_part(capsys: pytest.CaptureFixture[str]) -> None:
         (("summary", WS, "--time", "5us:1us"), "it ends before it begins"),
         (("summary", WS, "--time", "x:y"), "--time x: expected a time"),
         (("summary", WS, "--role", "a"), "expected NAME=WARPS"),
-        (("summary", WS, "--role", "a=1", "--role", "a=2"), "was given before"),
+        (("summary", WS, "--role", "a=1", "--role", "a=2"), "was already given"),
         (("gaps", WS, "--of", "loop"), "of='loop': no such region"),
         (("gaps", WS, "--wait", "loop"), "wait='loop': no such region"),
         (("path", WS, "--edge", "ask"), "expected SIGNAL:WAIT"),

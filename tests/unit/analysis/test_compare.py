@@ -132,7 +132,7 @@ def test_units_that_last_no_tick_may_be_all_that_is_drawn() -> None:
 
 def test_recordings_that_are_hard_to_compare_say_so() -> None:
     found = compare(run(blocks=4), run(blocks=8))
-    assert any("launched with other grids" in one for one in found.problems)
+    assert any("launched with different grids" in one for one in found.problems)
 
 
 def test_empty_recordings_compare_to_nothing() -> None:

@@ -202,16 +202,16 @@ def test_a_region_in_two_places_has_a_least_and_a_most() -> None:
 def test_a_region_with_branches_claims_no_count() -> None:
     listing = kernel(BEGIN, "BRA `(.L_x_1)", "NOP", ".L_x_1:", END, IDENTIFY, STORE)
     [row] = region_code(trace(), sass.functions(listing)).regions
-    assert (row.least, row.ipc_least, row.text) == (None, None, "2 in its code, which branches")
+    assert (row.least, row.ipc_least, row.text) == (None, None, "2 in its code, with branches")
 
 
 def test_code_of_another_kernel_or_build_is_named() -> None:
     listing = sass.functions(kernel(BEGIN, END, IDENTIFY, STORE))
     assert region_code(trace("other"), listing).problems == ("kernel other: not in this code, which has k",)
-    assert "another build" in region_code(trace(), listing, {"k": 5}).problems[0]
+    assert "a different build" in region_code(trace(), listing, {"k": 5}).problems[0]
     assert region_code(trace(), listing, {"k": synth.KERNEL}).problems == ()
     empty = sass.functions(kernel("EXIT"))
-    assert "no record of it in this code" in region_code(trace(), empty).problems[0]
+    assert "no mark of it in this code" in region_code(trace(), empty).problems[0]
 
 
 # what ptxas really makes
@@ -276,7 +276,7 @@ def test_a_capture_of_that_build_is_joined_and_of_another_is_not(ptxas: str, tmp
     module = replace(synth.module(("probe",)), kernels=(KernelMeta("k", number, 3),))
     mine = decode(Capture(synth.EPOCH, (synth.device([slab]),), (module,)))
     assert [row.region for row in region_code(mine, functions, tools.builds(cubin)).regions] == ["probe"]
-    assert "another build" in region_code(trace(), functions, tools.builds(cubin)).problems[0]
+    assert "a different build" in region_code(trace(), functions, tools.builds(cubin)).problems[0]
 
 
 def test_of_kernels_with_one_name_the_one_that_this_build_is_has_its_code(ptxas: str, tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_of_kernels_with_one_name_the_one_that_this_build_is_has_its_code(ptxas:
     )  # fmt: skip
     assert [(row.kernel, row.region, row.executions) for row in found.regions] == [(f"k 0x{mine:x}", "probe", 1)]
     [problem] = found.problems
-    assert problem.startswith(f"kernel k 0x{other:x}: this code is another build")
+    assert problem.startswith(f"kernel k 0x{other:x}: this code is a different build")
 
 
 def test_marks_show_in_the_perturbation_report(ptxas: str, tmp_path: Path) -> None:

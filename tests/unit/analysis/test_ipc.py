@@ -99,7 +99,7 @@ def refused(data: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 def test_combinations_that_mean_nothing_are_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing to read" in refused(data, capsys)
     assert "a capture alone has no instructions" in refused(data, capsys, "capture.kscope")
-    assert "name one of them" in refused(data, capsys, "capture.kscope", "--chrome-trace", "chrome.json")
+    assert "give one of them" in refused(data, capsys, "capture.kscope", "--chrome-trace", "chrome.json")
     assert "expected --cutracer-log" in refused(
         data, capsys, "--chrome-trace", "chrome.json", "--cutracer-trace", COUNTS
     )
@@ -107,7 +107,7 @@ def test_combinations_that_mean_nothing_are_refused(data: Path, capsys: pytest.C
     assert "expected hexadecimal" in refused(data, capsys, *MODES["merged.csv"], "--kernel-hash", "xyz")
     assert "expected two numbers" in refused(data, capsys, *MODES["capture.csv"], "--anchors", "1")
     wrong = refused(data, capsys, *MODES["capture.csv"], "--cutracer-log", "cutracer.log", "--kernel-hash", "11")
-    assert "they are not of one launch" in wrong
+    assert "they are not the same launch" in wrong
 
 
 def test_no_input_is_written_over(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,24 +186,24 @@ def test_every_warp_that_fits_has_its_ipc() -> None:
 @pytest.mark.parametrize(
     ("warps", "have", "said"),
     [
-        ([[A, B], [A]], (4, 4), "another number of regions"),
+        ([[A, B], [A]], (4, 4), "number of regions differs"),
         ([[A, B]], (4, 4), "counts, and no record"),
         ([[A, B], [A, B]], (4,), "no counts in the histogram"),
         ([[Rec("b", 2020, 2050), A]], (4,), "regions that nest or cross"),
         ([[A, instant("b", 2300)]], (4,), "instants or counters between regions"),
-        ([[A, Rec("b", A.end, A.end + 50)]], (4,), "begin with the clock reading that ends another"),
+        ([[A, Rec("b", A.end, A.end + 50)]], (4,), "begin with the clock read that ends another"),
     ],
 )
 def test_what_does_not_fit_is_named(warps: list[list[Rec]], have: tuple[int, ...], said: str) -> None:
     found = ipc.join(ipc.of_trace(capture(*warps)), counts(*have))
     assert any(said in one for one in found.mismatches), found.mismatches
-    if said == "another number of regions":
+    if said == "number of regions differs":
         assert [row.ipc is None for row in found.rows] == [row.global_warp_id == 1 for row in found.rows]
 
 
 def test_a_build_whose_anchors_are_not_counted_whole_is_explained() -> None:
     found = ipc.join(ipc.of_trace(capture([A, B], [A, B])), counts(3, 3))
-    assert "one clock reading of each anchor is an S2UR" in found.mismatches[0]
+    assert "one clock read of each anchor is an S2UR" in found.mismatches[0]
     assert {row.ipc for row in found.rows} == {None}
 
 
@@ -211,7 +211,7 @@ def test_overwritten_records_keep_the_ordinals_right_and_are_named() -> None:
     spans = [Rec("a", 2000 + 100 * n, 2010 + 100 * n) for n in range(11)]
     found = ipc.join(ipc.of_trace(capture(spans)), counts(13))
     assert [row.region_id for row in found.rows] == list(range(4, 12))
-    assert found.mismatches == ("3 records overwritten: their counts stand without a region",)
+    assert found.mismatches == ("3 records overwritten: their counts have no region",)
 
 
 def test_what_came_after_a_full_slab_leaves_its_warp_out_and_no_other() -> None:
@@ -225,7 +225,7 @@ def test_what_came_after_a_full_slab_leaves_its_warp_out_and_no_other() -> None:
 
 def test_several_launches_or_lanes_are_refused() -> None:
     two = decode(synth.capture(synth.slab([A]), synth.slab([A], grid_id=2, start=200_000, end=300_000)))
-    with pytest.raises(UsageError, match="2 launches: a histogram is of one"):
+    with pytest.raises(UsageError, match="2 launches: a histogram covers one launch"):
         ipc.of_trace(two)
     lanes = decode(synth.capture(synth.slab([A]), synth.slab([A], lane=5)))
     with pytest.raises(UsageError, match="every lane recorded"):

@@ -195,7 +195,7 @@ def test_waits_are_not_counted_on_lanes_that_lost_their_first(kept: str, fill: i
     consumer = synth.slab(waits, warp=1, flags=fill, log2=3 if kept == "all" else 2)
     trace = decode(synth.capture(synth.slab(asks, flags=fill), consumer, names=("ask", "wait")))
     if kept == "the newest":
-        with pytest.raises(UsageError, match="ask:wait: 1 lane of theirs lost the first records"):
+        with pytest.raises(UsageError, match="ask:wait: 1 warp lost the first records"):
             critical_path(trace, [Edge("ask", "wait")])
     else:
         path = critical_path(trace, [Edge("ask", "wait")])

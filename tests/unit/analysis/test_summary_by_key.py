@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from synth import Rec
 
 from kscope.analysis.data import RegionStats
-from kscope.analysis.groups import group, role, spelled
+from kscope.analysis.groups import group, role
 from kscope.analysis.imbalance import imbalance
 from kscope.analysis.occupancy import utilisation
 from kscope.analysis.summary import summarise
 from kscope.errors import UsageError
 from kscope.trace import Trace, decode
+from kscope.util.text import number_ranges
 
 BY = ["", "launch", "sm", "block", "warp", "block,warp", "launch,sm"]
 
@@ -222,8 +223,8 @@ def test_roles_are_called_what_the_user_says() -> None:
     ("by", "roles", "said"),
     [
         ("smm", None, r"by='smm': expected .*sm"),
-        ("role", {"a": [40]}, "warps from 0 to 31"),
-        ("role", {"a": []}, "expected numbers of warps"),
+        ("role", {"a": [40]}, "warp numbers from 0 to 31"),
+        ("role", {"a": []}, "expected warp numbers"),
         ("role", {"a": [0, 1], "b": [1]}, "warp 1 has the role 'a' already"),
     ],
 )
@@ -234,7 +235,7 @@ def test_keys_and_roles_that_mean_nothing_are_refused(by: str, roles: dict[str, 
 
 @pytest.mark.parametrize(("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8")])
 def test_numbers_are_spelled_as_ranges(numbers: list[int], text: str) -> None:
-    assert spelled(numbers) == text
+    assert number_ranges(numbers) == text
 
 
 HOSTILE = ("a|b", "</td><script>alert(1)</script>", 'quote"d, and\nnewline', "[x](javascript:y)", "`code` *b* _i_")

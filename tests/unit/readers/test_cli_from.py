@@ -67,7 +67,7 @@ def test_every_reader_is_offered(here: Path, capsys: pytest.CaptureFixture[str])
         ("nuggets:unit=3", "units, compact, tid"), ("nuggets:units=x", "expected a number"), ("proton:mhz=fast", "MHz"),
         ("nuggets:compact=3", "true or false"), ("nuggets:tid=lane", "'block' or 'warp'"),
         ("nuggets:units=99999999999999999999", "units=99999999999999999999): expected a number, 1 to"),
-        ("nuggets:units=", "expected a number"), ("flashinfer:sm=maybe", "sm='maybe'): expected true or false"),
+        ("nuggets:units=", "expected a number"), ("flashinfer:sm=maybe", "sm='maybe'): expected True, False"),
         ("flashinfer:stride=99999999999999999999", "expected a number, 0 to"), ("proton:mhz=true", "MHz"),
         *((f"{name}:device=99999999999999999999", "expected a number, 0 to 1,048,575") for name in readers.READERS),
         ("mirage:device=281474976710656", "device=281474976710656): expected a number, 0 to 1,048,575"),

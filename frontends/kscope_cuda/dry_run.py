@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from kscope.instrument.selection import catalogue
-from kscope.instrument.selection.catalogue import Listed, Site
+from kscope.instrument.selection.catalogue import KernelSites, Site
 from kscope.lowering import plan
 
 from . import assembler
@@ -25,7 +25,7 @@ _thread = threading.local()
 @contextmanager
 def compiling(marked: MarkedSource | None) -> Generator[None]:
     """In a dry run: report these sites for the source that this thread compiles, and bypass CuPy's disk cache."""
-    if not catalogue.wanted():
+    if not catalogue.is_listing():
         yield
         return
     before, _thread.sites = os.environ.get(_MEMORY), {} if marked is None else marked.sites
@@ -42,12 +42,12 @@ def compiling(marked: MarkedSource | None) -> Generator[None]:
 
 def report(frontend: str, text: str, lowered: bytes, arch: str | None, flags: tuple[str, ...]) -> None:
     """In a dry run: report the kernels of a PTX text that was lowered."""
-    if not catalogue.wanted() or ".entry" not in text:  # CuPy compiles an empty source to get a version
+    if not catalogue.is_listing() or ".entry" not in text:  # CuPy compiles an empty source to get a version
         return
     found: dict[str, tuple[Site, ...]] = getattr(_thread, "sites", {})
     build = None if arch is None else partial(_built, text, lowered, arch, flags)
     for kernel, sites in (found or dict.fromkeys(_ENTRY.findall(text), ())).items():
-        catalogue.note(Listed(frontend, kernel, arch or "PTX", sites, build))
+        catalogue.add(KernelSites(frontend, kernel, arch or "PTX", sites, build))
 
 
 def _built(text: str, lowered: bytes, arch: str, flags: tuple[str, ...], folder: Path) -> tuple[Path, Path] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from kscope.capture.model import ModuleMeta
 from kscope.instrument.selection import catalogue
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.selection.catalogue import Listed, Sites
+from kscope.instrument.selection.catalogue import KernelSites, Sites
 
 _TARGET = re.compile(r"^\.target\s+(\w+)", re.M)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
@@ -20,7 +20,7 @@ _listings = itertools.count()
 
 def cache_tag() -> str:
     """A suffix for CuTe's cache keys: unique during a listing, so that everything is compiled; else ""."""
-    return f" listed {os.getpid()} {next(_listings)}" if catalogue.wanted() else ""
+    return f" listed {os.getpid()} {next(_listings)}" if catalogue.is_listing() else ""
 
 
 def note(
@@ -33,7 +33,7 @@ def note(
 ) -> None:
     """Add the kernels of a lowered module to the catalogue, during a listing. build_plain: its cubin without marks."""
     found = sites.of(selection, (region.name for region in meta.regions))
-    if not catalogue.wanted():
+    if not catalogue.is_listing():
         return
 
     def build(folder: Path) -> tuple[Path, Path]:
@@ -43,4 +43,4 @@ def note(
     symbols = _ENTRY.findall(text)
     for number, kernel in enumerate(meta.kernels):
         symbol = symbols[number] if len(symbols) == len(meta.kernels) else ""
-        catalogue.note(Listed("cute", kernel.name, target[1] if target else "?", found, build, symbol))
+        catalogue.add(KernelSites("cute", kernel.name, target[1] if target else "?", found, build, symbol))

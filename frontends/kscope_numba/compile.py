@@ -18,7 +18,7 @@ from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalogue
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.selection.catalogue import Listed, Sites
+from kscope.instrument.selection.catalogue import KernelSites, Sites
 from kscope.lowering import register_budget
 from kscope.lowering.plan import Lowered, SourceInfo, without_marks
 from kscope.marks.grammar import PREFIX
@@ -129,7 +129,7 @@ class CompilerHooks:
     def _note(self, library: Any, text: str, lowered: Lowered, cc: Any, selection: Selection, whole: bool) -> None:
         """Add the kernel to the catalogue, during a listing."""
         sites = self._sites.of(selection, (region.name for region in lowered.meta.regions))
-        if not catalogue.wanted():
+        if not catalogue.is_listing():
             return
 
         def build(folder: Path) -> tuple[Path, Path]:
@@ -138,7 +138,7 @@ class CompilerHooks:
             return catalogue.write_cubins(folder, plain, marked)
 
         target, symbol = f"sm_{''.join(map(str, cc))}", str(library._entry_name)
-        catalogue.note(Listed(NAME, _display_name(library), target, sites, build, symbol))
+        catalogue.add(KernelSites(NAME, _display_name(library), target, sites, build, symbol))
 
     # cubins
 

@@ -93,7 +93,7 @@ class LoadHooks:
                 Hook(_codegen.CUDACodeLibrary, "get_cufunc", self._get_cufunc),
                 Hook(cache, "_index_key", self._index_key),
             ]
-        if catalogue.wanted() and not self._listing:  # a listing compiles everything: bypass the disk cache
+        if catalogue.is_listing() and not self._listing:  # a listing compiles everything: bypass the disk cache
             self._listing = True
             self._hooks += [Hook(cache, name, _skip) for name in ("load_overload", "save_overload")]
         for hook in self._hooks:

@@ -18,7 +18,7 @@ from kscope.instrument.backend import ThreadLaunch
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalogue
-from kscope.instrument.selection.catalogue import Listed
+from kscope.instrument.selection.catalogue import KernelSites
 from kscope.marks.constants import constant
 from kscope.marks.grammar import Mark
 from kscope.marks.refusals import value_refused
@@ -116,7 +116,7 @@ class SimulatorTarget:
             code = select.marked_code(function, selection) if selection else None
             if code is not None:
                 function.__code__ = code
-                catalogue.note(Listed("numba", function.__name__, "simulated", tuple(selection.sites)))
+                catalogue.add(KernelSites("numba", function.__name__, "simulated", tuple(selection.sites)))
 
     def _restore(self) -> None:
         """Restore the original code of every function."""

@@ -10,9 +10,11 @@ import triton
 
 from kscope.errors import UnsupportedError
 
+from .version import VERSION
+
 OLDEST = (3, 6)
 
-if tuple(int(part) for part in triton.__version__.split(".")[:2]) < OLDEST:
+if VERSION < OLDEST:
     raise UnsupportedError(
         f"triton {triton.__version__} is installed; kscope needs 3.6 or later: pip install -U 'triton>=3.6,<3.10'"
     )

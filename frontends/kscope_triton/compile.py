@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import warnings
 from collections.abc import Callable, MutableMapping
@@ -22,17 +21,18 @@ from kscope.errors import UnsupportedError, UsageError
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalogue
-from kscope.instrument.selection.catalogue import Listed
+from kscope.instrument.selection.catalogue import KernelSites
 from kscope.lowering import register_budget
 from kscope.lowering.plan import without_marks
 from kscope.marks.grammar import Mark, format_name, parse
 from kscope.util.text import install_command
 
 from .select import Marking
+from .version import VERSION
 
-_HOOK_HAS_KEY = tuple(int(part) for part in triton.__version__.split(".")[:2]) >= (3, 7)
+_HOOK_HAS_KEY = VERSION >= (3, 7)
 META, LOST = "kscope", "kscope_lost"
-"""Keys in the metadata that Triton's disk cache keeps: the module's metadata, or why there is none."""
+"""Keys in the metadata that Triton's disk cache keeps: the module's metadata, or the reason for its absence."""
 _HOOK, _HASH = "add_stages_inspection_hook", "hash"
 
 
@@ -80,7 +80,7 @@ class Pipeline:
         self._hash.install()
         if not _HOOK_HAS_KEY:
             knobs.compilation.instrumentation_mode = self._tag
-        if catalogue.wanted() and self._always is None:  # cached kernels cannot be listed
+        if catalogue.is_listing() and self._always is None:  # cached kernels cannot be listed
             self._always, knobs.compilation.always_compile = knobs.compilation.always_compile, True
 
     def remove(self) -> None:
@@ -122,7 +122,7 @@ class Pipeline:
             kernel = metadata["name"]
             lost = _removed(kernel, text, names)
             known = lost + [replace(one, text=f"kernel {kernel}: {one.text}") for one in marking.problems]
-            measure = partial(_assemble, backend=backend, options=options)
+            measure = partial(_usage, backend=backend, options=options)
             lowered = register_budget.lower_to_fit(
                 text, recording, frontend="triton", measure=measure, known=known, source=marking.source_info
             )
@@ -132,11 +132,11 @@ class Pipeline:
                 metadata[LOST] = lost[0].text
             for problem in lowered.problems or known:
                 warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-            if catalogue.wanted():
+            if catalogue.is_listing():
                 sites = tuple(span.site() for span in marking.spans)
                 build = partial(_built, without_marks(text), lowered.text, backend, options)
                 target = nvidia.sm_arch_from_capability(backend.target.arch)
-                catalogue.note(Listed("triton", kernel, target, sites, build))
+                catalogue.add(KernelSites("triton", kernel, target, sites, build))
             return lowered.text
 
         stages["ptx"] = ptx
@@ -183,9 +183,13 @@ def _removed(kernel: str, text: str, placed: set[str]) -> list[Problem]:
     return [Problem("removed", text, len(removed))]
 
 
-def _assemble(text: str, backend: Any, options: Any) -> register_budget.Usage | None:
-    """Resource usage by Triton's assembler; None if it fails."""
-    done = register_budget.assemble(text, nvidia.get_ptxas(backend.target.arch).path, _flags(backend, options))
+def _assembled(text: str, backend: Any, options: Any) -> register_budget.Assembled | None:
+    """The cubin and resource usage by Triton's assembler; None if it fails."""
+    return register_budget.assemble(text, nvidia.get_ptxas(backend.target.arch).path, _flags(backend, options))
+
+
+def _usage(text: str, backend: Any, options: Any) -> register_budget.Usage | None:
+    done = _assembled(text, backend, options)
     return done.usage if done else None
 
 
@@ -200,11 +204,7 @@ def _flags(backend: Any, options: Any) -> tuple[str, ...]:
 
 def _built(plain: str, marked: str, backend: Any, options: Any, folder: Path) -> tuple[Path, Path] | None:
     """Build cubins without and with marks in a folder; None if the assembler rejects one."""
-    paths = folder / "plain.cubin", folder / "marked.cubin"
-    for text, path in zip((plain, marked), paths, strict=True):
-        source = path.with_suffix(".ptx")
-        source.write_bytes(text.encode())
-        command = [nvidia.get_ptxas(backend.target.arch).path, *_flags(backend, options), str(source), "-o", str(path)]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            return None
-    return paths
+    without, with_marks = (_assembled(text, backend, options) for text in (plain, marked))
+    if without is None or with_marks is None:
+        return None
+    return catalogue.write_cubins(folder, without.cubin, with_marks.cubin)

@@ -13,7 +13,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import triton
 from triton.language import core as tl
 
 from kscope.errors import UnsupportedError, UsageError
@@ -22,7 +21,9 @@ from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
 from kscope.ptx import READINGS
 
-_NEEDS_IF = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 9)
+from .version import VERSION
+
+_NEEDS_IF = VERSION < (3, 9)
 _SCALARS: dict[str, tuple[ValueType, str]] = {"int32": ("i32", "r"), "uint32": ("u32", "r"), "fp32": ("f32", "f")}
 
 

@@ -42,7 +42,7 @@ class Interpreted:
         self._hooks: list[Hook] = []
 
     def install(self, recording: Recording) -> None:
-        """Install the hooks; does nothing where kernels are compiled.
+        """Install the hooks; does nothing if kernels are compiled.
 
         Raises:
             UnsupportedError: this Triton's interpreter lacks a hook point.

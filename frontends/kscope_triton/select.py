@@ -12,8 +12,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import triton
-
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument.selection.auto import Selection
@@ -23,9 +21,10 @@ from kscope.marks.grammar import PREFIX, format_name
 from . import inserting
 from .operations import mark_in
 from .spans import Span
+from .version import VERSION
 
 Stage = Callable[[Any, dict[str, Any]], Any]
-_NO_MARKS_IN_LOOPS = tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 7)
+_NO_MARKS_IN_LOOPS = VERSION < (3, 7)
 """Triton 3.6 for Blackwell: automatic warp specialisation fails where a mark stands in its loop."""
 _SPECIALIZED = "tt.warp_specialize"
 

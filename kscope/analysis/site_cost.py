@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..capture.layout import record_id
 from ..errors import KscopeError
-from ..instrument.selection.catalogue import Listed, Site
+from ..instrument.selection.catalogue import KernelSites, Site
 from . import tools
 from .cells import SPANS
 from .perturbation import Perturbation, perturbation
@@ -63,13 +63,13 @@ class Cost:
         unknown: why it is unknown.
     """
 
-    kernel: Listed
+    kernel: KernelSites
     rows: tuple[Row, ...]
     build: Perturbation | None
     unknown: str = ""
 
 
-def cost(kernel: Listed) -> Cost:
+def cost(kernel: KernelSites) -> Cost:
     """The sites of a kernel, and how marking all of them changes its code."""
     build, code, unknown = None, dict[str, tuple[tuple[int, ...], bool]](), ""
     if kernel.sites and kernel.build is not None:
@@ -92,7 +92,7 @@ def cost(kernel: Listed) -> Cost:
     return Cost(kernel, rows, build, unknown)
 
 
-def _code(kernel: Listed, path: Path) -> dict[str, tuple[tuple[int, ...], bool]]:
+def _code(kernel: KernelSites, path: Path) -> dict[str, tuple[tuple[int, ...], bool]]:
     """Instructions of each region's places, and whether one is a branch."""
     ids = {record_id(site.region, kind): site.region for site in kernel.sites for kind in SPANS}
     found: dict[str, tuple[tuple[int, ...], bool]] = {}

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..util.portable import clean
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -28,6 +30,10 @@ class Problem:
     kernel: str | None = None
     region: str | None = None
     device: int | None = None
+
+    def as_dict(self) -> dict[str, str | int]:
+        """kind, text and count as valid UTF-8, for JSON."""
+        return {"kind": clean(self.kind), "text": clean(self.text), "count": self.count}
 
     def on_device(self, ordinal: int) -> Problem:
         """The same problem of one of several devices; its text begins with the device."""

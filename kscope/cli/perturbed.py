@@ -29,7 +29,7 @@ from ..analysis.nsight import Launch
 from ..analysis.perturbation import Perturbation, perturbation
 from ..capture.capture import load_capture
 from ..errors import MissingError, UsageError
-from ..instrument.selection.catalogue import Listed, listing
+from ..instrument.selection.catalogue import KernelSites, listing
 from ..session.kernel_filter import Patterns
 from ..trace import Trace, decode
 from . import run
@@ -111,7 +111,7 @@ def within(folder: Path, argv: Sequence[str]) -> int:
     return code
 
 
-def _kept(folder: Path, kernel: Listed) -> dict[str, Any]:
+def _kept(folder: Path, kernel: KernelSites) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)  # it is there where ncu failed, and the script ran again
     paths = None if kernel.build is None else kernel.build(folder)
     names = {"kernel": kernel.kernel, "symbol": kernel.symbol or kernel.kernel, "frontend": kernel.frontend}

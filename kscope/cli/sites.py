@@ -14,26 +14,26 @@ from collections.abc import Iterable, Sequence
 from ..analysis.site_cost import Cost, cost
 from ..analysis.table import cut, grid, terminal, wrapped
 from ..instrument.selection.auto import Selection
-from ..instrument.selection.catalogue import Listed
+from ..instrument.selection.catalogue import KernelSites
 from ..util.text import counted
 
 
-def show(kernels: Sequence[Listed], selection: Selection) -> str:
+def show(kernels: Sequence[KernelSites], selection: Selection) -> str:
     """The compiled kernels as text for a terminal; kernels with the same sites are shown once."""
     lines: list[str] = []
     for kernel, times in _once(kernels):
         lines += ["", *_kernel(cost(kernel), times)] if lines else _kernel(cost(kernel), times)
     if not kernels:
-        return "no compiled kernel is in a language that kscope can mark without annotations"
+        return "no kernel was compiled in a language that kscope can mark without annotations"
     named = {site.region for kernel in kernels for site in kernel.sites}
     for missing in (one for one in selection.lines if one.name not in named):
         lines += ["", f"region {missing}: no kernel has an operation at these lines"]
     return "\n".join(lines)
 
 
-def _once(kernels: Iterable[Listed]) -> list[tuple[Listed, int]]:
+def _once(kernels: Iterable[KernelSites]) -> list[tuple[KernelSites, int]]:
     """Kernels that differ in specialization, but not in sites, as one."""
-    found: dict[tuple[object, ...], tuple[Listed, int]] = {}
+    found: dict[tuple[object, ...], tuple[KernelSites, int]] = {}
     for kernel in kernels:
         key = kernel.frontend, kernel.kernel, kernel.target, kernel.sites
         first, times = found.get(key, (kernel, 0))

@@ -1,11 +1,11 @@
-"""From 32-bit clocks to 64-bit ones where a warp ran for 2^32 ticks or more, or never finished.
+"""Extends 32-bit clocks to 64 bits for warps that ran for 2^32 ticks or more, or never finished.
 
     end    ends only grow (ring order is order of end), so between the anchors a low word has a least and a
            greatest possible value; where these agree it is exact.
     start  the low word before the end, unless a start 2^32 ticks earlier is possible as well: not before
            the warp's own start, and not before the same region's previous end.
 
-A record that stays ambiguous gets the duration UNKNOWN: a long one is never printed as a short one.
+Ambiguous records get the duration UNKNOWN, so that a long one is never shown as short.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ def ring_start(words: npt.NDArray[np.uint32]) -> int:
 def unwrap(words: npt.NDArray[np.uint32], first: int, last: int | None) -> Unwrapped:
     """Clocks of one slab's records.
 
-    words: (n, 4) uint32 in order of end. first, last: the slab's own start and end, 64-bit ticks;
-    last = None when it never finished: then it is taken to have ended within 2^32 ticks of what is
-    known.
+    Args:
+        words: (n, 4) uint32, in order of end.
+        first: the slab's start, 64-bit ticks.
+        last: its end; None if it never finished: then it is assumed to end within 2^32 ticks of the last known time.
     """
     start_low, ids, end_low = (words[:, column].astype(np.int64) for column in range(3))
     kind = words[:, 1] & 15
     steps = np.diff(end_low, prepend=first & _LOW) & _LOW
-    climb = np.cumsum(steps)  # what the ends grow by if no step is 2^32 or more
+    climb = np.cumsum(steps)  # of the ends, if no step is 2^32 or more
     limit = first
     if last is not None and len(climb):
         limit = max(first, last - ((last - int(end_low[-1])) & _LOW) - int(climb[-1]))

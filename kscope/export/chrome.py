@@ -38,7 +38,7 @@ _FAR = 2.0**52
 def write(timeline: Timeline, file: BinaryIO, step: Step) -> None:
     """Write the file in batches of some ten thousand events."""
     about = {"tool": "kscope", "origin_unix_ns": timeline.origin, "tick_ns": timeline.trace.tick_ns}
-    problems = [{"kind": clean(one.kind), "text": clean(one.text), "count": one.count} for one in timeline.problems]
+    problems = [one.as_dict() for one in timeline.problems]
     head = orjson.dumps({"displayTimeUnit": "ns", "otherData": {**about, "problems": problems}})
     file.write(head[:-1] + b',"traceEvents":[\n')
     threads = _threads(timeline)

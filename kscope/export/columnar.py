@@ -145,7 +145,7 @@ def _about(trace: TraceData) -> dict[str, Any]:
             {"kernel": clean(one.kernel), "device": one.device, "grid_id": one.grid_id, "replay": one.replay,
              "grid": list(one.grid)} for one in trace.launches
         ],
-        "problems": [{"kind": clean(one.kind), "text": clean(one.text), "count": one.count} for one in trace.problems],
+        "problems": [one.as_dict() for one in trace.problems],
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Live objects of other libraries: kernels that were made before recording was enabled."""
+"""Live objects of other libraries: kernels created before recording was enabled."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from ..capture.model import Problem
 
-OWN = 5000
-"""More objects than Python itself freezes: some 375 in 3.12, none in other versions. A program that has imported a DSL
-has ten times as many.
+FROZEN_BY_PYTHON = 5000
+"""More objects than Python itself freezes: about 375 in 3.12, none in other versions; fewer than a program that has
+imported a DSL.
 """
 
 
@@ -20,8 +20,8 @@ def live_objects(*kinds: type) -> list[Any]:
     The type is read without calling the object, because a proxy's __class__ may run code; a set of subclasses is three
     times faster than issubclass() over a million objects.
     """
-    wanted = _derived(kinds)
-    return [found for found in gc.get_objects() if type(found) in wanted]
+    derived = _derived(kinds)
+    return [found for found in gc.get_objects() if type(found) in derived]
 
 
 def _derived(kinds: Iterable[type]) -> frozenset[type]:
@@ -38,10 +38,10 @@ def frozen_objects(kernels: str) -> tuple[Problem, ...]:
     Args:
         kernels: what to name in the problem, such as "CuPy kernels".
     """
-    if gc.get_freeze_count() < OWN:
+    if gc.get_freeze_count() < FROZEN_BY_PYTHON:
         return ()
     text = (
-        f"gc.freeze() was called: {kernels} that were made before stay as they were, and may not be recorded; call "
+        f"gc.freeze() was called: {kernels} created before it may not be recorded; call "
         "gc.unfreeze() before recording, or kscope.enable() before gc.freeze()"
     )
     return (Problem("plain", text),)

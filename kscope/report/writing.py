@@ -99,7 +99,7 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
         "points": [{key: clean(value) if isinstance(value, str) else value for key, value in asdict(row).items()}
                    for row in summary.points],
         "notes": [clean(note) for note in summary.notes],
-        "problems": [{"kind": one.kind, "text": clean(one.text), "count": one.count} for one in trace.problems],
+        "problems": [one.as_dict() for one in trace.problems],
     }  # fmt: skip
 
 

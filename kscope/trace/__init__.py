@@ -1,4 +1,4 @@
-"""Trace: the facade of a recording. Columns, filters, summary, exports."""
+"""Trace: a decoded recording with its columns, filters, summary and exports."""
 
 from __future__ import annotations
 
@@ -56,46 +56,76 @@ class Trace(TraceData):
         )  # fmt: skip
 
     def summary(self, by: str | Iterable[str] = (), *, roles: Mapping[str, Iterable[int]] | None = None) -> Summary:
-        """Per kernel and region: count, total, share, self, mean, p50, p90, p99, min, max, imbalance, first and last
-        start, idle; prints as a table.
+        """Statistics per kernel and region: count, total, share, self, mean, p50, p90, p99, min, max, imbalance, first
+        and last start, idle.
 
-        by: more keys: launch, role, sm, block, warp, lane, device; one, or several. roles: names of the roles of
-        by="role" with their warps. Raises UsageError for another key.
+        Args:
+            by: additional keys, one or several: launch, role, sm, block, warp, lane, device.
+            roles: for by="role", the role names and their warps.
+
+        Returns:
+            A summary, which prints as a table.
+
+        Raises:
+            UsageError: unknown key.
         """
-        from ..analysis.summary import summarise  # read only by those who ask for it
+        from ..analysis.summary import summarise  # loaded on first use
 
         return summarise(self, by, roles)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> int:
         """Write a file in the format of its suffix: .pftrace, .json, .parquet, .arrow, .csv, .hatchet and more
-        (docs/outputs.md). Returns how many records were written.
+        (docs/outputs.md).
 
-        Options: limit="auto" (2 million slices in timelines, else all; None = all), force=False (more than
-        15 million slices), progress=False (a bar on stderr); of timelines group="sm" ("block", "warp"),
-        args=True (cycles, exact ns) and flows=[("load", "dot")] (arrows by value). Raises UsageError for an
-        unknown suffix, a path that cannot be written, or too many slices; MissingError for a missing package.
+        Args:
+            path: the file.
+            **options: limit="auto" (2 million slices in timelines, else all; None for all), force=False (allow more
+                than 15 million slices), progress=False (a bar on stderr). Timelines only: group="sm" ("block",
+                "warp"), processes="launches" ("groups"), args=True (cycles, exact ns), flows=[("load", "dot")]
+                (arrows by value).
+
+        Returns:
+            The number of records written.
+
+        Raises:
+            UsageError: unknown suffix, unwritable path, invalid option, or too many slices.
+            MissingError: the format needs a package that is not installed.
         """
-        from ..export import export  # read only by those who ask for it
+        from ..export import export  # loaded on first use
 
         return export(self, path, **options)
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame with one row per record and the columns of COLUMNS; names as categories.
-        Raises MissingError without pandas."""
-        from ..export.frame import frame  # read only by those who ask for it
+        """A pandas.DataFrame with one row per record and the columns of docs/outputs.md; names are categories.
+
+        Raises:
+            MissingError: pandas is not installed.
+        """
+        from ..export.frame import frame  # loaded on first use
 
         return frame(self)
 
     def to_arrow(self) -> Any:
-        """A pyarrow.Table with one row per record and the columns of COLUMNS; names as dictionaries, what is not
-        known as null, problems and launches in the metadata. Raises MissingError without pyarrow."""
-        from ..export.columnar import table  # read only by those who ask for it
+        """A pyarrow.Table with one row per record and the columns of docs/outputs.md; names are dictionary-encoded,
+        unknown values null, problems and launches in the metadata.
+
+        Raises:
+            MissingError: pyarrow is not installed.
+        """
+        from ..export.columnar import table  # loaded on first use
 
         return table(self)
 
 
 def decode(capture: CaptureData) -> Trace:
-    """Decode a capture. Never raises on damaged data: what is wrong with it is in `Trace.problems`."""
+    """Decode a capture. Never raises on damaged data: damage is reported in `Trace.problems`.
+
+    Args:
+        capture: from profile() or kscope.load().
+
+    Returns:
+        The trace.
+    """
     from ..decoding.assemble import assemble  # the decoder is loaded on first use
 
     return Trace(**vars(assemble(capture)))

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from kscope.instrument.live_objects import OWN, frozen_objects, live_objects
+from kscope.instrument.live_objects import FROZEN_BY_PYTHON, frozen_objects, live_objects
 
 
 class Kernel:
@@ -49,15 +49,15 @@ def test_objects_of_types_that_inherit_are_found_and_proxies_are_not_asked() -> 
 
 def test_what_was_frozen_is_hidden_and_told_of() -> None:
     kernel = Kernel()
-    ballast = [[] for _ in range(OWN)]
+    ballast = [[] for _ in range(FROZEN_BY_PYTHON)]
     gc.freeze()
     try:
         assert kernel not in live_objects(Kernel)
         (problem,) = frozen_objects("kernels of a test")
-        assert problem.kind == "plain" and "kernels of a test that were made before" in problem.text
+        assert problem.kind == "plain" and "kernels of a test created before" in problem.text
     finally:
         gc.unfreeze()
-    assert live_objects(Kernel) == [kernel] and len(ballast) == OWN
+    assert live_objects(Kernel) == [kernel] and len(ballast) == FROZEN_BY_PYTHON
     assert not frozen_objects("kernels of a test")
 
 

@@ -183,7 +183,7 @@ class LoaderHooks:
         has_variables = _has_variables(code, tuple(options))
         if has_variables and (module := self._if_loaded(original, args)) is not None:
             return module
-        if catalogue.wanted() or (self._state, key) not in self._loaded:
+        if catalogue.is_listing() or (self._state, key) not in self._loaded:
             self._loaded[self._state, key] = self._compile_raw(self._uncached[_RAW], args)
         module = self._loaded[self._state, key]
         if has_variables:

@@ -21,14 +21,14 @@ KINDS: dict[str, str] = {
     "tma": "bulk copies by the TMA unit",
     "wgmma": "Hopper's tensor-core instructions",
     "mma": "other tensor-core instructions",
-    "dot": "tensor-core instructions of every sort",
+    "dot": "all tensor-core instructions",
     "load": "reads of global memory",
     "store": "writes to global memory",
     "barrier": "barriers and arrivals at them",
     "loop": "whole loops",
-    "iteration": "each turn of a loop",
+    "iteration": "each iteration of a loop",
 }
-"""Kind of operation -> what it is. The plural of a kind works as well."""
+"""Kind of operation -> description. Plurals are accepted."""
 DEFAULT = ("wait", "dot", "load", "store", "loop")
 """Kinds that auto=True marks."""
 GRAMMAR = "NAME=FILE:FIRST-LAST, such as load=attn.py:41-47"
@@ -86,12 +86,12 @@ class Lines:
 
 @dataclass(frozen=True)
 class Selection:
-    """What to mark in kernels without annotations; nothing by default. All selections of nothing are equal.
+    """What to mark in kernels without annotations; nothing by default. All empty selections are equal.
 
     Attributes:
         kinds: keys of KINDS.
         lines: ranges of source.
-        kernels: patterns of kernel names; empty for all. Other kernels are compiled as without a selection.
+        kernels: patterns of kernel names; empty for all. The selection does not affect other kernels.
     """
 
     kinds: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a selection finds in the kernels of a program: sites, noted by frontends while somebody lists them.
+"""Sites: the places that a selection marks. Frontends list them, with their kernels, during listing().
 
 with listing() as found:
     ...compile kernels...
@@ -18,11 +18,16 @@ from .auto import Selection
 
 @dataclass(frozen=True)
 class Site:
-    """One place where a region is marked that nobody annotated.
+    """A place that a selection marks.
 
-    what: the kind of operation, or "lines". where: file:line, or file:first-last, as found. loops: file:line of the
-    loops around it, the outermost first; each execution of the innermost one's body is one record per recording lane.
-    group: of warps that it is for, where warps are specialised. operations: how many lie between the marks.
+    Attributes:
+        region: the region's name.
+        what: kind of operation, or "lines".
+        where: file:line, or file:first-last.
+        loops: file:line of the enclosing loops, outermost first. Each execution of the innermost one's body is one
+            record per recording lane.
+        group: the warps that execute it, in warp-specialized kernels.
+        operations: number of operations between the marks.
     """
 
     region: str
@@ -34,11 +39,17 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A kernel that was compiled for `target` (sm_90), with its sites in order of the code.
+class KernelSites:
+    """A compiled kernel and its sites.
 
-    symbol: what its cubins call it, where that is another name. build: writes two cubins, without and with the marks,
-    into a folder, and returns their paths; None where the frontend has none. Files are the caller's.
+    Attributes:
+        frontend: the frontend's name.
+        kernel: the kernel's name.
+        target: architecture, such as sm_90.
+        sites: in order of the code.
+        build: writes two cubins, without and with the marks, into a folder and returns their paths, or None if the
+            frontend has none. The caller owns the files.
+        symbol: the kernel's name in the cubins, if different.
     """
 
     frontend: str
@@ -50,28 +61,27 @@ class Listed:
 
 
 class Sites:
-    """What was marked in the functions of a language, by selection: a region of the same name that another one
-    marked, elsewhere, is none of this one's."""
+    """The sites in the functions of a language, per selection: equal names of different selections are distinct."""
 
     def __init__(self) -> None:
         self._found: dict[Selection, set[Site]] = {}
         self._missed: dict[Selection, dict[Problem, None]] = {}
 
     def add(self, selection: Selection, sites: Iterable[Site]) -> None:
-        """They were marked as this was selected."""
+        """Add sites that the selection marks."""
         self._found.setdefault(selection, set()).update(sites)
 
     def miss(self, selection: Selection, function: str, where: str, reason: str) -> None:
-        """No statement of a kind could be marked in that function."""
+        """Add a problem: no statement of a kind could be marked in the function."""
         problem = Problem("nothing", f"auto=: nothing is marked in {function} ({where}): {reason}")
         self._missed.setdefault(selection, {})[problem] = None
 
     def missed(self, selection: Selection) -> tuple[Problem, ...]:
-        """What could not be marked that this selects by its kind."""
+        """The problems that miss() added for the selection."""
         return tuple(self._missed.get(selection, ()))
 
     def of(self, selection: Selection, regions: Iterable[str]) -> tuple[Site, ...]:
-        """Those of these regions, in order of their places in the source."""
+        """The selection's sites with these region names, in source order."""
         names = set(regions)
         return tuple(sorted((site for site in self._found.get(selection, ()) if site.region in names), key=_place))
 
@@ -81,13 +91,13 @@ def _place(site: Site) -> tuple[str, int, str]:
     return file, int(lines.partition("-")[0]), site.region
 
 
-_lists: list[list[Listed]] = []
+_lists: list[list[KernelSites]] = []
 
 
 @contextmanager
-def listing() -> Generator[list[Listed]]:
-    """The kernels that are compiled within, as they come. Frontends compile anew what their caches hold."""
-    found: list[Listed] = []
+def listing() -> Generator[list[KernelSites]]:
+    """Collect the kernels compiled in the `with`, in order. Frontends bypass their caches."""
+    found: list[KernelSites] = []
     _lists.append(found)
     try:
         yield found
@@ -95,19 +105,19 @@ def listing() -> Generator[list[Listed]]:
         _lists.remove(found)
 
 
-def wanted() -> bool:
-    """Whether somebody lists: a frontend then takes nothing from caches."""
+def is_listing() -> bool:
+    """Whether listing() is active."""
     return bool(_lists)
 
 
-def note(kernel: Listed) -> None:
-    """A kernel was compiled. Does nothing where nobody lists."""
+def add(kernel: KernelSites) -> None:
+    """Add a compiled kernel to the active listings."""
     for found in _lists:
         found.append(kernel)
 
 
 def write_cubins(folder: Path, plain: bytes, marked: bytes) -> tuple[Path, Path]:
-    """Write the cubins that Listed.build returns."""
+    """Write the cubins of KernelSites.build."""
     paths = folder / "plain.cubin", folder / "marked.cubin"
     for path, code in zip(paths, (plain, marked), strict=True):
         path.write_bytes(code)

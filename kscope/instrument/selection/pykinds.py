@@ -1,7 +1,7 @@
-"""Statements of a Python kernel by their kind, each put into a `with`: loops, barriers, waits, loads and stores.
+"""Puts statements of a Python kernel into a `with`, by kind: loops, barriers, waits, loads and stores.
 
-A source tells less than machine code: a statement is of a kind where it has one of the words that the kernel's
-language has for it; it loads or stores where it has an element of one of the function's parameters.
+A statement is of a kind if its text matches the language's pattern for that kind; it loads or stores if it reads or
+writes an element of a parameter.
 """
 
 from __future__ import annotations
@@ -17,14 +17,22 @@ from .catalogue import Site
 from .pylines import Block, region
 
 Words = Sequence[tuple[tuple[str, ...], re.Pattern[str]]]
-"""Kinds of operation, the narrowest first, and what a statement of that kind has in its text."""
+"""Kinds of operation, narrowest first, and the pattern in the text of such a statement."""
 _LOOPS = (ast.For, ast.While)
 _PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
 
 
 @dataclass
 class Kinds:
-    """Marks one function. file: as regions name it. item: what a `with` enters. sites: what was marked."""
+    """Marks one function.
+
+    Attributes:
+        selection: what to mark.
+        file: the source's name in regions.
+        words: patterns of the kinds.
+        item: returns the expression that a `with` enters.
+        sites: the marked statements.
+    """
 
     selection: Selection
     file: str
@@ -33,7 +41,7 @@ class Kinds:
     sites: list[Site] = field(default_factory=list)
 
     def mark(self, definition: ast.FunctionDef) -> ast.FunctionDef:
-        """The definition, changed: every statement of a selected kind is the body of a `with`."""
+        """Put every statement of a selected kind into a `with`, in place; returns the definition."""
         arguments = definition.args
         named = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
         definition.body = self._block(definition.body, named, ())
@@ -72,7 +80,7 @@ class Kinds:
 
 
 def _memory(statement: ast.stmt, named: set[str]) -> Iterator[str]:
-    """store, load: whether the statement writes an element of one of these, or reads one."""
+    """Yield store if the statement writes an element of a parameter, load if it reads one."""
     elements = [
         node
         for node in ast.walk(statement)
@@ -86,7 +94,7 @@ def _memory(statement: ast.stmt, named: set[str]) -> Iterator[str]:
 
 
 def _inner(statement: ast.stmt) -> Iterator[tuple[ast.AST, str]]:
-    """Where lists of statements stand in a statement."""
+    """The attributes of a statement that hold lists of statements."""
     for field_ in ("body", "orelse", "finalbody"):
         if isinstance(getattr(statement, field_, None), list) and getattr(statement, field_):
             yield statement, field_

@@ -1,4 +1,4 @@
-"""Lines of a Python kernel as a region: their statements are put into a `with`.
+"""Puts the statements at given lines of a Python kernel into a `with`.
 
     kernels.py:41-42                    with REGION:
         x = load(a)                         x = load(a)
@@ -62,7 +62,7 @@ def region(item: ast.expr, body: Block) -> ast.With:
 
 
 def entered(lines: Lines) -> ast.expr:
-    """What a `with` enters in a function that runs as Python; it needs no name in the function."""
+    """The expression that a `with` enters in a function that runs as Python; it uses no names of the function."""
     call = f"__import__('kscope.language.regions').language.regions.selected({lines.name!r}, {lines.origin!r})"
     return ast.parse(call, mode="eval").body
 
@@ -73,7 +73,7 @@ def _outermost_first(lines: Sequence[Lines]) -> list[Lines]:
     for at, one in enumerate(ordered):
         for later in ordered[at + 1 :]:
             if later.first <= one.last < later.last and later.first > one.first:
-                raise UsageError(f"regions {one} and {later} overlap: one may lie in the other, or behind it")
+                raise UsageError(f"regions {one} and {later} overlap: nest them, or make them disjoint")
     return ordered
 
 
@@ -154,6 +154,6 @@ def _cut(statement: ast.stmt, lines: Lines) -> UsageError:
     }
     word = words.get(type(statement), "the statement")
     return UsageError(
-        f"region {lines}: the lines cut through {word} at lines {_first(statement)} to {_last(statement)}: take all "
-        "of it, or statements of one block in it"
+        f"region {lines}: the lines cut through {word} at lines {_first(statement)} to {_last(statement)}: select "
+        "all of it, or statements of one block in it"
     )

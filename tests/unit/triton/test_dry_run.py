@@ -13,7 +13,7 @@ from unannotated import CASES, FILE
 
 from kscope.cli import main, sites
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.selection.catalogue import Listed, Site
+from kscope.instrument.selection.catalogue import KernelSites, Site
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """
@@ -99,7 +99,9 @@ def test_a_script_that_fails_ends_as_it_would_and_every_kind_it_could_have_is_li
 def test_the_name_of_a_kernel_is_whole_however_narrow_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     name = "triton_tem_fused__to_copy_flex_attention_ones_permute_select_slice_sort_sum_transpose_view_zeros_3"
-    text = sites.show([Listed("triton", name, "sm_90a", (Site("dot a.py:1", "dot", "a.py:1"),))], Selection(("dot",)))
+    text = sites.show(
+        [KernelSites("triton", name, "sm_90a", (Site("dot a.py:1", "dot", "a.py:1"),))], Selection(("dot",))
+    )
     assert text.splitlines()[0] == f"{name} (triton, sm_90a): 1 place, 1 region"
 
 

@@ -105,7 +105,7 @@ def test_regions_that_automatic_warp_specialisation_deleted_stand_again(compiler
     assert "kernel automatic: the Triton compiler removed every mark" in about.problems[0].text
 
 
-@pytest.mark.filterwarnings("ignore:kscope.*(registers spill|stand again)")
+@pytest.mark.filterwarnings("ignore:kscope.*(registers spill|restored them)")
 def test_automatic_warp_specialisation_on_blackwell_records(compiler):
     types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | {"BM": 128, "BN": 64, "BK": 64}
     kernel = compiler(automatic, 100, {"num_warps": 4}, **types)

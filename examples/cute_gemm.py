@@ -130,7 +130,7 @@ def gemm(
                     with kscope.region("wait_ready", value=k):
                         buffers.consumer_wait(reading)
                     with kscope.region("multiply"):
-                        warpgroup.fence()  # in each step: one that ptxas has to add may serialise the wgmma
+                        warpgroup.fence()  # in each step: one that ptxas has to add may serialize the wgmma
                         for step_k in cutlass.range_constexpr(cute.size(fragments_a, mode=[2])):
                             at = (None, None, step_k, reading.index)
                             cute.gemm(mma, total, fragments_a[at], fragments_b[at], total)

@@ -21,7 +21,7 @@ from triton.compiler import ASTSource
 import kscope
 
 ROWS, WIDTH, TILE, WARPS = 2048, 1024, 64, 8
-NORMALISE, MULTIPLY, ADD = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+NORMALIZE, MULTIPLY, ADD = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit
@@ -38,7 +38,7 @@ def megakernel(
         row = tl.load(tasks + 3 * task + 1)
         column = tl.load(tasks + 3 * task + 2)
         at = (row * TILE + inner)[:, None] * WIDTH + inner[None, :]
-        if kind == NORMALISE:
+        if kind == NORMALIZE:
             with kscope.region("normalize", value=task):
                 squares = tl.zeros((TILE,), tl.float32)
                 for start in range(0, WIDTH, TILE):
@@ -77,7 +77,7 @@ def megakernel(
 def task_list(rows: int) -> list[tuple[int, int, int]]:
     """Every task behind those that it waits for: whoever waits, waits for a task that somebody has begun."""
     across = range(WIDTH // TILE)
-    found = [(NORMALISE.value, row, 0) for row in range(rows // TILE)]
+    found = [(NORMALIZE.value, row, 0) for row in range(rows // TILE)]
     for row in range(rows // TILE):
         found += [(MULTIPLY.value, row, column) for column in across]
         found += [(ADD.value, row, 0)]

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from kscope.instrument.selection import catalogue
-from kscope.instrument.selection.catalogue import KernelSites, Site
+from kscope.instrument.selection import catalog
+from kscope.instrument.selection.catalog import KernelSites, Site
 from kscope.lowering import plan
 
 from . import assembler
@@ -25,7 +25,7 @@ _thread = threading.local()
 @contextmanager
 def compiling(marked: MarkedSource | None) -> Generator[None]:
     """In a dry run: report these sites for the source that this thread compiles, and bypass CuPy's disk cache."""
-    if not catalogue.is_listing():
+    if not catalog.is_listing():
         yield
         return
     before, _thread.sites = os.environ.get(_MEMORY), {} if marked is None else marked.sites
@@ -42,12 +42,12 @@ def compiling(marked: MarkedSource | None) -> Generator[None]:
 
 def report(frontend: str, text: str, lowered: bytes, arch: str | None, flags: tuple[str, ...]) -> None:
     """In a dry run: report the kernels of a PTX text that was lowered."""
-    if not catalogue.is_listing() or ".entry" not in text:  # CuPy compiles an empty source to get a version
+    if not catalog.is_listing() or ".entry" not in text:  # CuPy compiles an empty source to get a version
         return
     found: dict[str, tuple[Site, ...]] = getattr(_thread, "sites", {})
     build = None if arch is None else partial(_built, text, lowered, arch, flags)
     for kernel, sites in (found or dict.fromkeys(_ENTRY.findall(text), ())).items():
-        catalogue.add(KernelSites(frontend, kernel, arch or "PTX", sites, build))
+        catalog.add(KernelSites(frontend, kernel, arch or "PTX", sites, build))
 
 
 def _built(text: str, lowered: bytes, arch: str, flags: tuple[str, ...], folder: Path) -> tuple[Path, Path] | None:
@@ -55,4 +55,4 @@ def _built(text: str, lowered: bytes, arch: str, flags: tuple[str, ...], folder:
     plain = assembler.assemble(plan.without_marks(text), arch, flags)
     if plain is None or not lowered.startswith(b"\x7fELF"):
         return None
-    return catalogue.write_cubins(folder, plain.cubin, lowered)
+    return catalog.write_cubins(folder, plain.cubin, lowered)

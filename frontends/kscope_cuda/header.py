@@ -112,7 +112,7 @@ def texts() -> dict[str, str]:
     ((found["cluster_90"], found["cluster_75"]),) = differing  # one line depends on the architecture
     for name, spec in (("begin_lanes", _LANES), ("begin_warp", _WARP)):
         found[name] = begin[spec, 90].replace(found["cluster_90"], "KSCOPE_CLUSTER_")
-    found["barrier_fence"] = ptx.settle(_kernel(arch=90))
+    found["barrier_fence"] = ptx.barrier_fence(_kernel(arch=90))
     clocks: tuple[Clock, ...] = ("cycles", "globaltimer")
     for clock in clocks:
         kernel, slot, record = _kernel(clock), operand("n", "SLOT"), operand("n", "RECORD")

@@ -25,7 +25,7 @@ from kscope.capture.model import ModuleMeta, Problem
 from kscope.errors import KscopeError, PairingError, UnsupportedError
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection.catalogue import Sites
+from kscope.instrument.selection.catalog import Sites
 from kscope.lowering import register_budget
 from kscope.lowering.plan import without_marks
 from kscope.marks.grammar import format_name, parse, unquote

@@ -24,7 +24,7 @@ from kscope.instrument.code_objects import nested
 from kscope.instrument.hooks import Hook
 from kscope.instrument.selection import pylines
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.selection.catalogue import Site, Sites
+from kscope.instrument.selection.catalog import Site, Sites
 from kscope.instrument.selection.pykinds import Kinds
 
 from . import hook_points

@@ -1,4 +1,4 @@
-"""Entries of the selection catalogue for compiled modules: sites, and builds with and without their marks."""
+"""Entries of the selection catalog for compiled modules: sites, and builds with and without their marks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kscope.capture.model import ModuleMeta
-from kscope.instrument.selection import catalogue
+from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.selection.catalogue import KernelSites, Sites
+from kscope.instrument.selection.catalog import KernelSites, Sites
 
 _TARGET = re.compile(r"^\.target\s+(\w+)", re.M)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
@@ -20,7 +20,7 @@ _listings = itertools.count()
 
 def cache_tag() -> str:
     """A suffix for CuTe's cache keys: unique during a listing, so that everything is compiled; else ""."""
-    return f" listed {os.getpid()} {next(_listings)}" if catalogue.is_listing() else ""
+    return f" listed {os.getpid()} {next(_listings)}" if catalog.is_listing() else ""
 
 
 def note(
@@ -31,16 +31,16 @@ def note(
     selection: Selection,
     build_plain: Callable[[], bytes],
 ) -> None:
-    """Add the kernels of a lowered module to the catalogue, during a listing. build_plain: its cubin without marks."""
+    """Add the kernels of a lowered module to the catalog, during a listing. build_plain: its cubin without marks."""
     found = sites.of(selection, (region.name for region in meta.regions))
-    if not catalogue.is_listing():
+    if not catalog.is_listing():
         return
 
     def build(folder: Path) -> tuple[Path, Path]:
-        return catalogue.write_cubins(folder, build_plain(), marked)
+        return catalog.write_cubins(folder, build_plain(), marked)
 
     target = _TARGET.search(text)
     symbols = _ENTRY.findall(text)
     for number, kernel in enumerate(meta.kernels):
         symbol = symbols[number] if len(symbols) == len(meta.kernels) else ""
-        catalogue.add(KernelSites("cute", kernel.name, target[1] if target else "?", found, build, symbol))
+        catalog.add(KernelSites("cute", kernel.name, target[1] if target else "?", found, build, symbol))

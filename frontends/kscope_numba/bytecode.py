@@ -14,7 +14,7 @@ from kscope.capture.model import Problem
 from kscope.instrument.code_objects import uses_kscope
 from kscope.instrument.hooks import Hook
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.selection.catalogue import Sites
+from kscope.instrument.selection.catalog import Sites
 from kscope.marks.grammar import Mark
 
 from . import extensions, helpers, select, source

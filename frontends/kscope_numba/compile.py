@@ -16,9 +16,9 @@ from typing import Any
 from kscope.errors import UnsupportedError
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection import catalogue
+from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.selection.catalogue import KernelSites, Sites
+from kscope.instrument.selection.catalog import KernelSites, Sites
 from kscope.lowering import register_budget
 from kscope.lowering.plan import Lowered, SourceInfo, without_marks
 from kscope.marks.grammar import PREFIX
@@ -127,18 +127,18 @@ class CompilerHooks:
         return lowered.text
 
     def _note(self, library: Any, text: str, lowered: Lowered, cc: Any, selection: Selection, whole: bool) -> None:
-        """Add the kernel to the catalogue, during a listing."""
+        """Add the kernel to the catalog, during a listing."""
         sites = self._sites.of(selection, (region.name for region in lowered.meta.regions))
-        if not catalogue.is_listing():
+        if not catalog.is_listing():
             return
 
         def build(folder: Path) -> tuple[Path, Path]:
             texts = without_marks(text).rstrip("\0"), lowered.text
             plain, marked = (linking.cubin(code, cc, library._max_registers, whole) for code in texts)
-            return catalogue.write_cubins(folder, plain, marked)
+            return catalog.write_cubins(folder, plain, marked)
 
         target, symbol = f"sm_{''.join(map(str, cc))}", str(library._entry_name)
-        catalogue.add(KernelSites(NAME, _display_name(library), target, sites, build, symbol))
+        catalog.add(KernelSites(NAME, _display_name(library), target, sites, build, symbol))
 
     # cubins
 

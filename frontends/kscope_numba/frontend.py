@@ -58,8 +58,8 @@ class NumbaFrontend(Frontend):
         """A device helper's value for the current simulated thread. Compiled kernels use helpers.py instead."""
         return self._target.read(name) if context is None else None
 
-    def lacks(self) -> str:
-        return str(self._target.lacks())
+    def limitation(self) -> str:
+        return str(self._target.limitation())
 
     def begin(self) -> None:
         self._target.begin()

@@ -65,7 +65,7 @@ class GpuTarget:
         """None: Numba types and lowers device helpers itself (helpers.py)."""
         return None
 
-    def lacks(self) -> str:
+    def limitation(self) -> str:
         return linking.missing_ptxas()
 
     def begin(self) -> None:

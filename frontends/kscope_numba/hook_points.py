@@ -54,5 +54,5 @@ def check(owner: Any, *names: str) -> None:
 def missing(point: str) -> UnsupportedError:
     """The error that names a missing hook point."""
     return UnsupportedError(
-        f"numba-cuda {version()} has no {point}, which kscope needs; versions 0.24.0 to 0.30.4 are known to have it"
+        f"numba-cuda {version()} has no {point}, which kscope needs; versions 0.24.0 to 0.30.4 have it"
     )

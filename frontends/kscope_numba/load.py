@@ -22,7 +22,7 @@ from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hook
 from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection import catalogue
+from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 
 from . import linking
@@ -93,7 +93,7 @@ class LoadHooks:
                 Hook(_codegen.CUDACodeLibrary, "get_cufunc", self._get_cufunc),
                 Hook(cache, "_index_key", self._index_key),
             ]
-        if catalogue.is_listing() and not self._listing:  # a listing compiles everything: bypass the disk cache
+        if catalog.is_listing() and not self._listing:  # a listing compiles everything: bypass the disk cache
             self._listing = True
             self._hooks += [Hook(cache, name, _skip) for name in ("load_overload", "save_overload")]
         for hook in self._hooks:

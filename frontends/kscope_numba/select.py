@@ -12,7 +12,7 @@ from types import CodeType, FunctionType
 from kscope.errors import UsageError
 from kscope.instrument.selection import pykinds, pylines
 from kscope.instrument.selection.auto import Lines, Selection
-from kscope.instrument.selection.catalogue import Site
+from kscope.instrument.selection.catalog import Site
 from kscope.language.regions import scope, selected
 
 from . import source

@@ -17,8 +17,8 @@ from kscope.instrument import registry
 from kscope.instrument.backend import ThreadLaunch
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection import catalogue
-from kscope.instrument.selection.catalogue import KernelSites
+from kscope.instrument.selection import catalog
+from kscope.instrument.selection.catalog import KernelSites
 from kscope.marks.constants import constant
 from kscope.marks.grammar import Mark
 from kscope.marks.refusals import value_refused
@@ -63,7 +63,7 @@ class SimulatorTarget:
     def teach(self) -> None:
         """No-op: Python runs `with` itself."""
 
-    def lacks(self) -> str:
+    def limitation(self) -> str:
         return ""
 
     def begin(self) -> None:
@@ -116,7 +116,7 @@ class SimulatorTarget:
             code = select.marked_code(function, selection) if selection else None
             if code is not None:
                 function.__code__ = code
-                catalogue.add(KernelSites("numba", function.__name__, "simulated", tuple(selection.sites)))
+                catalog.add(KernelSites("numba", function.__name__, "simulated", tuple(selection.sites)))
 
     def _restore(self) -> None:
         """Restore the original code of every function."""

@@ -20,8 +20,8 @@ from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError, UsageError
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection import catalogue
-from kscope.instrument.selection.catalogue import KernelSites
+from kscope.instrument.selection import catalog
+from kscope.instrument.selection.catalog import KernelSites
 from kscope.lowering import register_budget
 from kscope.lowering.plan import without_marks
 from kscope.marks.grammar import Mark, format_name, parse
@@ -80,7 +80,7 @@ class Pipeline:
         self._hash.install()
         if not _HOOK_HAS_KEY:
             knobs.compilation.instrumentation_mode = self._tag
-        if catalogue.is_listing() and self._always is None:  # cached kernels cannot be listed
+        if catalog.is_listing() and self._always is None:  # cached kernels cannot be listed
             self._always, knobs.compilation.always_compile = knobs.compilation.always_compile, True
 
     def remove(self) -> None:
@@ -132,11 +132,11 @@ class Pipeline:
                 metadata[LOST] = lost[0].text
             for problem in lowered.problems or known:
                 warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-            if catalogue.is_listing():
+            if catalog.is_listing():
                 sites = tuple(span.site() for span in marking.spans)
                 build = partial(_built, without_marks(text), lowered.text, backend, options)
                 target = nvidia.sm_arch_from_capability(backend.target.arch)
-                catalogue.add(KernelSites("triton", kernel, target, sites, build))
+                catalog.add(KernelSites("triton", kernel, target, sites, build))
             return lowered.text
 
         stages["ptx"] = ptx
@@ -207,4 +207,4 @@ def _built(plain: str, marked: str, backend: Any, options: Any, folder: Path) ->
     without, with_marks = (_assembled(text, backend, options) for text in (plain, marked))
     if without is None or with_marks is None:
         return None
-    return catalogue.write_cubins(folder, without.cubin, with_marks.cubin)
+    return catalog.write_cubins(folder, without.cubin, with_marks.cubin)

@@ -1,8 +1,7 @@
-"""Adds scopes declared outside of kernels to Triton's cache keys.
+"""Adds scopes declared outside kernels to Triton's cache keys.
 
-``LOAD = kscope.scope("load")`` is a global of the module; Triton hashes a kernel's source and its
-constexpr globals, and would not notice that the scope was renamed. For a global marked as an aggregate,
-Triton hashes the callables in ``hash_attrs``; a Spelling is such a callable, with the scope's fields as its key.
+Triton hashes a kernel's source and constexpr globals, but not the fields of ``LOAD = kscope.scope("load")``. For a
+global marked as an aggregate it hashes the callables in ``hash_attrs``: ScopeKey is such a callable.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import Any
 from triton.runtime.jit import JITCallable
 
 
-class Spelling(JITCallable):
-    """Hashed like a jit function whose source is the scope's spelling; never called."""
+class ScopeKey(JITCallable):
+    """Hashed like a jit function whose source is the scope's fields; never called."""
 
     def __init__(self, parts: tuple[object, ...]) -> None:
         self._parts = parts

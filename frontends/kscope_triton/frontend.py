@@ -10,7 +10,7 @@ from kscope.instrument.recording import Recording
 from kscope.marks.grammar import Mark
 
 from .compile import Pipeline
-from .declared import Spelling
+from .declared import ScopeKey
 from .emit import for_nvidia, place, read
 from .inductor import Inductor
 from .interpreted import INTERPRETED, Interpreted
@@ -59,9 +59,9 @@ class TritonFrontend(Frontend):
         """A device helper's value in the traced or interpreted kernel."""
         return self._interpreted.read(name) if context is None else read(name, context)
 
-    def spelling(self, *parts: object) -> list[Any]:
+    def cache_key(self, *parts: object) -> list[Any]:
         """Cache-key parts of a scope declared outside of the kernel."""
-        return [Spelling(parts)]
+        return [ScopeKey(parts)]
 
     def begin(self) -> None:
         """Report launches from now on."""

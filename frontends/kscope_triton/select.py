@@ -25,7 +25,7 @@ from .version import VERSION
 
 Stage = Callable[[Any, dict[str, Any]], Any]
 _NO_MARKS_IN_LOOPS = VERSION < (3, 7)
-"""Triton 3.6 for Blackwell: automatic warp specialisation fails where a mark stands in its loop."""
+"""Triton 3.6 for Blackwell: automatic warp specialization fails where a mark stands in its loop."""
 _SPECIALIZED = "tt.warp_specialize"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kscope.instrument.selection import auto
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.selection.catalogue import Site
+from kscope.instrument.selection.catalog import Site
 from kscope.marks.grammar import Mark
 
 from .irtext import Block, Operation, Place, Places, walk

@@ -16,7 +16,7 @@ from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import hashed, kernel_names, of_kernels
 from .data import RegionStats
 from .expressions import Outcome, Quantity, evaluate, written
-from .summary import summarise
+from .summary import summarize
 from .warp_stats import WarpStats
 
 _TIMES = ("total", "self", "mean", "p50", "p90", "p99", "min", "max", "first", "last", "idle")
@@ -42,7 +42,7 @@ class _Names:
     """Looks names up in the summary of a trace."""
 
     def __init__(self, trace: TraceData) -> None:
-        self.summary = summarise(trace)
+        self.summary = summarize(trace)
         rows = zip(kernel_names(trace), trace.kernels, of_kernels(trace), strict=True)
         self.kernels = {shown: (name, f"0x{number:x}") for shown, name, number in rows}
         """By the name in the summary: the kernel's name and hash."""

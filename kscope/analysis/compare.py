@@ -57,8 +57,8 @@ class Change:
 
     Attributes:
         kernel, region: their names.
-        verdict: slower or faster if interval and change are on one side of `least`; new or gone if one recording lacks
-            it; unsure if the interval includes both, or if there are too few units.
+        verdict: slower or faster if interval and change are on one side of `least`; new or gone if in only
+            one of them; unsure if the interval includes both, or if there are too few units.
         a_count, b_count: spans.
         a_mean_ns, b_mean_ns: mean duration, ns.
         change: (b - a) / a.

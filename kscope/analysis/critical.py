@@ -92,7 +92,7 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
         block: linear block index.
 
     Raises:
-        UsageError: a block without records, an edge with a region that the block lacks, or a negative lag.
+        UsageError: a block without records, an edge with a region that is not in the block, or a negative lag.
     """
     edges = tuple(edges)
     mine = filters.select(trace, launch=launch, block=block)

@@ -17,7 +17,7 @@ from ..tracedata.kernel_names import kernel_names, of_kernels
 from .cells import SPANS, cells
 from .data import RegionStats
 from .sass import Function, Site, sites
-from .summary import summarise
+from .summary import summarize
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def region_code(trace: TraceData, functions: Iterable[Function], builds: Mapping
     by_name = {function.name: function for function in functions}
     found: list[RegionCode] = []
     problems: list[str] = []
-    stats = summarise(trace).regions
+    stats = summarize(trace).regions
     ticks = _cycles(trace)
     for kernel, name, number in zip(kernel_names(trace), trace.kernels, of_kernels(trace), strict=True):
         if name not in by_name:

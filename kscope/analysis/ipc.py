@@ -106,8 +106,8 @@ def of_events(events: Iterable[Event], launch: LogLaunch, anchors: tuple[int, in
 
 
 _FASTEST = 10.0
-"""Cycles of a nanosecond that no GPU reaches: events that overlap even so do nest. A trace of Proton's has cycles for
-its durations and ns for its times, and tells no more."""
+"""Cycles per ns, above any GPU's clock: Proton traces have durations in cycles and times in ns, so events nest only if
+they overlap even at this rate."""
 
 
 def of_trace(trace: TraceData, anchors: tuple[int, int] = CAPTURE_ANCHORS) -> Source:

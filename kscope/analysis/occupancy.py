@@ -128,7 +128,7 @@ def overview(trace: TraceData, bins: int = 512, first: float | None = None, last
     return Overview(np.asarray(begin + grid.width * np.arange(bins + 1), np.float64), sms, alive, blocks, busy)
 
 
-def utilisation(trace: TraceData) -> tuple[SmUse, ...]:
+def utilization(trace: TraceData) -> tuple[SmUse, ...]:
     """Every SM that recorded, by device and number."""
     warps, ends, rows = trace.warps, warp_ends(trace), _shown(trace)
     sms, row = _sm_rows(trace)

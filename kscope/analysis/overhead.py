@@ -91,9 +91,9 @@ def compensate(trace: T, cost: RegionCost) -> T:
     """The trace as if marks cost nothing: each clock read moves forward by the cost of the marks before it.
 
     Holds for durations on one warp whose marks delay it, such as a loop of arithmetic. If a warp waits for another one,
-    for memory or at a barrier, the wait hides part of the cost: then too much is subtracted, and the truth lies between
-    both traces. Concurrency is no longer measured. Regions around overwritten records keep the cost of these. A problem
-    of kind `compensated` says so.
+    for memory or at a barrier, the wait hides part of the cost: then too much is subtracted, and the true duration lies
+    between both traces. Concurrency is no longer measured. Regions around overwritten records keep the cost of these.
+    Adds a problem of kind `compensated`.
 
     Raises:
         UsageError: clock="globaltimer", whose tick is longer than a region's cost; or a filtered trace.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..capture.layout import record_id
 from ..errors import KscopeError
-from ..instrument.selection.catalogue import KernelSites, Site
+from ..instrument.selection.catalog import KernelSites, Site
 from . import tools
 from .cells import SPANS
 from .perturbation import Perturbation, perturbation

@@ -32,7 +32,7 @@ class Summary(SummaryData):
     """The rows of SummaryData as dicts, CSV, Markdown and text; ``str()`` is the table for a terminal."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """One dict per region, with the fields of RegionStats; the key's parts have columns of their own."""
+        """One dict per region, with the fields of RegionStats; one column per part of the key."""
         return [tabular.flat(row, self.by) for row in self.regions]
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Summary(SummaryData):
         return render(self, width, top)
 
 
-def summarise(trace: TraceData, by: str | Iterable[str] = (), roles: Roles | None = None) -> Summary:
+def summarize(trace: TraceData, by: str | Iterable[str] = (), roles: Roles | None = None) -> Summary:
     """The summary of a trace by kernel and region. 10 million records take about half a second on two cores.
 
     Args:
@@ -202,4 +202,4 @@ def _points(trace: TraceData) -> tuple[PointStats, ...]:
     return tuple(found)
 
 
-__all__ = ["PointStats", "RegionStats", "Summary", "WarpStats", "label", "summarise"]
+__all__ = ["PointStats", "RegionStats", "Summary", "WarpStats", "label", "summarize"]

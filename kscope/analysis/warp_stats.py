@@ -25,7 +25,7 @@ class WarpStats:
     Attributes:
         kernel, key: the group.
         launches, blocks, lanes: launches, blocks and warps (with AllThreads, lanes).
-        records, dropped: records in the capture, and records that it lacks.
+        records, dropped: records in the capture, and lost records.
         unfinished: warps without an end.
         time_ns, max_time_ns: from a launch's first start to its last end: mean and longest.
         alive_ns, idle_ns: total lifetime, and the part of it in no region.

@@ -163,7 +163,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
     plans = [_chunks(device) for device in devices]
     stored = sum(chunk.stored for plan in plans for chunk in plan)
     if stored != size - start - length:
-        state = "truncated" if stored > size - start - length else "longer than its head says"
+        state = "truncated" if stored > size - start - length else "longer than its header declares"
         expected = f"{size:,} bytes, expected {start + length + stored:,}"
         raise FormatError(f"{state} ({expected}): copy it again, or record again")
     bytes_needed = sum(chunk.lines for plan in plans for chunk in plan) * UNIT

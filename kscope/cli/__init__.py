@@ -23,17 +23,17 @@ from .._version import __version__
 from ..analysis.table import cut
 from ..errors import KscopeError
 from . import (
-    asserting,
-    comparing,
+    assertions,
+    compare,
     demo,
     doctor,
+    export,
     gaps,
     include,
     ipc,
     occupancy,
     overhead,
     perturb,
-    reading,
     run,
     summary,
     view,
@@ -61,8 +61,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"kscope {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
-    analyses = (summary, gaps, occupancy, comparing, asserting, overhead, perturb, ipc)
-    for command in (demo, run, *analyses, reading, view, doctor, include):
+    analyses = (summary, gaps, occupancy, compare, assertions, overhead, perturb, ipc)
+    for command in (demo, run, *analyses, export, view, doctor, include):
         command.add(commands, common)
     return top
 

@@ -76,10 +76,10 @@ def _frontend(name: str, entry: registry.Entry) -> Finding:
         frontend = registry.frontend(name)
         frontend.enable(Recording())
         frontend.disable()
-        lacking = frontend.lacks()
+        limitation = frontend.limitation()
     except (KscopeError, ImportError) as error:
         return Finding(name, "broken", str(error))
-    return Finding(name, "ok", f"{_version(entry)}all hook points found{lacking and f'; {lacking}'}")
+    return Finding(name, "ok", f"{_version(entry)}all hook points found{limitation and f'; {limitation}'}")
 
 
 def _version(entry: registry.Entry) -> str:

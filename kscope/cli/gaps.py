@@ -12,7 +12,7 @@ from ..analysis.critical import Edge, Path, critical_path
 from ..analysis.overlap import Overlap, Wait
 from ..analysis.table import cut, grid, part_text, terminal, time_text, wrapped
 from ..errors import UsageError
-from . import selecting
+from . import filters
 from .options import is_number
 
 _BESIDE, _LEAST, _STEPS = 3, 0.005, 40
@@ -26,8 +26,8 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         help="time in no region and in waits, and what other warps did meanwhile",
         allow_abbrev=False,
     )
-    selecting.add(parser)
-    selecting.add_roles(parser)
+    filters.add(parser)
+    filters.add_roles(parser)
     parser.add_argument("--of", metavar="REGION", help="gaps within this region instead of time in no region")
     words = ", ".join(overlap_analysis.WAIT_WORDS)
     parser.add_argument("--wait", metavar="REGION", action="append", help=f"a region that waits (names with {words})")
@@ -37,8 +37,8 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     matrix = commands.add_parser(
         "overlap", parents=[common], help="what the warps of a block did at the same time", allow_abbrev=False
     )
-    selecting.add(matrix)
-    selecting.add_roles(matrix)
+    filters.add(matrix)
+    filters.add_roles(matrix)
     matrix.add_argument("--json", action="store_true", help="the matrix as JSON, in ns")
     matrix.set_defaults(command=overlap)
     path = commands.add_parser(
@@ -46,7 +46,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
         allow_abbrev=False,
     )  # fmt: skip
-    selecting.add(path)
+    filters.add(path)
     path.add_argument(
         "--edge", metavar="SIGNAL:WAIT[:LAG]", action="append", required=True,
         help="the end of region SIGNAL satisfies region WAIT, LAG rounds later (0); may be repeated",
@@ -59,13 +59,13 @@ def gaps(options: argparse.Namespace) -> int:
     """Run `kscope gaps`; returns the exit code."""
     if options.top < 0:
         raise UsageError(f"--top {options.top}: expected a number of gaps")
-    trace, roles = selecting.read(options), selecting.roles(options.role)
+    trace, roles = filters.read(options), filters.roles(options.role)
     between = gap_analysis.between(trace, options.of)
     longest = gap_analysis.longest(trace, options.top, options.of)
-    with selecting.watched(len(trace), "waits") as step:
+    with filters.watched(len(trace), "waits") as step:
         waits = overlap_analysis.waits(trace, options.wait, roles, step)
     if options.json:
-        print(selecting.json({
+        print(filters.json({
             "between": [asdict(row) for row in between], "longest": [asdict(row) for row in longest],
             "waits": [asdict(row) for row in waits],
         }))  # fmt: skip
@@ -96,11 +96,11 @@ def gaps(options: argparse.Namespace) -> int:
 
 def overlap(options: argparse.Namespace) -> int:
     """Run `kscope overlap`; returns the exit code."""
-    trace, roles = selecting.read(options), selecting.roles(options.role)
-    with selecting.watched(len(trace), "overlap") as step:
+    trace, roles = filters.read(options), filters.roles(options.role)
+    with filters.watched(len(trace), "overlap") as step:
         found = overlap_analysis.overlap(trace, roles, step)
     if options.json:
-        print(selecting.json([asdict(one) for one in found]))
+        print(filters.json([asdict(one) for one in found]))
     else:
         width = terminal()
         print("\n\n".join("\n".join(_matrix(one, width)) for one in found) or "no records")
@@ -116,8 +116,8 @@ def critical(options: argparse.Namespace) -> int:
     edges = [_edge(text) for text in options.edge]
     launch, block = (_one(f"--{name}", getattr(options, name)) for name in ("launch", "block"))
     options.launch = options.block = None
-    found = critical_path(selecting.read(options), edges, launch, block)
-    print(selecting.json(asdict(found)) if options.json else "\n".join(_path(found, terminal())))
+    found = critical_path(filters.read(options), edges, launch, block)
+    print(filters.json(asdict(found)) if options.json else "\n".join(_path(found, terminal())))
     return 0
 
 

@@ -23,7 +23,7 @@ from ..analysis.ipc import Joined, Source
 from ..analysis.sass import functions
 from ..analysis.table import cut, grid, terminal
 from ..errors import UsageError
-from . import outputs, selecting
+from . import filters, outputs
 from .options import is_number
 
 MISMATCH = 1
@@ -37,7 +37,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         description=(__doc__ or "").split("\n\nWhat lives")[0], formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"Exit code {MISMATCH} if warps or regions could not be joined; they are listed.", allow_abbrev=False,
     )  # fmt: skip
-    selecting.add(parser, optional=True)
+    filters.add(parser, optional=True)
     group = parser.add_argument_group("instructions")
     flag = group.add_argument
     flag("--cutracer-trace", metavar="CSV", type=Path, help="CUTracer's instruction histogram")
@@ -94,13 +94,13 @@ def _joined(options: argparse.Namespace) -> int:
     if options.json:
         _write(
             options,
-            selecting.json({"regions": [asdict(row) for row in found.regions], "mismatches": found.mismatches}) + "\n",
+            filters.json({"regions": [asdict(row) for row in found.regions], "mismatches": found.mismatches}) + "\n",
         )
     else:
         _write(options, cutracer.to_csv(join.COLUMNS, map(astuple, found.rows)))
         if options.output:
             print("\n".join(_regions(found)))
-    _say(found.mismatches)
+    _print_notes(found.mismatches)
     return MISMATCH if found.mismatches or not found.rows else 0
 
 
@@ -119,7 +119,7 @@ def _source(options: argparse.Namespace, launch: LogLaunch | None) -> Source:
     anchors = default if options.anchors is None else _anchors(options.anchors)
     if launch is not None and options.chrome_trace:
         return join.of_events(cutracer.read_chrome(options.chrome_trace), launch, anchors)
-    trace = selecting.read(options)
+    trace = filters.read(options)
     source = join.of_trace(trace, anchors)
     if launch is not None:
         row = int(trace.track[0])
@@ -133,16 +133,16 @@ def _source(options: argparse.Namespace, launch: LogLaunch | None) -> Source:
 
 
 def _from_code(options: argparse.Namespace) -> int:
-    trace = selecting.read(options)
+    trace = filters.read(options)
     code = functions(tools.disassembly(options.code))
     if not code:
         raise UsageError(f"{options.code}: neither a cubin nor a disassembly; cuobjdump -sass makes one")
     found = region_code(trace, code, tools.builds(options.code))
     if options.json:
-        _write(options, selecting.json(asdict(found)) + "\n")
+        _write(options, filters.json(asdict(found)) + "\n")
     elif found.regions:
         _write(options, "\n".join(_code(found)) + "\n")
-    _say(found.problems)
+    _print_notes(found.problems)
     return MISMATCH if found.problems or not found.regions else 0
 
 
@@ -186,7 +186,7 @@ def _write(options: argparse.Namespace, text: str) -> None:
     outputs.text("-o", options.output, text)
 
 
-def _say(lines: Iterable[str]) -> None:
+def _print_notes(lines: Iterable[str]) -> None:
     """Print lines to stderr, each cut to one line: they contain names from files."""
     for one in lines:
         print(f"kscope: {cut(one, 2000)}", file=sys.stderr)

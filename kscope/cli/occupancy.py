@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..analysis.occupancy import SmUse, Waves, overview, utilisation, waves
+from ..analysis.occupancy import SmUse, Waves, overview, utilization, waves
 from ..analysis.table import cut, grid, part_text, terminal, time_text
-from . import selecting
+from . import filters
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _BINS, _ROWS = 40, 50
@@ -25,20 +25,20 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         help="warps alive per SM over time, waves of blocks and the tail",
         allow_abbrev=False,
     )
-    selecting.add(parser)
+    filters.add(parser)
     parser.add_argument("--json", action="store_true", help="launches, SMs and SM x time as JSON")
     parser.set_defaults(command=occupancy)
 
 
 def occupancy(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = selecting.read(options)
-    found, launches = utilisation(trace), waves(trace)
+    trace = filters.read(options)
+    found, launches = utilization(trace), waves(trace)
     width = terminal()
     view = overview(trace, 64 if options.json else _BINS)
     if options.json:
         rows = {"launches": [asdict(row) for row in launches], "sms": [asdict(row) for row in found]}
-        print(selecting.json({**rows, "over_time": asdict(view)}))
+        print(filters.json({**rows, "over_time": asdict(view)}))
         return 0
     lines = [*_launches(launches, width), "", *_sms(found, view.alive, width)]
     print("\n".join(lines) if found else "no records")

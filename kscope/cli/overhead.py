@@ -10,7 +10,7 @@ from ..analysis.overhead import RegionCost, compensate, overheads
 from ..analysis.table import grid, part_text, terminal, time_text, wrapped
 from ..errors import UsageError
 from ..instrument import registry
-from . import selecting
+from . import filters
 
 
 def add(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -18,7 +18,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "overhead", parents=[common], help="what recording cost, per region", allow_abbrev=False
     )
-    selecting.add(parser)
+    filters.add(parser)
     cost = parser.add_mutually_exclusive_group(required=True)
     cost.add_argument("--cost", metavar="CYCLES[,INSIDE]", help="of a region, and how many of them in its duration")
     cost.add_argument("--measure", action="store_true", help="measure it on this machine's GPU")
@@ -30,12 +30,12 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 def overhead(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     cost = measured() if options.measure else _cost(options.cost)
-    trace = selecting.read(options)
+    trace = filters.read(options)
     rows = overheads(trace, cost)
     corrected = compensate(trace, cost).summary() if options.compensate else None
     if options.json:
         found: dict[str, Any] = {"cost": asdict(cost), "regions": [asdict(row) for row in rows]}
-        print(selecting.json(found if corrected is None else {**found, "compensated": corrected.to_dict()}))
+        print(filters.json(found if corrected is None else {**found, "compensated": corrected.to_dict()}))
         return 0
     if not rows:
         print("no spans")

@@ -10,9 +10,9 @@ from typing import Any
 from ..analysis.perturbation import Perturbation, perturbation
 from ..analysis.table import cut, grid, terminal, time_text, wrapped
 from ..errors import UsageError
+from . import filters
 from . import options as recording
-from . import selecting
-from .perturbed import perturbed, within
+from .perturbed_program import perturbed, within
 
 NOTHING = 1
 """Exit code if no kernel of the script could be compared."""
@@ -33,7 +33,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     _compare(parser)
     recording.add(parser)
     parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave the capture and the kernels' builds there")
-    parser.add_argument(_WITHIN, type=Path, help=argparse.SUPPRESS)  # the run with marks, by perturbed.py
+    parser.add_argument(_WITHIN, type=Path, help=argparse.SUPPRESS)  # the run with marks, by perturbed_program.py
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module; or a cubin without marks")
     parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
@@ -65,7 +65,7 @@ def perturb(options: argparse.Namespace) -> int:
     )  # fmt: skip
     code = 0 if report.kernels else NOTHING
     if options.json:
-        print(selecting.json({"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))
+        print(filters.json({"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))
         return code
     parts = ["\n".join(_report(one, terminal())) for one in report.kernels] or ["no kernel with marks was compiled"]
     problems = [line for one in report.problems for line in wrapped(f"! {one}", terminal())]
@@ -91,12 +91,12 @@ def _cubins(options: argparse.Namespace) -> int:
         parts = options.times.split(",")
         if len(parts) != 2:
             raise UsageError(f"--times {options.times}: expected two times, such as 27.6us,31us")
-        times = selecting.nanoseconds("--times", parts[0]), selecting.nanoseconds("--times", parts[1])
+        times = filters.nanoseconds("--times", parts[0]), filters.nanoseconds("--times", parts[1])
     found = perturbation(
         options.off, options.on, kernel=options.kernel, threads=options.threads, dynamic_shared=options.shared or 0,
         times_ns=times,
     )  # fmt: skip
-    print(selecting.json(_dict(found)) if options.json else "\n".join(_report(found, terminal())))
+    print(filters.json(_dict(found)) if options.json else "\n".join(_report(found, terminal())))
     return 0
 
 
@@ -105,7 +105,7 @@ def _dict(found: Perturbation) -> dict[str, Any]:
 
 
 class _Flags:
-    """The flags of a recording, as options.py adds them: (spelling, attribute)."""
+    """Collects the flags that options.py adds: (flag, attribute)."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str]] = []

@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import UsageError
 from ..instrument.options import COMPILED
 from ..instrument.selection.auto import KINDS
-from ..instrument.selection.catalogue import listing
+from ..instrument.selection.catalog import listing
 from ..session import capture_path
 from ..session.launcher import expanded, place
 from ..session.profile import profile
@@ -28,7 +28,7 @@ from ..session.session import Session
 from ..session.states import disable, enable, recording, taken
 from . import launched, outputs, script_threads, sites
 from . import options as flags
-from .reading import STRICT
+from .export import STRICT
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell reports it."""
@@ -73,26 +73,26 @@ def run(options: argparse.Namespace) -> int:
         with _as_interpreter(options), session:
             _watch(execute, raised)
     except BaseException as error:
-        if error not in raised:  # the session's, which does not hide the script's
+        if error not in raised:  # raised by the session: show the script's error too
             for one in raised:
                 _show(one)
             if not isinstance(error, KeyboardInterrupt):
                 raise
-            _say(f"interrupted; {_kept(session, path) or 'nothing was saved'}")
+            _note(f"interrupted; {_kept(session, path) or 'nothing was saved'}")
             return INTERRUPTED
     _leave_to(process, raised)
     if code := _ended(raised, _kept(session, path)):
         return code
     trace = session.trace
     if trace.problems or not options.quiet:
-        _say(_report(_saved(session, path), len(trace), len(trace.problems), _selective_flags(options)))
+        _note(_report(_saved(session, path), len(trace), len(trace.problems), _selective_flags(options)))
         for problem in trace.problems:
-            _say(problem.text)
+            _note(problem.text)
     return STRICT if options.strict and trace.problems else 0
 
 
 def _saved(session: Session, path: Path) -> Path:
-    """The file that was written, as it was typed."""
+    """The written file, as typed by the user."""
     return path if session.saved == session.path else capture_path.failed(path)
 
 
@@ -118,7 +118,7 @@ def _launch(execute: Callable[[], object], options: argparse.Namespace) -> int:
 
 
 def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
-    """Runs the script with what was asked for compiled in, and nothing recorded; prints what that is."""
+    """Compile the script's kernels with the selected marks, record nothing, and print the marked sites."""
     if options.output:
         raise UsageError(f"-o {options.output}: a dry run records nothing, and writes nothing")
     compiled = {name: value for name, value in flags.given(options).items() if name in COMPILED}
@@ -143,38 +143,38 @@ def _dry(execute: Callable[[], object], options: argparse.Namespace) -> int:
 
 
 def _leave_to(process: int, raised: list[BaseException]) -> None:
-    """Ends a child that the script forked, as Python does: what was recorded is its parent's to tell."""
+    """Exit a child that the script forked, as Python does: its parent reports the recording."""
     if os.getpid() != process:
         sys.exit(_ended(raised))
 
 
 def _ended(raised: list[BaseException], kept: str = "") -> int:
-    """What the interpreter does where a script has ended, with an error or without; the exit code."""
+    """The exit code of a script that ended; shows its error as the interpreter does."""
     error = raised[0] if raised else SystemExit()
     if isinstance(error, SystemExit):
         if error.code in (None, 0):
             return 0
         if kept:
-            _say(kept)
+            _note(kept)
         raise error
     _show(error)
-    if kept and not hasattr(error, "add_note"):  # before Python 3.11 the error itself cannot say it
-        _say(kept)
+    if kept and not hasattr(error, "add_note"):  # before Python 3.11 errors carry no notes
+        _note(kept)
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _show(error: BaseException) -> None:
-    """As the interpreter shows an uncaught error, without the frames that are ours."""
-    shown = error.with_traceback(_own(error.__traceback__))
+    """Show an uncaught error as the interpreter does, without kscope's frames."""
+    shown = error.with_traceback(_script_frames(error.__traceback__))
     sys.excepthook(type(shown), shown, shown.__traceback__)
 
 
-def _say(text: str) -> None:
+def _note(text: str) -> None:
     print(f"kscope: {text}", file=sys.stderr)
 
 
 def _selective_flags(options: argparse.Namespace) -> str:
-    """The flags that were typed of those that leave out who would record."""
+    """The typed flags that narrow the recording."""
     flags = ("strategy", "blocks", "warps", "sms", "kernels")
     return " ".join(f"--{name}" for name in flags if getattr(options, name) is not None)
 
@@ -244,8 +244,8 @@ def _watch(execute: Callable[[], object], raised: list[BaseException]) -> None:
         raise
 
 
-def _own(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the script's first frame on; all of it where the script never began (a syntax error)."""
+def _script_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the script's first frame on; all of it if the script never began (a syntax error)."""
     start = trace
     ours = (__file__, script_threads.__file__, runpy.__file__, "<frozen runpy>")
     while start is not None and start.tb_frame.f_code.co_filename in ours:

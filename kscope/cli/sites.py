@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from ..analysis.site_cost import Cost, cost
 from ..analysis.table import cut, grid, terminal, wrapped
 from ..instrument.selection.auto import Selection
-from ..instrument.selection.catalogue import KernelSites
+from ..instrument.selection.catalog import KernelSites
 from ..util.text import counted
 
 

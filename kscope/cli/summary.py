@@ -6,10 +6,10 @@ import argparse
 from typing import Any
 
 from ..analysis.groups import KEYS
-from ..analysis.summary import summarise
-from . import selecting
+from ..analysis.summary import summarize
+from . import filters
+from .export import STRICT
 from .options import is_number
-from .reading import STRICT
 
 _MOST_JSON = 100
 
@@ -19,9 +19,9 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "summary", parents=[common], help="where the time went, per kernel and region", allow_abbrev=False
     )
-    selecting.add(parser)
+    filters.add(parser)
     parser.add_argument("--by", metavar="KEYS", default="", help=f"and per {', '.join(KEYS)}; several with commas")
-    selecting.add_roles(parser)
+    filters.add_roles(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="all numbers as JSON")
     form.add_argument("--csv", action="store_true", help="one line per row, all numbers")
@@ -35,10 +35,10 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def summary(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    trace = selecting.read(options, shows_problems=True)
-    found = summarise(trace, options.by, selecting.roles(options.role))
+    trace = filters.read(options, shows_problems=True)
+    found = summarize(trace, options.by, filters.roles(options.role))
     if options.json:
-        print(selecting.json(found.to_dict(options.top or _MOST_JSON)))
+        print(filters.json(found.to_dict(options.top or _MOST_JSON)))
     elif options.csv:
         print(found.csv(options.top), end="")
     elif options.markdown:

@@ -17,9 +17,9 @@ from typing import Any
 from ..errors import MissingError, UsageError
 from ..export import DEFAULT_LIMIT
 from ..session import capture_path
-from . import selecting
+from . import filters
 from .options import is_number
-from .serving import Resource, Server, files_in
+from .server import Resource, Server, files_in
 
 REPORT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
@@ -46,7 +46,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         epilog=f"CAPTURE may also be a report (.html), or a timeline ({', '.join(TIMELINES)}) for Perfetto's UI.",
         allow_abbrev=False,
     )
-    selecting.add(parser)
+    filters.add(parser)
     parser.add_argument("--perfetto", action="store_true", help="show a timeline in Perfetto's UI")
     parser.add_argument(
         "--ui", metavar="FOLDER", type=Path, help=f"folder of a built Perfetto UI (default: {_UI}'s, if installed)"
@@ -89,9 +89,9 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
     name = path.name.lower()
     if path.is_dir():
         raise UsageError(f"{path} is a folder: expected a capture ({capture_path.SUFFIX}), a report or a timeline")
-    if name.endswith((*TIMELINES, ".html")) and options.reader is None and selecting.narrowed(options):
+    if name.endswith((*TIMELINES, ".html")) and options.reader is None and filters.narrowed(options):
         raise UsageError(
-            f"{path}: {', '.join(selecting.narrowed(options))} apply only to captures ({capture_path.SUFFIX}); "
+            f"{path}: {', '.join(filters.narrowed(options))} apply only to captures ({capture_path.SUFFIX}); "
             "drop them, or view the capture"
         )
     if name.endswith(TIMELINES) and options.reader is None:
@@ -102,8 +102,8 @@ def served(options: argparse.Namespace) -> tuple[Server, str]:
         raise UsageError(
             f"{path}: expected a capture ({capture_path.SUFFIX}), a report (.html) or a timeline (.pftrace)"
         )
-    trace = selecting.read(options)
-    progress = selecting.watched(len(trace), path.name)
+    trace = filters.read(options)
+    progress = filters.watched(len(trace), path.name)
     file = io.BytesIO()
     if options.perfetto:
         from ..export import pftrace, timeline

@@ -1,12 +1,12 @@
-"""What anchors say of an SM's clock: bounds of its rate, and the band that its time lies in.
+"""Derives from anchors the bounds of an SM's clock rate and the band that contains its time.
 
 An anchor is a bracket: clock64 before, %globaltimer, clock64 after. The timer was read somewhere in the bracket, and
-its true time is less than one tick after what it said; the time of the bracket's first cycle, T(x), is bounded so:
+the true time is less than one tick after the value read. The time T(x) of the bracket's first cycle is bounded by
 
     time - (width + 1) * rate <= T(x) < time + tick
 
-Between any two cycles of an SM the time that passes is bounded by the fastest and the slowest rate. All anchors of an
-SM together are then a band around T, which is narrower than a tick where they are many or close together.
+The fastest and the slowest rate bound the time between any two cycles of an SM. So all anchors of an SM give a band
+around T, which is narrower than a tick if they are many or close together.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 FASTEST, SLOWEST = 0.2, 10.0
-"""ns per cycle of any GPU: 5 GHz to 100 MHz; used only where anchors say less than that."""
+"""ns per cycle of any GPU: 5 GHz to 100 MHz; used only if the anchors give no tighter bound."""
 WIDE = 0.02
-"""A rate that its anchors bound no better than 2 % is taken from others, within the bounds."""
+"""Relative width above which a rate is taken from other anchors, within the bounds."""
 
 
 @dataclass(frozen=True)
 class Anchors:
     """Anchors of one device, (a,): x, width in cycles and y in ns as float64 after the references, with slab indices.
 
-    width is one cycle more than the two clocks are apart: the second was read before its count went on. Anchors of an
-    SM stand together, in order of x."""
+    width is the distance of the two clock reads plus one cycle, because the second read truncates. The anchors of an
+    SM are contiguous, in order of x."""
 
     x: Float
     width: Float
@@ -41,11 +41,11 @@ class Anchors:
     slab: Int64
 
     def at(self, which: slice | Int64) -> Anchors:
-        """Those at the indices."""
+        """The anchors at the indices."""
         return Anchors(self.x[which], self.width[which], self.y[which], self.slab[which])
 
     def of(self, slabs: Bools) -> Anchors:
-        """Those of the slabs that a mask chooses, which are numbered anew."""
+        """The anchors of the slabs in a mask, with slabs renumbered."""
         kept = self.at(np.flatnonzero(slabs[self.slab]))
         return Anchors(kept.x, kept.width, kept.y, (np.cumsum(slabs) - 1)[kept.slab])
 
@@ -72,7 +72,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Rows:
-    """Neighbouring anchors with one key each, (rows,): indices of their first and their last anchor. row: (a,) the row
+    """Neighboring anchors with one key each, (rows,): indices of their first and their last anchor. row: (a,) the row
     of each anchor, from 0."""
 
     first: Int64

@@ -42,8 +42,7 @@ class Axis:
 
     Attributes:
         start, rate: (s,) float64.
-        error: (s,) float64, the most that a time of the slab may be off, in ns, whatever the clock did between the
-            anchors (time_bounds.py).
+        error: (s,) float64, bound on the error of any time of the slab, ns (time_bounds.py).
         ends_error: (s,) float64, the same at the warp's start and end.
         origin: %globaltimer, ns.
         tick: its step, ns.
@@ -125,7 +124,7 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
         problems.append(Problem("clock", text, launches))
     loose = float(np.max((bounds.most - bounds.least) / np.maximum(bounds.middle, 1e-9)))
     if loose > 0.1 and not slabs.globaltimer.all():
-        text = "launches are too short to tell the SM clock's rate from the timer: ns are a guess, cycles are exact"
+        text = "launches are too short to measure the SM clock's rate: ns are estimates, cycles are exact"
         problems.append(Problem("rate", text))
     start = np.where(timer, (header["start_time"].astype(np.int64) - origin).astype(np.float64), start)
     rate = np.where(timer, 1.0, rate)

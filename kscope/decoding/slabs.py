@@ -142,24 +142,24 @@ def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     covered = _covered(at, at[good], size[good])
     problems: list[Problem] = []
     torn = ours & ~whole & ~covered
-    _tell(problems, "torn", torn, "torn slab header", "the claim was cut short, or the data is damaged")
+    _add_problem(problems, "torn", torn, "torn slab header", "the claim was cut short, or the data is damaged")
     cut = whole & ~fits & ~covered
-    _tell(problems, "cut", cut, "cut slab", "past the end of the data, records are lost")
+    _add_problem(problems, "cut", cut, "cut slab", "past the end of the data, records are lost")
     alien = ~ours & ~covered
     versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(header["magic"][alien] & 0xFFFF)[:4].tolist())
     why = f"layout {versions}, and this kscope reads layout {MAJOR}: decode with the kscope that recorded"
-    _tell(problems, "version", alien, "slab", why)
+    _add_problem(problems, "version", alien, "slab", why)
     foreign = good & (header["epoch"] != epoch)
-    _tell(problems, "foreign", foreign, "slab", "claimed under another session, left out")
+    _add_problem(problems, "foreign", foreign, "slab", "claimed under another session, left out")
     senseless = good & ~foreign & ((header["start_clock"] >= _LAST_CLOCK) | (header["start_time"] >= _LAST_TIME))
-    _tell(problems, "garbled", senseless, "slab", "its start is a time that no clock shows, left out")
-    chosen = np.flatnonzero(good & ~foreign & ~senseless)
+    _add_problem(problems, "garbled", senseless, "slab", "impossible start time, left out")
+    kept_slabs = np.flatnonzero(good & ~foreign & ~senseless)
     slabs = Slabs(at, header, _finished(header))
-    return slabs if len(chosen) == len(at) else slabs.take(chosen), problems
+    return slabs if len(kept_slabs) == len(at) else slabs.take(kept_slabs), problems
 
 
 def _headers(words: Words) -> npt.NDArray[np.void]:
-    """Rows of 32 words as records: rows are chosen several times faster than records."""
+    """Rows of 32 words as records: rows are selected several times faster than records."""
     return words.view(HEADER)[:, 0]
 
 
@@ -181,20 +181,20 @@ def _candidates(lines: Words) -> Int64:
     return np.concatenate([np.zeros(0, np.int64), *map_ahead(scan, chunks(len(first), 1 << 18))])
 
 
-def _tell(problems: list[Problem], kind: str, where: npt.NDArray[np.bool_], noun: str, why: str) -> None:
+def _add_problem(problems: list[Problem], kind: str, where: npt.NDArray[np.bool_], noun: str, why: str) -> None:
     count = int(np.count_nonzero(where))
     if count:
         problems.append(Problem(kind, f"{counted(count, noun)}: {why}", count))
 
 
 def _without_overlap(at: Int64, size: Int64, good: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """The candidates that do not stand inside an earlier slab: a record may look like a header by chance."""
-    chosen = np.flatnonzero(good)
-    ends = at[chosen] + size[chosen]
-    if not (at[chosen][1:] < ends[:-1]).any():
+    """True for slabs that start outside any earlier slab: a record may look like a header by chance."""
+    candidates = np.flatnonzero(good)
+    ends = at[candidates] + size[candidates]
+    if not (at[candidates][1:] < ends[:-1]).any():
         return good
     kept, free = np.zeros(len(good), bool), 0
-    for index, start, end in zip(chosen.tolist(), at[chosen].tolist(), ends.tolist(), strict=True):
+    for index, start, end in zip(candidates.tolist(), at[candidates].tolist(), ends.tolist(), strict=True):
         if start >= free:
             kept[index], free = True, end
     return kept

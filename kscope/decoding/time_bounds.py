@@ -1,4 +1,4 @@
-"""How far a warp's line may be from the true time, whatever the SM's clock did between its anchors.
+"""Bounds on the error of a warp's times, for any change of the SM's clock between its anchors.
 
 Between two neighboring anchors of an SM the clock may run at any rate within limits. The true time of the cycles
 between them then lies in a parallelogram: from the earlier anchor it rises no faster than the slowest clock's line and

@@ -5,7 +5,7 @@
     start  the low word before the end, unless a start 2^32 ticks earlier is possible as well: not before
            the warp's own start, and not before the same region's previous end.
 
-Ambiguous records get the duration UNKNOWN, so that a long one is never shown as short.
+Ambiguous records get the duration UNKNOWN, so that a long span is never shown as short.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def export(
     Args:
         trace: the trace.
         path: the file to write.
-        limit: write at most this many records, the first by time; the file says what was left out. None for all,
+        limit: write at most this many records, the first by time; the file notes the omission. None for all,
             "auto" for 2 million in timelines and all otherwise.
         force: write timelines of more than 15 million slices.
         progress: show a progress bar on stderr.

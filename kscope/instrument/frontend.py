@@ -66,8 +66,8 @@ class Frontend(ABC):
         """
         return None
 
-    def spelling(self, *parts: object) -> list[Any]:
-        """What the DSL's cache keys must contain for a scope declared outside a kernel (Triton)."""
+    def cache_key(self, *parts: object) -> list[Any]:
+        """Objects that the DSL hashes into its cache keys for a scope declared outside a kernel (Triton)."""
         return []
 
     def bind(self, code: Any, image: Any) -> tuple[ModuleMeta, ...]:
@@ -78,13 +78,13 @@ class Frontend(ABC):
         """
         raise UnsupportedError(f"the {self.name} frontend cannot bind code that was loaded elsewhere")
 
-    def lacks(self) -> str:
-        """What is missing that the frontend would work better with, and what to do; empty if nothing is."""
+    def limitation(self) -> str:
+        """A limitation of this installation and how to lift it, for `kscope doctor`; empty if there is none."""
         return ""
 
-    def begin(self) -> None:  # noqa: B027  # a frontend that sees no launches has nothing to forget
-        """A session begins, or begins again: forget the problems of earlier launches."""
+    def begin(self) -> None:  # noqa: B027  # a frontend that observes no launches keeps no problems
+        """Called when a session begins or resumes: clear the problems of earlier launches."""
 
     def problems(self) -> tuple[Problem, ...]:
-        """Problems since begin() that a reader of the capture must know."""
+        """Problems since begin(), to be stored with the capture."""
         return ()

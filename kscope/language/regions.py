@@ -78,7 +78,7 @@ class scope:  # noqa: N801  # lower case: it reads as a keyword in kernels
     def hash_attrs(self) -> list[Any]:
         """What Triton hashes of a scope that is declared outside the kernel."""
         predicate = () if self._when is None else (self._when,)
-        return registry.frontend(registry.COMPILER).spelling(self.name, self._spec, self._value, *predicate)
+        return registry.frontend(registry.COMPILER).cache_key(self.name, self._spec, self._value, *predicate)
 
     def __call__(self, value: Any = None, *, when: Any = None, _semantic: Any = None) -> scope:
         """A copy to enter in place: ``with LOAD():`` or ``with LOAD(value=k):``.

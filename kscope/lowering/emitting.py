@@ -74,7 +74,7 @@ class Emitter:
         if mark.act == "pin":
             return ptx.pin(mark.operand or "0")
         slot = self._slot(i, mark)
-        text = self._flush(through=slot) + self._settle(i)
+        text = self._flush(through=slot) + self._fence(i)
         loop = next((loop for loop in self.loops if i in (loop.enter, loop.leave)), None)
         owner = self.kernel.owner((loop.mark if loop is not None else mark).strategy)
         if mark.act == "enter":
@@ -111,10 +111,10 @@ class Emitter:
         text = self._claim() + self._flush() + self._hold(i)
         if statement.sort == "leave":
             if not statement.predicate:
-                return text + self._settle(i) + ptx.finish()
+                return text + self._fence(i) + ptx.finish()
             self.leaves += 1
             label = f"KS_LEAVE{self.leaves}"
-            return text + ptx.guarded(statement.predicate, statement.negated, label, [self._settle(i), ptx.finish()])
+            return text + ptx.guarded(statement.predicate, statement.negated, label, [self._fence(i), ptx.finish()])
         return text
 
     def _hold(self, i: int) -> str:
@@ -123,8 +123,8 @@ class Emitter:
         slots = ((loop, self._slot(loop.leave, loop.mark)) for loop in entered)
         return "".join(ptx.loop_records.hold(self.kernel, slot, slot.kind, loop.number) for loop, slot in slots)
 
-    def _settle(self, i: int) -> str:
-        return ptx.settle(self.kernel) if i in self.after_barrier else ""
+    def _fence(self, i: int) -> str:
+        return ptx.barrier_fence(self.kernel) if i in self.after_barrier else ""
 
     def _claim(self) -> str:
         if self.claimed:

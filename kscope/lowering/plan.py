@@ -35,7 +35,7 @@ class Lowered:
         text: PTX.
         meta: its metadata.
         problems: what a reader of its captures must know.
-        has_spare_registers: it has loops with memory accesses whose records could have their own registers, see
+        has_spare_registers: it has loops with memory accesses whose records could have separate registers, see
             lower(spare=).
     """
 
@@ -47,7 +47,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """What a frontend knows about a module that its text may not show.
+    """A frontend's facts about a module that its text may not contain.
 
     Attributes:
         kernels: symbol in the text -> the kernel's name.
@@ -75,7 +75,7 @@ def lower(
         frontend: its name, for the metadata.
         known: problems that already exist, for the metadata.
         source: names and places that the text does not show.
-        spare: records in loops with memory accesses may have their own registers, see loop_registers.py.
+        spare: records in loops with memory accesses may have separate registers, see loop_registers.py.
 
     Raises:
         UnsupportedError: marks in a function that was not inlined.
@@ -109,12 +109,12 @@ def lower(
                 " and a region's state lives in its kernel's registers; let it be inlined, or move the region to its"
                 " caller"
             )
-        own = _own(function, recording)
-        body = _Body.of(function, own, files, source.places, spare)
+        kernel_recording = _kernel_recording(function, recording)
+        body = _Body.of(function, kernel_recording, files, source.places, spare)
         has_spare_registers = has_spare_registers or body.has_spare_registers
         number = len(kernels)
         kernel = ptx.Kernel(
-            own,
+            kernel_recording,
             body.specs,
             body.log2_records,
             (f"KS_ID{number}_LOW", f"KS_ID{number}_HIGH"),
@@ -230,7 +230,7 @@ class _Body:
         looped = {i for block in graph if block.looped for i in range(block.first, block.last)}
         stores = [i for i, _, mark in kept if mark.act in ("exit", "instant", "counter")]
         needed = AUTO_RECORDS if looped.intersection(stores) else max(1, len(stores))
-        wanted = needed if recording.records == "auto" else recording.records
+        per_warp = needed if recording.records == "auto" else recording.records
         first: dict[str, str | None] = {}
         origins: dict[str, str] = {}
         for _, statement, mark in kept:
@@ -250,7 +250,7 @@ class _Body:
             frozenset(out),
             tuple(sorted({mark.strategy or recording.strategy.spec for _, _, mark in kept}))
             or (recording.strategy.spec,),
-            log2_records(wanted),
+            log2_records(per_warp),
             problems,
             tuple(RegionMeta(n, types.get((n, ANY)), at, None, origins.get(n, "source")) for n, at in first.items()),
             () if recording.live else tuple(hoist.moves(function, graph, loops)),
@@ -280,7 +280,7 @@ class _Body:
         yield self.function.close, self.function.close, ptx.again(kernel)
 
 
-def _own(function: cfg.Function, recording: Recording) -> Recording:
+def _kernel_recording(function: cfg.Function, recording: Recording) -> Recording:
     """The options, with the kernel's strategy if its marks name one."""
     spec = next((mark.strategy for mark in function.marks if mark.act == "kernel" and mark.strategy), None)
     return recording if spec is None else replace(recording, strategy=parse_strategy(spec))

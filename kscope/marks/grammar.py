@@ -1,4 +1,4 @@
-"""A mark: what a `with kscope.region(...)` leaves in a kernel, and its spelling in assembly text.
+"""A mark: what a `with kscope.region(...)` leaves in a kernel, and its form in assembly text.
 
     //kscope enter load i32 - with %r12 if %r13
              act   name type strategy how operand if predicate

@@ -1,4 +1,4 @@
-"""The four recording strategies. The *spec* is a strategy's spelling in marks, cache keys, captures and options.
+"""The four recording strategies. The *spec* is a strategy's text in marks, cache keys, captures and options.
 
 Lane0Warp0()            block       one thread per block
 Elected()               warp        lane 0 of every warp (default)

@@ -23,7 +23,7 @@ from .claim import again, attempt, claim, late
 from .entry import control_symbol, entry, metadata_symbol
 from .kernel import Kernel, Slot
 from .reading import READINGS, Reading
-from .record import clock, enter, finish, guarded, leave, pin, point, settle, store
+from .record import barrier_fence, clock, enter, finish, guarded, leave, pin, point, store
 
 __all__ = [
     "READINGS",
@@ -32,6 +32,7 @@ __all__ = [
     "Slot",
     "again",
     "attempt",
+    "barrier_fence",
     "claim",
     "clock",
     "control_symbol",
@@ -45,6 +46,5 @@ __all__ = [
     "metadata_symbol",
     "pin",
     "point",
-    "settle",
     "store",
 ]

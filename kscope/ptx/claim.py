@@ -35,7 +35,7 @@ def attempt(kernel: Kernel) -> str:
         f"\tmov.u64 ks_base, 0; mov.u32 ks_n, 0; setp.ne.u64 ks_on, ks_ctl, ks_ctl;{none}"
         " setp.eq.u32 ks_q, ks_epoch, 0;\n"
         "\t@ks_q bra.uni KS_OFF;\n"
-        f"{_who(kernel)}"
+        f"{_select_lanes(kernel)}"
         "\tmov.u32 ks_thread, ks_t; mov.u32 ks_sm, %smid;\n"
         f"{text}"
         f"{_stripe(kernel)} mov.pred ks_try, ks_on;\n"
@@ -166,7 +166,7 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         f"\t{any_of} not.pred ks_q, ks_on; and.pred ks_l, ks_l, ks_q; and.pred ks_l, ks_l, ks_may;\n"
         "\tactivemask.b32 ks_k; vote.sync.any.pred ks_q, ks_l, ks_k;\n"
         "\t@!ks_q bra KS_LATE;\n"
-        # these lanes try only this once, whatever the result
+        # these lanes try only once
         "\tnot.pred ks_q, ks_l; and.pred ks_may, ks_may, ks_q;\n"
         "\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_l;\n"
         f"{_take(units)}"
@@ -194,7 +194,7 @@ def thread_id(into: str) -> str:
     )
 
 
-def _who(kernel: Kernel) -> str:
+def _select_lanes(kernel: Kernel) -> str:
     """Each strategy's predicate, and ks_on for their union; all false in a module that is not armed."""
     owners = kernel.owners
     lines = ["\tsetp.ne.u64 ks_q, ks_ctl, 0;", f"\t{thread_id('ks_t')}"]

@@ -1,4 +1,4 @@
-"""A record: its clock reads and its store; and the end of the slab's header."""
+"""Emits a record's clock reads and store, and the end of the slab's header."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def clock(kernel: Kernel, into: str) -> str:
     return f"mov.u64 {into}, %{'clock64' if kernel.recording.clock == 'cycles' else 'globaltimer'};"
 
 
-def settle(kernel: Kernel) -> str:
-    """Before a clock read after a barrier: wait until the barrier has been passed.
+def barrier_fence(kernel: Kernel) -> str:
+    """Keep a clock read from being issued before a preceding barrier completes.
 
-    A fence that is a NOP in machine code and waits for no other lane; the assembler keeps it after barriers and before
-    clock reads. Before sm_90 a barrier stops the warp at once, and nothing is needed.
+    The fence is a NOP in machine code that the assembler keeps between barrier and clock read. Not needed before
+    sm_90, where a barrier stops the warp at once.
     """
     return "\tfence.mbarrier_init.release.cluster;\n" if kernel.arch >= 90 else ""
 

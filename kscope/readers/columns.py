@@ -118,26 +118,26 @@ def trace(
     track = row[records.lane[at]].astype(np.int32)
     region, regions = _regions(records, at, names, notes, noun)
     start, duration = records.start[at], records.duration[at]
-    chosen = np.flatnonzero(seen)
+    selected = np.flatnonzero(seen)
     unpaired = duration == UNKNOWN
-    first_tick, last_tick = _extent(track, start, end[at], ran[chosen])
-    base = int(first_tick.min(initial=LAST_TIME)) if origin is None and len(chosen) else 0
-    tick = np.ones(len(chosen)) if lanes.tick_ns is None else lanes.tick_ns[chosen]
+    first_tick, last_tick = _extent(track, start, end[at], ran[selected])
+    base = int(first_tick.min(initial=LAST_TIME)) if origin is None and len(selected) else 0
+    tick = np.ones(len(selected)) if lanes.tick_ns is None else lanes.tick_ns[selected]
     begins = (first_tick - base).astype(np.float64)
     if lanes.start_ns is not None:
-        begins = np.where(np.isfinite(lanes.start_ns[chosen]), lanes.start_ns[chosen], begins)
+        begins = np.where(np.isfinite(lanes.start_ns[selected]), lanes.start_ns[selected], begins)
     ends = begins + (last_tick - first_tick) * tick
     if lanes.end_ns is not None:
-        known = lanes.end_ns[chosen]
+        known = lanes.end_ns[selected]
         ends = np.where(np.isfinite(known) & (known >= ends), known, ends)
-    counts = np.bincount(track, minlength=len(chosen)).astype(np.int64)
-    open_lane = np.zeros(len(chosen), bool)
+    counts = np.bincount(track, minlength=len(selected)).astype(np.int64)
+    open_lane = np.zeros(len(selected), bool)
     open_lane[track[unpaired]] = True
-    blocks = _blocks(launches, lanes, chosen)
-    zeros = np.zeros(len(chosen), np.int64)
+    blocks = _blocks(launches, lanes, selected)
+    zeros = np.zeros(len(selected), np.int64)
     kernels = tuple(dict.fromkeys(launch.kernel for launch in launches))
     kernel_of = np.array([kernels.index(launch.kernel) for launch in launches], np.int64)
-    groups = int(lanes.group[chosen].max(initial=0)) + 1
+    groups = int(lanes.group[selected].max(initial=0)) + 1
     tick_seen = 0 if cycles else _tick(start, end[at])
     return Trace(
         region=region,
@@ -146,15 +146,15 @@ def trace(
         dur_cycles=duration,
         bits=np.zeros(len(at), np.uint32) if records.bits is None else records.bits[at],
         warps=Warps(
-            device=zeros, kernel=kernel_of[lanes.launch[chosen]], launch=lanes.launch[chosen],
-            block=lanes.block[chosen], block_xyz=np.stack([lanes.block[chosen], zeros, zeros], axis=1),
+            device=zeros, kernel=kernel_of[lanes.launch[selected]], launch=lanes.launch[selected],
+            block=lanes.block[selected], block_xyz=np.stack([lanes.block[selected], zeros, zeros], axis=1),
             grid=blocks, threads=np.stack([zeros + min(1024, 32 * groups), zeros + 1, zeros + 1], axis=1),
-            warp=(lanes.group[chosen] % 32).astype(np.uint8), lane=(lanes.group[chosen] // 32).astype(np.uint8),
-            sm=np.clip(lanes.sm[chosen], 0, 0xFFFF).astype(np.uint16), cluster_rank=zeros.astype(np.uint8),
+            warp=(lanes.group[selected] % 32).astype(np.uint8), lane=(lanes.group[selected] // 32).astype(np.uint8),
+            sm=np.clip(lanes.sm[selected], 0, 0xFFFF).astype(np.uint16), cluster_rank=zeros.astype(np.uint8),
             start_ns=begins, end_ns=np.where(open_lane, np.nan, ends), finished=~open_lane, first_tick=first_tick,
-            last_tick=last_tick, tick_ns=tick, error_ns=np.full(len(chosen), float(tick_seen)),
-            ends_error_ns=np.full(len(chosen), float(tick_seen)),
-            timer=np.full(len(chosen), not cycles), records=counts, written=counts.copy(), start_width=zeros,
+            last_tick=last_tick, tick_ns=tick, error_ns=np.full(len(selected), float(tick_seen)),
+            ends_error_ns=np.full(len(selected), float(tick_seen)),
+            timer=np.full(len(selected), not cycles), records=counts, written=counts.copy(), start_width=zeros,
             end_width=zeros,
         ),
         regions=regions,
@@ -183,7 +183,9 @@ def _regions(
     for index, (event, kind) in enumerate(pairs, 1):
         strange[index] = bool(names) and event not in names
         regions.append(Region(names.get(event, f"{noun} {event}"), Kind(kind), known=not strange[index]))
-    notes.count("unknown", np.count_nonzero(strange[region] & ~noise), "record", f"of {noun}s that names= lacks")
+    notes.count(
+        "unknown", np.count_nonzero(strange[region] & ~noise), "record", f"of {noun}s that are missing in names="
+    )
     return np.where(noise, 0, region).astype(np.uint16), tuple(regions)
 
 
@@ -215,10 +217,10 @@ def _extent(track: npt.NDArray[np.int32], start: Int64, end: Int64, ran: Int64) 
     return first, np.maximum(last, first)
 
 
-def _blocks(launches: Sequence[Launch], lanes: Lanes, chosen: Int64) -> Int64:
-    if not len(chosen):
+def _blocks(launches: Sequence[Launch], lanes: Lanes, selected: Int64) -> Int64:
+    if not len(selected):
         return np.zeros((0, 3), np.int64)
-    return np.array([launch.grid for launch in launches], np.int64).reshape(-1, 3)[lanes.launch[chosen]]
+    return np.array([launch.grid for launch in launches], np.int64).reshape(-1, 3)[lanes.launch[selected]]
 
 
 def _tick(start: Int64, end: Int64) -> int:

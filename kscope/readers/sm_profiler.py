@@ -54,7 +54,7 @@ def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", dev
     begin = 2 + (lanes + 1) // 2 + lanes * TYPES // 2
     if begin + 5 * lanes * most > len(data):
         size = f"{blocks:,} blocks of {groups:,} groups with {most:,} events"
-        notes.add("cut", f"the header says {size}, and the buffer has {len(data):,} words")
+        notes.add("cut", f"the header declares {size}, and the buffer has {len(data):,} words")
     space = data[min(begin, len(data)) : min(begin + 5 * lanes * most, len(data))]
     events = np.frombuffer(space[: len(space) // 5 * 5].tobytes(), EVENT)
     _full(data, lanes, most, notes)

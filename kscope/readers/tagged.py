@@ -9,7 +9,7 @@
     Mirage         |  number (13)  | lane (8) | event (9)| kind |
 
 kind: 0 begin, 1 end, 2 a point in time, 3 the lane's end (TVM, warpscope). A word of zeros was not written. Whose
-record it is follows from its place; what the tag says of it must agree.
+record it is follows from its place; its tag must agree.
 """
 
 from __future__ import annotations
@@ -177,10 +177,10 @@ def _header(data: npt.NDArray[np.uint64], notes: Notes) -> tuple[int, int]:
     first = int(data[0]) if len(data) else 0
     blocks, groups = first & 0xFFFFFFFF, first >> 32
     if len(data) and not (blocks and groups):
-        notes.add("garbled", f"the header says {blocks:,} blocks of {groups:,} groups: treated as one lane")
+        notes.add("garbled", f"the header declares {blocks:,} blocks of {groups:,} groups: treated as one lane")
     if blocks * groups > max(0, len(data) - 1):
         notes.add(
-            "cut", f"the header says {blocks:,} blocks of {groups:,} groups, and the buffer has {len(data):,} words"
+            "cut", f"the header declares {blocks:,} blocks of {groups:,} groups, and the buffer has {len(data):,} words"
         )
     return max(1, blocks), max(1, groups)
 
@@ -201,9 +201,9 @@ def _written(slots: npt.NDArray[np.uint64], lanes: int) -> tuple[Int64, Int64, I
     return at // max(1, rows), (word & np.uint64(LOW)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
 
 
-def _fits(said: Int64, lane: Int64, groups: int, mask: int) -> npt.NDArray[np.bool_]:
+def _fits(tagged: Int64, lane: Int64, groups: int, mask: int) -> npt.NDArray[np.bool_]:
     """True if a tag names the lane, or its block: encoders differ."""
-    return np.asarray((said == (lane & mask)) | (said == (lane // groups & mask)))
+    return np.asarray((tagged == (lane & mask)) | (tagged == (lane // groups & mask)))
 
 
 def _holds_sm(tag: Int64, lane: Int64, groups: int) -> bool:

@@ -42,7 +42,7 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
     first = int(data[0]) if len(data) and int(data[0]) not in _EMPTY else 0
     blocks, groups = first & 0xFFFFFFFF, max(1, first >> 32)
     if blocks > max(0, len(data) - 1):
-        notes.add("cut", f"the header says {blocks:,} blocks, and the buffer has {len(data):,} words")
+        notes.add("cut", f"the header declares {blocks:,} blocks, and the buffer has {len(data):,} words")
     table, rest_of = data[1 : 1 + blocks], data[1 + blocks :]
     word = rest_of[_there(rest_of)]
     tag, time = (word & np.uint64(LOW)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
@@ -52,8 +52,8 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
     block = lane // groups
     sm = np.zeros(max(1, len(table)), np.int64)
     ran = np.flatnonzero(_there(table))
-    said, where = table[ran] & np.uint64(LOW), (table[ran] >> np.uint64(32)).astype(np.int64)
-    right = (said == ran.astype(np.uint64)) & (where < 1 << 16)
+    owner, where = table[ran] & np.uint64(LOW), (table[ran] >> np.uint64(32)).astype(np.int64)
+    right = (owner == ran.astype(np.uint64)) & (where < 1 << 16)
     notes.count("garbled", np.count_nonzero(~right), "block", "its entry names another block, or no SM: shown on SM 0")
     sm[ran[right]] = where[right]
     marks = Marks(lane, 1 - (tag & 1), tag >> 1 & 0x7FF, time, sm[np.clip(block, 0, len(sm) - 1)])

@@ -2,7 +2,7 @@
 
     lanes.py     where each warp is drawn              pack.py      columns as text
     scene.py     names, codes, the records of an SM    page.py      the page around the data
-    slices.py    records as columns                    writing.py   the way through these files
+    slices.py    records as columns                    writer.py    writes the page from them
     heat.py      the overview, level by level          page/        the page itself: HTML, CSS, JavaScript
     figures.py   histograms, imbalance, longest spans
 
@@ -10,6 +10,6 @@ Each SM's records are packed alone, and the page unpacks those that it shows: te
 reads the file.
 """
 
-from .writing import write as write
+from .writer import write as write
 
 __all__ = ["write"]

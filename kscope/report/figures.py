@@ -99,8 +99,8 @@ class Figures:
         """Count a part."""
         codes = self._scene.codes
         name = codes.name[part.code]
-        chosen = (codes.kind[part.code] == SPAN) & (name < self.names)
-        at = np.flatnonzero(chosen)
+        is_span = (codes.kind[part.code] == SPAN) & (name < self.names)
+        at = np.flatnonzero(is_span)
         name, lane, ns = name[at], part.lane[at], part.dur_ns[at]
         bins = self._axes.bins
         bin_ = np.clip(bins_of(ns) - self._axes.first, 0, bins - 1)

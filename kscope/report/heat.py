@@ -53,9 +53,9 @@ PLANES = tuple(field.name for field in fields(Cells))
 def levels(scene: Scene) -> list[int]:
     """Bins of each level, coarsest first, at most a place's number of records: closer, the page draws the records."""
     names = min(len(scene.names), MOST_NAMES + 1)
-    wanted = max(len(scene.trace) // max(1, len(scene.lanes.places)), 1)
+    per_place = max(len(scene.trace) // max(1, len(scene.lanes.places)), 1)
     bins = [_COARSEST]
-    while bins[-1] < _FINEST and bins[-1] * _STEP <= wanted and bins[-1] * _STEP * max(names, 1) <= _CELLS:
+    while bins[-1] < _FINEST and bins[-1] * _STEP <= per_place and bins[-1] * _STEP * max(names, 1) <= _CELLS:
         bins.append(bins[-1] * _STEP)
     return bins
 

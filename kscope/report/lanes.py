@@ -70,7 +70,7 @@ def arrange(trace: TraceData) -> Lanes:
     span = max(float(end.max(initial=base)) - base, 1.0)
     device_sm = warps.device[rows] << 32 | warps.sm[rows]
     distinct, place = np.unique(device_sm, return_inverse=True)
-    # A lane that did not finish may still run: nobody else gets its row.
+    # A lane that did not finish may still run: its row is not reused.
     busy = np.where(warps.finished[rows], end, base + span)
     row = _rows(
         place, warps.launch[rows], warps.block[rows], warps.warp[rows] * np.int64(32) + warps.lane[rows], start, busy

@@ -17,7 +17,7 @@ from .pack import Packed, narrow, pack, zigzag
 from .scene import Part, Scene
 
 VALUED = (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER)
-_FAR = 1 << 52  # what a double still tells exactly
+_FAR = 1 << 52  # doubles are exact up to here
 
 
 def packed(scene: Scene, part: Part) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Patterns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The patterns of names, for what is chosen before kernels have hashes; with a hash among them, none."""
+        """The name patterns, for selection at compile time; empty if one is a hash, which is unknown then."""
         return () if any(hashed(glob) is not None for glob in self.globs) else self.globs
 
     def match(self, name: str, number: int) -> bool:
@@ -45,8 +45,9 @@ class Patterns:
 
 
 def only(capture: Capture, patterns: Patterns) -> Capture:
-    """The capture with the kernels that match, and a problem where none does, or others recorded and none of these.
-    Lanes that were lost stay counted: nobody knows whose they were."""
+    """The capture with the matching kernels only, and a problem if none matches or none of them recorded.
+
+    Lost warps stay counted: their kernels are unknown."""
     if not patterns.globs:
         return capture
     modules, kept = [], set[int]()

@@ -22,7 +22,7 @@ from ..instrument.options import Options, in_effect
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
-from .saving import add_failure, exited_normally, save
+from .save import add_failure, exited_normally, save
 from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested
 

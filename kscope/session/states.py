@@ -76,19 +76,19 @@ def recording(options: Options | None = None) -> Recording:
     return options.recording(STATE.prepared or Recording(), Patterns.of(options.kernels).names)
 
 
-def hook(wanted: Recording | None) -> None:
-    """Make every frontend imported now or later compile for `wanted`; None for plain."""
-    if wanted == STATE.hooked and wanted is not None:
+def hook(new: Recording | None) -> None:
+    """Make every frontend imported now or later compile for `new`; None removes the hooks."""
+    if new == STATE.hooked and new is not None:
         return
     if STATE.watcher is not None:
         STATE.watcher.remove()
         STATE.watcher = None
-    if wanted is None:
+    if new is None:
         for name in STATE.names:
             registry.frontend(name).disable()
         STATE.hooked, STATE.names = None, []
         return
-    STATE.hooked = wanted
+    STATE.hooked = new
     STATE.watcher = Watcher({entry.dsl for entry in registry.table().values()}, _imported)
     STATE.watcher.install()
     unsupported: list[UnsupportedError] = []
@@ -205,14 +205,14 @@ def enable(
     options = Options.of(locals())
     with alone():
         refuse_nested("kscope.enable()")
-        wanted = options.recording(Recording(), Patterns.of(options.kernels).names)
+        prepared = options.recording(Recording(), Patterns.of(options.kernels).names)
         try:
-            hook(wanted)
+            hook(prepared)
         except BaseException:
             hook(None)
             STATE.prepared = None
             raise
-        STATE.prepared = wanted
+        STATE.prepared = prepared
 
 
 def disable() -> None:

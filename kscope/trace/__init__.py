@@ -69,9 +69,9 @@ class Trace(TraceData):
         Raises:
             UsageError: unknown key.
         """
-        from ..analysis.summary import summarise  # loaded on first use
+        from ..analysis.summary import summarize  # loaded on first use
 
-        return summarise(self, by, roles)
+        return summarize(self, by, roles)
 
     def export(self, path: str | os.PathLike[str], **options: Any) -> int:
         """Write a file in the format of its suffix: .pftrace, .json, .parquet, .arrow, .csv, .hatchet and more

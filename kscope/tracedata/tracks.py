@@ -16,7 +16,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 def spread(trace: TraceData) -> tuple[TraceData, Int64, Int64]:
-    """Give every user track of a warp a row of its own, below all others.
+    """Give every user track of a warp a separate row, below all others.
 
     Returns:
         The trace (unchanged if no record has a track), the track of each row (w,), and the original row of each row

@@ -235,13 +235,13 @@ class CudaDriver:
     def library_of_kernel(self, kernel: int) -> int:
         """The library of a kernel. Raises UnsupportedError before CUDA 12.5."""
         if not hasattr(self._cu, "cuKernelGetLibrary"):
-            raise UnsupportedError("cuda-bindings before 12.5 cannot tell a kernel's library: pass the library itself")
+            raise UnsupportedError("cuda-bindings before 12.5 cannot find a kernel's library: pass the library itself")
         try:
             return int(self._call("cuKernelGetLibrary", kernel))
         except DriverError:
             raise
         except RuntimeError as error:  # from cuda-bindings, for functions that the driver lacks
-            text = "a driver before CUDA 12.5 cannot tell a kernel's library: pass the library itself"
+            text = "a driver before CUDA 12.5 cannot find a kernel's library: pass the library itself"
             raise UnsupportedError(text) from error
 
     def module_of_function(self, function: int) -> int:

@@ -108,7 +108,7 @@ def test_the_page_is_dark_for_who_likes_it_dark(show: Show) -> None:
     page.prefer("dark")
     page.until("document.documentElement.dataset.theme === 'dark'")
     dark = page.run(ground)
-    brightness = [sum(map(int, colour[4:-1].split(","))) for colour in (light, dark)]
+    brightness = [sum(map(int, color[4:-1].split(","))) for color in (light, dark)]
     assert brightness[0] > 600 and brightness[1] < 100
     page.key("t")
     assert page.run(ground) == light

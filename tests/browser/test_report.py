@@ -84,9 +84,9 @@ def test_close_up_the_overview_is_drawn_from_the_records(show: Show) -> None:
                 }
                 if (top !== null) names.add(top);
             }
-            const colour = data[view.place * pixels + x] & 0xffffff;
+            const color = data[view.place * pixels + x] & 0xffffff;
             if (names.size) covered++;
-            if (names.size && ![...names].some((name) => colours.packed[name] === colour)) wrong++;
+            if (names.size && ![...names].some((name) => colors.packed[name] === color)) wrong++;
         }
         return [covered, wrong]; })()"""
     covered, wrong = page.run(f"{FRAME}.then(() => {code})")

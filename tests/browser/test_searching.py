@@ -79,7 +79,7 @@ def test_search_for_what_is_not_there_says_so(show: Show) -> None:
     assert text(page, "#status") == "no SM 999 in this recording"
 
 
-def test_far_away_only_the_records_that_last_so_long_are_in_colour(show: Show) -> None:
+def test_far_away_only_the_records_that_last_so_long_are_in_color(show: Show) -> None:
     trace = bulk(8, 4000)
     page = show(trace)
     names = trace.region_names()[trace.region]
@@ -90,7 +90,7 @@ def test_far_away_only_the_records_that_last_so_long_are_in_colour(show: Show) -
     code = """(() => {
         const { surface, layout } = lanesView;
         const { data } = surface.context.getImageData(68, 0, surface.width - 68, layout[0].top + layout[0].height);
-        const [r, g, b] = colours.rgb[model.numbers.get('load')];
+        const [r, g, b] = colors.rgb[model.numbers.get('load')];
         let count = 0;
         const far = (i) => Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b);
         for (let i = 0; i < data.length; i += 4) count += far(i) < 60;

@@ -180,7 +180,7 @@ def _allocated(size: int, alignment: int, stream: int | None) -> Any:
 
 
 def descriptors(u: ModuleType) -> tuple[Callable[[], None], Callable[[], None], int, int]:
-    """A launch of the specialised matmul, a check of its result, blocks and turns of its loop."""
+    """A launch of the specialized matmul, a check of its result, blocks and turns of its loop."""
     import torch
     import triton
 
@@ -199,10 +199,10 @@ def descriptors(u: ModuleType) -> tuple[Callable[[], None], Callable[[], None], 
     return launch, check, (size // 128) ** 2, size // 64
 
 
-def test_automatic_warp_specialisation_on_hopper(u: ModuleType, table: Table) -> None:
+def test_automatic_warp_specialization_on_hopper(u: ModuleType, table: Table) -> None:
     sm90()
     launch, check, blocks, turns = descriptors(u)
-    trace = recorded("warp-specialised matmul 512^3", launch, check, table, auto=True)
+    trace = recorded("warp-specialized matmul 512^3", launch, check, table, auto=True)
     case, found = u.CASES["specialized"], counts(trace)
     dot, load = (f"{kind} {u.FILE}:{case.line(what)}" for kind, what in (("dot", "the dot"), ("load", "load b")))
     assert found[dot] == blocks * 8 * turns  # two groups of four warps
@@ -213,7 +213,7 @@ def test_automatic_warp_specialisation_on_hopper(u: ModuleType, table: Table) ->
     assert not consumers & producers
 
 
-def test_lines_of_a_warp_specialised_loop(u: ModuleType, table: Table) -> None:
+def test_lines_of_a_warp_specialized_loop(u: ModuleType, table: Table) -> None:
     sm90()
     launch, check, blocks, turns = descriptors(u)
     case = u.CASES["specialized"]

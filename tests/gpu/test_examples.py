@@ -84,7 +84,7 @@ def test_a_task_of_the_megakernel_begins_when_those_it_waits_for_have_ended(
     start[task], end[task] = work.start_ns, work.start_ns + work.dur_ns
     kinds, rows, _ = np.array(tasks).T
     for earlier, later in (
-        (example.NORMALISE.value, example.MULTIPLY.value),
+        (example.NORMALIZE.value, example.MULTIPLY.value),
         (example.MULTIPLY.value, example.ADD.value),
     ):
         ended = np.array([end[(kinds == earlier) & (rows == row)].max() for row in range(rows.max() + 1)])

@@ -1,4 +1,4 @@
-"""Triton on a GPU: kernels that are tuned, compiled by torch, warp-specialised, or were loaded plain."""
+"""Triton on a GPU: kernels that are tuned, compiled by torch, warp-specialized, or were loaded plain."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_warp_of_every_partition_records(k: ModuleType) -> None:
     import torch
 
     if torch.cuda.get_device_capability() < (9, 0):
-        pytest.skip("warp specialisation needs sm_90")
+        pytest.skip("warp specialization needs sm_90")
     out = torch.zeros(2, device="cuda", dtype=torch.int32)
     blocks, n = 4, 5
     with kscope.profile() as prof:

@@ -1,4 +1,4 @@
-"""Kernels for tests/gpu/test_triton.py: autotuned, taken apart by torch.compile, warp-specialised, and with helpers."""
+"""Kernels for tests/gpu/test_triton.py: autotuned, taken apart by torch.compile, warp-specialized, and with helpers."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def numbers(*shape: int) -> Floats:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_row_is_normalised(tmp_path: Path, language: str) -> None:
+def test_a_row_is_normalized(tmp_path: Path, language: str) -> None:
     memory, x, weight, bias = Memory(), numbers(2, COLUMNS), numbers(COLUMNS), numbers(COLUMNS)
     arguments = [(memory.put(one), one) for one in (x, weight, bias, np.zeros_like(x))]
     made = machine(language, "layernorm", tmp_path, memory, *arguments, COLUMNS, 1e-5)

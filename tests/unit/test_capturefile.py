@@ -202,7 +202,7 @@ def test_a_pipe_that_nobody_writes_to_is_refused_and_not_waited_for(tmp_path: Pa
 def test_something_after_the_end_is_a_format_error(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_bytes(path.read_bytes() + b"x")
-    with pytest.raises(FormatError, match="longer than its head says"):
+    with pytest.raises(FormatError, match="longer than its header declares"):
         load_capture(path)
 
 

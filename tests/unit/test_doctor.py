@@ -45,7 +45,7 @@ def test_what_a_language_works_worse_without_is_told(tmp_path: Path, monkeypatch
         "    name = 'slow'\n"
         "    def enable(self, recording): pass\n"
         "    def disable(self): pass\n"
-        "    def lacks(self): return 'no assembler: install one'\n"
+        "    def limitation(self): return 'no assembler: install one'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "TABLE", {"slow": Entry("slowlang", "slowlang_frontend:Slow", "slow")})
@@ -60,8 +60,8 @@ def test_cupys_frontend_tells_of_a_missing_assembler(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(assembler, "ptxas", lambda *most: None)
     monkeypatch.setattr(assembler, "nvjitlink", lambda: None)
-    assert "the driver assembles kernels" in registry.frontend("cupy").lacks()
+    assert "the driver assembles kernels" in registry.frontend("cupy").limitation()
     monkeypatch.setattr(assembler, "nvjitlink", lambda: assembler)
-    assert "more than 64 registers are slower; install nvidia-cuda-nvcc" in registry.frontend("cupy").lacks()
+    assert "more than 64 registers are slower; install nvidia-cuda-nvcc" in registry.frontend("cupy").limitation()
     monkeypatch.setattr(assembler, "ptxas", lambda *most: "/usr/local/cuda/bin/ptxas")
-    assert registry.frontend("cupy").lacks() == ""
+    assert registry.frontend("cupy").limitation() == ""

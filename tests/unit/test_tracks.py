@@ -126,10 +126,10 @@ def test_what_is_inside_of_a_region_is_on_its_track(trace: Trace) -> None:
 
 
 def test_the_report_draws_a_track_below_its_lane(trace: Trace) -> None:
-    from kscope.analysis.summary import summarise
+    from kscope.analysis.summary import summarize
     from kscope.report.scene import scene
 
-    drawn = scene(trace, summarise(trace))
+    drawn = scene(trace, summarize(trace))
     lines = {
         drawn.names[name]: line for name, line in zip(drawn.codes.name.tolist(), drawn.codes.line.tolist(), strict=True)
     }

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.cli import main, parser, view
-from kscope.cli.serving import Resource, Server, files_in
+from kscope.cli.server import Resource, Server, files_in
 from kscope.errors import MissingError, UsageError
 
 

@@ -20,7 +20,7 @@ import pytest
 from browser.chromium import Page, binary
 
 import kscope
-from kscope.analysis.summary import summarise
+from kscope.analysis.summary import summarize
 from kscope.trace import Trace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -70,7 +70,7 @@ def test_proton_viewer_shows_time_as_the_summary_has_it(tmp_path: Path) -> None:
     got = trace("attention")
     got.export(tmp_path / "x.hatchet")
     found = shown("time/us", tmp_path / "x.hatchet")
-    expected = {f"attention;{row.region}": row.total_ns / 1000 for row in summarise(got).regions}
+    expected = {f"attention;{row.region}": row.total_ns / 1000 for row in summarize(got).regions}
     assert {path: found[path] for path in expected} == pytest.approx(expected, abs=2e-3)
 
 
@@ -108,7 +108,7 @@ def test_speedscope_shows_the_share_of_every_region(name: str, served: str, tmp_
         pytest.skip("no chromium here")
     got = trace("attention")
     got.export(tmp_path / name)
-    regions = [row.region for row in summarise(got).regions]
+    regions = [row.region for row in summarize(got).regions]
     with Page(program) as page:
         page.open(f"{served}/#profileURL={served}/{name}")
         page.until("document.body.innerText.includes('Left Heavy')")

@@ -27,5 +27,5 @@ class CoreFrontend(Frontend):
         """compile() adds no marks from now on."""
         self.recording = None
 
-    def lacks(self) -> str:
+    def limitation(self) -> str:
         return assembler.missing()

@@ -57,7 +57,7 @@ class CupyFrontend(Frontend):
             if self._compiler.recording is None:
                 self._compiler.install(None)
 
-    def lacks(self) -> str:
+    def limitation(self) -> str:
         return assembler.missing()
 
     def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:

@@ -18,7 +18,7 @@ from kscope.instrument import registry
 from kscope.instrument.hooks import Hook
 from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection import catalogue
+from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 
 from .. import lines, nvrtc
@@ -183,7 +183,7 @@ class LoaderHooks:
         has_variables = _has_variables(code, tuple(options))
         if has_variables and (module := self._if_loaded(original, args)) is not None:
             return module
-        if catalogue.is_listing() or (self._state, key) not in self._loaded:
+        if catalog.is_listing() or (self._state, key) not in self._loaded:
             self._loaded[self._state, key] = self._compile_raw(self._uncached[_RAW], args)
         module = self._loaded[self._state, key]
         if has_variables:

@@ -267,7 +267,7 @@ template <class... S> using strategy_ = typename one_<S...>::type;
 
 // a predicate: 32 bits, nonzero where a mark is recorded
 struct when_ { b32_ held; };
-// a region or point whose predicate is known to be false
+// a region or point whose predicate is constant false
 struct never_ {
   template <class... T> KSCOPE_FN_ never_(T...) {}
   KSCOPE_FN_ ~never_() {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kscope.instrument.selection.auto import Lines, Selection
-from kscope.instrument.selection.catalogue import Site
+from kscope.instrument.selection.catalog import Site
 
 from .functions import functions
 from .insert import insert_marks

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kscope.errors import UsageError
 from kscope.instrument.selection import auto
 from kscope.instrument.selection.auto import Lines, Selection
-from kscope.instrument.selection.catalogue import Site
+from kscope.instrument.selection.catalog import Site
 
 from .functions import Function
 from .insert import insert_marks
@@ -42,7 +42,7 @@ class MarkedRange:
     loops: tuple[int, ...]
 
     def site(self, source: Source) -> Site:
-        """The catalogue's entry."""
+        """The catalog's entry."""
         lines, statements = self.statements.lines, self.statements.statements
         name = lines.selected.file
         loops = tuple(f"{name}:{lines.user_line(line)}" for line in self.loops)

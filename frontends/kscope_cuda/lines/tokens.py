@@ -32,7 +32,7 @@ _CONDITION = re.compile(r"#\s*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)
 
 
 class UnreadableError(Exception):
-    """Text that cannot be read as C++; the message says why, `line` where."""
+    """Text that cannot be read as C++; with the reason and the line."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)

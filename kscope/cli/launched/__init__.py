@@ -22,7 +22,7 @@ FLAGS = "KSCOPE_RUN"
 
 
 def is_launcher(script: str, module: bool) -> bool:
-    """Whether a script or module is known to start the programs to record."""
+    """True for a launcher of the programs to record."""
     return (script if module else Path(script).name) in LAUNCHERS
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from . import auto
 from .auto import Lines, Selection
-from .catalogue import Site
+from .catalog import Site
 from .pylines import Block, region
 
 Words = Sequence[tuple[tuple[str, ...], re.Pattern[str]]]

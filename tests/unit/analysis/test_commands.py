@@ -17,7 +17,7 @@ from kscope import cli
 from kscope.analysis import checks, gaps, histogram, imbalance, occupancy, overlap
 from kscope.analysis.compare import compare
 from kscope.analysis.segments import flatten
-from kscope.analysis.summary import summarise
+from kscope.analysis.summary import summarize
 from kscope.capture.capture import Capture
 from kscope.errors import FormatError, UsageError
 
@@ -173,11 +173,11 @@ def test_what_a_region_costs_here_needs_a_gpu(
 def everything(trace: kscope.Trace) -> None:
     """Every analysis of a trace, for its exceptions."""
     for by in ("", "role", "sm", "launch,block"):
-        assert summarise(trace, by).text(100)
-        assert summarise(trace, by).markdown()
+        assert summarize(trace, by).text(100)
+        assert summarize(trace, by).markdown()
     flatten(trace)
     occupancy.overview(trace, 16)
-    occupancy.utilisation(trace)
+    occupancy.utilization(trace)
     occupancy.waves(trace)
     gaps.between(trace)
     gaps.longest(trace, 3)

@@ -10,7 +10,7 @@ import traces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.analysis.occupancy import overview, utilisation, waves
+from kscope.analysis.occupancy import overview, utilization, waves
 from kscope.errors import UsageError
 
 
@@ -36,7 +36,7 @@ def test_the_overview_is_what_counting_at_each_nanosecond_gives(rng: random.Rand
 def test_the_use_of_an_sm_adds_up(rng: random.Random) -> None:
     made = traces.lanes(rng)
     trace = traces.trace(made)
-    found = utilisation(trace)
+    found = utilization(trace)
     [launch] = waves(trace)
     for row in found:
         mine = [one for one in made if one.sm == row.sm]
@@ -62,7 +62,7 @@ def test_launches_at_the_same_time_share_the_time_of_their_device() -> None:
         traces.Lane(grid_id=launch, start=1000 + start, end=1000 + end, spans=[("load", 1000 + start, 1000 + end)])
         for launch, start, end in lives
     ]
-    [found] = utilisation(traces.trace(made))
+    [found] = utilization(traces.trace(made))
     assert (found.launches, found.used) == (3, 1.0)
     assert found.mean_lanes == pytest.approx(300 / 250)
 
@@ -95,5 +95,5 @@ def test_a_range_without_time_is_refused(wrong: dict[str, int]) -> None:
 
 def test_a_trace_without_lanes_has_no_sms() -> None:
     trace = traces.trace([])
-    assert utilisation(trace) == waves(trace) == ()
+    assert utilization(trace) == waves(trace) == ()
     assert overview(trace, 4).alive.shape == (0, 4)

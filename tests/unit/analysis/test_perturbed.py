@@ -25,8 +25,8 @@ SCRIPT = """
     from pathlib import Path
     from kscope.session import states
     from kscope.lowering import plan
-    from kscope.instrument.selection import catalogue
-    from kscope.instrument.selection.catalogue import KernelSites
+    from kscope.instrument.selection import catalog
+    from kscope.instrument.selection.catalog import KernelSites
     PTX = '''.version 8.0
     .target sm_90
     .address_size 64
@@ -51,8 +51,8 @@ SCRIPT = """
             subprocess.run([os.environ["PTXAS"], "-arch=sm_90", path.with_suffix(".ptx"), "-o", path], check=True)
         return paths
     print("the script was here", *sys.argv[1:])
-    catalogue.add(KernelSites("test", "scale", "sm_90", (), build))
-    catalogue.add(KernelSites("test", "plain", "sm_90", (), lambda folder: None))
+    catalog.add(KernelSites("test", "scale", "sm_90", (), build))
+    catalog.add(KernelSites("test", "plain", "sm_90", (), lambda folder: None))
     sys.exit(int(os.environ.get("CODE", "0")))
 """
 

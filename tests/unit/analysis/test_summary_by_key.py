@@ -20,8 +20,8 @@ from synth import Rec
 from kscope.analysis.data import RegionStats
 from kscope.analysis.groups import group, role
 from kscope.analysis.imbalance import imbalance
-from kscope.analysis.occupancy import utilisation
-from kscope.analysis.summary import summarise
+from kscope.analysis.occupancy import utilization
+from kscope.analysis.summary import summarize
 from kscope.errors import UsageError
 from kscope.trace import Trace, decode
 from kscope.util.text import number_ranges
@@ -52,7 +52,7 @@ def test_numbers_by_any_key_are_those_of_pandas(by: str, rng: random.Random) -> 
     trace = traces.trace(traces.lanes(rng, launches=2))
     keys = [key for key in by.split(",") if key]
     table = expected(trace, keys) if len(trace) else pd.DataFrame()
-    rows = summarise(trace, by).regions
+    rows = summarize(trace, by).regions
     assert len(rows) == len(table)
     for row in rows:
         at = (*row.key, row.region) if keys else row.region
@@ -72,14 +72,14 @@ def test_kernels_that_share_keys_each_have_theirs_in_order() -> None:
 
     trace = decode(synth.capture(*kernel(1, (0, 1, 2, 3)), *kernel(2, (0, 2)), names=("load",)))
     for by in ("sm", "block"):
-        rows = [(row.kernel, row.key) for row in summarise(trace, by).regions]
-        assert rows == sorted(rows) == [(row.kernel, row.key) for row in summarise(trace, by).lanes]
+        rows = [(row.kernel, row.key) for row in summarize(trace, by).regions]
+        assert rows == sorted(rows) == [(row.kernel, row.key) for row in summarize(trace, by).lanes]
 
 
 @given(st.randoms(use_true_random=False))
 def test_self_idle_and_starts_are_what_counting_every_nanosecond_gives(rng: random.Random) -> None:
     made = traces.lanes(rng)
-    rows = {row.region: row for row in summarise(traces.trace(made)).regions}
+    rows = {row.region: row for row in summarize(traces.trace(made)).regions}
     own = dict.fromkeys(traces.NAMES, 0)
     idle = dict.fromkeys(traces.NAMES, 0)
     starts: dict[str, list[int]] = {}
@@ -108,7 +108,7 @@ def _of(lane: traces.Lane, time: int, start: int, end: int) -> bool:
 @given(st.randoms(use_true_random=False), st.sampled_from(BY))
 def test_groups_share_out_everything(rng: random.Random, by: str) -> None:
     trace = traces.trace(traces.lanes(rng, launches=2))
-    whole, parts = summarise(trace), summarise(trace, by)
+    whole, parts = summarize(trace), summarize(trace, by)
     assert sum(row.total_ns for row in parts.regions) == pytest.approx(sum(row.total_ns for row in whole.regions))
     assert sum(row.alive_ns for row in parts.lanes) == pytest.approx(sum(row.alive_ns for row in whole.lanes))
     assert sum(row.idle_ns for row in parts.lanes) == pytest.approx(sum(row.idle_ns for row in whole.lanes))
@@ -122,7 +122,7 @@ def test_lanes_blocks_launches_and_times_of_a_group_are_counted(rng: random.Rand
     made = traces.lanes(rng, launches=2)
     trace = traces.trace(made)
     keys = [key for key in by.split(",") if key]
-    for row in summarise(trace, by).lanes:
+    for row in summarize(trace, by).lanes:
         wanted = dict(zip(keys, row.key, strict=True))
         places = [{"launch": one.grid_id - 1, "sm": one.sm, "block": one.block, "warp": one.warp} for one in made]
         mine = [one for one, place in zip(made, places, strict=True) if wanted.items() <= place.items()]
@@ -157,7 +157,7 @@ def busy(lengths: dict[tuple[int, int, int], int]) -> Trace:
 
 
 def load(trace: Trace, by: str = "") -> RegionStats:
-    [row] = summarise(trace, by).regions
+    [row] = summarize(trace, by).regions
     return row
 
 
@@ -174,7 +174,7 @@ def test_the_worst_warp_is_scored_and_named() -> None:
 
 
 def test_where_the_rows_are_sms_no_sm_is_blamed() -> None:
-    rows = summarise(busy({(block, 0, block): 100 * (block + 1) for block in range(4)}), "sm").regions
+    rows = summarize(busy({(block, 0, block): 100 * (block + 1) for block in range(4)}), "sm").regions
     assert {row.worst for row in rows} == {""}
     assert all(np.isnan(row.sm_imbalance) and row.block_imbalance == row.warp_imbalance == 1 for row in rows)
 
@@ -194,7 +194,7 @@ def test_the_scores_of_the_summary_are_those_of_the_totals(rng: random.Random, a
         .groupby(["region", *(["launch", "block"] if across == "block" else [across])], observed=True)["dur_ns"]
         .sum()
     )
-    for row in summarise(trace).regions:
+    for row in summarize(trace).regions:
         found = totals[row.region]
         assert getattr(row, f"{across}_imbalance") == pytest.approx(found.score, nan_ok=True)
         assert sorted(found.totals_ns.tolist()) == sorted(frame[row.region].tolist())
@@ -215,7 +215,7 @@ def test_roles_are_found_by_what_warps_record() -> None:
 
 def test_roles_are_called_what_the_user_says() -> None:
     made = [traces.Lane(warp=warp, end=3000, spans=[("load", 1100, 1200)]) for warp in range(3)]
-    summary = summarise(traces.trace(made), "role", {"producer": [0], "consumer": [1]})
+    summary = summarize(traces.trace(made), "role", {"producer": [0], "consumer": [1]})
     assert {row.key for row in summary.regions} == {("producer",), ("consumer",), ("other",)}
 
 
@@ -252,7 +252,7 @@ def hostile() -> Trace:
 
 
 def test_names_with_markup_stay_in_their_cell_in_markdown() -> None:
-    lines = summarise(hostile()).markdown().splitlines()
+    lines = summarize(hostile()).markdown().splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 2 + len(HOSTILE)
     assert len({line.replace("\\|", "").count("|") for line in table}) == 1
@@ -260,14 +260,14 @@ def test_names_with_markup_stay_in_their_cell_in_markdown() -> None:
 
 
 def test_names_with_quotes_and_newlines_survive_csv_and_json() -> None:
-    summary = summarise(hostile())
+    summary = summarize(hostile())
     assert {row["region"] for row in csv.DictReader(io.StringIO(summary.csv()))} == set(HOSTILE)
     data = json.loads(orjson.dumps(summary.to_dict()))
     assert {row["region"] for row in data["regions"]} == set(HOSTILE)
 
 
 def test_names_with_newlines_stay_on_their_line_in_the_terminal() -> None:
-    text = summarise(hostile()).text(100)
+    text = summarize(hostile()).text(100)
     assert text.count("quote") == 1
     assert all(char.isprintable() or char == "\n" for char in text)
 
@@ -277,11 +277,11 @@ def test_time_in_no_region_is_right_where_a_coarse_clock_gives_spans_no_length(r
     made = traces.lanes(rng, shortest=0)
     trace = traces.trace(made)
     without = [[one.innermost(time) is None for time in range(one.start, one.end)] for one in made]
-    whole = summarise(trace).lanes
+    whole = summarize(trace).lanes
     assert sum(lane.idle_ns for lane in whole) == pytest.approx(sum(map(sum, without)))
     assert max(lane.longest_idle_ns for lane in whole) == max(map(_longest, made))
     busy = sum(one.end - one.start for one in made) - sum(map(sum, without))
-    assert sum(row.busy_ns for row in utilisation(trace)) == pytest.approx(busy)
+    assert sum(row.busy_ns for row in utilization(trace)) == pytest.approx(busy)
 
 
 def _longest(one: traces.Lane) -> int:
@@ -294,14 +294,14 @@ def _longest(one: traces.Lane) -> int:
 
 def test_json_can_be_cut_to_the_longest_rows_and_says_so() -> None:
     trace = busy({(block, 0, block): 100 + block for block in range(30)})
-    data = summarise(trace, "block").to_dict(top=5)
+    data = summarize(trace, "block").to_dict(top=5)
     assert (len(data["regions"]), data["left_out"]) == (5, 25)
     assert {row["block"] for row in data["regions"]} == {25, 26, 27, 28, 29}
     assert len(data["lanes"]) == 5
 
 
 def test_a_table_of_many_rows_shows_the_longest_and_counts_the_rest() -> None:
-    text = summarise(busy({(block, 0, block): 100 + block for block in range(80)}), "block").text(100)
+    text = summarize(busy({(block, 0, block): 100 + block for block in range(80)}), "block").text(100)
     assert "block 79: load" in text
     assert "block 3: load" not in text
     assert "+ 30 more rows" in text

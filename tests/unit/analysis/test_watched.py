@@ -12,7 +12,7 @@ import traces
 from kscope import cli
 from kscope.analysis.overlap import overlap, waits
 from kscope.capture.capture import load_capture
-from kscope.cli import selecting
+from kscope.cli import filters
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -40,7 +40,7 @@ def test_a_bar_is_shown_in_a_terminal_for_what_takes_long(
     shown = []
     for terminal, least in ((True, 1), (True, 1 << 30), (False, 1)):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
-        with selecting.watched(10, "waits", least) as step:
+        with filters.watched(10, "waits", least) as step:
             step(5)
         shown.append("50 %" in capsys.readouterr().err)
     assert shown == [True, False, False]

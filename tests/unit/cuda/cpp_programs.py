@@ -37,7 +37,7 @@ def program(seed: int, *, device: bool = False) -> str:
     random = Random(seed)
     made = _Program(random)
     body = made.block(4, 1, loop=False, lines=90)
-    label = ["  done: emit(__LINE__);"] if made.labelled else []
+    label = ["  done: emit(__LINE__);"] if made.labeled else []
     where = "static __device__ __forceinline__ " if device else ""
     same = f"template <class T> {where}T same(T x) {{ return x; }}"
     lines = [HEAD + same, f"{where}int f(int a) {{", "  {", *body, "  }", *label, "  return a;", "}", ""]
@@ -47,7 +47,7 @@ def program(seed: int, *, device: bool = False) -> str:
 
 class _Program:
     def __init__(self, random: Random) -> None:
-        self.random, self.names, self.labelled = random, 0, False
+        self.random, self.names, self.labeled = random, 0, False
         self.left = 0
 
     def block(self, depth: int, indent: int, *, loop: bool, lines: int = 0) -> list[str]:
@@ -152,7 +152,7 @@ class _Program:
         elif kind == "return":
             yield f"if (nxt() < 2) return {random.choice(['nxt()', 'a', 'same<int>(a) + nxt()', '(emit(3), 4)'])};"
         elif kind == "goto":
-            self.labelled = True
+            self.labeled = True
             yield "if (nxt() < 2) goto done;"
         elif kind == "text":
             yield f"(void)sizeof({random.choice(_TEXTS)}); emit(__LINE__);"

@@ -15,7 +15,7 @@ import kscope_cuda
 from kscope.capture import layout, metadata
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection import catalogue
+from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
 from kscope.session import states
 from kscope_cuda import lines
@@ -179,7 +179,7 @@ def test_a_literal_whose_lines_are_not_the_files_is_not_looked_for(frontend, gpu
 def test_kinds_of_statements_of_raw_kernels_are_marked_and_listed(frontend, gpu, tmp_path):
     plain = cupy.RawModule(code=SCALE)
     plain.compile()
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         frontend.enable(recording(kinds=tuple(KINDS)))
         cupy.RawModule(code=SCALE).compile()
         assert is_marked(gpu.loaded())
@@ -201,7 +201,7 @@ def test_kinds_of_statements_of_raw_kernels_are_marked_and_listed(frontend, gpu,
 
 def test_an_annotated_kernel_is_listed_with_its_two_builds(frontend, gpu, tmp_path):
     annotated = SCALE.replace("float b = a * 2;", 'KSCOPE_REGION("twice"); float b = a * 2;')
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         frontend.enable(Recording())
         cupy.RawModule(code="#include <kscope.cuh>\n" + annotated).compile()
     frontend.disable()
@@ -211,7 +211,7 @@ def test_an_annotated_kernel_is_listed_with_its_two_builds(frontend, gpu, tmp_pa
 
 
 def test_a_dry_run_leaves_nothing_on_disk(frontend, gpu, tmp_path):
-    with catalogue.listing():
+    with catalog.listing():
         frontend.enable(recording(LOADS))
         cupy.RawModule(code=SCALE).compile()
     assert not [path for path in (tmp_path / "disk").rglob("*") if path.is_file()]

@@ -34,7 +34,7 @@ class Kernel:
 
 
 KERNELS = (
-    Kernel("hopper warp-specialised", GEMM, "sm_90a", "matmul"),
+    Kernel("hopper warp-specialized", GEMM, "sm_90a", "matmul"),
     Kernel("hopper prefetch_stages", HERE.with_name("kernels.py"), "sm_90a", "pipelined_host", (4, 8)),
     Kernel("blackwell tcgen05", HERE.with_name("kernels.py"), "sm_100a", "tensor_memory_host", (4, 8)),
     Kernel("ampere mma.sync", HERE.with_name("kernels.py"), "sm_80", "ampere_host"),
@@ -117,7 +117,7 @@ def test_a_mark_costs_at_most_six_and_a_half_instructions(compilations: Compilat
     assert added <= 6.5
 
 
-def test_regions_do_not_serialise_wgmma(compilations: Compilations) -> None:
+def test_regions_do_not_serialize_wgmma(compilations: Compilations) -> None:
     for kernel in (HOPPER, PIPELINED)[: 1 + (PIPELINED.since <= VERSION)]:
         on, off = (_counted(compilations(kernel, form), "HGMMA", "WARPGROUP") for form in ("on", "off"))
         assert on == off

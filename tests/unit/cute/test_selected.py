@@ -14,7 +14,7 @@ from kscope.capture import layout, metadata
 from kscope.capture.model import RegionMeta
 from kscope.errors import UnsupportedError, UsageError
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection import catalogue
+from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
 
 from .conftest import Made, arguments, compile, source
@@ -196,7 +196,7 @@ def test_kinds_of_statements_are_marked_and_listed(frontend: Any, tmp_path: Path
     module, line = kernels()
     file = Path(module.__file__).name
     plain = compile(module.host, *arguments())
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         frontend.enable(recording(kinds=tuple(KINDS)))
         assert is_marked(compile(module.host, *arguments()))
     frontend.disable()
@@ -226,7 +226,7 @@ def test_a_name_that_an_earlier_selection_used_is_listed_where_it_is_now(fronten
     annotated = source("with kscope.region('mine'):\n    x[thread] = Float32(1)")
     frontend.enable(recording(f"mine={places[0]}"))
     compile(module.host, *arguments())
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         frontend.enable(recording(f"mine={places[1]}"))
         compile(module.host, *arguments())
         frontend.enable(Recording())
@@ -237,7 +237,7 @@ def test_a_name_that_an_earlier_selection_used_is_listed_where_it_is_now(fronten
 
 def test_an_annotated_kernel_is_listed_with_its_two_builds(frontend: Any, tmp_path: Path) -> None:
     module = source("with kscope.region('mine'):\n    x[thread] = Float32(1)")
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         frontend.enable(Recording())
         assert is_marked(compile(module.host, *arguments()))
     frontend.disable()

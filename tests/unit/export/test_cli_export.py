@@ -15,7 +15,7 @@ from synth import Rec
 
 from kscope import cli
 from kscope.capture.layout import Kind
-from kscope.cli import reading
+from kscope.cli import export
 from kscope.export import suffixes
 
 NAMES = (("load", "u32"), ("dot", "u32"), "tile")
@@ -103,7 +103,7 @@ def test_what_cannot_be_is_one_line(
 def test_the_output_is_checked_before_the_capture_is_read(
     capture: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(reading.selecting, "read", lambda options: pytest.fail("read"))
+    monkeypatch.setattr(export.filters, "read", lambda options: pytest.fail("read"))
     assert cli.main(["export", capture, "-o", "nowhere/x.csv"]) == 2
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert cli.main(["export", capture, "-o", "x.parquet"]) == 2

@@ -84,12 +84,12 @@ def test_shared_words_are_loaded_as_wide_as_without_regions(frontend: Any, tmp_p
         path.write_bytes(cubin(kernel))
         wide.append(tools.disassembly(path).count("LDS.128"))
     assert wide[1] >= wide[0] >= 4
-    assert frontend.lacks() == ""
+    assert frontend.limitation() == ""
 
 
 @pytest.mark.usefixtures("no_ptxas")
 def test_without_ptxas_the_linker_assembles_and_the_doctor_reports_it(frontend: Any) -> None:
-    assert "no ptxas of CUDA" in frontend.lacks() and "install nvidia-cuda-nvcc" in frontend.lacks()
+    assert "no ptxas of CUDA" in frontend.limitation() and "install nvidia-cuda-nvcc" in frontend.limitation()
     assert linking.ptxas_identity() == ""
     frontend.enable(Recording())
     assert CTL_SYMBOL.encode() in cubin(marked)

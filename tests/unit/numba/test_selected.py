@@ -19,7 +19,7 @@ from kscope.capture import layout
 from kscope.errors import UsageError
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection import auto, catalogue
+from kscope.instrument.selection import auto, catalog
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
 from kscope.marks.grammar import Mark
 from kscope_numba import evaluator, rewrite, select, source
@@ -264,7 +264,7 @@ def test_numbas_own_errors_keep_the_lines_of_the_user(frontend: Any, written: Wr
 
 def test_kinds_of_statements_are_marked_and_listed(taught: Any, gpu: Backend, kernels: dict[str, Any]) -> None:
     plain = launch(kernels["kernel"], gpu)
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         taught.enable(recording(kinds=tuple(KINDS)))
         assert is_marked(launch(kernels["kernel"], gpu))
     taught.disable()
@@ -283,7 +283,7 @@ def test_a_name_that_an_earlier_selection_used_is_listed_where_it_is_now(
     taught.enable(recording(LOOP))
     launch(written(KERNELS, FILE)["kernel"], gpu)
     name, first = LOOP.partition("=")[0], line("s = x[i]")
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         taught.enable(recording(f"{name}={FILE}:{first}"))
         launch(written(KERNELS, FILE)["kernel"], gpu)
         taught.enable(Recording())
@@ -297,7 +297,7 @@ def test_a_dry_run_leaves_nothing_in_the_cache(taught: Any, gpu: Backend, writte
     kernel = written(KERNELS.replace("@cuda.jit\n    def kernel", "@cuda.jit(cache=True)\n    def kernel"), FILE)[
         "kernel"
     ]
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         taught.enable(recording(LOOP))
         assert is_marked(launch(kernel, gpu))
     taught.disable()
@@ -309,7 +309,7 @@ def test_a_dry_run_leaves_nothing_in_the_cache(taught: Any, gpu: Backend, writte
 def test_the_two_builds_of_a_listed_kernel_are_cubins(
     taught: Any, gpu: Backend, kernels: dict[str, Any], tmp_path: Path
 ) -> None:
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         taught.enable(recording(LOOP))
         launch(kernels["kernel"], gpu)
     taught.disable()
@@ -324,7 +324,7 @@ def test_the_two_builds_of_a_listed_kernel_are_cubins(
 def test_an_annotated_kernel_is_listed_with_its_two_builds(
     taught: Any, gpu: Backend, written: Written, tmp_path: Path
 ) -> None:
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         taught.enable(Recording())
         launch(written(ANNOTATED.replace('"a"', '"mine"'), "annotated_kernels.py")["kernel"], gpu)
     taught.disable()

@@ -54,7 +54,7 @@ def used(trace: Trace) -> None:
     str(trace.summary("role"))
     occupancy.overview(trace)
     gaps.between(trace)
-    occupancy.utilisation(trace)
+    occupancy.utilization(trace)
     occupancy.waves(trace)
     assert (trace.depth >= 0).all()
 

@@ -21,7 +21,7 @@ from kscope.capture import metadata as meta
 from kscope.capture.layout import Kind, record_id
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection import catalogue
+from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 from kscope.marks.grammar import parse
 from kscope_triton import inserting, irtext
@@ -63,7 +63,7 @@ def about(kernel):
 
 def sites(name, arch, **asked):
     """Where a selection would mark a kernel."""
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         kscope.enable(**asked)
         try:
             compiled(name, arch)
@@ -115,7 +115,7 @@ class _EnoughError(Exception):
 @cache
 def lowered(name, arch):
     """A kernel's final IR as text, its operations counted by Triton, and the PTX of three: the IR as it is, printed and
-    read back, and with marks. All from one compilation: Triton's own warp specialisation does not give the same IR
+    read back, and with marks. All from one compilation: Triton's own warp specialization does not give the same IR
     each time."""
     counted, texts = Counter(), []
     before = knobs.runtime.add_stages_inspection_hook
@@ -193,7 +193,7 @@ def test_an_operation_has_the_narrowest_of_the_kinds_that_are_asked_for():
 
 @pytest.mark.filterwarnings("ignore:kscope.*registers spill")
 @pytest.mark.parametrize("arch", [90, 100])
-def test_each_group_of_specialised_warps_has_its_own_places(arch):
+def test_each_group_of_specialized_warps_has_its_own_places(arch):
     found = sites("specialized", arch, auto="loops,dot,load")
     loops = [site.group for site in found if site.what == "loop"]
     assert loops == (["default", "partition0", "partition1"] if arch == 90 else ["partition0", "partition1"])
@@ -295,7 +295,7 @@ def test_every_selection_has_its_own_kernel_in_every_order(frontend):
 def test_a_listing_compiles_what_the_cache_holds_and_gives_the_knob_back():
     kscope.enable(auto=True)
     first = compiled("softmax", 90)
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         kscope.disable()
         kscope.enable(auto=True)
         assert compiled("softmax", 90).asm["ptx"] == first.asm["ptx"]

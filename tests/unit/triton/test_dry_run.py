@@ -13,7 +13,7 @@ from unannotated import CASES, FILE
 
 from kscope.cli import main, sites
 from kscope.instrument.selection.auto import Selection
-from kscope.instrument.selection.catalogue import KernelSites, Site
+from kscope.instrument.selection.catalog import KernelSites, Site
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """

@@ -95,7 +95,7 @@ def automatic(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
     z.store((tl.program_id(0) * BM, tl.program_id(1) * BN), total.to(tl.float16))
 
 
-def test_regions_that_automatic_warp_specialisation_deleted_stand_again(compiler):
+def test_regions_that_automatic_warp_specialization_deleted_stand_again(compiler):
     types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | {"BM": 128, "BN": 128, "BK": 64}
     with pytest.warns(UserWarning, match="removed every mark of 'dot', 'load'; kscope restored them"):
         kernel = compiler(automatic, 90, {"num_warps": 4}, **types)
@@ -106,7 +106,7 @@ def test_regions_that_automatic_warp_specialisation_deleted_stand_again(compiler
 
 
 @pytest.mark.filterwarnings("ignore:kscope.*(registers spill|restored them)")
-def test_automatic_warp_specialisation_on_blackwell_records(compiler):
+def test_automatic_warp_specialization_on_blackwell_records(compiler):
     types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | {"BM": 128, "BN": 64, "BK": 64}
     kernel = compiler(automatic, 100, {"num_warps": 4}, **types)
     about = metadata.from_json(kernel.metadata.kscope.encode())

@@ -1,4 +1,4 @@
-"""Gluon kernels: the same marks, in every warp of a warp-specialised kernel."""
+"""Gluon kernels: the same marks, in every warp of a warp-specialized kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import kscope
 from kscope import region
 from kscope.capture import metadata
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection import catalogue
+from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 
 
@@ -114,7 +114,7 @@ def unmarked(out, n):
 
 @pytest.mark.parametrize("arch", [90, 100])
 def test_operations_of_gluon_kernels_are_found_in_every_group_of_warps(plain_compiler, frontend, arch):
-    with catalogue.listing() as found:
+    with catalog.listing() as found:
         frontend.enable(Recording(selection=Selection.of("loops,stores")))
         kernel = plain_compiler(unmarked, arch, out="*i32", n="i32")
     groups = [(site.what, site.group) for site in found[0].sites]

@@ -1,4 +1,4 @@
-// The time axis that overview and lanes share: a gutter for labels, then pixels for nanoseconds.
+// The time axis of the overview and the lanes: a gutter for labels, then time.
 
 const GUTTER = 68,
   RULER = 20;
@@ -8,7 +8,7 @@ const xOf = (ns, width) => GUTTER + (ns - view.begin) * scaleOf(width);
 const nsOf = (x, width) => view.begin + (x - GUTTER) / scaleOf(width);
 const CANVAS_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 
-/** Ticks and their times along the top; faint lines down to `bottom`. */
+/** Draw ticks with times along the top, and faint lines down to `bottom`. */
 function drawRuler(context, width, bottom) {
   const span = view.end - view.begin;
   const step = roundStep((span * 110) / Math.max(1, width - GUTTER));
@@ -28,7 +28,7 @@ function drawRuler(context, width, bottom) {
   }
 }
 
-/** What lies over both: the measured range, the selection's edges, the pointer. */
+/** Draw the measured range, the selection's edges and the pointer. */
 function drawMarks(context, width, top, bottom) {
   if (view.range) {
     const [a, b] = view.range.map((ns) => Math.min(Math.max(xOf(ns, width), GUTTER), width));

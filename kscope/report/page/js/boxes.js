@@ -1,9 +1,9 @@
-// The records of a line. What is narrower than two pixels goes into a picture, one row of pixels per line, which is
-// stretched to the line's height; what is wider is drawn as a box with its name.
+// Draws the records of a line. Records narrower than two pixels go into an image with one pixel row per line, which is
+// stretched to the line's height; wider records are boxes with their names.
 
 const BOX_FROM = 2,
   TEXT_FROM = 26; // pixels
-const overlays = []; // drawn over the pictures of a row
+const overlays = []; // drawn over the images of a row
 
 function drawLine(context, line, place, width, matches, pictures) {
   const { start, pace } = model.lanes;
@@ -31,23 +31,23 @@ function drawLine(context, line, place, width, matches, pictures) {
       drawn = b;
       continue;
     }
-    const wanted = matches.slice(line, thin ? -1 : i, one);
+    const matching = matches.slice(line, thin ? -1 : i, one);
     if (b - a >= BOX_FROM && !thin) {
-      drawBox(context, one, GUTTER + a, GUTTER + b, y, place.high, width, wanted);
+      drawBox(context, one, GUTTER + a, GUTTER + b, y, place.high, width, matching);
       continue;
     }
     const picture = (pictures[line.number] ??= new Uint32Array(Math.round(pixels * ratio)));
-    const sought = wanted && !matches.all; // seen however short it is
+    const isMatch = matching && !matches.all; // highlight matches of any length
     const first = Math.max(0, Math.floor(a * ratio));
-    const last = Math.min(picture.length, Math.max(Math.ceil(b * ratio), first + (sought ? 2 : 1)));
-    const filled = sought ? 1 : thin ? Math.min(1, busy[i] / Math.max(dur[i], 1)) : Math.min(1, Math.max(0.45, b - a));
-    const packed = wanted ? colours.packed[nameOf(one)] : colours.faded[nameOf(one)];
+    const last = Math.min(picture.length, Math.max(Math.ceil(b * ratio), first + (isMatch ? 2 : 1)));
+    const filled = isMatch ? 1 : thin ? Math.min(1, busy[i] / Math.max(dur[i], 1)) : Math.min(1, Math.max(0.45, b - a));
+    const packed = matching ? colors.packed[nameOf(one)] : colors.faded[nameOf(one)];
     const pixel = ((Math.round(90 + 165 * filled) << 24) | packed) >>> 0;
-    for (let x = first; x < last; x++) if (wanted || !picture[x]) picture[x] = pixel;
+    for (let x = first; x < last; x++) if (matching || !picture[x]) picture[x] = pixel;
   }
 }
 
-/** The finest level that has no more items in sight than there are pixels. */
+/** The finest level with at most one visible item per pixel. */
 function levelFor(line, from, to, pixels) {
   if (line.to - line.from <= 2 * pixels) return line;
   for (const level of levelsOf(line)) {
@@ -57,28 +57,28 @@ function levelFor(line, from, to, pixels) {
   return line.levels.at(-1);
 }
 
-function drawBox(context, code, a, b, y, high, width, wanted) {
+function drawBox(context, code, a, b, y, high, width, matching) {
   const name = nameOf(code);
   const left = Math.max(a, GUTTER - 2),
     right = Math.min(b, width + 2);
   const gap = right - left > 4 ? 0.5 : 0;
-  context.fillStyle = wanted ? colours.css[name] : colours.fadedCss[name];
+  context.fillStyle = matching ? colors.css[name] : colors.fadedCss[name];
   context.fillRect(left, y, right - left - gap, high - 1);
   if (right - left < TEXT_FROM || high < 11) return;
   context.save();
   context.beginPath();
   context.rect(left, y, right - left - 3, high);
   context.clip();
-  context.fillStyle = wanted ? colours.ink[name] : themed("--faint");
+  context.fillStyle = matching ? colors.ink[name] : themed("--faint");
   context.fillText(model.about.names[name], Math.max(left, GUTTER) + 4, y + high / 2 - 0.5);
   context.restore();
 }
 
-/** An instant, or a span of unknown length where it ended. */
+/** Draw an instant, or the end of a span of unknown length. */
 function drawPoint(context, line, index, x, y, high, matches) {
   const code = line.code[index];
   const name = nameOf(code);
-  context.fillStyle = matches.slice(line, index, code) ? colours.css[name] : colours.fadedCss[name];
+  context.fillStyle = matches.slice(line, index, code) ? colors.css[name] : colors.fadedCss[name];
   context.strokeStyle = themed("--panel");
   const half = Math.min(5, high / 2 - 1);
   context.beginPath();
@@ -91,7 +91,7 @@ function drawPoint(context, line, index, x, y, high, matches) {
   context.fill();
 }
 
-/** A counter as steps between the least and the greatest number that it has anywhere. */
+/** Draw a counter as steps, scaled to its global minimum and maximum. */
 function drawCounter(context, line, y, high, width) {
   const { start, pace } = model.lanes;
   const name = nameOf(line.code[line.from]);
@@ -99,7 +99,7 @@ function drawCounter(context, line, y, high, width) {
   const [least, most] = [Math.min(0, point?.least ?? 0), Math.max(point?.greatest ?? 1, (point?.least ?? 0) + 1e-9)];
   const [at, rate] = [start[line.lane], pace[line.lane]];
   const first = Math.max(line.from, firstAfter(line.end, line.from, line.to, (view.begin - at) / rate) - 1);
-  context.fillStyle = colours.css[name];
+  context.fillStyle = colors.css[name];
   let drawn = -Infinity;
   for (let i = first; i < line.to; i++) {
     const a = xOf(at + line.end[i] * rate, width);

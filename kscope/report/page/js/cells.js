@@ -1,10 +1,10 @@
-// The picture of every SM over time, a row of pixels for each. Far away it is painted from the levels that were
-// computed at export; closer than their bins, from the records themselves, SM by SM as they are unpacked.
+// The image of all SMs over time, one pixel row per SM: painted from the levels computed at export, or from the records
+// when zoomed in further than their finest bins.
 
 const NOTHING = 255,
   EXACT_FROM = 2.5; // pixels per bin of the finest level
 
-/** Fill the picture, a row of pixels per place. */
+/** Paint the image, one pixel row per SM. */
 function paintCells(out, pixels, count) {
   out.fill(0);
   const { levels } = model.about;
@@ -14,16 +14,16 @@ function paintCells(out, pixels, count) {
   if (level < 0) level = levels.length - 1;
   const exact = pixels / ((span / model.span) * levels.at(-1)) > EXACT_FROM;
   if (exact) readRest();
-  const wanted = wantedNames();
+  const searched = searchedNames();
   for (let place = 0; place < count; place++) {
-    if (exact && ready.has(place)) paintExact(out, place, pixels, wanted);
-    else if (wanted?.list.every((name) => name < model.about.shares)) paintShares(out, place, pixels, wanted.list);
-    else paintLevel(out, place, pixels, level, wanted);
+    if (exact && ready.has(place)) paintExact(out, place, pixels, searched);
+    else if (searched?.list.every((name) => name < model.about.shares)) paintShares(out, place, pixels, searched.list);
+    else paintLevel(out, place, pixels, level, searched);
   }
 }
 
-/** Names that are looked for, as a list and as a mask; null where all are. Names far down the list share a code. */
-function wantedNames() {
+/** The searched names as a list and a mask; null without a search. Rare names share a code. */
+function searchedNames() {
   const matches = matcher();
   if (view.shade === "alive" || matches.all) return null;
   const list = model.about.names.map((_, index) => index).filter((index) => matches.name(index));
@@ -33,21 +33,21 @@ function wantedNames() {
   return { list, mask };
 }
 
-/** A place from a level of the pyramid. */
-function paintLevel(out, place, pixels, level, wanted) {
+/** Paint an SM from a precomputed level. */
+function paintLevel(out, place, pixels, level, searched) {
   const bins = model.about.levels[level];
   const { name, busy, alive } = model.heat[level];
   const first = (view.begin / model.span) * bins,
     step = ((view.end - view.begin) / model.span) * (bins / pixels);
   for (let x = 0, to = place * pixels; x < pixels; x++, to++) {
     const cell = place * bins + Math.min(bins - 1, Math.floor(first + (x + 0.5) * step));
-    const hit = name[cell] !== NOTHING && (!wanted || wanted.mask[name[cell]]);
-    out[to] = cellColour(hit ? name[cell] : NOTHING, busy[cell] / 255, alive[cell] / 255);
+    const hit = name[cell] !== NOTHING && (!searched || searched.mask[name[cell]]);
+    out[to] = cellColor(hit ? name[cell] : NOTHING, busy[cell] / 255, alive[cell] / 255);
   }
 }
 
-/** A place where some names are looked for: the one of them with the most warps, as strong as they are many. */
-function paintShares(out, place, pixels, wanted) {
+/** Paint an SM during a search: the match with the most warps, shaded by their share. */
+function paintShares(out, place, pixels, searched) {
   const { levels, shares: names } = model.about;
   const bins = levels[0];
   const { shares, alive } = model.heat[0];
@@ -58,31 +58,31 @@ function paintShares(out, place, pixels, wanted) {
     let best = NOTHING,
       most = 0,
       sum = 0;
-    for (const name of wanted) {
+    for (const name of searched) {
       const share = shares[(place * names + name) * bins + bin];
       sum += share;
       if (share > most) [most, best] = [share, name];
     }
-    out[to] = cellColour(best, sum / 255, alive[place * bins + bin] / 255);
+    out[to] = cellColor(best, sum / 255, alive[place * bins + bin] / 255);
   }
 }
 
-function cellColour(name, busy, alive) {
+function cellColor(name, busy, alive) {
   if (view.shade === "alive") {
     if (!alive) return 0;
-    const [r, g, b] = colours.dark ? [118, 165, 255] : [47, 107, 222];
+    const [r, g, b] = colors.dark ? [118, 165, 255] : [47, 107, 222];
     return ((Math.round(40 + 215 * alive) << 24) | (b << 16) | (g << 8) | r) >>> 0;
   }
-  if (name === NOTHING) return alive ? (colours.dark ? 0x16ffffff : 0x0e000000) >>> 0 : 0;
+  if (name === NOTHING) return alive ? (colors.dark ? 0x16ffffff : 0x0e000000) >>> 0 : 0;
   return (
     ((Math.round(60 + 195 * Math.sqrt(Math.min(1, busy))) << 24) |
-      colours.packed[Math.min(name, colours.packed.length - 1)]) >>>
+      colors.packed[Math.min(name, colors.packed.length - 1)]) >>>
     0
   );
 }
 
-/** A place from its records: for each pixel the innermost regions of its warps, and of these the most frequent. */
-function paintExact(out, place, pixels, wanted) {
+/** Paint an SM from its records: each pixel shows the most frequent innermost region of its warps. */
+function paintExact(out, place, pixels, searched) {
   const found = ready.get(place);
   const { lanes } = model;
   const names = Math.min(model.about.names.length, model.about.far + 1);
@@ -111,12 +111,12 @@ function paintExact(out, place, pixels, wanted) {
       most = 0,
       sum = 0;
     for (let name = 0; name < names; name++) {
-      if (wanted && !wanted.mask[name]) continue;
+      if (searched && !searched.mask[name]) continue;
       const count = votes[x * names + name];
       sum += count;
       if (count > most) [most, best] = [count, name];
     }
-    out[to] = cellColour(best < 0 ? NOTHING : best, sum / rows, alive[x] / rows);
+    out[to] = cellColor(best < 0 ? NOTHING : best, sum / rows, alive[x] / rows);
   }
 }
 

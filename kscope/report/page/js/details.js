@@ -1,4 +1,4 @@
-// What is selected, measured, or, with neither, what this recording is.
+// The details panel: the selected record, the measured range, or the recording.
 
 function setUpDetails() {
   on(drawDetails, "selection", "place", "theme");
@@ -24,13 +24,13 @@ function ofSelection() {
   const [begin, end] = timesOf(line, index);
   const launch = lanes.launch[lane];
   const ticks = lanes.timer[lane] ? "ns, globaltimer" : "cycles";
-  const what = element("p", { className: "what" }, swatch(colours.css[name]), nameText(about.names[name]));
+  const what = element("p", { className: "what" }, swatch(colors.css[name]), nameText(about.names[name]));
   const thread = lanes.lane[lane] ? ` lane ${lanes.lane[lane]}` : "";
-  const who = `${lanes.warp[lane]}${thread}, on ${placeText(lanes.place[lane])}`;
+  const warp = `${lanes.warp[lane]}${thread}, on ${placeText(lanes.place[lane])}`;
   const facts = [
     ["begins", momentText(begin - model.launches.begin[launch], 0.1)],
     ["block", blockText(lane)],
-    ["warp", who],
+    ["warp", warp],
     ["launch", launchText(launch)],
   ];
   if (line.value && !Number.isNaN(line.value[index]))
@@ -41,7 +41,7 @@ function ofSelection() {
     return [
       "Selected",
       what,
-      element("p", { className: "note" }, "a span whose duration 32-bit clocks cannot tell; it ended here"),
+      element("p", { className: "note" }, "duration unknown: longer than a 32-bit clock can measure; ended here"),
       pairs(facts),
     ];
   if (kind !== SPAN) return ["Selected", what, pairs(facts)];
@@ -61,7 +61,7 @@ function rankText(rank, name) {
   return `longer than ${rank > 0.999 && rank < 1 ? "99.9+" : few} % of ${name}`;
 }
 
-/** The time of each name on this SM within the measured range: parts of spans that reach over its edges count. */
+/** Time per name on this SM within the measured range; spans are clipped to the range. */
 function ofRange() {
   const [a, b] = view.range;
   const facts = [
@@ -89,7 +89,7 @@ function ofRange() {
           element(
             "td",
             {},
-            element("span", { className: "region" }, swatch(colours.css[name]), nameText(model.about.names[name])),
+            element("span", { className: "region" }, swatch(colors.css[name]), nameText(model.about.names[name])),
           ),
           element("td", { className: "num" }, countText(count)),
           element("td", { className: "num" }, timeText(time)),
@@ -110,13 +110,13 @@ function ofRecording() {
     ["SMs aligned", `± ${timeText(about.error)}`],
   ];
   if (about.tick) facts.push(["timer tick", timeText(about.tick)]);
-  const notes = about.filtered ? ["A filtered trace: times and counts are of what was kept."] : [];
+  const notes = about.filtered ? ["Filtered trace: times and counts cover the kept records only."] : [];
   const rows = uneven();
   if (!rows.length) notes.push("Click a box to select it, drag with shift to measure, press ? for all keys.");
   return ["Recording", pairs(facts), ...rows, ...notes.map((note) => element("p", { className: "note" }, note))];
 }
 
-/** What is least balanced, where it matters: the rows that would gain most if nobody did more than the median. */
+/** The least balanced rows: those with the most time above the median. */
 function uneven() {
   const weight = (row) => (row.imbalance - 1) * (row.share ?? 0);
   const rows = model.about.table
@@ -128,7 +128,7 @@ function uneven() {
     const button = element(
       "button",
       { type: "button" },
-      swatch(colours.css[name]),
+      swatch(colors.css[name]),
       nameText(row.region),
       ` ${row.worst}`,
     );

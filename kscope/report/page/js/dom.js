@@ -1,8 +1,8 @@
-// Elements and canvases. Text goes in as text, never as markup.
+// Elements and canvases. Text is inserted as text, never as markup.
 
 const byId = (id) => document.getElementById(id);
 
-/** An element with properties and children; strings among them become text. */
+/** Create an element with properties and children; string children become text. */
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -13,23 +13,23 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
-/** A name of the user's: isolated, so that its direction and its line breaks stay its own. */
+/** A user-defined name, in an element that isolates its text direction. */
 const nameText = (text) => element("span", { className: "name", title: text }, text);
 
-function swatch(colour) {
+function swatch(color) {
   const made = element("i", { className: "swatch" });
-  made.style.background = colour;
+  made.style.background = color;
   return made;
 }
 
-/** A canvas that is as sharp as the screen: sized to what the page gives it, drawn in CSS pixels. */
+/** A canvas at screen resolution, drawn in CSS pixels. */
 class Surface {
   constructor(canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d");
   }
 
-  /** Fit and clear; gives the context. */
+  /** Resize and clear; returns the context. */
   fresh() {
     const { clientWidth, clientHeight } = this.canvas;
     this.ratio = window.devicePixelRatio || 1;
@@ -46,9 +46,9 @@ class Surface {
 
 const tip = byId("tip");
 
-/** Show a note beside the pointer: a heading, and lines below it. */
-function showTip(event, heading, colour, ...lines) {
-  const what = element("div", { className: "what" }, ...(colour ? [swatch(colour)] : []), nameText(heading));
+/** Show a tooltip at the pointer: a heading, and lines below it. */
+function showTip(event, heading, color, ...lines) {
+  const what = element("div", { className: "what" }, ...(color ? [swatch(color)] : []), nameText(heading));
   tip.replaceChildren(what, ...lines.map((line) => element("div", { className: "more" }, line)));
   tip.hidden = false;
   const { width, height } = tip.getBoundingClientRect();

@@ -1,18 +1,17 @@
-// How long the spans of a name are. A bin is the upper bits of the duration as a float32; bars join bins that are
-// narrower than they.
+// Histogram of a region's durations. A bin is the upper bits of the duration as a float32; a bar merges narrow bins.
 
 const histogram = { surface: null, bars: [], hover: null };
-const BAR = 4; // pixels that a bar has at least
+const BAR = 4; // minimum width of a bar, pixels
 const SPARK = { width: 56, height: 18 }; // as in panels.css
 
-/** The durations at which a bin begins and ends, ns. */
+/** The lower and upper duration of a bin, ns. */
 function binEdges(bin) {
   const edge = (number) => 2 ** ((number >> 6) - 127) * (1 + (number & 63) / 64);
   const number = bin + model.about.figures.first;
   return [edge(number), edge(number + 1)];
 }
 
-/** Bins of a name that are not empty: {counts, first, last}; null for a name without spans. */
+/** The nonempty bins of a name: {counts, first, last}; null for a name without spans. */
 function binsOf(name) {
   const { bins, names } = model.about.figures;
   if (name >= names) return null;
@@ -21,7 +20,7 @@ function binsOf(name) {
   return first < 0 ? null : { counts, first, last: counts.findLastIndex(Boolean) };
 }
 
-/** The part of a name's spans that are shorter than a duration, as exactly as bins tell; null where unknown. */
+/** The fraction of a name's spans shorter than a duration, to bin resolution; null if unknown. */
 function rankOf(name, ns) {
   const found = binsOf(name);
   if (!found) return null;
@@ -50,7 +49,7 @@ function setUpHistogram() {
         `${timeText(hover.from)} to ${timeText(hover.to)}`,
         null,
         counted(hover.count, "span"),
-        "click to look for them",
+        "click to search for them",
       );
     else hideTip();
   };
@@ -66,7 +65,7 @@ function setUpHistogram() {
   };
 }
 
-/** The name that is spoken of: the one that was chosen, that is selected or looked for, else the first. */
+/** The name to show: focused, selected, searched for, or the first. */
 function shownName() {
   if (view.focus !== null) return view.focus;
   if (view.query?.names.size === 1) return [...view.query.names][0];
@@ -99,7 +98,7 @@ function drawHistogram() {
   const most = Math.max(...histogram.bars.map((one) => one.count / one.wide));
   for (const one of histogram.bars) {
     const tall = Math.sqrt(one.count / one.wide / most) * (bottom - top);
-    context.fillStyle = colours.css[name];
+    context.fillStyle = colors.css[name];
     context.globalAlpha = histogram.hover && one.from !== histogram.hover.from ? 0.45 : 1;
     context.fillRect(one.x, bottom - tall, Math.max(one.wide - 1, 1), tall);
   }
@@ -138,7 +137,7 @@ function drawDurationAxis(context, x, left, right, bottom, [low, high]) {
   }
 }
 
-/** The same, small enough for a row of the table. Its size is fixed: asking the page for it would lay the page out. */
+/** Draw a small histogram for a table row. Its size is fixed because measuring it would force a layout. */
 function drawSpark(canvas, name) {
   const ratio = window.devicePixelRatio || 1;
   Object.assign(canvas, { width: SPARK.width * ratio, height: SPARK.height * ratio });
@@ -151,14 +150,14 @@ function drawSpark(canvas, name) {
   for (let bin = found.first; bin <= found.last; bin++)
     columns[Math.floor(((bin - first) / bins) * columns.length)] += found.counts[bin];
   const most = Math.max(...columns);
-  context.fillStyle = colours.css[name];
+  context.fillStyle = colors.css[name];
   columns.forEach((count, at) => {
     const tall = count ? Math.max(1.5, Math.sqrt(count / most) * SPARK.height) : 0;
     context.fillRect(at * 2, SPARK.height - tall, 1.6, tall);
   });
 }
 
-/** The bins that the table's small histograms share, so that rows compare. */
+/** The bins shared by the table's small histograms, so that rows are comparable. */
 function sharedBins() {
   if (!histogram.shared) {
     const found = model.about.names.map((_, name) => binsOf(name)).filter(Boolean);

@@ -1,6 +1,6 @@
 // Where a record is drawn, and which one is under the pointer.
 
-/** Where a record is drawn: {a, b, y, high}; null where its row is of another SM. */
+/** The rectangle of a record: {a, b, y, high}; null if it is on another SM. */
 function boxOf({ line, index }, width) {
   const place = lanesView.layout[model.lanes.row[line.lane]];
   if (!place || model.lanes.place[line.lane] !== view.place) return null;
@@ -21,7 +21,7 @@ function drawSelection(context, width) {
   context.lineWidth = 1;
 }
 
-/** The record at a point of the canvas, within three pixels: {line, index}, or {lane} where only a warp lives. */
+/** The record within three pixels of a point: {line, index}; {lane} if there is only a warp. */
 function lanesAt(x, y) {
   const { layout, scroll, surface } = lanesView;
   const inside = y + scroll.scrollTop;
@@ -51,7 +51,7 @@ function nearest(line, ns, near) {
   return best;
 }
 
-/** Scroll so that the selection is in sight. */
+/** Scroll to the selection. */
 function showSelectedRow() {
   const box = view.selection && boxOf(view.selection, lanesView.surface.width);
   if (!box) return;

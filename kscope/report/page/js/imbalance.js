@@ -1,7 +1,7 @@
-// Who has more of a region than the others: regions by SM, warp or block, against the median of the row.
+// Imbalance: the time of each region by SM, warp or block, relative to the row's median.
 
 const balance = { surface: null, across: "place", row: 20 };
-const MUCH = 0.5; // this far from the median is the full colour
+const MUCH = 0.5; // relative distance from the median with full color
 
 function setUpBalance() {
   balance.surface = new Surface(document.querySelector("#balance canvas"));
@@ -22,7 +22,7 @@ function setUpBalance() {
     showTip(
       event,
       model.about.names[hit.name],
-      colours.css[hit.name],
+      colors.css[hit.name],
       `${columnText(hit.column)}: ${timeText(hit.value)}`,
       text,
     );
@@ -50,7 +50,7 @@ function columnText(column) {
   return last > first ? `blocks ${first} to ${last}` : `block ${first}`;
 }
 
-/** Rows that are shown: spans' names, those that are looked for. */
+/** The rows to show: names with spans that match the search. */
 function balanceRows() {
   const matches = matcher();
   const count = model.about.figures.names;
@@ -99,8 +99,8 @@ function drawBalance() {
     context.strokeRect(gutter + view.place * wide - 0.5, 0.5, Math.max(wide, 2), names.length * balance.row - 1);
   }
   const times = worst && `${worst.times.toFixed(2)}× the median of ${model.about.names[worst.name]}`;
-  const who = worst && `${columnText(worst.column)}, ${times}`;
-  document.querySelector("#balance .scale").textContent = worst?.far > 0.01 ? `farthest from the others: ${who}` : "";
+  const worstText = worst && `${columnText(worst.column)}, ${times}`;
+  document.querySelector("#balance .scale").textContent = worst?.far > 0.01 ? `farthest from the median: ${worstText}` : "";
 }
 
 function shortened(context, text, width) {
@@ -110,10 +110,10 @@ function shortened(context, text, width) {
   return `${text.slice(0, length)}…`;
 }
 
-/** From blue (less) over the ground to orange (more). */
+/** Blue below the median, orange above. */
 function deviation(part) {
   const strength = Math.min(1, Math.abs(part) / MUCH);
-  const ground = colours.dark ? [38, 45, 55] : [236, 239, 243];
+  const ground = colors.dark ? [38, 45, 55] : [236, 239, 243];
   const target = part > 0 ? [232, 112, 40] : [52, 120, 226];
   return `rgb(${ground.map((value, at) => Math.round(value + (target[at] - value) * strength)).join(" ")})`;
 }

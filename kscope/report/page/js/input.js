@@ -1,19 +1,19 @@
-// Pointer and keys: the same on the overview and on the lanes.
+// Pointer and keyboard input of the overview and the lanes.
 
 const KEYS = [
-  ["w  s  +  -", "zoom in and out; the wheel does it around the pointer"],
-  ["a  d  ←  →", "move through time; so does dragging"],
-  ["↑  ↓", "choose the SM above or below"],
-  ["PageUp  PageDown", "more warps of this SM"],
-  ["[  ]", "launch before, launch after"],
-  ["f", "fit what is selected or measured"],
+  ["w  s  +  -", "zoom in and out, or use the wheel"],
+  ["a  d  ←  →", "pan, or drag"],
+  ["↑  ↓", "select the SM above or below"],
+  ["PageUp  PageDown", "scroll through the warps of this SM"],
+  ["[  ]", "previous, next launch"],
+  ["f", "fit the selection or the measured range"],
   ["0", "show everything"],
   ["/", "search: load, >2us, sm 17, block 5, warp 3, launch 2"],
-  ["Enter  n  N", "next match, match before"],
-  [",  .", "record before or after in the same line"],
-  ["shift + drag", "measure a stretch of time"],
-  ["t", "dark or light"],
-  ["Escape", "let go of selection, range and search"],
+  ["Enter  n  N", "next match, previous match"],
+  [",  .", "previous, next record in the same line"],
+  ["shift + drag", "measure a time range"],
+  ["t", "switch between dark and light"],
+  ["Escape", "clear selection, range and search"],
 ];
 
 function setUpInput() {
@@ -44,7 +44,7 @@ const overviewPointer = {
         launchText(launch),
         null,
         `lasted ${timeText(end[launch] - begin[launch])}`,
-        "double click shows it",
+        "double-click to show it",
       );
     }
     const place = placeAt(event.offsetY);
@@ -78,7 +78,7 @@ const lanesPointer = {
         event,
         laneText(hit.lane),
         null,
-        model.lanes.done[hit.lane] ? "outside of all regions" : "did not finish",
+        model.lanes.done[hit.lane] ? "outside all regions" : "did not finish",
       );
     const { line, index } = hit;
     const code = line.code[index],
@@ -88,7 +88,7 @@ const lanesPointer = {
         ? [`${timeText(end - begin)}${model.lanes.timer[line.lane] ? "" : `, ${counted(line.dur[index], "cycle")}`}`]
         : [kindOf(code) === UNKNOWN ? "duration unknown" : momentText(begin, 0.1)];
     if (line.value && !Number.isNaN(line.value[index])) lines.push(`value ${Number(line.value[index].toPrecision(9))}`);
-    return showTip(event, model.about.names[nameOf(code)], colours.css[nameOf(code)], ...lines, laneText(line.lane));
+    return showTip(event, model.about.names[nameOf(code)], colors.css[nameOf(code)], ...lines, laneText(line.lane));
   },
   click(event) {
     const hit = lanesAt(event.offsetX, event.offsetY);
@@ -105,7 +105,7 @@ const lanesPointer = {
   },
 };
 
-/** What a cell of the overview says in words. */
+/** The tooltip text of an overview cell. */
 function cellText(place, ns) {
   const { levels, rows, names, far } = model.about;
   const level = levels.length - 1,
@@ -114,12 +114,12 @@ function cellText(place, ns) {
   const { name, alive, busy } = model.heat[level];
   const warps = (share) => Number(((share[cell] / 255) * rows).toFixed(1));
   if (!alive[cell]) return "no warp recorded here";
-  if (name[cell] === NOTHING) return `${warps(alive)} warps alive, outside of all regions`;
+  if (name[cell] === NOTHING) return `${warps(alive)} warps alive, outside all regions`;
   const most = name[cell] === far && names.length > far + 1 ? "others" : names[name[cell]];
   return `mostly ${most}; ${warps(busy)} of ${warps(alive)} warps in a region`;
 }
 
-/** Wheel, drag, click, double click and hover of a canvas. */
+/** Handle wheel, drag, click, double click and hover on a canvas. */
 function listen(canvas, act) {
   let drag = null;
   const nsAt = (event) => nsOf(event.offsetX, canvas.clientWidth);
@@ -250,7 +250,7 @@ function letGo() {
   changed("window");
 }
 
-/** The launch before or after the one that the window's middle is in, or nearest to. */
+/** The previous or next launch, relative to the middle of the window. */
 function stepLaunch(direction) {
   const { begin, end } = model.launches;
   const middle = (view.begin + view.end) / 2;

@@ -1,5 +1,5 @@
-// The warps of the chosen SM: a row for each warp slot, in it a line for each depth. What is in a line is drawn by
-// boxes.js, and found under the pointer by hits.js.
+// The warps of the selected SM: one row per warp slot, one line per depth. boxes.js draws a line; hits.js finds the
+// record under the pointer.
 
 const lanesView = { surface: null, scroll: null, tall: null, found: null, layout: [], height: 0 };
 const ROW_GAP = 4,
@@ -20,7 +20,7 @@ async function loadLanes() {
   const { place } = view;
   byId("place").textContent = placeText(place);
   const found = await placeSlices(place);
-  if (place !== view.place) return; // somebody was faster
+  if (place !== view.place) return; // another SM was selected meanwhile
   lanesView.found = found;
   lanesView.scroll.scrollTop = 0;
   layoutLanes();
@@ -49,7 +49,7 @@ function describeLanes() {
   byId("lanes-about").textContent = parts.join(" · ");
 }
 
-/** Heights: all rows in sight where lines of 7 pixels allow it, never more than 22; a gap between blocks. */
+/** Row heights: fit all rows if lines keep at least 7 pixels, at most 22; with a gap between blocks. */
 function layoutLanes() {
   const { found, scroll, tall } = lanesView;
   if (!found) return;
@@ -58,7 +58,7 @@ function layoutLanes() {
   const high = Math.min(22, Math.max(7, Math.floor(space / Math.max(1, lines))));
   let top = RULER + 4;
   lanesView.layout = found.rows.map((row, at) => {
-    if (at && row.who <= found.rows[at - 1].who) top += SLOT_GAP;
+    if (at && row.warp <= found.rows[at - 1].who) top += SLOT_GAP;
     const place = { row, top, high, height: high * row.lines };
     top += place.height + ROW_GAP;
     return place;
@@ -92,7 +92,7 @@ function drawLanes() {
   drawThumb(context, width, height);
 }
 
-/** Which of the rows are in sight. The browser's own bar would make this canvas narrower than the overview. */
+/** The visible rows. A native scroll bar would make this canvas narrower than the overview. */
 function drawThumb(context, width, height) {
   const { scrollTop, scrollHeight, clientHeight } = lanesView.scroll;
   if (scrollHeight <= clientHeight + 1) return;
@@ -111,8 +111,8 @@ function drawRow(context, place, width, matches) {
   context.textAlign = "right";
   if (row.same) {
     context.fillStyle = themed("--soft");
-    const lane = row.who % 32 ? `.${row.who % 32}` : "";
-    context.fillText(`warp ${Math.floor(row.who / 32)}${lane}`, GUTTER - 8, top + Math.min(height / 2, LABEL));
+    const lane = row.warp % 32 ? `.${row.warp % 32}` : "";
+    context.fillText(`warp ${Math.floor(row.warp / 32)}${lane}`, GUTTER - 8, top + Math.min(height / 2, LABEL));
   }
   context.textAlign = "left";
   context.save();
@@ -131,7 +131,7 @@ function drawRow(context, place, width, matches) {
   context.restore();
 }
 
-/** A warp's life as a soft ground; a red end where it did not finish. */
+/** Draw a warp's lifetime as background, with a red end if it did not finish. */
 function drawLife(context, lane, top, height, width) {
   const { lanes } = model;
   const [a, b] = [xOf(lanes.start[lane], width), xOf(lanes.end[lane], width)];

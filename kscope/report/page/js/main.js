@@ -1,11 +1,11 @@
-// The beginning: read, choose what to show first, draw.
+// Entry point: read the data, select the first view, draw.
 
 const report = { view, model, ready: false, milliseconds: NaN };
-window.report = report; // for tests, and for whoever looks at it in the console
+window.report = report; // for tests and the console
 
 let saying = 0;
 
-/** A word at the foot of the page, for two seconds. */
+/** Show a message at the bottom of the page for two seconds. */
 function say(text) {
   byId("status").textContent = text;
   clearTimeout(saying);
@@ -17,11 +17,11 @@ function say(text) {
 function applyTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
   themeValues = {};
-  chooseColours(model.about.names.length, dark);
+  chooseColors(model.about.names.length, dark);
   changed("theme");
 }
 
-const turnTheme = () => applyTheme(!colours.dark);
+const turnTheme = () => applyTheme(!colors.dark);
 
 function drawHeader() {
   const { about, launches, lanes } = model;
@@ -41,12 +41,12 @@ function drawHeader() {
   button.textContent = `⚠ ${counted(about.problems.length, "problem")}`;
   button.onclick = () => {
     const items = about.problems.map(({ kind, text }) => element("li", {}, element("strong", {}, kind), ` ${text}`));
-    byId("doubts").replaceChildren(element("h2", {}, "What to know about this data"), element("ul", {}, ...items));
+    byId("doubts").replaceChildren(element("h2", {}, "Problems in this data"), element("ul", {}, ...items));
     byId("doubts").showModal();
   };
 }
 
-/** Where several launches are far apart, the longest one; else everything. The place with the most records. */
+/** The first view: the longest of several distant launches, else everything; the SM with the most records. */
 function chooseBeginning() {
   const { launches, lanes, about } = model;
   const counts = new Float64Array(about.places.length);
@@ -68,13 +68,13 @@ function chooseBeginning() {
   readAddress();
 }
 
-/** The address keeps what is looked at: a reload, or whoever gets the link, sees the same. */
+/** Keep the view in the URL, for reloads and links. */
 function readAddress() {
-  const wanted = new URLSearchParams(location.hash.slice(1));
-  const [begin, end, place] = ["from", "to", "place"].map((key) => Number.parseFloat(wanted.get(key)));
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  const [begin, end, place] = ["from", "to", "place"].map((key) => Number.parseFloat(parameters.get(key)));
   if (begin >= 0 && end > begin) setWindow(begin, end);
   if (place >= 0 && place < model.about.places.length) view.place = Math.floor(place);
-  const text = wanted.get("find");
+  const text = parameters.get("find");
   if (text) search(text);
 }
 

@@ -1,4 +1,4 @@
-// What the page knows of the trace: names, kernels, launches, lanes. Records are in slices.js.
+// The trace's names, kernels, launches and lanes. Records are in slices.js.
 
 const SPAN = 0,
   INSTANT = 1,
@@ -17,7 +17,7 @@ async function readModel() {
   model.numbers = new Map(about.names.map((name, number) => [name, number]));
 }
 
-/** Where each value 0, 1, ... of a sorted column begins; one more at the end. */
+/** The first index of each value 0, 1, ... of a sorted column, and its length. */
 function edgesOf(column, count) {
   const edges = new Uint32Array(count + 1);
   for (let i = 0; i < column.length; i++) edges[column[i] + 1] = i + 1;
@@ -30,14 +30,14 @@ function placeText(place) {
   return model.about.devices.length > 1 ? `GPU ${model.about.devices[device]} SM ${sm}` : `SM ${sm}`;
 }
 
-/** The place of an SM's number, on the GPU of the place that is shown now where several have one. */
+/** The place of an SM number; of several GPUs, the one shown now. */
 function placeOf(sm, near = 0) {
   const device = model.about.places[near]?.[0];
   const same = model.about.places.findIndex(([gpu, one]) => one === sm && gpu === device);
   return same >= 0 ? same : model.about.places.findIndex(([, one]) => one === sm);
 }
 
-/** Block 3 as it was written in the launch: x, or x,y or x,y,z where the grid has more than one dimension. */
+/** A block index with as many dimensions as the grid: x; x,y or x,y,z. */
 function blockText(lane) {
   const { lanes, launches } = model;
   const block = lanes.block[lane];

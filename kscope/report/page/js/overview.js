@@ -1,14 +1,14 @@
-// Every SM over time: its ruler, launches, labels and legend. The picture itself is painted by cells.js.
+// All SMs over time: ruler, launches, labels and legend. cells.js paints the image.
 
 const overview = { surface: null, image: null, legend: [] };
 const STRIP = 14,
-  MOST_HIGH = 26; // pixels of the launches, and of an SM at most
+  MOST_HIGH = 26; // pixels: height of the launches; maximum height of an SM
 
 function setUpOverview() {
   overview.surface = new Surface(document.querySelector("#overview canvas"));
-  // few SMs leave the room to their warps
-  const wanted = RULER + STRIP + 38 + Math.max(3, model.about.places.length) * MOST_HIGH;
-  document.querySelector("main").style.setProperty("--overview", `${wanted}px`);
+  // with few SMs, leave the space to the warps
+  const height = RULER + STRIP + 38 + Math.max(3, model.about.places.length) * MOST_HIGH;
+  document.querySelector("main").style.setProperty("--overview", `${height}px`);
   on(drawOverview, "window", "place", "query", "focus", "theme", "size");
   on(drawLegend, "query", "focus", "theme");
   const buttons = document.querySelectorAll("#shade button");
@@ -21,7 +21,7 @@ function setUpOverview() {
   }
 }
 
-/** Where rows stand: {top, height} of the whole, and of one place. */
+/** Row geometry: {top, height} of all rows, and the height of one. */
 function overviewRows() {
   const top = RULER + STRIP;
   const height = Math.max(1, overview.surface.height - top - 4);
@@ -58,7 +58,7 @@ function drawOverview() {
   byId("window").textContent = `${timeText(view.end - view.begin)} of ${timeText(model.span)}`;
 }
 
-/** Which part of everything is shown, as a thin bar along the top. */
+/** Draw the shown part of the recording as a thin bar along the top. */
 function drawWhole(context, width) {
   const part = (view.end - view.begin) / model.span;
   if (part > 0.9999) return;
@@ -69,10 +69,10 @@ function drawWhole(context, width) {
   context.fillRect(GUTTER + (view.begin / model.span) * wide, 0, Math.max(part * wide, 2), 3);
 }
 
-/** The picture of all places; painted again only where something that it shows has changed. */
+/** Draw the image of all SMs; repaint it only when its inputs changed. */
 function paintPlaces(pixels, count) {
   const { query, focus, begin, end, shade } = view;
-  const key = [query?.text, focus, begin, end, shade, colours.dark, pixels, ready.size].join();
+  const key = [query?.text, focus, begin, end, shade, colors.dark, pixels, ready.size].join();
   if (overview.key === key) return;
   overview.key = key;
   const image = imageOf(pixels, count);
@@ -88,7 +88,7 @@ function imageOf(width, height) {
   return overview.image;
 }
 
-/** Launches as a strip below the ruler, so that short ones far apart can be found. */
+/** Draw launches as a strip below the ruler, so that short ones stay visible. */
 function drawLaunches(context, width) {
   const { begin, end, kernel } = model.launches;
   context.font = CANVAS_FONT;
@@ -114,26 +114,26 @@ function drawPlaceLabels(context, top, each) {
   context.font = CANVAS_FONT;
   context.textAlign = "right";
   const every = Math.max(1, Math.ceil(13 / each));
-  const chosen = Math.max(top + (view.place + 0.5) * each, top + 5);
+  const labelY = Math.max(top + (view.place + 0.5) * each, top + 5);
   for (let place = 0; place < model.about.places.length; place += every) {
     const y = top + (place + 0.5) * each;
-    if (place !== view.place && Math.abs(y - chosen) < 12) continue;
+    if (place !== view.place && Math.abs(y - labelY) < 12) continue;
     context.fillStyle = themed("--faint");
     if (place !== view.place) context.fillText(placeText(place), GUTTER - 8, y);
   }
   context.fillStyle = themed("--ink");
   context.font = `600 ${CANVAS_FONT}`;
-  context.fillText(placeText(view.place), GUTTER - 8, chosen);
+  context.fillText(placeText(view.place), GUTTER - 8, labelY);
   context.textAlign = "left";
 }
 
-/** Names with their colours; a click looks for one. */
+/** Names with their colors; a click searches for one. */
 function drawLegend() {
   const matches = matcher();
   const most = Math.min(model.about.names.length, 12);
   const items = model.about.names.slice(0, most).map((name, index) => {
     const button = element("button", { type: "button", ariaPressed: String(view.focus === index) });
-    button.append(swatch(matches.name(index) ? colours.css[index] : colours.fadedCss[index]), nameText(name));
+    button.append(swatch(matches.name(index) ? colors.css[index] : colors.fadedCss[index]), nameText(name));
     button.onclick = () => chooseFocus(index);
     return element("li", {}, button);
   });

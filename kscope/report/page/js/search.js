@@ -1,15 +1,15 @@
 // Search: a name, a duration, a place.
 //
-//   load            regions whose name has these letters          sm 17     that SM
-//   load >2us       those of them that last longer                launch 3  that launch
-//   >=1us <2us      any region, by its duration                   block 5   records of that block; also warp 3
-//   attn            where no region has these letters: kernels whose name has
+//   load            regions whose name contains the text          sm 17     that SM
+//   load >2us       the longer ones of them                       launch 3  that launch
+//   >=1us <2us      any region, by duration                       block 5   records of that block; also warp 3
+//   attn            if no region matches: kernels whose name contains the text
 //
-// What does not match is faded everywhere; Enter goes from match to match, on this SM and then on the next.
+// Other records are faded; Enter goes to the next match, first on this SM.
 
 const PLACE_WORDS = new Set(["sm", "launch", "block", "warp"]);
 
-/** What a text asks for. */
+/** Parse a search text. */
 function parseQuery(text) {
   const query = {
     text,
@@ -32,7 +32,7 @@ function parseQuery(text) {
     const place = /^(sm|launch|block|warp)[:#]?(\d+)$/i.exec(tokens[at]);
     const word = tokens[at].toLowerCase();
     if (!Number.isNaN(ns)) {
-      // a hair's breadth tells > from >=
+      // > excludes equality
       if (limit[1][0] === ">") query.least = limit[1] === ">" ? ns * (1 + 1e-12) : ns;
       else query.most = limit[1] === "<" ? ns * (1 - 1e-12) : ns;
     } else if (place) query[place[1].toLowerCase()] = Number(place[2]);
@@ -54,26 +54,26 @@ function parseQuery(text) {
   return query;
 }
 
-/** What is to be shown in full colour now: by name, and by record (index -1: of a thinned line, by name alone);
- * exact: records must be looked at one by one. */
+/** Predicates for full color: by name, and by record (index -1 in a thinned line: by name only).
+ * exact: records must be tested one by one. */
 function matcher() {
   const { query, focus } = view;
-  const asked = query && !query.empty ? query : null;
-  // In a list of names the chosen one is marked, not alone.
+  const active = query && !query.empty ? query : null;
+  // A focused name is highlighted in a list; others are not faded.
   const name = (index, listed = false) =>
-    (!asked || asked.names.has(index)) && (listed || focus === null || focus === index);
+    (!active || active.names.has(index)) && (listed || focus === null || focus === index);
   const slice = (line, index, code) => {
     if (!name(nameOf(code))) return false;
-    if (!asked) return true;
-    if (asked.kernels && !asked.kernels.has(model.launches.kernel[model.lanes.launch[line.lane]])) return false;
-    if (asked.warp !== null && model.lanes.warp[line.lane] !== asked.warp) return false;
-    if (asked.block !== null && model.lanes.block[line.lane] !== asked.block) return false;
-    if (index < 0 || (!asked.least && asked.most === Infinity)) return true;
+    if (!active) return true;
+    if (active.kernels && !active.kernels.has(model.launches.kernel[model.lanes.launch[line.lane]])) return false;
+    if (active.warp !== null && model.lanes.warp[line.lane] !== active.warp) return false;
+    if (active.block !== null && model.lanes.block[line.lane] !== active.block) return false;
+    if (index < 0 || (!active.least && active.most === Infinity)) return true;
     const ns = line.dur[index] * model.lanes.pace[line.lane];
-    return kindOf(code) === SPAN && ns >= asked.least && ns <= asked.most;
+    return kindOf(code) === SPAN && ns >= active.least && ns <= active.most;
   };
-  const exact = asked !== null && (asked.least > 0 || asked.most < Infinity);
-  return { name, slice, exact, all: !asked && focus === null };
+  const exact = active !== null && (active.least > 0 || active.most < Infinity);
+  return { name, slice, exact, all: !active && focus === null };
 }
 
 function setUpSearch() {
@@ -91,7 +91,7 @@ function setUpSearch() {
   on(countMatches, "query", "place", "focus");
 }
 
-/** Put a text into the search box, as if it had been typed. */
+/** Search for a text, as if typed into the box. */
 function search(text) {
   byId("query").value = text;
   applyQuery(text);
@@ -105,7 +105,7 @@ function applyQuery(text) {
 async function countMatches() {
   const out = byId("found");
   if (!view.query || view.query.empty) {
-    out.textContent = view.query && (view.query.sm !== null || view.query.launch !== null) ? "Enter goes there" : "";
+    out.textContent = view.query && (view.query.sm !== null || view.query.launch !== null) ? "Enter: go there" : "";
     return;
   }
   const { place, query } = view;
@@ -123,7 +123,7 @@ async function countMatches() {
   out.textContent = `${roughly(count)} on ${placeText(place)}`;
 }
 
-/** Select the next match in time, or the one before; first those of this SM, then of the others. */
+/** Select the next or previous match in time, first on this SM. */
 async function nextMatch(direction) {
   const { query } = view;
   if (query && query.launch !== null) return showLaunch(query.launch);
@@ -151,7 +151,7 @@ async function nextMatch(direction) {
   return say("nothing matches");
 }
 
-/** The match that begins next after the selection: by begin, then by lane, then by line. */
+/** The match after the selection, ordered by begin, lane, line. */
 function matchAfter(found, matches, direction, from) {
   const rank = (line, index) => [timesOf(line, index)[0], line.lane, line.number, index];
   const order = (a, b) => a.reduce((sum, value, at) => sum || value - b[at], 0) * direction;
@@ -167,7 +167,7 @@ function matchAfter(found, matches, direction, from) {
   return best;
 }
 
-/** Bring a record into sight; zoom only where it would be too small or too large. */
+/** Scroll to a record; zoom only if it would be too small or too large. */
 function showSlice({ line, index }) {
   const [begin, end] = timesOf(line, index);
   const span = view.end - view.begin,

@@ -1,22 +1,22 @@
-// The records of an SM, unpacked when they are first shown. The other half of slices.py.
+// The records of an SM, unpacked when first shown. Counterpart of slices.py.
 //
-// A place has rows; a row has lanes that follow one another in time; a lane has lines, one per depth, in which records
-// neither overlap nor stand out of order. A line that has more records than the screen has pixels is thinned out into
-// levels: each item of a level stands for four of the level below.
+// A place (SM) has rows; a row has lanes that are disjoint in time; a lane has lines, one per depth, with sorted
+// records that do not overlap. A line with more records than pixels is thinned into levels: each item of a level
+// replaces four of the level below.
 //
-// A row knows `who` its lanes are, warp * 32 + lane, where that is the `same` for all of them.
+// `warp` of a row is warp * 32 + lane of its lanes; `same` is true if all its lanes agree.
 
 const THIN = 4,
   THIN_FROM = 1024;
 const places = new Map();
 
-/** The rows of a place, as a promise. */
+/** A promise of the rows of a place. */
 function placeSlices(place) {
   if (!places.has(place)) places.set(place, readPlace(place));
   return places.get(place);
 }
 
-const ready = new Map(); // place -> rows, for those that are read
+const ready = new Map(); // place -> rows, once unpacked
 
 async function readPlace(place) {
   const { about, lanes } = model;
@@ -25,14 +25,14 @@ async function readPlace(place) {
     if (chunk.place !== place) continue;
     const columns = await unpack(`slices-${index}`, chunk.spec);
     for (const lane of readLanes(columns, chunk)) {
-      const who = lanes.warp[lane.lane] * 32 + lanes.lane[lane.lane];
-      const row = (rows[lanes.row[lane.lane]] ??= { lanes: [], lines: 1, who, same: true });
-      row.same &&= row.who === who;
+      const warp = lanes.warp[lane.lane] * 32 + lanes.lane[lane.lane];
+      const row = (rows[lanes.row[lane.lane]] ??= { lanes: [], lines: 1, warp, same: true });
+      row.same &&= row.warp === warp;
       row.lanes.push(lane);
       for (const line of lane.lines) row.lines = Math.max(row.lines, line.number + 1);
     }
   }
-  for (let row = 0; row < rows.length; row++) rows[row] ??= { lanes: [], lines: 1, who: 0, same: false };
+  for (let row = 0; row < rows.length; row++) rows[row] ??= { lanes: [], lines: 1, warp: 0, same: false };
   const found = {
     place,
     rows,
@@ -42,7 +42,7 @@ async function readPlace(place) {
   return found;
 }
 
-/** Lanes of a chunk: records sorted by line, in order of end. Times are ticks after the lane's first. */
+/** The lanes of a chunk: records sorted by line, then by end. Times are ticks since the lane's first. */
 function readLanes(columns, chunk) {
   const { about, lanes } = model;
   const lineOf = Uint8Array.from(about.codes.line);
@@ -85,7 +85,7 @@ function readLanes(columns, chunk) {
 
 const scratch = new DataView(new ArrayBuffer(4));
 
-/** A user's 32 bits in the type that the kernel's module gave them: i32, u32 or f32. */
+/** A 32-bit user value in its declared type: i32, u32 or f32. */
 function numberOf(bits, lane, code) {
   const { about, lanes, launches } = model;
   const type = about.codes.types[launches.kernel[lanes.launch[lane]]]?.[code] ?? 0;
@@ -93,7 +93,7 @@ function numberOf(bits, lane, code) {
   return type === 2 ? scratch.getFloat32(0) : type === 1 ? bits : scratch.getInt32(0);
 }
 
-/** First index of [from, to) whose end is after a tick. */
+/** The first index in [from, to) whose end is after a tick. */
 function firstAfter(end, from, to, tick) {
   while (from < to) {
     const middle = (from + to) >>> 1;
@@ -103,7 +103,7 @@ function firstAfter(end, from, to, tick) {
   return from;
 }
 
-/** The levels of a line: level 0 is the line itself; begin is made where it is thinned. */
+/** The levels of a line: level 0 is the line itself. */
 function levelsOf(line) {
   if (line.levels) return line.levels;
   line.levels = [line];
@@ -137,14 +137,14 @@ function levelsOf(line) {
   return line.levels;
 }
 
-/** Nanoseconds of a record: [begin, end] on the page's axis. */
+/** [begin, end] of a record on the page's axis, ns. */
 function timesOf(line, index) {
   const { start, pace } = model.lanes;
   const [at, rate] = [start[line.lane], pace[line.lane]];
   return [at + (line.end[index] - line.dur[index]) * rate, at + line.end[index] * rate];
 }
 
-/** Calls back with (line, index) of every record of a place. */
+/** Call back with (line, index) for every record of a place. */
 function eachSlice(found, visit) {
   for (const row of found.rows) {
     for (const lane of row.lanes) {
@@ -155,7 +155,7 @@ function eachSlice(found, visit) {
   }
 }
 
-/** First lane of a row that has not ended before a time. */
+/** The first lane of a row that ends at or after a time. */
 function laneAfter(row, ns) {
   let from = 0,
     to = row.lanes.length;
@@ -169,7 +169,7 @@ function laneAfter(row, ns) {
 
 let reading = false;
 
-/** Unpack the places that nobody chose, one after another, while the page stays usable. */
+/** Unpack the remaining places one by one in the background. */
 async function readRest() {
   if (reading) return;
   reading = true;

@@ -1,4 +1,4 @@
-// The regions in numbers, per kernel; a click on a row looks for that region.
+// The table of regions, per kernel; a click on a row searches for its region.
 
 const COLUMNS = [
   ["region", (row) => row.region, null],
@@ -13,7 +13,7 @@ const COLUMNS = [
   ["p99", (row) => row.p99_ns, (row) => timeText(row.p99_ns)],
   ["max", (row) => row.max_ns, (row) => timeText(row.max_ns)],
 ];
-const NOTABLE = 1.5; // an imbalance worth a colour
+const NOTABLE = 1.5; // highlight imbalance from here
 const MOST_ROWS = 500;
 const table = { sort: "total", down: true };
 
@@ -53,7 +53,7 @@ function drawTable() {
           element(
             "p",
             { className: "note" },
-            `the first ${MOST_ROWS} of ${countText(about.table.length)}; search narrows them`,
+            `the first ${MOST_ROWS} of ${countText(about.table.length)} rows; search to narrow them`,
           ),
         ]
       : [];
@@ -62,7 +62,7 @@ function drawTable() {
   for (const canvas of made.querySelectorAll("canvas")) sparks.observe(canvas);
 }
 
-/** Draws the small histograms of rows as they come into sight. */
+/** Draw the small histograms of rows when they become visible. */
 const sparks = new IntersectionObserver((seen) => {
   for (const { isIntersecting, target } of seen) {
     if (!isIntersecting) continue;
@@ -71,17 +71,17 @@ const sparks = new IntersectionObserver((seen) => {
   }
 });
 
-/** Without regions inside of regions, self is total. */
+/** Without nested regions, self equals total. */
 function shownColumns() {
   table.nested ??= model.about.table.some((row) => row.self_ns < row.total_ns * 0.9999);
   return COLUMNS.filter(([name]) => name !== "self" || table.nested);
 }
 
 const HEADS = {
-  share: "of the lifetimes of the recording warps",
-  self: "total without the time in regions inside of it",
-  imbalance: "the largest total of an SM, block or warp over the median one",
-  durations: "how many spans last how long, on a logarithmic axis",
+  share: "share of total warp lifetime",
+  self: "total minus the time in nested regions",
+  imbalance: "largest total of an SM, block or warp divided by the median",
+  durations: "histogram of durations, logarithmic axis",
 };
 
 function sorter(name) {
@@ -104,11 +104,11 @@ function sorted(rows) {
 
 function tableRow(row) {
   const name = model.numbers.get(row.region);
-  const made = element("tr", { className: view.focus === name ? "chosen" : "" });
+  const made = element("tr", { className: view.focus === name ? "focused" : "" });
   for (const [column, key, text] of shownColumns()) {
     const cell = element("td", { className: column === "region" ? "" : "num" });
     if (column === "region")
-      cell.append(element("span", { className: "region" }, swatch(colours.css[name]), nameText(row.region)));
+      cell.append(element("span", { className: "region" }, swatch(colors.css[name]), nameText(row.region)));
     else if (column === "durations") cell.append(element("canvas", { "data-name": name }));
     else cell.append(text(row));
     if (column === "share") {

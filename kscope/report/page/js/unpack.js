@@ -1,4 +1,4 @@
-// Columns out of text: base64, deflate, planes of bytes. The other half of pack.py.
+// Decodes columns from text: base64, deflate, byte planes. Counterpart of pack.py.
 
 const ARRAYS = {
   u1: Uint8Array,
@@ -17,7 +17,7 @@ function bytesOf(text) {
   return bytes;
 }
 
-/** The columns of a payload: {name: typed array}. spec: [name, type, length] of each, in the order of the bytes. */
+/** The columns of a payload: {name: typed array}. spec: [name, type, length] of each, in byte order. */
 async function unpack(id, spec) {
   const stream = new Blob([bytesOf(byId(`data-${id}`).textContent)])
     .stream()

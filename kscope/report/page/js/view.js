@@ -1,30 +1,30 @@
-// What is looked at now, and who is told when it changes.
+// The view's state and its listeners.
 
 const view = {
   begin: 0,
   end: 1, // ns after the first warp's start
   place: 0,
-  focus: null, // index of the name that table and histogram speak of
-  query: null, // what search.js made of the text
+  focus: null, // index of the name shown by table and histogram
+  query: null, // parsed by search.js
   selection: null, // {line, index}
   range: null, // [begin, end], measured by dragging with shift
   pointer: null, // pixels from the left edge of either canvas
   shade: "region",
 };
 const listeners = { window: [], place: [], query: [], focus: [], selection: [], theme: [], size: [] };
-/** The least ns that fill the screen: far from 0, pixels closer than that round to the same double. */
+/** The narrowest window, ns: far from 0, closer pixels round to the same double. */
 const leastSpan = () => Math.max(4, model.span * 2 ** -40);
 
 const on = (what, ...events) => events.forEach((event) => listeners[event].push(what));
 const pending = new Set();
 
-/** Tell the listeners of an event, once, before the next frame is drawn. */
+/** Notify the listeners of an event, once, before the next frame. */
 function changed(event) {
-  if (!pending.size) requestAnimationFrame(tell);
+  if (!pending.size) requestAnimationFrame(notify);
   pending.add(event);
 }
 
-function tell() {
+function notify() {
   const events = [...pending];
   pending.clear();
   for (const listener of new Set(events.flatMap((event) => listeners[event]))) listener();
@@ -41,7 +41,7 @@ function setWindow(begin, end) {
 let gliding = 0;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-/** Move to a window smoothly: widths change by factors, so that a long way does not rush at its end. */
+/** Animate to a window; its width changes geometrically. */
 function glide(begin, end, milliseconds = 180) {
   cancelAnimationFrame(gliding);
   const [fromBegin, fromSpan, toSpan] = [view.begin, view.end - view.begin, Math.max(end - begin, leastSpan())];
@@ -59,7 +59,7 @@ function glide(begin, end, milliseconds = 180) {
   gliding = requestAnimationFrame(step);
 }
 
-/** Zoom by a factor around a moment: above 1 shows more. */
+/** Zoom by a factor around a time; above 1 zooms out. */
 function zoom(factor, around = (view.begin + view.end) / 2, milliseconds = 0) {
   const span = Math.min(Math.max((view.end - view.begin) * factor, leastSpan()), model.span);
   const part = (around - view.begin) / (view.end - view.begin);
@@ -72,7 +72,7 @@ function pan(part, milliseconds = 0) {
   glide(begin, begin + span, milliseconds);
 }
 
-/** Show [begin, end] with some room around it. */
+/** Show [begin, end] with a margin. */
 function frame(begin, end, room = 0.15) {
   const span = Math.max(end - begin, leastSpan() / 2);
   const wide = Math.min(span * (1 + 2 * room), model.span);
@@ -98,7 +98,7 @@ function select(line, index) {
   changed("selection");
 }
 
-/** Choose the SM of a lane, select the record of it that begins at a time, and show it. */
+/** Select the SM of a lane and its record that begins at a time, and show it. */
 async function reveal(lane, name, begin) {
   const place = model.lanes.place[lane];
   choosePlace(place);

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..export import DEFAULT_LIMIT, FORMATS, MAX_SLICES, check
 from ..export.view import GROUPS, PROCESSES, VIEW_OPTIONS
-from . import outputs, selecting
+from . import filters, outputs
 from .options import is_number
 
 STRICT = 3
@@ -25,7 +25,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         description="Writes a capture in the format given by the suffix of FILE:\n" + formats,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    selecting.add(parser)
+    filters.add(parser)
     flag = parser.add_argument
     flag("-o", "--output", metavar="FILE", type=Path, required=True, help="file to write; its suffix is the format")
     flag(
@@ -59,7 +59,7 @@ def export(options: argparse.Namespace) -> int:
     """Run the command. Raises UsageError before it reads the capture if the output cannot be written."""
     outputs.apart("-o", options.output, options.capture)
     check(options.output)
-    trace = selecting.read(options)
+    trace = filters.read(options)
     view = {name: getattr(options, name) for name in VIEW_OPTIONS if getattr(options, name) is not None}
     progress = sys.stderr.isatty() if options.progress is None else options.progress
     with warnings.catch_warnings(record=True) as caught:

@@ -11,7 +11,7 @@ from typing import Any
 from ..analysis.compare import Change, Comparison, Options, compare
 from ..analysis.table import cut, grid, terminal, time_text, wrapped
 from ..errors import UsageError
-from .selecting import add_opening, json, opened
+from .filters import add_opening, json, opened
 
 _UNITS = {"launch": "launches", "block": "blocks", "lane": "lanes"}
 SLOWER = 1

@@ -1,7 +1,7 @@
-// A colour for each name: hues far apart, lightness fit for the theme, computed in OKLCH so that none stands out.
+// A color for each name: distinct hues of equal lightness in OKLCH.
 
 const HUES = [256, 55, 155, 20, 305, 95, 205, 345, 130, 280, 75, 180];
-const colours = { css: [], rgb: [], ink: [], dark: false };
+const colors = { css: [], rgb: [], ink: [], dark: false };
 
 /** OKLCH to sRGB, 0 to 255. Matrices: Björn Ottosson, "A perceptual color space for image processing", 2020. */
 function oklch(lightness, chroma, hue) {
@@ -21,22 +21,22 @@ function oklch(lightness, chroma, hue) {
   });
 }
 
-/** Fill `colours` for a number of names. */
-function chooseColours(count, dark) {
-  colours.dark = dark;
-  colours.rgb = Array.from({ length: Math.max(count, 1) }, (_, index) => {
+/** Compute `colors` for a number of names. */
+function chooseColors(count, dark) {
+  colors.dark = dark;
+  colors.rgb = Array.from({ length: Math.max(count, 1) }, (_, index) => {
     const turn = Math.floor(index / HUES.length);
     const hue = HUES[index % HUES.length] + turn * 13;
     const lightness = (dark ? 0.7 : 0.68) + [0, 0.07, -0.05][index % 3] - [0, 0.09, -0.06][turn % 3];
     return oklch(lightness, turn % 2 ? 0.09 : 0.135, hue);
   });
-  colours.css = colours.rgb.map(([r, g, b]) => `rgb(${r} ${g} ${b})`);
-  colours.ink = colours.rgb.map(([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10141a" : "#ffffff"));
-  colours.packed = colours.rgb.map(([r, g, b]) => (r | (g << 8) | (b << 16)) >>> 0);
+  colors.css = colors.rgb.map(([r, g, b]) => `rgb(${r} ${g} ${b})`);
+  colors.ink = colors.rgb.map(([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10141a" : "#ffffff"));
+  colors.packed = colors.rgb.map(([r, g, b]) => (r | (g << 8) | (b << 16)) >>> 0);
   const ground = dark ? [21, 26, 33] : [255, 255, 255];
-  colours.faded = colours.rgb.map((rgb) => {
+  colors.faded = colors.rgb.map((rgb) => {
     const [r, g, b] = rgb.map((value, at) => Math.round(ground[at] * 0.84 + value * 0.06 + 128 * 0.1));
     return (r | (g << 8) | (b << 16)) >>> 0;
   });
-  colours.fadedCss = colours.faded.map((one) => `rgb(${one & 255} ${(one >> 8) & 255} ${(one >> 16) & 255})`);
+  colors.fadedCss = colors.faded.map((one) => `rgb(${one & 255} ${(one >> 8) & 255} ${(one >> 16) & 255})`);
 }

@@ -29,7 +29,7 @@ from ..analysis.nsight import Launch
 from ..analysis.perturbation import Perturbation, perturbation
 from ..capture.capture import load_capture
 from ..errors import MissingError, UsageError
-from ..instrument.selection.catalogue import KernelSites, listing
+from ..instrument.selection.catalog import KernelSites, listing
 from ..session.kernel_filter import Patterns
 from ..trace import Trace, decode
 from . import run
@@ -78,8 +78,8 @@ def perturbed(
     with tempfile.TemporaryDirectory(prefix="kscope-") if keep is None else nullcontext(str(keep)) as name:
         folder, problems = Path(name), list[str]()
         program = ["-m", script, *args] if module else [script, *args]
-        chosen = [] if kernels is None else ["--kernels", kernels]
-        inside = ["-m", "kscope", "perturb", "--into", name, *flags, *chosen, *program]
+        filters = [] if kernels is None else ["--kernels", kernels]
+        inside = ["-m", "kscope", "perturb", "--into", name, *flags, *filters, *program]
         names = next(iter(Patterns.of(kernels).names), None)  # a hash is not known before
         try:
             ncu: str | None = nsight.find()

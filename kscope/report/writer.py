@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from .._version import __version__
-from ..analysis.summary import Summary, summarise
+from ..analysis.summary import Summary, summarize
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
 from ..util.parallel import map_ahead
@@ -33,7 +33,7 @@ def write(trace: TraceData, file: IO[bytes], step: Step = no_progress) -> None:
 
 def pieces(trace: TraceData, step: Step = no_progress) -> Iterator[str]:
     """The text of the page."""
-    summary = summarise(trace)
+    summary = summarize(trace)
     shown = scene(trace, summary)
     about = _about(shown, summary)
     return written(about, _payloads(shown, about, step))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..analysis import checks
 from ..analysis.expressions import Outcome
-from . import selecting
+from . import filters
 
 FAILED = 1
 """Exit code if a condition does not hold."""
@@ -21,7 +21,7 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         epilog=checks.__doc__.split("\n\n")[1] if checks.__doc__ else None,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )  # fmt: skip
-    selecting.add(parser)
+    filters.add(parser)
     parser.add_argument("conditions", metavar="EXPR", nargs="+", help="a condition")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only conditions that do not hold")
     parser.add_argument("--json", action="store_true", help="the outcomes as JSON")
@@ -30,9 +30,9 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def check(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    found = checks.check(selecting.read(options), options.conditions)
+    found = checks.check(filters.read(options), options.conditions)
     if options.json:
-        print(selecting.json([_plain(one) for one in found]))
+        print(filters.json([_plain(one) for one in found]))
     else:
         for one in found:
             if not (one.holds and options.quiet):

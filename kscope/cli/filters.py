@@ -17,7 +17,7 @@ from ..trace import Trace, decode
 from ..util import portable
 from ..util.progress import Step, no_progress, progress_bar
 from ..util.text import number_ranges
-from . import foreign, naming
+from . import foreign, transforms
 from .options import members, size
 
 _NUMBERS = {
@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     for name in _NUMBERS:
         flag(f"--{name}", metavar="LIST", help=f"{_NUMBERS[name]}, such as 0,4-7")
     flag("--time", metavar="FROM:TO", help="that overlap this time after the capture's first record: 2us:1ms")
-    naming.add(parser)
+    transforms.add(parser)
     add_opening(parser)
 
 
@@ -92,7 +92,7 @@ def read(options: argparse.Namespace, *, shows_problems: bool = False) -> Trace:
             given[name] = members(f"--{name}", getattr(options, name))
     if options.time is not None:
         given["time"] = _window(options.time)
-    trace = naming.named(trace, options)
+    trace = transforms.named(trace, options)
     for name in _NUMBERS:
         if name in given:
             _there(trace, name, given[name])

@@ -99,8 +99,8 @@ function drawBalance() {
     context.strokeRect(gutter + view.place * wide - 0.5, 0.5, Math.max(wide, 2), names.length * balance.row - 1);
   }
   const times = worst && `${worst.times.toFixed(2)}× the median of ${model.about.names[worst.name]}`;
-  const worstText = worst && `${columnText(worst.column)}, ${times}`;
-  document.querySelector("#balance .scale").textContent = worst?.far > 0.01 ? `farthest from the median: ${worstText}` : "";
+  const most = worst && `${columnText(worst.column)}, ${times}`;
+  document.querySelector("#balance .scale").textContent = worst?.far > 0.01 ? `farthest from the median: ${most}` : "";
 }
 
 function shortened(context, text, width) {

@@ -5,11 +5,16 @@ Each warp is a host thread, so a kernel is a plain function. Only one runs at a 
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kscope.errors import UsageError
+
+_TURN_S, _TURNS = 0.05, 100
+"""Seconds per attempt to unwind a warp, and attempts before its thread is abandoned."""
 
 
 class Killed(BaseException):
@@ -44,6 +49,7 @@ class Block:
         self._arrivals: dict[Hashable, list[int]] = {}
         self._syncs: list[dict[Strand, int]] = []
         self._back = threading.Semaphore(0)
+        self._running: Strand | None = None
 
     def run(self) -> None:
         """Run all warps to completion. Raises a warp's exception, or UsageError on a deadlock."""
@@ -74,29 +80,40 @@ class Block:
         if strand.thread is None:
             strand.thread = threading.Thread(target=self._thread, args=(strand,), daemon=True)
             strand.thread.start()
+        self._running = strand
         strand.go.release()
-        self._back.acquire()
+        while not self._back.acquire(timeout=_TURN_S):  # wakes up for signals that arrived in another thread
+            pass
+        self._running = None
         if strand.done:
             strand.thread.join()
 
     def _thread(self, strand: Strand) -> None:
-        strand.go.acquire()
-        try:
-            if not strand.killed:
-                strand.body()
-        except Killed:
-            strand.killed = True
-        except BaseException as error:  # re-raised by the launch
-            strand.error = error
-        finally:
-            strand.done = True
-            self._back.release()
+        with suppress(Killed):  # raised asynchronously by _kill()
+            strand.go.acquire()
+            try:
+                if not strand.killed:
+                    strand.body()
+            except Killed:
+                strand.killed = True
+            except BaseException as error:  # re-raised by the launch
+                strand.error = error
+            finally:
+                strand.done = True
+                self._back.release()
 
     def _kill(self) -> None:
-        for strand in self.strands:
+        """Unwind the remaining warps one at a time. After Ctrl-C the first one is still running."""
+        for strand in sorted(self.strands, key=lambda strand: strand is not self._running):
             if strand.thread is not None and not strand.done:
                 strand.killed = True
-                self._resume(strand)
+                strand.go.release()
+                strand.thread.join(_TURN_S)
+                for _ in range(_TURNS):  # the kernel may be in a loop without kscope calls, or in C code
+                    if not strand.thread.is_alive():
+                        break
+                    _raise_in(strand.thread, Killed)
+                    strand.thread.join(_TURN_S)
 
     # called by the running warp
 
@@ -131,3 +148,8 @@ class Block:
             return max(met.values()) if all(s.done or s in met for s in self.strands) else None
 
         self._wait(strand, f"sync number {turn}", ready)
+
+
+def _raise_in(thread: threading.Thread, error: type[BaseException]) -> None:
+    """Raise an exception in a thread, at its next bytecode instruction."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(error))

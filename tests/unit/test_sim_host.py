@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -40,6 +42,29 @@ def test_a_warp_that_never_ends_hides_nothing_of_its_sm() -> None:
         interrupted(prof)
     assert len(prof.trace) == 9
     assert [problem.count for problem in prof.trace.problems if problem.kind == "unfinished"] == [1]
+
+
+def spins(warp: Warp) -> None:
+    warp.arrive("all")
+    warp.wait("all", 3)
+    if warp.index == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            warp.work(1)
+
+
+def test_ctrl_c_ends_a_launch_whose_kernel_spins_and_one_that_waits() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threads = threading.active_count()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            kscope_sim.launch(spins, block=96)
+        assert threading.active_count() == threads
+        with kscope.profile() as prof:
+            kscope_sim.launch(work)
+        assert len(prof.trace) == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_threads_that_launch_at_once_lose_nothing_and_record_nothing_twice() -> None:

@@ -19,12 +19,14 @@ from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..instrument.backend import Backend
 from ..instrument.options import Options, in_effect
+from . import capture_path
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
 from .save import add_failure, exited_normally, save
 from .statement import PerStatement
 from .states import STATE, alone, hook, recording, refuse_nested
+from .termination import Termination
 
 if TYPE_CHECKING:
     from ..trace import Trace
@@ -55,6 +57,7 @@ class Session:
         self._capture: Capture | None = None
         self._trace: tuple[Capture, Trace] | None = None
         self._statement: weakref.ref[Callable[..., None]] | None = None
+        self._termination = Termination(self._terminated)
 
     @property
     def capture(self) -> Capture:
@@ -160,6 +163,9 @@ class Session:
         self._epoch, self._started = next(_epochs), time.time_ns()
         self._backends, self._absent = {}, {}  # an earlier attempt may have failed
         STATE.active, STATE.release, STATE.pid = self, self._release, os.getpid()
+        if self.path is not None:
+            STATE.termination = self._termination
+            self._termination.install()
         hook(self._recording)
         for name in STATE.names:
             registry.frontend(name).begin()
@@ -190,6 +196,7 @@ class Session:
         if STATE.active is not self:
             return
         STATE.active = STATE.arm = STATE.release = self._statement = None
+        self._termination.remove()
         try:
             for backend in self._backends.values():
                 backend.disarm()
@@ -239,6 +246,14 @@ class Session:
         """Leave if the `with` statement has ended without it."""
         if STATE.active is self:
             self._leave(KeyboardInterrupt, KeyboardInterrupt(), None)
+
+    def _terminated(self) -> str:
+        """Save what the host has, in the thread of SIGTERM; returns a message."""
+        if STATE.active is not self or self.path is None:  # a thread ended the session: the handler is still there
+            return ""
+        file = capture_path.failed(self.path)
+        self._collect(wait=False).save(file)
+        return f"the recording up to then is in {file}"
 
     def _release(self) -> None:
         """Disarm if the `with` statement has ended, and even that was interrupted."""

@@ -24,6 +24,7 @@ from ..marks.strategies import Strategy
 from ..util.signals import Held
 from .import_hook import Watcher
 from .kernel_filter import Patterns
+from .termination import Termination
 
 _TURN_S = 0.05
 """How often a wait for the lock looks for signals."""
@@ -43,6 +44,7 @@ class State:
         names: the frontends that do.
         watcher: reports imports of DSLs.
         arrived: DSLs whose import has just ended.
+        termination: the session's handler of SIGTERM.
         lock: held while the state changes.
     """
 
@@ -55,6 +57,7 @@ class State:
     names: list[str] = field(default_factory=list)
     watcher: Watcher | None = None
     arrived: deque[str] = field(default_factory=deque)
+    termination: Termination | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -62,8 +65,10 @@ STATE = State()
 
 
 def _forked() -> None:
-    """The thread that held the lock does not exist in the child."""
+    """The thread that held the lock does not exist in the child, nor does the session."""
     STATE.lock = threading.RLock()
+    if STATE.termination is not None:
+        STATE.termination.forked()
 
 
 if hasattr(os, "register_at_fork"):

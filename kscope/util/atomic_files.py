@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import platform
 import threading
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+_IDLE_S = 60.0
+"""A temporary file of a dead process is removed after this time without a write."""
 
 
 def target(path: str | os.PathLike[str]) -> Path:
@@ -34,7 +39,8 @@ def replacing(path: Path) -> Generator[BinaryIO]:
         with open(path, "wb") as file:
             yield file
         return
-    temporary = path.with_name(f".kscope-{os.getpid()}-{threading.get_ident()}.part")
+    remove_stale(path.parent)
+    temporary = path.with_name(f"{_prefix()}{os.getpid()}-{threading.get_ident()}.part")
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -45,3 +51,30 @@ def replacing(path: Path) -> Generator[BinaryIO]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove temporary files of this machine's dead processes, which were killed while they wrote."""
+    if os.name != "posix":  # elsewhere os.kill() may end the process
+        return
+    with suppress(OSError):
+        for file in folder.glob(f"{_prefix()}*.part"):
+            pid = file.name.removeprefix(_prefix()).partition("-")[0]
+            if pid.isdecimal() and not _is_running(int(pid)):
+                with suppress(OSError):
+                    if time.time() - file.stat().st_mtime > _IDLE_S:
+                        file.unlink()
+
+
+def _prefix() -> str:
+    return f".kscope-{platform.node()}-"
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True

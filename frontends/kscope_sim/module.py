@@ -48,6 +48,7 @@ class Module:
         self._types: dict[tuple[str, str], ValueType | None] = {}
         self._where: dict[str, str | None] = {}
         self._origins: dict[str, str] = {}
+        self._hashes: dict[int, str] = {}
 
     @property
     def flags(self) -> int:
@@ -58,8 +59,8 @@ class Module:
     def note(self, mark: Mark, kind: ValueType | None) -> None:
         """Note a mark. Raises UsageError if values of one name have two types, or two names have one hash."""
         if mark.name not in self._where:
-            twin = next((n for n in self._where if layout.name_hash(n) == layout.name_hash(mark.name)), None)
-            if twin is not None:
+            twin = self._hashes.setdefault(layout.name_hash(mark.name), mark.name)
+            if twin != mark.name:
                 raise UsageError(
                     f"the names {format_name(twin)} and {mark.display_name} have the same 28-bit hash: rename one"
                 )

@@ -136,7 +136,8 @@ def trace(
     blocks = _blocks(launches, lanes, selected)
     zeros = np.zeros(len(selected), np.int64)
     kernels = tuple(dict.fromkeys(launch.kernel for launch in launches))
-    kernel_of = np.array([kernels.index(launch.kernel) for launch in launches], np.int64)
+    index = {kernel: number for number, kernel in enumerate(kernels)}
+    kernel_of = np.array([index[launch.kernel] for launch in launches], np.int64)
     groups = int(lanes.group[selected].max(initial=0)) + 1
     tick_seen = 0 if cycles else _tick(start, end[at])
     return Trace(

@@ -84,13 +84,14 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
     trace, lanes, codes = shown.trace, shown.lanes, shown.codes
     typed = slices.valued_codes(shown)
     alive = sum(one.alive_ns for one in summary.lanes)
+    wheres = {one.name: clean(one.where) for one in reversed(trace.regions) if one.where}  # the first of a name
     return {
         "version": __version__, "origin": str(trace.origin), "base": lanes.base, "span": lanes.span,
         "tick": trace.tick_ns, "error": float(np.max(trace.warps.error_ns, initial=0.0)), "records": len(trace),
         "idle": sum(one.idle_ns for one in summary.lanes) / alive if alive > 0 else None,
         "filtered": trace.filtered, "shares": min(len(shown.names), heat.MOST_SHARES),
         "kernels": [clean(name) for name in kernel_names(trace)], "names": [clean(name) for name in shown.names],
-        "where": [_where(shown, name) for name in shown.names],
+        "where": [wheres.get(name, "") for name in shown.names],
         "devices": list(trace.devices), "places": lanes.places, "far": heat.MOST_NAMES,
         "codes": {"name": codes.name, "kind": codes.kind, "line": codes.line, "valued": typed,
                   "types": np.ascontiguousarray(trace.types[:, codes.region])},
@@ -101,10 +102,6 @@ def _about(shown: Scene, summary: Summary) -> dict[str, Any]:
         "notes": [clean(note) for note in summary.notes],
         "problems": [one.as_dict() for one in trace.problems],
     }  # fmt: skip
-
-
-def _where(shown: Scene, name: str) -> str:
-    return next((clean(one.where) for one in shown.trace.regions if one.name == name and one.where), "")
 
 
 def _lanes(shown: Scene) -> dict[str, np.ndarray[Any, Any]]:

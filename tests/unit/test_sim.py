@@ -13,7 +13,7 @@ from kscope.errors import UsageError
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
-from kscope_sim import Machine, Warp
+from kscope_sim import Machine, Warp, module
 
 # geometry
 
@@ -196,3 +196,18 @@ def test_what_a_kernel_raises_comes_out_of_the_launch() -> None:
 def test_a_kernel_cannot_launch() -> None:
     with pytest.raises(UsageError, match="from the host"):
         kscope_sim.launch(lambda warp: kscope_sim.launch(marked))
+
+
+def test_each_name_is_hashed_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check for equal hashes compared each name with all others."""
+    names, hashed = 500, list[str]()
+    monkeypatch.setattr(module.layout, "name_hash", lambda name: hashed.append(name) or len(hashed))
+
+    def kernel(warp: Warp) -> None:
+        for number in range(names):
+            with kscope.region(f"r{number}"):
+                warp.work(1)
+
+    with kscope.profile():
+        kscope_sim.launch(kernel)
+    assert len(hashed) <= 3 * names

@@ -18,6 +18,8 @@ _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
 _LOCATED = re.compile(r"\bloc\((.*)\)$")
 _NAME = re.compile(r'^\s*(?:%[^=]*? = )?"?([A-Za-z_]\w*(?:\.\w+)*)"?')
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|#loc\d*|callsite|fused|unknown|at\b|[()\[\],:<>]|\d+|[^\s()\[\],:<>"]+)')
+_RESULT = re.compile(r"\s*(%[\w$.-]+)(?::\d+)? = ")
+_VALUE = re.compile(r"%[\w$.-]+")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PASSES_ON = re.compile(r"(?:scf\.(?:yield|condition)|cf\..*|tt\.return|ttg\.warp_(?:yield|return)|.*\.unreachable)$")
 _FUNCTION = re.compile(r"\btt\.func (?:(public|private) )?@(\"[^\"]*\"|[\w$.-]+)")
@@ -54,6 +56,17 @@ class Operation:
     last: int = -1
     places: Places = ()
     blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def result(self) -> str:
+        """The name of its result, %a; of several, the name of all. Empty without one."""
+        match = _RESULT.match(self.heading)
+        return match[1] if match else ""
+
+    @property
+    def operands(self) -> list[str]:
+        """The names of values in its first line, results of its own among them."""
+        return _VALUE.findall(self.heading)
 
     @property
     def leaf(self) -> bool:

@@ -48,6 +48,8 @@ _QUIET = re.compile(
     r"|ptr_to_int|int_to_ptr|trans|join|split)$"
 )
 """Indices, addresses, views, and one-time setup."""
+_OPERANDS = ("ttg.local_load", "ttg.convert_layout", "tt.fp_to_fp")
+"""Operations that bring operands of matrix products into registers, or into another layout there."""
 _FLOATS = re.compile(r"arith\.(?:\w+f|select|[su]itofp|fpto[su]i)$")
 _TRITON = str(Path(triton.__file__).parent)
 
@@ -69,6 +71,11 @@ def is_bookkeeping(operation: Operation) -> bool:
     if operation.name in ("ttg.local_alloc", "ttng.tmem_alloc"):  # with an operand they store
         return f"{operation.name} %" not in operation.heading
     return _QUIET.match(operation.name) is not None
+
+
+def is_operand(operation: Operation) -> bool:
+    """Whether an operation only brings a value into registers, or into another layout there."""
+    return operation.name in _OPERANDS
 
 
 def marks_of(operation: Operation) -> list[Mark]:

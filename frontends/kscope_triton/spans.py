@@ -15,7 +15,18 @@ from kscope.instrument.selection.catalog import Site
 from kscope.marks.grammar import Mark
 
 from .irtext import Block, Operation, Place, Places, walk
-from .operations import BARRIERS, LOOPS, SPECIALIZE, is_bookkeeping, kinds, marks_of, unplaced, users_place, waits
+from .operations import (
+    BARRIERS,
+    LOOPS,
+    SPECIALIZE,
+    is_bookkeeping,
+    is_operand,
+    kinds,
+    marks_of,
+    unplaced,
+    users_place,
+    waits,
+)
 
 Belongs = Callable[[Places], "Place | None"]
 """Returns the one of these places that is in a region; None if none is."""
@@ -124,8 +135,36 @@ def kind_spans(function: Operation, selection: Selection) -> list[Span]:
                 runs[-1] = kind, mark, place, runs[-1][3], at
             else:
                 runs.append((kind, mark, place, at, at))
-        found += [scope.span(mark, kind, _some(place), *ends) for kind, mark, place, *ends in runs if kind]
+        free = 0
+        for kind, mark, place, first, last in runs:
+            if kind is not None:
+                begin = _with_operands(scope.block, free, first, last)
+                found.append(scope.span(mark, kind, _some(place), begin, last))
+                free = last + 1
     return found
+
+
+def _with_operands(block: Block, free: int, first: int, last: int) -> int:
+    """Where the region of operations first to last begins: before the operations directly in front of a matrix product
+    that read its operands into registers. Behind them, all operands would be in registers at the region's begin.
+
+    Args:
+        block: the block.
+        free: the first operation that is in no earlier region.
+        first, last: the region's operations.
+    """
+    span = block.body[first : last + 1]
+    if not any("dot" in kinds(operation) for operation in span):
+        return first
+    begin, used = first, {name for operation in span for name in operation.operands}
+    for at in range(first - 1, free - 1, -1):
+        operation = block.body[at]
+        if not (is_operand(operation) or is_bookkeeping(operation)):
+            break
+        if operation.result in used:
+            used.update(operation.operands)
+            begin = at if is_operand(operation) else begin
+    return begin
 
 
 def _named(kind: str, place: Place | None) -> Mark:

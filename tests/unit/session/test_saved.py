@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -106,9 +107,11 @@ def test_ctrl_c_in_the_wait_at_the_end_ends_the_program_and_leaves_the_last_good
 ) -> None:
     (tmp_path / "run.kscope").write_text("the last good one")
     monkeypatch.setattr(NotedBackend, "impatient", True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore SIGINT
     with pytest.raises(KeyboardInterrupt), kscope.profile(tmp_path / "run.kscope") as prof:
         log.append("body")
     assert log[log.index("body") :] == ["body", "wait", "disarm", "collect False", "disarm", "disable"]
+    signal.signal(signal.SIGINT, before)
     assert (tmp_path / "run.kscope").read_text() == "the last good one"
     assert prof.saved == tmp_path / "run.failed.kscope" and prof.saved.exists()
 

@@ -24,7 +24,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 from kscope.marks.grammar import parse
-from kscope_triton import inserting, irtext
+from kscope_triton import inserting, irtext, spans
 
 ALL_KINDS = "wait,async_wait,tma,wgmma,mma,dot,load,store,barrier,loop,iteration"
 NEWER = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9)
@@ -411,3 +411,35 @@ def test_regions_that_end_elsewhere_are_not_put_back():
     assert inserting.regions(module(mark("enter", "a"), mark("exit", "a"), load(3))) == {}
     both = module(mark("enter", "a"), load(3), mark("exit", "a"), load(3))
     assert inserting.regions(both)["a"].lines == set()  # the line is outside as well
+
+
+OPERANDS = """
+module {
+  tt.func public @matmul(%sa: i32, %sb: i32, %acc: i32) {
+    %other = ttg.local_load %sa : i32 loc("a.py":1:1)
+    %a = ttg.local_load %sa : i32 loc("a.py":1:1)
+    %bias = arith.mulf %acc, %acc : tensor<4xf32> loc("a.py":2:1)
+    %b = ttg.local_load %sb : i32 loc("a.py":3:1)
+    %unused = ttg.local_load %sb : i32 loc("a.py":3:1)
+    %t = tt.trans %b : i32 loc("a.py":3:1)
+    %c = ttg.convert_layout %t : i32 loc("a.py":4:1)
+    %d = tt.dot %a, %c, %acc : i32 loc("a.py":4:1)
+    %e = ttg.local_load %sb : i32 loc("a.py":5:1)
+    %f = tt.dot %e, %c, %acc : i32 loc("a.py":5:1)
+    tt.store %sa, %other : i32 loc("a.py":6:1)
+    tt.return loc("a.py":6:1)
+  } loc("a.py":1:1)
+} loc("a.py":1:1)
+"""
+
+
+def test_the_region_of_a_dot_begins_before_the_loads_of_its_operands_into_registers():
+    """Behind them, all operands of the dot would be in registers at once."""
+    (function,) = irtext.functions(OPERANDS)
+    lines = [line.split(" ")[4] for line in OPERANDS.splitlines()[3:-3]]
+    found = spans.kind_spans(function.operation, Selection.of(("dot", "store")))
+    assert [lines[span.before - 3 : span.after - 3] for span in found] == [
+        ["%b", "%unused", "%t", "%c", "%d"],
+        ["%e", "%f"],
+        ["tt.store"],
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,16 @@ _HOOK_HAS_KEY = VERSION >= (3, 7)
 META, LOST = "kscope", "kscope_lost"
 """Keys in the metadata that Triton's disk cache keeps: the module's metadata, or the reason for its absence."""
 _HOOK, _HASH = "add_stages_inspection_hook", "hash"
+
+_warned: set[str] = set()
+
+
+def warn(problems: Iterable[str], *, again: bool = True) -> None:
+    """Warn of a kernel's problems; again=False skips those that this process has already warned of."""
+    for text in problems:
+        if again or text not in _warned:
+            _warned.add(text)
+            warnings.warn(f"kscope: {text}", stacklevel=3)
 
 
 class Pipeline:
@@ -130,8 +140,7 @@ class Pipeline:
                 metadata[META] = meta.to_json(lowered.meta).decode()
             elif lost:  # no marks, so no module metadata
                 metadata[LOST] = lost[0].text
-            for problem in lowered.problems or known:
-                warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+            warn(problem.text for problem in lowered.problems or known)
             if catalog.is_listing():
                 sites = tuple(span.site() for span in marking.spans)
                 build = partial(_built, without_marks(text), lowered.text, backend, options)

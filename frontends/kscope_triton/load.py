@@ -11,6 +11,7 @@ import triton
 from triton import knobs
 from triton.compiler import CompiledKernel
 
+from kscope.capture.metadata import from_json
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
@@ -19,7 +20,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
 from kscope.util.text import install_command
 
-from .compile import LOST
+from .compile import LOST, META, warn
 
 _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
 
@@ -82,8 +83,10 @@ class Loading:
 
     def _loaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
         self._seen.add(function)
-        if lost := _metadata(group).get(LOST):
+        metadata = _metadata(group)
+        if lost := metadata.get(LOST):
             self._lost[function] = lost
+        warn(_problems(metadata), again=False)  # of a kernel from the disk cache
         registry.backend("cuda").module_loaded(module)
 
     def _unloaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
@@ -109,6 +112,13 @@ def _metadata(group: dict[str, str]) -> dict[str, Any]:
     path = next((Path(path) for name, path in group.items() if name.endswith(".json")), None)
     found: dict[str, Any] = orjson.loads(path.read_bytes()) if path is not None and path.is_file() else {}
     return found
+
+
+def _problems(metadata: dict[str, Any]) -> list[str]:
+    """The problems that were found when a kernel was compiled."""
+    if module := metadata.get(META):
+        return [problem.text for problem in from_json(module.encode()).problems]
+    return [lost] if (lost := metadata.get(LOST)) else []
 
 
 def _uses_kscope(handle: Any) -> bool:

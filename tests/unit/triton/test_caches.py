@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from kscope.capture import metadata
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
+from kscope_triton import compile
 
 sys.path.append(str(Path(__file__).parent))
 
@@ -225,6 +227,20 @@ def test_a_kernel_whose_marks_were_all_removed_is_named_whenever_it_is_launched(
         assert frontend.problems() == ()
         impossible[(1,)](Pointer("i32"), 5)
         assert frontend.problems() == (problem,)
+
+
+def test_a_kernel_from_the_disk_cache_warns_as_a_compiled_one_does_once_per_process(frontend, gpu, monkeypatch):
+    frontend.enable(Recording())
+    with pytest.warns(UserWarning, match="removed every mark of 'never'"):
+        impossible[(1,)](Pointer("i32"), 5)
+    impossible.device_caches.clear()
+    monkeypatch.setattr(compile, "_warned", set())  # as in another process
+    with pytest.warns(UserWarning, match="removed every mark of 'never'"):
+        impossible[(1,)](Pointer("i32"), 5)
+    impossible.device_caches.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        impossible[(1,)](Pointer("i32"), 5)
 
 
 def test_every_hook_is_gone_after_disable(frontend):

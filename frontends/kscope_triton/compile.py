@@ -134,7 +134,13 @@ class Pipeline:
             known = lost + [replace(one, text=f"kernel {kernel}: {one.text}") for one in marking.problems]
             measure = partial(_usage, backend=backend, options=options)
             lowered = register_budget.lower_to_fit(
-                text, recording, frontend="triton", measure=measure, known=known, source=marking.source_info
+                text,
+                recording,
+                frontend="triton",
+                measure=measure,
+                known=known,
+                source=marking.source_info,
+                shared=metadata["shared"],
             )
             if lowered.text is not text:
                 metadata[META] = meta.to_json(lowered.meta).decode()

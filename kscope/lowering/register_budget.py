@@ -2,7 +2,7 @@
 
 A record that waits to be stored holds two or three registers. If that makes the kernel spill or lose a setmaxnreg, a
 store in place is cheaper, which only the assembler can determine. A kernel that grows past 64 registers can no longer
-be launched with 1,024 threads.
+be launched with 1,024 threads. With more registers, fewer blocks may fit on an SM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 
 from ..capture.model import Problem
 from ..instrument.recording import Recording
-from . import cfg
+from . import cfg, occupancy
+from .occupancy import Limits, warps
 from .plan import Lowered, SourceInfo, lower, without_marks
 
 FEWER = (2, 0)
@@ -33,13 +34,6 @@ _IGNORED = re.compile(r"setmaxnreg'?\s+ignored")
 _THREADS = re.compile(r"^\s*\.(?:req|max)ntid\b[^\n{]*", re.M)
 _BOUND = re.compile(r"\.(?:minnctapersm|maxnreg)\b")
 _DIRECTIVE = re.compile(r"\.(?:minnctapersm|maxnctapersm|maxnreg|maxntid|reqntid)\b")
-
-
-def _warps(registers: int) -> int:
-    """Warps per SM at `registers` per thread: each of four partitions has 16,384 registers, allocates them to a warp in
-    units of 256, and holds at most 16 warps (CUDA C++ Programming Guide, technical specifications).
-    """
-    return 4 * min(16, 16384 // (256 * -(-max(registers, 1) // 8)))
 
 
 @dataclass(frozen=True, order=True)
@@ -73,7 +67,7 @@ class Usage:
         """Whether this text spills more than the other, or leaves room on an SM for fewer of a kernel's warps."""
         mine = dict(self.entries)
         pairs = [(mine.get(name, self.registers), count) for name, count in other.entries]
-        fewer = any(_warps(own) < _warps(count) for own, count in pairs or [(self.registers, other.registers)])
+        fewer = any(warps(own) < warps(count) for own, count in pairs or [(self.registers, other.registers)])
         return fewer or not self.no_worse(other)
 
     def fell_back_to_spilling(self, plain: Usage) -> bool:
@@ -167,20 +161,24 @@ def lower_to_fit(
     measure: Assemble,
     known: Iterable[Problem] = (),
     source: SourceInfo | None = None,
+    shared: int | None = None,
 ) -> Lowered:
     """lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
     If as many warps fit on an SM as without, registers are also spent on loops with memory accesses.
-    Remaining losses become a problem of the result.
+    Remaining losses, and gains, become a problem of the result.
 
     Args:
         text: PTX.
         recording: the options.
         frontend: its name, for the metadata.
-        measure: assembles a text and reports on it. It is called once if the first try fits, up to five times more if
-            it does not, once more if there are such loops, and never for text without marks.
+        measure: assembles a text and reports on it. It is called once if the first try fits and leaves the kernel's
+            blocks per SM alone, up to eight times more if not, once more if there are such loops, and never for text
+            without marks.
         known: problems that already exist, for the metadata.
         source: names and places that the text does not show.
+        shared: bytes of shared memory per block; if given, as many blocks fit on an SM as without marks, if that needs
+            no spills.
 
     Raises:
         UnsupportedError, PairingError, UsageError: as lower().
@@ -206,13 +204,32 @@ def lower_to_fit(
     least = measure(best.text)
     if least is None:
         return best
-    if not (least.pressed or _large(best.text, least)):
+    limits = {} if shared is None else occupancy.limits(text, shared)
+    may_lose = occupancy.may_lose(limits, dict(least.entries))
+    if not (least.pressed or may_lose or _large(best.text, least)):
         return with_spare_registers(best, least, recording.pending)
     plain = measure(without_marks(text))
     if plain is None:
         return best
+
+    def finished(fits: Lowered, usage: Usage, pending: int, max_registers: bool = False) -> Lowered:
+        nonlocal before
+        if (change := _change(fits, plain, usage, limits)) is not None:
+            before = (*before, change)
+            fits = lowered(pending, before, max_registers)
+        return with_spare_registers(fits, usage, pending, max_registers) if usage.no_worse(plain) else fits
+
+    fewer = [pending for pending in FEWER if pending < recording.pending and not recording.live]
     directed = {function.name for function in cfg.functions(text) if _has_directive(function)}
-    room = {name: most for name, most in outgrown(plain, least).items() if name not in directed}
+    large = {name: most for name, most in outgrown(plain, least).items() if name not in directed}
+    if crowded := occupancy.bounds(limits, dict(plain.entries), dict(least.entries)):
+        room = {**large, **crowded}
+        for pending in (recording.pending, *fewer):
+            other = lowered(pending, before, False)
+            usage = measure(other.text)
+            if usage is not None and usage.no_worse(plain):
+                return finished(other, usage, pending)
+    room = large
     narrow = replace(best, text=bounded(best.text, room))
     usage = measure(narrow.text) if room else None
     if usage is not None:
@@ -220,8 +237,7 @@ def lower_to_fit(
     else:
         room = {}
     if least.no_worse(plain):
-        return with_spare_registers(best, least, recording.pending)
-    fewer = [pending for pending in FEWER if pending < recording.pending and not recording.live]
+        return finished(best, least, recording.pending)
     max_registers = least.fell_back_to_spilling(plain)
     if max_registers:
         fewer = [recording.pending, *fewer]
@@ -232,17 +248,36 @@ def lower_to_fit(
         if usage is not None and usage < least:
             best, least, best_try = other, usage, (pending, max_registers)
         if least.no_worse(plain):
-            return with_spare_registers(best, least, *best_try)
-    return lowered(best_try[0], (*before, _loss(best, plain, least)), best_try[1])
+            return finished(best, least, *best_try)
+    return finished(best, least, *best_try)
 
 
-def _loss(lowered: Lowered, plain: Usage, usage: Usage) -> Problem:
+def _change(lowered: Lowered, plain: Usage, usage: Usage, limits: Mapping[str, Limits]) -> Problem | None:
+    """What the regions cost the kernel, or gained it, in registers; None if nothing that matters."""
+    losses: list[str] = []
+    gains: list[str] = []
+    spilled = usage.spill_bytes - plain.spill_bytes
+    if spilled:
+        more = f"{abs(spilled)} {'more' if spilled > 0 else 'fewer'} bytes of registers spill"
+        (losses if spilled > 0 else gains).append(more)
+    if usage.setmaxnreg_ignored != plain.setmaxnreg_ignored:
+        (losses if usage.setmaxnreg_ignored else gains).append(
+            f"setmaxnreg is {'ignored' if usage.setmaxnreg_ignored else 'no longer ignored'}"
+        )
+    with_marks = dict(usage.entries)
+    for name, registers in plain.entries:
+        if name in limits and name in with_marks:
+            before, after = limits[name].blocks(registers), limits[name].blocks(with_marks[name])
+            if before != after:
+                (losses if after < before else gains).append(
+                    f"{after} instead of {before} blocks fit on an SM ({with_marks[name]} instead of {registers}"
+                    " registers per thread)"
+                )
+    if not losses + gains:
+        return None
     kernels = ", ".join(kernel.name for kernel in lowered.meta.kernels)
-    losses = []
-    if usage.spill_bytes > plain.spill_bytes:
-        losses.append(f"{usage.spill_bytes - plain.spill_bytes} more bytes of registers spill")
-    if usage.setmaxnreg_ignored > plain.setmaxnreg_ignored:
-        losses.append("setmaxnreg is ignored")
-    text = f"kernel {kernels}: with its regions {' and '.join(losses)}"
+    remedy = "it may be faster than without them: `kscope perturb` compares both"
+    remedy = remedy if gains else "fewer regions, or ones outside the innermost loop, cost less"
+    text = f"kernel {kernels}: with its regions {' and '.join(losses + gains)}; {remedy}"
     kernel = lowered.meta.kernels[0].name if len(lowered.meta.kernels) == 1 else None
-    return Problem("registers", f"{text}; fewer regions, or ones outside the innermost loop, cost less", kernel=kernel)
+    return Problem("registers", text, kernel=kernel)

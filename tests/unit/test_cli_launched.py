@@ -16,16 +16,21 @@ from kscope.cli.launched.sitecustomize import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = """
-import os, subprocess, sys
+import os, subprocess, sys, time
+command = [sys.executable, "-u", *sys.argv[1:]]
 children = [
-    subprocess.Popen([sys.executable, "-u", *sys.argv[1:]], env={**os.environ, "RANK": rank, "WORLD_SIZE": "2"})
+    subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, "RANK": rank, "WORLD_SIZE": "2"})
     for rank in "01"
 ]
+while "TOGETHER" in os.environ and all(child.poll() is None for child in children):
+    time.sleep(0.01)
+for child in children:
+    child.stdin.close()
 subprocess.run([sys.executable, "-c", "import sitecustomize; print('helper', sitecustomize.ran)"], check=True)
 sys.exit(max(child.wait() for child in children))
 """
 SCRIPT = """
-import subprocess, sys
+import os, subprocess, sys
 import kscope, kscope_sim
 
 def kernel(warp):
@@ -33,6 +38,8 @@ def kernel(warp):
         warp.work(60_000)
 
 kscope_sim.launch(kernel, grid=1, block=32)
+if "TOGETHER" in os.environ:  # until another rank has ended
+    sys.stdin.read()
 subprocess.run([sys.executable, "plain.py"], check=True)
 sys.exit(int(sys.argv[1]))
 """
@@ -69,7 +76,10 @@ def test_each_rank_of_a_launcher_is_recorded_into_its_own_file(tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.glob("*.kscope")) == ["train.rank0.kscope", "train.rank1.kscope"]
 
 
-def test_a_file_without_the_rank_is_refused_for_the_second_rank(tmp_path: Path) -> None:
+def test_a_file_without_the_rank_is_refused_for_the_second_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOGETHER", "1")
     done = run(tmp_path, "-o", "run.kscope", "torchrun", "train.py", "0")
     assert done.returncode == 2
     assert "of this job writes this file; %r in a name is the rank, as in 'run.%r.kscope'" in done.stderr

@@ -12,7 +12,7 @@ import pytest
 from kscope.capture import metadata
 from kscope.capture.model import Problem
 from kscope.instrument.recording import Recording
-from kscope.lowering import plan, register_budget
+from kscope.lowering import assembler, occupancy, plan, register_budget
 from kscope.lowering.register_budget import Usage, lower_to_fit
 
 PLAIN = """.version 8.7
@@ -343,4 +343,69 @@ def test_fewer_records_wait_before_registers_are_spent():
     ("registers", "warps"), [(32, 64), (33, 48), (40, 48), (41, 40), (136, 12), (144, 12), (255, 8)]
 )
 def test_warps_that_fit_are_those_of_four_parts_of_an_sm(registers, warps):
-    assert register_budget._warps(registers) == warps
+    assert occupancy.warps(registers) == warps
+
+
+SMALL = MARKED.replace("k()\n", "k()\n.reqntid 128\n")
+FITS = {112: 4, 128: 4, 136: 3, 138: 3}
+"""Registers per thread and blocks of 128 threads on an SM of compute capability 9.0."""
+
+
+def crowded(marked: Usage, *, shared: int | None = 0, narrow: int = 0) -> tuple[str, list[str], list[str]]:
+    """SMALL, lowered to fit; what was measured, and the problems. narrow: bytes that spill if registers are bounded."""
+    asked = []
+
+    def measure(text: str) -> Usage:
+        asked.append("plain" if "kscope" not in text else "bounded" if ".maxnreg" in text else "marked")
+        return {"plain": needing(112), "marked": marked, "bounded": needing(128, narrow)}[asked[-1]]
+
+    result = lower_to_fit(SMALL, Recording(), frontend="test", measure=measure, shared=shared)
+    return result.text, asked, [problem.text for problem in result.problems]
+
+
+def test_as_many_blocks_fit_on_an_sm_as_without_marks() -> None:
+    (limits,) = occupancy.limits(SMALL, 0).values()
+    assert {count: limits.blocks(count) for count in FITS} == FITS
+    text, asked, problems = crowded(needing(138))
+    assert ".reqntid 128\n.maxnreg 128\n{" in text
+    assert (asked, problems) == (["marked", "plain", "bounded"], [])
+
+
+def test_blocks_that_are_lost_because_a_bound_would_spill_are_reported() -> None:
+    text, asked, problems = crowded(needing(138), narrow=16)
+    assert ".maxnreg" not in text
+    assert asked == ["marked", "plain", "bounded", "bounded", "bounded"]
+    (problem,) = problems
+    assert problem.startswith(
+        "kernel k: with its regions 3 instead of 4 blocks fit on an SM (138 instead of 112 registers per thread); fewer"
+    )
+
+
+def test_blocks_that_shared_memory_limits_anyway_need_no_bound() -> None:
+    assert crowded(needing(138), shared=70_000)[1:] == (["marked"], [])
+
+
+def test_a_frontend_that_knows_no_shared_memory_leaves_the_blocks_alone() -> None:
+    assert crowded(needing(138), shared=None)[1:] == (["marked"], [])
+
+
+def test_registers_that_the_kernel_gains_are_reported() -> None:
+    """ptxas gave the plain kernel 32 registers, and spilled the rest."""
+
+    def measure(text: str) -> Usage:
+        if ".maxnreg 32" in text:
+            return needing(32, 20_000)
+        return needing(255) if "kscope" in text else needing(32, 10_892)
+
+    result = lower_to_fit(SMALL, Recording(), frontend="test", measure=measure, shared=0)
+    (problem,) = result.problems
+    assert "10892 fewer bytes of registers spill" in problem.text and "2 instead of 16 blocks" in problem.text
+    assert "`kscope perturb` compares both" in problem.text
+
+
+def test_ptxas_takes_a_register_limit_beside_the_number_of_threads(tmp_path: Path) -> None:
+    program = assembler.ptxas()
+    if program is None:
+        pytest.skip("no ptxas")
+    found = register_budget.assemble(PLAIN.replace("k()", "k()\n.reqntid 128\n.maxnreg 64"), program, ("-arch=sm_90a",))
+    assert found is not None

@@ -6,6 +6,7 @@ import numpy as np
 
 from kscope.capture import layout
 from kscope.capture.model import ClockSync
+from kscope.errors import DriverError
 from kscope.instrument.sampling import Sampling
 
 from .clocks import Clocks
@@ -75,8 +76,16 @@ class Device:
         """Create the pool, or replace it by one of another size; only while nothing can write to it."""
         if self.fits(size):
             return
-        sizes = rings(default_bytes(self.driver.free_memory()) if size is None else size, self.facts.sms)
-        pool = self.driver.allocate(sizes.total)
+        free = self.driver.free_memory()
+        sizes = rings(default_bytes(free, self.facts.sms) if size is None else size, self.facts.sms)
+        try:
+            pool = self.driver.allocate(sizes.total)
+        except DriverError as error:
+            if error.name != "CUDA_ERROR_OUT_OF_MEMORY":
+                raise
+            need = f"the pool needs {sizes.total} bytes of device memory, {free} are free"
+            advice = "free some before the session" if size is None else "pass a smaller profile(pool=bytes)"
+            raise DriverError(error.call, error.name, error.number, f"{need}: {advice}") from None
         self.clear(pool, sizes.total, self.stream)
         old, self.pool, self.rings, self.requested = self.pool, pool, sizes, size
         now, self.table = self.words(), sizes.words(pool)

@@ -66,9 +66,9 @@ def _largest(start: int, stop: int) -> tuple[int, int]:
     return found
 
 
-def default_bytes(free: int) -> int:
-    """The default size: min(1 GiB, 1/32 of the free memory)."""
-    return min(DEFAULT_BYTES, free // DEFAULT_SHARE)
+def default_bytes(free: int, stripes: int) -> int:
+    """The default size: min(1 GiB, 1/32 of the free memory), and at least what the device needs."""
+    return max(min(DEFAULT_BYTES, free // DEFAULT_SHARE), least(stripes))
 
 
 def rings(size: int, stripes: int) -> Rings:

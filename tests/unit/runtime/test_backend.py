@@ -223,22 +223,38 @@ def test_the_default_pool_is_a_32nd_of_what_is_free(by_hand: None) -> None:
     assert 2 << 20 < rig.drain.device.rings.total <= 4 << 20
 
 
+def test_the_default_pool_is_at_least_what_the_device_needs(by_hand: None) -> None:
+    rig = Bench(Gpu(free=100_000))
+    rig.backend.arm(1, Sampling(), None)
+    assert rig.drain.device.rings is not None
+    assert rig.drain.device.rings.total <= 40960
+
+
 def test_a_pool_that_is_too_small_is_refused(bench: Make) -> None:
     rig = bench()
     with pytest.raises(UsageError, match=r"pool=100: .*4 SMs needs at least 40960 bytes"):
         rig.backend.arm(1, Sampling(), 100)
 
 
-def test_a_pool_that_does_not_fit_says_which_number_to_lower(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = bench()
+@pytest.mark.parametrize(
+    ("pool", "message"),
+    [
+        (1 << 40, r"needs \d+ bytes of device memory, 30000 are free: pass a smaller profile\(pool=bytes\)"),
+        (None, r"needs \d+ bytes of device memory, 30000 are free: free some before the session"),
+    ],
+)
+def test_a_pool_that_does_not_fit_says_how_much_is_free_and_what_to_do(
+    by_hand: None, monkeypatch: pytest.MonkeyPatch, pool: int | None, message: str
+) -> None:
+    rig = Bench(Gpu(free=30_000))
     rig.backend.module_loaded(MODULE)
 
     def refuse(self: FakeDriver, size: int) -> int:
-        raise DriverError("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", 2, "pass a smaller profile(pool=bytes)")
+        raise DriverError("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", 2)
 
     monkeypatch.setattr(FakeDriver, "allocate", refuse)
-    with pytest.raises(DriverError, match="smaller profile"):
-        rig.backend.arm(1, Sampling(), 1 << 40)
+    with pytest.raises(DriverError, match=message):
+        rig.backend.arm(1, Sampling(), pool)
 
 
 def test_a_second_device_joins_the_session_when_it_is_first_used(by_hand: None) -> None:

@@ -23,7 +23,7 @@ def test_rings_are_powers_of_two_that_fit(extra: int, stripes: int) -> None:
 
 
 def test_the_default_pool_of_an_h200_is_four_mib_per_sm_and_256_to_share() -> None:
-    cut = rings(default_bytes(139 << 30), 132)
+    cut = rings(default_bytes(139 << 30, 132), 132)
     assert (cut.each, cut.reserve) == (4 << 20, 256 << 20)
 
 

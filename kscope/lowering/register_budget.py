@@ -280,4 +280,4 @@ def _change(lowered: Lowered, plain: Usage, usage: Usage, limits: Mapping[str, L
     remedy = remedy if gains else "fewer regions, or ones outside the innermost loop, cost less"
     text = f"kernel {kernels}: with its regions {' and '.join(losses + gains)}; {remedy}"
     kernel = lowered.meta.kernels[0].name if len(lowered.meta.kernels) == 1 else None
-    return Problem("registers", text, kernel=kernel)
+    return Problem("occupancy" if usage.no_worse(plain) and not spilled else "registers", text, kernel=kernel)

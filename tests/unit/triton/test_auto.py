@@ -89,7 +89,7 @@ EXPECTED = {
 @pytest.mark.parametrize(("name", "arch"), PAIRS)
 def test_operations_of_the_usual_kinds_are_regions_with_their_lines(name, arch):
     known = about(build(name, arch, USUAL))
-    assert {problem.kind for problem in known.problems} <= {"registers"}  # blocks per SM
+    assert {problem.kind for problem in known.problems} <= {"occupancy"}
     where = {region.name: region.where for region in known.regions}
     assert {label(name, *one.split(" ", 1)) for one in EXPECTED[name]} <= where.keys()
     assert where == {region: f"{PATH}:{region.rpartition(':')[2]}" for region in where}

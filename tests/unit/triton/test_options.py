@@ -52,7 +52,7 @@ def test_every_recording_assembles(frontend, plain_compiler, name, arch):
     assert (about.frontend, about.clock, about.fill) == ("triton", recording.clock, recording.fill)
     assert about.strategy == recording.strategy.spec
     assert [(region.name, region.type) for region in about.regions] == [("i", "i32"), ("lanes", None), ("load", "i32")]
-    assert {problem.kind for problem in about.problems} <= {"registers"}  # a small kernel may lose blocks per SM
+    assert {problem.kind for problem in about.problems} <= {"occupancy"}
     assert compiled.asm["cubin"]
 
 

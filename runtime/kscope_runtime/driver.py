@@ -7,6 +7,7 @@ fake.
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ class CudaDriver:
 
     def __init__(self) -> None:
         self._cu: Any = _bindings()
+        self._pages: list[mmap.mmap] = []
         try:
             self._call("cuInit", 0)
             count = int(self._call("cuDeviceGetCount"))
@@ -173,11 +175,18 @@ class CudaDriver:
         self._call("cuMemFree", address)
 
     def pinned(self, size: int) -> Bytes:
-        """Page-locked host memory that every device can access at the same address; never freed."""
-        flags = self._cu.CU_MEMHOSTALLOC_PORTABLE | self._cu.CU_MEMHOSTALLOC_DEVICEMAP
-        address = int(self._call("cuMemHostAlloc", size, flags))
-        buffer = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
-        buffer[:] = 0
+        """Page-locked host memory that every device can access at the same address; never freed.
+
+        The memory is the process's, so cudaDeviceReset() does not unmap it under the drain, which may be reading it.
+        """
+        pages = mmap.mmap(-1, size)
+        buffer = np.frombuffer(pages, np.uint8)
+        address = buffer.ctypes.data
+        flags = self._cu.CU_MEMHOSTREGISTER_PORTABLE | self._cu.CU_MEMHOSTREGISTER_DEVICEMAP
+        self._call("cuMemHostRegister", address, size, flags)
+        self._pages.append(pages)
+        if int(self._call("cuMemHostGetDevicePointer", address, 0)) != address:
+            raise UnsupportedError("this machine's GPUs have other addresses for host memory, which kscope cannot use")
         return buffer
 
     def stream(self) -> int:

@@ -31,6 +31,27 @@ with kscope.profile(sys.argv[1]) as prof:
     assert not (tmp_path / "run.kscope").exists()
 
 
+def test_a_context_that_is_reset_inside_a_session_is_a_problem_and_no_crash(tmp_path: Path) -> None:
+    """cudaDeviceReset() frees the driver's memory, which the drain may be reading."""
+    done = python(
+        """
+import ctypes, os
+out = k.ints(64)
+with kscope.profile(sys.argv[1]) as prof:
+    for _ in range(10):
+        k.four[(64,)](out, num_warps=4)
+    torch.cuda.synchronize()
+    print("drained", len(prof.trace), flush=True)
+    assert ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxReset_v2(0) == 0
+print("ended", sorted({problem.kind for problem in prof.trace.problems}), len(prof.trace), flush=True)
+os._exit(0)  # torch does not end after a reset
+""",
+        tmp_path / "run.kscope",
+    )
+    assert done.returncode == 0 and f"drained {10 * 64 * 4 * 4}" in done.stdout, done.stderr
+    assert f"'driver'] {10 * 64 * 4 * 4}" in done.stdout, done.stdout + done.stderr
+
+
 def test_a_kernel_that_hangs_shows_how_far_it_came(tmp_path: Path) -> None:
     """Ctrl-C (here: an alarm) while the session waits at its end; os._exit, for the kernel never ends."""
     done = python(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Callable
 from enum import IntEnum
 from types import SimpleNamespace
@@ -30,7 +31,7 @@ class CUresult(IntEnum):
 class Bindings:
     """Answers every call with what `answers` says, else with success and `values`; notes the arguments."""
 
-    CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP = 1, 2
+    CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_DEVICEMAP = 1, 2
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
     CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=16, CU_DEVICE_ATTRIBUTE_CLOCK_RATE=13)
@@ -129,13 +130,21 @@ def test_the_capture_mode_is_put_back_whatever_happens(cu: Bindings) -> None:
     assert modes == [2, 0]
 
 
-def test_pinned_memory_is_an_array_over_it(cu: Bindings) -> None:
-    memory = (ctypes.c_uint8 * 64)(*range(64))
-    cu.values["cuMemHostAlloc"] = (ctypes.addressof(memory),)
-    buffer = CudaDriver().pinned(64)
-    assert not buffer.any()
-    buffer[3] = 7
-    assert memory[3] == 7
+@pytest.mark.parametrize("offset", [0, 4096])
+def test_pinned_memory_belongs_to_the_process_and_has_one_address(cu: Bindings, offset: int) -> None:
+    """What the driver allocated would be unmapped by cudaDeviceReset() while the drain reads it."""
+    cu.cuMemHostGetDevicePointer = lambda address, flags: (CUresult.CUDA_SUCCESS, address + offset)
+    made = CudaDriver()
+    if offset:
+        with pytest.raises(UnsupportedError, match="other addresses for host memory"):
+            made.pinned(64)
+        return
+    buffer = made.pinned(64)
+    address = buffer.ctypes.data
+    assert ("cuMemHostRegister", address, 64, 3) in cu.calls
+    assert address % mmap.PAGESIZE == 0 and not buffer.any()
+    del buffer
+    assert not any((ctypes.c_uint8 * 64).from_address(address))
 
 
 def test_copies_name_addresses_sizes_and_the_stream(cu: Bindings) -> None:

@@ -43,6 +43,10 @@ _GIVEN = (
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 
 
+_PAGES: list[mmap.mmap] = []
+"""Pinned memory, which stays registered with the driver to the end of the process."""
+
+
 @dataclass(frozen=True)
 class DeviceFacts:
     """A device: its ordinal, its name, its number of SMs, its highest SM clock (0 if unknown), and its UUID."""
@@ -101,7 +105,6 @@ class CudaDriver:
 
     def __init__(self) -> None:
         self._cu: Any = _bindings()
-        self._pages: list[mmap.mmap] = []
         try:
             self._call("cuInit", 0)
             count = int(self._call("cuDeviceGetCount"))
@@ -184,7 +187,7 @@ class CudaDriver:
         address = buffer.ctypes.data
         flags = self._cu.CU_MEMHOSTREGISTER_PORTABLE | self._cu.CU_MEMHOSTREGISTER_DEVICEMAP
         self._call("cuMemHostRegister", address, size, flags)
-        self._pages.append(pages)
+        _PAGES.append(pages)
         if int(self._call("cuMemHostGetDevicePointer", address, 0)) != address:
             raise UnsupportedError("this machine's GPUs have other addresses for host memory, which kscope cannot use")
         return buffer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 from collections.abc import Callable
 from enum import IntEnum
@@ -143,7 +144,8 @@ def test_pinned_memory_belongs_to_the_process_and_has_one_address(cu: Bindings, 
     address = buffer.ctypes.data
     assert ("cuMemHostRegister", address, 64, 3) in cu.calls
     assert address % mmap.PAGESIZE == 0 and not buffer.any()
-    del buffer
+    del buffer, made
+    gc.collect()
     assert not any((ctypes.c_uint8 * 64).from_address(address))
 
 

@@ -26,7 +26,11 @@ from .version import VERSION
 Stage = Callable[[Any, dict[str, Any]], Any]
 _NO_MARKS_IN_LOOPS = VERSION < (3, 7)
 """Triton 3.6 for Blackwell: automatic warp specialization fails where a mark stands in its loop."""
-_SPECIALIZED = "tt.warp_specialize"
+_SPECIALIZED, _FLATTENED = "tt.warp_specialize", "tt.flatten"
+_FLATTEN_REMEDY = (
+    "flatten=True merges a loop with the loop inside it: record this region with flatten=False, or mark statements in the"
+    " inner loop"
+)
 
 
 class Marking:
@@ -35,6 +39,7 @@ class Marking:
     def __init__(self, selection: Selection, placed: set[str], capability: int) -> None:
         self._selection, self._placed, self._capability = selection, placed, capability
         self._source = ""
+        self._flattened = False
         self.spans: tuple[Span, ...] = ()
         """Where selected regions were marked."""
         self.problems: list[Problem] = []
@@ -47,6 +52,7 @@ class Marking:
                 return stage(module, metadata)
             text = module.str()
             self._source = text if _SPECIALIZED in text else ""
+            self._flattened = _FLATTENED in text
             try:
                 return stage(module, metadata)
             except RuntimeError:
@@ -77,7 +83,7 @@ class Marking:
         for span in self.spans:
             if span.place is not None:
                 places.setdefault(span.mark.name, f"{span.place.file}:{span.place.line}")
-        return SourceInfo(places=places)
+        return SourceInfo(places=places, taken_apart=_FLATTEN_REMEDY if self._flattened else "")
 
     def _restored(self, module: Any) -> Any:
         text = module.str()

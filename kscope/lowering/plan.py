@@ -52,10 +52,12 @@ class SourceInfo:
     Attributes:
         kernels: symbol in the text -> the kernel's name.
         places: region -> file:line, if the text has no line information, or wrong ones.
+        taken_apart: why the compiler may take regions apart, and the remedy; empty if unknown.
     """
 
     kernels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
+    taken_apart: str = ""
 
 
 def lower(
@@ -110,7 +112,7 @@ def lower(
                 " caller"
             )
         kernel_recording = _kernel_recording(function, recording)
-        body = _Body.of(function, kernel_recording, files, source.places, spare)
+        body = _Body.of(function, kernel_recording, files, source, spare)
         has_spare_registers = has_spare_registers or body.has_spare_registers
         number = len(kernels)
         kernel = ptx.Kernel(
@@ -194,9 +196,10 @@ class _Body:
         function: cfg.Function,
         recording: Recording,
         files: dict[int, str],
-        places: Mapping[str, str],
+        source: SourceInfo,
         spare: bool = False,
     ) -> _Body:
+        places = source.places
         graph = cfg.blocks(function)
         paired = pairing.check(function, graph)
         explicit = {m.name for m in function.marks if m.how == "call" and m.act in ("enter", "exit")}
@@ -210,7 +213,7 @@ class _Body:
             Problem(
                 "pairing",
                 f"kernel {function.name}: the compiler took apart region {format_name(fault.name)}, which {fault.text}"
-                f"{_at(fault, files, places)}; it is not recorded",
+                f"{_at(fault, files, places)}; it is not recorded{source.taken_apart and f'; {source.taken_apart}'}",
                 kernel=function.name,
                 region=fault.name,
             )

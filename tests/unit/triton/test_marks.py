@@ -65,6 +65,31 @@ def test_a_software_pipelined_loop_keeps_its_marks(compiler, arch):
 
 
 @triton.jit
+def persistent(a, b, c, tiles, K, BM: tl.constexpr, BK: tl.constexpr):
+    rows, inner = tl.arange(0, BM), tl.arange(0, BK)
+    for tile in tl.range(tl.program_id(0), tiles, 132, flatten=True):
+        with kscope.region("tile"):
+            total = tl.zeros((BM, BM), tl.float32)
+            with kscope.region("k loop"):
+                for k in range(0, K, BK):
+                    x = tl.load(a + (tile * BM + rows)[:, None] * K + (k + inner)[None, :])
+                    y = tl.load(b + (k + inner)[:, None] * BM + rows[None, :])
+                    with kscope.region("dot"):
+                        total = tl.dot(x, y, total)
+            tl.store(c + (tile * BM + rows)[:, None] * BM + rows[None, :], total)
+
+
+@pytest.mark.filterwarnings("ignore:kscope.*took apart")
+def test_regions_of_flattened_loops_are_named_with_the_remedy_and_those_inside_are_recorded(compiler):
+    types = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "tiles": "i32", "K": "i32", "BM": 128, "BK": 64}
+    kernel = compiler(persistent, 90, {"num_stages": 3, "num_warps": 8}, **types)
+    about = metadata.from_json(kernel.metadata.kscope.encode())
+    assert [region.name for region in about.regions] == ["dot"]
+    assert {problem.region for problem in about.problems} == {"tile", "k loop"}
+    assert all("flatten=True merges" in problem.text for problem in about.problems)
+
+
+@triton.jit
 def helper(x, scale):
     with kscope.region("helper", value=scale):
         inner = innermost(x)

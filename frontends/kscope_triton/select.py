@@ -28,8 +28,8 @@ _NO_MARKS_IN_LOOPS = VERSION < (3, 7)
 """Triton 3.6 for Blackwell: automatic warp specialization fails where a mark stands in its loop."""
 _SPECIALIZED, _FLATTENED = "tt.warp_specialize", "tt.flatten"
 _FLATTEN_REMEDY = (
-    "flatten=True merges a loop with the loop inside it: record this region with flatten=False, or mark statements in the"
-    " inner loop"
+    "flatten=True merges a loop with the loop inside it: record this region with flatten=False, or mark statements"
+    " in the inner loop"
 )
 
 

@@ -109,6 +109,7 @@ def _write(capture: CaptureData, file: BinaryIO) -> None:
             "tick_ns": device.tick_ns,
             "max_clock_khz": device.max_clock_khz,
             "uuid": device.uuid,
+            "read_ns": device.read_ns,
             "syncs": [[sync.host_before, sync.globaltimer, sync.host_after] for sync in device.syncs],
             "lines": len(lines),
             "chunks": [[len(data), zlib.crc32(data), int(packed)] for data, packed in parts],
@@ -268,7 +269,8 @@ def _device(head: dict[str, Any], lines: _Lines) -> DeviceCapture:
     ordinal, sms = _number(head, "ordinal", 0, 1 << 20), _number(head, "sms", 0, 1 << 20)
     lost, tick = _number(head, "lost", 0, 1 << 62), _number(head, "tick_ns", 0, 1 << 40)
     clock = _number({"max_clock_khz": 0, **head}, "max_clock_khz", 0, 1 << 30)  # earlier captures do not have it
-    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs), clock, uuid)
+    read = _number({"read_ns": 0, **head}, "read_ns", 0, (1 << 63) - 1)
+    return DeviceCapture(ordinal, name, lines, sms, lost, tick, tuple(syncs), clock, uuid, read)
 
 
 def _parsed(data: bytes) -> object:

@@ -119,6 +119,7 @@ class DeviceCapture:
         syncs: clock comparisons with the host.
         max_clock_khz: the highest SM clock; 0 if unknown.
         uuid: the GPU's UUID, as nvidia-smi shows it; empty if unknown.
+        read_ns: %globaltimer when the data was read while warps ran, ns; 0 if none ran, or if it is unknown.
     """
 
     ordinal: int
@@ -130,6 +131,7 @@ class DeviceCapture:
     syncs: tuple[ClockSync, ...] = ()
     max_clock_khz: int = 0
     uuid: str = ""
+    read_ns: int = 0
 
 
 @dataclass(frozen=True)

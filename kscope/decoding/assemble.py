@@ -22,6 +22,10 @@ from .slabs import Slabs, find
 
 Int64 = npt.NDArray[np.int64]
 _TYPE_CODES = {"i32": 0, "u32": 1, "f32": 2}
+_LONGEST_NS = 1 << 47
+"""The longest time that a running warp is shown for: 39 hours; more is damage."""
+_FASTEST = 100
+"""Ticks per ns that no clock exceeds."""
 _SAMPLING = ("blocks", "warps", "sms")
 
 
@@ -69,6 +73,7 @@ def assemble(capture: CaptureData) -> TraceData:
         axis = fit_axis(data.slabs, launches.of[mine], last[mine], device, origin - data.offset)
         problems += _on(device, capture, axis.problems)
         axes.append(axis)
+        last[mine] = _until_read(data.slabs, last[mine], axis, device.read_ns - origin + data.offset, device)
     region = _column([device.records.region for device in devices], np.uint16)
     if renumber is not None:
         region = renumber[region]
@@ -135,6 +140,14 @@ def _host_offset(device: DeviceCapture) -> int:
     sync = min(device.syncs, key=lambda sync: sync.host_after - sync.host_before, default=None)
     offset = 0 if sync is None else (sync.host_before + sync.host_after) // 2 - sync.globaltimer
     return offset if abs(offset) < 1 << 62 else 0
+
+
+def _until_read(slabs: Slabs, last: Int64, axis: Axis, read_ns: int, device: DeviceCapture) -> Int64:
+    """The last tick of each slab; unfinished ones last until the data was read, `read_ns` after the origin."""
+    since = read_ns - axis.start
+    running = ~slabs.finished & (since > 0) & (since < _LONGEST_NS) & (device.read_ns > 0) & (axis.rate > 1 / _FASTEST)
+    ticks = slabs.first_tick + np.divide(since, axis.rate, out=np.zeros_like(since), where=running).astype(np.int64)
+    return np.where(running, np.maximum(last, ticks), last)
 
 
 def _first_time(device: _Device) -> int:

@@ -25,7 +25,8 @@ class Warps:
         cluster_rank: 0 without clusters.
         start_ns, end_ns: float64, ns after Trace.origin; end_ns is NaN if the warp did not finish.
         finished: whether the warp finished.
-        first_tick, last_tick: int64, the first and the last clock; without a finish the end of the last record.
+        first_tick, last_tick: int64, the first and the last clock; of an unfinished warp the clock when the data was
+            read, or, if that is unknown, the end of the last record.
         tick_ns: float64, ns per tick.
         error_ns: float64, the most that a time of the warp may be off.
         ends_error_ns: float64, the most that its start and its end may be off.

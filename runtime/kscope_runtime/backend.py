@@ -180,14 +180,16 @@ class CudaBackend(Backend):
             drain.closed()
 
     def _collect(self, drain: Drain, wait: bool) -> DeviceCapture:
-        device, lines = drain.device, None
+        device, lines, read_ns = drain.device, None, 0
         try:
             with self._in(device):
                 if wait:
                     drain.finish()
                     device.sync_clock()
                 else:
+                    now = device.now()  # warps that have not ended in the snapshot run at this time
                     lines = drain.snapshot()
+                    read_ns = now
         except MemoryError as error:
             drain.stop()
             drain.end(error)
@@ -206,6 +208,7 @@ class CudaBackend(Backend):
             syncs=tuple(device.syncs),
             max_clock_khz=device.facts.max_clock_khz,
             uuid=device.facts.uuid,
+            read_ns=read_ns,
         )
 
     def _failed(self, device: Device, error: DriverError) -> None:

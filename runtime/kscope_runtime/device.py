@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from kscope.capture import layout
@@ -110,6 +112,13 @@ class Device:
         self.driver.write(self.control + 16, gate[16:], self.stream)
         self.driver.write(self.control, gate[:16], self.stream)
         self.driver.synchronize(self.stream)
+
+    def now(self) -> int:
+        """%globaltimer now, ns: the last comparison, continued by the host's clock; 0 without one."""
+        if not self.syncs:
+            return 0
+        last = self.syncs[-1]
+        return last.globaltimer + time.time_ns() - (last.host_before + last.host_after) // 2
 
     def sync_clock(self) -> None:
         """Add a comparison with the host's clock, if the device has room to read its own."""

@@ -78,6 +78,8 @@ os._exit(0)
     assert f"interrupted {path}\nrecords 4" in done.stdout, done.stdout + done.stderr
     trace = kscope.decode(kscope.load(path))
     assert len(trace) == 4 and "unfinished" in {problem.kind for problem in trace.problems}
+    lifetimes = (trace.warps.last_tick - trace.warps.first_tick) * trace.warps.tick_ns
+    assert lifetimes.min() > 4e9  # to the alarm, though the last record ended within microseconds
 
 
 def test_a_process_that_forks_after_arming_is_told_so() -> None:

@@ -30,7 +30,7 @@ def equal(one: Capture, other: Capture) -> bool:
     heads = [
         all(
             getattr(a, name) == getattr(b, name)
-            for name in ("ordinal", "name", "sms", "lost", "tick_ns", "syncs", "max_clock_khz", "uuid")
+            for name in ("ordinal", "name", "sms", "lost", "tick_ns", "syncs", "max_clock_khz", "uuid", "read_ns")
         )
         for a, b in zip(one.devices, other.devices, strict=True)
     ]
@@ -41,7 +41,7 @@ def equal(one: Capture, other: Capture) -> bool:
 def small() -> Capture:
     two = (
         synth.device([synth.slab([synth.Rec("load", 2000, 2100)])]),
-        replace(synth.device(synth.bulk(40, 30), ordinal=1, lost=3), uuid="GPU-1"),
+        replace(synth.device(synth.bulk(40, 30), ordinal=1, lost=3), uuid="GPU-1", read_ns=5),
     )
     return Capture(
         7, two, (synth.module(),), {"strategy": "warp"}, (Problem("odd", "a sentence", 2),), {"cuda": "13.0"}

@@ -165,6 +165,20 @@ def test_an_unfinished_warp_gives_what_it_stored() -> None:
     assert np.isnan(trace.warps.end_ns).all()
 
 
+@pytest.mark.parametrize(
+    ("read_ns", "last"), [(0, 2300), (10**9, 1980 * 10**6), (500, 2300), (1 << 62, 2300), ((1 << 63) - 1, 2300)]
+)
+def test_an_unfinished_warp_lasts_until_the_data_was_read(read_ns: int, last: int) -> None:
+    """Three seconds into a hang it was as short as its records. A time that cannot be changes nothing."""
+    ended = [synth.slab([Rec("load", 2000, 2100)], end=10**9, block=(1, 0, 0))]  # it shows the clock's rate
+    slabs = [synth.slab([Rec("load", 2000, 2100), Rec("dot", 2200, 2300)], end=None), *ended]
+    found = synth.capture(*slabs)
+    trace = decode(replace(found, devices=(replace(found.devices[0], read_ns=read_ns),)))
+    (lifetime,) = trace.warps.last_tick[~trace.warps.finished]
+    assert lifetime == pytest.approx(last, rel=1e-4)
+    assert trace.warps.last_tick[trace.warps.finished].tolist() == [10**9]
+
+
 def test_an_unfinished_warp_whose_ring_is_full_is_in_order_and_says_that_its_count_is_not_known() -> None:
     records = [Rec("load", 2000 + 10 * i, 2005 + 10 * i) for i in range(11)]
     trace = decode(synth.capture(synth.slab(records, end=None)))

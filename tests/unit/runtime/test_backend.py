@@ -352,6 +352,14 @@ def test_a_device_that_is_full_of_persistent_blocks_is_armed_without_its_clock(
     assert len(device.syncs) == 1 and device.tick_ns == 32
 
 
+def test_a_snapshot_has_the_time_when_it_was_read(bench: Make) -> None:
+    rig = bench().arm()
+    (first,), (second,) = rig.backend.collect(wait=False), rig.backend.collect(wait=False)
+    assert first.syncs[-1].globaltimer <= first.read_ns <= second.read_ns
+    (ended,) = rig.backend.collect(wait=True)
+    assert ended.read_ns == 0
+
+
 def test_clocks_are_compared_when_a_session_begins_and_ends(bench: Make) -> None:
     rig = bench().arm()
     (device,) = rig.backend.collect(wait=True)

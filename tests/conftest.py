@@ -64,8 +64,8 @@ SAMPLED = {
     "unit/triton/test_auto.py::test_marks_add_and_remove_no_instruction_of_the_kernel": 0.3,
     "unit/triton/test_auto.py::test_operations_of_the_usual_kinds_are_regions_with_their_lines": 0.34,
     "unit/triton/test_auto.py::test_the_machine_code_between_the_marks_is_the_work_they_name": 0.5,
-    "unit/triton/test_caches.py::test_a_launch_runs_what_was_asked_for": 0.4,
-    "unit/triton/test_caches.py::test_the_disk_cache_gives_back_what_was_asked_for": 0.4,
+    "unit/triton/test_caches.py::test_a_launch_runs_what_was_requested": 0.4,
+    "unit/triton/test_caches.py::test_the_disk_cache_gives_back_what_was_requested": 0.4,
     "unit/triton/test_dry_run.py::test_a_dry_run_lists_kernels_places_and_costs_every_time": 0,
 }
 """Of tests with many variations, the part that `make test` runs. The others are marked `variation`, and run in

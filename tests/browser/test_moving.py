@@ -116,7 +116,7 @@ def test_the_page_is_dark_for_who_likes_it_dark(show: Show) -> None:
     assert page.run(ground) == dark
 
 
-def test_measuring_tells_the_time_of_every_region_in_it(show: Show) -> None:
+def test_measuring_shows_the_time_of_every_region_in_it(show: Show) -> None:
     trace = golden("matmul")
     page = show(trace)
     x, y = middle(page, "#lanes")

@@ -7,7 +7,7 @@ import pytest
 from browser.asking import FRAME, Show, bulk, corner, golden, middle, painted, text
 
 
-def test_a_click_on_a_box_tells_what_it_is(show: Show) -> None:
+def test_a_click_on_a_box_shows_what_it_is(show: Show) -> None:
     trace = golden("matmul")
     page = show(trace)
     spot = page.run("""(() => {

@@ -117,7 +117,7 @@ def test_perfetto_shows_arguments_and_arrows(browser: Page, trace: Trace, suffix
         ("warp", {("warp 0", "block 0 SM 0"), ("warp 1", "block 1 SM 10")}),
     ],
 )
-def test_perfetto_groups_lanes_as_asked(
+def test_perfetto_groups_lanes_as_requested(
     browser: Page, trace: Trace, group: str, tracks: set[tuple[str, str]], tmp_path: Path
 ) -> None:
     trace.export(tmp_path / "x.pftrace", group=group)

@@ -101,6 +101,6 @@ def test_a_capture_comes_back_from_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ring", "stop"])
-def test_dropped_records_are_told_in_the_trace(name: str) -> None:
+def test_dropped_records_are_reported_in_the_trace(name: str) -> None:
     counts = [problem.count for problem in kscope.decode(frontend_sim.run(BY_NAME[name])).problems]
     assert 3 * 4 * 8 in counts  # blocks, warps, and 12 records in 4 places

@@ -117,7 +117,7 @@ def test_sampled_blocks_are_those_of_the_range() -> None:
     assert {lane.warp for lane in recorded("sampled")} == {1}
 
 
-def test_blocks_on_other_sms_than_the_chosen_ones_record_nothing() -> None:
+def test_blocks_on_other_sms_than_the_selected_ones_record_nothing() -> None:
     assert {lane.smid for lane in recorded("sampled_sms")} == {0, 2}
     assert {lane.smid for lane in recorded("grid_3d")} == {0, 1, 2, 3}
 

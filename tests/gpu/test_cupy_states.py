@@ -69,7 +69,7 @@ def test_other_processes_find_each_state_on_disk(c: ModuleType, tmp_path: Path) 
     assert files[1] == files[2] == files[3] == files[0] + 1
 
 
-def test_shared_memory_that_was_asked_for_is_asked_for_again(c: ModuleType) -> None:
+def test_shared_memory_that_was_requested_is_requested_again(c: ModuleType) -> None:
     size, out = 100_000, c.ints(1)
     kernel = c.fresh(c.SHARED, "spread")
     kernel.max_dynamic_shared_size_bytes = size

@@ -82,7 +82,7 @@ os._exit(0)
     assert lifetimes.min() > 4e9  # to the alarm, though the last record ended within microseconds
 
 
-def test_a_process_that_forks_after_arming_is_told_so() -> None:
+def test_a_process_that_forks_after_arming_is_reported() -> None:
     done = python(
         """
 import os

@@ -35,7 +35,7 @@ def test_kernels_are_kept_by_hash(k: ModuleType) -> None:
     assert {launch.hash for launch in prof.trace.launches} == {hashes["other"]}
 
 
-def test_iterations_are_exported_as_they_are_chosen(k: ModuleType, tmp_path: Path) -> None:
+def test_iterations_are_exported_as_they_are_selected(k: ModuleType, tmp_path: Path) -> None:
     def upper(trace: kscope.Trace) -> kscope.Trace:
         return transforms.rename(trace, str.upper)
 

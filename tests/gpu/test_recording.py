@@ -156,7 +156,7 @@ def test_a_reset_drops_what_was_recorded(k: ModuleType) -> None:
     assert len(prof.trace) == 10 and prof.trace.kernels[prof.trace.kernel[0]].startswith("other")
 
 
-def test_kernels_are_chosen_by_name(k: ModuleType) -> None:
+def test_kernels_are_selected_by_name(k: ModuleType) -> None:
     out = k.ints(10)
     with kscope.profile(kernels="oth*") as prof:
         k.four[(10,)](out, num_warps=1)

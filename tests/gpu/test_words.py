@@ -115,7 +115,7 @@ def test_replays_of_a_graph_stay_whole_where_lanes_claim_late(module: object) ->
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-def test_triton_is_told_clocks_and_blocks(recorded: bool, table: Table) -> None:
+def test_triton_gets_clocks_and_blocks(recorded: bool, table: Table) -> None:
     out = torch.zeros(64 * 5, dtype=torch.int64, device="cuda")
     if recorded:
         with kscope.profile() as prof:
@@ -138,7 +138,7 @@ def test_triton_is_told_clocks_and_blocks(recorded: bool, table: Table) -> None:
         table("a loop of 1000 in a plain Triton kernel, by kscope.clock64()", f"{int(told[:, 1].min()):,} cycles")
 
 
-def test_every_thread_of_a_cuda_kernel_is_told_its_place() -> None:
+def test_every_thread_of_a_cuda_kernel_gets_its_place() -> None:
     out = cupy.zeros((6, 96, 4), cupy.int32)
     kernel = cupy.RawKernel(HELPERS, "places", options=("-I" + kscope.cuda_include(),))
     kernel((3, 2), (8, 4, 3), (out,))
@@ -151,7 +151,7 @@ def test_every_thread_of_a_cuda_kernel_is_told_its_place() -> None:
         assert len({*told[block, :, 3].tolist()}) == 1  # a block runs on one SM
 
 
-def test_numba_is_told_the_same() -> None:
+def test_numba_gets_the_same() -> None:
     pytest.importorskip("numba.cuda")
     told = helped(blocks=4, threads=70)
     assert told[:, 0].tolist() == [block for block in range(4) for _ in range(70)]

@@ -92,7 +92,7 @@ def test_a_true_capture_of_zeros_is_read_where_it_fits(tmp_path: Path) -> None:
     assert command("summary", path) == (0, "")
 
 
-def test_memory_that_runs_out_is_told_in_a_line(
+def test_memory_that_runs_out_is_reported_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(_: object) -> None:

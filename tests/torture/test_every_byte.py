@@ -47,7 +47,7 @@ def test_words_that_end_at_any_line_are_decoded(tmp_path: Path) -> None:
         use(decode(_of(lines[:length])), tmp_path)
 
 
-def test_a_slab_with_any_bit_of_its_header_flipped_is_decoded_and_a_torn_one_is_told() -> None:
+def test_a_slab_with_any_bit_of_its_header_flipped_is_decoded_and_a_torn_one_is_reported() -> None:
     good = synth.slab([synth.Rec("load", 2000, 2100)], log2=2)
     for word in range(32):
         for bit in range(word % STEP, 32, STEP):

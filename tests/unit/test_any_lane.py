@@ -54,7 +54,7 @@ def test_records_of_a_row_are_in_order_of_their_ends() -> None:
     assert np.all(np.diff(trace.track) >= 0)
 
 
-def test_replays_are_told_apart_although_lanes_claim_as_the_data_wants() -> None:
+def test_replays_are_distinguished_although_lanes_claim_as_the_data_wants() -> None:
     state = iter(range(1 << 20))
 
     def kernel(warp, lanes) -> None:

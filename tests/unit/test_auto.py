@@ -98,7 +98,7 @@ def test_regions_come_as_one_several_or_by_name() -> None:
     assert Selection.of(regions="dot=a.py:7") == Selection(lines=lines[1:])
 
 
-def test_kernels_are_chosen_by_pattern() -> None:
+def test_kernels_are_selected_by_pattern() -> None:
     selection = Selection.of("wait", None, ("attn_*", "mm"))
     assert selection is not None
     assert selection.of_kernel("attn_fwd") is selection

@@ -89,7 +89,7 @@ def test_the_rate_is_found_to_a_few_parts_in_a_million() -> None:
     assert gpu.trace().warps.tick_ns == pytest.approx(1000 / 1980, rel=1e-5)
 
 
-def test_the_error_told_holds() -> None:
+def test_the_reported_error_holds() -> None:
     for seed in range(5):
         gpu = Gpu(seed=seed)
         gpu.launch(1, 0, 200_000, 200)

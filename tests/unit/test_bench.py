@@ -127,7 +127,7 @@ def test_work_between_the_marks_leaves_no_doubt(regions: ModuleType) -> None:
         ([], "0 clock readings in its loop"),
     ],
 )
-def test_work_that_left_its_marks_is_told(regions: ModuleType, body: list[str], says: str) -> None:
+def test_work_that_left_its_marks_is_reported(regions: ModuleType, body: list[str], says: str) -> None:
     assert regions.doubt(body, {"FFMA": 2}) == says
 
 
@@ -208,7 +208,7 @@ def test_every_section_can_be_listed_and_only_known_ones_run() -> None:
     assert wrong.returncode == 2
 
 
-def test_a_section_that_takes_too_long_is_ended_and_told(rows: ModuleType, tmp_path: Path) -> None:
+def test_a_section_that_takes_too_long_is_ended_and_reported(rows: ModuleType, tmp_path: Path) -> None:
     command = [sys.executable, BENCH / "gpu.py", "--dry-run", "--sections", "growth", "--timeout", "0"]
     done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False)
     (section,) = rows.read(tmp_path / "x.json").sections
@@ -216,7 +216,7 @@ def test_a_section_that_takes_too_long_is_ended_and_told(rows: ModuleType, tmp_p
     assert (section.state, section.said) == ("failed", "it took more than 0 s")
 
 
-def test_sections_that_come_too_late_are_left_out_and_told(rows: ModuleType, tmp_path: Path) -> None:
+def test_sections_that_come_too_late_are_left_out_and_reported(rows: ModuleType, tmp_path: Path) -> None:
     command = [sys.executable, BENCH / "gpu.py", "--dry-run", "--sections", "growth", "warps", "--budget", "1"]
     done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False)
     found = rows.read(tmp_path / "x.json").sections

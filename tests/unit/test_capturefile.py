@@ -145,7 +145,7 @@ def test_a_pipe_is_refused_and_not_replaced(tmp_path: Path) -> None:
         small().save(tmp_path / "x.kscope")
 
 
-def test_a_missing_folder_and_a_folder_for_a_file_are_told(tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_folder_for_a_file_are_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist; create it"):
         small().save(tmp_path / "nowhere" / "run.kscope")
     with pytest.raises(UsageError, match="is a folder"):
@@ -247,7 +247,7 @@ def head_of_empty() -> tuple[dict, bytes]:  # type: ignore[type-arg]  # whatever
     return {"epoch": 0, "options": {}, "host": {}, "problems": [], "modules": [], "devices": []}, b""
 
 
-def test_a_file_that_unpacks_to_too_much_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_file_that_unpacks_to_too_much_is_refused_unless_it_is_requested(tmp_path: Path) -> None:
     path = tmp_path / "bomb.kscope"
     path.write_bytes(bomb(300))
     with pytest.raises(FormatError, match=r"max_bytes=314572800"):

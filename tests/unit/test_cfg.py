@@ -79,7 +79,7 @@ def test_a_kernel_that_runs_into_its_brace_is_left_there() -> None:
     assert sorts("L: bra L;") == ["label", "jump"]
 
 
-def test_functions_are_told_from_declarations() -> None:
+def test_functions_are_distinguished_from_declarations() -> None:
     text = HEAD + (
         ".extern .func (.param .b32 r) vprintf(.param .b64 a);\n"
         ".visible .global .align 1 .b8 data[3] = {1, 2, 3};\n"

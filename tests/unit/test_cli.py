@@ -78,7 +78,7 @@ def test_export_writes_the_format_of_the_suffix(capture: Path, name: str, capsys
     assert f"{name}: 48 records" in capsys.readouterr().out
 
 
-def test_export_writes_as_many_records_as_it_is_asked_for(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_writes_as_many_records_as_it_is_requested(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(capture), "-o", "x.json", "--limit", "10"]) == 0
     assert "x.json: 10 of 48 records" in capsys.readouterr().out
     assert cli.main(["export", str(capture), "-o", "x.json", "--limit", "all", "--force"]) == 0

@@ -310,13 +310,13 @@ def test_argv_and_path_are_restored(folder: Path) -> None:
     assert (sys.argv, sys.path) == before
 
 
-def test_who_was_asked_for_may_be_why_nothing_was_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_requested_may_be_why_nothing_was_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "plain.py").write_text("print('hello')")
     assert cli.main(["run", "--sms", "7", "--strategy", "warps:9", "plain.py"]) == 0
     assert "and --strategy --sms may have excluded every kernel" in capsys.readouterr().err
 
 
-def test_a_script_without_marks_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_without_marks_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "plain.py").write_text("print('hello')")
     assert cli.main(["run", "plain.py"]) == 0
     assert "no records" in capsys.readouterr().err
@@ -388,7 +388,7 @@ def test_an_output_that_may_not_be_written_is_refused_before_the_script_runs(
     assert not (folder / "ran").exists()
 
 
-def test_a_session_in_the_script_is_told_that_one_records_already(folder: Path) -> None:
+def test_a_session_in_the_script_is_refused_because_one_records_already(folder: Path) -> None:
     _script(folder, "with kscope.profile():", "    launch()")
     done = _kscope("run", "script.py", cwd=folder)
     assert done.returncode == 1

@@ -141,7 +141,7 @@ def test_slabs_of_another_session_are_left_out_and_counted() -> None:
     assert kinds(trace)["foreign"] == 1
 
 
-def test_a_slab_cut_off_by_the_end_of_the_data_is_told() -> None:
+def test_a_slab_cut_off_by_the_end_of_the_data_is_reported() -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)])[:-1]))
     assert len(trace) == 0
     assert kinds(trace)["cut"] == 1
@@ -195,7 +195,7 @@ def test_a_counted_record_that_did_not_arrive_is_missing_and_the_others_stay() -
     assert trace.warps.records.tolist() == [2]
 
 
-def test_lost_lanes_are_told_with_the_option_that_helps() -> None:
+def test_lost_lanes_are_reported_with_the_option_that_helps() -> None:
     [problem] = [one for one in decode(synth.capture(lost=12)).problems if one.kind == "lost"]
     assert problem.count == 12
     assert "pool=" in problem.text
@@ -220,7 +220,7 @@ def test_a_kernel_without_metadata_is_shown_by_its_number() -> None:
     assert kinds(trace)["nameless"] == 1
 
 
-def test_two_names_with_one_hash_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_names_with_one_hash_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     import kscope.decoding.ids as ids
 
     monkeypatch.setattr(ids, "name_hash", lambda name: 5)

@@ -46,7 +46,7 @@ def test_a_lost_claim_does_not_shift_a_lane_into_another_replay() -> None:
     assert partial(trace) == 1
 
 
-def test_launches_that_overlap_are_told_apart_by_grid_and_kernel() -> None:
+def test_launches_that_overlap_are_distinguished_by_grid_and_kernel() -> None:
     slabs = [warp(1, grid_id=1), warp(2, grid_id=2), warp(3, grid_id=2, kernel=5), warp(4, grid_id=1, warp=1)]
     trace = decode(synth.capture(*slabs))
     assert trace.warps.launch.tolist() == [0, 1, 2, 0]

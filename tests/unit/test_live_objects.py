@@ -16,7 +16,7 @@ class Kernel:
         self.launches: list[int] = []
 
 
-def test_every_living_object_of_a_type_is_found() -> None:
+def test_every_live_object_of_a_type_is_found() -> None:
     kernels = [Kernel(), Kernel()]
     assert {id(one) for one in live_objects(Kernel)} == {id(one) for one in kernels}
 
@@ -29,7 +29,7 @@ class Twice(Derived, dict[str, int]):
     """And of two."""
 
 
-def test_objects_of_types_that_inherit_are_found_and_proxies_are_not_asked() -> None:
+def test_objects_of_types_that_inherit_are_found_and_proxies_are_not_touched() -> None:
     class Proxy:
         """It says that it is one, and would load what it stands for."""
 
@@ -47,7 +47,7 @@ def test_objects_of_types_that_inherit_are_found_and_proxies_are_not_asked() -> 
     assert id(proxy) not in {id(one) for one in live_objects(Kernel)}
 
 
-def test_what_was_frozen_is_hidden_and_told_of() -> None:
+def test_what_was_frozen_is_hidden_and_reported() -> None:
     kernel = Kernel()
     ballast = [[] for _ in range(FROZEN_BY_PYTHON)]
     gc.freeze()

@@ -110,7 +110,7 @@ def test_a_span_gets_the_weights_of_the_spans_whose_parent_it_is(tracks: list[Sp
         assert behind == sorted(behind)
 
 
-def test_spans_nested_deeper_than_is_told_apart_are_counted_where_parents_puts_them() -> None:
+def test_spans_nested_deeper_than_is_distinguished_are_counted_where_parents_puts_them() -> None:
     spans = [(100 - depth, 200 + depth) for depth in range(MOST_LEVELS + 20)]
     start, end, track = columns([spans])
     weight = np.arange(len(start)) + 1

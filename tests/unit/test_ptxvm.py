@@ -159,7 +159,7 @@ def test_atomics_return_what_was_there_and_interleave_without_loss() -> None:
         assert (words[2] == 10) == (order == "turns"), "a race is seen exactly where threads interleave"
 
 
-def test_special_registers_tell_a_thread_where_it_is() -> None:
+def test_special_registers_show_a_thread_where_it_is() -> None:
     names = ["tid.x", "tid.y", "tid.z", "ctaid.y", "nctaid.z", "laneid", "smid", "cluster_ctarank", "ntid.y"]
     body = "".join(f"mov.u32 %r0, %{name}; st.global.u32 [%out+{4 * i}], %r0;\n" for i, name in enumerate(names))
     shape = Grid((9, 8, 4), (3, 5, 7), (1, 2, 2), True)

@@ -59,7 +59,7 @@ def lowered(assembler: Assembler, **options: object) -> tuple[int, list[str]]:
     return len(assembler.asked), [problem.kind for problem in result.problems]
 
 
-def test_text_without_marks_asks_nobody():
+def test_text_without_marks_assembles_nothing():
     assembler = Assembler(GOOD)
     assert lower_to_fit(PLAIN, Recording(), frontend="test", measure=assembler).text is PLAIN
     assert assembler.asked == []
@@ -99,7 +99,7 @@ SIZED = MARKED.replace("k()", "k()\n.reqntid 256")
 CRAMPED = Usage(False, 9000, 32)
 
 
-def test_a_kernel_whose_assembler_gives_registers_up_is_told_that_one_block_is_enough():
+def test_a_kernel_whose_assembler_gives_registers_up_requests_one_block_per_sm():
     asked = []
 
     def measure(text: str) -> Usage:
@@ -134,7 +134,7 @@ def test_a_lost_setmaxnreg_is_named():
     assert "setmaxnreg is ignored" in result.problems[0].text
 
 
-def test_a_live_recording_stores_in_place_and_is_told_what_that_costs():
+def test_a_live_recording_stores_in_place_and_is_reported_what_that_costs():
     live = plan.lower(MARKED, Recording(live=True), frontend="test").text
     asked = []
 
@@ -245,7 +245,7 @@ def test_a_kernel_that_says_how_many_threads_it_has_is_not_bounded():
     assert asked == ["marked"]
 
 
-def test_what_a_bound_makes_spill_waits_less_and_is_told():
+def test_what_a_bound_makes_spill_waits_less_and_is_reported():
     _, asked, problems = grown(MARKED, plain=60, marked=68, narrow=Usage(False, 16, 64, (("k", 64),)))
     assert asked == ["marked", "plain", "bounded", "bounded", "bounded"]
     assert problems == ["registers"]
@@ -309,7 +309,7 @@ def test_registers_are_not_spent_where_fewer_warps_would_fit_or_more_would_spill
     assert spent(needing(40, spilled=8), needing(36)) == (False, ["other", "own"])
 
 
-def test_an_assembler_that_says_nothing_of_kernels_is_asked_for_the_largest():
+def test_an_assembler_that_says_nothing_of_kernels_is_requested_the_largest():
     assert spent(Usage(False, 0, 40), Usage(False, 0, 36))[0]
     assert not spent(Usage(False, 0, 60), Usage(False, 0, 40))[0]
 

@@ -57,7 +57,7 @@ def own_time(trace: Trace, found: reports.Report, bins: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_the_overview_tells_the_region_with_the_most_self_time(name: str) -> None:
+def test_the_overview_shows_the_region_with_the_most_self_time(name: str) -> None:
     trace = TRACES[name]()
     found = reports.written(trace)
     bins = found.about["levels"][0]

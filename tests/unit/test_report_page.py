@@ -110,7 +110,7 @@ def test_the_page_names_no_address(plain: reports.Report) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(PAGE.rglob("*.js")), ids=lambda path: path.name)
-def test_the_script_makes_no_markup_of_text_and_asks_nobody(path: Path) -> None:
+def test_the_script_makes_no_markup_of_text_and_sends_no_request(path: Path) -> None:
     code = path.read_text()
     forbidden = (
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|createContextualFragment|"

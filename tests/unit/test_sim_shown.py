@@ -25,7 +25,7 @@ def test_the_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(kscope.load("run.kscope").devices[0].lines)
 
 
-def test_the_page_tells_every_public_word_of_a_warp() -> None:
+def test_the_page_shows_every_public_word_of_a_warp() -> None:
     from kscope_sim import Warp
 
     page = PAGE.read_text()

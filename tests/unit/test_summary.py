@@ -56,7 +56,7 @@ def test_the_numbers_are_those_of_numpy(lengths: list[list[int]]) -> None:
         assert row.imbalance == pytest.approx(max(totals) / np.median(totals))
 
 
-def test_kernels_of_one_name_are_told_apart_by_their_hashes() -> None:
+def test_kernels_of_one_name_are_distinguished_by_their_hashes() -> None:
     one = synth.slab([Rec("load", 2000, 2100)], grid_id=1)
     two = synth.slab([Rec("load", 2000, 2900), instant("mark", 3000)], grid_id=2, kernel=5)
     modules = (synth.module(("load", "mark")), synth.module(("load", "mark"), kernel=5))

@@ -149,7 +149,7 @@ def test_one_name_on_two_tracks_is_two_regions_and_one_row() -> None:
     assert [row.key for row in prof.trace.summary(by="track").regions] == [("-",), ("a",), ("b",)]
 
 
-def test_names_whose_hashes_collide_are_told_with_their_tracks() -> None:
+def test_names_whose_hashes_collide_are_reported_with_their_tracks() -> None:
     one, other = _colliding()
     regions = tuple(RegionMeta(name, None, None) for name in (one, other))
     names = Names([ModuleMeta("sim", (KernelMeta("k", 1, 4),), regions, "cycles", "ring", "warp")])

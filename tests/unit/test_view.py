@@ -114,7 +114,7 @@ def test_no_path_escapes_and_no_folder_is_listed(server: Server, name: str) -> N
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=60))
-def test_whatever_is_asked_for_the_answer_is_one_of_the_table(server: Server, name: str) -> None:
+def test_whatever_is_requested_the_answer_is_one_of_the_table(server: Server, name: str) -> None:
     answer, body = ask(server, f"/{server.token}/{name}")
     known = server.resources.get(name.partition("?")[0])
     assert answer.status == (200 if known else 404) or answer.status == 400
@@ -198,7 +198,7 @@ def test_a_port_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert "70000: expected a port from 0 to 65535" in capsys.readouterr().err
 
 
-def test_without_a_screen_no_browser_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_screen_no_browser_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("webbrowser.open", asked.append)
     monkeypatch.setattr("sys.platform", "linux")

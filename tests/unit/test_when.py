@@ -46,7 +46,7 @@ def test_a_record_is_made_where_the_predicate_holds() -> None:
     assert trace.warps.written.tolist() == [7]  # what was not made is not counted
 
 
-def test_each_lane_asks_for_itself_and_the_exit_follows() -> None:
+def test_each_lane_requests_itself_and_the_exit_follows() -> None:
     def kernel(warp) -> None:
         holds = np.arange(32) % 8 == 3
         LOAD.enter(when=holds)

@@ -67,7 +67,7 @@ def test_json_can_be_read_by_a_program(name: str, capsys: pytest.CaptureFixture[
     assert "NaN" not in out
 
 
-def test_json_stays_small_unless_more_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_stays_small_unless_more_is_requested(capsys: pytest.CaptureFixture[str]) -> None:
     rows = ("summary", MATMUL, "--by", "block,warp", "--json")  # 4 blocks of 8 warps with 4 regions
     _, out, _ = run(capsys, *rows)
     assert (len(json.loads(out)["regions"]), json.loads(out)["left_out"]) == (100, 28)

@@ -59,7 +59,7 @@ def test_a_recording_is_the_same_as_itself() -> None:
     assert found.problems == ()
 
 
-def test_new_and_gone_regions_are_told() -> None:
+def test_new_and_gone_regions_are_reported() -> None:
     assert verdicts(run(names=("load", "dot")), run(names=("load", "tile"))) == {
         "load": verdicts(run(), run(names=("load", "tile")))["load"],
         "dot": "gone",

@@ -137,7 +137,7 @@ def test_one_command_compares_a_scripts_kernels(job: Path, capfd: pytest.Capture
     assert "kernel plain: its build without marks is unknown" in said.out
 
 
-def test_builds_and_capture_are_kept_where_they_are_wanted(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_builds_and_capture_are_kept_where_they_are_requested(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     kept = job.parent / "kept"
     command = ["perturb", "--keep", str(kept), str(job)]
     assert cli.main(command) == 0
@@ -147,7 +147,7 @@ def test_builds_and_capture_are_kept_where_they_are_wanted(job: Path, capfd: pyt
     assert "that folder is not empty" in capfd.readouterr().err
 
 
-def test_a_script_without_kernels_to_compare_is_told_by_the_exit_code(
+def test_a_script_without_kernels_to_compare_is_reported_by_the_exit_code(
     job: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     job.write_text("print('nothing to see')")
@@ -284,7 +284,7 @@ def test_any_text_is_a_table_of_what_can_be_read(text: str, cut: int) -> None:
         assert one.ns is None or one.ns == one.ns
 
 
-def test_names_of_kernels_are_chosen_as_everywhere_else(tmp_path: Path) -> None:
+def test_names_of_kernels_are_selected_as_everywhere_else(tmp_path: Path) -> None:
     command = nsight.command("ncu", tmp_path / "log", ["python", "job.py"], "attn_*")
     assert command[command.index("--kernel-name") + 1] == "regex:^(?:attn_.*)$"
     assert command[-2:] == ["python", "job.py"]

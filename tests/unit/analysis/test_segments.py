@@ -258,7 +258,7 @@ def test_a_path_over_many_waits_takes_as_many_steps_as_there_are_waits() -> None
     assert 4000 < lines_run(4000) < 9 * lines_run(500)  # 8 where it is linear, 64 where it is quadratic
 
 
-def test_a_signal_after_the_end_of_its_wait_is_told_as_unmatched() -> None:
+def test_a_signal_after_the_end_of_its_wait_is_reported_as_unmatched() -> None:
     made = pipeline()
     made[1].spans[0] = ("wait", 1000, 1050)
     assert critical_path(traces.trace(made), [Edge("load", "wait")]).unmatched == 1

@@ -17,7 +17,7 @@ from kscope.cli import filters
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def test_all_records_are_told_while_their_overlaps_are_summed_up() -> None:
+def test_all_records_are_reported_while_their_overlaps_are_summed_up() -> None:
     trace = traces.trace(traces.lanes(random.Random(3), blocks=9, launches=3))
     for work in (overlap, waits):
         told: list[int] = []
@@ -25,7 +25,7 @@ def test_all_records_are_told_while_their_overlaps_are_summed_up() -> None:
         assert sum(told) == len(trace)
 
 
-def test_a_capture_tells_how_much_of_its_file_is_read() -> None:
+def test_a_capture_shows_how_much_of_its_file_is_read() -> None:
     path, told = GOLDEN / "attention.kscope", list[int]()
     assert load_capture(path, step=told.append).devices
     assert path.stat().st_size * 0.9 < sum(told) < path.stat().st_size

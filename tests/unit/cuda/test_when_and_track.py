@@ -52,7 +52,7 @@ def test_both_modes_record_where_the_predicate_holds() -> None:
     assert {grammar.split(name)[1] for name, _, _ in lane} == {None, "loads", "queue"}
 
 
-def test_a_predicate_is_asked_when_the_region_begins() -> None:
+def test_a_predicate_is_evaluated_when_the_region_begins() -> None:
     lane = both(kernel('  int on = n;\n  {\n    KSCOPE_REGION_IF("a", on > 0);\n    on = 0; out[0] = on;\n  }'), 3)
     assert spans(lane) == ["a"]
 

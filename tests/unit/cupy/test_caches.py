@@ -41,7 +41,7 @@ def switch(frontend, state):
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
-def test_the_disk_cache_gives_back_what_was_asked_for(frontend, gpu, source, order):
+def test_the_disk_cache_gives_back_what_was_requested(frontend, gpu, source, order):
     found: dict[str, set[bytes]] = {}
     for state in [*order, *reversed(order)]:
         switch(frontend, state)
@@ -54,7 +54,7 @@ def test_the_disk_cache_gives_back_what_was_asked_for(frontend, gpu, source, ord
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
-def test_modules_in_memory_are_what_was_asked_for(frontend, gpu, source, order):
+def test_modules_in_memory_are_what_was_requested(frontend, gpu, source, order):
     module = cupy.RawModule(code=source(), options=INCLUDE)
     found: dict[str, set[int]] = {}
     for state in [*order, *reversed(order)]:

@@ -59,7 +59,7 @@ def test_options_of_the_users_reach_the_assembler(frontend, gpu, source):
     )
 
 
-def test_ptx_is_lowered_where_cupy_asks_for_ptx(frontend, gpu, source, monkeypatch):
+def test_ptx_is_lowered_where_cupy_requests_ptx(frontend, gpu, source, monkeypatch):
     monkeypatch.setattr(compiler, "_use_ptx", True)
     frontend.enable(Recording())
     text = gpu.compile(source()).decode()
@@ -90,7 +90,7 @@ TEXT = (
 
 
 @pytest.mark.parametrize("by", ["ptxas", "nvjitlink"])
-def test_each_assembler_tells_what_a_text_needs(by, monkeypatch):
+def test_each_assembler_shows_what_a_text_needs(by, monkeypatch):
     if getattr(assembler, by)() is None:
         pytest.skip(f"there is no {by} here")
     monkeypatch.setattr(assembler, "nvjitlink" if by == "ptxas" else "ptxas", lambda *most: None)

@@ -117,7 +117,7 @@ def test_a_source_that_is_not_selected_is_byte_identical(frontend, gpu):
     assert gpu.compile("__global__ void f(int* x) {\n    x[0] = 1;\n}\n") == plain
 
 
-def test_kernels_are_chosen_by_name(frontend, gpu):
+def test_kernels_are_selected_by_name(frontend, gpu):
     plain = gpu.compile(SCALE)
     frontend.enable(recording(LOADS, kernels=("oth*",)))
     assert gpu.compile(SCALE) == plain
@@ -246,7 +246,7 @@ def test_cupys_own_kernels_are_no_sites(frontend, gpu):
     assert gpu.compile(SCALE) == plain  # not through RawKernel or RawModule
 
 
-def test_a_program_with_nvrtc_of_its_own_asks_for_the_marked_source(monkeypatch):
+def test_a_program_with_nvrtc_of_its_own_requests_the_marked_source(monkeypatch):
     assert kscope_cuda.marked(SCALE) == SCALE
     monkeypatch.setattr(states.STATE, "hooked", recording(LOADS))
     assert kscope_cuda.marked(SCALE).count("//kscope enter load") == 1

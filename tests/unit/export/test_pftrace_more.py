@@ -149,7 +149,7 @@ def test_many_names_and_tracks_stay_apart(tmp_path: Path, monkeypatch: pytest.Mo
         ("warp", {("warp 1", "block 2 SM 4"), ("warp 3", "block 2 SM 4"), ("warp 1", "block 10 SM 11")}),
     ],
 )
-def test_lanes_are_grouped_as_asked(group: str, tracks: set[tuple[str, str]], tmp_path: Path) -> None:
+def test_lanes_are_grouped_as_requested(group: str, tracks: set[tuple[str, str]], tmp_path: Path) -> None:
     slabs = [
         synth.slab([Rec("tile", 2000, 2100)], sm=sm, block=(block, 0, 0), grid=(20, 1, 1), warp=warp)
         for sm, block, warp in ((4, 2, 1), (4, 2, 3), (11, 10, 1))

@@ -89,7 +89,7 @@ def test_noise_never_raises(layout: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("layout", WHOLE)
 @pytest.mark.parametrize("size", [0, 7, 8, 16, 17, 64, 200])
-def test_a_buffer_that_was_cut_is_told(layout: str, size: int) -> None:
+def test_a_buffer_that_was_cut_is_reported(layout: str, size: int) -> None:
     data, read = WHOLE[layout]
     trace = read(data[:size])
     assert {problem.kind for problem in trace.problems} - {"assumed"} or size >= len(data)
@@ -113,7 +113,7 @@ def _told(trace: Trace, kind: str) -> int:
     return sum(problem.count for problem in trace.problems if problem.kind == kind)
 
 
-def test_marks_without_their_other_half_are_told() -> None:
+def test_marks_without_their_other_half_are_reported() -> None:
     lost = Group(0, 0, 0, [("end", 1, 10), ("begin", 0, 20), ("begin", 0, 30), ("end", 0, 40)])
     trace = readers.flashinfer(foreign.flashinfer([lost], 1))
     assert _told(trace, "unpaired") == 2
@@ -121,7 +121,7 @@ def test_marks_without_their_other_half_are_told() -> None:
     assert not trace.warps.finished.any()
 
 
-def test_times_that_go_back_are_told() -> None:
+def test_times_that_go_back_are_reported() -> None:
     back = Group(0, 0, 0, [("begin", 0, 1000), ("end", 0, 900), ("begin", 1, 1000), ("end", 1, 1100)])
     trace = readers.flashinfer(foreign.flashinfer([back], 1))
     assert _told(trace, "order") == 1
@@ -135,7 +135,7 @@ def test_a_tag_of_another_lane_is_left_out() -> None:
     assert _told(trace, "garbled") == 1 and _told(trace, "unpaired") == 1
 
 
-def test_names_that_are_missing_are_told() -> None:
+def test_names_that_are_missing_are_reported() -> None:
     trace = readers.flashinfer(foreign.flashinfer(_groups(PAIRS), 4, 2), ["outer"])
     assert _told(trace, "unknown") == 8
     assert set(trace.region_names()[trace.region]) == {"outer", "event 1"}
@@ -167,7 +167,7 @@ def test_an_anchor_that_was_written_over_takes_its_unit_along(anchor: int) -> No
     assert set(trace.block.tolist()) == {0, 2, 3} and _told(trace, "garbled") == 1
 
 
-def test_durations_that_24_bits_may_not_hold_are_told() -> None:
+def test_durations_that_24_bits_may_not_hold_are_reported() -> None:
     units = [[(1 << 40, 50, 0, 0), ((1 << 40) + (1 << 24), 5, 1, 0)]]
     trace = readers.nuggets(foreign.nuggets_compact(units, 4, [1 << 40]), compact=True)
     assert "wrap" in {problem.kind for problem in trace.problems}
@@ -272,7 +272,7 @@ def test_an_event_of_another_group_than_its_place_is_left_out() -> None:
     assert len(trace) == 0 and _told(trace, "garbled") == 1
 
 
-def test_an_entry_of_another_block_tells_no_sm() -> None:
+def test_an_entry_of_another_block_shows_no_sm() -> None:
     marks = [("begin", 0, 100), ("end", 0, 150)]
     buffer = foreign.triton_distributed([Group(block, 0, 5, marks) for block in range(2)], 2)
     buffer[2] = 0 | 7 << 32

@@ -107,7 +107,7 @@ def test_nuggets_events_come_back(seed: int, compact: bool) -> None:
     assert kinds(trace) <= {"assumed", "nothing"}
 
 
-def test_the_first_layout_of_nuggets_has_one_slice_and_tells_threads_by_tid() -> None:
+def test_the_first_layout_of_nuggets_has_one_slice_and_shows_threads_by_tid() -> None:
     buffer = foreign.nuggets([[(1000, 50, 0, 3), (1010, 5, 1, 3), (1000, 60, 0, 4)]], 8)
     by_block, by_warp = (readers.nuggets(buffer, ["outer", "inner"], tid=tid) for tid in ("block", "warp"))
     assert by_block.warps.block.tolist() == [3, 4] and by_block.warps.warp.tolist() == [0, 0]
@@ -140,7 +140,7 @@ def test_an_event_within_itself_ends_innermost_first() -> None:
     assert list(zip(trace.start_ns.tolist(), trace.dur_ns.tolist(), strict=True)) == [(10, 10), (0, 40), (50, 1)]
 
 
-def test_a_mirage_lane_beyond_its_eight_bits_is_told_by_its_place() -> None:
+def test_a_mirage_lane_beyond_its_eight_bits_is_reported_by_its_place() -> None:
     made = Group(300, 0, 0, [("begin", 400, 10), ("end", 400, 30)])
     trace = readers.mirage(foreign.mirage([made], 400, slots=4))
     assert trace.warps.block.tolist() == [300]
@@ -177,7 +177,7 @@ def test_proton_durations_are_cycles_and_its_blocks_stand_on_the_timer() -> None
     assert sorted(trace.warps.end_ns.tolist()) == [1500, 1500, 1900]
 
 
-def test_proton_rates_are_read_where_the_file_has_them_and_told_where_not() -> None:
+def test_proton_rates_are_read_where_the_file_has_them_and_reported_where_not() -> None:
     block = [("k", 0, 0, 5, 905, [(0, "a", 0, 720)])]
     told, silent = (readers.proton(foreign.proton(block, mhz)) for mhz in (1800.0, None))
     assert told.dur_cycles.tolist() == [720] and told.dur_ns.tolist() == [pytest.approx(400)]

@@ -171,7 +171,7 @@ def test_a_launch_of_which_blocks_have_not_begun_is_waited_for_before_the_gate_c
     assert found(rig) == [5]
 
 
-def test_the_pool_is_kept_between_sessions_and_replaced_when_another_size_is_asked_for(bench: Make) -> None:
+def test_the_pool_is_kept_between_sessions_and_replaced_when_another_size_is_requested(bench: Make) -> None:
     rig = bench().arm()
     pool = rig.drain.device.pool
     rig.backend.disarm()
@@ -369,7 +369,7 @@ def test_clocks_are_compared_when_a_session_begins_and_ends(bench: Make) -> None
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
-def test_a_forked_child_is_told_that_it_cannot_record(bench: Make) -> None:
+def test_a_forked_child_gets_the_reason_why_it_cannot_record(bench: Make) -> None:
     rig = bench().arm()
     said = refusal(lambda: rig.backend.module_loaded(MODULE), UsageError)
     assert "forked" in said and "'spawn'" in said

@@ -48,7 +48,7 @@ def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monk
     assert on_their_way[1] == 0
 
 
-def test_room_is_told_after_each_batch(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_published_after_each_batch(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kscope_runtime.drain_pass.HALF", 8192)
     bench = Bench().arm()
     for block in range(84):

@@ -114,7 +114,7 @@ def test_a_symbol_that_is_not_there_is_none(cu: Bindings) -> None:
         CudaDriver().symbol(1, "kscope_ctl")
 
 
-def test_a_stream_is_asked_without_waiting(cu: Bindings) -> None:
+def test_a_stream_is_queried_without_waiting(cu: Bindings) -> None:
     assert CudaDriver().ready(1)
     cu.answers["cuStreamQuery"] = CUresult.CUDA_ERROR_NOT_READY
     assert not CudaDriver().ready(1)
@@ -177,14 +177,14 @@ def test_facts_are_the_current_devices(cu: Bindings) -> None:
     assert [arguments for name, *arguments in cu.calls if name == "cuDeviceGetAttribute"] == [[16, 1], [13, 1]]
 
 
-def test_handles_are_asked_for_their_module(cu: Bindings) -> None:
+def test_handles_are_requested_their_module(cu: Bindings) -> None:
     cu.values |= {"cuLibraryGetModule": (11,), "cuKernelGetLibrary": (22,), "cuFuncGetModule": (33,)}
     made = CudaDriver()
     assert (made.module_of_library(1), made.library_of_kernel(2), made.module_of_function(3)) == (11, 22, 33)
     assert cu.calls[-3:] == [("cuLibraryGetModule", 1), ("cuKernelGetLibrary", 2), ("cuFuncGetModule", 3)]
 
 
-def test_bindings_that_cannot_tell_a_kernels_library_say_what_to_give(
+def test_bindings_that_cannot_find_a_kernels_library_say_what_to_give(
     cu: Bindings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = CudaDriver()
@@ -193,7 +193,7 @@ def test_bindings_that_cannot_tell_a_kernels_library_say_what_to_give(
         made.library_of_kernel(2)
 
 
-def test_a_driver_that_cannot_tell_a_kernels_library_says_what_to_give(cu: Bindings) -> None:
+def test_a_driver_that_cannot_find_a_kernels_library_says_what_to_give(cu: Bindings) -> None:
     cu.answers["cuKernelGetLibrary"] = RuntimeError('Function "cuKernelGetLibrary" not found')
     with pytest.raises(UnsupportedError, match=r"driver before CUDA 12\.5.*pass the library itself"):
         CudaDriver().library_of_kernel(2)

@@ -111,7 +111,7 @@ def test_a_plain_module_is_refused_with_what_to_do(rig: Bench) -> None:
         kscope.bind(module(8))
 
 
-def test_names_that_are_in_a_file_are_asked_for(rig: Bench) -> None:
+def test_names_that_are_in_a_file_are_requested(rig: Bench) -> None:
     rig.gpu.module(9, meta=b"")
     with pytest.raises(UsageError, match=r"no kscope_meta.*kscope\.bind\(module, 'kernels\.cubin'\)"):
         kscope.bind(module(9))
@@ -122,7 +122,7 @@ def test_names_that_are_in_a_file_are_asked_for(rig: Bench) -> None:
     assert rig.backend.modules() == told
 
 
-def test_names_that_cannot_be_read_are_told(rig: Bench) -> None:
+def test_names_that_cannot_be_read_are_reported(rig: Bench) -> None:
     rig.gpu.module(9, meta=b"not JSON\0")
     with pytest.raises(FormatError, match="is no JSON"):
         kscope.bind(module(9))

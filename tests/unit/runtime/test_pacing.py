@@ -204,7 +204,7 @@ def test_a_launch_that_waits_does_not_look_all_the_time(by_hand: None, clock: Cl
     assert 1 < looks(bench) - before <= took / module._FRESH_S + 1
 
 
-def test_memory_is_free_when_the_device_was_told_so(
+def test_memory_is_free_when_the_device_was_notified(
     by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host knows what it frees before it is cleared, and until then claims are refused there."""

@@ -70,7 +70,7 @@ def test_every_other_iteration_is_exported(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step0.pftrace", "step2.pftrace"]
 
 
-def test_kernels_are_chosen_by_hash() -> None:
+def test_kernels_are_selected_by_hash() -> None:
     with kscope.profile() as prof:
         launch(work)
         launch(attention)

@@ -57,7 +57,7 @@ def test_a_reset_starts_again() -> None:
     assert len(prof.trace) == 2
 
 
-def test_kernels_are_chosen_by_name() -> None:
+def test_kernels_are_selected_by_name() -> None:
     with kscope.profile(kernels="att*") as prof:
         launch(work)
         launch(attention)
@@ -65,7 +65,7 @@ def test_kernels_are_chosen_by_name() -> None:
     assert prof.capture.options["kernels"] == ["att*"]
 
 
-def test_a_pattern_that_no_kernel_matches_is_told() -> None:
+def test_a_pattern_that_no_kernel_matches_is_reported() -> None:
     with kscope.profile(kernels="conv_*") as prof:
         launch(work)
     (problem,) = prof.trace.problems
@@ -75,7 +75,7 @@ def test_a_pattern_that_no_kernel_matches_is_told() -> None:
     assert "work" in problem.text
 
 
-def test_a_kernel_that_was_chosen_and_did_not_record_is_told_of_and_who_did() -> None:
+def test_a_kernel_that_was_selected_and_did_not_record_is_reported_with_those_that_did() -> None:
     with kscope.profile() as both:
         launch(work)
         launch(attention)
@@ -341,7 +341,7 @@ def test_what_is_selected_is_what_kernels_are_compiled_for(log: list[str]) -> No
     assert prof.capture.options["regions"] == ["one=a.py:3-4"]
 
 
-def test_a_session_takes_over_what_is_prepared_unless_told_otherwise(log: list[str]) -> None:
+def test_a_session_takes_over_what_is_prepared_unless_changed(log: list[str]) -> None:
     kscope.enable(auto="wait", kernels="att*")
     with kscope.profile(kernels="other") as inherited:
         pass

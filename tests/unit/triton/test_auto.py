@@ -176,14 +176,14 @@ def test_every_operation_of_the_ir_is_read(name, arch):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "specialized"])
-def test_a_kernel_that_is_not_chosen_is_the_plain_one(name):
+def test_a_kernel_that_is_not_selected_is_the_plain_one(name):
     plain = build(name, 90)
     other = build(name, 90, Selection(("wait", "load"), kernels=("attn_*",)))
     assert (plain.asm["ptx"], plain.asm["cubin"]) == (other.asm["ptx"], other.asm["cubin"])
     assert not hasattr(other.metadata, "kscope")
 
 
-def test_an_operation_has_the_narrowest_of_the_kinds_that_are_asked_for():
+def test_an_operation_has_the_narrowest_of_the_kinds_that_are_requested():
     found = {site.what for site in sites("specialized", 90, auto=ALL_KINDS)}
     assert found == {"wait", "tma", "wgmma", "barrier", "loop", "iteration"}
     assert {site.what for site in sites("matmul", 80, auto=ALL_KINDS)} == {

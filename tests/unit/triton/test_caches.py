@@ -94,7 +94,7 @@ def compile_kernel():
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
-def test_the_disk_cache_gives_back_what_was_asked_for(frontend, order):
+def test_the_disk_cache_gives_back_what_was_requested(frontend, order):
     texts: dict[str, set[str]] = {}
     for state in [*order, *reversed(order)]:
         switch(frontend, state)
@@ -107,7 +107,7 @@ def test_the_disk_cache_gives_back_what_was_asked_for(frontend, order):
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
-def test_a_launch_runs_what_was_asked_for(frontend, gpu, order):
+def test_a_launch_runs_what_was_requested(frontend, gpu, order):
     for state in [*order, *reversed(order)]:
         switch(frontend, state)
         compiled = kernel[(1,)](Pointer("i32"), 5)

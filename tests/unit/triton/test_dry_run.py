@@ -76,7 +76,7 @@ def test_a_dry_run_lists_kernels_places_and_costs_every_time(dry):
     assert groups == {"default]", "partition0]", "partition1]"}
 
 
-def test_lines_and_kernels_are_chosen_and_what_matches_none_is_named(dry):
+def test_lines_and_kernels_are_selected_and_what_matches_none_is_named(dry):
     region = f"max={FILE}:{CASES['softmax'].line('the maximum')}"
     options = "--dry-run", "--region", region, "--region", "no=other.py:7", "--kernels", "soft*"
     done = dry(*options, names=("softmax", "leaving"), arguments=("--auto",))

@@ -49,7 +49,7 @@ class WarpStats:
 
 
 def warp_ends(trace: TraceData) -> Float:
-    """(w,) ns: each warp's end; of an unfinished one the end of its last record."""
+    """(w,) ns: each warp's end; of an unfinished one its last clock, see Warps.last_tick."""
     warps = trace.warps
     return np.where(warps.finished, warps.end_ns, warps.start_ns + (warps.last_tick - warps.first_tick) * warps.tick_ns)
 

@@ -33,7 +33,7 @@ class Lanes:
         rows: rows of Trace.warps.
         place: index into `places`, pairs (index of the device, SM).
         row: within its place, from 0.
-        start, end: float64 ns after `base`; an unfinished warp ends with its last record.
+        start, end: float64 ns after `base`; an unfinished warp ends with its last clock.
         first, count: its records, a slice of the trace's columns.
         base, span: ns after the trace's origin; ns from base to the last end.
     """

@@ -28,10 +28,11 @@ def types_of(kernel: str, marks: Sequence[tuple[Mark, str | None]]) -> dict[tupl
         for key in [(name, sort)] + ([(name, ANY)] if mark.type else []):
             before = first.setdefault(key, place)
             if types.setdefault(key, mark.type) != mark.type:
+                one, other = mark.type or "none", types[key] or "none"
+                first_place = "" if place == before else place  # a frontend may know one place per name only
                 raise UsageError(
-                    f"kernel {kernel}: {format_name(name)} has a value of type {mark.type or 'none'} at one "
-                    f"place{place} and {types[key] or 'none'} at another{before}; give it one type everywhere, or "
-                    "use two names"
+                    f"kernel {kernel}: {format_name(name)} has a value of type {one} at one place{first_place} and"
+                    f" {other} at another{before}; give it one type everywhere, or use two names"
                 )
     return types
 

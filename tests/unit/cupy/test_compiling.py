@@ -209,9 +209,7 @@ def test_regions_know_their_line(frontend, gpu, source):
 def test_two_types_of_one_name_are_refused(frontend, gpu, source):
     frontend.enable(Recording())
     body = '{ KSCOPE_REGION_V("a", 1); out[0] = n; } { KSCOPE_REGION_V("a", 1.0f); out[1] = n; }'
-    with pytest.raises(
-        UsageError, match=r"'a' has a value of type f32 at one place \(kern.cu:3\) and i32 at another \(kern.cu:3\)"
-    ):
+    with pytest.raises(UsageError, match=r"'a' has a value of type f32 at one place and i32 at another \(kern.cu:3\)"):
         gpu.compile(source(body=body))
 
 

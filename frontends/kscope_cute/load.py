@@ -112,6 +112,8 @@ def _has_marks(kernel: str, is_selected: Callable[[FunctionType], bool]) -> bool
         for function in gc.get_objects()
         if type(function) is FunctionType and kernel.startswith(_SYMBOL.format(name=function.__name__))
     ]
+    longest = max((len(function.__name__) for function in candidates), default=0)  # `_convert` is not `_convert_kernel`
+    candidates = [function for function in candidates if len(function.__name__) == longest]
     reached = (one for function in candidates for one in reachable(function, _user_function))
     return not candidates or any(is_selected(one) or uses_kscope(one) for one in reached)
 

@@ -142,6 +142,15 @@ def test_a_kernel_without_marks_is_not_named(gpu: Gpu, prepared: Any) -> None:
     assert prepared.problems() == ()
 
 
+def test_a_function_whose_name_begins_like_the_kernels_is_not_the_kernel(gpu: Gpu, prepared: Any) -> None:
+    gpu.names = ["kernel_cutlass_quiet_kernel_tensorptrf32_0"]
+    marked = "def quiet(x):\n    with kscope.region('a'):\n        return x"
+    kept = source(before=f"{marked}\ndef quiet_kernel(x):\n    return x", body="x[thread] = 1.0")
+    assert kept.quiet_kernel(1) == 1
+    launch(Loaded(2))
+    assert prepared.problems() == ()
+
+
 def test_a_mark_in_a_helper_or_a_method_counts(gpu: Gpu, prepared: Any) -> None:
     gpu.names = ["kernel_cutlass_method_Gemm_object_at_0x1_0"]
     kept = source(

@@ -178,7 +178,7 @@ def test_two_types_of_one_name_are_refused(enabled: Any, written: Written) -> No
         + "".join(f"            {line}\n" for line in body.splitlines())
     )
     with pytest.raises(
-        UsageError, match=r"kernel kernel: 'a' has a value of type f32 at one place \(\S+:\d+\) and i32 at another"
+        UsageError, match=r"kernel kernel: 'a' has a value of type f32 at one place and i32 at another \(\S+:\d+\)"
     ):
         ptx(built(space["kernel"], SIGNATURE))
 

@@ -57,7 +57,6 @@ class Session:
         self._capture: Capture | None = None
         self._trace: tuple[Capture, Trace] | None = None
         self._statement: weakref.ref[Callable[..., None]] | None = None
-        self._termination = Termination(self._terminated)
 
     @property
     def capture(self) -> Capture:
@@ -164,8 +163,8 @@ class Session:
         self._backends, self._absent = {}, {}  # an earlier attempt may have failed
         STATE.active, STATE.release, STATE.pid = self, self._release, os.getpid()
         if self.path is not None:
-            STATE.termination = self._termination
-            self._termination.install()
+            STATE.termination = Termination(self._terminated)
+            STATE.termination.install()
         hook(self._recording)
         for name in STATE.names:
             registry.frontend(name).begin()
@@ -196,7 +195,8 @@ class Session:
         if STATE.active is not self:
             return
         STATE.active = STATE.arm = STATE.release = self._statement = None
-        self._termination.remove()
+        if STATE.termination is not None and STATE.termination.remove():
+            STATE.termination = None  # it refers to the session, whose capture must be freed with it
         try:
             for backend in self._backends.values():
                 backend.disarm()

@@ -54,12 +54,14 @@ class Termination(Prompt):
                 signal.set_wakeup_fd(before)
             signal.signal(signal.SIGTERM, self)
 
-    def remove(self) -> None:
-        """Restore the default action. Returns only if no save is running; outside the main thread nothing changes."""
+    def remove(self) -> bool:
+        """Restore the default action. Returns only if no save is running; False outside the main thread, where the
+        handler stays.
+        """
         if self._thread is None or os.getpid() != self._pid:
-            return
+            return True
         if threading.current_thread() is not threading.main_thread():
-            return
+            return False
         if self._is_installed():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._unwatch()
@@ -68,6 +70,7 @@ class Termination(Prompt):
         self._thread = None
         os.close(self._read)
         os.close(self._write)
+        return True
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Start the save, in case another library has replaced the wakeup file descriptor."""

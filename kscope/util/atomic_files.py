@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import platform
 import threading
@@ -58,7 +59,7 @@ def remove_stale(folder: Path) -> None:
     if os.name != "posix":  # elsewhere os.kill() may end the process
         return
     with suppress(OSError):
-        for file in folder.glob(f"{_prefix()}*.part"):
+        for file in folder.glob(f"{glob.escape(_prefix())}*.part"):
             pid = file.name.removeprefix(_prefix()).partition("-")[0]
             if pid.isdecimal() and not _is_running(int(pid)):
                 with suppress(OSError):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,19 @@ def test_the_default_action_is_back_after_the_session(tmp_path: Path) -> None:
     status, text = _terminated(_start(tmp_path, "after"))
     assert status == -signal.SIGTERM and text == ""
     assert len(kscope.decode(kscope.load(tmp_path / "run.kscope"))) == 1
+
+
+def test_a_session_that_is_dropped_is_freed_at_once(tmp_path: Path) -> None:
+    """Its capture may have gigabytes."""
+    gc.disable()
+    try:
+        with kscope.profile(tmp_path / "run.kscope") as prof:
+            pass
+        session = weakref.ref(prof)
+        del prof
+        assert session() is None
+    finally:
+        gc.enable()
 
 
 def test_temporary_files_of_killed_processes_are_removed_and_others_stay(tmp_path: Path) -> None:

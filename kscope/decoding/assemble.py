@@ -53,7 +53,7 @@ def assemble(capture: CaptureData) -> TraceData:
     devices = []
     for device, slabs in zip(capture.devices, found, strict=True):
         records = decode_slabs(device, slabs, table)
-        problems += _on(device, capture, records.problems)
+        problems += _on(device, capture, [*_unfinished(slabs, capture.modules), *records.problems])
         devices.append(_Device(records.slabs, records, _host_offset(device)))
     slabs = _joined([device.slabs for device in devices])
     owner = np.repeat(np.arange(len(devices)), [len(device.slabs) for device in devices])
@@ -114,6 +114,19 @@ def _recorded(modules: Iterable[ModuleMeta], found: Iterable[Slabs]) -> tuple[li
             kept.append(replace(module, problems=mine))
     unknown = ids - {kernel.id for module in kept for kernel in module.kernels}
     return kept, Names(modules if unknown else kept)  # any module may name the records of a kernel without metadata
+
+
+def _unfinished(slabs: Slabs, modules: Iterable[ModuleMeta]) -> list[Problem]:
+    ids, counts = np.unique(slabs.header["kernel"][~slabs.finished], return_counts=True)
+    return [
+        Problem(
+            "unfinished",
+            f"{counted(count, 'warp')} of {kernel} did not finish: running, hanging or killed when the data was read",
+            count,
+            kernel,
+        )
+        for kernel, count in zip(_kernel_names(ids.tolist(), modules), counts.tolist(), strict=True)
+    ]
 
 
 def _on(device: DeviceCapture, capture: CaptureData, problems: Iterable[Problem]) -> list[Problem]:

@@ -144,10 +144,6 @@ def _note_dropped(plan: _Plan, open_full: int) -> None:
     if refused:
         text = f"{counted(refused, 'record')} came after their slab was full: to keep all, {enough}"
         note(Problem("refused", text, refused))
-    unfinished = int(np.count_nonzero(~slabs.finished))
-    if unfinished:
-        text = f"{counted(unfinished, 'warp')} did not finish: running, hanging or killed when the data was read"
-        note(Problem("unfinished", text, unfinished))
     if open_full:
         text = f"{counted(open_full, 'unfinished warp')} filled the slab: how many records were dropped is unknown"
         note(Problem("count", text, open_full))

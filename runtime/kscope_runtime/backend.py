@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from kscope.capture import layout
 from kscope.capture.model import DeviceCapture, ModuleMeta, Problem
-from kscope.errors import DriverError, UsageError
+from kscope.errors import DriverError, UnsupportedError, UsageError
 from kscope.instrument.backend import Backend
 from kscope.instrument.sampling import Sampling
 
 from . import handles, probe
 from .arming import Modules
 from .device import Device
+from .device_memory import Allocation
 from .drain import Drain
-from .driver import CudaDriver, Driver
+from .driver import CudaDriver, Driver, Memory
+from .salvage import SalvagedMemory
 
+Salvage = Callable[[int, Sequence[Allocation]], AbstractContextManager[Memory]]
+"""Reads the allocations of a device, by ordinal, whose context is broken."""
 _TURN_S = 0.05  # how often a wait looks for Ctrl-C
 
 
@@ -40,8 +44,9 @@ class CudaBackend(Backend):
         UsageError: in a forked child, where CUDA does not work.
     """
 
-    def __init__(self, driver: Driver | None = None) -> None:
+    def __init__(self, driver: Driver | None = None, salvage: Salvage = SalvagedMemory) -> None:
         self._driver: Driver = CudaDriver() if driver is None else driver
+        self._salvage = salvage
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._devices: dict[int, Device] = {}  # by context
@@ -93,9 +98,9 @@ class CudaBackend(Backend):
         module.
         """
         with self._mine():
-            devices = [drain.device for drain in self._drains.values()]
-        for device in devices:
-            self._idle(device)
+            drains = list(self._drains.values())
+        for drain in drains:
+            self._idle(drain)
 
     def disarm(self) -> None:
         """Close the gates. Warps that have claimed continue, and their records are still drained."""
@@ -117,8 +122,8 @@ class CudaBackend(Backend):
                     self._arm(device)
 
     def collect(self, *, wait: bool) -> list[DeviceCapture]:
-        """Everything recorded under the last epoch. wait=True waits for all work and ends the drains. A device that
-        fails returns what was drained, and a problem.
+        """Everything recorded under the last epoch. wait=True waits for all work and ends the drains. A device whose
+        context a kernel broke returns what its memory holds, and a problem.
         """
         if wait:
             self.wait()
@@ -173,7 +178,7 @@ class CudaBackend(Backend):
             with self._in(drain.device):
                 drain.device.gate(epoch, self._session.sampling)
         except DriverError as error:
-            self._failed(drain.device, error)
+            self._failed(drain, error)
         if epoch:
             drain.opened()
         else:
@@ -194,8 +199,7 @@ class CudaBackend(Backend):
             drain.stop()
             drain.end(error)
         except DriverError as error:
-            drain.stop()
-            self._failed(device, error)
+            self._failed(drain, error)
         if lines is None:
             lines = drain.release() if wait else drain.lines()
         return DeviceCapture(
@@ -211,20 +215,28 @@ class CudaBackend(Backend):
             read_ns=read_ns,
         )
 
-    def _failed(self, device: Device, error: DriverError) -> None:
-        """Note the first error of a device: after it every call fails."""
-        ordinal = device.facts.ordinal
-        if not any(problem.device == ordinal for problem in self._problems):
-            text = f"{error}; what was drained before is in the capture, the rest is lost"
-            self._problems.append(Problem("driver", text).on_device(ordinal))
+    def _failed(self, drain: Drain, error: DriverError) -> None:
+        """At the first error of a device, after which every call fails: note it, and keep what the memory holds."""
+        ordinal = drain.device.facts.ordinal
+        with self._lock:
+            if any(problem.device == ordinal for problem in self._problems):
+                return
+            drain.stop()
+            try:
+                with self._salvage(ordinal, drain.device.allocations()) as memory:
+                    drain.salvage(memory)
+                kept = "the records written until then are in the capture"
+            except (UnsupportedError, MemoryError) as reason:
+                kept = f"what was drained before is in the capture, the rest is lost: {reason}"
+            self._problems.append(Problem("driver", f"{error}; {kept}").on_device(ordinal))
 
-    def _idle(self, device: Device) -> None:
+    def _idle(self, drain: Drain) -> None:
         """Wait for all work in the context, in a thread, so that Ctrl-C ends our wait."""
         errors: list[DriverError] = []
 
         def wait() -> None:
             try:
-                with self._in(device):
+                with self._in(drain.device):
                     self._driver.synchronize_context()
             except DriverError as error:
                 errors.append(error)
@@ -237,7 +249,7 @@ class CudaBackend(Backend):
         except RuntimeError:  # the interpreter is exiting: from Python 3.12 on it starts no threads
             wait()
         for error in errors:
-            self._failed(device, error)
+            self._failed(drain, error)
 
     @contextmanager
     def _in(self, device: Device) -> Generator[None, None, None]:

@@ -12,6 +12,7 @@ from kscope.errors import DriverError
 from kscope.instrument.sampling import Sampling
 
 from .clocks import Clocks
+from .device_memory import Allocation
 from .driver import Bytes, DeviceFacts, Driver
 from .pool import Rings, default_bytes, rings
 
@@ -35,7 +36,8 @@ class Device:
         self.page: Bytes = driver.pinned(PAGE)
         self.zeros: Bytes = driver.pinned(_ZEROS)
         self.stripes = self.facts.sms + 1
-        self.control = driver.allocate(layout.control_bytes(self.facts.sms))
+        self._control = driver.allocate(layout.control_bytes(self.facts.sms))
+        self.control = self._control.address
         self.clear(self.control, layout.control_bytes(self.facts.sms), self.stream)
         driver.synchronize(self.stream)
         self._clocks: Clocks | None = None
@@ -43,7 +45,7 @@ class Device:
         self.tick_ns = 0
         self.rings: Rings | None = None
         self.requested: int | None = None  # the user's pool=
-        self.pool = 0
+        self.pool: Allocation | None = None
         self.table = np.zeros(self.stripes, layout.STRIPE)
 
     def clear(self, address: int, size: int, stream: int) -> None:
@@ -88,16 +90,20 @@ class Device:
             need = f"the pool needs {sizes.total} bytes of device memory, {free} are free"
             advice = "free some before the session" if size is None else "pass a smaller profile(pool=bytes)"
             raise DriverError(error.call, error.name, error.number, f"{need}: {advice}") from None
-        self.clear(pool, sizes.total, self.stream)
+        self.clear(pool.address, sizes.total, self.stream)
         old, self.pool, self.rings, self.requested = self.pool, pool, sizes, size
-        now, self.table = self.words(), sizes.words(pool)
+        now, self.table = self.words(), sizes.words(pool.address)
         for name in ("head", "skipped", "lost"):
             self.table[name] = now[name]
         self.table["limit"] += now["head"]
         self.driver.write(self.control + layout.GATE_BYTES, self.table.view(np.uint8), self.stream)
         self.driver.synchronize(self.stream)
-        if old:
+        if old is not None:
             self.driver.free(old)
+
+    def allocations(self) -> tuple[Allocation, ...]:
+        """The control block, and the pool if there is one."""
+        return (self._control,) if self.pool is None else (self._control, self.pool)
 
     def words(self) -> np.ndarray:
         """The stripes' current words, (stripes,) layout.STRIPE."""

@@ -17,6 +17,7 @@ from .accounting import Lines
 from .arena import Arena
 from .device import Device
 from .drain_pass import Passes
+from .driver import Memory
 from .room import PoolReading
 
 _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
@@ -124,6 +125,12 @@ class Drain:
             self._passes.everything(closed=True)
             rest, kept = self._passes.peek(), self._passes.arena.lines()
         return np.concatenate([kept, rest]) if len(rest) else kept
+
+    def salvage(self, memory: Memory) -> None:
+        """Take everything that a broken context left, after stop(). Raises UnsupportedError, MemoryError."""
+        with self._lock:
+            self._passes.salvage(memory)
+        self.failed = None
 
     def lines(self) -> Lines:
         """What was drained, (n, 16) uint32."""

@@ -21,6 +21,7 @@ from kscope.util.parallel import is_shut_down
 from .accounting import MASK, TURN, Ints, Lines, Pieces, Slabs, Stripes, U32s, advance, find, uncut
 from .arena import Arena
 from .device import Device
+from .driver import Memory
 from .overrun_slabs import OverrunSlabs
 from .room import has_room
 
@@ -50,6 +51,7 @@ class Passes:
         self.epoch = 0
         self._workers = workers
         self._driver, self._stream = device.driver, device.driver.stream()
+        self._memory: Memory = device.driver
         lines = device.stripes * layout.STRIPE_BYTES
         self._before, self._control = (device.driver.pinned(lines).view(layout.STRIPE) for _ in range(2))
         self.room = threading.Event()  # wakes launches that wait; `seen` says whether there is room
@@ -109,6 +111,12 @@ class Passes:
                 found.append(lines.copy())
         return np.concatenate(found)
 
+    def salvage(self, memory: Memory) -> None:
+        """Keep what a broken context left, unfinished slabs included, read through `memory`. No pass may follow."""
+        self._memory = memory
+        lines = self.peek()
+        self.arena.take(len(lines))[:] = lines
+
     def _prove(self, stripe: int) -> int:
         """Try to free a stripe of which more is claimed than a copy holds, and nothing could be freed.
 
@@ -140,11 +148,11 @@ class Passes:
         """
         began = time.monotonic()
         for words in (self._before, self._control):
-            self._driver.read(words.view(np.uint8), self.device.control + layout.GATE_BYTES, self._stream)
-            self._driver.synchronize(self._stream)
+            self._memory.read(words.view(np.uint8), self.device.control + layout.GATE_BYTES, self._stream)
+            self._memory.synchronize(self._stream)
         skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
-        if self.state.turned.any():
+        if self.state.turned.any() and self._memory is self._driver:
             self._limit(head)
         room = has_room(self.state.claimed(head), self.state.ring)
         self.seen = began, room
@@ -188,7 +196,7 @@ class Passes:
         for index, batch in enumerate(batches):
             if ready is None:
                 ready = batch, self._fetch(batch, self._staging[index % 2])
-            self._driver.synchronize(self._stream)
+            self._memory.synchronize(self._stream)
             now = ready
             if index + 1 < len(batches):
                 following = batches[index + 1]
@@ -204,7 +212,7 @@ class Passes:
             cut = min(left, self._staging.shape[1])
             part = Part(stripe, tail, cut, cut == left)
             lines = self._fetch([part], self._staging[0])
-            self._driver.synchronize(self._stream)
+            self._memory.synchronize(self._stream)
             pieces = self._pieces([part], skipped, head)
             slabs = find(lines, pieces)
             units = min(cut, int(uncut(lines, pieces, slabs)[0]))
@@ -216,7 +224,7 @@ class Passes:
         for part in batch:
             for address, units in self._ranges(part.stripe, part.tail, part.units):
                 into = staging[at : at + units].reshape(-1).view(np.uint8)
-                self._driver.read(into, address, self._stream)
+                self._memory.read(into, address, self._stream)
                 at += units
         return staging[:at]
 
@@ -284,17 +292,21 @@ class Passes:
     # and back
 
     def _free(self, batch: list[Part], free: Ints) -> int:
-        """Clear what was kept and let it be claimed again. Returns units freed."""
+        """Clear what was kept and let it be claimed again. Returns units freed.
+
+        All tails move before the first call that may fail: nothing is kept twice, should the rest be salvaged.
+        """
         now, total = time.monotonic(), 0
         for part, passed in zip(batch, free.tolist(), strict=True):
-            for address, units in self._ranges(part.stripe, part.tail, min(passed, part.units)):
-                self.device.clear(address, units * layout.UNIT, self._stream)
             total += passed
             # an open slab blocks what is behind it: read less often
             late = passed * 4 < part.units
             delay = min(2 * self._delay[part.stripe], _MOST_DELAY_S) if late else _LEAST_DELAY_S
             self._delay[part.stripe], self._again[part.stripe] = delay, now + delay * late
             self.state.freed(part.stripe, part.tail + passed & MASK, part.whole and passed >= part.units)
+        for part, passed in zip(batch, free.tolist(), strict=True):
+            for address, units in self._ranges(part.stripe, part.tail, min(passed, part.units)):
+                self.device.clear(address, units * layout.UNIT, self._stream)
         if total:
             self._limit(self._control["head"])
         return total

@@ -1,7 +1,7 @@
 """The CUDA driver: one checked call per method, integers and numpy arrays in, integers out.
 
-Every driver call of kscope is here, through cuda-bindings (or cuda-python before 12.6). Tests replace a Driver by a
-fake.
+Every driver call of kscope is here and in device_memory.py, through cuda-bindings (or cuda-python before 12.6). Tests
+replace a Driver by a fake.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kscope.errors import DriverError, MissingError, UnsupportedError
+
+from . import device_memory
+from .device_memory import Allocation
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -58,21 +61,26 @@ class DeviceFacts:
     uuid: str = ""
 
 
-class Driver(Protocol):
+class Memory(Protocol):
+    """Copies from device memory. Both raise DriverError."""
+
+    def synchronize(self, stream: int) -> None: ...
+    def read(self, into: Bytes, address: int, stream: int) -> None: ...
+
+
+class Driver(Memory, Protocol):
     """The driver calls of kscope. All raise DriverError; those on memory use the thread's current context."""
 
     def context(self) -> int: ...
     def set_context(self, context: int) -> None: ...
     def facts(self) -> DeviceFacts: ...
     def free_memory(self) -> int: ...
-    def allocate(self, size: int) -> int: ...
-    def free(self, address: int) -> None: ...
+    def allocate(self, size: int) -> Allocation: ...
+    def free(self, memory: Allocation) -> None: ...
     def pinned(self, size: int) -> Bytes: ...
     def stream(self) -> int: ...
-    def synchronize(self, stream: int) -> None: ...
     def ready(self, stream: int) -> bool: ...
     def synchronize_context(self) -> None: ...
-    def read(self, into: Bytes, address: int, stream: int) -> None: ...
     def write(self, address: int, words: Bytes, stream: int) -> None: ...
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None: ...
     def symbol(self, module: int, name: str) -> tuple[int, int] | None: ...
@@ -169,13 +177,19 @@ class CudaDriver:
         """Free bytes of the device."""
         return int(self._call("cuMemGetInfo")[0])
 
-    def allocate(self, size: int) -> int:
-        """Allocate device memory, not cleared. Returns its address, a multiple of 256."""
-        return int(self._call("cuMemAlloc", size))
+    def allocate(self, size: int) -> Allocation:
+        """Allocate device memory, not cleared, if possible such that another process can read it when a kernel has
+        broken this context.
+        """
+        return device_memory.allocate(self._cu, self._call, size)
 
-    def free(self, address: int) -> None:
+    def map(self, file: int, size: int) -> int:
+        """Map another process's allocation of `size` bytes. Returns its address."""
+        return device_memory.map_file(self._cu, self._call, file, size)
+
+    def free(self, memory: Allocation) -> None:
         """Free device memory. Waits for everything that runs."""
-        self._call("cuMemFree", address)
+        device_memory.free(self._call, memory)
 
     def pinned(self, size: int) -> Bytes:
         """Page-locked host memory that every device can access at the same address; never freed.

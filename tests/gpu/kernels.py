@@ -61,8 +61,26 @@ def summed(x, out, rows, SIZE: tl.constexpr = 1024):
 @triton.jit
 def outside(out, far):
     """Writes where nothing is: the context breaks."""
+    with kscope.region("before"):
+        tl.store(out + tl.program_id(0), 1)
     with kscope.region("outside"):
         tl.store(out + tl.program_id(0) + far, 1)
+
+
+@triton.jit
+def trapping(out):
+    """Traps: the context breaks."""
+    with kscope.region("before"):
+        tl.store(out + tl.program_id(0), 1)
+    tl.inline_asm_elementwise("trap; mov.b32 $0, $1;", "=r,r", [tl.program_id(0)], tl.int32, False, 1)
+
+
+@triton.jit
+def asserting(out):
+    """Fails an assertion: the context breaks."""
+    with kscope.region("before"):
+        tl.store(out + tl.program_id(0), 1)
+    tl.device_assert(tl.load(out) > 5, "on purpose")
 
 
 @triton.jit

@@ -4,30 +4,42 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import kscope
 
 from .checks import python
 
+FAULTS = {
+    "illegal address": "k.outside[(64,)](out, 1 << 40, num_warps=4)",
+    "trap": "k.trapping[(64,)](out, num_warps=4)",
+    "assertion": "k.asserting[(64,)](out, num_warps=4, debug=True)",
+}
 
-def test_a_kernel_that_breaks_the_context_leaves_what_was_recorded(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_kernel_that_breaks_the_context_leaves_all_records_and_its_name(fault: str, tmp_path: Path) -> None:
+    """No pass of the drain has to come in time: the fault follows 1,000 launches within milliseconds."""
     done = python(
-        """
+        f"""
 out = k.ints(64)
 with kscope.profile(sys.argv[1]) as prof:
-    for _ in range(100):
+    for _ in range(1000):
         k.four[(64,)](out, num_warps=4)
     torch.cuda.synchronize()
-    print("drained", len(prof.trace), flush=True)
-    k.outside[(64,)](out, 1 << 40, num_warps=4)
+    {FAULTS[fault]}
     torch.cuda.synchronize()
 """,
         tmp_path / "run.kscope",
     )
-    assert done.returncode == 1 and f"drained {100 * 64 * 4 * 4}" in done.stdout, done.stderr
-    assert "CUDA error" in done.stderr
-    capture = kscope.load(tmp_path / "run.failed.kscope")
-    assert len(kscope.decode(capture)) >= 100 * 64 * 4 * 4
-    assert any("CUDA_ERROR" in problem.text for problem in capture.problems)
+    assert done.returncode == 1 and "CUDA error" in done.stderr, done.stderr
+    trace = kscope.decode(kscope.load(tmp_path / "run.failed.kscope"))
+    counts = {row.region: row.count for row in trace.summary().regions}
+    assert sum(counts[name] for name in ("one", "two", "three", "four")) == 1000 * 64 * 4 * 4, trace.problems
+    assert counts["before"] > 0
+    problems = {problem.kind: problem for problem in trace.problems}
+    assert "CUDA_ERROR" in problems["driver"].text and "are in the capture" in problems["driver"].text
+    assert problems["unfinished"].kernel in ("outside", "trapping", "asserting")
     assert not (tmp_path / "run.kscope").exists()
 
 

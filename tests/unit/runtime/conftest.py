@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
 from kscope.instrument.sampling import Sampling
 from kscope_runtime import CudaBackend
 from kscope_runtime.drain import Drain
+from kscope_runtime.driver import Bytes
 from kscope_runtime.pool import least
 
 from .fake import FakeDriver, Gpu
@@ -16,13 +18,29 @@ from .fake import FakeDriver, Gpu
 MODULE = 7
 
 
+class Outside:
+    """Another process's view of a GPU's memory."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+
+    def synchronize(self, stream: int) -> None:
+        pass
+
+    def read(self, into: Bytes, address: int, stream: int) -> None:
+        into[:] = self.gpu.view(address, into.nbytes)
+
+
 class Bench:
     """One armed GPU of four SMs with the smallest pool: rings of 64 units."""
 
-    def __init__(self, *gpus: Gpu) -> None:
+    def __init__(self, *gpus: Gpu, salvaged: bool = False) -> None:
         self.driver = FakeDriver(*gpus)
         self.gpu = self.driver.gpus[0]
-        self.backend = CudaBackend(self.driver)
+        if salvaged:
+            self.backend = CudaBackend(self.driver, salvage=lambda ordinal, memory: nullcontext(Outside(self.gpu)))
+        else:
+            self.backend = CudaBackend(self.driver)
         self.module = self.gpu.module(MODULE)
         self.pool = least(self.gpu.facts.sms)
 

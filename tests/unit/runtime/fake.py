@@ -16,6 +16,7 @@ from kscope.capture.layout import Kind
 from kscope.capture.metadata import to_json
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import DriverError
+from kscope_runtime.device_memory import Allocation
 from kscope_runtime.driver import Bytes, DeviceFacts
 from kscope_sim.protocol import Anchor, Slab, Thread, claim
 
@@ -187,14 +188,14 @@ class FakeDriver:
     def free_memory(self) -> int:
         return self._call("free_memory").free
 
-    def allocate(self, size: int) -> int:
-        return self._call("allocate").allocate(size)
+    def allocate(self, size: int) -> Allocation:
+        return Allocation(self._call("allocate").allocate(size), size)
 
-    def free(self, address: int) -> None:
+    def free(self, memory: Allocation) -> None:
         gpu = self._call("free")
         for stream in self.streams:
             self._finish(stream)
-        del gpu.blocks[address]
+        del gpu.blocks[memory.address]
 
     def pinned(self, size: int) -> Bytes:
         self._call("pinned")

@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from forked import refusal
@@ -182,7 +183,9 @@ def test_the_pool_is_kept_between_sessions_and_replaced_when_another_size_is_req
     rig.backend.collect(wait=True)
     rig.pool *= 4
     rig.arm(epoch=3)
-    assert rig.drain.device.pool != pool and pool not in rig.gpu.blocks
+    now = rig.drain.device.pool
+    assert now is not None and pool is not None
+    assert now.address != pool.address and pool.address not in rig.gpu.blocks
     for block in range(300):
         Lane(rig.memory, sm=block % 4, block=block).run()
     assert found(rig, 3) == list(range(300))
@@ -303,6 +306,50 @@ def test_a_device_that_is_first_used_in_a_pause_joins_after_it(by_hand: None) ->
     assert Lane(memory).run().slab is not None
 
 
+def test_a_kernel_that_broke_the_context_leaves_every_record_to_another_process(bench: Make) -> None:
+    rig = bench(salvaged=True).arm()
+    Lane(rig.memory, block=1).run()
+    rig.drain._passes.once(share=1 << 20)
+    Lane(rig.memory, block=2).run()
+    Lane(rig.memory, block=3).claim().begin().record()  # of the kernel that broke it
+    rig.driver.broken = ("CUDA_ERROR_ILLEGAL_ADDRESS", 700)
+    rig.backend.wait()
+    rig.backend.disarm()
+    assert found(rig) == [1, 2, 3]
+    (problem,) = rig.backend.problems()
+    assert problem.kind == "driver" and "the records written until then are in the capture" in problem.text
+
+
+def test_a_context_that_breaks_at_any_call_of_a_pass_loses_and_doubles_nothing(bench: Make) -> None:
+    calls = 0
+    while True:
+        rig = bench(salvaged=True).arm()
+        for block in range(12):
+            Lane(rig.memory, sm=block % 4, block=block).run()
+        broke = break_after(rig.driver, calls)
+        with suppress(DriverError):
+            rig.drain._passes.everything(closed=True)
+        if not broke():
+            break
+        assert found(rig) == list(range(12)), f"broken after {calls} calls"
+        calls += 1
+    assert calls > 10
+
+
+def break_after(driver: FakeDriver, calls: int) -> Callable[[], bool]:
+    """Break the context after that many further calls. Returns a function: whether it broke."""
+    left = itertools.count(calls, -1)
+    call = driver._call
+
+    def counted(name: str) -> Gpu:
+        if next(left) <= 0:
+            driver.broken = ("CUDA_ERROR_LAUNCH_FAILED", 719)
+        return call(name)
+
+    driver._call = counted  # type: ignore[method-assign]
+    return lambda: driver.broken is not None
+
+
 def test_a_kernel_that_broke_the_context_leaves_what_was_drained_and_a_problem(bench: Make) -> None:
     rig = bench().arm()
     Lane(rig.memory, block=1).run()
@@ -313,6 +360,7 @@ def test_a_kernel_that_broke_the_context_leaves_what_was_drained_and_a_problem(b
     assert found(rig) == [1]
     (problem,) = rig.backend.problems()
     assert problem.kind == "driver" and "CUDA_ERROR_ILLEGAL_ADDRESS (700)" in problem.text
+    assert "the rest is lost: this driver cannot share device memory" in problem.text
 
 
 def test_a_broken_context_ends_the_drain_thread_and_nothing_hangs() -> None:

@@ -108,7 +108,9 @@ def test_every_claim_is_drained_once_or_counted_as_lost(
     )
     assert keys(device.lines) == expected
     assert device.lost == len(lanes) - len(granted)
-    assert not bench.gpu.view(bench.drain.device.pool, bench.drain.device.rings.total).any()  # type: ignore[union-attr]  # it is armed
+    device = bench.drain.device
+    assert device.pool is not None and device.rings is not None
+    assert not bench.gpu.view(device.pool.address, device.rings.total).any()
 
 
 def check_memory(bench: Bench, open_lanes: list[Lane]) -> None:

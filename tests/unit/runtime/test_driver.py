@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import mmap
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from kscope.errors import DriverError, MissingError, UnsupportedError
 from kscope.instrument import registry
 from kscope_runtime import driver
+from kscope_runtime.device_memory import Allocation
 from kscope_runtime.driver import CudaDriver
 
 
@@ -35,14 +38,28 @@ class Bindings:
     CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_DEVICEMAP = 1, 2
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING=1)
-    CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=16, CU_DEVICE_ATTRIBUTE_CLOCK_RATE=13)
+    CUdevice_attribute = SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT=16,
+        CU_DEVICE_ATTRIBUTE_CLOCK_RATE=13,
+        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED=103,
+    )
+    CUmemAllocationType = SimpleNamespace(CU_MEM_ALLOCATION_TYPE_PINNED=1)
+    CUmemAllocationHandleType = SimpleNamespace(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR=1)
+    CUmemAllocationGranularity_flags = SimpleNamespace(CU_MEM_ALLOC_GRANULARITY_MINIMUM=0)
+    CUmemLocationType = SimpleNamespace(CU_MEM_LOCATION_TYPE_DEVICE=1)
+    CUmemAccess_flags = SimpleNamespace(CU_MEM_ACCESS_FLAGS_PROT_READWRITE=3)
+    CUmemAllocationProp = CUmemLocation = CUmemAccessDesc = SimpleNamespace
     CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_HOST=1, CU_MEMORYTYPE_DEVICE=2)
     CUDA_MEMCPY2D = SimpleNamespace
     CUdeviceptr = int
 
     def __init__(self) -> None:
         self.answers: dict[str, CUresult | Exception] = {}
-        self.values: dict[str, tuple[Any, ...]] = {"cuDeviceGetCount": (1,)}
+        self.values: dict[str, tuple[Any, ...]] = {
+            "cuDeviceGetCount": (1,),
+            "cuCtxGetDevice": (0,),
+            "cuDeviceGetAttribute": (0,),
+        }
         self.calls: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -67,6 +84,56 @@ def test_an_error_carries_its_name_its_number_and_what_to_do(cu: Bindings) -> No
     cu.answers["cuMemAlloc"] = CUresult.CUDA_ERROR_OUT_OF_MEMORY
     with pytest.raises(DriverError, match=r"cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY \(2\).*smaller profile\(pool"):
         CudaDriver().allocate(1)
+
+
+@pytest.fixture
+def exported(cu: Bindings) -> Iterator[int]:
+    """A driver that exports memory as this descriptor."""
+    file, other = os.pipe()
+    os.close(other)
+    cu.values |= {
+        "cuDeviceGetAttribute": (1,),
+        "cuMemGetAllocationGranularity": (2 << 20,),
+        "cuMemCreate": (77,),
+        "cuMemExportToShareableHandle": (file,),
+        "cuMemAddressReserve": (5 << 36,),
+    }
+    yield file
+    with suppress(OSError):
+        os.close(file)
+
+
+def test_device_memory_is_allocated_such_that_it_outlives_its_context(cu: Bindings, exported: int) -> None:
+    memory = CudaDriver().allocate(3 << 20)
+    assert memory == Allocation(5 << 36, 4 << 20, exported)
+    assert ("cuMemMap", 5 << 36, 4 << 20, 0, 77, 0) in cu.calls
+    assert ("cuMemRelease", 77) in cu.calls
+    CudaDriver().free(memory)
+    assert cu.calls[-3:] == [
+        ("cuCtxSynchronize",),
+        ("cuMemUnmap", 5 << 36, 4 << 20),
+        ("cuMemAddressFree", 5 << 36, 4 << 20),
+    ]
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(exported)
+
+
+def test_memory_that_cannot_be_exported_is_allocated_all_the_same(cu: Bindings, exported: int) -> None:
+    cu.answers["cuMemExportToShareableHandle"] = CUresult.CUDA_ERROR_NOT_FOUND
+    cu.values["cuMemAlloc"] = (4096,)
+    memory = CudaDriver().allocate(100)
+    assert memory == Allocation(4096, 100)
+    assert ("cuMemRelease", 77) in cu.calls
+    CudaDriver().free(memory)
+    assert cu.calls[-1] == ("cuMemFree", 4096)
+
+
+def test_a_full_device_is_reported_and_leaves_no_descriptor_open(cu: Bindings, exported: int) -> None:
+    cu.answers["cuMemAddressReserve"] = CUresult.CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(DriverError, match="OUT_OF_MEMORY"):
+        CudaDriver().allocate(100)
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(exported)
 
 
 @pytest.mark.parametrize(

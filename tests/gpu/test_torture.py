@@ -189,10 +189,10 @@ with kscope.profile(sys.argv[1]) as prof:
     )
     assert done.returncode != 0, done.stdout
     trace = kscope.decode(kscope.load(tmp_path / "run.failed.kscope"))
-    assert len(trace) == 100 * 64 * 4 * 4 + 64 * 4
+    assert len(trace) > 100 * 64 * 4 * 4
     problems = {problem.kind: problem for problem in trace.problems}
     assert "CUDA_ERROR" in problems["driver"].text
-    assert (problems["unfinished"].kernel, problems["unfinished"].count) == ("trapped", 64 * 4)
+    assert problems["unfinished"].kernel == "trapped"
     assert not (tmp_path / "run.kscope").exists()
 
 

@@ -13,12 +13,12 @@ import numpy as np
 from kscope.capture.model import Problem
 from kscope.errors import DriverError
 
-from .accounting import Lines
 from .arena import Arena
 from .device import Device
 from .drain_pass import Passes
 from .driver import Memory
 from .room import PoolReading
+from .slab_search import Lines
 
 _BUSY_S, _IDLE_S, _CLOSED_S = 0.0002, 0.002, 0.05
 _MUCH = 8 << 20

@@ -18,12 +18,13 @@ import numpy as np
 from kscope.capture import layout
 from kscope.util.parallel import is_shut_down
 
-from .accounting import MASK, TURN, Ints, Lines, Pieces, Slabs, Stripes, U32s, advance, find, uncut
+from .accounting import MASK, TURN, Stripes, advance, uncut
 from .arena import Arena
 from .device import Device
 from .driver import Memory
 from .overrun_slabs import OverrunSlabs
 from .room import has_room
+from .slab_search import Ints, Lines, Pieces, Slabs, U32s, find
 
 HALF = 32 << 20
 _GROUP = 4 << 20
@@ -52,6 +53,7 @@ class Passes:
         self._workers = workers
         self._driver, self._stream = device.driver, device.driver.stream()
         self._memory: Memory = device.driver
+        self._writes = device.driver.stream()
         lines = device.stripes * layout.STRIPE_BYTES
         self._before, self._control = (device.driver.pinned(lines).view(layout.STRIPE) for _ in range(2))
         self.room = threading.Event()  # wakes launches that wait; `seen` says whether there is room
@@ -138,7 +140,9 @@ class Passes:
         self.state.proven[stripe] = tail + reach & MASK
         if units:
             return 0
-        return self._free([Part(stripe, tail, 0, True)], np.array([end - tail & MASK])) * layout.UNIT
+        freed = self._free([Part(stripe, tail, 0, True)], np.array([end - tail & MASK]))
+        self._driver.synchronize(self._writes)
+        return freed * layout.UNIT
 
     def _read_stripes(self) -> tuple[U32s, U32s]:
         """Read (skipped, head) of every stripe.
@@ -153,6 +157,7 @@ class Passes:
         skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
         if self.state.turned.any() and self._memory is self._driver:
+            self._driver.synchronize(self._writes)
             self._limit(head)
         room = has_room(self.state.claimed(head), self.state.ring)
         self.seen = began, room
@@ -175,6 +180,8 @@ class Passes:
             # update how much room is left. After the threads: it waits for the whole stream,
             # including the next batch's copy
             self._read_stripes()
+        if freed:
+            self._driver.synchronize(self._writes)
         return freed * layout.UNIT
 
     # device to staging
@@ -304,18 +311,19 @@ class Passes:
             delay = min(2 * self._delay[part.stripe], _MOST_DELAY_S) if late else _LEAST_DELAY_S
             self._delay[part.stripe], self._again[part.stripe] = delay, now + delay * late
             self.state.freed(part.stripe, part.tail + passed & MASK, part.whole and passed >= part.units)
+        self._driver.synchronize(self._writes)  # those of the batch before: _limits is free again
         for part, passed in zip(batch, free.tolist(), strict=True):
             for address, units in self._ranges(part.stripe, part.tail, min(passed, part.units)):
-                self.device.clear(address, units * layout.UNIT, self._stream)
+                self.device.clear(address, units * layout.UNIT, self._writes)
         if total:
             self._limit(self._control["head"])
         return total
 
     def _limit(self, head: U32s) -> None:
-        """Write the limits after the stream's earlier work."""
+        """Write the limits after the clears before. No earlier ones may still wait in the stream."""
         self._limits[:] = self.state.closing(head)
         column = self.device.control + layout.GATE_BYTES + layout.STRIPE.fields["limit"][1]  # type: ignore[index]  # it has fields
-        self._driver.write_column(column, layout.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._stream)
+        self._driver.write_column(column, layout.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._writes)
 
 
 def _groups(pieces: Pieces) -> Iterator[Pieces]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .accounting import Pieces, Slabs, U32s
+from .slab_search import Pieces, Slabs, U32s
 
 SETTLED_S = 0.001
 _NONE = np.zeros(0, np.uint32)

@@ -11,8 +11,8 @@ import numpy as np
 from kscope.capture import layout
 from kscope.errors import DriverError
 
-from .accounting import Ints, U32s
 from .device import Device
+from .slab_search import Ints, U32s
 
 _LATE_S = 0.005
 """How long a launch waits for its reading: a copy of microseconds, or some milliseconds behind one of the drain's."""

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from kscope.capture import layout
-from kscope_runtime.accounting import Ints, Lines, Pieces
 from kscope_runtime.drain_pass import Passes
+from kscope_runtime.slab_search import Ints, Lines, Pieces
 
 from .conftest import Bench
 from .fake import REGION, Lane

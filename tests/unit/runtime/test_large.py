@@ -9,7 +9,8 @@ import pytest
 
 from kscope.capture import layout
 from kscope.decoding import slabs
-from kscope_runtime.accounting import MASK, Lines, Pieces, Stripes, advance, find, uncut
+from kscope_runtime.accounting import MASK, Stripes, advance, uncut
+from kscope_runtime.slab_search import Lines, Pieces, find
 
 from .conftest import Bench
 from .fake import Lane

@@ -1,7 +1,9 @@
 """One pass over a device's stripes while it records: copy, account, keep, clear, raise limits.
 
-A pass uses none of the user's streams and launches no kernel: copies go through their own stream. The device fills half
-of the staging buffer while threads read the other half.
+A pass uses none of the user's streams and launches no kernel: copies go through its own streams. It works on three
+batches at a time, one in each part of the staging memory: the device fills one, the pass accounts for the slabs of
+another, and threads copy the third to the arena. Only copying is left to threads: the many short steps of accounting
+would wait for each other's turn at the interpreter.
 """
 
 from __future__ import annotations
@@ -9,14 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from kscope.capture import layout
-from kscope.util.parallel import is_shut_down
+from kscope.util.parallel import submit
 
 from .accounting import MASK, TURN, Stripes, advance, uncut
 from .arena import Arena
@@ -26,9 +27,9 @@ from .overrun_slabs import OverrunSlabs
 from .room import has_room
 from .slab_search import Ints, Lines, Pieces, Slabs, U32s, find
 
-HALF = 32 << 20
-_GROUP = 4 << 20
-"""Bytes that one thread handles at a time: few enough for its cache, enough to be worth the switch."""
+BATCH, _BATCHES = 16 << 20, 3
+_CHUNK = (2 << 20) // layout.UNIT
+"""Lines that a thread copies at a time."""
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
 _WORDS = layout.UNIT // 4
 
@@ -60,8 +61,8 @@ class Passes:
         self.room.set()
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
-        self._staging = device.driver.pinned(2 * HALF).view("<u4").reshape(2, -1, _WORDS)
-        self._keep = threading.Lock()
+        self._staging = device.driver.pinned(_BATCHES * BATCH).view("<u4").reshape(_BATCHES, -1, _WORDS)
+        self._copies: list[list[Future[None]]] = [[] for _ in range(_BATCHES)]  # that read each part of the staging
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
         self._lost = np.zeros(device.stripes, np.uint32)
         self.adopt()
@@ -115,6 +116,8 @@ class Passes:
 
     def salvage(self, memory: Memory) -> None:
         """Keep what a broken context left, unfinished slabs included, read through `memory`. No pass may follow."""
+        for index in range(_BATCHES):
+            self._copied(index)
         self._memory = memory
         lines = self.peek()
         self.arena.take(len(lines))[:] = lines
@@ -170,16 +173,16 @@ class Passes:
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:
         freed, requested = 0, time.monotonic()
         self._stuck = []
-        for batch, lines in self._batches(stripes, head):
-            groups = list(_groups(self._pieces(batch, skipped, head)))
-            settle = partial(self._settle, lines, requested=requested if closed else None)
-            done = map(settle, groups) if is_shut_down(self._workers) else self._workers.map(settle, groups)
-            free = np.concatenate(list(done))
+        for index, (batch, lines) in enumerate(self._batches(stripes, head)):
+            pieces = self._pieces(batch, skipped, head)
+            free, kept = self._settle(lines, pieces, requested if closed else None)
+            self._copies[index % _BATCHES] = self._keep(lines, pieces, kept)
             freed += self._free(batch, free)
             self._stuck += [part.stripe for part, units in zip(batch, free, strict=True) if not (part.whole or units)]
-            # update how much room is left. After the threads: it waits for the whole stream,
-            # including the next batch's copy
+            # how much room is left; waits for the next batch's copy
             self._read_stripes()
+        for index in range(_BATCHES):
+            self._copied(index)
         if freed:
             self._driver.synchronize(self._writes)
         return freed * layout.UNIT
@@ -187,7 +190,7 @@ class Passes:
     # device to staging
 
     def _batches(self, stripes: Ints, head: U32s) -> Iterator[tuple[list[Part], Lines]]:
-        """Yield the stripes' claimed parts as lines of staging memory, valid until the next but one."""
+        """Yield the stripes' claimed parts as lines of staging memory, in turn of its parts."""
         granted = self.state.granted(head)
         batches: list[list[Part]] = []
         used, room = 0, self._staging.shape[1]
@@ -202,12 +205,13 @@ class Passes:
         ready: tuple[list[Part], Lines] | None = None
         for index, batch in enumerate(batches):
             if ready is None:
-                ready = batch, self._fetch(batch, self._staging[index % 2])
+                ready = batch, self._fetch(batch, self._staging[index % _BATCHES])
             self._memory.synchronize(self._stream)
             now = ready
             if index + 1 < len(batches):
-                following = batches[index + 1]
-                ready = following, self._fetch(following, self._staging[(index + 1) % 2])
+                following, place = batches[index + 1], (index + 1) % _BATCHES
+                self._copied(place)
+                ready = following, self._fetch(following, self._staging[place])
             yield now
 
     def _walk(self, stripe: int, skipped: U32s, head: U32s) -> Iterator[tuple[Lines, Slabs]]:
@@ -257,10 +261,10 @@ class Passes:
             head=head[stripe],
         )
 
-    # staging to host memory, in threads
+    # staging to host memory
 
-    def _settle(self, lines: Lines, pieces: Pieces, requested: float | None) -> Ints:
-        """Keep what is free of these parts.
+    def _settle(self, lines: Lines, pieces: Pieces, requested: float | None) -> tuple[Ints, Ints]:
+        """Account for the slabs of a batch.
 
         Args:
             lines: the copy.
@@ -268,7 +272,7 @@ class Passes:
             requested: when the copy was requested; None if nothing runs.
 
         Returns:
-            (p,) units from their tails, including refused ones.
+            (p,) units that are free from the parts' tails, including refused ones; and (p,) lines to keep.
         """
         slabs = find(lines, pieces)
         free = uncut(lines, pieces, slabs)
@@ -279,14 +283,24 @@ class Passes:
             # nothing runs: units outside slabs were skipped
             free += np.where(pieces.whole & self.state.turned[pieces.stripe], TURN, 0)
             self.state.found[pieces.stripe] = pieces.tail + free.astype(np.uint32) - pieces.skipped
-        kept = np.minimum(free, np.diff(pieces.first))
-        with self._keep:
-            room = self.arena.take(int(kept.sum()))
-        at = 0
+        return free, np.minimum(free, np.diff(pieces.first))
+
+    def _keep(self, lines: Lines, pieces: Pieces, kept: Ints) -> list[Future[None]]:
+        """Begin to copy the first `kept` lines of each part to the arena."""
+        room, at, copies = self.arena.take(int(kept.sum())), 0, []
         for first, units in zip(pieces.first.tolist(), kept.tolist(), strict=False):
-            room[at : at + units] = lines[first : first + units]
+            for start in range(0, units, _CHUNK):
+                size = min(_CHUNK, units - start)
+                into, source = room[at + start : at + start + size], lines[first + start : first + start + size]
+                copies.append(submit(self._workers, lambda pair: np.copyto(*pair), (into, source)))
             at += units
-        return free
+        return copies
+
+    def _copied(self, index: int) -> None:
+        """Wait until part `index` of the staging memory may be filled again."""
+        for copy in self._copies[index]:
+            copy.result()
+        self._copies[index] = []
 
     def _hide(self, lines: Lines, slabs: Slabs) -> None:
         """Clear slabs of another session (claimed late, or before a reset)."""
@@ -324,21 +338,3 @@ class Passes:
         self._limits[:] = self.state.closing(head)
         column = self.device.control + layout.GATE_BYTES + layout.STRIPE.fields["limit"][1]  # type: ignore[index]  # it has fields
         self._driver.write_column(column, layout.STRIPE_BYTES, self._limits.view(np.uint8), 4, self._writes)
-
-
-def _groups(pieces: Pieces) -> Iterator[Pieces]:
-    """The parts in runs of about _GROUP bytes."""
-    start = 0
-    for stop in range(1, len(pieces.stripe) + 1):
-        size = int(pieces.first[stop] - pieces.first[start]) * layout.UNIT
-        if size >= _GROUP or stop == len(pieces.stripe):
-            run = slice(start, stop)
-            yield Pieces(
-                stripe=pieces.stripe[run],
-                first=pieces.first[start : stop + 1],
-                tail=pieces.tail[run],
-                whole=pieces.whole[run],
-                skipped=pieces.skipped[run],
-                head=pieces.head[run],
-            )
-            start = stop

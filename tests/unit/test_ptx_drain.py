@@ -85,7 +85,7 @@ def test_draining_while_kernels_run_loses_and_doubles_nothing(case: Case, waits:
     host, threads, ideals, _ = prepared(case)
     moving, wait = steps(threads, case.order, case.seed), cycle([*waits, 1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drain_pass, "HALF", staging * layout.UNIT)
+        patch.setattr(drain_pass, "BATCH", staging * layout.UNIT)
         metal = Metal(host, lambda: None)
         drained = drain_pass.Passes(metal, AtOnce())  # type: ignore[arg-type]  # it plays a Device
         drained.begin(case.epoch)

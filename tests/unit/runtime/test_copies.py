@@ -30,7 +30,7 @@ def starts(bench: Bench) -> list[int]:
 
 
 def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.drain_pass.HALF", 8192)  # two of the rings
+    monkeypatch.setattr("kscope_runtime.drain_pass.BATCH", 8192)  # two of the rings
     bench = Bench().arm()
     for block in range(80):
         Lane(bench.memory, sm=block % 4, block=block).run()
@@ -49,7 +49,7 @@ def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monk
 
 
 def test_room_is_published_after_each_batch(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.drain_pass.HALF", 8192)
+    monkeypatch.setattr("kscope_runtime.drain_pass.BATCH", 8192)
     bench = Bench().arm()
     for block in range(84):
         Lane(bench.memory, sm=block % 4, block=block).run()

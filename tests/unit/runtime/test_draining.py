@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kscope.capture import layout
 from kscope.decoding import slabs
-from kscope_runtime.drain_pass import HALF
+from kscope_runtime.drain_pass import BATCH
 
 from .conftest import Bench
 from .fake import Lane
@@ -23,7 +23,7 @@ from .fake import Lane
 SETTINGS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 START = st.sampled_from([0, 5, 0xFFFF_FFF0, 0x7FFF_FFF8])
 """What was claimed before: counters run over 2^32 sooner or later."""
-COPY = st.sampled_from([HALF, 24 * layout.UNIT])
+COPY = st.sampled_from([BATCH, 24 * layout.UNIT])
 """How much a copy holds: of a large pool less than a ring."""
 
 ACTIONS = st.lists(
@@ -61,7 +61,7 @@ def start_counters(bench: Bench, start: int) -> None:
 def test_every_claim_is_drained_once_or_counted_as_lost(
     by_hand: None, at_once: None, actions: list[Any], start: int, copy: int
 ) -> None:
-    with patch("kscope_runtime.drain_pass.HALF", copy):
+    with patch("kscope_runtime.drain_pass.BATCH", copy):
         bench = Bench().arm()
     start_counters(bench, start)
     passes = bench.drain._passes

@@ -23,7 +23,7 @@ from .accounting import MASK, TURN, Stripes, advance, uncut
 from .arena import Arena
 from .device import Device
 from .driver import Memory
-from .overrun_slabs import OverrunSlabs
+from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
 from .slab_search import Ints, Lines, Pieces, Slabs, U32s, find
 
@@ -171,11 +171,12 @@ class Passes:
         return skipped, head
 
     def _pass(self, stripes: Ints, skipped: U32s, head: U32s, closed: bool) -> int:
-        freed, requested = 0, time.monotonic()
+        freed, requested, past = 0, time.monotonic(), self.device.surely_past()
+        settled = max(0, past - int(SETTLED_S * 1e9))
         self._stuck = []
         for index, (batch, lines) in enumerate(self._batches(stripes, head)):
             pieces = self._pieces(batch, skipped, head)
-            free, kept = self._settle(lines, pieces, requested if closed else None)
+            free, kept = self._settle(lines, pieces, requested if closed else None, settled)
             self._copies[index % _BATCHES] = self._keep(lines, pieces, kept)
             freed += self._free(batch, free)
             self._stuck += [part.stripe for part, units in zip(batch, free, strict=True) if not (part.whole or units)]
@@ -263,18 +264,19 @@ class Passes:
 
     # staging to host memory
 
-    def _settle(self, lines: Lines, pieces: Pieces, requested: float | None) -> tuple[Ints, Ints]:
+    def _settle(self, lines: Lines, pieces: Pieces, requested: float | None, settled: int) -> tuple[Ints, Ints]:
         """Account for the slabs of a batch.
 
         Args:
             lines: the copy.
             pieces: its parts.
             requested: when the copy was requested; None if nothing runs.
+            settled: see find().
 
         Returns:
             (p,) units that are free from the parts' tails, including refused ones; and (p,) lines to keep.
         """
-        slabs = find(lines, pieces)
+        slabs = find(lines, pieces, settled)
         free = uncut(lines, pieces, slabs)
         self._hide(lines, slabs)
         if requested is not None:

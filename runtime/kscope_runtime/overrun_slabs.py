@@ -16,6 +16,7 @@ import numpy as np
 from .slab_search import Pieces, Slabs, U32s
 
 SETTLED_S = 0.001
+"""From this time on, a warp's stores have arrived."""
 _NONE = np.zeros(0, np.uint32)
 
 

@@ -467,3 +467,16 @@ def test_a_drain_is_made_once_per_device(bench: Make) -> None:
     rig.backend.collect(wait=True)
     rig.arm(2)
     assert rig.drain is drain and isinstance(rig.backend, CudaBackend)
+
+
+def test_the_timer_surely_passed_what_the_host_believes_it_passed(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = bench()
+    now = [5_000_000_000]
+    monkeypatch.setattr("kscope_runtime.device.time.monotonic_ns", lambda: now[0])
+    device = rig.backend._device()
+    assert device.surely_past() == 0, "before any comparison nothing is known"
+    rig.arm()
+    compared = device.syncs[-1].globaltimer
+    assert device.surely_past() == compared
+    now[0] += 10_000_000_000
+    assert compared + 10_000_000_000 - 1_000_000 <= device.surely_past() < compared + 10_000_000_000

@@ -37,9 +37,9 @@ def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monk
     on_their_way: list[int] = []
     settle = Passes._settle
 
-    def watched(self: Passes, lines: Lines, pieces: Pieces, requested: float | None) -> Ints:
+    def watched(self: Passes, lines: Lines, pieces: Pieces, requested: float | None, settled: int) -> tuple[Ints, Ints]:
         on_their_way.append(len(bench.driver.streams[self._stream]))
-        return settle(self, lines, pieces, requested)
+        return settle(self, lines, pieces, requested, settled)
 
     monkeypatch.setattr(Passes, "_settle", watched)
     assert once(bench) == 80 * SLAB

@@ -15,17 +15,19 @@ from kscope_runtime import slab_search
 from kscope_runtime.slab_search import Lines, Pieces, find
 
 EPOCH, STRIPE = 7, 3
+SETTLED = 2000
 slabs = st.tuples(
     st.sampled_from([2, 2, 2, 3, 6]),  # log2 of its records
     st.integers(0, 70),  # records written
     st.sampled_from(["closed"] * 6 + ["open", "late record", "torn", "gap", "foreign"]),
+    st.sampled_from([SETTLED - 1, SETTLED - 1, SETTLED]),  # %globaltimer at the end
 )
 
 
-def memory(wanted: list[tuple[int, int, str]], tail: int) -> Lines:
+def memory(wanted: list[tuple[int, int, str, int]], tail: int) -> Lines:
     """Slabs one behind the other from position `tail` on."""
     parts = []
-    for log2, count, state in wanted:
+    for log2, count, state, ended in wanted:
         units = layout.slab_units(log2)
         words = np.zeros(units * 16, np.uint32)
         parts.append(words)
@@ -40,7 +42,7 @@ def memory(wanted: list[tuple[int, int, str]], tail: int) -> Lines:
             if state == "late record" and kept:
                 words[33 + 4 * (count % kept)] = 0
             if state != "open":
-                words[24], words[29] = 500, count
+                words[24], words[26], words[29] = 500, ended, count
                 words[31] = 500 ^ count ^ layout.DONE_WORD
     return np.concatenate(parts).reshape(-1, 16)
 
@@ -60,20 +62,30 @@ def pieces(lines: Lines, tail: int, cut: int) -> Iterator[Pieces]:
 
 
 @examples(150)
-@given(st.lists(slabs, min_size=1, max_size=60), st.integers(0, 0xFFFFFFFF), st.data())
+@given(st.lists(slabs, min_size=1, max_size=60), st.integers(0, 0xFFFFFFFF), st.sampled_from([0, SETTLED]), st.data())
 def test_stepping_from_header_to_header_finds_what_a_scan_finds(
-    wanted: list[tuple[int, int, str]], tail: int, data: st.DataObject
+    wanted: list[tuple[int, int, str, int]], tail: int, settled: int, data: st.DataObject
 ) -> None:
     lines = memory(wanted, tail)
     cut = data.draw(st.integers(1, len(lines) - 1))
     for parts in pieces(lines, tail, cut):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(slab_search, "_LEAST_LINES", 1 << 30)
-            scanned = find(lines, parts)
+            scanned = find(lines, parts, settled)
             patch.setattr(slab_search, "_LEAST_LINES", 0)
             patch.setattr(slab_search, "_MOST_RUNS", 1000)
-            stepped = find(lines, parts)
+            stepped = find(lines, parts, settled)
         for name in ("at", "piece", "units", "closed", "epoch", "position", "over"):
             assert np.array_equal(getattr(scanned, name), getattr(stepped, name)), name
-        if len(parts.stripe) == 1 and {state for _, _, state in wanted} == {"closed"}:
+        if len(parts.stripe) == 1 and {state for _, _, state, _ in wanted} == {"closed"}:
             assert len(scanned.at) == len(wanted) and scanned.closed.all()
+
+
+@pytest.mark.parametrize("least", [0, 1 << 30], ids=["stepping", "scanning"])
+def test_records_are_looked_at_only_where_a_warp_ended_lately(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slab_search, "_LEAST_LINES", least)
+    wanted = [(3, 8, "closed", SETTLED), (3, 8, "late record", SETTLED), (3, 8, "late record", SETTLED - 1)]
+    lines = memory(wanted, 0)
+    (whole, _) = pieces(lines, 0, 1)
+    assert find(lines, whole, SETTLED).closed.tolist() == [True, False, True]
+    assert find(lines, whole).closed.tolist() == [True, False, False]

@@ -10,9 +10,11 @@ Kernels without marks go through Numba unchanged.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
@@ -21,7 +23,7 @@ from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import KernelSites, Sites
 from kscope.lowering import register_budget
 from kscope.lowering.plan import Lowered, SourceInfo, without_marks
-from kscope.marks.grammar import PREFIX
+from kscope.marks.grammar import PREFIX, Mark
 
 from . import emit, ir_repair, linking
 from .hook_points import check, module
@@ -71,20 +73,21 @@ class CompilerHooks:
     # LLVM IR
 
     def _finalize(self, original: Any, library: Any) -> None:
-        mark = next(ir_repair.marks(library._module), None) if library._module is not None else None
-        if mark is not None:
-            if _is_debug(library):
-                raise _debug_refused(library, mark.name)
-            ir_repair.close_regions(library._module)
+        if library._module is not None:
+            marks = list(ir_repair.marks(library._module))
+            if marks:
+                _check_debug(library, marks)
+                ir_repair.close_regions(library._module)
         original(library)
 
     def _llvm_strs(self, original: Any, library: Any) -> Any:
         if library._llvm_strs is None and library._entry_name is not None:
             modules = library.modules
-            mark = next((mark for one in modules for mark in ir_repair.marks(one)), None)
-            if mark is not None:
-                if _is_debug(library):
-                    raise _debug_refused(library, mark.name)
+            marks = [mark for one in modules for mark in ir_repair.marks(one)]
+            _check_debug(library, marks)
+            if marks and _is_debug(library):
+                self._report_debug(library)
+            elif marks:
                 recursive = ir_repair.inline(modules, library._entry_name)
                 if recursive is not None:
                     raise UnsupportedError(
@@ -93,6 +96,12 @@ class CompilerHooks:
                         "registers, and a recursive function cannot be inlined; put the region around the call"
                     )
         return original(library)
+
+    def _report_debug(self, library: Any) -> None:
+        text = f"selected code in {_display_name(library)} is not recorded: debug=True inlines nothing"
+        warnings.warn(f"kscope: {text}", stacklevel=2)
+        if self.recording is not None:
+            self._sites.note(self.recording.selection, Problem("nothing", text))
 
     # PTX
 
@@ -114,6 +123,8 @@ class CompilerHooks:
         """The lowered PTX. whole: it is a whole program, nothing is linked to it."""
         if self.recording is None or PREFIX not in text or library._entry_name is None:
             return text
+        if _is_debug(library):  # only a selection's marks: others were refused
+            return without_marks(text)
         lowered = register_budget.lower_to_fit(
             text.rstrip("\0"),
             self.recording,
@@ -122,6 +133,8 @@ class CompilerHooks:
             source=SourceInfo({library._entry_name: _display_name(library)}, _locations(library)),
         )
         for problem in lowered.problems:
+            if not lowered.meta.kernels:  # the module has no metadata for them
+                self._sites.note(self.recording.selection, problem)
             warnings.warn(f"kscope: {problem.text}", stacklevel=2)
         self._note(library, text, lowered, cc, self.recording.selection, whole)
         return lowered.text
@@ -144,7 +157,8 @@ class CompilerHooks:
 
     def _get_cubin(self, original: Any, library: Any, cc: Any = None) -> Any:
         cc = library._ensure_cc(cc)
-        if not library._lto or library._cubin_cache.get(cc) or not self._has_marks(library):
+        lowers = library._lto and not _is_debug(library)
+        if not lowers or library._cubin_cache.get(cc) or not self._has_marks(library):
             return original(library, cc=cc)
         lto_linker = linking.LtoLinker(max_registers=library._max_registers, cc=cc, lto=True)
         library._link_all(lto_linker, cc)
@@ -191,12 +205,15 @@ def _is_debug(library: Any) -> bool:
     return "g" in library._nvvm_options
 
 
-def _debug_refused(library: Any, name: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{_display_name(library)} is compiled with debug=True and has region {name!r} "
-        f"({_locations(library).get(name, '?')}): debug builds inline nothing, and a region's state is kept in its "
-        "kernel's registers; use @cuda.jit(lineinfo=True), or disable kscope while you debug"
-    )
+def _check_debug(library: Any, marks: Iterable[Mark]) -> None:
+    """Raises UnsupportedError for a region in the source of a debug build; a selection's marks are left out later."""
+    mark = next((mark for mark in marks if mark.origin == "source"), None)
+    if mark is not None and _is_debug(library):
+        raise UnsupportedError(
+            f"{_display_name(library)} is compiled with debug=True and has region {mark.name!r} "
+            f"({_locations(library).get(mark.name, '?')}): debug builds inline nothing, and a region's state is kept "
+            "in its kernel's registers; use @cuda.jit(lineinfo=True), or disable kscope while you debug"
+        )
 
 
 def _locations(library: Any) -> dict[str, str]:

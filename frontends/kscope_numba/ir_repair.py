@@ -33,27 +33,26 @@ def close_regions(module: Any) -> None:
 
 
 def inline(modules: Iterable[Any], entry: str) -> Mark | None:
-    """Mark every function on a path from the kernel to a mark as always-inline.
+    """Mark every function on a path from the kernel to a mark as always-inline, except recursive ones.
 
     Returns:
-        A mark that cannot be inlined because a recursive function leads to it; None if there is none.
+        A mark in the source that cannot be inlined because a recursive function leads to it; None if there is none.
     """
     functions = {function.name: function for module in modules for function in module.functions if function.blocks}
     calls = {name: set(_calls(function)) & functions.keys() for name, function in functions.items()}
-    first_marks = {name: found for name, function in functions.items() if (found := next(_marks(function), None))}
-    marked = set(first_marks)
+    marks_of = {name: found for name, function in functions.items() if (found := list(_marks(function)))}
+    marked = set(marks_of)
     while more := {name for name, called in calls.items() if called & marked} - marked:
         marked |= more
-    for name in marked - {entry}:
+    reached = {name: _reached(calls, name) for name in marked}
+    recursive = {name for name in marked if name in reached[name]}
+    for name in marked - recursive - {entry}:
         attributes = functions[name].attributes
         for attribute in _NO_INLINE:
             attributes.discard(attribute)
         attributes.add("alwaysinline")
-    for name in sorted(marked):
-        reached = _reached(calls, name)
-        if name in reached:
-            return next(first_marks[one] for one in sorted({name, *reached}) if one in first_marks)
-    return None
+    beyond = sorted({one for name in recursive for one in reached[name]})
+    return next((mark for one in beyond for mark in marks_of.get(one, ()) if mark.origin == "source"), None)
 
 
 def _reached(calls: Mapping[str, set[str]], name: str) -> set[str]:

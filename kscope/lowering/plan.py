@@ -21,6 +21,10 @@ from .names import ANY, check_hashes, region_rows, types_of
 _TARGET = re.compile(r"\.target\s+sm_(\d+)\w*(?:\s*,\s*\w+)*[^\S\n]*\n?")
 _ADDRESS_SIZE = re.compile(r"\.address_size\s+\d+[^\S\n]*\n?")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
+_APART = (
+    "the function was compiled apart (noinline, debug, or relocatable code), and a region's state lives in its kernel's"
+    " registers"
+)
 _ADVICE = (
     "; a region may not span iterations or branches: begin and end it on the same path,"
     " or use value= or two names where parts overlap"
@@ -80,7 +84,8 @@ def lower(
         spare: records in loops with memory accesses may have separate registers, see loop_registers.py.
 
     Raises:
-        UnsupportedError: marks in a function that was not inlined.
+        UnsupportedError: marks of regions in the source, in a function that was not inlined. Those of a selection
+            are left out and become problems.
         PairingError: explicit enters and exits do not pair. Regions of a `with` that do not pair were broken by the
             compiler: they are left out and become problems.
         UsageError: two names have one hash, or a name has values of two types.
@@ -94,23 +99,26 @@ def lower(
     regions: dict[str, list[tuple[int, RegionMeta]]] = {}
     target = _TARGET.search(cfg.bare(text))
     source = source or SourceInfo()
-    has_dead_marks = has_spare_registers = False
+    has_removed_marks = has_spare_registers = False
     functions = cfg.functions(text)
     _check_all_read(text, functions)
     for found in functions:
         function = replace(found, name=source.kernels.get(found.name, found.name))
         dead_names = dead_marks.dead_names(function)
         acts = {mark.act for mark in function.marks if mark.name not in dead_names}
-        has_dead_marks = has_dead_marks or bool(dead_names)
+        has_removed_marks = has_removed_marks or bool(dead_names)
         if acts <= {"kernel"}:
             edits += [(s.start, s.end, "") for s in function.statements if s.mark is not None]
             continue
         if function.kind == "func":
-            raise UnsupportedError(
-                f"regions in {function.name}: the function was compiled apart (noinline, debug, or relocatable code),"
-                " and a region's state lives in its kernel's registers; let it be inlined, or move the region to its"
-                " caller"
-            )
+            if any(mark.origin == "source" for mark in function.marks):
+                raise UnsupportedError(
+                    f"regions in {function.name}: {_APART}; let it be inlined, or move the region to its caller"
+                )
+            edits += [(s.start, s.end, "") for s in function.statements if s.mark is not None]
+            has_removed_marks = True
+            problems.append(Problem("nothing", f"selected code in {function.name} is not recorded: {_APART}"))
+            continue
         kernel_recording = _kernel_recording(function, recording)
         body = _Body.of(function, kernel_recording, files, source, spare)
         has_spare_registers = has_spare_registers or body.has_spare_registers
@@ -130,7 +138,7 @@ def lower(
             regions.setdefault(region.name, []).append((number, region))
     check_hashes(regions)
     code = _edited(text, edits)
-    if has_dead_marks and not kernels:
+    if has_removed_marks and not kernels:
         return Lowered(code, _empty(recording, frontend), tuple(problems))
     described = [KernelMeta(n, layout.kernel_hash(f"{n}\0{code}".encode()), size) for n, size in kernels]
     for number, kernel_meta in enumerate(described):

@@ -73,11 +73,14 @@ class Sites:
 
     def miss(self, selection: Selection, function: str, where: str, reason: str) -> None:
         """Add a problem: no statement of a kind could be marked in the function."""
-        problem = Problem("nothing", f"auto=: nothing is marked in {function} ({where}): {reason}")
+        self.note(selection, Problem("nothing", f"auto=: nothing is marked in {function} ({where}): {reason}"))
+
+    def note(self, selection: Selection, problem: Problem) -> None:
+        """Add a problem."""
         self._missed.setdefault(selection, {})[problem] = None
 
     def missed(self, selection: Selection) -> tuple[Problem, ...]:
-        """The problems that miss() added for the selection."""
+        """The selection's problems."""
         return tuple(self._missed.get(selection, ()))
 
     def of(self, selection: Selection, regions: Iterable[str]) -> tuple[Site, ...]:

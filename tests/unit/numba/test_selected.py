@@ -430,3 +430,44 @@ def test_simulated_kernels_record_selected_lines_and_get_their_code_back(tmp_pat
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["a", "h", "load loop store"]
+
+
+RECURSIVE = """
+    @cuda.jit
+    def depth(i):
+        cuda.syncthreads()
+        if i > 1:
+            return depth(i - 1)
+        return i
+
+    @cuda.jit
+    def kernel(x, n):
+        x[0] = depth(n)
+"""
+
+
+@pytest.mark.parametrize(
+    "selected",
+    [recording(kinds=tuple(KINDS)), recording(LOOP), recording(f"t={FILE}:{line('t += a')}")],
+    ids=["kinds", "lines", "lines of a callee"],
+)
+def test_a_debug_build_compiles_under_every_selection(
+    frontend: Any, kernels: dict[str, Any], selected: Recording
+) -> None:
+    frontend.enable(selected)
+    text = "selected code in kernel is not recorded: debug=True inlines nothing"
+    with pytest.warns(UserWarning, match=text):
+        library = numba_offline.built(kernels["kernel"], SIGNATURE, debug=True, opt=False, lto=False)
+    cubin = library.get_cubin(cc=numba_offline.CC).code
+    assert not is_marked(cubin) and b"kscope" not in cubin
+    assert [(one.kind, one.text) for one in frontend.problems()] == [("nothing", text)]
+
+
+@pytest.mark.parametrize("lto", [False, True])
+def test_a_recursive_function_compiles_under_a_selection(frontend: Any, written: Written, lto: bool) -> None:
+    """Its own operations are reported, and those of the kernel recorded."""
+    frontend.enable(recording(kinds=tuple(KINDS)))
+    kernel = written(RECURSIVE, FILE, __name__="__main__")["kernel"]
+    with pytest.warns(UserWarning, match="selected code in .*depth.* is not recorded: the function was compiled apart"):
+        made = ptx(numba_offline.built(kernel, SIGNATURE, lto=lto))
+    assert [name.split()[0] for name in regions(made)] == ["store"]

@@ -23,8 +23,8 @@ class InterpretedLaunch:
     def __init__(self, device: SimDevice, name: str, module: Module, grid: Triple) -> None:
         self._device, self._name, self._module, self._grid = device, name, module, grid
         self._machine = Machine(sms=1, ghz=INTERPRETED_GHZ)
-        self._id = device.begin(self._machine)
         self._start = device.now_ns - perf_counter_ns()
+        self._id = device.begin(self._machine, lambda: self._start + perf_counter_ns())
         self._warp: Warp | None = None
 
     def block(self, index: Triple) -> None:
@@ -48,8 +48,7 @@ class InterpretedLaunch:
     def end(self) -> None:
         """End the current block and the launch."""
         self._leave()
-        self._device.now_ns = self._start + perf_counter_ns()
-        self._device.end()
+        self._device.end(self._id)
 
     def abandon(self) -> None:
         """End the launch, and leave the current block unfinished."""

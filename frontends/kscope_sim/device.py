@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,7 @@ class SimDevice:
 
     Attributes:
         memory: the control block and the pool of the armed session.
-        now_ns: the simulated time.
+        now_ns: the simulated time when the last launch ended.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class SimDevice:
         self._machine = Machine()
         self._sms = 0
         self._grid_id = 0
-        self._running = 0
+        self._running: dict[int, Callable[[], float]] = {}  # grid id -> its time, ns
         self._lock = threading.Lock()  # launches of several threads count under it
         self._epoch = 0  # kept here because disarm() clears the gate's
         self._reset()
@@ -85,20 +86,25 @@ class SimDevice:
             tick_ns=self._machine.tick_ns,
             syncs=(ClockSync(POWER_ON_NS, POWER_ON_NS, POWER_ON_NS),),
             max_clock_khz=round(max(self._machine.rates) * 1e6),
+            read_ns=0 if wait else self._machine.globaltimer(self.now()),
         )
 
-    def begin(self, machine: Machine) -> int:
-        """A launch on `machine` begins. Returns its grid id."""
+    def now(self) -> float:
+        """The simulated time, ns."""
+        return max([self.now_ns, *(time() for time in tuple(self._running.values()))])
+
+    def begin(self, machine: Machine, time: Callable[[], float]) -> int:
+        """A launch on `machine` begins; `time` returns the simulated time while it runs. Returns its grid id."""
         with self._lock:
             self._machine, self._sms = machine, max(self._sms, machine.sms)
-            self._running += 1
             self._grid_id += 1
+            self._running[self._grid_id] = time
             return self._grid_id
 
-    def end(self) -> None:
+    def end(self, grid_id: int) -> None:
         """A launch has ended."""
         with self._lock:
-            self._running -= 1
+            self.now_ns = max(self.now_ns, self._running.pop(grid_id)())
         with self.memory.lock:
             self._drain(unfinished=False)
 

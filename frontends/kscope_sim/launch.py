@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -56,32 +57,45 @@ def launch(
     host = registry.backend("sim")
     assert isinstance(host, SimBackend)
     machine = machine or Machine(sms, seed)
-    grid_id = host.device.begin(machine)
+    progress = _Progress(machine, host.device.now_ns)
+    grid_id = host.device.begin(machine, progress.ns)
     try:
         for replay in range(replays):
-            _run(host, machine, kernel, args, (shape, threads, named), (grid_id, replay))
+            _run(host, progress, kernel, args, (shape, threads, named), (grid_id, replay))
     finally:
-        host.device.end()
+        host.device.end(grid_id)
+
+
+@dataclass
+class _Progress:
+    """How far a launch is: the latest end of its blocks, ns, and the block that runs, on SM `sm`."""
+
+    machine: Machine
+    last: float
+    sm: int = 0
+    block: Block = field(default_factory=Block)
+
+    def ns(self) -> float:
+        return max([self.last, *(self.machine.ns(self.sm, strand.now) for strand in self.block.strands)])
 
 
 def _run(
-    host: SimBackend, machine: Machine, kernel: Callable[..., object], args: tuple[Any, ...],
+    host: SimBackend, progress: _Progress, kernel: Callable[..., object], args: tuple[Any, ...],
     geometry: tuple[tuple[int, int, int], tuple[int, int, int], dict[int, str]], launch: tuple[int, int],
 ) -> None:  # fmt: skip
     (nx, ny, nz), threads, roles = geometry
     name = clean(str(getattr(kernel, "__name__", type(kernel).__name__)))
     module = host.module(name, kernel)
     warps = -(-threads[0] * threads[1] * threads[2] // 32)
-    device = host.device
-    start = device.now_ns + LAUNCH_NS
+    device, machine = host.device, progress.machine
+    start = progress.last + LAUNCH_NS
     # the first free SM takes the next block; of several, the lowest
     free = [(start, sm) for sm in range(machine.sms) for _ in range(machine.resident)]
-    last = start
+    progress.last = start
     for index in range(nx * ny * nz):
         began, sm = heapq.heappop(free)
         ctaid = index % nx, index // nx % ny, index // (nx * ny)
-        group, ended = Block(), began
-        members: list[Warp] = []
+        group = Block()
         for number in range(warps):
             thread = Thread(
                 module.id if module else 0, module.log2_records if module else 0, module.flags if module else 0,
@@ -94,13 +108,11 @@ def _run(
             )  # fmt: skip
             warp.strand.body = _body(warp, kernel, args)
             group.strands.append(warp.strand)
-            members.append(warp)
+        progress.sm, progress.block = sm, group
         group.run()
-        ended = max(machine.ns(sm, warp.now) for warp in members)
-        heapq.heappush(free, (ended, sm))
-        last = max(last, ended)
+        heapq.heappush(free, (max(machine.ns(sm, strand.now) for strand in group.strands), sm))
+        progress.last = progress.ns()
         device.drain_if_half_full()
-    device.now_ns = last
 
 
 def _body(warp: Warp, kernel: Callable[..., object], args: tuple[Any, ...]) -> Callable[[], None]:

@@ -25,8 +25,8 @@ class ThreadedLaunch:
     def __init__(self, device: SimDevice, name: str, module: Module, grid: Triple, block: Triple) -> None:
         self._device, self._name, self._module, self._grid, self._block = device, name, module, grid, block
         self._machine = Machine(sms=1, ghz=INTERPRETED_GHZ)
-        self._id = device.begin(self._machine)
         self._start = device.now_ns - perf_counter_ns()
+        self._id = device.begin(self._machine, lambda: self._start + perf_counter_ns())
         self._lock = Lock()
         self._threads: dict[object, tuple[Warp, ExitStack]] = {}
 
@@ -67,8 +67,7 @@ class ThreadedLaunch:
     def end(self) -> None:
         """The launch has ended. Threads that did not leave never finish."""
         self._threads.clear()
-        self._device.now_ns = self._start + perf_counter_ns()
-        self._device.end()
+        self._device.end(self._id)
 
     def _advance(self, warp: Warp) -> Warp:
         warp.strand.now = max(warp.strand.now, self._now())

@@ -44,6 +44,26 @@ def test_a_warp_that_never_ends_hides_nothing_of_its_sm() -> None:
     assert [problem.count for problem in prof.trace.problems if problem.kind == "unfinished"] == [1]
 
 
+def test_an_unfinished_warp_lasts_until_its_snapshot_is_read() -> None:
+    shown: list[tuple[int, int]] = []
+
+    def looks(warp: Warp) -> None:
+        if warp.index == 0:
+            warp.wait("looked")
+        else:
+            for cycles in (1000, 50_000):
+                warp.work(cycles)
+                shown.append((warp.now, int(prof.trace.warps.last_tick.max())))
+            warp.arrive("looked")
+
+    machine = kscope_sim.Machine(sms=1, ghz=2.0, tick_ns=1, offsets=(0,))
+    with kscope.profile() as prof:
+        kscope_sim.launch(work, machine=machine)  # shows the clock's rate
+        kscope_sim.launch(looks, block=64, machine=machine)
+    assert [last for _, last in shown] == pytest.approx([now for now, _ in shown], abs=10)
+    assert prof.capture.devices[0].read_ns == 0
+
+
 def spins(warp: Warp) -> None:
     warp.arrive("all")
     warp.wait("all", 3)

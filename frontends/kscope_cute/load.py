@@ -79,7 +79,7 @@ class LaunchHooks:
         if context not in seen:
             seen[context] = [name for library in loaded_libraries for name in self._arm(library)]
         self._plain.update(seen[context])
-        registry.backend("cuda").pace()
+        registry.backend("cuda").pace(id(loaded))
 
     def _arm(self, library: Any) -> list[str]:
         """Arm a library in the current context; names of its kernels if it has no marks."""

@@ -118,7 +118,7 @@ class LoadHooks:
             reported.add(id(function))
             handle = _binding.CUlibrary(int(function.module.handle))
             backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
-        backend.pace()
+        backend.pace(id(function))
         if library in self._not_compiled:
             self._launched.add(self._not_compiled[library])
         return function

@@ -99,8 +99,8 @@ class Loading:
         launch = getattr(metadata, "data", None)
         if launch is None:
             return
-        registry.backend("cuda").pace()
         function = launch["function"]
+        registry.backend("cuda").pace(function)
         if function not in self._seen:
             self._plain.setdefault(function, launch["name"])
         elif function in self._lost:

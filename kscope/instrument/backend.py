@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UnsupportedError
@@ -55,8 +55,12 @@ class Backend(ABC):
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
         """Start recording: allocate pools on first use, open every gate."""
 
-    def pace(self) -> None:  # noqa: B027  # a backend that cannot fall behind has nothing to do
-        """Called before a launch; may wait briefly while little memory is left to record into."""
+    def pace(self, kernel: Hashable = None) -> None:  # noqa: B027  # a backend that cannot fall behind has nothing to do
+        """Called before a launch; may wait briefly while little memory is left to record into.
+
+        Args:
+            kernel: identifies the kernel or its library, so that the backend learns how much a launch records.
+        """
 
     def wait(self) -> None:
         """Return when everything launched so far has finished; at once where launches are synchronous."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -84,14 +84,15 @@ class CudaBackend(Backend):
             for device in self._devices.values():
                 self._arm(device)
 
-    def pace(self) -> None:
-        """Launches wait for the drain while more than a quarter of the current device's pool is claimed, so that
-        nothing is lost. Not for long: what fills the pool may itself wait for this launch.
+    def pace(self, kernel: Hashable = None) -> None:
+        """Launches wait for the drain while more than a quarter of the current device's pool is claimed, or while those
+        before are expected to claim more than half of it, so that nothing is lost. Not for long: what fills the pool
+        may itself wait for this launch.
         """
         if self._open:
             drain = self._drains.get(self._driver.context())
             if drain is not None:
-                drain.wait_for_room()
+                drain.wait_for_room(kernel)
 
     def wait(self) -> None:
         """Wait for all work of all devices. Without the lock: running work may wait for a thread that loads a

@@ -6,6 +6,7 @@ import math
 import os
 import threading
 import time
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -76,31 +77,45 @@ class Drain:
         """The gate was closed."""
         self._recording.clear()
 
-    def wait_for_room(self) -> None:
-        """Return when most of the pool is free, or nothing was freed for a while. After a wait in vain, do not wait
-        again until there was room once.
+    def wait_for_room(self, kernel: Hashable) -> None:
+        """Return when the pool has room for a launch of the kernel and all those before it, or nothing was freed for a
+        while. After a wait in vain, do not wait again until there was room once.
         """
-        if self._has_room():
+        self._wait_for_room(kernel)
+        self._passes.forecast.launched(kernel, time.monotonic())
+
+    def _wait_for_room(self, kernel: Hashable) -> None:
+        if self._fits(kernel):
             self._patient = True
             return
-        freed, until = self._freed, time.monotonic() + _PATIENCE_S
-        while self._patient and not self._has_room():
-            if self._freed != freed:
-                freed, until = self._freed, time.monotonic() + _PATIENCE_S
+        progress, until = self._progress(), time.monotonic() + _PATIENCE_S
+        while self._patient and not self._fits(kernel):
+            if self._progress() != progress:
+                progress, until = self._progress(), time.monotonic() + _PATIENCE_S
             self._patient = self.failed is None and time.monotonic() < until
             if self._passes.room.is_set():  # outdated
                 time.sleep(_LOOK_S)
             else:
                 self._passes.room.wait(_PATIENCE_S / 8)
 
-    def _has_room(self) -> bool:
-        """Whether there is room: by the drain's last reading, or, if that is too old, by one of this launch, which
-        neither wakes nor delays anyone.
+    def _fits(self, kernel: Hashable) -> bool:
+        forecast = self._passes.forecast
+        if not self._has_room(_FRESH_S):
+            return False
+        return forecast.fits(kernel) or (self._has_room(_LOOK_S) and forecast.fits(kernel))
+
+    def _progress(self) -> tuple[int, float]:
+        """Changes when memory is freed and when a launch begins."""
+        return self._freed, self._passes.forecast.changed
+
+    def _has_room(self, every: float) -> bool:
+        """Whether there is room: by the drain's last reading, or, if that is older than `every` seconds, by one of this
+        launch, which neither wakes nor delays anyone.
         """
         looked, room = self._passes.seen
-        if time.monotonic() - looked < _FRESH_S:
+        if time.monotonic() - looked < every:
             return room
-        return self._reading.has_room(_FRESH_S)
+        return self._reading.has_room(every, self._passes.forecast)
 
     def stop(self) -> None:
         """Stop passes and return when the last one is done. Launches no longer wait for room."""
@@ -111,6 +126,7 @@ class Drain:
             self._thread = None
         self._passes.seen = math.inf, True  # after the last pass, which sets it as well
         self._passes.room.set()
+        self._passes.forecast.reset()
 
     def finish(self) -> None:
         """Take everything claimed, finished or not, and stop. Waits for all work of the device."""

@@ -23,6 +23,7 @@ from .accounting import MASK, TURN, Stripes, advance, uncut
 from .arena import Arena
 from .device import Device
 from .driver import Memory
+from .forecast import Forecast
 from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
 from .slab_search import Ints, Lines, Pieces, Slabs, U32s, find
@@ -69,7 +70,9 @@ class Passes:
 
     def adopt(self) -> None:
         """Start over with stripes without claims, after the pool was replaced."""
-        self.state = Stripes.at(self.device.words())
+        words = self.device.words()
+        self.state = Stripes.at(words)
+        self.forecast = Forecast(words["head"], int(self.state.ring.sum(dtype=np.int64)), time.monotonic())
         self._overrun = OverrunSlabs(self.device.stripes)
         self._again = np.zeros(self.device.stripes)  # each stripe waits until then
         self._delay = np.full(self.device.stripes, _LEAST_DELAY_S)
@@ -77,6 +80,7 @@ class Passes:
     def begin(self, epoch: int) -> None:
         """Keep slabs of this epoch from now on, and no others."""
         self.arena, self.epoch = Arena(), epoch
+        self.forecast.reset()
         self._read_stripes()
         self._lost = self._control["lost"].copy()
 
@@ -162,7 +166,9 @@ class Passes:
         if self.state.turned.any() and self._memory is self._driver:
             self._driver.synchronize(self._writes)
             self._limit(head)
-        room = has_room(self.state.claimed(head), self.state.ring)
+        claimed = self.state.claimed(head)
+        self.forecast.read(head, int(claimed.sum()), began)
+        room = has_room(claimed, self.state.ring)
         self.seen = began, room
         if room:
             self.room.set()

@@ -12,6 +12,7 @@ from kscope.capture import layout
 from kscope.errors import DriverError
 
 from .device import Device
+from .forecast import Forecast
 from .slab_search import Ints, U32s
 
 _LATE_S = 0.005
@@ -38,9 +39,9 @@ class PoolReading:
         self._one = threading.Lock()
         self._tried = self._found = -math.inf  # start of the last reading, and of the last one with room
 
-    def has_room(self, every: float) -> bool:
-        """Whether there is room, by a reading at most `every` seconds old, made by one thread at a time. False if it
-        cannot be known now.
+    def has_room(self, every: float, forecast: Forecast) -> bool:
+        """Whether there is room, by a reading at most `every` seconds old, made by one thread at a time, which the
+        forecast takes in. False if it cannot be known now.
         """
         if time.monotonic() - self._found < every:
             return True
@@ -50,7 +51,7 @@ class PoolReading:
             now = time.monotonic()  # the reading may miss later claims
             if now - self._tried >= every:
                 self._tried = now
-                if self._read() and self._room():
+                if self._read() and self._room(forecast, now):
                     self._found = now
             return now - self._found < every
         finally:
@@ -76,8 +77,10 @@ class PoolReading:
             return False  # the drain meets and reports it
         return True
 
-    def _room(self) -> bool:
+    def _room(self, forecast: Forecast, now: float) -> bool:
         words = self._words
         ring = words["mask"] + np.uint32(1)
         # a limit is one ring above the tail
-        return has_room((words["head"] - (words["limit"] - ring)).astype(np.int64), ring)
+        claimed = (words["head"] - (words["limit"] - ring)).astype(np.int64)
+        forecast.read(words["head"], int(claimed.sum()), now)
+        return has_room(claimed, ring)

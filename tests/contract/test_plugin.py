@@ -143,7 +143,7 @@ def test_the_runtime_hears_of_modules_and_launches(monkeypatch: pytest.MonkeyPat
         def module_loaded(self, module: int) -> None:
             heard.append(module)
 
-        def pace(self) -> None:
+        def pace(self, kernel: object = None) -> None:
             heard.append("launch")
 
     monkeypatch.setitem(registry._backends, "cuda", Backend())

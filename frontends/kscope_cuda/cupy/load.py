@@ -46,11 +46,11 @@ class PreparedKernel(function.Function):
     """A function of a prepared module: delays launches while the pool is almost full."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        registry.backend("cuda").pace()
+        registry.backend("cuda").pace(self.ptr)
         return super().__call__(*args, **options)
 
     def linear_launch(self, *args: Any, **options: Any) -> Any:
-        registry.backend("cuda").pace()
+        registry.backend("cuda").pace(self.ptr)
         return super().linear_launch(*args, **options)
 
 

@@ -43,7 +43,7 @@ class Backend:
     def module_loaded(self, module: int) -> None:
         self.loaded += 1
 
-    def pace(self) -> None:
+    def pace(self, kernel: object = None) -> None:
         """Nothing fills up here."""
 
 

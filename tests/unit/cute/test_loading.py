@@ -49,7 +49,7 @@ class Gpu:
     def module_loaded(self, module: int) -> None:
         self.loaded.append(module)
 
-    def pace(self) -> None:
+    def pace(self, kernel: object = None) -> None:
         self.paces += 1
 
 

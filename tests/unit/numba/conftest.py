@@ -36,7 +36,7 @@ class Backend:
     def module_loaded(self, module: int) -> None:
         self.modules.append(module)
 
-    def pace(self) -> None:
+    def pace(self, kernel: object = None) -> None:
         self.paced += 1
 
 

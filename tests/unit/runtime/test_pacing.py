@@ -14,6 +14,7 @@ import pytest
 from kscope.capture.model import Problem
 from kscope_runtime import drain as module
 from kscope_runtime.drain_pass import Passes
+from kscope_runtime.forecast import Forecast
 
 from .conftest import Bench
 from .fake import FakeDriver, Gpu, Lane
@@ -217,7 +218,7 @@ def test_memory_is_free_when_the_device_was_notified(
 
     def look() -> None:
         clock.now += 2 * module._FRESH_S
-        told.append(bench.drain._reading.has_room(module._FRESH_S))
+        told.append(bench.drain._reading.has_room(module._FRESH_S, bench.drain._passes.forecast))
 
     def watched(self: Passes, *batch: object) -> int:
         found = free(self, *batch)  # type: ignore[arg-type]  # as it was called
@@ -287,6 +288,7 @@ def test_a_launch_within_a_capture_may_look(by_hand: None, clock: Clock, monkeyp
 
 def test_threads_that_launch_at_once_look_once(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench().arm()
+    monkeypatch.setattr(Forecast, "fits", lambda self, kernel: True)
     monkeypatch.setattr(module, "_FRESH_S", 3600)
     monkeypatch.setattr(module, "_PATIENCE_S", 60)
     bench.drain._passes.seen = -math.inf, True

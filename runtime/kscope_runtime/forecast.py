@@ -1,0 +1,109 @@
+"""How much of a pool the launches claim that the device has not begun.
+
+Launches are queued faster than they run: hundreds may wait that will claim more than the pool holds, while all of it is
+free. What a launch of a kernel claims is learned: between two moments at which the device had begun everything, the
+claims are those of the launches between them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+
+import numpy as np
+
+from .slab_search import U32s
+
+SETTLED_S = 0.002
+"""If nothing was claimed for so long, everything launched before has begun, or waits for something else."""
+_UNKNOWN, _MOST = 1 / 32, 1 / 2
+"""What a launch of an unknown kernel claims, and what may be claimed or expected at a time, as shares of the pool."""
+_MUCH = 7 / 8
+"""The share that is freed at least while nothing is launched: smaller rests stay in the pool."""
+_FORGET = 0.9
+"""An expectation that was too high falls at most to this share of it at a time: launches of one kernel differ."""
+
+
+class Forecast:
+    """One device's launches since the last settled moment, and its kernels' claims.
+
+    Args:
+        heads: (stripes,) every stripe's count of claimed units.
+        size: units in the pool.
+        now: time.monotonic(), s.
+
+    Attributes:
+        changed: time of the last launch or claim, s.
+    """
+
+    def __init__(self, heads: U32s, size: int, now: float) -> None:
+        self._heads, self._size = heads.copy(), size
+        self._each: dict[Hashable, float] = {}  # units that a launch of a kernel claims
+        self._counts: dict[Hashable, int] = {}  # launches of each kernel
+        self._expected = 0.0  # of those launches
+        self._seen = self._occupied = 0  # claimed since, and claimed and not freed
+        self.changed = now
+        self._lock = threading.Lock()
+
+    def fits(self, kernel: Hashable) -> bool:
+        """Whether one more launch of the kernel finds room behind all those before it. A launch that claims much of the
+        pool must be the only one, and finds it nearly empty.
+        """
+        with self._lock:
+            pending, claims = self._expected - self._seen, self._claims(kernel)
+            if self._occupied + pending + claims <= self._size * _MOST:
+                return True
+            return pending <= 0 and self._occupied + min(claims, self._size * _MUCH) <= self._size
+
+    def launched(self, kernel: Hashable, now: float) -> None:
+        """Count a launch of the kernel."""
+        with self._lock:
+            self._counts[kernel] = self._counts.get(kernel, 0) + 1
+            self._expected += self._claims(kernel)
+            self.changed = now
+
+    def reset(self) -> None:
+        """Expect nothing of the launches so far: a session begins or ends."""
+        with self._lock:
+            self._forget()
+
+    def read(self, heads: U32s, occupied: int, now: float) -> None:
+        """Take in a reading of the pool.
+
+        Args:
+            heads: (stripes,) every stripe's count of claimed units.
+            occupied: units that are claimed and not freed.
+            now: time.monotonic() before the reading, s.
+        """
+        with self._lock:
+            self._occupied = occupied
+            # of two readings at once the earlier one may come later
+            claimed = int(np.maximum((heads - self._heads).view(np.int32), 0).astype(np.int64).sum())
+            if claimed:
+                self._heads, self.changed = heads.copy(), max(now, self.changed)
+                self._seen += claimed
+                self._expected = max(self._expected, float(self._seen))
+            elif now - self.changed >= SETTLED_S and self._counts:
+                self._settle()
+
+    def _claims(self, kernel: Hashable) -> float:
+        return self._each.get(kernel, self._size * _UNKNOWN)
+
+    def _settle(self) -> None:
+        """Learn from the launches since the last settled moment, and begin anew."""
+        known = {kernel: count for kernel, count in self._counts.items() if kernel in self._each}
+        unknown = {kernel: count for kernel, count in self._counts.items() if kernel not in self._each}
+        expected = sum(self._each[kernel] * count for kernel, count in known.items())
+        if unknown:
+            rest = max(0.0, self._seen - expected) / sum(unknown.values())
+            self._each |= dict.fromkeys(unknown, rest)
+        elif expected:
+            change = max(_FORGET, self._seen / expected)
+            self._each |= {kernel: self._each[kernel] * change for kernel in known}
+        elif self._seen:  # kernels that claimed nothing before
+            self._each |= dict.fromkeys(known, self._seen / sum(known.values()))
+        self._forget()
+
+    def _forget(self) -> None:
+        self._counts = {}
+        self._expected, self._seen = 0.0, 0

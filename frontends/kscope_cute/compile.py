@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -28,17 +27,13 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalog import Sites
 from kscope.lowering import register_budget
 from kscope.lowering.plan import without_marks
-from kscope.marks.grammar import format_name, parse, unquote
 
-from . import assembler, cubin, hook_points, sites, tvm_ffi
-from .emit import TAG
+from . import assembler, cubin, hook_points, loops, sites, tvm_ffi
 from .source_comments import source_info, without_source_comments
+from .traced import TracedModule, erase_selected, restore, skipped
 
-_STAGES = "; in a loop with prefetch_stages a region cannot contain both the loads and their use: split it in two"
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _BACKEND = "CUTE_DSL_COMPILER_BACKEND"
-_PIPELINED = "cutlass.pipelining"
-"""The attribute of a loop with prefetch_stages."""
-_NAME = re.compile(r"//kscope (?:enter|instant|counter) (\S+) ")
 
 
 class CompilerHooks:
@@ -51,7 +46,6 @@ class CompilerHooks:
         self.tag = ""
         self._compile = Hook(cute_compiler.Compiler, "compile", self._lower)
         self._jit = Hook(cute_dsl.BaseDSL, "compile_and_jit", self._unwrap)
-        self._thread = threading.local()
         self._module_compiled = module_compiled
 
     def check(self) -> None:
@@ -78,75 +72,93 @@ class CompilerHooks:
     def _lower(
         self, original: Callable[..., Any], compiler: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any
     ) -> Any:
-        """Around CuTe's Compiler.compile: lowers the marks of a module that has some."""
-        names = [name for name, marked in _gpu_modules(module) if marked]
-        if not names or self.recording is None:
+        """Around CuTe's Compiler.compile: lowers the marks of a module that has some.
+
+        Selected marks never break a program: a module that does not compile with them is compiled without them.
+        """
+        if self.recording is None or (traced := TracedModule.of(module)) is None:
             return original(compiler, module, pipeline, *args, **kwargs)
-        traced = _TracedModule.of(str(module), names[0])
+
+        def run(pipeline: str) -> Any:
+            return original(compiler, module, pipeline, *args, **kwargs)
+
+        job = _Job(run, module, pipeline, compiler.passmanager)
+        if not traced.selected:
+            return self._lower_marks(job)
+        copy = module.operation.clone()
         try:
-            with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
-                dumping = assembler.dump_into(pipeline, ptx=folder)
-                compiled = original(compiler, module, dumping, *args, **kwargs)
-                text, ending = assembler.read_ptx(folder)
-            out = compiled if isinstance(compiled, ir.Module) else module
-            lowered = _lowered(text, traced, self.recording, pipeline, compiler.passmanager)
-            with out.context:
-                assembler.replace_binary(out, names[0], lowered.binary)
-                tvm_ffi.export_library(out)
-            _write_user_dumps(lowered, pipeline, ending)
-            build_plain = partial(_plain_cubin, text, pipeline, compiler.passmanager)
-            sites.note(lowered.meta, text, lowered.cubin, self._sites, self.recording.selection, build_plain)
-        except KscopeError as error:
-            self._thread.error = error
-            raise
+            return self._lower_marks(job)
+        except Exception as error:  # of any kind: the program must compile as without kscope
+            reason = f"it does not compile with marks ({_one_line(error)})"
+        restore(module, copy)
+        erase_selected(module)
+        return self._lower_marks(job, [skipped(name, where, reason) for name, where in traced.selected.items()])
+
+    def _lower_marks(self, job: _Job, problems: Iterable[Problem] = ()) -> Any:
+        """Compile a module and lower its marks. problems: regions that were skipped."""
+        recording = self.recording
+        assert recording is not None
+        known = (*problems, *loops.unmark_vectorized(job.module))
+        for problem in known:
+            warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+        traced = TracedModule.of(job.module)
+        if traced is None:
+            for problem in known:
+                self._sites.note(recording.selection, problem)
+            return job.run(job.pipeline)
+        with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
+            compiled = job.run(assembler.dump_into(job.pipeline, ptx=folder))
+            text, ending = assembler.read_ptx(folder)
+        out = compiled if isinstance(compiled, ir.Module) else job.module
+        lowered = _lowered(text, traced, known, recording, job)
+        with out.context:
+            assembler.replace_binary(out, traced.name, lowered.binary)
+            tvm_ffi.export_library(out)
+        _write_user_dumps(lowered, job.pipeline, ending)
+        build_plain = partial(_plain_cubin, text, job)
+        sites.note(lowered.meta, text, lowered.cubin, self._sites, recording.selection, build_plain)
         return compiled
 
     def _unwrap(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Around CuTe's compile_and_jit, which reports every error as internal: re-raises kscope's own."""
-        self._thread.error = None
         try:
             function = original(*args, **kwargs)
-            self._module_compiled()
-        except Exception:
-            if (error := self._thread.error) is not None:
-                self._thread.error = None
-                raise error from None
-            raise
+        except Exception as error:
+            cause = _kscope_error(error)
+            if cause is None or cause is error:
+                raise
+            raise cause from None
+        self._module_compiled()
         return function
 
 
+def _one_line(error: Exception) -> str:
+    """An error's text without colors and line breaks, cut to 200 characters."""
+    return " ".join(_COLOR.sub("", str(error)).split())[:200]
+
+
+def _kscope_error(error: BaseException | None) -> KscopeError | None:
+    """The error of kscope that an error was raised from; None for others."""
+    while error is not None and not isinstance(error, KscopeError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 @dataclass(frozen=True)
-class _TracedModule:
-    """A module's IR before it is compiled.
+class _Job:
+    """A compilation by CuTe.
 
     Attributes:
-        name: the gpu.module's name.
-        marks: names of its marks.
-        pipelined: whether the compiler may pipeline one of its loops.
+        run: runs it with a pipeline.
+        module: the module.
+        pipeline: CuTe's pipeline for it.
+        manager: CuTe's passmanager module.
     """
 
-    name: str
-    marks: frozenset[str]
-    pipelined: bool
-
-    @staticmethod
-    def of(text: str, name: str) -> _TracedModule:
-        return _TracedModule(name, frozenset(map(unquote, _NAME.findall(text))), _PIPELINED in text)
-
-    def removed(self, text: str) -> tuple[Problem, ...]:
-        """A problem for names without a mark left in the PTX: their code is unreachable."""
-        names = sorted(self.marks - {mark.name for mark in map(parse, text.splitlines()) if mark is not None})
-        if not names:
-            return ()
-        listed = ", ".join(map(format_name, names))
-        problem = f"the CuTe DSL compiler removed every mark of {listed}: unreachable code is the usual cause"
-        return (Problem("removed", problem, len(names)),)
-
-    def check(self, problems: Iterable[Problem]) -> None:
-        """Raises PairingError if pipelining split a region."""
-        broken = [problem.text for problem in problems if problem.kind == "pairing"]
-        if broken and self.pipelined:
-            raise PairingError(f"{broken[0]}{_STAGES}")
+    run: Callable[[str], Any]
+    module: Any
+    pipeline: str
+    manager: Any
 
 
 @dataclass(frozen=True)
@@ -159,38 +171,45 @@ class _LoweredModule:
     cubin: bytes
 
 
-def _lowered(text: str, traced: _TracedModule, recording: Recording, pipeline: str, manager: Any) -> _LoweredModule:
-    """Lower and assemble the module's PTX. Raises what register_budget.lower_to_fit() raises."""
+def _lowered(
+    text: str, traced: TracedModule, known: Sequence[Problem], recording: Recording, job: _Job
+) -> _LoweredModule:
+    """Lower and assemble the module's PTX. known: problems of its marks.
+
+    Raises:
+        PairingError: pipelining split a region of the user's.
+        KscopeError: as register_budget.lower_to_fit().
+    """
     removed = traced.removed(text)
 
     @lru_cache(8)
     def assemble(lowered: str) -> assembler.Assembled:
-        return assembler.assemble(lowered, pipeline, manager, traced.name)
+        return assembler.assemble(lowered, job.pipeline, job.manager, traced.name)
 
     def measure(lowered: str) -> register_budget.Usage:
         return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
 
-    try:
-        lowered = register_budget.lower_to_fit(
-            without_source_comments(text),
-            recording,
-            frontend="cute",
-            measure=measure,
-            known=removed,
-            source=source_info(text),
-        )
-    except PairingError as error:
-        raise PairingError(f"{error}{_STAGES if traced.pipelined else ''}") from None
-    traced.check(lowered.problems)
+    lowered = register_budget.lower_to_fit(
+        without_source_comments(text),
+        recording,
+        frontend="cute",
+        measure=measure,
+        known=(*known, *removed),
+        source=source_info(text, traced.taken_apart),
+    )
+    broken = (one for one in lowered.problems if one.kind == "pairing" and one.region not in traced.selected)
+    if traced.taken_apart and (first := next(broken, None)) is not None:
+        raise PairingError(first.text)
     for problem in lowered.problems or removed:
-        warnings.warn(f"kscope: {problem.text}", stacklevel=2)
+        if problem not in known:
+            warnings.warn(f"kscope: {problem.text}", stacklevel=2)
     assembled = assemble(lowered.text)
     return _LoweredModule(lowered.meta, lowered.text, assembled.binary, assembled.cubin)
 
 
-def _plain_cubin(text: str, pipeline: str, manager: Any) -> bytes:
+def _plain_cubin(text: str, job: _Job) -> bytes:
     """The cubin of a module without its marks."""
-    return assembler.assemble(without_marks(without_source_comments(text)), pipeline, manager).cubin
+    return assembler.assemble(without_marks(without_source_comments(text)), job.pipeline, job.manager).cubin
 
 
 def _write_user_dumps(lowered: _LoweredModule, pipeline: str, ending: str) -> None:
@@ -199,11 +218,3 @@ def _write_user_dumps(lowered: _LoweredModule, pipeline: str, ending: str) -> No
         path = assembler.user_dump_path(pipeline, kind, ending)
         if path is not None:
             path.write_bytes(content)
-
-
-def _gpu_modules(module: Any) -> Iterator[tuple[str, bool]]:
-    """Name of each gpu.module, and whether it has marks."""
-    for operation in module.body.operations:
-        if operation.operation.name == "gpu.module":
-            attributes = operation.operation.attributes
-            yield ir.StringAttr(attributes["sym_name"]).value, TAG in attributes

@@ -35,8 +35,8 @@ def source_comment() -> str:
     return f"//at {line} {quote(file)} {quote(kernel)}"
 
 
-def source_info(text: str) -> SourceInfo:
-    """The kernel names and region locations in the comments of a PTX text."""
+def source_info(text: str, taken_apart: str = "") -> SourceInfo:
+    """The kernel names and region locations in the comments of a PTX text. taken_apart: of SourceInfo."""
     kernels: dict[str, str] = {}
     places: dict[str, str] = {}
     entry, at = "", None
@@ -48,11 +48,17 @@ def source_info(text: str) -> SourceInfo:
         elif at is not None:
             mark = parse(line)
             if mark is not None:
-                places.setdefault(mark.name, f"{unquote(at[2])}:{at[1]}")
+                places.setdefault(mark.name, place_of(at[0].rstrip("\n")))
                 if at[3] != "-":
                     kernels.setdefault(entry, unquote(at[3]))
             at = None
-    return SourceInfo(kernels, places)
+    return SourceInfo(kernels, places, taken_apart)
+
+
+def place_of(comment: str) -> str:
+    """file:line in a comment; "?" if it has none."""
+    found = _AT.match(f"{comment}\n")
+    return f"{unquote(found[2])}:{found[1]}" if found else "?"
 
 
 def without_source_comments(text: str) -> str:

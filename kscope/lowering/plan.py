@@ -26,7 +26,7 @@ _APART = (
     " registers"
 )
 _ADVICE = (
-    "; a region may not span iterations or branches: begin and end it on the same path,"
+    "a region may not span iterations or branches: begin and end it on the same path,"
     " or use value= or two names where parts overlap"
 )
 
@@ -215,7 +215,7 @@ class _Body:
             if fault.name in explicit:
                 raise PairingError(
                     f"kernel {function.name}: region {format_name(fault.name)} {fault.text}"
-                    f"{_at(fault, files, places)}{_ADVICE}"
+                    f"{_at(fault, files, places)}; {source.taken_apart or _ADVICE}"
                 )
         problems = tuple(
             Problem(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import kscope
 from kscope import cli
-from kscope.capture.model import ModuleMeta, RegionMeta
+from kscope.capture.model import ModuleMeta, Problem, RegionMeta
 from kscope.cli import options as flags
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
@@ -144,6 +144,12 @@ def test_kinds_that_no_kernel_has_are_a_problem() -> None:
         assert "auto=: no kernel whose name matches mm* that ran has an operation of a kind wait, dot" in problem.text
     for region in ("wait a.py:4", "dot"):
         assert not unmatched(selection, [ModuleMeta("triton", (), (own[2], RegionMeta(region, origin="auto")))])
+
+
+def test_code_that_was_matched_and_skipped_is_not_reported_as_unmatched() -> None:
+    skipped = Problem("skipped", "", region="load"), Problem("pairing", "", region="wait a.py:9")
+    module = ModuleMeta("cute", (), (), problems=skipped)
+    assert not unmatched(Selection(("wait",), (Lines("load", "a.py", 4, 5),)), [module])
 
 
 def test_the_command_line_says_the_same_in_flags() -> None:

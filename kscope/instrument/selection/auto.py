@@ -31,6 +31,8 @@ KINDS: dict[str, str] = {
 """Kind of operation -> description. Plurals are accepted."""
 DEFAULT = ("wait", "dot", "load", "store", "loop")
 """Kinds that auto=True marks."""
+SKIPPED = ("pairing", "skipped")
+"""Kinds of problem of a module: a region was matched, and is not recorded."""
 GRAMMAR = "NAME=FILE:FIRST-LAST, such as load=attn.py:41-47"
 
 
@@ -143,9 +145,12 @@ def unmatched(selection: Selection, modules: Iterable[ModuleMeta]) -> tuple[Prob
         One problem per range of lines without an operation in any kernel, and one if no kernel has an operation of a
         selected kind.
     """
-    regions = [region for module in modules for region in module.regions]
-    lines = {region.name for region in regions if region.origin == "lines"}
+    found = tuple(modules)
+    regions = [region for module in found for region in module.regions]
+    skipped = {one.region for module in found for one in module.problems if one.kind in SKIPPED and one.region}
+    lines = {region.name for region in regions if region.origin == "lines"} | skipped
     kinds = {kind_of(region.name) for region in regions if region.origin == "auto"}
+    kinds |= {kind_of(name) for name in skipped if kind_of(name) != name}
     which = f" whose name matches {', '.join(selection.kernels)}" if selection.kernels else ""
     more = "kscope run --auto --dry-run lists kernels and the lines of their operations"
     text = f"no kernel{which} that ran has an operation at these lines; {more}"

@@ -11,13 +11,14 @@ import pytest
 from cutlass.base_dsl import ast_preprocessor, dsl
 
 from kscope.capture import layout, metadata
-from kscope.capture.model import RegionMeta
+from kscope.capture.model import ModuleMeta, RegionMeta
 from kscope.errors import UnsupportedError, UsageError
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
-from kscope.instrument.selection.auto import KINDS, Lines, Selection
+from kscope.instrument.selection.auto import KINDS, Lines, Selection, unmatched
+from kscope_cute import loops
 
-from .conftest import Made, arguments, compile, source
+from .conftest import VERSION, Made, arguments, compile, source
 from .test_caches import call, enter, hashes
 
 __all__ = ["hashes"]  # a fixture
@@ -58,10 +59,19 @@ def recording(*lines: str, kinds: tuple[str, ...] = (), kernels: tuple[str, ...]
 
 
 def regions(made: Made) -> dict[str, RegionMeta]:
+    return {region.name: region for region in read(made).regions}
+
+
+def read(made: Made) -> ModuleMeta:
+    """The metadata in a compiled kernel."""
     found = _META.search(made.ptx)
     assert found is not None, "no marks"
-    told = metadata.from_json(bytes(map(int, found[1].split(","))))
-    return {region.name: region for region in told.regions}
+    return metadata.from_json(bytes(map(int, found[1].split(","))))
+
+
+def since_4_8() -> None:
+    if VERSION < (4, 8):
+        pytest.skip("needs nvidia-cutlass-dsl 4.8")
 
 
 def is_marked(made: Made) -> bool:
@@ -218,6 +228,79 @@ def test_kinds_of_statements_are_marked_and_listed(frontend: Any, tmp_path: Path
     off, on = (path.read_bytes() for path in paths)
     assert kernel.symbol.encode() in off and layout.CTL_SYMBOL.encode() not in off
     assert layout.CTL_SYMBOL.encode() in on
+
+
+VECTORIZED = """
+part = cute.make_rmem_tensor((16,), Float32)
+for u in cutlass.range(16, vectorize=True):
+    part[u] = x[u] * 2.0
+x[thread] = part[3]
+"""
+
+
+@pytest.mark.filterwarnings("ignore:kscope")
+def test_selected_code_in_a_vectorized_loop_is_skipped_and_reported(frontend: Any) -> None:
+    since_4_8()
+    module = source(VECTORIZED)
+    line = 1 + Path(module.__file__).read_text().splitlines().index("        part[u] = x[u] * 2.0")
+    frontend.enable(recording(kinds=("loop", "load", "store")))
+    found = read(compile(module.host, *arguments(), arch="sm_100a"))
+    file = Path(module.__file__).name
+    assert {region.name for region in found.regions} == {f"loop {file}:{line - 1}", f"store {file}:{line + 1}"}
+    (problem,) = found.problems
+    assert (problem.kind, problem.region) == ("skipped", f"load {file}:{line}")
+    assert f"'load {file}:{line}' ({module.__file__}:{line}) is not recorded: it is in a loop with" in problem.text
+
+
+@pytest.mark.filterwarnings("ignore:kscope")
+def test_a_kernel_with_selected_code_only_in_a_vectorized_loop_compiles_plain(frontend: Any) -> None:
+    since_4_8()
+    module = source(VECTORIZED)
+    plain = compile(module.host, *arguments(), arch="sm_100a")
+    frontend.enable(recording(kinds=("load",)))
+    made = compile(module.host, *arguments(), arch="sm_100a")
+    assert made.cubin == plain.cubin
+    assert "'load kernel_0.py:14' " in " ".join(problem.text for problem in frontend.problems())
+
+
+def test_a_region_in_a_vectorized_loop_is_refused_with_its_line(frontend: Any) -> None:
+    since_4_8()
+    module = source(VECTORIZED.replace("part[u] =", "with region('mine'):\n        part[u] ="))
+    frontend.enable(Recording())
+    with pytest.raises(UnsupportedError, match=r"region 'mine' \(.*kernel_0.py:14\).*put the region around the loop"):
+        compile(module.host, *arguments(), arch="sm_100a")
+
+
+@pytest.mark.filterwarnings("ignore")  # the problem is a warning; CuTe's, of names that 4.4 still needs
+def test_a_selected_loop_body_that_pipelining_splits_is_skipped_and_reported(frontend: Any) -> None:
+    since_4_8()
+    from . import kernels
+
+    frontend.enable(recording(kinds=("iteration", "wait", "loop")))
+    found = read(compile(kernels.pipelined_host, *kernels.fakes()))
+    lines = Path(kernels.__file__).read_text().splitlines()
+    at = next(number for number, text in enumerate(lines, 1) if "prefetch_stages=P_STAGES" in text)
+    skipped = [problem for problem in found.problems if problem.kind == "pairing"]
+    assert [problem.region for problem in skipped] == [f"iteration kernels.py:{at}"]
+    assert f"{kernels.__file__}:{at + 1}" in skipped[0].text
+    assert f"loop kernels.py:{at}" in {region.name for region in found.regions}
+    assert not unmatched(Selection(("iteration",)), [found])
+
+
+@pytest.mark.filterwarnings("ignore:kscope")
+def test_a_kernel_that_does_not_compile_with_selected_marks_compiles_without_them(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since_4_8()
+    monkeypatch.setattr(loops, "unmark_vectorized", lambda module: ())  # as if CuTe refused marks in other loops
+    module = source(VECTORIZED)
+    plain = compile(module.host, *arguments(), arch="sm_100a")
+    frontend.enable(recording(kinds=("load", "store")))
+    made = compile(module.host, *arguments(), arch="sm_100a")
+    assert made.cubin == plain.cubin
+    found = {problem.region: problem.text for problem in frontend.problems() if module.__file__ in problem.text}
+    assert found.keys() == {"load kernel_0.py:14", "store kernel_0.py:15"}
+    assert "it does not compile with marks (error: compiler pass failed" in found["load kernel_0.py:14"]
 
 
 def test_a_name_that_an_earlier_selection_used_is_listed_where_it_is_now(frontend: Any) -> None:

@@ -1,0 +1,140 @@
+"""A traced module before CuTe compiles it: its marks, and modules without some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cutlass._mlir import ir
+
+from kscope.capture.model import Problem
+from kscope.marks.grammar import Mark, format_name, parse
+
+from .emit import TAG
+from .source_comments import place_of
+
+_PIPELINED = "cutlass.pipelining"
+"""The attribute of a loop with prefetch_stages."""
+_RECORDS = ("enter", "instant", "counter")
+_STAGES = (
+    "in a loop with prefetch_stages a region cannot contain both the loads and code that follows them: end it with the "
+    "last load, and use a second region after it"
+)
+
+
+@dataclass(frozen=True)
+class PlacedMark:
+    """A mark in the IR. where: file:line."""
+
+    operation: Any
+    mark: Mark
+    where: str
+
+
+@dataclass(frozen=True)
+class TracedModule:
+    """A module's marks.
+
+    Attributes:
+        name: the gpu.module's name.
+        marks: in order of the code.
+        pipelined: whether the compiler may pipeline one of its loops.
+    """
+
+    name: str
+    marks: tuple[PlacedMark, ...]
+    pipelined: bool
+
+    @staticmethod
+    def of(module: Any) -> TracedModule | None:
+        """The first gpu.module with marks; None if there is none."""
+        found = next((one for one in _gpu_modules(module) if TAG in one.attributes), None)
+        marks = () if found is None else tuple(marks_in(found))
+        if found is None or not marks:
+            return None
+        name = ir.StringAttr(found.attributes["sym_name"]).value
+        return TracedModule(name, marks, any(map(is_pipelined, walk(found))))
+
+    @property
+    def selected(self) -> dict[str, str]:
+        """Regions that a selection marked -> file:line."""
+        return {one.mark.name: one.where for one in self.marks if one.mark.origin != "source"}
+
+    @property
+    def taken_apart(self) -> str:
+        """Advice for a region that pipelining splits; empty if no loop is pipelined."""
+        return _STAGES if self.pipelined else ""
+
+    def removed(self, text: str) -> tuple[Problem, ...]:
+        """A problem for names without a mark left in the PTX: their code is unreachable."""
+        left = {mark.name for mark in map(parse, text.splitlines()) if mark is not None}
+        names = sorted({one.mark.name for one in self.marks if one.mark.act in _RECORDS} - left)
+        if not names:
+            return ()
+        listed = ", ".join(map(format_name, names))
+        problem = f"the CuTe DSL compiler removed every mark of {listed}: unreachable code is the usual cause"
+        return (Problem("removed", problem, len(names)),)
+
+
+def walk(operation: Any) -> Iterator[Any]:
+    """The operations inside an operation, in order."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for one in block.operations:
+                yield one.operation
+                yield from walk(one.operation)
+
+
+def placed_mark(operation: Any) -> PlacedMark | None:
+    """The mark that an operation is; None for other operations."""
+    if operation.name != "llvm.inline_asm":
+        return None
+    lines = ir.StringAttr(operation.attributes["asm_string"]).value.splitlines()
+    mark = parse(lines[-1]) if lines else None
+    return None if mark is None else PlacedMark(operation, mark, place_of(lines[0]))
+
+
+def is_pipelined(operation: Any) -> bool:
+    """Whether an operation is a loop with prefetch_stages."""
+    return operation.name == "scf.for" and _PIPELINED in operation.attributes
+
+
+def skipped(region: str, where: str, reason: str) -> Problem:
+    """The problem that a selected region is not recorded."""
+    return Problem("skipped", f"region {format_name(region)} ({where}) is not recorded: {reason}", region=region)
+
+
+def marks_in(operation: Any) -> Iterator[PlacedMark]:
+    """The marks inside an operation, in order."""
+    return (found for one in walk(operation) if (found := placed_mark(one)) is not None)
+
+
+def erase_selected(module: Any) -> None:
+    """Remove the marks of a selection."""
+    for one in list(marks_in(module.operation)):
+        if one.mark.origin != "source":
+            one.operation.erase()
+
+
+def restore(module: Any, copy: Any) -> None:
+    """Replace the module's contents by those of a copy of its operation."""
+    for one in list(module.body.operations):
+        one.operation.erase()
+    for one in list(copy.operation.regions[0].blocks[0].operations):
+        module.body.append(one.operation.detach_from_parent())
+    before = {_attribute(one) for one in copy.operation.attributes}
+    for name in [_attribute(one) for one in module.operation.attributes]:
+        if name not in before:
+            del module.operation.attributes[name]
+
+
+def _attribute(found: Any) -> str:
+    """An attribute's name; before 4.8 iteration yields named attributes."""
+    return str(getattr(found, "name", found))
+
+
+def _gpu_modules(module: Any) -> Iterator[Any]:
+    for operation in module.body.operations:
+        if operation.operation.name == "gpu.module":
+            yield operation.operation

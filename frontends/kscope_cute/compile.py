@@ -106,6 +106,7 @@ class CompilerHooks:
             for problem in known:
                 self._sites.note(recording.selection, problem)
             return job.run(job.pipeline)
+        loops.keep_exits_with_loads(job.module)
         with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
             compiled = job.run(assembler.dump_into(job.pipeline, ptx=folder))
             text, ending = assembler.read_ptx(folder)

@@ -1,8 +1,19 @@
-"""Marks in loops that CuTe's compiler transforms: a loop with vectorize=True may contain none."""
+"""Marks in loops that CuTe's compiler transforms.
+
+prefetch_stages=n: all code up to the last TMA load runs n iterations ahead. A region around loads only would begin
+ahead and end n iterations later, so its exit is moved into one operation with that load.
+
+vectorize=True: CuTe allows no marks in the loop.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any
+
+from cutlass._mlir import ir
+from cutlass._mlir.dialects import arith, scf
 
 from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
@@ -11,6 +22,8 @@ from . import traced
 
 _VECTORIZED = "cutlass.vectorize"
 """The attribute of a loop with vectorize=True."""
+_PURE = ("arith", "builtin", "cute", "math", "scf")
+"""Dialects whose operations with results only compute."""
 
 
 def unmark_vectorized(module: Any) -> tuple[Problem, ...]:
@@ -37,6 +50,54 @@ def unmark_vectorized(module: Any) -> tuple[Problem, ...]:
         traced.skipped(name, where, "it is in a loop with vectorize=True, which CuTe compiles only without marks")
         for name, where in places.items()
     )
+
+
+def keep_exits_with_loads(module: Any) -> None:
+    """Let regions that end behind the last load of a pipelined loop, before anything but arithmetic, end with it."""
+    for loop in [one for one in traced.walk(module.operation) if traced.is_pipelined(one)]:
+        body = [one.operation for one in loop.regions[0].blocks[0].operations]
+        last = max((at for at, one in enumerate(body) if _loads(one)), default=None)
+        if last is None:
+            continue
+        follow = takewhile(lambda one: _is_exit(one) or _is_pure(one), body[last + 1 :])
+        exits = [one for one in follow if _is_exit(one)]
+        if exits and not list(body[last].results):
+            _join(body[last], exits)
+
+
+def _join(load: Any, exits: Iterable[Any]) -> None:
+    """Put the operations into an `if` that always holds: the pipeliner keeps it whole, and later passes fold it."""
+    with load.context, load.location, ir.InsertionPoint(load):
+        always = scf.IfOp(arith.ConstantOp(ir.IntegerType.get_signless(1), 1).result)
+        with ir.InsertionPoint(always.then_block):
+            end = scf.YieldOp([]).operation
+    for one in (load, *exits):
+        one.move_before(end)
+
+
+def _loads(operation: Any) -> bool:
+    """Whether an operation is a TMA load or contains one."""
+    if operation.name == "cute.copy":
+        return "tma_load" in str(operation.operands[0].type)
+    return any(map(_loads, _inner(operation)))
+
+
+def _is_exit(operation: Any) -> bool:
+    placed = traced.placed_mark(operation)
+    return placed is not None and placed.mark.act == "exit" and not list(operation.operands)
+
+
+def _is_pure(operation: Any) -> bool:
+    """Whether an operation only computes values."""
+    if operation.name == "scf.yield":
+        return True
+    known = operation.name.partition(".")[0] in _PURE and len(operation.results) > 0
+    return known and all(map(_is_pure, _inner(operation)))
+
+
+def _inner(operation: Any) -> list[Any]:
+    """The operations directly inside an operation."""
+    return [one.operation for region in operation.regions for block in region.blocks for one in block.operations]
 
 
 def _is_vectorized(operation: Any) -> bool:

@@ -18,8 +18,8 @@ _PIPELINED = "cutlass.pipelining"
 """The attribute of a loop with prefetch_stages."""
 _RECORDS = ("enter", "instant", "counter")
 _STAGES = (
-    "in a loop with prefetch_stages a region cannot contain both the loads and code that follows them: end it with the "
-    "last load, and use a second region after it"
+    "in a loop with prefetch_stages a region cannot contain both loads and code that uses them: end it after the last "
+    "load, and use a second region for the rest"
 )
 
 

@@ -19,6 +19,10 @@ HERE = Path(__file__).resolve()
 GEMM = HERE.parents[3] / "examples" / "cute_gemm.py"
 _REGION = re.compile(r"^( *)with kscope\.region\(\"(\w+)\".*\):$", re.M)
 
+_ONE_WARP = """        if warp_idx == 0:
+            with kscope.region("ask"):
+"""
+
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning")]  # CuTe's, of names that 4.4 still needs
 
 
@@ -51,7 +55,7 @@ class Compilations:
 
     def __call__(self, kernel: Kernel, form: str) -> Made:
         """form: "on", "off" (annotated, not enabled), "bare" (without the annotations), "store" (on, with that region
-        alone)."""
+        alone), "every warp" and "every warp off" (loads in no `if`)."""
         if kernel.since > VERSION:
             pytest.skip(f"{kernel.name} needs nvidia-cutlass-dsl {'.'.join(map(str, kernel.since))}")
         key = kernel.name, form
@@ -65,11 +69,14 @@ class Compilations:
             source = _REGION.sub(
                 lambda found: found[0] if found[2] == form else f"{found[1]}if cutlass.const_expr(True):", source
             )
+        if form.startswith("every warp"):
+            assert source.count(_ONE_WARP) == 1
+            source = source.replace(_ONE_WARP, _ONE_WARP.replace("warp_idx == 0", "cutlass.const_expr(True)"))
         path = self._folder / form / kernel.path.name
         path.parent.mkdir(exist_ok=True)
         path.write_text(source)
         module = load(path)
-        if form in ("on", "store"):
+        if form in ("on", "store", "every warp"):
             self._frontend.enable(Recording(records=256))
         try:
             return compile(getattr(module, kernel.host), *_arguments(module), arch=kernel.arch)
@@ -160,6 +167,14 @@ def test_marks_of_the_hopper_kernel_stand_where_the_source_has_them(compilations
 def test_marks_of_the_pipelined_kernel_stand_where_the_source_has_them(compilations: Compilations) -> None:
     word = spelled(compilations(PIPELINED, "on"))
     assert re.search("cwx?ttc", word), word
+    assert re.search("cwccm+dc", word), word
+
+
+def test_a_region_around_the_loads_of_a_pipelined_loop_ends_with_them(compilations: Compilations) -> None:
+    """Each copy of the loads, ahead of the loop and in it, is between two clock reads; the pipeline is the same."""
+    word, plain = (spelled(compilations(PIPELINED, form)) for form in ("every warp", "every warp off"))
+    assert word.count("t") == plain.count("t") > 4
+    assert word.count("t") == 2 * len(re.findall("cwx?ttc", word)), word
     assert re.search("cwccm+dc", word), word
 
 

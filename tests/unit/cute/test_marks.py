@@ -255,7 +255,7 @@ def test_a_region_that_spans_prefetch_stages_is_refused(frontend: Any) -> None:
     from .conftest import compile
 
     frontend.enable(Recording())
-    with pytest.raises(PairingError, match=r"'across' .* cannot contain both the loads and code that follows them"):
+    with pytest.raises(PairingError, match=r"'across' .* cannot contain both loads and code that uses them"):
         compile(kernels.pipelined_host, *kernels.fakes(), True)
 
 

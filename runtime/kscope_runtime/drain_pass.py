@@ -1,17 +1,18 @@
 """One pass over a device's stripes while it records: copy, account, keep, clear, raise limits.
 
-A pass uses none of the user's streams and launches no kernel: copies go through its own streams. It works on three
-batches at a time, one in each part of the staging memory: the device fills one, the pass accounts for the slabs of
-another, and threads copy the third to the arena. Only copying is left to threads: the many short steps of accounting
-would wait for each other's turn at the interpreter.
+A pass uses none of the user's streams and launches no kernel: copies go through its own streams. It works on several
+batches at a time, one in each part of the staging memory: the device fills one, threads find the slabs of others and
+copy what is kept to the arena. Only the pass's own thread accounts for them, one batch after the other. A batch is
+large enough that its threads rarely wait for each other's turn at the interpreter.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,22 +28,23 @@ from .forecast import Forecast
 from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
 from .slab_search import Ints, Lines, Pieces, Slabs, U32s, find
+from .staging import PLACES, Part, Staging, pieces_of, ranges
 
-BATCH, _BATCHES = 16 << 20, 3
-_CHUNK = (2 << 20) // layout.UNIT
-"""Lines that a thread copies at a time."""
+_AHEAD = PLACES // 2
+"""Batches of which threads find the slabs at a time."""
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
 _WORDS = layout.UNIT // 4
 
 
 @dataclass(frozen=True)
-class Part:
-    """`units` units of a stripe from `tail` on. whole: up to head."""
+class _Found:
+    """A batch in part `place` of the staging memory, whose slabs a thread is looking for."""
 
-    stripe: int
-    tail: int
-    units: int
-    whole: bool
+    place: int
+    parts: list[Part]
+    lines: Lines
+    pieces: Pieces
+    slabs: Future[tuple[Slabs, Ints]]
 
 
 class Passes:
@@ -53,8 +55,7 @@ class Passes:
         self.arena = Arena()
         self.epoch = 0
         self._workers = workers
-        self._driver, self._stream = device.driver, device.driver.stream()
-        self._memory: Memory = device.driver
+        self._driver = device.driver
         self._writes = device.driver.stream()
         lines = device.stripes * layout.STRIPE_BYTES
         self._before, self._control = (device.driver.pinned(lines).view(layout.STRIPE) for _ in range(2))
@@ -62,8 +63,7 @@ class Passes:
         self.room.set()
         self.seen = time.monotonic(), True  # (start of the last reading, whether there was room), replaced as one
         self._limits = device.driver.pinned(4 * device.stripes).view("<u4")
-        self._staging = device.driver.pinned(_BATCHES * BATCH).view("<u4").reshape(_BATCHES, -1, _WORDS)
-        self._copies: list[list[Future[None]]] = [[] for _ in range(_BATCHES)]  # that read each part of the staging
+        self._staging = Staging(device, workers)
         self._stuck: list[int] = []  # stripes larger than a copy that the last pass freed nothing of
         self._lost = np.zeros(device.stripes, np.uint32)
         self.adopt()
@@ -120,9 +120,8 @@ class Passes:
 
     def salvage(self, memory: Memory) -> None:
         """Keep what a broken context left, unfinished slabs included, read through `memory`. No pass may follow."""
-        for index in range(_BATCHES):
-            self._copied(index)
-        self._memory = memory
+        self._staging.wait()
+        self._staging.memory = memory
         lines = self.peek()
         self.arena.take(len(lines))[:] = lines
 
@@ -159,11 +158,11 @@ class Passes:
         """
         began = time.monotonic()
         for words in (self._before, self._control):
-            self._memory.read(words.view(np.uint8), self.device.control + layout.GATE_BYTES, self._stream)
-            self._memory.synchronize(self._stream)
+            self._staging.read(words.view(np.uint8), self.device.control + layout.GATE_BYTES)
+            self._staging.arrived()
         skipped, head = self._before["skipped"].copy(), self._control["head"].copy()
         self.state.saw(head)
-        if self.state.turned.any() and self._memory is self._driver:
+        if self.state.turned.any() and self._staging.memory is self._driver:
             self._driver.synchronize(self._writes)
             self._limit(head)
         claimed = self.state.claimed(head)
@@ -180,16 +179,19 @@ class Passes:
         freed, requested, past = 0, time.monotonic(), self.device.surely_past()
         settled = max(0, past - int(SETTLED_S * 1e9))
         self._stuck = []
-        for index, (batch, lines) in enumerate(self._batches(stripes, head)):
-            pieces = self._pieces(batch, skipped, head)
-            free, kept = self._settle(lines, pieces, requested if closed else None, settled)
-            self._copies[index % _BATCHES] = self._keep(lines, pieces, kept)
-            freed += self._free(batch, free)
-            self._stuck += [part.stripe for part, units in zip(batch, free, strict=True) if not (part.whole or units)]
-            # how much room is left; waits for the next batch's copy
-            self._read_stripes()
-        for index in range(_BATCHES):
-            self._copied(index)
+        found: deque[_Found] = deque()
+        try:
+            for index, (batch, lines) in enumerate(self._batches(stripes, head)):
+                pieces = pieces_of(batch, skipped, head)
+                slabs = submit(self._workers, lambda copy: self._find(*copy), (lines, pieces, settled))
+                found.append(_Found(index % PLACES, batch, lines, pieces, slabs))
+                if len(found) > _AHEAD:
+                    freed += self._take(found.popleft(), requested if closed else None)
+            while found:
+                freed += self._take(found.popleft(), requested if closed else None)
+        finally:  # no thread uses the staging memory after a pass that failed
+            wait(one.slabs for one in found)
+        self._staging.wait()
         if freed:
             self._driver.synchronize(self._writes)
         return freed * layout.UNIT
@@ -200,7 +202,7 @@ class Passes:
         """Yield the stripes' claimed parts as lines of staging memory, in turn of its parts."""
         granted = self.state.granted(head)
         batches: list[list[Part]] = []
-        used, room = 0, self._staging.shape[1]
+        used, room = 0, self._staging.units
         for stripe in stripes.tolist():
             units = int(granted[stripe])
             cut = min(units, room)
@@ -212,13 +214,12 @@ class Passes:
         ready: tuple[list[Part], Lines] | None = None
         for index, batch in enumerate(batches):
             if ready is None:
-                ready = batch, self._fetch(batch, self._staging[index % _BATCHES])
-            self._memory.synchronize(self._stream)
+                ready = batch, self._staging.fetch(batch, index % PLACES)
+            self._staging.arrived()
             now = ready
             if index + 1 < len(batches):
-                following, place = batches[index + 1], (index + 1) % _BATCHES
-                self._copied(place)
-                ready = following, self._fetch(following, self._staging[place])
+                following = batches[index + 1]
+                ready = following, self._staging.fetch(following, (index + 1) % PLACES)
             yield now
 
     def _walk(self, stripe: int, skipped: U32s, head: U32s) -> Iterator[tuple[Lines, Slabs]]:
@@ -227,88 +228,46 @@ class Passes:
         """
         tail, left = int(self.state.tail[stripe]), int(self.state.granted(head)[stripe])
         while left:
-            cut = min(left, self._staging.shape[1])
+            cut = min(left, self._staging.units)
             part = Part(stripe, tail, cut, cut == left)
-            lines = self._fetch([part], self._staging[0])
-            self._memory.synchronize(self._stream)
-            pieces = self._pieces([part], skipped, head)
+            lines = self._staging.fetch([part], 0)
+            self._staging.arrived()
+            pieces = pieces_of([part], skipped, head)
             slabs = find(lines, pieces)
             units = min(cut, int(uncut(lines, pieces, slabs)[0]))
             yield lines[:units], slabs
             tail, left = tail + units & MASK, left - units
 
-    def _fetch(self, batch: list[Part], staging: Lines) -> Lines:
-        at = 0
-        for part in batch:
-            for address, units in self._ranges(part.stripe, part.tail, part.units):
-                into = staging[at : at + units].reshape(-1).view(np.uint8)
-                self._memory.read(into, address, self._stream)
-                at += units
-        return staging[:at]
-
-    def _ranges(self, stripe: int, tail: int, units: int) -> Iterator[tuple[int, int]]:
-        """(address, units) of the one or two parts of a ring that hold these units."""
-        words = self.device.table[stripe]
-        base, ring = int(words["base"]), int(words["mask"]) + 1
-        at = tail & ring - 1
-        straight = min(units, ring - at)
-        if straight:
-            yield base + at * layout.UNIT, straight
-        if units > straight:
-            yield base, units - straight
-
-    def _pieces(self, batch: list[Part], skipped: U32s, head: U32s) -> Pieces:
-        stripe = np.array([part.stripe for part in batch])
-        return Pieces(
-            stripe=stripe,
-            first=np.cumsum([0, *(part.units for part in batch)]),
-            tail=np.array([part.tail for part in batch], np.uint32),
-            whole=np.array([part.whole for part in batch]),
-            skipped=skipped[stripe],
-            head=head[stripe],
-        )
-
     # staging to host memory
 
-    def _settle(self, lines: Lines, pieces: Pieces, requested: float | None, settled: int) -> tuple[Ints, Ints]:
-        """Account for the slabs of a batch.
-
-        Args:
-            lines: the copy.
-            pieces: its parts.
-            requested: when the copy was requested; None if nothing runs.
-            settled: see find().
-
-        Returns:
-            (p,) units that are free from the parts' tails, including refused ones; and (p,) lines to keep.
-        """
+    def _find(self, lines: Lines, pieces: Pieces, settled: int) -> tuple[Slabs, Ints]:
+        """The slabs of a copy, after those of other sessions were cleared, and how far its parts can be taken."""
         slabs = find(lines, pieces, settled)
-        free = uncut(lines, pieces, slabs)
+        most = uncut(lines, pieces, slabs)
         self._hide(lines, slabs)
+        return slabs, most
+
+    def _take(self, batch: _Found, requested: float | None) -> int:
+        """Keep and free what can be of a batch, copied at `requested`, or None if nothing runs. Returns units freed."""
+        slabs, most = batch.slabs.result()
+        free = self._account(batch.pieces, slabs, most, requested)
+        kept = np.minimum(free, np.diff(batch.pieces.first))
+        self._staging.keep(batch.place, batch.pieces, kept, self.arena)
+        freed = self._free(batch.parts, free)
+        both = zip(batch.parts, free, strict=True)
+        self._stuck += [part.stripe for part, units in both if not (part.whole or units)]
+        self._read_stripes()  # how much room is left; waits for the next batch's copy
+        return freed
+
+    def _account(self, pieces: Pieces, slabs: Slabs, free: Ints, requested: float | None) -> Ints:
+        """(p,) units that are free from the parts' tails, including refused ones; at first up to `free`."""
         if requested is not None:
             free = advance(self.state, pieces, self._overrun.settled(slabs, pieces, requested), free)
         else:
             # nothing runs: units outside slabs were skipped
             free += np.where(pieces.whole & self.state.turned[pieces.stripe], TURN, 0)
             self.state.found[pieces.stripe] = pieces.tail + free.astype(np.uint32) - pieces.skipped
-        return free, np.minimum(free, np.diff(pieces.first))
-
-    def _keep(self, lines: Lines, pieces: Pieces, kept: Ints) -> list[Future[None]]:
-        """Begin to copy the first `kept` lines of each part to the arena."""
-        room, at, copies = self.arena.take(int(kept.sum())), 0, []
-        for first, units in zip(pieces.first.tolist(), kept.tolist(), strict=False):
-            for start in range(0, units, _CHUNK):
-                size = min(_CHUNK, units - start)
-                into, source = room[at + start : at + start + size], lines[first + start : first + start + size]
-                copies.append(submit(self._workers, lambda pair: np.copyto(*pair), (into, source)))
-            at += units
-        return copies
-
-    def _copied(self, index: int) -> None:
-        """Wait until part `index` of the staging memory may be filled again."""
-        for copy in self._copies[index]:
-            copy.result()
-        self._copies[index] = []
+        return free
 
     def _hide(self, lines: Lines, slabs: Slabs) -> None:
         """Clear slabs of another session (claimed late, or before a reset)."""
@@ -335,7 +294,7 @@ class Passes:
             self.state.freed(part.stripe, part.tail + passed & MASK, part.whole and passed >= part.units)
         self._driver.synchronize(self._writes)  # those of the batch before: _limits is free again
         for part, passed in zip(batch, free.tolist(), strict=True):
-            for address, units in self._ranges(part.stripe, part.tail, min(passed, part.units)):
+            for address, units in ranges(self.device.table[part.stripe], part.tail, min(passed, part.units)):
                 self.device.clear(address, units * layout.UNIT, self._writes)
         if total:
             self._limit(self._control["head"])

@@ -24,6 +24,7 @@ from ptxvm.profile import examples
 
 from kscope.capture import layout
 from kscope_runtime import drain_pass
+from kscope_runtime import staging as staging_memory
 
 
 class Metal:
@@ -88,7 +89,7 @@ def test_draining_while_kernels_run_loses_and_doubles_nothing(case: Case, waits:
     host, threads, ideals, _ = prepared(case)
     moving, wait = steps(threads, case.order, case.seed), cycle([*waits, 1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drain_pass, "BATCH", staging * layout.UNIT)
+        patch.setattr(staging_memory, "BATCH", staging * layout.UNIT)
         metal = Metal(host, lambda: None)
         drained = drain_pass.Passes(metal, AtOnce())  # type: ignore[arg-type]  # it plays a Device
         drained.begin(case.epoch)

@@ -3,17 +3,30 @@ not have been."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
 import numpy as np
 import pytest
 
 from kscope.capture import layout
 from kscope_runtime.drain_pass import Passes
-from kscope_runtime.slab_search import Ints, Lines, Pieces
+from kscope_runtime.slab_search import Ints, Lines, Pieces, Slabs
 
 from .conftest import Bench
 from .fake import REGION, Lane
 
 SLAB = 192  # bytes, for four records
+
+
+class AtOnce(Executor):
+    """Runs what it is given in the caller's thread."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(work(*args, **kwargs))
+        return done
 
 
 def once(bench: Bench) -> int:
@@ -30,18 +43,19 @@ def starts(bench: Bench) -> list[int]:
 
 
 def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.drain_pass.BATCH", 8192)  # two of the rings
+    monkeypatch.setattr("kscope_runtime.staging.BATCH", 8192)  # two of the rings
     bench = Bench().arm()
     for block in range(80):
         Lane(bench.memory, sm=block % 4, block=block).run()
     on_their_way: list[int] = []
-    settle = Passes._settle
+    find = Passes._find
 
-    def watched(self: Passes, lines: Lines, pieces: Pieces, requested: float | None, settled: int) -> tuple[Ints, Ints]:
-        on_their_way.append(len(bench.driver.streams[self._stream]))
-        return settle(self, lines, pieces, requested, settled)
+    def watched(self: Passes, lines: Lines, pieces: Pieces, settled: int) -> tuple[Slabs, Ints]:
+        on_their_way.append(len(bench.driver.streams[self._staging.stream]))
+        return find(self, lines, pieces, settled)
 
-    monkeypatch.setattr(Passes, "_settle", watched)
+    monkeypatch.setattr(Passes, "_find", watched)
+    bench.drain._passes._workers = AtOnce()
     assert once(bench) == 80 * SLAB
     assert len(on_their_way) == 2
     assert on_their_way[0] >= 2, "the second batch was not requested for before the first one was read"
@@ -49,7 +63,7 @@ def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monk
 
 
 def test_room_is_published_after_each_batch(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kscope_runtime.drain_pass.BATCH", 8192)
+    monkeypatch.setattr("kscope_runtime.staging.BATCH", 8192)
     bench = Bench().arm()
     for block in range(84):
         Lane(bench.memory, sm=block % 4, block=block).run()

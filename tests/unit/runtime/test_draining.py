@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kscope.capture import layout
 from kscope.decoding import slabs
-from kscope_runtime.drain_pass import BATCH
+from kscope_runtime.staging import BATCH
 
 from .conftest import Bench
 from .fake import Lane
@@ -61,7 +61,7 @@ def start_counters(bench: Bench, start: int) -> None:
 def test_every_claim_is_drained_once_or_counted_as_lost(
     by_hand: None, at_once: None, actions: list[Any], start: int, copy: int
 ) -> None:
-    with patch("kscope_runtime.drain_pass.BATCH", copy):
+    with patch("kscope_runtime.staging.BATCH", copy):
         bench = Bench().arm()
     start_counters(bench, start)
     passes = bench.drain._passes

@@ -21,7 +21,7 @@ UNITS = 40
 
 @pytest.fixture
 def bench(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("kscope_runtime.drain_pass.BATCH", UNITS * layout.UNIT)
+    monkeypatch.setattr("kscope_runtime.staging.BATCH", UNITS * layout.UNIT)
     return Bench().arm()
 
 

@@ -1,0 +1,116 @@
+"""The way of records to host memory: to pinned staging memory, and what is kept from there to the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from kscope.capture import layout
+from kscope.util.parallel import submit
+
+from .arena import Arena
+from .device import Device
+from .driver import Bytes, Memory
+from .slab_search import Ints, Lines, Pieces, U32s
+
+BATCH, PLACES = 8 << 20, 8
+"""Bytes of a batch of parts, and batches in staging memory."""
+_CHUNK = (2 << 20) // layout.UNIT
+"""Lines that a thread copies at a time."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """`units` units of a stripe from `tail` on. whole: up to head."""
+
+    stripe: int
+    tail: int
+    units: int
+    whole: bool
+
+
+class Staging:
+    """Staging memory with room for several batches.
+
+    Args:
+        device: its rings, and its driver for pinned memory and a stream.
+        workers: threads that copy to the arena.
+
+    Attributes:
+        memory: what is read from.
+        units: of a place.
+    """
+
+    def __init__(self, device: Device, workers: Executor) -> None:
+        self.memory: Memory = device.driver
+        self.stream = device.driver.stream()
+        self._device, self._workers = device, workers
+        self._lines = device.driver.pinned(PLACES * BATCH).view("<u4").reshape(PLACES, -1, layout.UNIT // 4)
+        self._copies: list[list[Future[None]]] = [[] for _ in range(PLACES)]
+        self.units = self._lines.shape[1]
+
+    def read(self, into: Bytes, address: int) -> None:
+        """Begin to copy device memory to pinned memory."""
+        self.memory.read(into, address, self.stream)
+
+    def arrived(self) -> None:
+        """Wait for all copies from the device."""
+        self.memory.synchronize(self.stream)
+
+    def fetch(self, batch: list[Part], place: int) -> Lines:
+        """Begin to copy the parts to a place, when its last lines are in the arena. Returns the lines."""
+        self._copied(place)
+        staging, at = self._lines[place], 0
+        for part in batch:
+            for address, units in ranges(self._device.table[part.stripe], part.tail, part.units):
+                into = staging[at : at + units].reshape(-1).view(np.uint8)
+                self.read(into, address)
+                at += units
+        return np.asarray(staging[:at])
+
+    def keep(self, place: int, pieces: Pieces, kept: Ints, arena: Arena) -> None:
+        """Begin to copy the first `kept` lines of each part at a place to the arena. Raises MemoryError."""
+        room, at, lines = arena.take(int(kept.sum())), 0, self._lines[place]
+        for first, units in zip(pieces.first.tolist(), kept.tolist(), strict=False):
+            for start in range(0, units, _CHUNK):
+                size = min(_CHUNK, units - start)
+                into, source = room[at + start : at + start + size], lines[first + start : first + start + size]
+                self._copies[place].append(submit(self._workers, lambda pair: np.copyto(*pair), (into, source)))
+            at += units
+
+    def wait(self) -> None:
+        """Wait until everything that was kept is in the arena."""
+        for place in range(PLACES):
+            self._copied(place)
+
+    def _copied(self, place: int) -> None:
+        for copy in self._copies[place]:
+            copy.result()
+        self._copies[place] = []
+
+
+def ranges(words: np.void, tail: int, units: int) -> Iterator[tuple[int, int]]:
+    """(address, units) of the one or two parts of a ring, a layout.STRIPE, that hold these units."""
+    base, ring = int(words["base"]), int(words["mask"]) + 1
+    at = tail & ring - 1
+    straight = min(units, ring - at)
+    if straight:
+        yield base + at * layout.UNIT, straight
+    if units > straight:
+        yield base, units - straight
+
+
+def pieces_of(batch: list[Part], skipped: U32s, head: U32s) -> Pieces:
+    """The parts, one after the other in lines; skipped, head: every stripe's."""
+    stripe = np.array([part.stripe for part in batch])
+    return Pieces(
+        stripe=stripe,
+        first=np.cumsum([0, *(part.units for part in batch)]),
+        tail=np.array([part.tail for part in batch], np.uint32),
+        whole=np.array([part.whole for part in batch]),
+        skipped=skipped[stripe],
+        head=head[stripe],
+    )

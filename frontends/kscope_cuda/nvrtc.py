@@ -11,11 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from kscope import cuda_include
-from kscope import ptx as ptx_of
-from kscope.capture import metadata
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.lowering import cfg, plan, register_budget
+from kscope.lowering import cfg, metadata_patch, plan, register_budget
 
 from . import assembler, dry_run
 
@@ -124,11 +122,7 @@ def _with_macro_lines(ptx: str) -> str:
 def _with_user_names(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
     """The lowered text with the user's kernel names in its metadata."""
     kernels = tuple(replace(kernel, name=names.get(kernel.name, kernel.name)) for kernel in lowered.meta.kernels)
-    before, after = (
-        ptx_of.metadata_symbol(metadata.to_json(meta))
-        for meta in (lowered.meta, replace(lowered.meta, kernels=kernels))
-    )
-    return lowered.text.replace(before, after)
+    return metadata_patch.with_meta(lowered.text, replace(lowered.meta, kernels=kernels))
 
 
 def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> register_budget.Usage | None:

@@ -25,7 +25,7 @@ from kscope.errors import KscopeError, PairingError, UnsupportedError
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalog import Sites
-from kscope.lowering import register_budget
+from kscope.lowering import metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
 
 from . import assembler, cubin, hook_points, loops, sites, tvm_ffi
@@ -184,8 +184,11 @@ def _lowered(
     removed = traced.removed(text)
 
     @lru_cache(8)
-    def assemble(lowered: str) -> assembler.Assembled:
+    def assemble_once(lowered: str) -> assembler.Assembled:
         return assembler.assemble(lowered, job.pipeline, job.manager, traced.name)
+
+    def assemble(lowered: str) -> assembler.Assembled:
+        return metadata_patch.assembled(lowered, assemble_once, "binary", "cubin")
 
     def measure(lowered: str) -> register_budget.Usage:
         return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)

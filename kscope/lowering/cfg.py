@@ -6,7 +6,7 @@ Everything is read in bare(text), where comments and strings are blank.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -123,7 +123,8 @@ def _blank(found: re.Match[str]) -> str:
     return " " * len(hidden) if "\n" not in hidden else re.sub(".", " ", hidden)
 
 
-def functions(text: str) -> list[Function]:
+@lru_cache(2)
+def functions(text: str) -> tuple[Function, ...]:
     """Every function with a body, in order. A call of a function that never returns (`__assertfail`) counts as a jump
     to nowhere, like `trap`.
     """
@@ -146,7 +147,7 @@ def functions(text: str) -> list[Function]:
         kind: Literal["entry", "func"] = "entry" if head[1] == "entry" else "func"
         found.append(Function(kind, name[1] if name else "?", opened + 1, close, tuple(statements), text))
         at = close + 1
-    return found
+    return tuple(found)
 
 
 def _scan(text: str, at: int) -> tuple[list[Statement], int]:
@@ -226,10 +227,7 @@ def blocks(function: Function) -> list[Block]:
     firsts = sorted(s for s in starts if s < len(statements)) or [0]
     graph = [Block(first, last) for first, last in zip(firsts, [*firsts[1:], len(statements)], strict=True)]
     at = {block.first: n for n, block in enumerate(graph)}
-    labels: dict[str, list[tuple[tuple[int, ...], int]]] = {}
-    for i, statement in enumerate(statements):
-        if statement.sort == "label":
-            labels.setdefault(statement.name, []).append((statement.scope, at[i]))
+    labels = {(s.name, s.scope): at[i] for i, s in enumerate(statements) if s.sort == "label"}
     for n, block in enumerate(graph):
         last = statements[block.last - 1] if block.last > block.first else None
         falls = n + 1 < len(graph)
@@ -244,11 +242,11 @@ def blocks(function: Function) -> list[Block]:
 
 
 def _targets(
-    jump: Statement, labels: dict[str, list[tuple[tuple[int, ...], int]]], function: Function, count: int
+    jump: Statement, labels: Mapping[tuple[str, tuple[int, ...]], int], function: Function, count: int
 ) -> list[int]:
     def resolve(name: str) -> int | None:
-        visible = [(len(scope), n) for scope, n in labels.get(name, []) if jump.scope[: len(scope)] == scope]
-        return max(visible)[1] if visible else None
+        inner_first = (labels.get((name, jump.scope[:depth])) for depth in range(len(jump.scope), -1, -1))
+        return next((n for n in inner_first if n is not None), None)
 
     if "brx" in function.text[jump.start : jump.end].split("idx")[0]:
         table = re.compile(rf"(?<![\w$]){re.escape(jump.name)}\s*:\s*\.branchtargets\s+([^;]+);").search(

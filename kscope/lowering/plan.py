@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from .. import ptx
 from ..capture import layout
@@ -140,7 +141,8 @@ def lower(
     code = _edited(text, edits)
     if has_removed_marks and not kernels:
         return Lowered(code, _empty(recording, frontend), tuple(problems))
-    described = [KernelMeta(n, layout.kernel_hash(f"{n}\0{code}".encode()), size) for n, size in kernels]
+    digest = sha256(code.encode()).digest()
+    described = [KernelMeta(n, layout.kernel_hash(f"{n}\0".encode() + digest), size) for n, size in kernels]
     for number, kernel_meta in enumerate(described):
         code = code.replace(f"KS_ID{number}_LOW", str(kernel_meta.id & 0xFFFFFFFF))
         code = code.replace(f"KS_ID{number}_HIGH", str(kernel_meta.id >> 32))

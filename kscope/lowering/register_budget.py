@@ -17,12 +17,12 @@ from pathlib import Path
 
 from ..capture.model import Problem
 from ..instrument.recording import Recording
-from . import cfg, occupancy
+from . import cfg, metadata_patch, occupancy
 from .occupancy import Limits, warps
 from .plan import Lowered, SourceInfo, lower, without_marks
 
-FEWER = (2, 0)
-"""Pending records to try after the options' number; 0 stores in place."""
+FEW = 2
+"""Pending records to try after the options' number, and before storing in place."""
 
 ROOM = (64, 128)
 """Registers per thread in blocks of 1,024 and of 512 threads."""
@@ -88,11 +88,15 @@ class Assembled:
     usage: Usage
 
 
-@lru_cache(8)
 def assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None:
-    """Run `ptxas -v`. None if it refuses the text or does not run; the compiler that uses the text reports the
-    error.
+    """Run `ptxas -v`, once for texts that differ only in their metadata. None if it refuses the text or does not run;
+    the compiler that uses the text reports the error.
     """
+    return metadata_patch.assembled(text, lambda code: _assemble(code, ptxas, flags), "cubin")
+
+
+@lru_cache(8)
+def _assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None:
     with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
         source, out = Path(folder, "module.ptx"), Path(folder, "module.cubin")
         source.write_bytes(text.encode())
@@ -173,8 +177,8 @@ def lower_to_fit(
         recording: the options.
         frontend: its name, for the metadata.
         measure: assembles a text and reports on it. It is called once if the first try fits and leaves the kernel's
-            blocks per SM alone, up to eight times more if not, once more if there are such loops, and never for text
-            without marks.
+            blocks per SM alone, mostly two to three times more if not (eight at most), once more if there are such
+            loops, and never for text without marks.
         known: problems that already exist, for the metadata.
         source: names and places that the text does not show.
         shared: bytes of shared memory per block; if given, as many blocks fit on an SM as without marks, if that needs
@@ -197,6 +201,7 @@ def lower_to_fit(
         more = measure(other.text)
         return fits if more is None or more.lowers_occupancy(usage) else other
 
+    measure = lru_cache(None)(measure)
     before, room = tuple(known), dict[str, int]()
     best = lower(text, recording, frontend=frontend, known=before, source=source)
     if best.text is text:
@@ -216,10 +221,11 @@ def lower_to_fit(
         nonlocal before
         if (change := _change(fits, plain, usage, limits)) is not None:
             before = (*before, change)
-            fits = lowered(pending, before, max_registers)
+            about = replace(fits.meta, problems=(*fits.problems, change))
+            fits = replace(fits, text=metadata_patch.with_meta(fits.text, about), meta=about, problems=about.problems)
         return with_spare_registers(fits, usage, pending, max_registers) if usage.no_worse(plain) else fits
 
-    fewer = [pending for pending in FEWER if pending < recording.pending and not recording.live]
+    fewer = [pending for pending in (FEW, 0) if pending < recording.pending and not recording.live]
     directed = {function.name for function in cfg.functions(text) if _has_directive(function)}
     large = {name: most for name, most in outgrown(plain, least).items() if name not in directed}
     if crowded := occupancy.bounds(limits, dict(plain.entries), dict(least.entries)):
@@ -239,16 +245,16 @@ def lower_to_fit(
     if least.no_worse(plain):
         return finished(best, least, recording.pending)
     max_registers = least.fell_back_to_spilling(plain)
-    if max_registers:
-        fewer = [recording.pending, *fewer]
     best_try = recording.pending, False
-    for pending in fewer:
+    for pending in [recording.pending, *fewer] if max_registers else fewer:
         other = lowered(pending, before, max_registers)
         usage = measure(other.text)
         if usage is not None and usage < least:
             best, least, best_try = other, usage, (pending, max_registers)
+        elif other.text != best.text and pending == FEW:
+            break  # where a few pending records instead of many save nothing, none at all save nothing either
         if least.no_worse(plain):
-            return finished(best, least, *best_try)
+            break
     return finished(best, least, *best_try)
 
 

@@ -8,16 +8,20 @@ from ..capture import layout
 from .address import gate
 from .kernel import Kernel, Slot
 
+_ROOM = 768
+"""Bytes."""
+
 
 def control_symbol() -> str:
     """The constant that holds the control block's address; weak, so that linked units share it."""
     return f".weak .const .align 8 .u64 {layout.CTL_SYMBOL};\n"
 
 
-def metadata_symbol(data: bytes) -> str:
-    """The module's metadata, as a symbol."""
+def metadata_symbol(data: bytes, size: int = 0) -> str:
+    """The module's metadata, as a symbol of `size` bytes; if that is too few, with room for one more problem."""
     body = ", ".join(map(str, [*data, 0]))
-    return f".visible .global .align 1 .b8 {layout.META_SYMBOL}[{len(data) + 1}] = {{{body}}};\n"
+    size = size if size > len(data) else len(data) + 1 + _ROOM
+    return f".visible .global .align 1 .b8 {layout.META_SYMBOL}[{size}] = {{{body}}};\n"
 
 
 # start anchor = clock, globaltimer, clock; ctl = load(kscope_ctl); gate = load(ctl.gate)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
-from kscope.capture import metadata
-from kscope.capture.model import Problem
+from kscope.capture import layout, metadata
+from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument.recording import Recording
-from kscope.lowering import assembler, occupancy, plan, register_budget
+from kscope.lowering import assembler, metadata_patch, occupancy, plan, register_budget
 from kscope.lowering.register_budget import Usage, lower_to_fit
 
 PLAIN = """.version 8.7
@@ -28,6 +31,12 @@ MARKED = PLAIN.replace("    ret;", MARKS + "    ret;")
 
 GOOD, SPILLS, SPILLS_MORE = Usage(False, 0, 60), Usage(False, 64, 255), Usage(False, 128, 255)
 IGNORED = Usage(True, 0, 168)
+
+
+def metadata_of(text: str) -> ModuleMeta:
+    found = re.search(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}", text)
+    assert found is not None
+    return metadata.from_json(bytes(map(int, found[1].split(","))))
 
 
 class Assembler:
@@ -247,7 +256,7 @@ def test_a_kernel_that_says_how_many_threads_it_has_is_not_bounded():
 
 def test_what_a_bound_makes_spill_waits_less_and_is_reported():
     _, asked, problems = grown(MARKED, plain=60, marked=68, narrow=Usage(False, 16, 64, (("k", 64),)))
-    assert asked == ["marked", "plain", "bounded", "bounded", "bounded"]
+    assert asked == ["marked", "plain", "bounded", "bounded"]
     assert problems == ["registers"]
 
 
@@ -326,7 +335,7 @@ def test_what_does_not_fit_into_a_bound_is_not_spent():
 
 
 def test_fewer_records_wait_before_registers_are_spent():
-    usages = iter([SPILLS, GOOD, GOOD, SPILLS])  # as lowered, without marks, with two that wait, with registers spent
+    usages = iter([SPILLS, GOOD, GOOD, SPILLS])  # as lowered, without marks, stored in place, with registers spent
     texts = []
 
     def measure(text: str) -> Usage:
@@ -336,7 +345,7 @@ def test_fewer_records_wait_before_registers_are_spent():
     result = lower_to_fit(TURNS, Recording(), frontend="test", measure=measure)
     assert ["ks_nth0" in text for text in texts] == [False, False, False, True]
     assert result.text == texts[2]
-    assert texts[3] == plan.lower(TURNS, Recording(pending=2), frontend="test", spare=True).text
+    assert texts[3] == plan.lower(TURNS, Recording(pending=0), frontend="test", spare=True).text
 
 
 @pytest.mark.parametrize(
@@ -374,7 +383,7 @@ def test_as_many_blocks_fit_on_an_sm_as_without_marks() -> None:
 def test_blocks_that_are_lost_because_a_bound_would_spill_are_reported() -> None:
     text, asked, problems = crowded(needing(138), narrow=16)
     assert ".maxnreg" not in text
-    assert asked == ["marked", "plain", "bounded", "bounded", "bounded"]
+    assert asked == ["marked", "plain", "bounded", "bounded"]
     (problem,) = problems
     assert problem.startswith(
         "kernel k: with its regions 3 instead of 4 blocks fit on an SM (138 instead of 112 registers per thread); fewer"
@@ -409,3 +418,63 @@ def test_ptxas_takes_a_register_limit_beside_the_number_of_threads(tmp_path: Pat
         pytest.skip("no ptxas")
     found = register_budget.assemble(PLAIN.replace("k()", "k()\n.reqntid 128\n.maxnreg 64"), program, ("-arch=sm_90a",))
     assert found is not None
+
+
+def test_a_text_is_assembled_once_whatever_its_metadata_is(tmp_path: Path) -> None:
+    """The cubins are those of the whole texts, byte for byte."""
+    program = assembler.ptxas()
+    if program is None:
+        pytest.skip("no ptxas")
+    first = plan.lower(MARKED, Recording(), frontend="test")
+    about = replace(first.meta, problems=(Problem("registers", "more than before", kernel="k"),))
+    second = metadata_patch.with_meta(first.text, about)
+    before = register_budget._assemble.cache_info().misses
+    for text, meta in ((first.text, first.meta), (second, about)):
+        made = register_budget.assemble(text, program, ("-arch=sm_90a",))
+        whole = register_budget._assemble.__wrapped__(text, program, ("-arch=sm_90a",))
+        assert made is not None and made == whole
+        assert metadata.to_json(meta) in made.cubin
+    assert register_budget._assemble.cache_info().misses == before + 1
+
+
+def test_a_kernel_that_loses_in_any_case_is_assembled_three_times() -> None:
+    """With its records, without, and with fewer that wait: the problem in its metadata needs no fourth time."""
+    assembled: list[str] = []
+
+    @lru_cache(None)
+    def assemble(text: str) -> Usage:
+        assembled.append(text)
+        return SPILLS if "kscope" in text else GOOD
+
+    def measure(text: str) -> Usage:
+        return metadata_patch.assembled(text, assemble)
+
+    body = "".join(MARKS.replace("membar.gl;", "").replace(" a ", f" a{n} ") for n in range(9))
+    result = lower_to_fit(MARKED.replace(MARKS, body), Recording(), frontend="test", measure=measure)
+    assert [problem.kind for problem in metadata_of(result.text).problems] == ["registers"]
+    assert measure(result.text) == SPILLS
+    assert len(assembled) == 3
+
+
+def test_the_work_of_lowering_is_linear_in_the_marks() -> None:
+    """Also where each of them is beside a wait, whose loop has the same label as every other one's."""
+    wait = (
+        "{ .reg .pred p;\nW: mbarrier.try_wait.parity.shared::cta.b64 p, [%r1], 0;\n@p bra.uni D;\nbra.uni W;\nD:\n}\n"
+    )
+
+    def calls(marks: int) -> int:
+        body = "".join(MARKS.replace(" a ", f" a{n % 40} ") + wait for n in range(marks))
+        text, count = MARKED.replace(MARKS, body), 0
+
+        def counted(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(counted)
+        try:
+            plan.lower(text, Recording(), frontend="test")
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(400) < 5 * calls(100)

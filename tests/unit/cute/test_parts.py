@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope.capture import metadata
 from kscope.capture.layout import META_SYMBOL
+from kscope.capture.model import Problem
+from kscope.instrument.recording import Recording
+from kscope.lowering import metadata_patch, plan, register_budget
+from kscope.lowering.plan import Lowered
 from kscope.marks.grammar import Mark, quote
-from kscope_cute import cubin, source_comments
+from kscope_cute import assembler, cubin, source_comments
 
 from .conftest import Made
 
@@ -46,3 +53,33 @@ def test_a_cubin_gives_registers_stack_and_setmaxnreg(make: Callable[..., Made])
     assert 0 < usage.registers < 32
     assert (usage.spill_bytes, usage.setmaxnreg_ignored) == (0, False)
     assert cubin.usage(small.cubin, has_setmaxnreg=True).setmaxnreg_ignored
+
+
+def test_a_module_is_assembled_once_and_its_binary_is_that_of_its_text(
+    make: Callable[..., Made], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its metadata changed after it was measured."""
+    texts: list[str] = []
+    pipelines: list[Any] = []
+
+    def assemble(text: str, *rest: Any) -> assembler.Assembled:
+        texts.append(text)
+        pipelines.append(rest)
+        return original(text, *rest)
+
+    original = assembler.assemble
+    monkeypatch.setattr(assembler, "assemble", assemble)
+    monkeypatch.setattr(register_budget, "lower_to_fit", _with_a_problem)
+    with pytest.warns(UserWarning, match="a problem"):
+        made = make("with region('one'):\n    x[thread] = x[thread] + 1.0")
+    assert len(texts) == 1
+    assert b"a problem" in made.cubin
+    assert made.cubin == original(made.ptx, *pipelines[0]).cubin
+
+
+def _with_a_problem(text: str, recording: Recording, **options: Any) -> Lowered:
+    lowered = plan.lower(text, recording, frontend="cute")
+    options["measure"](lowered.text)
+    problems = (Problem("registers", "a problem"),)
+    meta = replace(lowered.meta, problems=problems)
+    return replace(lowered, text=metadata_patch.with_meta(lowered.text, meta), meta=meta, problems=problems)

@@ -32,7 +32,7 @@ batch may take longer than this while nearly all of a large pool is free.
 """
 _PATIENCE_S = 0.25
 """How long a launch waits while nothing is freed; what fills the pool may itself wait for that launch."""
-_THREADS = max(1, min(8, (os.cpu_count() or 2) - 2))
+_THREADS = max(1, min(12, (os.cpu_count() or 2) - 2))
 
 
 class Drain:

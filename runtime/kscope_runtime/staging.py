@@ -16,7 +16,7 @@ from .device import Device
 from .driver import Bytes, Memory
 from .slab_search import Ints, Lines, Pieces, U32s
 
-BATCH, PLACES = 8 << 20, 8
+BATCH, PLACES = 16 << 20, 3
 """Bytes of a batch of parts, and batches in staging memory."""
 _CHUNK = (2 << 20) // layout.UNIT
 """Lines that a thread copies at a time."""

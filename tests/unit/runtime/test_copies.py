@@ -3,30 +3,17 @@ not have been."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from typing import Any
-
 import numpy as np
 import pytest
 
 from kscope.capture import layout
 from kscope_runtime.drain_pass import Passes
-from kscope_runtime.slab_search import Ints, Lines, Pieces, Slabs
+from kscope_runtime.slab_search import Ints, Lines, Pieces
 
 from .conftest import Bench
 from .fake import REGION, Lane
 
 SLAB = 192  # bytes, for four records
-
-
-class AtOnce(Executor):
-    """Runs what it is given in the caller's thread."""
-
-    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(work(*args, **kwargs))
-        return done
 
 
 def once(bench: Bench) -> int:
@@ -48,14 +35,13 @@ def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monk
     for block in range(80):
         Lane(bench.memory, sm=block % 4, block=block).run()
     on_their_way: list[int] = []
-    find = Passes._find
+    account = Passes._account
 
-    def watched(self: Passes, lines: Lines, pieces: Pieces, settled: int) -> tuple[Slabs, Ints]:
+    def watched(self: Passes, lines: Lines, pieces: Pieces, requested: float | None, settled: int) -> Ints:
         on_their_way.append(len(bench.driver.streams[self._staging.stream]))
-        return find(self, lines, pieces, settled)
+        return account(self, lines, pieces, requested, settled)
 
-    monkeypatch.setattr(Passes, "_find", watched)
-    bench.drain._passes._workers = AtOnce()
+    monkeypatch.setattr(Passes, "_account", watched)
     assert once(bench) == 80 * SLAB
     assert len(on_their_way) == 2
     assert on_their_way[0] >= 2, "the second batch was not requested for before the first one was read"

@@ -84,6 +84,8 @@ def run(size: int = SIZE) -> int:
 
 
 def main() -> None:
+    if triton.knobs.runtime.interpret:
+        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
     if not backends["nvidia"].driver.is_active():
         compile_only()
         return

@@ -108,6 +108,8 @@ def compile_only() -> None:
 
 
 def on_hopper() -> bool:
+    if triton.knobs.runtime.interpret:
+        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
     if not backends["nvidia"].driver.is_active():
         return False
     import torch

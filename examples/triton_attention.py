@@ -76,6 +76,8 @@ def compile_only(causal: bool) -> None:
 
 def main() -> None:
     causal = "--causal" in sys.argv[1:]
+    if triton.knobs.runtime.interpret:
+        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
     if not backends["nvidia"].driver.is_active():
         compile_only(causal)
         return

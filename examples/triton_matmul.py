@@ -52,6 +52,8 @@ def compile_only(kernel: triton.JITFunction = matmul) -> None:
 
 
 def main() -> None:
+    if triton.knobs.runtime.interpret:
+        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
     if not backends["nvidia"].driver.is_active():
         compile_only()
         return

@@ -38,6 +38,8 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
 
 
 def main() -> None:
+    if triton.knobs.runtime.interpret:
+        raise SystemExit("TRITON_INTERPRET=1 runs kernels as Python, which only triton_softmax.py does here: unset it")
     if not backends["nvidia"].driver.is_active():
         compile_only(matmul)
         return

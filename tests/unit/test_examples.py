@@ -56,6 +56,18 @@ def test_an_example_runs(tmp_path: Path, example: Path) -> None:
     assert _python(str(example), cwd=tmp_path)
 
 
+@pytest.mark.skipif(find_spec("torch") is None or find_spec("triton") is None, reason="needs torch and triton")
+def test_a_triton_example_runs_in_the_interpreter_or_says_which_one_does(tmp_path: Path) -> None:
+    printed = _python(str(ROOT / "examples" / "triton_softmax.py"), cwd=tmp_path, TRITON_INTERPRET="1")
+    assert "12 records of 4 lanes in 1 launch" in printed
+    program = str(ROOT / "examples" / "triton_matmul.py")
+    whole = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, program], env=whole, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and done.stderr.startswith("TRITON_INTERPRET=1 runs kernels as Python")
+
+
 def test_an_example_says_how_it_is_run() -> None:
     for example in EXAMPLES:
         assert f"python examples/{example.name}" in example.read_text()

@@ -72,11 +72,14 @@ def render(summary: SummaryData, width: int | None = None, top: int | None = Non
             lines += _uneven(rows, summary.by, width)
         lines += [cut(_point(row), width) for row in summary.points if row.kernel == kernel]
         lines += _lanes([row for row in summary.lanes if row.kernel == kernel], width)
+    empty = [problem.text for problem in summary.problems if problem.kind == "empty"]
     if not lines:
-        ran = "the filters matched nothing, or no region was reached" if summary.lanes else ""
-        lines = [f"no records: {ran or 'no annotated kernel ran while recording was on'}"]
+        lines = empty or [
+            "no records" + ": the filters matched nothing, or no region was reached" * bool(summary.lanes)
+        ]
     lines += ["", *(line for note in summary.notes for line in wrapped(note, width))] if summary.notes else []
-    lines += [line for problem in summary.problems for line in wrapped(f"! {problem.text}", width)]
+    problems = [problem.text for problem in summary.problems if problem.kind != "empty"]
+    lines += [line for text in problems for line in wrapped(f"! {text}", width)]
     return "\n".join(lines)
 
 

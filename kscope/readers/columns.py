@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ..capture.layout import Kind
 from ..capture.model import Problem
-from ..trace import Trace
-from ..tracedata.data import UNKNOWN, Launch
+from ..trace import Trace, as_read
+from ..tracedata.data import UNKNOWN, Launch, TraceData
 from ..tracedata.region import MOST_REGIONS, Region
 from ..tracedata.warps import Warps
 from ..util.text import counted
@@ -140,7 +140,7 @@ def trace(
     kernel_of = np.array([index[launch.kernel] for launch in launches], np.int64)
     groups = int(lanes.group[selected].max(initial=0)) + 1
     tick_seen = 0 if cycles else _tick(start, end[at])
-    return Trace(
+    return as_read(TraceData(
         region=region,
         track=track,
         start_ticks=start,
@@ -166,7 +166,7 @@ def trace(
         origin=base if origin is None else origin,
         tick_ns=tick_seen,
         problems=tuple(notes.found),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _regions(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.model import CaptureData
+from ..capture.model import CaptureData, Problem
 from ..tracedata import filters
 from ..tracedata.data import TraceData
+from ..util.text import counted
 
 if TYPE_CHECKING:
     from ..analysis.summary import Summary
@@ -117,6 +118,17 @@ class Trace(TraceData):
         return table(self)
 
 
+def as_read(data: TraceData) -> Trace:
+    """The trace of what a decoder or a reader found. If it has no records, at least one problem says so."""
+    problems = data.problems
+    if not len(data) and not any(problem.kind in ("off", "nothing") for problem in problems):
+        ran = "no annotated kernel ran while recording was on, or none reached a region"
+        if len(data.warps):
+            ran = f"{counted(len(data.warps), 'warp')} ran and reached no region"
+        problems = (Problem("empty", f"no records: {ran}"), *problems)
+    return Trace(**{**vars(data), "problems": problems})
+
+
 def decode(capture: CaptureData) -> Trace:
     """Decode a capture. Never raises on damaged data: damage is reported in `Trace.problems`.
 
@@ -128,4 +140,4 @@ def decode(capture: CaptureData) -> Trace:
     """
     from ..decoding.assemble import assemble  # the decoder is loaded on first use
 
-    return Trace(**vars(assemble(capture)))
+    return as_read(assemble(capture))

@@ -214,6 +214,7 @@ def corpus() -> list[Path]:
 
 def use(trace: Trace, folder: Path) -> None:
     """What people do with a trace: print it, and write it as one of the formats, which one the trace itself decides."""
+    assert len(trace) or trace.problems
     str(trace.summary())
     suffix = EXPORTS[(len(trace) + len(trace.warps)) % len(EXPORTS)]
     path = folder / f"x{suffix}"

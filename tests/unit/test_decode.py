@@ -82,7 +82,7 @@ def test_every_kept_record_is_decoded_once_and_every_other_counted(data: st.Data
     assert trace.warps.records.tolist() == np.bincount(trace.track, minlength=len(drawn)).tolist()
     assert sum(kinds(trace).get(kind, 0) for kind in ("overwritten", "refused")) == sum(more for *_, more in drawn)
     assert int((trace.warps.written - trace.warps.records).sum()) == sum(more for *_, more in drawn)
-    assert not kinds(trace).keys() - {"overwritten", "refused", "rate", "clock"}
+    assert not kinds(trace).keys() - {"overwritten", "refused", "rate", "clock", "empty"}
 
 
 @given(st.data())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,19 @@ def test_every_golden_capture_is_looked_at() -> None:
 @pytest.mark.parametrize("name", COUNTS)
 def test_every_expected_record_is_there(name: str) -> None:
     assert Counter(names(trace(name))) == COUNTS[name]
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_capture_whose_records_are_gone_has_a_problem_that_says_so(name: str) -> None:
+    whole = kscope.load(GOLDEN / f"{name}.kscope")
+    lines = whole.devices[0].lines
+    damaged = lines[:0], lines[1:2], lines[:1], lines * 0, lines[::2].copy()
+    for some in damaged:
+        got = kscope.decode(replace(whole, devices=(replace(whole.devices[0], lines=some),)))
+        assert len(got) or got.problems
+    for nothing in (replace(whole, devices=()), replace(whole, epoch=whole.epoch + 1)):
+        got = kscope.decode(replace(nothing, problems=()))
+        assert not len(got) and got.problems
 
 
 @pytest.mark.parametrize("name", COUNTS)

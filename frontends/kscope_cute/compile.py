@@ -37,13 +37,19 @@ _BACKEND = "CUTE_DSL_COMPILER_BACKEND"
 
 
 class CompilerHooks:
-    """The hooks, while recording is enabled."""
+    """The hooks, while recording is enabled.
+
+    Attributes:
+        recording: the options; None while disabled.
+        tag: a cache key for them.
+        options: the symbol of modules that are compiled with them.
+    """
 
     def __init__(self, module_compiled: Callable[[], None], marked_sites: Sites) -> None:
         """module_compiled: called after each compilation. marked_sites: the sites that were marked for a selection."""
         self._sites = marked_sites
         self.recording: Recording | None = None
-        self.tag = ""
+        self.tag = self.options = ""
         self._compile = Hook(cute_compiler.Compiler, "compile", self._lower)
         self._jit = Hook(cute_dsl.BaseDSL, "compile_and_jit", self._unwrap)
         self._module_compiled = module_compiled
@@ -59,13 +65,14 @@ class CompilerHooks:
 
     def install(self, recording: Recording) -> None:
         """Idempotent; later calls change the options."""
-        self.recording, self.tag = recording, recording.tag(Path(__file__).parent) + sites.cache_tag()
+        tag = recording.tag(Path(__file__).parent)
+        self.recording, self.tag, self.options = recording, tag + sites.cache_tag(), tag.replace("-", "_")
         self._compile.install()
         self._jit.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
-        self.recording, self.tag = None, ""
+        self.recording, self.tag, self.options = None, "", ""
         self._compile.remove()
         self._jit.remove()
 
@@ -111,7 +118,7 @@ class CompilerHooks:
             compiled = job.run(assembler.dump_into(job.pipeline, ptx=folder))
             text, ending = assembler.read_ptx(folder)
         out = compiled if isinstance(compiled, ir.Module) else job.module
-        lowered = _lowered(text, traced, known, recording, job)
+        lowered = _lowered(text, traced, known, recording, job, self.options)
         with out.context:
             assembler.replace_binary(out, traced.name, lowered.binary)
             tvm_ffi.export_library(out)
@@ -173,9 +180,17 @@ class _LoweredModule:
 
 
 def _lowered(
-    text: str, traced: TracedModule, known: Sequence[Problem], recording: Recording, job: _Job
+    text: str, traced: TracedModule, known: Sequence[Problem], recording: Recording, job: _Job, options: str
 ) -> _LoweredModule:
-    """Lower and assemble the module's PTX. known: problems of its marks.
+    """Lower and assemble the module's PTX.
+
+    Args:
+        text: the PTX.
+        traced: its IR.
+        known: problems of its marks.
+        recording: the options.
+        job: the compilation.
+        options: a name for the options, which becomes a symbol of the module.
 
     Raises:
         PairingError: pipelining split a region of the user's.
@@ -207,8 +222,9 @@ def _lowered(
     for problem in lowered.problems or removed:
         if problem not in known:
             warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-    assembled = assemble(lowered.text)
-    return _LoweredModule(lowered.meta, lowered.text, assembled.binary, assembled.cubin)
+    final = f"{lowered.text}\n.visible .global .b8 {options}[1];\n" if lowered.meta.kernels else lowered.text
+    assembled = assemble(final)
+    return _LoweredModule(lowered.meta, final, assembled.binary, assembled.cubin)
 
 
 def _plain_cubin(text: str, job: _Job) -> bytes:

@@ -34,7 +34,7 @@ class CuteFrontend(Frontend):
             self._selection.check()
         self._selection.install(recording.selection)
         self._compiler.install(recording)
-        self._launches.install()
+        self._launches.install(self._compiler.options)
 
     def disable(self) -> None:
         """Remove every hook: kernels compiled from now on are plain."""
@@ -58,5 +58,5 @@ class CuteFrontend(Frontend):
         self._launches.begin()
 
     def problems(self) -> tuple[Problem, ...]:
-        """Plain kernels with regions launched since begin(), and functions where the selection matched nothing."""
+        """Launches since begin() without marks or with other options, and code that the selection cannot mark."""
         return *self._selection.problems(), *self._launches.problems()

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from kscope.capture.layout import CTL_SYMBOL
 from kscope.errors import DriverError
 
 driver: Any = import_module("cuda.bindings.driver")  # untyped
@@ -31,9 +30,9 @@ def context() -> int:
     return found
 
 
-def has_control_block(library: Any) -> bool:
-    """Whether the library has the constant through which kscope arms a module."""
-    return int(driver.cuLibraryGetGlobal(_handle(library), CTL_SYMBOL.encode())[0]) == 0
+def has_symbol(library: Any, name: str) -> bool:
+    """Whether the library has a global variable of this name."""
+    return int(driver.cuLibraryGetGlobal(_handle(library), name.encode())[0]) == 0
 
 
 def module(library: Any) -> int:

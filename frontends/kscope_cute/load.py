@@ -7,12 +7,14 @@ from an object file. Calls through TVM-FFI arrive through tvm_ffi.py.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 from cutlass.base_dsl import jit_executor
 
+from kscope.capture.layout import CTL_SYMBOL
 from kscope.capture.model import Problem
 from kscope.instrument import registry
 from kscope.instrument.code_objects import reachable, uses_kscope
@@ -22,9 +24,31 @@ from . import hook_points, libraries
 from .tvm_ffi import TvmFfiHooks
 
 _SEEN = "_kscope_contexts"
-"""Attribute of CuTe's object for loaded libraries: context -> kernels that could not be armed there."""
+"""Attribute of CuTe's object for loaded libraries: context -> _Loaded."""
 _SYMBOL = "kernel_cutlass_{name}_"
 """Prefix of a kernel's symbol, from the name of its function."""
+
+
+@dataclass
+class _Loaded:
+    """The libraries of a function in one context.
+
+    Attributes:
+        plain: kernels without marks.
+        armed: libraries with marks.
+        others: options -> kernels that were compiled with other ones.
+    """
+
+    plain: list[str]
+    armed: list[Any]
+    others: dict[str, list[str]] = field(default_factory=dict)
+
+    def compiled_otherwise(self, options: str) -> list[str]:
+        """Kernels with marks that were not compiled with these options."""
+        if options not in self.others:
+            found = [one for one in self.armed if not libraries.has_symbol(one, options)]
+            self.others[options] = [name for library in found for name in libraries.kernels(library)]
+        return self.others[options]
 
 
 class LaunchHooks:
@@ -33,7 +57,10 @@ class LaunchHooks:
     def __init__(self, is_selected: Callable[[FunctionType], bool]) -> None:
         """is_selected: whether the selection touches a function."""
         self._is_selected = is_selected
+        self._options = ""
         self._plain: set[str] = set()  # kernels launched though compiled without marks
+        self._unmarked: set[str] = set()  # functions without marks from files, of unknown kernels
+        self._others: set[str] = set()  # kernels launched though compiled with other options
         self._tvm_ffi = TvmFfiHooks(self._launching)
         self._run = Hook(jit_executor.JitExecutor, "run_compiled_program", self._run_program)
 
@@ -41,15 +68,17 @@ class LaunchHooks:
         """Raises UnsupportedError naming a missing hook point."""
         hook_points.check(jit_executor.JitExecutor, "run_compiled_program", "base_dsl.jit_executor.JitExecutor")
 
-    def install(self) -> None:
-        """Idempotent."""
+    def install(self, options: str) -> None:
+        """Idempotent. options: the symbol of modules that are compiled with the options in effect."""
+        self._options = options
         self.begin()
         self._run.install()
         self._tvm_ffi.install()
 
     def begin(self) -> None:
         """Forget the launches until now."""
-        self._plain.clear()
+        for found in (self._plain, self._unmarked, self._others):
+            found.clear()
 
     def module_compiled(self) -> None:
         """Hook TVM-FFI if CuTe has imported it for the compilation."""
@@ -67,39 +96,57 @@ class LaunchHooks:
     def _launching(self, loaded: Any) -> None:
         """Arm the libraries of a function that is about to run.
 
-        loaded: CuTe's object with the libraries in `cuda_library`, or a stand-in that also has `kernels`: names of
-        kernels that cannot be armed.
+        loaded: CuTe's object with the libraries in `cuda_library`, or a stand-in that also has `kernels`, names of
+        kernels that cannot be armed, and `function`, a function without marks from a file.
         """
         self._plain.update(getattr(loaded, "kernels", ()))
+        self._unmarked.update(getattr(loaded, "function", ()))
         loaded_libraries = getattr(loaded, "cuda_library", None)
         if not loaded_libraries:  # it launches nothing
             return
         context = libraries.context()
-        seen = vars(loaded).setdefault(_SEEN, {})
+        seen: dict[int, _Loaded] = vars(loaded).setdefault(_SEEN, {})
         if context not in seen:
-            seen[context] = [name for library in loaded_libraries for name in self._arm(library)]
-        self._plain.update(seen[context])
-        registry.backend("cuda").pace(id(loaded))
-
-    def _arm(self, library: Any) -> list[str]:
-        """Arm a library in the current context; names of its kernels if it has no marks."""
-        if not libraries.has_control_block(library):
-            return libraries.kernels(library)
-        registry.backend("cuda").module_loaded(libraries.module(library))
-        return []
+            seen[context] = _arm(loaded_libraries)
+        self._plain.update(seen[context].plain)
+        self._others.update(seen[context].compiled_otherwise(self._options))
+        registry.backend("cuda").pace()
 
     def problems(self) -> tuple[Problem, ...]:
-        """Kernels that have regions in their source and were launched without marks."""
-        return tuple(
-            Problem(
-                "plain",
-                f"kernel {name} has regions in its source and none in its binary, most likely because it was compiled "
-                "before recording was enabled: they are not recorded; compile it after kscope.enable(), or within "
-                "kscope.profile()",
-            )
+        """Kernels and functions that were launched or loaded without marks, or with other options."""
+        plain = (
+            f"kernel {name} has regions in its source and none in its binary, most likely because it was compiled "
+            "before recording was enabled: they are not recorded; compile it after kscope.enable(), or within "
+            "kscope.profile()"
             for name in sorted(self._plain)
             if _has_marks(name, self._is_selected)
         )
+        unmarked = (
+            f"{function} was compiled without recording: its kernels are not recorded; compile it again after "
+            "kscope.enable(), or within kscope.profile()"
+            for function in sorted(self._unmarked)
+        )
+        others = (
+            f"kernel {name} was compiled with other recording options, or by another version of kscope, and records "
+            "as it was compiled; compile it again with this session's options"
+            for name in sorted(self._others)
+        )
+        return (
+            *(Problem("plain", text) for text in (*plain, *unmarked)),
+            *(Problem("options", text) for text in others),
+        )
+
+
+def _arm(loaded_libraries: Sequence[Any]) -> _Loaded:
+    """Arm libraries in the current context."""
+    found = _Loaded([], [])
+    for library in loaded_libraries:
+        if libraries.has_symbol(library, CTL_SYMBOL):
+            registry.backend("cuda").module_loaded(libraries.module(library))
+            found.armed.append(library)
+        else:
+            found.plain += libraries.kernels(library)
+    return found
 
 
 def _has_marks(kernel: str, is_selected: Callable[[FunctionType], bool]) -> bool:

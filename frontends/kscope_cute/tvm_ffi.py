@@ -28,7 +28,7 @@ _CLASSES = ("TVMFFIJitCompiledFunction", "TVMFFIJitCompiledFunctionWithKwargs")
 _PREFIX = "__cute_internal_"
 """Prefix of the symbols that belong to an exported function."""
 _INIT, _STATE = "cuda_dialect_init_library_once", re.compile(r"__.*_cuda_state")
-_CACHED = "_kscope_library"
+_CACHED, _PATH = "_kscope_library", "_kscope_path"
 
 
 def export_library(module: Any) -> None:
@@ -62,9 +62,12 @@ class TvmFfiHooks:
     """The hooks on calls through TVM-FFI, while recording is enabled."""
 
     def __init__(self, launching: Callable[[Any], None]) -> None:
-        """launching: called before each launch with an object that has the attributes cuda_library and kernels."""
+        """launching: called before each launch, and for each function loaded from a file, with an object that has the
+        attributes cuda_library, kernels and function.
+        """
         self._launching = launching
-        self._hooks = {"": Hook(external_binary_module.ExternalBinaryModule, "__getattr__", self._getattr)}
+        binary = external_binary_module.ExternalBinaryModule
+        self._hooks = {"": Hook(binary, "__getattr__", self._getattr), "path": Hook(binary, "__init__", self._read)}
 
     def install(self) -> None:
         """Hook the TVM-FFI classes that CuTe has imported so far. Idempotent; called again after each compilation."""
@@ -87,10 +90,17 @@ class TvmFfiHooks:
         self._launching(library)
         return original(function, *args, **kwargs)
 
+    def _read(self, original: Callable[..., Any], module: Any, file_path: str, *args: Any, **kwargs: Any) -> None:
+        original(module, file_path, *args, **kwargs)
+        vars(module)[_PATH] = file_path
+
     def _getattr(self, original: Callable[..., Any], module: Any, name: str) -> Any:
         function = original(module, name)
         if module.enable_tvm_ffi:
-            self._launching(_library(module.engine, f"{_PREFIX}{name}_{LIBRARY}", []))
+            library = _library(module.engine, f"{_PREFIX}{name}_{LIBRARY}", [])
+            if not library.cuda_library:
+                library.function = [f"function {name} of {vars(module).get(_PATH, 'an object file')}"]
+            self._launching(library)
         return function
 
 
@@ -101,4 +111,4 @@ def _library(engine: Any, symbol: str, kernels: list[str]) -> Any:
     except RuntimeError:  # raised by CuTe for a missing symbol
         address = None
     handle = ctypes.CFUNCTYPE(ctypes.c_int64)(address)() if address else 0
-    return SimpleNamespace(cuda_library=[handle] if handle else [], kernels=[] if address else kernels)
+    return SimpleNamespace(cuda_library=[handle] if handle else [], kernels=[] if address else kernels, function=[])

@@ -20,6 +20,7 @@ from ..instrument import registry
 from ..instrument.backend import Backend
 from ..instrument.options import Options, in_effect
 from . import capture_path
+from .empty import explained
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
@@ -299,4 +300,5 @@ class Session:
             problems=tuple(dict.fromkeys(problems)),
             host=facts(self._started),
         )
-        return only(capture, self._kernels)
+        found = only(capture, self._kernels)
+        return found if self._paused else explained(found)

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from cutlass.base_dsl import jit_executor
 
+from kscope.capture import layout
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
+from kscope.marks.strategies import AllThreads
 from kscope_cuda import exported_libraries
 from kscope_cute import libraries
 from kscope_cute import tvm_ffi as ffi
@@ -26,19 +28,20 @@ BODY = 'with region("one"):\n    x[thread] = 1.0'
 
 
 class Gpu:
-    """A fake driver and runtime: libraries are numbers, odd ones have a control block."""
+    """A fake driver and runtime: libraries are numbers, odd ones have marks."""
 
     def __init__(self) -> None:
         self.current = 1
         self.loaded: list[int] = []
         self.paces = 0
+        self.others = False  # whether the libraries were compiled with other options
         self.names = ["kernel_cutlass_kernel_tensorptrf32_0"]
 
     def context(self) -> int:
         return self.current
 
-    def has_control_block(self, library: int) -> bool:
-        return library % 2 == 1
+    def has_symbol(self, library: int, name: str) -> bool:
+        return library % 2 == 1 if name == layout.CTL_SYMBOL else not self.others
 
     def module(self, library: int) -> int:
         return library * 10 + self.current
@@ -57,7 +60,7 @@ class Gpu:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     made = Gpu()
     monkeypatch.setitem(registry._backends, "cuda", made)
-    for name in ("context", "has_control_block", "module", "kernels"):
+    for name in ("context", "has_symbol", "module", "kernels"):
         monkeypatch.setattr(libraries, name, getattr(made, name))
     return made
 
@@ -132,6 +135,32 @@ def test_a_kernel_compiled_before_is_named_when_it_is_launched(gpu: Gpu, fronten
     assert frontend.problems() == ()
     launch(Loaded(2))
     assert frontend.problems() == (problem,)
+
+
+def test_a_kernel_compiled_with_other_options_is_named_when_it_is_launched(gpu: Gpu, prepared: Any) -> None:
+    loaded = Loaded(3)
+    launch(loaded)
+    assert prepared.problems() == ()
+    prepared.enable(Recording(clock="globaltimer"))
+    gpu.others = True
+    launch(loaded)
+    (problem,) = prepared.problems()
+    assert problem.kind == "options"
+    assert f"kernel {gpu.names[0]} was compiled with other recording options" in problem.text
+    prepared.enable(Recording())
+    launch(loaded)
+    assert prepared.problems() == ()
+    assert gpu.loaded == [31]
+
+
+def test_binaries_tell_the_options_that_they_were_compiled_for(prepared: Any) -> None:
+    module = source(BODY)
+    symbols = []
+    for recording in (Recording(), Recording(clock="globaltimer"), Recording(strategy=AllThreads())):
+        prepared.enable(recording)
+        symbols.append(prepared._compiler.options.encode())
+        cubin = compile(module.host, *arguments()).cubin
+        assert [symbol in cubin for symbol in symbols] == [*([False] * (len(symbols) - 1)), True]
 
 
 def test_a_kernel_without_marks_is_not_named(gpu: Gpu, prepared: Any) -> None:
@@ -240,6 +269,21 @@ def test_an_exported_object_brings_the_function_along(
     assert library is not holding
     load_module(str(tmp_path / "made.o"), enable_tvm_ffi=True).made  # noqa: B018  # looking it up loads it
     assert (asked, gpu.loaded) == (["__cute_internal_made_kscope_library"], [91])
+
+
+def test_a_plain_function_from_an_object_file_is_named_with_its_file(
+    gpu: Gpu, frontend: Any, tvm_ffi: Any, tmp_path: Path
+) -> None:
+    """As caches on disk do: an earlier process compiled it without recording."""
+    from cutlass.cute.runtime import load_module
+
+    module = source(BODY)
+    compile(module.host, *arguments(), options=FFI).compiled.export_to_c(str(tmp_path / "a.o"), function_name="made")
+    frontend.enable(Recording())
+    load_module(str(tmp_path / "a.o"), enable_tvm_ffi=True).made  # noqa: B018  # looking it up loads it
+    (problem,) = frontend.problems()
+    assert problem.kind == "plain"
+    assert f"function made of {tmp_path / 'a.o'} was compiled without recording" in problem.text
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")

@@ -57,6 +57,18 @@ def test_a_reset_starts_again() -> None:
     assert len(prof.trace) == 2
 
 
+def test_an_empty_session_says_why() -> None:
+    with kscope.profile() as prof:
+        pass
+    (problem,) = prof.trace.problems
+    assert problem.kind == "nothing"
+    assert "no records: no kernel with regions was loaded while recording was on" in problem.text
+    with kscope.profile(blocks=range(100, 101)) as prof:
+        launch(work)
+    (problem,) = prof.trace.problems
+    assert "no records: kernels with regions were loaded (work), but none was launched in the session" in problem.text
+
+
 def test_kernels_are_selected_by_name() -> None:
     with kscope.profile(kernels="att*") as prof:
         launch(work)

@@ -12,6 +12,7 @@ from fnmatch import translate
 from pathlib import Path
 
 from ..errors import MissingError
+from ..util.cuda_home import cuda_folders
 
 TIME, REGISTERS, STATIC, DYNAMIC, EXECUTED = METRICS = (
     "gpu__time_duration.sum", "launch__registers_per_thread", "launch__shared_mem_per_block_static",
@@ -59,8 +60,7 @@ def find() -> str:
     Raises:
         MissingError: it is not installed; the message says what to do.
     """
-    places = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]
-    folders = [f"{one}/bin" for one in places if one] + [*_FOLDERS]
+    folders = [*cuda_folders(), *_FOLDERS]
     folders += [str(path) for path in sorted(Path(_FOLDERS[1]).glob("*"), reverse=True)]
     if found := shutil.which("ncu") or shutil.which("ncu", path=os.pathsep.join(folders)):
         return found

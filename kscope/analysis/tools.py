@@ -12,6 +12,7 @@ from pathlib import Path
 from ..capture import metadata
 from ..errors import FormatError, MissingError
 from ..util import bounded_reading
+from ..util.cuda_home import cuda_folders
 
 _PACKAGES = {"triton": "backends/nvidia/bin", "nvidia": "cu13/bin"}
 """Packages that ship the tools, and where; found without importing."""
@@ -25,8 +26,8 @@ def find(tool: str) -> str:
     Raises:
         MissingError: it is not installed; the message says how to get it.
     """
-    places = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
-    if found := shutil.which(tool) or shutil.which(tool, path=os.pathsep.join(f"{one}/bin" for one in places if one)):
+    folders = os.pathsep.join([*cuda_folders(), "/usr/local/cuda/bin"])
+    if found := shutil.which(tool) or shutil.which(tool, path=folders):
         return found
     for package, folder in _PACKAGES.items():
         spec = find_spec(package)

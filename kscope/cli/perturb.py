@@ -67,7 +67,7 @@ def perturb(options: argparse.Namespace) -> int:
     if options.json:
         print(filters.json({"kernels": [_dict(one) for one in report.kernels], "problems": report.problems}))
         return code
-    parts = ["\n".join(_report(one, terminal())) for one in report.kernels] or ["no kernel with marks was compiled"]
+    parts = ["\n".join(_report(one, terminal())) for one in report.kernels] or ["no kernel was compared"]
     problems = [line for one in report.problems for line in wrapped(f"! {one}", terminal())]
     print("\n\n".join(parts + (["\n".join(problems)] if problems else [])))
     return code

@@ -91,12 +91,13 @@ def perturbed(
         measured = ncu is not None and _under(ncu, folder / _ON, inside, names, problems)
         if not measured and (code := _run([sys.executable, *inside])):
             raise UsageError(f"{script} ended with exit code {code}; its output is above")
-        trace = decode(load_capture(folder / _CAPTURE, max_bytes=sys.maxsize))  # written just now, by ourselves
+        capture = load_capture(folder / _CAPTURE, max_bytes=sys.maxsize)  # written just now, by ourselves
+        simulated = {kernel.id for module in capture.modules if module.frontend == "sim" for kernel in module.kernels}
         builds = [
             one for one in orjson.loads((folder / _BUILDS).read_bytes()) if fnmatchcase(one["kernel"], names or "*")
         ]
         off, on = (nsight.read(path.read_text()) if path.exists() else [] for path in (folder / _OFF, folder / _ON))
-        found = list(_joined(builds, trace, off, on, threads, dynamic_shared, problems))
+        found = list(_joined(builds, decode(capture), simulated, off, on, threads, dynamic_shared, problems))
         return Report(tuple(found), tuple(dict.fromkeys(problems)))
 
 
@@ -143,6 +144,7 @@ def _under(ncu: str, log: Path, program: Sequence[str], kernels: str | None, pro
 def _joined(
     builds: Iterable[dict[str, Any]],
     trace: Trace,
+    simulated: set[int],
     off: list[Launch],
     on: list[Launch],
     threads: int | None,
@@ -151,8 +153,6 @@ def _joined(
 ) -> Iterable[Perturbation]:
     """One comparison per build that was launched."""
     recorded = {launch.kernel_id: number for number, launch in enumerate(trace.launches)}
-    if not recorded:
-        problems.append("nothing was recorded: these are all compiled kernels, with their code only")
     known: set[int] = set()
     without: set[str] = set()
     for one in builds:
@@ -180,7 +180,13 @@ def _joined(
                 f"kernel {one['kernel']}: without marks it had no launch of this shape, so its time is unknown"
             )
         yield seen
-    without |= {launch.kernel for launch in trace.launches if launch.kernel_id not in known}
+    if known and not recorded:
+        problems.append("nothing was recorded: these are all compiled kernels, with their code only")
+    if not (known or recorded or without):
+        problems.append("no kernel with marks was compiled")
+    if ran := {launch.kernel for launch in trace.launches if launch.kernel_id in simulated}:
+        problems.append(f"{', '.join(sorted(ran))} ran on the simulator, which has no machine code to compare")
+    without |= {launch.kernel for launch in trace.launches if launch.kernel_id not in known | simulated}
     for name in sorted(without):
         problems.append(f"kernel {name}: its build without marks is unknown; name two cubins instead")
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from ..util.cuda_home import cuda_folders
+
 Release = tuple[int, int]
 """A CUDA release, such as (13, 0)."""
 
@@ -35,9 +37,8 @@ def ptxas(most: int | None = None) -> str | None:
 def _places() -> Iterator[Path]:
     for folder in sys.path:
         yield from sorted(Path(folder or ".", "nvidia").glob("*/bin/ptxas"))
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        if home := os.environ.get(name):
-            yield Path(home, "bin", "ptxas")
+    for folder in cuda_folders():
+        yield Path(folder, "ptxas")
     for folder in os.get_exec_path():
         if path := shutil.which("ptxas", path=folder):
             yield Path(path)

@@ -68,6 +68,15 @@ TRITON = """
     triton.compile(ASTSource(double, {"x": "*fp32"}, {"BLOCK": 1024}), target=GPUTarget("cuda", 90, 32))
 """
 
+SIMULATED = """
+    import kscope, kscope_sim
+
+    def work(warp):
+        with kscope.region("work"):
+            warp.work(100)
+
+    kscope_sim.launch(work)
+"""
 NCU = """#!{python}
 import subprocess, sys
 at = sys.argv.index("--log-file") + 1
@@ -153,8 +162,17 @@ def test_a_script_without_kernels_to_compare_is_reported_by_the_exit_code(
     job.write_text("print('nothing to see')")
     assert cli.main(["perturb", str(job)]) == perturb.NOTHING
     said = capfd.readouterr()
-    assert said.out.startswith("no kernel with marks was compiled")
+    assert said.out.startswith("no kernel was compared") and "! no kernel with marks was compiled" in said.out
+    assert "nothing was recorded" not in said.out
     assert "nothing to see" in said.err
+
+
+def test_a_kernel_of_the_simulator_has_no_machine_code_to_compare(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    job.write_text(dedent(SIMULATED))
+    assert cli.main(["perturb", str(job)]) == perturb.NOTHING
+    out = capfd.readouterr().out
+    assert "! work ran on the simulator, which has no machine code to compare" in out
+    assert "was compiled" not in out and "name two cubins" not in out
 
 
 def test_numbers_for_a_program_are_all_of_stdout(job: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from kscope.marks.grammar import Mark
 
 from .compile import CompilerHooks
 from .emit import emit_mark, read, tracing
+from .library_caches import LibraryCaches
 from .load import LaunchHooks
 from .select import SelectionHooks
 
@@ -25,6 +26,7 @@ class CuteFrontend(Frontend):
         self._selection = SelectionHooks()
         self._launches = LaunchHooks(self._selection.touches)
         self._compiler = CompilerHooks(self._launches.module_compiled, self._selection.sites)
+        self._library_caches = LibraryCaches()
 
     def enable(self, recording: Recording) -> None:
         """Mark kernels compiled from now on; CuTe's caches distinguish them by their IR."""
@@ -35,9 +37,11 @@ class CuteFrontend(Frontend):
         self._selection.install(recording.selection)
         self._compiler.install(recording)
         self._launches.install(self._compiler.options)
+        self._library_caches.use(self._compiler.tag)
 
     def disable(self) -> None:
         """Remove every hook: kernels compiled from now on are plain."""
+        self._library_caches.use("")
         self._selection.remove()
         self._launches.remove()
         self._compiler.remove()

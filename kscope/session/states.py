@@ -21,8 +21,8 @@ from ..instrument import registry
 from ..instrument.options import Options
 from ..instrument.recording import Clock, Fill, Recording
 from ..marks.strategies import Strategy
+from ..util.import_hook import Watcher
 from ..util.signals import Held
-from .import_hook import Watcher
 from .kernel_filter import Patterns
 from .termination import Termination
 

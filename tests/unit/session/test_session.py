@@ -179,7 +179,7 @@ def test_disable_goes_back_to_plain(log: list[str]) -> None:
     kscope.enable()
     kscope.disable()
     assert log == ["enable auto", "disable"]
-    assert not [finder for finder in sys.meta_path if type(finder).__module__ == "kscope.session.import_hook"]
+    assert not [finder for finder in sys.meta_path if type(finder).__module__ == "kscope.util.import_hook"]
 
 
 def test_a_frontend_that_cannot_work_leaves_the_process_plain(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

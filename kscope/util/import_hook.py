@@ -1,4 +1,4 @@
-"""Reports the import of DSLs: a finder on sys.meta_path, only while someone listens."""
+"""Reports the import of modules: a finder on sys.meta_path, only while someone listens."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ from . import (
     summary,
     view,
 )
+from .command import commands
 
 __all__ = ["main", "parser"]
 
@@ -60,10 +61,10 @@ def parser() -> argparse.ArgumentParser:
         prog="kscope", description="Shows what happens inside a GPU kernel.", parents=[common], allow_abbrev=False
     )
     top.add_argument("--version", action="version", version=f"kscope {__version__}")
-    commands = top.add_subparsers(metavar="COMMAND", required=True)
+    add = commands(top, common)
     analyses = (summary, gaps, occupancy, compare, assertions, overhead, perturb, ipc)
     for command in (demo, run, *analyses, export, view, doctor, include):
-        command.add(commands, common)
+        command.add(add)
     return top
 
 

@@ -8,24 +8,24 @@ from typing import Any
 from ..analysis import checks
 from ..analysis.expressions import Outcome
 from . import filters
+from .command import Command
 
 FAILED = 1
 """Exit code if a condition does not hold."""
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "assert", parents=[common], help="check conditions on a capture: 'load.p99 < 2us' 'dropped == 0'",
+    parser = command(
+        "assert", check, "check conditions on a capture: 'load.p99 < 2us' 'dropped == 0'",
         description=f"Exit code 0 if all conditions hold, {FAILED} if one does not, 2 if one cannot be parsed.",
         epilog=checks.__doc__.split("\n\n")[1] if checks.__doc__ else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     filters.add(parser)
     parser.add_argument("conditions", metavar="EXPR", nargs="+", help="a condition")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only conditions that do not hold")
     parser.add_argument("--json", action="store_true", help="the outcomes as JSON")
-    parser.set_defaults(command=check)
 
 
 def check(options: argparse.Namespace) -> int:

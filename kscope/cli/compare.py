@@ -6,11 +6,11 @@ import argparse
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ..analysis.compare import Change, Comparison, Options, compare
 from ..analysis.table import cut, grid, terminal, time_text, wrapped
 from ..errors import UsageError
+from .command import Command
 from .filters import add_opening, json, opened
 
 _UNITS = {"launch": "launches", "block": "blocks", "lane": "lanes"}
@@ -18,12 +18,10 @@ SLOWER = 1
 """Exit code of --fail-slower if something is slower."""
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
     default = Options()
-    parser = commands.add_parser(
-        "compare", parents=[common], help="what became slower between two captures", allow_abbrev=False
-    )
+    parser = command("compare", comparison, "what became slower between two captures")
     parser.add_argument("a", metavar="A", type=Path, help="the capture before")
     parser.add_argument("b", metavar="B", type=Path, help="the capture after")
     parser.add_argument(
@@ -35,7 +33,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         "--fail-slower", action="store_true", help=f"exit code {SLOWER} if a kernel or a region is slower"
     )
     add_opening(parser)
-    parser.set_defaults(command=comparison)
 
 
 def comparison(options: argparse.Namespace) -> int:

@@ -10,7 +10,6 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from .. import export
 from ..errors import MissingError, UsageError
@@ -18,16 +17,17 @@ from ..instrument import registry
 from ..session import capture_path
 from ..session.profile import profile
 from ..util.text import install_command
+from .command import Command
 
 _STEM = "kscope-demo"
 _CAPTURE = f"{_STEM}{capture_path.SUFFIX}"
 """Independent of --output, so that the demo never overwrites another capture."""
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "demo", parents=[common], help="record a small kernel and show it", allow_abbrev=False,
+    parser = command(
+        "demo", demo, "record a small kernel and show it",
         description="Records a small kernel, on the GPU if there is one, else simulated, and prints a summary.",
     )  # fmt: skip
     parser.add_argument(
@@ -37,7 +37,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on", metavar="FRONTEND", help=f"one of {', '.join(registry.TABLE)} (default: the first that can run)"
     )
-    parser.set_defaults(command=demo)
 
 
 def demo(options: argparse.Namespace) -> int:

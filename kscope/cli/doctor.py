@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from .checkup import examine
+from .command import Command
 
 _MARK = {"ok": "ok", "missing": "--", "broken": "!!"}
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "doctor", parents=[common], help="what works on this machine, and what a region costs on it", allow_abbrev=False
-    )
-    parser.set_defaults(command=doctor)
+    command("doctor", doctor, "what works on this machine, and what a region costs on it")
 
 
 def doctor(options: argparse.Namespace) -> int:

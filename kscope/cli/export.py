@@ -6,22 +6,22 @@ import argparse
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 from ..export import DEFAULT_LIMIT, FORMATS, MAX_SLICES, check
 from ..export.view import GROUPS, PROCESSES, VIEW_OPTIONS
 from . import filters, outputs
+from .command import Command
 from .options import is_number
 
 STRICT = 3
 """Exit code of --strict if the data has problems."""
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
     formats = "\n".join(f"  {suffix:17} {form.description}{', or .gz' * form.gzip}" for suffix, form in FORMATS.items())
-    parser = commands.add_parser(
-        "export", parents=[common], help="turn a capture into a timeline, a table or a flame graph", allow_abbrev=False,
+    parser = command(
+        "export", export, "turn a capture into a timeline, a table or a flame graph",
         description="Writes a capture in the format given by the suffix of FILE:\n" + formats,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
@@ -52,7 +52,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         "--flow", dest="flows", nargs=2, metavar=("FROM", "TO"), action="append",
         help="draw arrows between records of two regions with the same value; may be repeated",
     )  # fmt: skip
-    parser.set_defaults(command=export)
 
 
 def export(options: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
 
 from ..analysis import gaps as gap_analysis
 from ..analysis import overlap as overlap_analysis
@@ -13,19 +12,15 @@ from ..analysis.overlap import Overlap, Wait
 from ..analysis.table import cut, grid, part_text, terminal, time_text, wrapped
 from ..errors import UsageError
 from . import filters
+from .command import Command
 from .options import is_number
 
 _BESIDE, _LEAST, _STEPS = 3, 0.005, 40
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the commands to the parser."""
-    parser = commands.add_parser(
-        "gaps",
-        parents=[common],
-        help="time in no region and in waits, and what other warps did meanwhile",
-        allow_abbrev=False,
-    )
+    parser = command("gaps", gaps, "time in no region and in waits, and what other warps did meanwhile")
     filters.add(parser)
     filters.add_roles(parser)
     parser.add_argument("--of", metavar="REGION", help="gaps within this region instead of time in no region")
@@ -33,18 +28,13 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", metavar="REGION", action="append", help=f"a region that waits (names with {words})")
     parser.add_argument("--top", metavar="N", type=int, default=10, help="single gaps to list (10)")
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
-    parser.set_defaults(command=gaps)
-    matrix = commands.add_parser(
-        "overlap", parents=[common], help="what the warps of a block did at the same time", allow_abbrev=False
-    )
+    matrix = command("overlap", overlap, "what the warps of a block did at the same time")
     filters.add(matrix)
     filters.add_roles(matrix)
     matrix.add_argument("--json", action="store_true", help="the matrix as JSON, in ns")
-    matrix.set_defaults(command=overlap)
-    path = commands.add_parser(
-        "path", parents=[common], help="the critical path of one block, over signals and waits that you name",
+    path = command(
+        "path", critical, "the critical path of one block, over signals and waits that you name",
         description="Walks back from the block's last region: along warps, and over edges from a wait to its signal.",
-        allow_abbrev=False,
     )  # fmt: skip
     filters.add(path)
     path.add_argument(
@@ -52,7 +42,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         help="the end of region SIGNAL satisfies region WAIT, LAG rounds later (0); may be repeated",
     )  # fmt: skip
     path.add_argument("--json", action="store_true", help="steps and parts as JSON")
-    path.set_defaults(command=critical)
 
 
 def gaps(options: argparse.Namespace) -> int:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from ..language.cuda_header import cuda_include
+from .command import Command
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "include", parents=[common], help="the folder of kscope.cuh: nvcc -I$(kscope include)", allow_abbrev=False
-    )
-    parser.set_defaults(command=include)
+    command("include", include, "the folder of kscope.cuh: nvcc -I$(kscope include)")
 
 
 def include(options: argparse.Namespace) -> int:

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Any
 
 from ..analysis import cutracer, tools
 from ..analysis import ipc as join
@@ -24,18 +23,19 @@ from ..analysis.sass import functions
 from ..analysis.table import cut, grid, terminal
 from ..errors import UsageError
 from . import filters, outputs
+from .command import Command
 from .options import is_number
 
 MISMATCH = 1
 """Exit code if some regions could not be joined; the rest is written."""
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "ipc", parents=[common], help="instructions per cycle of warps and regions, with CUTracer's counts or a cubin",
-        description=(__doc__ or "").split("\n\nWhat lives")[0], formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"Exit code {MISMATCH} if warps or regions could not be joined; they are listed.", allow_abbrev=False,
+    parser = command(
+        "ipc", ipc, "instructions per cycle of warps and regions, with CUTracer's counts or a cubin",
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"Exit code {MISMATCH} if warps or regions could not be joined; they are listed.",
     )  # fmt: skip
     filters.add(parser, optional=True)
     group = parser.add_argument_group("instructions")
@@ -52,7 +52,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     flag("--code", metavar="CUBIN", type=Path, help="the kernel's cubin, or its disassembly")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the CSV there instead of printing it")
     parser.add_argument("--json", action="store_true", help="per region mean and median instead of the CSV, as JSON")
-    parser.set_defaults(command=ipc)
 
 
 def ipc(options: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,22 +11,17 @@ import numpy.typing as npt
 from ..analysis.occupancy import SmUse, Waves, overview, utilization, waves
 from ..analysis.table import cut, grid, part_text, terminal, time_text
 from . import filters
+from .command import Command
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _BINS, _ROWS = 40, 50
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "occupancy",
-        parents=[common],
-        help="warps alive per SM over time, waves of blocks and the tail",
-        allow_abbrev=False,
-    )
+    parser = command("occupancy", occupancy, "warps alive per SM over time, waves of blocks and the tail")
     filters.add(parser)
     parser.add_argument("--json", action="store_true", help="launches, SMs and SM x time as JSON")
-    parser.set_defaults(command=occupancy)
 
 
 def occupancy(options: argparse.Namespace) -> int:

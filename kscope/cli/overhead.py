@@ -11,20 +11,18 @@ from ..analysis.table import grid, part_text, terminal, time_text, wrapped
 from ..errors import UsageError
 from ..instrument import registry
 from . import filters
+from .command import Command
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "overhead", parents=[common], help="what recording cost, per region", allow_abbrev=False
-    )
+    parser = command("overhead", overhead, "what recording cost, per region")
     filters.add(parser)
     cost = parser.add_mutually_exclusive_group(required=True)
     cost.add_argument("--cost", metavar="CYCLES[,INSIDE]", help="of a region, and how many of them in its duration")
     cost.add_argument("--measure", action="store_true", help="measure it on this machine's GPU")
     parser.add_argument("--compensate", action="store_true", help="print the summary without the cost, too")
     parser.add_argument("--json", action="store_true", help="the same as JSON")
-    parser.set_defaults(command=overhead)
 
 
 def overhead(options: argparse.Namespace) -> int:

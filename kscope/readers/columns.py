@@ -38,10 +38,6 @@ class Notes:
         if count:
             self.found.append(Problem(kind, f"{counted(int(count), noun)}: {why}", int(count)))
 
-    def cut(self, count: int, why: str) -> None:
-        """The data ends early."""
-        self.count("cut", count, "byte", why)
-
     def add(self, kind: str, text: str) -> None:
         """A problem without a count."""
         self.found.append(Problem(kind, text))
@@ -166,7 +162,7 @@ def trace(
         origin=base if origin is None else origin,
         tick_ns=tick_seen,
         problems=tuple(notes.found),
-    ))  # fmt: skip
+    ), "the kernel did not run, or was built without its profiler")  # fmt: skip
 
 
 def _regions(

@@ -20,7 +20,7 @@ from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
 from .columns import LAST_TIME, Int64, Lanes, Notes, Records, distinct, trace
 from .tagged import NO_SM
-from .words import Names, named, numbered, ranged, words
+from .words import Names, named, ranged, words
 
 _APART = 1_000_000_000
 """Units of one launch begin within this many ns; an anchor farther from the others was overwritten."""
@@ -44,13 +44,11 @@ def nuggets(
     Raises:
         UsageError: an argument is out of range.
     """
-    numbered("nuggets", device)
     ranged("nuggets", "units", units, 1, (1 << 31) - 1)  # as many blocks as a grid has
     if tid not in ("block", "warp"):
         raise UsageError(f"nuggets(tid={tid!r}): expected 'block' or 'warp'")
     notes = Notes()
-    data, rest = words(buffer)
-    notes.cut(rest, "the buffer ends in the middle of a word")
+    data = words("nuggets", buffer, device, notes)
     size = len(data) // units
     events = max(0, size - 1) if compact else max(0, size - 1) // 4
     if size * units != len(data) or size != 1 + events * (1 if compact else 4):
@@ -66,12 +64,9 @@ def nuggets(
     duration = np.where(wrong, UNKNOWN, duration)
     block = unit if units > 1 or (tid == "warp") else thread
     group = thread if tid == "warp" else np.zeros(len(thread), np.int64)
-    block, group = np.clip(block, -1, 1 << 48), np.clip(group, -1, 1 << 10)
-    block, group = block[sane], group[sane]
+    block, group = np.clip(block[sane], -1, 1 << 48), np.clip(group[sane], -1, 1 << 10)
     first, lane = distinct(block, group)
     records = Records(lane, start[sane], duration[sane], event[sane], np.full(len(lane), Kind.SPAN, np.uint8))
-    if not len(records.start):
-        notes.add("nothing", "no event in this buffer: the kernel did not run, or recorded nothing")
     notes.add("assumed", NO_SM)
     none = np.zeros(len(first), np.int64)
     blocks = int(np.clip(block.max(initial=0), 0, 1 << 30)) + 1

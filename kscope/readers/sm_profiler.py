@@ -18,7 +18,7 @@ from ..capture.layout import Kind
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
 from .columns import LAST_TIME, Lanes, Notes, Records, distinct, trace
-from .words import Names, named, numbered, words
+from .words import Names, named, words
 
 EVENT = np.dtype(
     [
@@ -42,10 +42,8 @@ def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", dev
     Raises:
         UsageError: a device or names are invalid.
     """
-    numbered("sm_profiler", device)
     notes = Notes()
-    data, rest = words(buffer)
-    notes.cut(rest, "the buffer ends in the middle of a word")
+    data = words("sm_profiler", buffer, device, notes)
     head = [int(word) for word in data[:2]] + [0] * (2 - min(2, len(data)))
     blocks, groups, most = head[0] >> 32, head[0] & 0xFFFFFFFF, head[1] >> 32
     if not head[1] & 0xFFFFFFFF:
@@ -76,8 +74,6 @@ def sm_profiler(buffer: Any, names: Names = None, *, kernel: str = "kernel", dev
     first, number = distinct(lane)
     kind = np.where(instant, Kind.INSTANT, Kind.SPAN).astype(np.uint8)
     records = Records(number, start, duration, row["event"].astype(np.int64), kind)
-    if not len(start) and head[1] & 0xFFFFFFFF:
-        notes.add("nothing", "no event in this buffer: the kernel did not run, or recorded nothing")
     rows = Lanes(block[first], group[first], row["sm"][first].astype(np.int64), np.zeros(len(first), np.int64))
     launch = Launch(kernel, device, 1, 0, (min(max(1, blocks), 1 << 31), 1, 1))
     return trace(records, rows, named(names, "event"), notes, [launch])

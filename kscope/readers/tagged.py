@@ -24,9 +24,9 @@ from ..capture.layout import Kind
 from ..errors import UsageError
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
-from .columns import Int64, Lanes, Notes, Records, trace
+from .columns import Bools, Int64, Lanes, Notes, Records, trace
 from .pairs import BEGIN, END, pair, unwrapped
-from .words import Names, named, numbered, ranged, words
+from .words import Names, named, ranged, words
 
 _BEGIN, _END, _POINT, _LAST = range(4)
 LOW = 0xFFFFFFFF
@@ -49,7 +49,7 @@ class Marks:
     time: Int64
     sm: Int64 | None = None
 
-    def take(self, at: Int64 | npt.NDArray[np.bool_]) -> Marks:
+    def take(self, at: Int64 | Bools) -> Marks:
         """The marks at indices or in a mask."""
         sm = None if self.sm is None else self.sm[at]
         return Marks(self.lane[at], self.kind[at], self.event[at], self.time[at], sm)
@@ -91,10 +91,8 @@ def flashinfer(
     if sm is not None and not isinstance(sm, bool):
         raise UsageError(f"flashinfer(sm={sm!r}): expected True, False, or None to infer it from the tags")
     ranged("flashinfer", "stride", stride, 0, 1 << 48)
-    numbered("flashinfer", device)
     notes = Notes()
-    data, rest = words(buffer)
-    notes.cut(rest, "the buffer ends in the middle of a record")
+    data = words("flashinfer", buffer, device, notes)
     blocks, groups = _header(data, notes)
     lane, tag, time = _written(data[1:], stride or blocks * groups)
     if sm is None:
@@ -106,36 +104,28 @@ def flashinfer(
         notes.add("assumed", NO_SM)
     notes.count("garbled", np.count_nonzero(~fits), "record", "its tag contradicts its place, left out")
     marks = Marks(lane, tag & 3, tag >> 2 & 0x3FF, time, tag >> 24 if sm else None)
-    return read(
-        marks if fits.all() else marks.take(fits),
-        named(names, "event"),
-        notes,
-        Launched(kernel, device, blocks, groups),
-    )
+    return read(marks, fits, named(names, "event"), notes, Launched(kernel, device, blocks, groups))
 
 
 def mirage(buffer: Any, names: Names = None, *, kernel: str = "kernel", device: int = 0) -> Trace:
     """The trace of a Mirage profiler buffer: FlashInfer's layout with other tag bits. Arguments and errors as there."""
-    numbered("mirage", device)
     notes = Notes()
-    data, rest = words(buffer)
-    notes.cut(rest, "the buffer ends in the middle of a record")
+    data = words("mirage", buffer, device, notes)
     blocks, groups = _header(data, notes)
     lane, tag, time = _written(data[1:], blocks * groups)
     fits = _fits(tag >> 11 & 0xFF, lane, groups, 0xFF)
     notes.count("garbled", np.count_nonzero(~fits), "record", "its tag contradicts its place, left out")
     notes.add("assumed", NO_SM)
     marks = Marks(lane, tag & 3, tag >> 2 & 0x1FF, time)
-    return read(
-        marks if fits.all() else marks.take(fits),
-        named(names, "event"),
-        notes,
-        Launched(kernel, device, blocks, groups),
-    )
+    return read(marks, fits, named(names, "event"), notes, Launched(kernel, device, blocks, groups))
 
 
-def read(marks: Marks, names: dict[int, str], notes: Notes, launched: Launched, noun: str = "event") -> Trace:
-    """The trace of marks, for all layouts of this family."""
+def read(
+    marks: Marks, fits: Bools, names: dict[int, str], notes: Notes, launched: Launched, noun: str = "event"
+) -> Trace:
+    """The trace of the marks that are where they fit, for all layouts of this family."""
+    if not fits.all():
+        marks = marks.take(fits)
     if (marks.lane[1:] < marks.lane[:-1]).any():  # as in a buffer whose tags and places differ
         marks = marks.take(np.argsort(marks.lane, kind="stable"))
     time, back = unwrapped(marks.time, marks.lane)
@@ -166,8 +156,6 @@ def read(marks: Marks, names: dict[int, str], notes: Notes, launched: Launched, 
     none, number = np.zeros(len(first), np.int64), marks.lane[first]
     sm = none if marks.sm is None else marks.sm[first]
     rows = Lanes(number // launched.groups, number % launched.groups, sm, none, last)
-    if not len(time):
-        notes.add("nothing", "no record in this buffer: the kernel did not run, or was built without its profiler")
     launch = Launch(launched.kernel, launched.device, 1, 0, (min(launched.blocks, 1 << 31), 1, 1))
     return trace(records, rows, names, notes, [launch], noun=noun)
 
@@ -201,7 +189,7 @@ def _written(slots: npt.NDArray[np.uint64], lanes: int) -> tuple[Int64, Int64, I
     return at // max(1, rows), (word & np.uint64(LOW)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
 
 
-def _fits(tagged: Int64, lane: Int64, groups: int, mask: int) -> npt.NDArray[np.bool_]:
+def _fits(tagged: Int64, lane: Int64, groups: int, mask: int) -> Bools:
     """True if a tag names the lane, or its block: encoders differ."""
     return np.asarray((tagged == (lane & mask)) | (tagged == (lane // groups & mask)))
 

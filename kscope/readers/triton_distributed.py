@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..trace import Trace
 from .columns import Notes
 from .tagged import LOW, Launched, Marks, read
-from .words import Names, named, numbered, words
+from .words import Names, named, words
 
 _EMPTY = ((1 << 63) - 1, (1 << 64) - 1)
 
@@ -35,10 +35,8 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
     Raises:
         UsageError: a device or names are invalid.
     """
-    numbered("triton_distributed", device)
     notes = Notes()
-    data, rest = words(buffer)
-    notes.cut(rest, "the buffer ends in the middle of a record")
+    data = words("triton_distributed", buffer, device, notes)
     first = int(data[0]) if len(data) and int(data[0]) not in _EMPTY else 0
     blocks, groups = first & 0xFFFFFFFF, max(1, first >> 32)
     if blocks > max(0, len(data) - 1):
@@ -58,7 +56,7 @@ def triton_distributed(buffer: Any, names: Names = None, *, kernel: str = "kerne
     sm[ran[right]] = where[right]
     marks = Marks(lane, 1 - (tag & 1), tag >> 1 & 0x7FF, time, sm[np.clip(block, 0, len(sm) - 1)])
     launched = Launched(kernel, device, max(1, blocks), groups)
-    return read(marks if inside.all() else marks.take(inside), named(names, "task"), notes, launched, "task")
+    return read(marks, inside, named(names, "task"), notes, launched, "task")
 
 
 def _there(data: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..errors import FormatError, UsageError
 from ..util import bounded_reading
+from .columns import Notes
 
 Names = Sequence[str] | Mapping[int, str] | None
 Bytes = npt.NDArray[np.uint8]
@@ -25,23 +26,25 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 """Readers of a .npy file's header, by version."""
 
 
-def words(buffer: Any) -> tuple[npt.NDArray[np.uint64], int]:
-    """The words of a buffer.
+def words(call: str, buffer: Any, device: object, notes: Notes) -> npt.NDArray[np.uint64]:
+    """The words of a buffer: 64-bit (n,). Notes trailing bytes that are not a whole word.
 
     Args:
+        call: the reader's name.
         buffer: numpy, torch or CuPy array, bytes, or the path of a .npy file or a file of plain bytes.
-
-    Returns:
-        (64-bit words (n,), number of trailing bytes that are not a whole word).
+        device: the GPU's number.
+        notes: takes the problems.
 
     Raises:
-        UsageError: another type.
+        UsageError: a buffer of another type, or no number of a GPU.
         FormatError: an invalid .npy file.
         OSError: the file cannot be read.
     """
+    numbered(call, device)
     data = _bytes(buffer)
     whole = len(data) // 8 * 8
-    return np.frombuffer(data[:whole].tobytes() if not data.flags.aligned else data[:whole], "<u8"), len(data) - whole
+    notes.count("cut", len(data) - whole, "byte", "the buffer ends in the middle of a word")
+    return np.frombuffer(data[:whole].tobytes() if not data.flags.aligned else data[:whole], "<u8")
 
 
 def _bytes(buffer: Any) -> Bytes:

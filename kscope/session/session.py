@@ -20,7 +20,6 @@ from ..instrument import registry
 from ..instrument.backend import Backend
 from ..instrument.options import Options, in_effect
 from . import capture_path
-from .empty import explained
 from .host_info import facts
 from .kernel_filter import Patterns, only, unselected
 from .outputs import Finish
@@ -300,5 +299,4 @@ class Session:
             problems=tuple(dict.fromkeys(problems)),
             host=facts(self._started),
         )
-        found = only(capture, self._kernels)
-        return found if self._paused else explained(found)
+        return only(capture, self._kernels)

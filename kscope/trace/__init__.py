@@ -17,6 +17,8 @@ from ..util.text import counted
 if TYPE_CHECKING:
     from ..analysis.summary import Summary
 
+_MOST_NAMES = 8
+
 
 class Trace(TraceData):
     __doc__ = TraceData.__doc__
@@ -118,14 +120,17 @@ class Trace(TraceData):
         return table(self)
 
 
-def as_read(data: TraceData) -> Trace:
-    """The trace of what a decoder or a reader found. If it has no records, at least one problem says so."""
+def as_read(data: TraceData, why_empty: str) -> Trace:
+    """The trace of what a decoder or a reader found. If it has no records, a problem gives the reason.
+
+    Args:
+        data: the columns.
+        why_empty: the reason if no warp recorded.
+    """
     problems = data.problems
     if not len(data) and not any(problem.kind in ("off", "nothing") for problem in problems):
-        ran = "no annotated kernel ran while recording was on, or none reached a region"
-        if len(data.warps):
-            ran = f"{counted(len(data.warps), 'warp')} ran and reached no region"
-        problems = (Problem("empty", f"no records: {ran}"), *problems)
+        why = f"{counted(len(data.warps), 'warp')} ran and reached no region" if len(data.warps) else why_empty
+        problems = (Problem("empty", f"no records: {why}"), *problems)
     return Trace(**{**vars(data), "problems": problems})
 
 
@@ -140,4 +145,18 @@ def decode(capture: CaptureData) -> Trace:
     """
     from ..decoding.assemble import assemble  # the decoder is loaded on first use
 
-    return as_read(assemble(capture))
+    return as_read(assemble(capture), _why_empty(capture))
+
+
+def _why_empty(capture: CaptureData) -> str:
+    names = sorted({kernel.name for module in capture.modules for kernel in module.kernels})
+    if not names:
+        return (
+            "no kernel with regions was loaded while recording was on; kernels that were compiled before, also by an "
+            "earlier process into a library's own cache, have no regions: compile them within the session"
+        )
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (
+        f"kernels with regions were loaded ({', '.join(names[:_MOST_NAMES])}{more}), but none was launched in the "
+        "session, no region was reached, or a strategy, a sampling option or a predicate excluded every warp"
+    )

@@ -122,7 +122,7 @@ def test_problems_and_the_clock_are_in_the_table() -> None:
 
 def test_a_capture_without_records_says_so() -> None:
     trace = decode(synth.capture())
-    assert str(trace.summary()).startswith("no records: no annotated kernel ran")
+    assert str(trace.summary()).startswith("no records: kernels with regions were loaded")
     assert [problem.kind for problem in trace.problems] == ["empty"]
 
 

@@ -61,7 +61,7 @@ def test_an_empty_session_says_why() -> None:
     with kscope.profile() as prof:
         pass
     (problem,) = prof.trace.problems
-    assert problem.kind == "nothing"
+    assert problem.kind == "empty"
     assert "no records: no kernel with regions was loaded while recording was on" in problem.text
     with kscope.profile(blocks=range(100, 101)) as prof:
         launch(work)

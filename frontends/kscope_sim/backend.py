@@ -9,10 +9,9 @@ from kscope.instrument.backend import Backend, Triple
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
 
-from .block_launch import InterpretedLaunch
 from .device import SimDevice
+from .interpreted import InterpretedLaunch, ThreadedLaunch
 from .module import Module
-from .thread_launch import ThreadedLaunch
 
 
 class SimBackend(Backend):

@@ -117,7 +117,7 @@ def test_a_kernel_that_python_runs_may_take_minutes(monkeypatch: pytest.MonkeyPa
         host = registry.backend("sim")
         assert isinstance(host, SimBackend) and host.recording is not None
         seconds = itertools.count(step=20)  # from one look at the clock to the next
-        monkeypatch.setattr("kscope_sim.thread_launch.perf_counter_ns", lambda: next(seconds) * 1_000_000_000)
+        monkeypatch.setattr("kscope_sim.interpreted.perf_counter_ns", lambda: next(seconds) * 1_000_000_000)
         launch = host.launch_by_thread("kernel", work, (1, 1, 1), (32, 1, 1), host.recording)
         launch.begin("thread", (0, 0, 0), (0, 0, 0))
         for act in ("enter", "exit") * 3:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, MutableMapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from kscope.lowering.plan import without_marks
 from kscope.marks.grammar import Mark, format_name, parse
 from kscope.util.text import install_command
 
+from . import compilations
 from .select import Marking
 from .version import VERSION
 
@@ -46,15 +48,36 @@ def warn(problems: Iterable[str], *, again: bool = True) -> None:
             warnings.warn(f"kscope: {text}", stacklevel=3)
 
 
+@dataclass(frozen=True)
+class _Began:
+    """The recording with which the compilation of a source began; None without marks."""
+
+    source: weakref.ref[Any]
+    recording: Recording | None
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """A compilation with marks: Triton's options, and the names of the marks that were placed so far."""
+
+    options: Any
+    names: set[str] = field(default_factory=set)
+
+
 class Pipeline:
-    """The hook's behavior while recording is enabled."""
+    """The hook's behavior while recording is enabled.
+
+    A compilation keeps the recording that its keys were computed for, whatever other threads do meanwhile. While one
+    runs, remove() leaves the hooks in place, which serve it and no other.
+    """
 
     def __init__(self) -> None:
         self.recording: Recording | None = None
-        self._tag, self._keys = "", ("", "")
+        self._tag = ""
+        self._tags: dict[str, Recording] = {}  # of every recording so far
         self._slot: Slot | None = None
-        self._hash = Hook(CUDABackend, _HASH, lambda original, backend: original(backend) + self._tag)
-        self._compiling = threading.local()
+        self._hash = Hook(CUDABackend, _HASH, self._hashed)
+        self._thread = threading.local()  # began: _Began, marked: _Marked
         self._always: bool | None = None
 
     def check(self) -> None:
@@ -82,7 +105,7 @@ class Pipeline:
                 "instrumentation at a time; switch the other off before kscope is enabled"
             )
         self.recording, self._tag = recording, recording.tag(Path(__file__).parent)
-        self._keys = self._tag, self._tag
+        self._tags[self._tag] = recording
         found = getattr(knobs.runtime, _HOOK)
         if self._slot is None or found is not self._slot:  # wraps a hook installed by another tool
             self._slot = Slot(self, found)
@@ -101,33 +124,67 @@ class Pipeline:
             knobs.compilation.instrumentation_mode = ""
         if self._always is not None:
             knobs.compilation.always_compile, self._always = self._always, None
-        self.recording, self._tag, self._keys = None, "", ("", "")
-        if self._slot is not None and getattr(knobs.runtime, _HOOK) is self._slot:
+        self.recording, self._tag = None, ""
+        self._unhook()
+
+    def _unhook(self) -> None:
+        """Restore what was hooked, unless a compilation still needs it."""
+        if self.recording is not None or self._slot is None or compilations.any_running():
+            return
+        if getattr(knobs.runtime, _HOOK) is self._slot:
             setattr(knobs.runtime, _HOOK, self._slot.previous)
         self._slot = None
         self._hash.remove()
 
+    def marks(self, options: Any) -> bool:
+        """Whether the kernel that this thread traces is compiled with marks. options: Triton's, of the kernel."""
+        marked = getattr(self._thread, "marked", None)
+        if marked is not None and marked.options is options:
+            return True
+        return self.recording is not None and compilations.source() is None  # traced without being compiled
+
     def placed(self, mark: Mark) -> None:
         """A mark entered the IR of the kernel that this thread compiles."""
-        log = getattr(self._compiling, "names", None)
-        if log is not None:
-            log.add(mark.name)
+        marked = getattr(self._thread, "marked", None)
+        if marked is not None:
+            marked.names.add(mark.name)
 
-    def keys(self, slot: Slot) -> tuple[str, str]:
-        """Cache key and hash; empty strings for a slot that is no longer installed."""
-        return self._keys if slot is self._slot else ("", "")
+    def key(self, slot: Slot) -> str:
+        """The key in memory; empty for a slot that is no longer installed. Read at every launch."""
+        if self.recording is None:
+            self._unhook()
+        return self._tag if slot is self._slot else ""
+
+    def _hashed(self, original: Callable[[Any], str], backend: Any) -> str:
+        """The backend's part of the key on disk. What a launch compiles has the recording of its key in memory."""
+        source = compilations.source()
+        tag = self._tag
+        if source is not None:
+            if (key := compilations.launch_key()) is not None:
+                tag = next((tag for tag in self._tags if tag in key), "")
+            self._thread.began = _Began(weakref.ref(source), self._tags.get(tag))
+        return original(backend) + tag
+
+    def _began(self) -> Recording | None:
+        """The recording that this thread's compilation began with."""
+        source = compilations.source()
+        if source is None:  # the stages are called by themselves
+            return self.recording
+        began = getattr(self._thread, "began", None)
+        return began.recording if began is not None and began.source() is source else None
 
     def wrap(self, slot: Slot, backend: Any, stages: MutableMapping[str, Any], options: Any, capability: int) -> None:
         """Wrap the stages of one compilation."""
-        recording = self.recording
+        recording = self._began()
         if slot is not self._slot or recording is None or "ptx" not in stages:
             return
-        names: set[str] = set()
-        self._compiling.names = names
+        self._thread.marked = marked = _Marked(options)
+        names = marked.names
         marking = Marking(recording.selection, names, capability)
         inner = stages["ptx"]
 
         def ptx(source: Any, metadata: dict[str, Any]) -> str:
+            self._thread.marked = None
             text = inner(source, metadata)
             kernel = metadata["name"]
             lost = _removed(kernel, text, names)
@@ -174,13 +231,15 @@ class Slot:
         language: Any = None,
         capability: int | None = None,
     ) -> tuple[str, str] | None:
-        """Triton's hook: returns cache key and hash if there are no stages, else wraps the stages."""
+        """Triton's hook: returns its parts of the keys on disk and in memory if there are no stages, else wraps the
+        stages. Ours on disk is in the backend's hash.
+        """
         if stages is None:
-            keys = self._pipeline.keys(self)
+            mine = self._pipeline.key(self)
             if self.previous is None:  # runs at every launch
-                return keys
+                return "", mine
             key, hashed = self.previous()
-            return f"{key}{keys[0]}", f"{hashed}{keys[1]}"
+            return key, f"{hashed}{mine}"
         if self.previous is not None:
             self.previous(backend, stages, options, language, capability)
         self._pipeline.wrap(self, backend, stages, options, capability or 0)

@@ -51,7 +51,7 @@ class TritonFrontend(Frontend):
         Triton's interpreter runs the kernel. Raises UsageError for a value that is not a 32-bit scalar."""
         if context is None:
             return self._interpreted.emit(mark, value, when)
-        if self._pipeline.recording is not None and for_nvidia(context):
+        if for_nvidia(context) and self._pipeline.marks(context.builder.options):
             self._pipeline.placed(place(mark, context, value, when))
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -14,7 +15,7 @@ import triton.language as tl
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, compiler
 from triton.runtime.driver import driver
 
 import kscope
@@ -42,6 +43,7 @@ STATES = {
     "of 16 records": Recording(records=16),
     "by block": Recording(strategy=kscope.Lane0Warp0()),
 }
+CHANGES = [*itertools.permutations(["plain", "prepared", "by block"], 2)]
 ORDERS = [*itertools.permutations(STATES), ("plain", "prepared", "plain", "prepared", "by block", "prepared")]
 
 
@@ -104,6 +106,51 @@ def test_the_disk_cache_gives_back_what_was_requested(frontend, order):
         texts.setdefault(state, set()).add(compiled.asm["ptx"])
     assert all(len(found) == 1 for found in texts.values())
     assert len({text for found in texts.values() for text in found}) == len(texts)
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_a_compilation_ends_as_it_began_though_the_state_changes_meanwhile(frontend, monkeypatch, before, after):
+    """As another thread's enable() or disable() would: behind the key on disk, before the stages."""
+    texts = {}
+    for state in (before, after):
+        monkeypatch.setenv("TRITON_CACHE_DIR", f"{os.environ['TRITON_CACHE_DIR']}.")
+        switch(frontend, state)
+        texts[state] = compile_kernel().asm["ptx"]
+    monkeypatch.setenv("TRITON_CACHE_DIR", f"{os.environ['TRITON_CACHE_DIR']}.")
+    switch(frontend, before)
+    with monkeypatch.context() as patch:
+        manager = compiler.get_cache_manager
+
+        def changed(key):
+            switch(frontend, after)
+            return manager(key)
+
+        patch.setattr(compiler, "get_cache_manager", changed)
+        assert compile_kernel().asm["ptx"] == texts[before]
+    for state in (after, before):
+        switch(frontend, state)
+        assert compile_kernel().asm["ptx"] == texts[state]
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_a_launch_compiles_for_its_own_key_though_the_state_changes_meanwhile(
+    frontend, gpu, monkeypatch, before, after
+):
+    """Behind the key in memory, before the one on disk."""
+
+    def launched(state):
+        compiled = kernel[(1,)](Pointer("i32"), 5)
+        return (described(compiled) is not None) == (state != "plain"), compiled.asm["ptx"]
+
+    switch(frontend, before)
+    monkeypatch.setattr(knobs.runtime, "jit_cache_hook", lambda **_: switch(frontend, after))
+    (right, first) = launched(before)
+    assert right
+    monkeypatch.setattr(knobs.runtime, "jit_cache_hook", None)
+    right, second = launched(after)
+    assert right and second != first
+    switch(frontend, before)
+    assert launched(before) == (True, first)
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
@@ -314,7 +361,7 @@ def test_a_hook_laid_over_ours_is_called_once_by_what_is_enabled_next(frontend, 
     if between == "disabled in between":
         frontend.disable()
     frontend.enable(Recording(records=64))
-    key, _ = knobs.runtime.add_stages_inspection_hook()
+    _, key = knobs.runtime.add_stages_inspection_hook()
     assert key.count("kscope-") == 1
     asked.clear()
     (lowered,) = metadata.from_json(described(compile_kernel()).encode()).kernels

@@ -1,0 +1,48 @@
+"""Compilations in progress, read from the stacks of this process's threads.
+
+Triton computes a kernel's cache keys long before it compiles, and another thread may enable or disable recording in
+between. What a compilation began with is what it must end with, or the cache would keep it under the wrong key.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from triton.compiler import compiler
+from triton.runtime.jit import JITFunction
+
+
+def _code(function: Any) -> CodeType:
+    found: CodeType = inspect.unwrap(function).__code__
+    return found
+
+
+_COMPILE, _FOR_A_LAUNCH = _code(compiler.compile), _code(vars(JITFunction)["_do_compile"])
+_BEGUN = (_COMPILE, _FOR_A_LAUNCH, _code(JITFunction.run))
+
+
+def source() -> Any:
+    """What this thread compiles, an ASTSource or IRSource; None if it does not compile."""
+    frame = next((frame for frame in _stack(inspect.currentframe()) if frame.f_code is _COMPILE), None)
+    return None if frame is None else frame.f_locals["src"]
+
+
+def launch_key() -> str | None:
+    """The key in memory of the launch for which this thread compiles; None if it compiles for no launch."""
+    frame = next((frame for frame in _stack(inspect.currentframe()) if frame.f_code is _FOR_A_LAUNCH), None)
+    return None if frame is None else str(frame.f_locals["key"])
+
+
+def any_running() -> bool:
+    """Whether any thread compiles, or launches and so may be about to."""
+    return any(frame.f_code in _BEGUN for top in vars(sys)["_current_frames"]().values() for frame in _stack(top))
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

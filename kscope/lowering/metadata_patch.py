@@ -38,7 +38,7 @@ def assembled(text: str, assemble: Callable[[str], Made], *binaries: str) -> Mad
     data = bytes(map(int, found[2].split(","))).ljust(size, b"\0")
     stand_in = _STAND_IN.ljust(size, b"\0")
     made = assemble(text[: found.start()] + ptx.metadata_symbol(_STAND_IN, size) + text[found.end() :])
-    if made is None:
+    if not made:
         return made
     before = {name: getattr(made, name) for name in binaries}
     if any(binary.count(stand_in) != 1 for binary in before.values()):

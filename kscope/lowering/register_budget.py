@@ -23,6 +23,8 @@ from .plan import Lowered, SourceInfo, lower, without_marks
 
 FEW = 2
 """Pending records to try after the options' number, and before storing in place."""
+_LONG = 1 << 20
+"""Characters of a text from which on an assembly takes seconds."""
 
 ROOM = (64, 128)
 """Registers per thread in blocks of 1,024 and of 512 threads."""
@@ -251,8 +253,8 @@ def lower_to_fit(
         usage = measure(other.text)
         if usage is not None and usage < least:
             best, least, best_try = other, usage, (pending, max_registers)
-        elif other.text != best.text and pending == FEW:
-            break  # where a few pending records instead of many save nothing, none at all save nothing either
+        elif other.text != best.text and pending == FEW and len(text) > _LONG:
+            break  # where a few pending records instead of many save nothing, none at all rarely save anything
         if least.no_worse(plain):
             break
     return finished(best, least, *best_try)

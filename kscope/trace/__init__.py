@@ -131,7 +131,8 @@ def as_read(data: TraceData, why_empty: str) -> Trace:
     if not len(data) and not any(problem.kind in ("off", "nothing") for problem in problems):
         why = f"{counted(len(data.warps), 'warp')} ran and reached no region" if len(data.warps) else why_empty
         problems = (Problem("empty", f"no records: {why}"), *problems)
-    return Trace(**{**vars(data), "problems": problems})
+    columns: dict[str, Any] = {**vars(data), "problems": problems}
+    return Trace(**columns)
 
 
 def decode(capture: CaptureData) -> Trace:

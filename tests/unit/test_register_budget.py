@@ -437,8 +437,12 @@ def test_a_text_is_assembled_once_whatever_its_metadata_is(tmp_path: Path) -> No
     assert register_budget._assemble.cache_info().misses == before + 1
 
 
-def test_a_kernel_that_loses_in_any_case_is_assembled_three_times() -> None:
-    """With its records, without, and with fewer that wait: the problem in its metadata needs no fourth time."""
+@pytest.mark.parametrize(("long", "times"), [(0, 3), (1 << 20, 4)], ids=["a long one", "a short one"])
+def test_a_kernel_that_loses_in_any_case_is_assembled_three_or_four_times(
+    long: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its records, without, with fewer that wait, if that is quick with none, and no more for the problem."""
+    monkeypatch.setattr(register_budget, "_LONG", long)
     assembled: list[str] = []
 
     @lru_cache(None)
@@ -453,7 +457,7 @@ def test_a_kernel_that_loses_in_any_case_is_assembled_three_times() -> None:
     result = lower_to_fit(MARKED.replace(MARKS, body), Recording(), frontend="test", measure=measure)
     assert [problem.kind for problem in metadata_of(result.text).problems] == ["registers"]
     assert measure(result.text) == SPILLS
-    assert len(assembled) == 3
+    assert len(assembled) == times
 
 
 def test_the_work_of_lowering_is_linear_in_the_marks() -> None:

@@ -63,7 +63,7 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
     reserve = int(memory.gate["stripes"])
     own = stripe = min(thread.smid, reserve)
     n = layout.slab_units(thread.log2_records)
-    while True:
+    for attempt in range(layout.MOST_CLAIMS):
         # the counter runs forever; its low bits are the place in the ring
         position = memory.atom_add(stripe, "head", n)
         units = int(memory.stripes["mask"][stripe]) + 1
@@ -74,11 +74,12 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
             break
         # refused: count these units as skipped; after the ring's edge there is room, so claim again
         memory.atom_add(stripe, "skipped", n)
-        if n <= room <= units:
+        last = attempt + 1 == layout.MOST_CLAIMS
+        if n <= room <= units and not last:
             continue
         # full: try the reserve once, and only if it seems to have room; else count the warp as lost
         left = int(memory.stripes["limit"][reserve]) - int(memory.stripes["head"][reserve]) & U32
-        if stripe == reserve or not n <= left < 1 << 31:
+        if last or stripe == reserve or not n <= left < 1 << 31:
             memory.atom_add(own, "lost", 1)
             return None
         stripe = reserve

@@ -99,6 +99,8 @@ FLAG_LANES = 4  # every lane records (AllThreads), else one lane per warp or blo
 FLAG_ANY = 8  # any lane of a warp records (Elected(any_lane=True)): their slabs are merged
 
 MAX_SMS = 512
+MOST_CLAIMS = 4
+"""Of a lane: the first, behind the ring's edge, from the reserve, behind its ring's edge."""
 GATE = np.dtype(
     [
         ("epoch", "<u4"),  # 0   0 = off

@@ -69,7 +69,7 @@ def _take(units: int) -> str:
     )
 
 
-# if granted(p): header; else again()
+# if granted(p): header; else again(), and then a header or none
 def claim(kernel: Kernel) -> str:
     """Check what attempt() claimed and write the header; lanes without a slab stop recording.
 
@@ -80,11 +80,11 @@ def claim(kernel: Kernel) -> str:
     return (
         "\tsetp.eq.u32 ks_full, ks_epoch, 0;\n"
         "\t@ks_full bra.uni KS_DONE;\n"
-        "KS_LOOK:\n"
         "\t{ .reg .pred ks_q; .reg .b32 ks_x;\n"
         f"{_look(units)}"
         "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff; }\n"
         "\t@ks_full bra.uni KS_AGAIN;\n"
+        "KS_HAVE:\n"
         "\t{ .reg .pred ks_q; .reg .b32 ks_warp, ks_lane, ks_t, ks_x, ks_y, ks_z, ks_check, ks_u; .reg .b64 ks_a;\n"
         "\tshr.u32 ks_warp, ks_thread, 5; and.b32 ks_lane, ks_thread, 31;\n"
         f"\tmad.wide.u32 ks_base, ks_at, {layout.UNIT}, ks_ring;\n"
@@ -121,31 +121,52 @@ def _given_up(kernel: Kernel) -> str:
 
 # skipped += units; where only the ring's edge was in the way: attempt once more; else from the reserve; else lost
 def again(kernel: Kernel) -> str:
-    """What refused lanes do. Stands after the function's last return, although the assembler may move it into line."""
+    """What refused lanes do. Stands after the function's last return, although the assembler may move it into line.
+
+    The attempts follow each other: in a loop the assembler would keep the kernel's registers as if it ran often.
+    """
     units = layout.slab_units(kernel.log2_records)
+    left = "\tvote.sync.any.pred ks_full, ks_try, 0xffffffff;\n\t@!ks_full bra.uni KS_SETTLED;\n"
     return (
         "\tret;\n"
         "KS_AGAIN:\n"
         "\t{ .reg .pred ks_q, ks_r; .reg .b32 ks_x, ks_y, ks_z; .reg .b64 ks_line;\n"
-        f"{_refused(units)}"
+        f"{f'{_refused(units)}{_look(units)}{left}' * (layout.MOST_CLAIMS - 1)}"
+        f"{_skip(units)}"
+        f"{_lose('ks_try')}\tnot.pred ks_r, ks_try; and.pred ks_on, ks_on, ks_r;\n"
+        "KS_SETTLED:\n"
         "\t}\n"
-        "\tbra.uni KS_LOOK;\n"
+        "\tbra.uni KS_HAVE;\n"
+    )
+
+
+def _skip(units: int) -> str:
+    """The ks_try lanes count their claimed units as skipped."""
+    return (
+        f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\t@ks_try red.global.add.u32 {stripe('skipped')}, {units};\n"
+    )
+
+
+def _lose(lanes: str) -> str:
+    """The lanes of a predicate count themselves as lost."""
+    return (
+        f"\tmin.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, {layout.STRIPE_BYTES}, ks_ctl;\n"
+        f"\t@{lanes} red.global.add.u32 {stripe('lost')}, 1;\n"
     )
 
 
 def _refused(units: int) -> str:
     """The ks_try lanes count their units as skipped; those with a chance claim once more, the others count as lost."""
     return (
-        f"\tmad.wide.u32 ks_line, ks_stripe, {layout.STRIPE_BYTES}, ks_ctl;\n"
-        f"\t@ks_try red.global.add.u32 {stripe('skipped')}, {units};\n"
+        f"{_skip(units)}"
         # no room, not yet at the reserve: look first, or the lanes of a full pool would queue there
         "\tnot.pred ks_r, ks_room; and.pred ks_r, ks_r, ks_try;\n"
         "\tsetp.ne.and.u32 ks_q, ks_stripe, ks_stripes, ks_r; mov.u32 ks_x, 0; mov.u32 ks_y, 0;\n"
         f"\tmad.wide.u32 ks_line, ks_stripes, {layout.STRIPE_BYTES}, ks_ctl;\n"
         f"\t@ks_q ld.volatile.global.v2.u32 {{ks_x, ks_y}}, {stripe('head')};\n"
         f"\t@ks_r mov.u32 ks_stripe, ks_stripes; sub.u32 ks_x, ks_y, ks_x; setp.lt.and.s32 ks_r, ks_x, {units}, ks_r;\n"
-        f"\tmin.u32 ks_x, ks_sm, ks_stripes; mad.wide.u32 ks_line, ks_x, {layout.STRIPE_BYTES}, ks_ctl;\n"
-        f"\t@ks_r red.global.add.u32 {stripe('lost')}, 1;\n"
+        f"{_lose('ks_r')}"
         "\tnot.pred ks_r, ks_r; and.pred ks_on, ks_on, ks_r; and.pred ks_try, ks_try, ks_r;\n"
         f"{_take(units)}"
     )
@@ -168,6 +189,8 @@ def late(kernel: Kernel, made: Sequence[str]) -> str:
         "\t@!ks_q bra KS_LATE;\n"
         # these lanes try only once
         "\tnot.pred ks_q, ks_l; and.pred ks_may, ks_may, ks_q;\n"
+        # computed anew: kept since the entry, they would hold two registers in the whole kernel
+        f"\t{thread_id('ks_thread')} mov.u32 ks_sm, %smid;\n"
         "\tmin.u32 ks_stripe, ks_sm, ks_stripes; mov.pred ks_try, ks_l;\n"
         f"{_take(units)}"
         "KS_SEEN:\n"

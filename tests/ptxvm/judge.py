@@ -58,7 +58,7 @@ def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
 def claims_account_for_every_unit(host: Host, slabs: Sequence[Slab], units: int, recording_threads: set[Key]) -> None:
     """head - skipped moved by the units of the slabs found; lanes without a slab are counted as lost; each
     lane tried its own stripe and then the reserve, and each again where only the ring's edge was in the way. It may
-    look at the reserve first, and not try where nothing is left."""
+    look at the reserve first, not try where nothing is left, and give up after its last claim."""
     for n, ring in enumerate(host.pool.rings):
         now = host.stripe(n)
         claimed = (int(now["head"]) - ring.head) & M32
@@ -78,7 +78,8 @@ def claims_account_for_every_unit(host: Host, slabs: Sequence[Slab], units: int,
             if not claim.edge:
                 stripe = None if claim.granted or stripe == host.pool.stripes else host.pool.stripes
         hopeless = stripe == host.pool.stripes != home and room.get(thread, units) < units
-        require(stripe is None or hopeless, f"{thread.key} gave up, though stripe {stripe} was left to try")
+        tried = len(claims) == layout.MOST_CLAIMS
+        require(stripe is None or hopeless or tried, f"{thread.key} gave up, though stripe {stripe} was left to try")
         if not claims[-1].granted:
             lost[home] += 1
     for n in range(len(host.rings)):

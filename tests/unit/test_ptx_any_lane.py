@@ -113,6 +113,14 @@ def test_a_kernel_without_it_has_none_of_it() -> None:
         assert not re.search(r"activemask|lanemask|ks_may|ks_own|KS_LATE", text)
 
 
+def test_a_late_claim_needs_no_register_that_was_written_at_the_entry_for_it() -> None:
+    """The thread's index and the SM are read anew, because they would hold registers in the whole kernel."""
+    text = lower(DIVERGENT.text(), Recording(strategy=ANY), frontend="test").text
+    for claim in text.split("bra KS_LATE;")[1:]:
+        for register in ("ks_thread", "ks_sm"):
+            assert re.search(rf"[^@;]*\b{register}\b", claim)[0].strip().startswith("mov.u32"), register
+
+
 def test_marks_of_a_spec_are_elected_alone() -> None:
     kernel = written(
         (Node("region", ("load", None, None, False), (BODY,)), Node("point", ("tick", ANY_LANE, "0", False)))

@@ -48,7 +48,7 @@ TEXT: dict[str, tuple[str, str]] = {
     "a refused lane goes on": (r"and\.pred ks_on, ks_on, ks_r;", ""),
     "skipped units are not counted": (r"red\.global\.add\.u32 \[ks_line\+SKIPPED\], \d+;", ""),
     "lost lanes are not counted": (r"red\.global\.add\.u32 \[ks_line\+LOST\], 1;", ""),
-    "nothing is tried twice": (r"bra\.uni KS_LOOK;", "bra.uni KS_DONE;"),
+    "nothing is tried twice": (r"bra\.uni KS_AGAIN;", "bra.uni KS_DONE;"),
     "the reserve is never tried": (r"setp\.lt\.and\.s32 ks_r, ks_x, (\d+), ks_r;", ""),
     "the reserve is not looked at whole": (
         r"setp\.lt\.and\.s32 ks_r, ks_x, (\d+),",

@@ -25,6 +25,7 @@ from ptxvm.writing import KernelText, Node, written
 from kscope.capture import layout
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
+from kscope.lowering import cfg
 from kscope.lowering.plan import lower
 from kscope.marks.strategies import AllThreads, Elected
 
@@ -87,6 +88,22 @@ def test_a_slab_that_would_cross_the_rings_edge_is_claimed_again_behind_it() -> 
     outcome = judged(execute(simple(pool=pool, recording=Recording(records=4), threads=(0,))))
     assert [int(slab.header["position"]) for slab in outcome.slabs] == [9]
     assert int(outcome.host.stripe(0)["skipped"]) == 3
+
+
+def test_a_lane_that_is_refused_to_the_last_claim_is_lost_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "MOST_CLAIMS", 1)
+    pool = Pool((Ring(3, head=6), Ring(0)))
+    outcome = judged(execute(simple(pool=pool, recording=Recording(records=4), threads=(0,))))
+    assert not outcome.slabs
+    assert int(outcome.host.stripe(0)["skipped"]) == 3
+    assert int(outcome.host.stripe(0)["lost"]) == 1
+
+
+@pytest.mark.parametrize("recording", [Recording(), Recording(live=True), Recording(strategy=AllThreads())])
+def test_recording_adds_no_loop_to_a_kernel(recording: Recording) -> None:
+    """The assembler would keep all registers of the kernel in a loop around a claim."""
+    (function,) = cfg.functions(lower(ONE_REGION.text(), recording, frontend="test").text)
+    assert not any(block.looped for block in cfg.blocks(function))
 
 
 def test_an_sm_beyond_the_stripes_claims_from_the_reserve() -> None:

@@ -30,7 +30,7 @@ from kscope.lowering.plan import without_marks
 
 from . import assembler, cubin, hook_points, loops, sites, tvm_ffi
 from .source_comments import source_info, without_source_comments
-from .traced import TracedModule, erase_selected, restore, skipped
+from .traced import TracedModule, erase_selected, kernels, kernels_without_marks, restore, skipped
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _BACKEND = "CUTE_DSL_COMPILER_BACKEND"
@@ -45,13 +45,26 @@ class CompilerHooks:
         options: the symbol of modules that are compiled with them.
     """
 
-    def __init__(self, module_compiled: Callable[[], None], marked_sites: Sites) -> None:
-        """module_compiled: called after each compilation. marked_sites: the sites that were marked for a selection."""
+    def __init__(
+        self,
+        module_compiled: Callable[[], None],
+        traced_without_marks: Callable[[list[tuple[str, str]]], None],
+        marked_sites: Sites,
+    ) -> None:
+        """Installs nothing yet.
+
+        Args:
+            module_compiled: called after each compilation.
+            traced_without_marks: called with the kernels of each module that gets no marks, also if a cache has it.
+            marked_sites: the sites that were marked for a selection.
+        """
+        self._traced_without_marks = traced_without_marks
         self._sites = marked_sites
         self.recording: Recording | None = None
         self.tag = self.options = ""
         self._compile = Hook(cute_compiler.Compiler, "compile", self._lower)
         self._jit = Hook(cute_dsl.BaseDSL, "compile_and_jit", self._unwrap)
+        self._hash = Hook(cute_dsl.BaseDSL, "get_module_hash", self._look_up)
         self._module_compiled = module_compiled
 
     def check(self) -> None:
@@ -61,7 +74,8 @@ class CompilerHooks:
                 f"{_BACKEND}={os.environ[_BACKEND]}: kscope supports CuTe DSL's legacy compiler only: unset {_BACKEND}"
             )
         hook_points.check(cute_compiler.Compiler, "compile", "base_dsl.compiler.Compiler")
-        hook_points.check(cute_dsl.BaseDSL, "compile_and_jit", "base_dsl.dsl.BaseDSL")
+        for name in ("compile_and_jit", "get_module_hash"):
+            hook_points.check(cute_dsl.BaseDSL, name, "base_dsl.dsl.BaseDSL")
 
     def install(self, recording: Recording) -> None:
         """Idempotent; later calls change the options."""
@@ -69,12 +83,14 @@ class CompilerHooks:
         self.recording, self.tag, self.options = recording, tag + sites.cache_tag(), tag.replace("-", "_")
         self._compile.install()
         self._jit.install()
+        self._hash.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
         self.recording, self.tag, self.options = None, "", ""
         self._compile.remove()
         self._jit.remove()
+        self._hash.remove()
 
     def _lower(
         self, original: Callable[..., Any], compiler: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any
@@ -84,6 +100,7 @@ class CompilerHooks:
         Selected marks never break a program: a module that does not compile with them is compiled without them.
         """
         if self.recording is None or (traced := TracedModule.of(module)) is None:
+            self._traced_without_marks(kernels_without_marks(module))
             return original(compiler, module, pipeline, *args, **kwargs)
 
         def run(pipeline: str) -> Any:
@@ -112,13 +129,17 @@ class CompilerHooks:
         if traced is None:
             for problem in known:
                 self._sites.note(recording.selection, problem)
+            self._traced_without_marks(kernels_without_marks(job.module))
             return job.run(job.pipeline)
         loops.keep_exits_with_loads(job.module)
+        symbols = kernels(job.module)
         with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
             compiled = job.run(assembler.dump_into(job.pipeline, ptx=folder))
             text, ending = assembler.read_ptx(folder)
         out = compiled if isinstance(compiled, ir.Module) else job.module
         lowered = _lowered(text, traced, known, recording, job, self.options)
+        if not lowered.meta.kernels:  # the compiler removed all marks
+            self._traced_without_marks(symbols)
         with out.context:
             assembler.replace_binary(out, traced.name, lowered.binary)
             tvm_ffi.export_library(out)
@@ -126,6 +147,11 @@ class CompilerHooks:
         build_plain = partial(_plain_cubin, text, job)
         sites.note(lowered.meta, text, lowered.cubin, self._sites, recording.selection, build_plain)
         return compiled
+
+    def _look_up(self, original: Callable[..., Any], dsl: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """Around the key of CuTe's caches, which is computed of each module before it is launched."""
+        self._traced_without_marks(kernels_without_marks(module))
+        return original(dsl, module, *args, **kwargs)
 
     def _unwrap(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Around CuTe's compile_and_jit, which reports every error as internal: re-raises kscope's own."""
@@ -209,7 +235,7 @@ def _lowered(
         return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
 
     lowered = register_budget.lower_to_fit(
-        without_source_comments(text),
+        f"{without_source_comments(text)}\n.visible .global .b8 {options}[1];\n",
         recording,
         frontend="cute",
         measure=measure,
@@ -222,9 +248,8 @@ def _lowered(
     for problem in lowered.problems or removed:
         if problem not in known:
             warnings.warn(f"kscope: {problem.text}", stacklevel=2)
-    final = f"{lowered.text}\n.visible .global .b8 {options}[1];\n" if lowered.meta.kernels else lowered.text
-    assembled = assemble(final)
-    return _LoweredModule(lowered.meta, final, assembled.binary, assembled.cubin)
+    assembled = assemble(lowered.text)
+    return _LoweredModule(lowered.meta, lowered.text, assembled.binary, assembled.cubin)
 
 
 def _plain_cubin(text: str, job: _Job) -> bytes:

@@ -6,8 +6,7 @@ from an object file. Calls through TVM-FFI arrive through tvm_ffi.py.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -19,6 +18,7 @@ from kscope.capture.model import Problem
 from kscope.instrument import registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hook
+from kscope.instrument.live_objects import live_objects
 
 from . import hook_points, libraries
 from .tvm_ffi import TvmFfiHooks
@@ -26,7 +26,11 @@ from .tvm_ffi import TvmFfiHooks
 _SEEN = "_kscope_contexts"
 """Attribute of CuTe's object for loaded libraries: context -> _Loaded."""
 _SYMBOL = "kernel_cutlass_{name}_"
-"""Prefix of a kernel's symbol, from the name of its function."""
+"""Prefix of a kernel's symbol, from the name of its function; its arguments follow."""
+_DECORATED, _KIND = frozenset({"_dsl_object", "_dsl_cls", "_preprocess_enabled"}), "_decorator_kind"
+"""Attributes of functions under CuTe's decorators: in some version each; which decorator (4.8)."""
+_TRACED = "_dsl_kernel_name"
+"""Attribute of a kernel's function: the symbol that it was last traced to (4.8)."""
 
 
 @dataclass
@@ -58,6 +62,7 @@ class LaunchHooks:
         """is_selected: whether the selection touches a function."""
         self._is_selected = is_selected
         self._options = ""
+        self._bare: dict[str, set[tuple[str, str]]] = {}  # options -> kernels, files: traced with them, without marks
         self._plain: set[str] = set()  # kernels launched though compiled without marks
         self._unmarked: set[str] = set()  # functions without marks from files, of unknown kernels
         self._others: set[str] = set()  # kernels launched though compiled with other options
@@ -79,6 +84,10 @@ class LaunchHooks:
         """Forget the launches until now."""
         for found in (self._plain, self._unmarked, self._others):
             found.clear()
+
+    def traced_without_marks(self, kernels: Iterable[tuple[str, str]]) -> None:
+        """Symbols and files of kernels that got no marks though recording was enabled: tracing reached none."""
+        self._bare.setdefault(self._options, set()).update(kernels)
 
     def module_compiled(self) -> None:
         """Hook TVM-FFI if CuTe has imported it for the compilation."""
@@ -114,12 +123,13 @@ class LaunchHooks:
 
     def problems(self) -> tuple[Problem, ...]:
         """Kernels and functions that were launched or loaded without marks, or with other options."""
+        bare = self._bare.get(self._options, set())
         plain = (
             f"kernel {name} has regions in its source and none in its binary, most likely because it was compiled "
             "before recording was enabled: they are not recorded; compile it after kscope.enable(), or within "
             "kscope.profile()"
             for name in sorted(self._plain)
-            if _has_marks(name, self._is_selected)
+            if _has_marks(name, self._is_selected, {file for symbol, file in bare if symbol == name})
         )
         unmarked = (
             f"{function} was compiled without recording: its kernels are not recorded; compile it again after "
@@ -149,20 +159,51 @@ def _arm(loaded_libraries: Sequence[Any]) -> _Loaded:
     return found
 
 
-def _has_marks(kernel: str, is_selected: Callable[[FunctionType], bool]) -> bool:
+def _has_marks(symbol: str, is_selected: Callable[[FunctionType], bool], bare: Container[str]) -> bool:
     """Whether the kernel's function, or one that it calls, uses kscope or is selected.
 
     True if the function no longer exists: it may have used kscope.
+
+    Args:
+        symbol: the kernel's symbol.
+        is_selected: whether the selection touches a function.
+        bare: files of kernels with this symbol that got no marks when they were traced for the current options.
     """
-    candidates = [
-        function
-        for function in gc.get_objects()
-        if type(function) is FunctionType and kernel.startswith(_SYMBOL.format(name=function.__name__))
-    ]
-    longest = max((len(function.__name__) for function in candidates), default=0)  # `_convert` is not `_convert_kernel`
-    candidates = [function for function in candidates if len(function.__name__) == longest]
-    reached = (one for function in candidates for one in reachable(function, _user_function))
+    candidates = _functions(symbol)
+    unknown = [function for function in candidates if function.__code__.co_filename not in bare]
+    if bare and not unknown:
+        return False
+    reached = (one for function in unknown for one in reachable(function, _user_function))
     return not candidates or any(is_selected(one) or uses_kscope(one) for one in reached)
+
+
+def _functions(symbol: str) -> list[FunctionType]:
+    """The functions under @cute.kernel that a symbol may be of."""
+    found = [
+        function
+        for function in live_objects(FunctionType)
+        if symbol.startswith(_SYMBOL.format(name=function.__name__))
+        and not _DECORATED.isdisjoint(vars(function))
+        and vars(function).get(_KIND, "kernel") == "kernel"
+        and _takes(function, symbol)
+    ]
+    traced = [function for function in found if vars(function).get(_TRACED) == symbol]
+    longest = max((len(function.__name__) for function in found), default=0)
+    return traced or [function for function in found if len(function.__name__) == longest]
+
+
+def _takes(function: FunctionType, symbol: str) -> bool:
+    """Whether the rest of a symbol, behind the function's name, can begin with the function's first argument."""
+    rest = symbol[len(_SYMBOL.format(name=function.__name__)) :].lower()
+    code = function.__code__
+    if code.co_argcount == 0:
+        return not rest.strip("_0123456789")
+    first = code.co_varnames[0]
+    if first == "self":
+        return rest.startswith(function.__qualname__.split(".")[-2].lower())
+    annotation = function.__annotations__.get(first)
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return not name.endswith("Tensor") or rest.startswith("tensor")
 
 
 def _user_function(thing: Any) -> Any:

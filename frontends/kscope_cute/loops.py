@@ -55,7 +55,7 @@ def unmark_vectorized(module: Any) -> tuple[Problem, ...]:
 def keep_exits_with_loads(module: Any) -> None:
     """Let regions that end behind the last load of a pipelined loop, before anything but arithmetic, end with it."""
     for loop in [one for one in traced.walk(module.operation) if traced.is_pipelined(one)]:
-        body = [one.operation for one in loop.regions[0].blocks[0].operations]
+        body = traced.children(loop)
         last = max((at for at, one in enumerate(body) if _loads(one)), default=None)
         if last is None:
             continue
@@ -79,7 +79,7 @@ def _loads(operation: Any) -> bool:
     """Whether an operation is a TMA load or contains one."""
     if operation.name == "cute.copy":
         return "tma_load" in str(operation.operands[0].type)
-    return any(map(_loads, _inner(operation)))
+    return any(map(_loads, traced.children(operation)))
 
 
 def _is_exit(operation: Any) -> bool:
@@ -92,12 +92,7 @@ def _is_pure(operation: Any) -> bool:
     if operation.name == "scf.yield":
         return True
     known = operation.name.partition(".")[0] in _PURE and len(operation.results) > 0
-    return known and all(map(_is_pure, _inner(operation)))
-
-
-def _inner(operation: Any) -> list[Any]:
-    """The operations directly inside an operation."""
-    return [one.operation for region in operation.regions for block in region.blocks for one in block.operations]
+    return known and all(map(_is_pure, traced.children(operation)))
 
 
 def _is_vectorized(operation: Any) -> bool:

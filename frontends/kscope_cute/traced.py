@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from .source_comments import place_of
 
 _PIPELINED = "cutlass.pipelining"
 """The attribute of a loop with prefetch_stages."""
+_FILE = re.compile(r'"([^"]*)":\d+:\d+')
+"""The file in a location."""
 _RECORDS = ("enter", "instant", "counter")
 _STAGES = (
     "in a loop with prefetch_stages a region cannot contain both loads and code that uses them: end it after the last "
@@ -79,11 +82,14 @@ class TracedModule:
 
 def walk(operation: Any) -> Iterator[Any]:
     """The operations inside an operation, in order."""
-    for region in operation.regions:
-        for block in region.blocks:
-            for one in block.operations:
-                yield one.operation
-                yield from walk(one.operation)
+    for one in children(operation):
+        yield one
+        yield from walk(one)
+
+
+def children(operation: Any) -> list[Any]:
+    """The operations directly inside an operation, in order."""
+    return [one.operation for region in operation.regions for block in region.blocks for one in block.operations]
 
 
 def placed_mark(operation: Any) -> PlacedMark | None:
@@ -115,6 +121,25 @@ def erase_selected(module: Any) -> None:
     for one in list(marks_in(module.operation)):
         if one.mark.origin != "source":
             one.operation.erase()
+
+
+def kernels(module: Any) -> list[tuple[str, str]]:
+    """Symbol and file of each kernel of a module; the file is empty if it is unknown."""
+    return [one for found in _gpu_modules(module) for one in _kernels(found)]
+
+
+def kernels_without_marks(module: Any) -> list[tuple[str, str]]:
+    """The same, of gpu.modules without marks."""
+    return [one for found in _gpu_modules(module) if next(marks_in(found), None) is None for one in _kernels(found)]
+
+
+def _kernels(module: Any) -> list[tuple[str, str]]:
+    found = []
+    for one in children(module):
+        if "sym_name" in one.attributes:
+            file = _FILE.search(str(one.location))
+            found.append((ir.StringAttr(one.attributes["sym_name"]).value, file[1] if file else ""))
+    return found
 
 
 def restore(module: Any, copy: Any) -> None:

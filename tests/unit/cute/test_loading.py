@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,16 @@ from cutlass.base_dsl import jit_executor
 
 from kscope.capture import layout
 from kscope.instrument import registry
+from kscope.instrument.live_objects import live_objects
 from kscope.instrument.recording import Recording
+from kscope.instrument.selection.auto import Selection
 from kscope.marks.strategies import AllThreads
 from kscope_cuda import exported_libraries
-from kscope_cute import libraries
+from kscope_cute import libraries, load
 from kscope_cute import tvm_ffi as ffi
 
-from .conftest import VERSION, arguments, compile, source
+from .conftest import VERSION, Made, arguments, compile, source
+from .test_caches import call
 
 BODY = 'with region("one"):\n    x[thread] = 1.0'
 
@@ -165,19 +170,110 @@ def test_binaries_tell_the_options_that_they_were_compiled_for(prepared: Any) ->
 
 def test_a_kernel_without_marks_is_not_named(gpu: Gpu, prepared: Any) -> None:
     gpu.names = ["kernel_cutlass_quiet_tensorptrf32_0"]
-    quiet = source(before="def quiet(x):\n    return x", body="x[thread] = 1.0")
-    assert quiet.quiet(1) == 1
+    quiet = source(before="@cute.kernel\ndef quiet(x: cute.Tensor):\n    x[0] = 1.0", body="x[thread] = 1.0")
+    assert quiet.quiet
     launch(Loaded(2))
     assert prepared.problems() == ()
 
 
-def test_a_function_whose_name_begins_like_the_kernels_is_not_the_kernel(gpu: Gpu, prepared: Any) -> None:
+MARKED = "with kscope.region('a'):\n        x[0] = 1.0"
+SHORTER = {
+    "a kernel": (f"@cute.kernel\ndef quiet(x: cute.Tensor):\n    {MARKED}", True),
+    "a kernel without annotations": (f"@cute.kernel\ndef quiet(x):\n    {MARKED}", False),
+    "a function": (f"def quiet(x):\n    {MARKED}", True),
+    "a helper": (f"@cute.jit\ndef quiet(x: cute.Tensor):\n    {MARKED}", True),
+}
+
+
+@pytest.mark.parametrize("shorter", SHORTER)
+def test_a_function_whose_name_begins_like_the_kernels_is_not_the_kernel(
+    gpu: Gpu, prepared: Any, alone: Callable[[Any], Any], shorter: str
+) -> None:
     gpu.names = ["kernel_cutlass_quiet_kernel_tensorptrf32_0"]
-    marked = "def quiet(x):\n    with kscope.region('a'):\n        return x"
-    kept = source(before=f"{marked}\ndef quiet_kernel(x):\n    return x", body="x[thread] = 1.0")
-    assert kept.quiet_kernel(1) == 1
+    before = f"{SHORTER[shorter][0]}\n\n@cute.kernel\ndef quiet_kernel(x: cute.Tensor):\n    x[0] = 1.0"
+    kept = alone(source(before=before, body="x[thread] = 1.0"))
+    assert kept.quiet_kernel
     launch(Loaded(2))
     assert prepared.problems() == ()
+
+
+@pytest.mark.parametrize("shorter", [name for name, (_, is_known) in SHORTER.items() if is_known])
+def test_a_function_whose_name_begins_like_a_lost_kernels_is_not_the_kernel(
+    gpu: Gpu, prepared: Any, alone: Callable[[Any], Any], shorter: str
+) -> None:
+    gpu.names = ["kernel_cutlass_quiet_kernel_tensorptrf32_0"]
+    kept = alone(source(before=SHORTER[shorter][0].replace(MARKED, "x[0] = 1.0"), body="x[thread] = 1.0"))
+    assert kept.quiet
+    launch(Loaded(2))
+    assert [problem.kind for problem in prepared.problems()] == ["plain"], "the kernel itself may have had regions"
+
+
+DEAD = """
+@cute.jit
+def helper(x, value: cutlass.Constexpr):
+    if cutlass.const_expr(value > 9):
+        with region("dead"):
+            x[1] = 1.0
+"""
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Any]:
+    """Returns a module, and hides the functions of all others: tests have several kernels of one name and signature."""
+
+    def alone(module: Any) -> Any:
+        def live(*kinds: type) -> list[Any]:
+            return [one for one in live_objects(*kinds) if one.__code__.co_filename == module.__file__]
+
+        monkeypatch.setattr(load, "live_objects", live)
+        return module
+
+    return alone
+
+
+def named_after(gpu: Gpu, made: Made) -> None:
+    """Libraries have the kernel that was compiled."""
+    (name,) = re.findall(r"\.entry\s+([\w$]+)", made.ptx)
+    gpu.names = [name]
+
+
+def test_a_region_that_tracing_does_not_reach_is_not_missed(
+    gpu: Gpu, prepared: Any, alone: Callable[[Any], Any]
+) -> None:
+    module = alone(source("helper(x, 3)", before=DEAD))
+    named_after(gpu, compile(module.host, *arguments()))
+    launch(Loaded(2))
+    assert prepared.problems() == ()
+
+
+def test_a_kernel_from_cutes_cache_is_known_to_have_no_reachable_region(
+    gpu: Gpu, frontend: Any, alone: Callable[[Any], Any]
+) -> None:
+    if VERSION < (4, 8):
+        pytest.skip("the kernel's symbol is kept from nvidia-cutlass-dsl 4.8 on")
+    module = alone(source("helper(x, 3)", before=DEAD))
+    call(module)
+    gpu.names = [one._dsl_kernel_name for one in load.live_objects(FunctionType) if hasattr(one, "_dsl_kernel_name")]
+    assert len(gpu.names) == 1
+    frontend.enable(Recording())
+    launch(Loaded(2))
+    assert [problem.kind for problem in frontend.problems()] == ["plain"], "not traced since"
+    call(module)
+    launch(Loaded(2))
+    assert frontend.problems() == ()
+
+
+def test_a_kernel_in_which_a_selection_matches_nothing_is_not_missed(
+    gpu: Gpu, frontend: Any, alone: Callable[[Any], Any]
+) -> None:
+    module = alone(source("x[thread] = 1.0"))
+    frontend.enable(Recording(selection=Selection(("wait",))))
+    named_after(gpu, compile(module.host, *arguments()))
+    launch(Loaded(2))
+    assert not [problem for problem in frontend.problems() if problem.kind == "plain"]
+    frontend.enable(Recording(selection=Selection(("store",))))
+    launch(Loaded(2))
+    assert [problem.kind for problem in frontend.problems()].count("plain") == 1
 
 
 def test_a_mark_in_a_helper_or_a_method_counts(gpu: Gpu, prepared: Any) -> None:
@@ -186,6 +282,7 @@ def test_a_mark_in_a_helper_or_a_method_counts(gpu: Gpu, prepared: Any) -> None:
         body="x[thread] = 1.0",
         before="""
         class Gemm:
+            @cute.kernel
             def method(self, x):
                 self.helper(x)
 

@@ -16,6 +16,7 @@ from ..capture.layout import Kind
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import children_weight, lane_aligned
 from ..util.parallel import each
+from ..util.runs import heads
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -74,11 +75,6 @@ def cells(trace: TraceData) -> Cells:
     return pass_.finish()
 
 
-def _reduced(ufunc: np.ufunc, column: Int64, edges: Int64) -> Int64:
-    """The ufunc's reduction of each part of the column, from edge to edge."""
-    return np.asarray(ufunc.reduceat(column, edges)) if len(edges) else edges
-
-
 def under_tick(trace: TraceData, found: Cells) -> Int64:
     """(c,) spans of each cell shorter than their timer's tick."""
     short = np.zeros(len(found), np.int64)
@@ -120,16 +116,13 @@ class _Pass:
         own, idle = self._nested(track, start, took)
         order = np.argsort(name, kind="stable")  # of 8 or 16 bits: a radix sort
         track, name, start, took = track.take(order), name.take(order), start.take(order), took.take(order)
-        fresh = np.ones(len(track), bool)
-        np.not_equal(track[1:], track[:-1], out=fresh[1:])
-        fresh[1:] |= name[1:] != name[:-1]
-        edges = np.flatnonzero(fresh)
+        edges = heads(track, name)
         size, lane, at = np.diff(edges, append=len(track)), track[edges].astype(np.int64), part.start
         np.multiply(took, np.repeat(trace.warps.tick_ns[lane], size), out=self.values[at : at + len(took)])
         columns = [
             lane, name[edges].astype(np.int64), size, np.zeros(len(edges), np.int64),
-            *(_reduced(np.add, column, edges) for column in (took, own.take(order), idle.take(order))),
-            _reduced(np.minimum, start, edges), _reduced(np.maximum, start, edges), edges + at,
+            *(np.add.reduceat(column, edges) for column in (took, own.take(order), idle.take(order))),
+            np.minimum.reduceat(start, edges), np.maximum.reduceat(start, edges), edges + at,
         ]  # fmt: skip
         if extra is not None:
             columns = [np.concatenate(pair) for pair in zip(columns, extra, strict=True)]
@@ -151,20 +144,19 @@ class _Pass:
         if not len(root):
             return own, idle
         of, begin, reach = track.take(root), start.take(root), end.take(root)
-        fresh = np.concatenate([[True], of[1:] != of[:-1]])
         before = np.empty_like(reach)
         before[1:] = reach[:-1]
-        heads = np.flatnonzero(fresh)
-        lanes = of[heads]
-        before[heads] = self.trace.warps.first_tick[lanes]
+        first = heads(of)
+        lanes = of[first]
+        before[first] = self.trace.warps.first_tick[lanes]
         gap = begin - before
         idle[root] = np.maximum(gap, 0)
         # Spans that cross count once: what they share with the one before is the negative gap.
         covered = reach - begin + np.minimum(gap, 0)
-        covered[heads] = (reach - begin)[heads]
-        self.covered[lanes] = np.add.reduceat(covered, heads)
-        self.quiet[lanes] = np.maximum.reduceat(idle[root], heads)
-        self.last_end[lanes] = np.maximum.reduceat(reach, heads)
+        covered[first] = (reach - begin)[first]
+        self.covered[lanes] = np.add.reduceat(covered, first)
+        self.quiet[lanes] = np.maximum.reduceat(idle[root], first)
+        self.last_end[lanes] = np.maximum.reduceat(reach, first)
         return own, idle
 
     def finish(self) -> Cells:

@@ -24,6 +24,7 @@ from ..errors import UsageError
 from ..tracedata import filters
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
+from ..util.runs import fresh
 from ..util.text import counted
 from .overlap import NO_REGION
 from .segments import NONE, by_lane, flatten, span_names
@@ -188,8 +189,7 @@ def _keys(trace: TraceData, edge: Edge, signals: Int64, waits: Int64) -> tuple[F
 def _ordinals(track: npt.NDArray[np.int32]) -> Float:
     """0, 1, 2 ... on each warp; a warp's records are contiguous."""
     index = np.arange(len(track))
-    fresh = np.concatenate([[True], track[1:] != track[:-1]]) if len(track) else np.zeros(0, bool)
-    return (index - np.maximum.accumulate(np.where(fresh, index, 0))).astype(np.float64)
+    return (index - np.maximum.accumulate(np.where(fresh(track), index, 0))).astype(np.float64)
 
 
 def _walk(trace: TraceData, waits: _Waits) -> list[_Step]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
+from ..util.runs import heads
 from .cells import cells
 
 Int64 = npt.NDArray[np.int64]
@@ -125,15 +126,13 @@ class Worst:
 def worst(row: Int64, rows: int, member: Int64, ns: Float) -> Worst:
     """Largest total over the median of each row. row, member, ns: (c,) of cells."""
     score, member_of = np.ones(rows), np.zeros(rows, np.int64)
-    if not len(row):
-        return Worst(score, member_of)
     order = np.lexsort((member, row))
     row, member = row[order], member[order]
-    edges = np.flatnonzero(np.concatenate([[True], (row[1:] != row[:-1]) | (member[1:] != member[:-1])]))
+    edges = heads(row, member)
     row, member, total = row[edges], member[edges], np.add.reduceat(ns[order], edges)
     order = np.lexsort((total, row))
     row, member, total = row[order], member[order], total[order]
-    first = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+    first = heads(row)
     size = np.diff(first, append=len(row))
     median = (total[first + (size - 1) // 2] + total[first + size // 2]) / 2
     with np.errstate(all="ignore"):

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..tracedata.data import TraceData
 from ..tracedata.nesting import lane_aligned, parents
+from ..util.runs import extents, heads
 from .segments import span_names
 from .warp_stats import warp_ends
 
@@ -109,7 +110,7 @@ def overview(trace: TraceData, bins: int = 512, first: float | None = None, last
     """
     if bins < 1:
         raise UsageError(f"overview(bins={bins}): expected 1 or more")
-    warps, ends, rows = trace.warps, warp_ends(trace), _shown(trace)
+    warps, ends, rows = trace.warps, warp_ends(trace), trace.shown_warps
     begin = float(warps.start_ns[rows].min()) if first is None and len(rows) else float(first or 0.0)
     end = float(ends[rows].max()) if last is None and len(rows) else float(last if last is not None else begin + 1)
     end = max(end, begin + 1.0) if last is None else end
@@ -130,7 +131,7 @@ def overview(trace: TraceData, bins: int = 512, first: float | None = None, last
 
 def utilization(trace: TraceData) -> tuple[SmUse, ...]:
     """Every SM that recorded, by device and number."""
-    warps, ends, rows = trace.warps, warp_ends(trace), _shown(trace)
+    warps, ends, rows = trace.warps, warp_ends(trace), trace.shown_warps
     sms, row = _sm_rows(trace)
     busy = np.zeros(len(sms))
     for track, start, finish in _roots(trace):
@@ -155,7 +156,7 @@ def utilization(trace: TraceData) -> tuple[SmUse, ...]:
 
 def waves(trace: TraceData) -> tuple[Waves, ...]:
     """Every launch with recorded lanes, in order of start."""
-    warps, ends, rows = trace.warps, warp_ends(trace), _shown(trace)
+    warps, ends, rows = trace.warps, warp_ends(trace), trace.shown_warps
     _, row = _sm_rows(trace)
     rows = rows[np.argsort(warps.launch[rows], kind="stable")]
     found = []
@@ -164,9 +165,7 @@ def waves(trace: TraceData) -> tuple[Waves, ...]:
         sm, start, end = _block_lives(trace, mine, ends, row)
         least, most = float(start.min()), float(end.max())
         numbers, index = np.unique(sm, return_inverse=True)
-        first, last = np.full(len(numbers), np.inf), np.full(len(numbers), -np.inf)
-        np.minimum.at(first, index.ravel(), start)
-        np.maximum.at(last, index.ravel(), end)
+        first, last = extents(index.ravel(), len(numbers), start, end)
         resident = _most_at_once(index.ravel(), start, end)
         per_sm = np.bincount(index.ravel())
         time = most - least
@@ -204,16 +203,9 @@ class _Grid:
         return np.where(filled < _DUST, 0.0, filled)
 
 
-def _shown(trace: TraceData) -> Int64:
-    """Rows of Trace.warps; in a filtered trace those with records."""
-    if not trace.filtered:
-        return np.arange(len(trace.warps))
-    return np.flatnonzero(np.bincount(trace.track, minlength=len(trace.warps)))
-
-
 def _sm_rows(trace: TraceData) -> tuple[tuple[Sm, ...], Int64]:
     """(pairs (device, SM) of the shown warps, index into them of each row of Trace.warps; 0 if not shown)."""
-    warps, rows = trace.warps, _shown(trace)
+    warps, rows = trace.warps, trace.shown_warps
     device = np.array(trace.devices, np.int64)[warps.device] if len(warps) else warps.device
     code = device << 16 | warps.sm
     sms = np.unique(code[rows])
@@ -225,11 +217,8 @@ def _sm_rows(trace: TraceData) -> tuple[tuple[Sm, ...], Int64]:
 def _block_lives(trace: TraceData, rows: Int64, ends: Float, row: Int64) -> tuple[Int64, Float, Float]:
     """(SM row, first start, last end) of every block of every launch among the rows `rows`."""
     warps = trace.warps
-    if not len(rows):
-        return rows, np.zeros(0), np.zeros(0)
     order = rows[np.lexsort((warps.block[rows], warps.launch[rows]))]
-    fresh = (np.diff(warps.block[order]) != 0) | (np.diff(warps.launch[order]) != 0)
-    edges = np.flatnonzero(np.concatenate([[True], fresh]))
+    edges = heads(warps.block[order], warps.launch[order])
     start, end = np.minimum.reduceat(warps.start_ns[order], edges), np.maximum.reduceat(ends[order], edges)
     return row[order[edges]], start, end
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..util.parallel import each
+from ..util.runs import fresh, heads
 from .ranks import Ranked
 
 Int64 = npt.NDArray[np.int64]
@@ -37,18 +38,18 @@ def quantiles(values: Float, row: Int64, rows: int, offset: Int64, count: Int64)
     found = np.full((rows, len(PERCENTS) + 2), np.nan)
     if not len(row):
         return found
-    fresh = np.concatenate([[True], row[1:] != row[:-1]])
-    joined = ~fresh
+    begins = fresh(row)
+    joined = ~begins
     joined[1:] &= offset[:-1] + count[:-1] == offset[1:]
     pieces = np.flatnonzero(~joined)
     begin = offset[pieces]
     end = np.append(pieces[1:], len(row)) - 1
     end = offset[end] + count[end]
     of_piece = row[pieces]
-    if int(np.count_nonzero(fresh)) > _MANY:
+    if int(np.count_nonzero(begins)) > _MANY:
         _sorted(values, of_piece, begin, end - begin, found)
         return found
-    edges = np.flatnonzero(np.concatenate([[True], of_piece[1:] != of_piece[:-1]]))
+    edges = heads(of_piece)
     jobs, large = list[Callable[[], None]](), list[tuple[int, Ranked]]()
     for first, last in zip(edges.tolist(), [*edges[1:].tolist(), len(pieces)], strict=True):
         number, a, size = int(of_piece[first]), begin[first:last], (end - begin)[first:last]
@@ -101,7 +102,7 @@ def _sorted(values: Float, row: Int64, begin: Int64, length: Int64, found: Float
     of = np.repeat(row, length)
     mine = values[index]
     mine = mine[np.lexsort((mine, of))]
-    edges = np.flatnonzero(np.concatenate([[True], of[1:] != of[:-1]]))
+    edges = heads(of)
     size = np.diff(edges, append=len(of))
     columns = [mine[edges]]
     for percent in PERCENTS:

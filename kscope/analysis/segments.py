@@ -161,9 +161,7 @@ def _levels(parent: Int64) -> Iterator[Int64]:
 def _tails(trace: TraceData, names: tuple[str, ...], last: Int64) -> Segments:
     """The time of each warp after `last`, the end of its last region, or its start if it has none."""
     warps = trace.warps
-    rows = np.arange(len(warps))
-    if trace.filtered:
-        rows = np.flatnonzero(np.bincount(trace.track, minlength=len(warps)))
+    rows = trace.shown_warps
     seen, ends = warps.start_ns + (last - warps.first_tick) * warps.tick_ns, warp_ends(trace)
     rows = rows[ends[rows] > seen[rows]]
     return Segments(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
+from ..util.runs import extents
 from ..util.text import counted
 from .cells import Cells, under_tick
 from .groups import Groups, Key
@@ -58,7 +59,7 @@ def warp_stats(trace: TraceData, groups: Groups, found: Cells) -> tuple[WarpStat
     """One row per group, in the order of `groups`; in a filtered trace of the warps with records."""
     warps = trace.warps
     kept = np.bincount(trace.track, minlength=len(warps)) if trace.filtered else warps.records
-    rows = np.flatnonzero(kept > 0) if trace.filtered else np.arange(len(warps))
+    rows = trace.shown_warps
     ends = warp_ends(trace)
     life = ends - warps.start_ns
     idle = np.maximum(life - found.covered * warps.tick_ns, 0)
@@ -95,9 +96,7 @@ def _times(
     """(launches, mean and longest time from a launch's first start to its last end) of every group."""
     width = int(launch.max(initial=0)) + 1
     pairs, index = np.unique(code * width + launch, return_inverse=True)
-    first, last = np.full(len(pairs), np.inf), np.full(len(pairs), -np.inf)
-    np.minimum.at(first, index.ravel(), start)
-    np.maximum.at(last, index.ravel(), end)
+    first, last = extents(index.ravel(), len(pairs), start, end)
     of = pairs // width
     count, longest = np.bincount(of, minlength=groups), np.zeros(groups)
     np.maximum.at(longest, of, last - first)

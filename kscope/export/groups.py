@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..util.runs import fresh
 from .timeline import Timeline
 
 Int64 = npt.NDArray[np.int64]
@@ -66,7 +67,7 @@ def hierarchy(timeline: Timeline, *, padded: bool = False) -> Hierarchy:
     order = np.lexsort((index, warps.lane[row], warp, block, inner, outer, device))
     index, row, inner, outer, device = (column[order] for column in (index, row, inner, outer, device))
     groups, names = _names(timeline, row, padded)
-    first = np.append(True, (outer[1:] != outer[:-1]) | (device[1:] != device[:-1]))[: len(outer)]
+    first = fresh(outer, device)
     starts = np.flatnonzero(first).tolist()
     if swapped:
         several = len(timeline.trace.launches) > 1

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..tracedata.data import TraceData
+from ..util.runs import heads
 
 Int64 = npt.NDArray[np.int64]
 
@@ -64,7 +65,7 @@ def _extent(trace: TraceData) -> tuple[Int64, Int64, npt.NDArray[np.bool_]]:
     first, last = np.zeros((2, len(trace.warps)), np.int64)
     recorded = np.zeros(len(trace.warps), bool)
     if len(trace):
-        cuts = np.flatnonzero(np.append(True, trace.track[1:] != trace.track[:-1]))
+        cuts = heads(trace.track)
         lanes = trace.track[cuts]
         first[lanes] = np.minimum.reduceat(trace.start_ticks, cuts)
         end = np.append(cuts[1:], len(trace)) - 1  # sorted by end within a lane

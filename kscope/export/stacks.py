@@ -114,10 +114,8 @@ def _paths(parent: Int64, name: Int64, kernel: Int64, names: int, kernels: int) 
 def _kernels(trace: TraceData, outermost: Int64) -> list[Node]:
     """The kernels' nodes: lifetimes of the lanes minus their outermost spans."""
     warps = trace.warps
-    used = np.ones(len(warps), bool)
-    if trace.filtered:
-        used[:] = False
-        used[trace.track] = True
+    used = np.zeros(len(warps), bool)
+    used[trace.shown_warps] = True
     pace = np.where(warps.tick_ns > 0, warps.tick_ns, 1.0)
     life = np.rint((warp_ends(trace) - warps.start_ns) / pace)
     life = np.clip(np.nan_to_num(life), 0, 1 << 62).astype(np.int64)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..util.runs import fresh, heads
+
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
@@ -45,19 +47,16 @@ def pair(key: Int64, step: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def _level(key: Int64, step: Int64) -> Int64:
-    """How many marks of the same key are open after each mark."""
+    """The running sum of the steps (n,), for each run of a key: how many marks of it are open after each mark."""
     total = np.cumsum(step)
-    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.zeros(0, np.int64)
-    before = total[first] - step[first]
-    return np.asarray(total - np.repeat(before, np.diff(np.append(first, len(key)))))
+    first = heads(key)
+    return np.asarray(total - np.repeat(total[first] - step[first], np.diff(first, append=len(key))))
 
 
 def _stray(key: Int64, step: Int64) -> Bools:
     """Ends without an open begin: where a key's level reaches a new minimum."""
-    if not len(key):
-        return np.zeros(0, bool)
     after = _level(key, step)
-    group = np.cumsum(np.append(False, key[1:] != key[:-1]))
+    group = np.cumsum(fresh(key))
     # Each key's levels are pushed below those of the keys before it: one running minimum serves all.
     lowered = (after - step) - group * (len(key) + 2)
     least = np.minimum.accumulate(lowered) + group * (len(key) + 2)
@@ -75,14 +74,11 @@ def unwrapped(low: Int64, lane: Int64) -> tuple[Int64, Bools]:
     """
     if not len(low):
         return low, np.zeros(0, bool)
-    fresh = np.append(True, lane[1:] != lane[:-1])
+    begins = fresh(lane)
     step = np.diff(low, prepend=low[:1])
-    step[fresh] = low[fresh] - low[0]
+    step[begins] = low[begins] - low[0]
     step = (step + (1 << 31)) % (1 << 32) - (1 << 31)
-    sums = np.cumsum(step)
-    first = np.flatnonzero(fresh)
-    before = sums[first] - step[first]
-    time = low[0] + sums - np.repeat(before, np.diff(np.append(first, len(low))))
+    time = low[0] + _level(lane, step)
     if int(time.min()) < 0:
         time = time + (1 << 32) * (1 + -int(time.min()) // (1 << 32))
-    return np.asarray(time), np.asarray((step < 0) & ~fresh)
+    return np.asarray(time), np.asarray((step < 0) & ~begins)

@@ -25,6 +25,7 @@ from ..errors import FormatError, UsageError
 from ..trace import Trace
 from ..tracedata.data import Launch
 from ..util import bounded_reading
+from ..util.runs import fresh, heads
 from .columns import Int64, Lanes, Notes, Records, distinct, trace
 from .words import numbered
 
@@ -175,11 +176,8 @@ def _launches(
     """(launch of every event, the launches): the n-th start of a block belongs to its kernel's n-th launch."""
     order = np.lexsort((init, block, kernel))
     k, b, i = kernel[order], block[order], init[order]
-    same = np.append(False, (k[1:] == k[:-1]) & (b[1:] == b[:-1])) if len(order) else np.zeros(0, bool)
-    later = same & np.append(False, i[1:] != i[:-1]) if len(order) else same
-    count = np.cumsum(later)
-    first = np.flatnonzero(~same)
-    turn = count - np.repeat(count[first], np.diff(np.append(first, len(order))))
+    count, first = np.cumsum(fresh(k, b, i)), heads(k, b)
+    turn: Int64 = count - np.repeat(count[first], np.diff(first, append=len(order)))
     starts, launch = distinct(k, turn)
     of = np.empty(len(order), np.int64)
     of[order] = launch
@@ -187,6 +185,6 @@ def _launches(
     np.maximum.at(most, of, block)
     rows = zip(k[starts].tolist(), turn[starts].tolist(), most.tolist(), strict=True)
     return of, [
-        Launch(kernels[int(number)], device, turn + 1, 0, (min(largest + 1, 1 << 31), 1, 1))
-        for number, turn, largest in rows
+        Launch(kernels[int(number)], device, nth + 1, 0, (min(largest + 1, 1 << 31), 1, 1))
+        for number, nth, largest in rows
     ]

@@ -24,6 +24,7 @@ from ..capture.layout import Kind
 from ..errors import UsageError
 from ..trace import Trace
 from ..tracedata.data import UNKNOWN, Launch
+from ..util.runs import fresh
 from .columns import Bools, Int64, Lanes, Notes, Records, trace
 from .pairs import BEGIN, END, pair, unwrapped
 from .words import Names, named, ranged, words
@@ -130,8 +131,8 @@ def read(
         marks = marks.take(np.argsort(marks.lane, kind="stable"))
     time, back = unwrapped(marks.time, marks.lane)
     notes.count("order", np.count_nonzero(back), "record", "its time is before the previous record's")
-    first = np.flatnonzero(np.append(True, marks.lane[1:] != marks.lane[:-1])) if len(time) else np.zeros(0, np.int64)
-    lane = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(time))))
+    head = fresh(marks.lane)
+    first, lane = np.flatnonzero(head), np.cumsum(head) - 1
     paired = np.flatnonzero(marks.kind <= _END)
     step = np.where(marks.kind[paired] == _BEGIN, BEGIN, END)
     begins, ends, strays = pair(lane[paired] * 0x10000 + marks.event[paired], step)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..analysis.warp_stats import warp_ends
 from ..tracedata.data import TraceData
+from ..util.runs import fresh
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -57,7 +58,7 @@ def arrange(trace: TraceData) -> Lanes:
     """The warps of a trace; of a filtered one, those with records."""
     warps = trace.warps
     edges = np.searchsorted(trace.track, np.arange(len(warps) + 1))
-    rows = np.arange(len(warps)) if not trace.filtered else np.flatnonzero(np.diff(edges))
+    rows = trace.shown_warps
     first, count = edges[rows], np.diff(edges)[rows]
     start = _finite(warps.start_ns[rows])
     last = start.copy()
@@ -95,11 +96,8 @@ def _rows(
     if not len(place):
         return np.zeros(0, np.int64)
     order = np.lexsort((lane, block, launch, place))
-    changed = np.zeros(len(order), bool)
-    for column in (place, launch, block):
-        changed[1:] |= np.diff(column[order]) != 0
-    heads = np.flatnonzero(np.concatenate([[True], changed[1:]]))
-    group = np.cumsum(np.concatenate([[0], changed[1:]]))
+    first = fresh(place[order], launch[order], block[order])
+    heads, group = np.flatnonzero(first), np.cumsum(first) - 1
     begins = np.minimum.reduceat(start[order], heads)
     ends = np.maximum.reduceat(end[order], heads)
     sizes = np.diff(heads, append=len(order))

@@ -15,6 +15,7 @@ from ..tracedata.kernel_names import kernel_names
 from ..util.parallel import map_ahead
 from ..util.portable import clean
 from ..util.progress import Step, no_progress
+from ..util.runs import extents
 from . import figures, heat, slices
 from .figures import Figures
 from .heat import Heat
@@ -120,10 +121,8 @@ def _launches(shown: Scene) -> dict[str, np.ndarray[Any, Any]]:
     """Rows by launch; begin > end if none of its warps is drawn."""
     trace, lanes = shown.trace, shown.lanes
     count = len(trace.launches)
-    begin, end = np.full(count, np.inf), np.full(count, -np.inf)
     launch = trace.warps.launch[lanes.rows]
-    np.minimum.at(begin, launch, lanes.start)
-    np.maximum.at(end, launch, lanes.end)
+    begin, end = extents(launch, count, lanes.start, lanes.end)
     kernel = np.zeros(count, np.int64)
     kernel[launch] = trace.warps.kernel[lanes.rows]
     grid = np.array([one.grid for one in trace.launches], np.int64).reshape(-1, 3)

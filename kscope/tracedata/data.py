@@ -118,6 +118,13 @@ class TraceData:
         return self if self._whole is None else self._whole[0]
 
     @property
+    def shown_warps(self) -> Int64:
+        """Rows of `warps`; in a filtered trace those with records."""
+        if not self.filtered:
+            return np.arange(len(self.warps))
+        return np.flatnonzero(np.bincount(self.track, minlength=len(self.warps)))
+
+    @property
     def kernel(self) -> Int64:
         """Index into `kernels`."""
         return np.asarray(self.warps.kernel[self.track])

@@ -20,8 +20,8 @@ from kscope.instrument.live_objects import live_objects
 from kscope.util.import_hook import Watcher
 
 _LIBRARIES = ("quack", "flash_attn")
-_FOLDERS = ("quack.cache_utils", "quack.cache")
-"""Modules whose get_cache_path() returns the folder of the files."""
+_FOLDERS = ("quack.cache.jit", "quack.cache_utils")
+"""Modules of newer and older versions whose get_cache_path() returns the folder of the files."""
 _KEYED = "flash_attn.cute.cache_utils"
 _CLOSURE, _ATTRIBUTE = "cache", "compile_cache"
 """Names of the dicts: in a decorated function's closure, and among a function's attributes."""

@@ -106,10 +106,10 @@ class LaunchHooks:
         """Arm the libraries of a function that is about to run.
 
         loaded: CuTe's object with the libraries in `cuda_library`, or a stand-in that also has `kernels`, names of
-        kernels that cannot be armed, and `function`, a function without marks from a file.
+        kernels that cannot be armed, and `functions`, functions without marks from files.
         """
         self._plain.update(getattr(loaded, "kernels", ()))
-        self._unmarked.update(getattr(loaded, "function", ()))
+        self._unmarked.update(getattr(loaded, "functions", ()))
         loaded_libraries = getattr(loaded, "cuda_library", None)
         if not loaded_libraries:  # it launches nothing
             return

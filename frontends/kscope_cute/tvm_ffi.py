@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,7 +63,7 @@ class TvmFfiHooks:
 
     def __init__(self, launching: Callable[[Any], None]) -> None:
         """launching: called before each launch, and for each function loaded from a file, with an object that has the
-        attributes cuda_library, kernels and function.
+        attributes cuda_library, kernels and functions.
         """
         self._launching = launching
         binary = external_binary_module.ExternalBinaryModule
@@ -86,7 +86,7 @@ class TvmFfiHooks:
     def _call(self, original: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
         library = vars(function).get(_CACHED)
         if library is None:
-            library = vars(function)[_CACHED] = _library(function.engine, LIBRARY, list(function.kernel_info or ()))
+            library = vars(function)[_CACHED] = _library(function.engine, LIBRARY, tuple(function.kernel_info or ()))
         self._launching(library)
         return original(function, *args, **kwargs)
 
@@ -97,18 +97,18 @@ class TvmFfiHooks:
     def _getattr(self, original: Callable[..., Any], module: Any, name: str) -> Any:
         function = original(module, name)
         if module.enable_tvm_ffi:
-            library = _library(module.engine, f"{_PREFIX}{name}_{LIBRARY}", [])
-            if not library.cuda_library:
-                library.function = [f"function {name} of {vars(module).get(_PATH, 'an object file')}"]
-            self._launching(library)
+            place = f"function {name} of {vars(module).get(_PATH, 'an object file')}"
+            self._launching(_library(module.engine, f"{_PREFIX}{name}_{LIBRARY}", functions=[place]))
         return function
 
 
-def _library(engine: Any, symbol: str, kernels: list[str]) -> Any:
-    """The library that the engine's function `symbol` returns; without one, the kernels that cannot be armed."""
+def _library(engine: Any, symbol: str, kernels: Sequence[str] = (), functions: Sequence[str] = ()) -> Any:
+    """The library that the engine's function `symbol` returns; without one, what was compiled without marks."""
     try:
         address = engine.lookup(symbol)
     except RuntimeError:  # raised by CuTe for a missing symbol
         address = None
-    handle = ctypes.CFUNCTYPE(ctypes.c_int64)(address)() if address else 0
-    return SimpleNamespace(cuda_library=[handle] if handle else [], kernels=[] if address else kernels, function=[])
+    if not address:
+        return SimpleNamespace(cuda_library=[], kernels=kernels, functions=functions)
+    handle = ctypes.CFUNCTYPE(ctypes.c_int64)(address)()
+    return SimpleNamespace(cuda_library=[handle] if handle else [], kernels=(), functions=())

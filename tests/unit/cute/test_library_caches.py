@@ -72,17 +72,19 @@ class JITPersistentCache(JITCache):
     def _key_to_hash(self, key):
         return hashlib.sha256(repr(key).encode()).hexdigest()
 """
-USERS = {
-    "quack.softmax": """
-from quack.cache_utils import jit_cache
+QUACK_USER = """
+from quack.{} import jit_cache
 
 compiled = []
 
 @jit_cache
 def softmax(shape):
     compiled.append(shape)
-    return f"object {len(compiled)}"
-""",
+    return f"object {{len(compiled)}}"
+"""
+USERS = {
+    "quack.softmax": QUACK_USER.format("cache.jit"),
+    "quack.older": QUACK_USER.format("cache_utils"),
     "flash_attn.cute.interface": """
 from flash_attn.cute.cache_utils import JITPersistentCache
 
@@ -117,7 +119,7 @@ def forget() -> None:
 @pytest.fixture
 def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Packages with caches in the manner of quack and FlashAttention."""
-    texts = {"quack.cache_utils": QUACK, "flash_attn.cute.cache_utils": FLASH, **USERS}
+    texts = {"quack.cache.jit": QUACK, "quack.cache_utils": QUACK, "flash_attn.cute.cache_utils": FLASH, **USERS}
     for name, text in texts.items():
         path = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +157,7 @@ def test_a_library_imported_while_recording_keeps_its_entries_apart(frontend: An
     assert module.softmax((64, 128)) == marked
 
 
-@pytest.mark.parametrize("user", [name for name in USERS if not name.endswith("older")])
+@pytest.mark.parametrize("user", [name for name in USERS if name != "flash_attn.cute.older"])
 def test_files_of_an_earlier_process_are_found_only_for_the_same_recording(
     frontend: Any, libraries: None, user: str
 ) -> None:

@@ -357,7 +357,7 @@ def test_an_exported_object_brings_the_function_along(
     asked: list[str] = []
     library = ffi._library
 
-    def holding(engine: Any, symbol: str, kernels: list[str]) -> Any:
+    def holding(engine: Any, symbol: str, **unmarked: Any) -> Any:
         asked.append(symbol)
         assert engine.lookup(symbol)
         return SimpleNamespace(cuda_library=[9], kernels=[])

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from kscope.analysis import tools
 from kscope.analysis.perturbation import Build, build
-from kscope.analysis.sass import Function, functions
+from kscope.machine_code import tools
+from kscope.machine_code.sass import Function, functions
 
 KEPT = Path(__file__).resolve().parents[1] / ".cache" / "bench"
 """What compilers made: sections share it, and the next run."""

@@ -29,12 +29,12 @@ from driver import Device, nvcc, ptxas
 from rows import Row, row
 
 import kscope_cuda
-from kscope.analysis import tools
 from kscope.capture.layout import CTL_SYMBOL
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
 from kscope.lowering import plan
+from kscope.machine_code import tools
 from kscope.marks.strategies import AllThreads, Lane0Warp0
 
 SOURCE = Path(__file__).with_name("regions.cu")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from on_regions import span_of
 
-from kscope.analysis import tools
+from kscope.machine_code import tools
 
 _INSTRUCTION = re.compile(
     r"/\*(?P<at>[0-9a-f]{4,})\*/\s+(?P<text>[^;]+);\s*/\* 0x[0-9a-f]{16} \*/\s*/\* 0x(?P<high>[0-9a-f]{16}) \*/"

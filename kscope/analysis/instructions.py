@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..capture.layout import record_id
+from ..machine_code.sass import Function, Site, sites
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names, of_kernels
 from .cells import SPANS, cells
 from .data import RegionStats
-from .sass import Function, Site, sites
 from .summary import summarize
 
 

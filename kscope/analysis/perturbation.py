@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import UsageError
-from . import tools
-from .sass import Function, functions
+from ..machine_code import tools
+from ..machine_code.sass import Function, functions
 
 _USAGE = re.compile(r"Function\s+(?P<name>[^\s:]+):\s*(?P<rest>[^\n]*(?:\n[^\n]*REG:[^\n]*)?)")
 _NUMBER = re.compile(r"(REG|STACK|SHARED|LOCAL):([0-9]{1,12})")

@@ -9,10 +9,10 @@ from pathlib import Path
 from ..capture.layout import record_id
 from ..errors import KscopeError
 from ..instrument.selection.catalog import KernelSites, Site
-from . import tools
+from ..machine_code import tools
+from ..machine_code.sass import functions, sites
 from .cells import SPANS
 from .perturbation import Perturbation, perturbation
-from .sass import functions, sites
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,15 @@ from collections.abc import Iterable
 from dataclasses import asdict, astuple
 from pathlib import Path
 
-from ..analysis import cutracer, tools
+from ..analysis import cutracer
 from ..analysis import ipc as join
 from ..analysis.cutracer import LogLaunch
 from ..analysis.instructions import CodeReport, region_code
 from ..analysis.ipc import Joined, Source
-from ..analysis.sass import functions
 from ..analysis.table import cut, grid, terminal
 from ..errors import UsageError
+from ..machine_code import tools
+from ..machine_code.sass import functions
 from . import filters, outputs
 from .command import Command
 from .options import is_number

@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 import orjson
 
-from ..analysis import nsight, tools
+from ..analysis import nsight
 from ..analysis.nsight import Launch
 from ..analysis.perturbation import Perturbation, perturbation
 from ..capture.capture import load_capture
 from ..errors import MissingError, UsageError
 from ..instrument.selection.catalog import KernelSites, listing
+from ..machine_code import tools
 from ..session.kernel_filter import Patterns
 from ..trace import Trace, decode
 from . import run

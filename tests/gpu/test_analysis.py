@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import kscope
-from kscope.analysis import sass, tools
 from kscope.analysis.instructions import region_code
 from kscope.analysis.overhead import RegionCost, compensate, overheads
 from kscope.analysis.perturbation import perturbation
 from kscope.instrument.registry import backend
+from kscope.machine_code import sass, tools
 
 ROUNDS, BLOCKS = 200, 132
 Table = Callable[[str, str], None]

@@ -21,7 +21,7 @@ import synth
 
 import kscope_cuda
 from kscope import cli
-from kscope.analysis import expressions, perturbation, sass, tools
+from kscope.analysis import expressions, perturbation
 from kscope.capture import metadata as meta
 from kscope.capture.capture import Capture, load_capture
 from kscope.capture.file import FIRST_LINE
@@ -30,6 +30,7 @@ from kscope.cli import options as flags
 from kscope.errors import KscopeError, UsageError
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
+from kscope.machine_code import sass, tools
 from kscope.readers import READERS
 from kscope.trace import Trace, decode
 

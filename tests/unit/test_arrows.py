@@ -15,6 +15,7 @@ FLOORS = (
     {"util"},
     {"marks"},
     {"capture"},
+    {"machine_code"},
     {"instrument"},
     {"language", "ptx"},
     {"lowering"},

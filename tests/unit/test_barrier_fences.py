@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from ptxvm.assemble import ptxas
 
-from kscope.analysis import tools
 from kscope.errors import KscopeError
 from kscope.instrument.recording import Recording
 from kscope.lowering import barrier_fences, cfg, plan
+from kscope.machine_code import tools
 
 HEAD = """.version 8.6
 .target sm_{arch}

@@ -15,8 +15,8 @@ from types import ModuleType
 import pytest
 from nvcc import needs_nvcc
 
-from kscope.analysis import tools
 from kscope.errors import MissingError
+from kscope.machine_code import tools
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 

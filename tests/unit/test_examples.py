@@ -84,7 +84,7 @@ COMPILE = """
 import re, sys
 from importlib import import_module
 from pathlib import Path
-from kscope.analysis import sass, tools
+from kscope.machine_code import sass, tools
 example, kept, *arches = sys.argv[1:]
 module = import_module(example)
 for arch in arches:

@@ -22,11 +22,11 @@ from ptxvm.machine import Grid
 from ptxvm.profile import examples
 from ptxvm.writing import HEAD, KernelText, Node, written
 
-from kscope.analysis import tools
 from kscope.errors import MissingError
 from kscope.instrument.recording import Recording
 from kscope.instrument.sampling import Sampling
 from kscope.lowering import loop_registers, plan
+from kscope.machine_code import tools
 from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, Strategy, TargetWarp
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"

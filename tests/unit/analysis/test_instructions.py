@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from synth import Rec
 
 from kscope.analysis import perturbation as perturb
-from kscope.analysis import sass, tools
 from kscope.analysis.instructions import region_code
 from kscope.capture import layout
 from kscope.capture.capture import Capture
@@ -22,6 +21,7 @@ from kscope.capture.model import KernelMeta
 from kscope.errors import FormatError, MissingError, UsageError
 from kscope.instrument.recording import Recording
 from kscope.lowering import plan
+from kscope.machine_code import sass, tools
 from kscope.trace import Trace, decode
 
 IDS = {layout.record_id("probe", Kind.SPAN): "probe"}

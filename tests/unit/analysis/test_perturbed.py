@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscope import cli
-from kscope.analysis import nsight, sass, tools
+from kscope.analysis import nsight
 from kscope.cli import perturb
 from kscope.errors import MissingError
+from kscope.machine_code import sass, tools
 
 HEAD = '"ID","Kernel Name","Block Size","Grid Size","Metric Name","Metric Unit","Metric Value"'
 

@@ -23,9 +23,9 @@ from cutlass import cute  # noqa: E402  # after the check that it is there
 from cutlass.base_dsl import compiler as cute_compiler  # noqa: E402
 from cutlass.cute.runtime import make_fake_compact_tensor  # noqa: E402
 
-from kscope.analysis import sass, tools  # noqa: E402
 from kscope.instrument import registry  # noqa: E402
 from kscope.instrument.recording import Recording  # noqa: E402
+from kscope.machine_code import sass, tools  # noqa: E402
 
 DEFAULT = Recording()
 VERSION = tuple(int(part) for part in cutlass.__version__.split(".")[:2])

@@ -20,10 +20,10 @@ from numba.cuda import jit
 from nvcc import MARKS, PLAIN, compiled, needs_nvcc
 
 import kscope
-from kscope.analysis import tools
 from kscope.errors import MissingError
 from kscope.instrument.recording import Recording
 from kscope.lowering import plan
+from kscope.machine_code import tools
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 FMAS, ALIKE = 32, 1.2

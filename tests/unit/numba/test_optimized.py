@@ -14,10 +14,10 @@ from contract.verdict import verdict
 from numba import cuda, float32, void
 
 import kscope
-from kscope.analysis import tools
 from kscope.capture.layout import CTL_SYMBOL
 from kscope.instrument.recording import Recording
 from kscope.lowering import assembler
+from kscope.machine_code import tools
 from kscope_numba import linking
 
 NAMES = ("nested", "loop", "early_exit", "helper", "partial_warps", "strategies", "values", "roles", "live")

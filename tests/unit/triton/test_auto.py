@@ -16,13 +16,13 @@ from triton.backends.compiler import GPUTarget
 from unannotated import CASES, FILE, PAIRS, PATH, compiled, moment
 
 import kscope
-from kscope.analysis import sass, tools
 from kscope.capture import metadata as meta
 from kscope.capture.layout import Kind, record_id
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
+from kscope.machine_code import sass, tools
 from kscope.marks.grammar import parse
 from kscope_triton import inserting, irtext, spans
 

@@ -1,0 +1,1 @@
+"""Machine code: NVIDIA's disassemblers, and the instructions and regions in what they print."""

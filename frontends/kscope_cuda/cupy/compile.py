@@ -58,6 +58,10 @@ class CompilerHooks:
         self, original: Any, source: str, options: tuple[str, ...] = (), *args: Any, **named: Any
     ) -> Any:
         """Replaces _compile_module_with_cache(): a loaded module, or LTO-IR, which never gets marks."""
+        with self._loader.lock:
+            return self._module(original, source, options, *args, **named)
+
+    def _module(self, original: Any, source: str, options: tuple[str, ...], *args: Any, **named: Any) -> Any:
         self._loader.compiling()
         recording = None if named.get("to_ltoir") else self._recording
         marked = None

@@ -33,20 +33,24 @@ class CupyFrontend(Frontend):
         self._jit = JitHooks()
 
     def enable(self, recording: Recording) -> None:
-        """Mark kernels compiled from now on; kernels that were loaded plain are compiled again when launched."""
+        """Mark kernels compiled from now on; kernels that were loaded plain are compiled again when launched. Waits for
+        compilations in other threads.
+        """
         self._check()
-        self._compiler.install(recording)
-        self._jit.install()
-        self._loader.install(recording)
+        with self._loader.lock:
+            self._compiler.install(recording)
+            self._jit.install()
+            self._loader.install(recording)
 
     def disable(self) -> None:
         """Remove every hook except those of teach(): kernels compiled from now on are plain."""
-        if self._loader.taught:
-            self._compiler.install(None)
-        else:
-            self._jit.remove()
-            self._compiler.remove()
-        self._loader.remove()
+        with self._loader.lock:
+            if self._loader.taught:
+                self._compiler.install(None)
+            else:
+                self._jit.remove()
+                self._compiler.remove()
+            self._loader.remove()
 
     def teach(self) -> None:
         """See teach() of this module."""

@@ -84,9 +84,15 @@ class PreparedModule(function.Module):
 
 
 class LoaderHooks:
-    """The hooks on CuPy's caches in memory."""
+    """The hooks on CuPy's caches in memory.
+
+    Attributes:
+        lock: held while a kernel is compiled and while recording is enabled or disabled, so that a kernel is compiled
+            for the recording of its keys.
+    """
 
     def __init__(self) -> None:
+        self.lock = threading.RLock()
         self._state = ""  # the recording's tag; "" = plain
         self._selection = Selection()
         self._hooks: dict[str, Hook] = {}
@@ -158,15 +164,20 @@ class LoaderHooks:
 
     def _cached(self, name: str, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         texts = [text for text in (*args, *options.values()) if isinstance(text, str)]
-        if not self._state or not any(map(self._affects, texts)):
-            return original(*args, **options)
-        key = name, self._state, runtime.getDevice(), args, frozenset(options.items())
-        if key not in self._loaded:
-            self._loaded[key] = self._uncached[name](*args, **options)
-        return self._loaded[key]
+        with self.lock:
+            if not self._state or not any(map(self._affects, texts)):
+                return original(*args, **options)
+            key = name, self._state, runtime.getDevice(), args, frozenset(options.items())
+            if key not in self._loaded:
+                self._loaded[key] = self._uncached[name](*args, **options)
+            return self._loaded[key]
 
     def _raw_module(self, original: Callable[..., Any], *args: Any) -> Any:
         """Replaces _get_raw_module(code, path, options, ...)."""
+        with self.lock:
+            return self._module(original, args)
+
+    def _module(self, original: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         code, path, options = args[:3]
         if path is not None:
             module = original(*args)

@@ -6,6 +6,7 @@ import gc
 import itertools
 import shutil
 import subprocess
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,6 +52,29 @@ def test_the_disk_cache_gives_back_what_was_requested(frontend, gpu, source, ord
     assert all(len(cubins) == 1 for cubins in found.values())
     assert len({cubin for cubins in found.values() for cubin in cubins}) == len(found)
     assert len(gpu.compiled) == len(found)
+
+
+@pytest.mark.parametrize("after", ["plain", "by block"])
+def test_a_state_that_another_thread_changes_waits_for_a_compilation(frontend, gpu, source, monkeypatch, after):
+    switch(frontend, "prepared")
+    lower, threads, waited = nvrtc.lower, [], []
+
+    def changed(*args, **options):
+        threads.append(threading.Thread(target=switch, args=(frontend, after)))
+        threads[0].start()
+        threads[0].join(0.1)
+        waited.append(threads[0].is_alive())
+        return lower(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nvrtc, "lower", changed)
+        first = gpu.compile(source(), INCLUDE)
+    threads[0].join()
+    assert waited == [True] and b"kscope_ctl" in first
+    second = gpu.compile(source(), INCLUDE)
+    assert second != first and (b"kscope_ctl" in second) == (after != "plain")
+    switch(frontend, "prepared")
+    assert gpu.compile(source(), INCLUDE) == first and len(gpu.compiled) == 2
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)

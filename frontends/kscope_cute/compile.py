@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -155,10 +156,11 @@ class CompilerHooks:
 
     def _unwrap(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Around CuTe's compile_and_jit, which reports every error as internal: re-raises kscope's own."""
+        handled = sys.exc_info()[1]
         try:
             function = original(*args, **kwargs)
         except Exception as error:
-            cause = _kscope_error(error)
+            cause = _kscope_error(error, handled)
             if cause is None or cause is error:
                 raise
             raise cause from None
@@ -171,11 +173,13 @@ def _one_line(error: Exception) -> str:
     return " ".join(_COLOR.sub("", str(error)).split())[:200]
 
 
-def _kscope_error(error: BaseException | None) -> KscopeError | None:
-    """The error of kscope that an error was raised from; None for others."""
-    while error is not None and not isinstance(error, KscopeError):
+def _kscope_error(error: BaseException | None, handled: BaseException | None) -> KscopeError | None:
+    """The error of kscope that an error was raised from, if any; not from what its caller was handling."""
+    while error is not None and error is not handled:
+        if isinstance(error, KscopeError):
+            return error
         error = error.__cause__ or error.__context__
-    return error
+    return None
 
 
 @dataclass(frozen=True)

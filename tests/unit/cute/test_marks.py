@@ -259,6 +259,22 @@ def test_a_region_that_spans_prefetch_stages_is_refused(frontend: Any) -> None:
         compile(kernels.pipelined_host, *kernels.fakes(), True)
 
 
+def test_an_error_of_cute_is_not_replaced_by_one_that_the_program_handles(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: Any, **kwargs: Any) -> None:
+        raise ValueError("no such pass")
+
+    monkeypatch.setattr(compiler.Compiler, "compile", fails)
+    frontend.enable(Recording())
+    try:
+        raise PairingError("handled")
+    except PairingError:
+        with pytest.raises(Exception, match="no such pass") as caught:
+            cute.compile(source("x[thread] = 1.0").host, *arguments())
+    assert not isinstance(caught.value, PairingError)
+
+
 def option(name: str) -> Any:
     """A compile option of CuTe's; skips the test where it has none of that name."""
     if not hasattr(compiler, name):

@@ -121,13 +121,18 @@ def read_chrome(path: Path) -> tuple[Event, ...]:
         FormatError: the file is not a Chrome trace.
     """
     try:
-        data = orjson.loads(bounded_reading.read_bytes(path))
+        events = trace_events(orjson.loads(bounded_reading.read_bytes(path)), path)
     except orjson.JSONDecodeError as error:
         raise FormatError(f"{path} is no JSON ({error})") from None
+    return tuple(event for one in events if (event := _event(one)) is not None)
+
+
+def trace_events(data: object, name: object) -> list[Any]:
+    """The events of a Chrome trace. Raises FormatError, which names the file."""
     events = data.get("traceEvents") if isinstance(data, dict) else data
     if not isinstance(events, list):
-        raise FormatError(f"{path}: expected an object with traceEvents, or a list of events")
-    return tuple(event for one in events if (event := _event(one)) is not None)
+        raise FormatError(f"{name}: expected an object with traceEvents, or a list of events")
+    return events
 
 
 def write_histogram(counts: Mapping[tuple[int, int, str], int]) -> str:

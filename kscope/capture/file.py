@@ -20,7 +20,6 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -29,7 +28,7 @@ import orjson
 
 from ..errors import FormatError, UsageError
 from ..util import bounded_reading
-from ..util.atomic_files import replacing, target
+from ..util.atomic_files import replacing, writable
 from ..util.parallel import map_ahead
 from ..util.portable import dump_json
 from ..util.progress import no_progress
@@ -62,12 +61,7 @@ class _Chunk:
 
 def write(capture: CaptureData, path: str | os.PathLike[str]) -> None:
     """Write a capture as in Capture.save()."""
-    path = Path(path)
-    folder = target(path).parent
-    if not folder.is_dir():
-        raise UsageError(f"{str(path)!r}: the folder {str(folder)!r} does not exist; create it first")
-    if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a folder: give the name of a file, as in 'run.kscope'")
+    path = writable(path)
     if path.exists() and not path.is_file():
         raise UsageError(f"{str(path)!r} is not a regular file: give another name")
     with replacing(path) as file:

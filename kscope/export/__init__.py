@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..util.atomic_files import replacing, target
+from ..util.atomic_files import replacing, target, writable
 
 if TYPE_CHECKING:
     from ..tracedata.data import TraceData
@@ -154,13 +154,8 @@ def check(path: str | os.PathLike[str]) -> tuple[Format, Any]:
         UsageError: unknown suffix, or the path cannot be written.
         MissingError: the format needs a package that is not installed.
     """
-    path = Path(path)
-    folder = target(path).parent
-    if not folder.is_dir():
-        raise UsageError(f"{str(path)!r}: the folder {str(folder)!r} does not exist; create it first")
-    if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a folder: give the name of a file")
-    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    path = writable(path)
+    if not os.access(target(path).parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise UsageError(f"{str(path)!r} is not writable: give another folder or name")
     for suffix, form in FORMATS.items():
         for name in form.suffixes(suffix):

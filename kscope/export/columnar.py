@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from ..capture.layout import Kind
 from ..errors import MissingError
-from ..tracedata.data import COLUMNS, TraceData
+from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..util.parallel import map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
@@ -92,11 +91,10 @@ class _Columns:
     def __init__(self, trace: TraceData, arrow: Any) -> None:
         self._trace, self._arrow = trace, arrow
         self._of_region = trace.region_tracks()
-        kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
         names = {
             "kernel": [clean(name) for name in trace.kernels],
             "region": [clean(region.name) for region in trace.regions],
-            "kind": kinds,
+            "kind": KIND_NAMES,
             "user_track": [clean(name) for name in trace.user_tracks],
         }
         # a span and an instant may share a name; dictionary entries must be unique

@@ -11,8 +11,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.layout import Kind
-from ..tracedata.data import COLUMNS, TraceData
+from ..tracedata.data import COLUMNS, KIND_NAMES, TraceData
 from ..util.parallel import chunks, map_ahead
 from ..util.portable import clean
 from ..util.progress import Step
@@ -57,8 +56,7 @@ class _Rows:
             )
         )
         self.width = self._kernels.width + self._regions.width + self._tracks.width
-        kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
-        self._kinds = text.table([kind.encode() for kind in kinds], NOTHING)
+        self._kinds = text.table([kind.encode() for kind in KIND_NAMES], NOTHING)
         self._depth, self._value = trace.depth, trace.value  # computed once, before the threads start
 
     def lines(self, part: slice) -> Bytes:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..capture.layout import Kind
 from ..errors import MissingError
-from ..tracedata.data import COLUMNS, NO_TRACK, TraceData
+from ..tracedata.data import COLUMNS, KIND_NAMES, NO_TRACK, TraceData
 from ..util.portable import clean
 from ..util.text import install_command
 
@@ -32,8 +31,12 @@ def frame(trace: TraceData) -> Any:
     except ImportError as error:
         raise MissingError(f"to_pandas() needs pandas: {install_command('pandas')}") from error
     data: dict[str, Any] = {name: getattr(trace, name) for name in COLUMNS}
-    kinds = [Kind(number).name.lower() if number else "none" for number in range(len(Kind) + 1)]
-    texts = {"kind": kinds, "user_track": trace.user_tracks, "region": trace.region_names(), "kernel": trace.kernels}
+    texts = {
+        "kind": KIND_NAMES,
+        "user_track": trace.user_tracks,
+        "region": trace.region_names(),
+        "kernel": trace.kernels,
+    }
     for column, names in texts.items():
         categories, codes = _categories(names, ordered=column in ("region", "kernel"))
         data[column] = pandas.Categorical.from_codes(codes[data[column]], categories)

@@ -39,16 +39,12 @@ def find(tool: str) -> str:
 
 def disassembly(path: Path) -> str:
     """The machine code of a cubin as text; a text file is returned unchanged."""
-    if not binary(path):
-        return bounded_reading.read_bytes(path).decode("utf-8", "replace")
-    return _run([find("nvdisasm"), "-c", str(path)], path)
+    return _text("nvdisasm", "-c", path)
 
 
 def resources(path: Path) -> str:
     """The output of `cuobjdump -res-usage` for a cubin; a text file is returned unchanged."""
-    if not binary(path):
-        return bounded_reading.read_bytes(path).decode("utf-8", "replace")
-    return _run([find("cuobjdump"), "-res-usage", str(path)], path)
+    return _text("cuobjdump", "-res-usage", path)
 
 
 def builds(path: Path) -> dict[str, int]:
@@ -72,12 +68,15 @@ def binary(path: Path) -> bool:
         return file.read(4) == b"\x7fELF"
 
 
-def _run(command: list[str], path: Path) -> str:
+def _text(tool: str, flag: str, path: Path) -> str:
+    if not binary(path):
+        return bounded_reading.read_bytes(path).decode("utf-8", "replace")
+    command = [find(tool), flag, str(path)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS, errors="replace")
     except subprocess.TimeoutExpired:
-        raise FormatError(f"{path}: {Path(command[0]).name} took more than {_SECONDS} s") from None
+        raise FormatError(f"{path}: {tool} took more than {_SECONDS} s") from None
     if done.returncode:
         output = (done.stderr or done.stdout).strip().splitlines()
-        raise FormatError(f"{path}: {Path(command[0]).name} refused it: {output[0] if output else 'no output'}")
+        raise FormatError(f"{path}: {tool} refused it: {output[0] if output else 'no output'}")
     return done.stdout

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from ..analysis.cutracer import trace_events
 from ..capture.layout import Kind
 from ..errors import FormatError, UsageError
 from ..trace import Trace
@@ -113,10 +114,7 @@ def _events(path: str | PathLike[str] | bytes, notes: Notes) -> list[Any]:
         if data is None:
             raise FormatError(f"{called} is no JSON ({error})") from None
         notes.add("cut", "the file ends in the middle of an event: the events before it are shown")
-    events = data.get("traceEvents") if isinstance(data, dict) else data
-    if not isinstance(events, list):
-        raise FormatError(f"{called}: expected an object with traceEvents, or a list of events")
-    return events
+    return trace_events(data, called)
 
 
 def _cut(text: bytes) -> Any:

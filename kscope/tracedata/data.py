@@ -24,6 +24,8 @@ COLUMNS = (
     "start_ns", "dur_ns", "start_ticks", "dur_cycles", "depth", "value", "user_track",
 )  # fmt: skip
 """The columns of a Trace, in the order of its tables."""
+KIND_NAMES = ("none", *(kind.name.lower() for kind in Kind))
+"""The names of the column `kind`, by number."""
 _SPANS, _VALUES = (Kind.SPAN, Kind.SPAN_VALUE), (Kind.SPAN_VALUE, Kind.INSTANT_VALUE, Kind.COUNTER)
 UNKNOWN = -1
 """The duration, in ticks, of a span that is too long for 32-bit clocks."""

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from ..errors import UsageError
+
 _IDLE_S = 60.0
 """A temporary file of a dead process is removed after this time without a write."""
 
@@ -19,6 +21,17 @@ _IDLE_S = 60.0
 def target(path: str | os.PathLike[str]) -> Path:
     """The absolute path of the file that writing to `path` changes: symbolic links are followed."""
     return Path(os.path.realpath(path))
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """The path of a file to write. Raises UsageError if its folder does not exist, or if it is a folder."""
+    path = Path(path)
+    folder = target(path).parent
+    if not folder.is_dir():
+        raise UsageError(f"{str(path)!r}: the folder {str(folder)!r} does not exist; create it first")
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a folder: give the name of a file")
+    return path
 
 
 @contextmanager

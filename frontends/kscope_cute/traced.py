@@ -130,7 +130,8 @@ def kernels(module: Any) -> list[tuple[str, str]]:
 
 def kernels_without_marks(module: Any) -> list[tuple[str, str]]:
     """The same, of gpu.modules without marks."""
-    return [one for found in _gpu_modules(module) if next(marks_in(found), None) is None for one in _kernels(found)]
+    bare = (one for one in _gpu_modules(module) if TAG not in one.attributes or next(marks_in(one), None) is None)
+    return [kernel for found in bare for kernel in _kernels(found)]
 
 
 def _kernels(module: Any) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 from kscope.marks.grammar import Mark
 
+from . import compilations
 from .compile import CompilerHooks
 from .emit import emit_mark, read, tracing
 from .library_caches import LibraryCaches
@@ -31,18 +32,24 @@ class CuteFrontend(Frontend):
         self._library_caches = LibraryCaches()
 
     def enable(self, recording: Recording) -> None:
-        """Mark kernels compiled from now on; CuTe's caches distinguish them by their IR."""
+        """Mark kernels compiled from now on; CuTe's caches distinguish them by their IR.
+
+        Waits for compilations in other threads.
+        """
+        compilations.check()
         self._compiler.check()
         self._launches.check()
         if recording.selection:
             self._selection.check()
+        compilations.wait_for_others()
         self._selection.install(recording.selection)
         self._compiler.install(recording)
         self._launches.install(self._compiler.options)
         self._library_caches.use(self._compiler.tag)
 
     def disable(self) -> None:
-        """Remove every hook: kernels compiled from now on are plain."""
+        """Remove every hook: kernels compiled from now on are plain. Waits for compilations in other threads."""
+        compilations.wait_for_others()
         self._library_caches.use("")
         self._selection.remove()
         self._launches.remove()

@@ -63,6 +63,7 @@ def claim(memory: Memory, thread: Thread, epoch: int, start: Anchor) -> Slab | N
     reserve = int(memory.gate["stripes"])
     own = stripe = min(thread.smid, reserve)
     n = layout.slab_units(thread.log2_records)
+    position = at = 0
     for attempt in range(layout.MOST_CLAIMS):
         # the counter runs forever; its low bits are the place in the ring
         position = memory.atom_add(stripe, "head", n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from cutlass.cute.runtime import from_dlpack
 
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
+from kscope_cute import assembler
 
 from .conftest import VERSION, Made, arguments, compile, source
 
@@ -50,6 +52,32 @@ def enter(frontend: Any, recording: Recording | None) -> None:
         frontend.disable()
     else:
         frontend.enable(recording)
+
+
+@pytest.mark.parametrize("after", [None, Recording(clock="globaltimer")], ids=["plain", "other options"])
+def test_a_state_that_another_thread_changes_waits_for_a_compilation(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch, after: Recording | None
+) -> None:
+    module, read = source(BODY), assembler.read_ptx
+    threads: list[threading.Thread] = []
+    waited: list[bool] = []
+
+    def changed(folder: str) -> tuple[str, str]:
+        threads.append(threading.Thread(target=enter, args=(frontend, after)))
+        threads[0].start()
+        threads[0].join(0.1)
+        waited.append(threads[0].is_alive())
+        return read(folder)
+
+    enter(frontend, Recording())
+    expected = compile(module.host, *arguments()).ptx
+    with monkeypatch.context() as patch:
+        patch.setattr(assembler, "read_ptx", changed)
+        assert compile(module.host, *arguments()).ptx == expected
+    threads[0].join()
+    assert waited == [True]
+    second = compile(module.host, *arguments()).ptx
+    assert second != expected and ("kscope_ctl" in second) == (after is not None)
 
 
 @pytest.fixture

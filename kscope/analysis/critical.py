@@ -96,7 +96,7 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
         UsageError: a block without records, an edge with a region that is not in the block, or a negative lag.
     """
     edges = tuple(edges)
-    mine = filters.select(trace, launch=launch, block=block)
+    mine = filters.select(trace, {"launch": launch, "block": block})
     if not len(mine) or not mine.is_span.any():
         raise UsageError(f"launch {launch}, block {block}: no records; see kscope summary --by launch,block")
     known = {mine.regions[number].name for number in np.unique(mine.region[mine.is_span]).tolist()}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..util.runs import fresh, heads
 from .slabs import Slabs
 
 Int64 = npt.NDArray[np.int64]
@@ -125,13 +126,11 @@ def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bo
         return np.zeros(len(grid), np.int64)
     time = slabs.header["start_time"].astype(np.int64)
     order = np.lexsort((time, lane, block, grid))
-    same = (np.diff(grid[order]) == 0) & (np.diff(block[order]) == 0) & (np.diff(lane[order]) == 0)
-    replay = np.zeros(len(grid), np.int64)
-    if not same.any():
+    first, replay = fresh(grid[order], block[order], lane[order]), np.zeros(len(grid), np.int64)
+    if first.all():
         return replay
     index = np.arange(len(order))
-    group_start = np.maximum.accumulate(np.where(np.concatenate([[True], ~same]), index, 0))
-    replay[order] = index - group_start
+    replay[order] = index - np.maximum.accumulate(np.where(first, index, 0))
     found, sure = _by_intervals(slabs, grid, time, replay)
     late = in_turn & (slabs.lane != 0) & ~sure
     return (
@@ -156,7 +155,6 @@ def _by_intervals(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tupl
     end = np.where(slabs.finished, slabs.header["end_time"].astype(np.int64), time)
     order = np.lexsort((time, grid))
     grids = grid[order]
-    fresh = np.concatenate([[True], np.diff(grids) != 0])
     # a running maximum per grid: each grid's times are above those of earlier grids
     origin, width = int(time.min()), int(max(end.max(), time.max()) - time.min()) + 1
     sure = np.zeros(len(grid), bool)
@@ -166,7 +164,7 @@ def _by_intervals(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tupl
     reach = np.maximum.accumulate(end[order] + lift)
     gap = np.concatenate([[True], (time[order] + lift)[1:] > reach[:-1]])
     intervals = np.cumsum(gap)
-    interval = intervals - np.maximum.accumulate(np.where(fresh, intervals, 0))
+    interval = intervals - np.maximum.accumulate(np.where(fresh(grids), intervals, 0))
     most = np.zeros((2, int(grid.max()) + 1), np.int64)
     np.maximum.at(most[0], grid, replay)
     np.maximum.at(most[1], grids, interval)
@@ -180,13 +178,10 @@ def _by_intervals(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tupl
 def _distinct_per_group(group: Int64, member: Int64, groups: int) -> Int64:
     key = _joined(group, member)
     if key is not None:
-        key = np.sort(key)
-        first = key[np.diff(key, prepend=-1) != 0]
-        return np.asarray(np.bincount(first // _values(member), minlength=groups), np.int64)
+        return np.asarray(np.bincount(np.unique(key) // _values(member), minlength=groups), np.int64)
     order = np.lexsort((member, group))
-    new = np.ones(len(order), bool)
-    new[1:] = (np.diff(group[order]) != 0) | (np.diff(member[order]) != 0)
-    return np.asarray(np.bincount(group[order[new]], minlength=groups), np.int64)
+    new = order[heads(group[order], member[order])]
+    return np.asarray(np.bincount(group[new], minlength=groups), np.int64)
 
 
 def _joined(*columns: Int64) -> Int64 | None:

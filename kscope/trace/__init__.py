@@ -53,10 +53,8 @@ class Trace(TraceData):
         Raises:
             UsageError: a name matches nothing, or a mask has another shape.
         """
-        return filters.select(
-            self, kernel=kernel, region=region, track=track, launch=launch, block=block, warp=warp, lane=lane, sm=sm,
-            device=device, time=time, where=where,
-        )  # fmt: skip
+        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        return filters.select(self, given)
 
     def summary(self, by: str | Iterable[str] = (), *, roles: Mapping[str, Iterable[int]] | None = None) -> Summary:
         """Statistics per kernel and region: count, total, share, self, mean, p50, p90, p99, min, max, imbalance, first

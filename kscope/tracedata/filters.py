@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,43 +13,31 @@ from ..errors import UsageError
 from .data import T
 from .kernel_names import hashed, kernel_names, of_kernels
 
+_OF_WARPS = ("launch", "block", "warp", "lane", "sm", "device")
 
-def select(
-    trace: T,
-    *,
-    kernel: str | Iterable[str] | None = None,
-    region: str | Iterable[str] | None = None,
-    track: str | Iterable[str] | None = None,
-    launch: int | range | Iterable[int] | None = None,
-    block: int | range | Iterable[int] | None = None,
-    warp: int | range | Iterable[int] | None = None,
-    lane: int | range | Iterable[int] | None = None,
-    sm: int | range | Iterable[int] | None = None,
-    device: int | range | Iterable[int] | None = None,
-    time: tuple[float, float] | None = None,
-    where: npt.NDArray[np.bool_] | None = None,
-) -> T:
-    """The records that match all conditions, see Trace.filter()."""
+
+def select(trace: T, given: Mapping[str, Any]) -> T:
+    """The records that match all given arguments of Trace.filter()."""
     warps = trace.warps
     rows = np.ones(len(warps), bool)
-    if kernel is not None:
-        rows &= _matching("kernel", kernel, trace.kernels, kernel_names(trace), of_kernels(trace))[warps.kernel]
-    numbers = {"launch": launch, "block": block, "warp": warp, "lane": lane, "sm": sm}
-    for name, members in numbers.items():
-        if members is not None:
-            rows &= _members(name, members, getattr(warps, name))
-    if device is not None:
-        rows &= _members("device", device, np.array(trace.devices, np.int64)[warps.device])
+    if "kernel" in given:
+        rows &= _matching("kernel", given["kernel"], trace.kernels, kernel_names(trace), of_kernels(trace))[
+            warps.kernel
+        ]
+    for name in _OF_WARPS:
+        if name in given:
+            column = np.array(trace.devices, np.int64)[warps.device] if name == "device" else getattr(warps, name)
+            rows &= _members(name, given[name], column)
     mask = rows[trace.track]
-    if region is not None:
-        mask &= _matching("region", region, [found.name for found in trace.regions])[trace.region]
-    if track is not None:
-        matching = np.append(_matching("track", track, trace.user_tracks), False)
-        mask &= matching[trace.user_track]
-    if time is not None:
-        first, last = time
+    if "region" in given:
+        mask &= _matching("region", given["region"], [found.name for found in trace.regions])[trace.region]
+    if "track" in given:
+        mask &= np.append(_matching("track", given["track"], trace.user_tracks), False)[trace.user_track]
+    if "time" in given:
+        first, last = given["time"]
         mask &= (trace.start_ns <= last) & (trace.start_ns + np.nan_to_num(trace.dur_ns) >= first)
-    if where is not None:
+    if "where" in given:
+        where = given["where"]
         if where.shape != mask.shape:
             raise UsageError(f"filter(where=...): a mask of shape {where.shape}, expected {mask.shape}: one per record")
         mask &= where
@@ -78,16 +66,10 @@ def _matching(
 
 
 def _members(what: str, members: int | range | Iterable[int], column: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    values = (
-        [members]
-        if isinstance(members, (int, np.integer))
-        else list(members)
-        if not isinstance(members, range)
-        else members
-    )
-    if isinstance(values, list) and not all(isinstance(value, (int, np.integer)) for value in values):
-        raise UsageError(f"filter({what}={members!r}): expected a number, a range or several numbers")
-    if isinstance(values, range):
-        start, stop, step = values.start, values.stop, values.step
+    if isinstance(members, range):
+        start, stop, step = members.start, members.stop, members.step
         return np.asarray((column >= start) & (column < stop) & ((column.astype(np.int64) - start) % step == 0))
+    values = [members] if isinstance(members, (int, np.integer)) else list(members)
+    if not all(isinstance(value, (int, np.integer)) for value in values):
+        raise UsageError(f"filter({what}={members!r}): expected a number, a range or several numbers")
     return np.isin(column, values)

@@ -13,7 +13,7 @@ from pathlib import Path
 from kscope import cuda_include
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
-from kscope.lowering import cfg, metadata_patch, plan, register_budget
+from kscope.lowering import cfg, empty_regions, metadata_patch, plan, register_budget
 
 from . import assembler, dry_run
 
@@ -91,7 +91,9 @@ def lower(
     """
     _refuse_debug_build(ptx, names or {})
     measure = partial(_usage, arch=arch, flags=flags)
-    lowered = register_budget.lower_to_fit(_with_macro_lines(ptx), recording, frontend=frontend, measure=measure)
+    marked = _with_macro_lines(ptx)
+    lowered = register_budget.lower_to_fit(marked, recording, frontend=frontend, measure=measure)
+    lowered = empty_regions.with_problems(lowered, marked, partial(_cubin, arch=arch, flags=flags))
     for problem in lowered.problems:
         warnings.warn(f"kscope: {problem.text}", stacklevel=2)
     text = _strip_line_info(_with_user_names(lowered, names) if names else lowered.text, flags)
@@ -128,6 +130,11 @@ def _with_user_names(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
 def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> register_budget.Usage | None:
     assembled = assembler.assemble(_strip_line_info(text, flags), arch, flags) if arch else None
     return assembled.usage if assembled else None
+
+
+def _cubin(text: str, arch: str | None, flags: tuple[str, ...]) -> bytes | None:
+    assembled = assembler.assemble(_strip_line_info(text, flags), arch, flags) if arch else None
+    return assembled.cubin if assembled else None
 
 
 def _strip_line_info(text: str, flags: tuple[str, ...]) -> str:

@@ -26,7 +26,7 @@ from kscope.errors import KscopeError, PairingError, UnsupportedError
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalog import Sites
-from kscope.lowering import metadata_patch, register_budget
+from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
 
 from . import assembler, cubin, hook_points, loops, sites, tvm_ffi
@@ -238,14 +238,12 @@ def _lowered(
     def measure(lowered: str) -> register_budget.Usage:
         return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
 
+    marked = f"{without_source_comments(text)}\n.visible .global .b8 {options}[1];\n"
+    source = source_info(text, traced.taken_apart)
     lowered = register_budget.lower_to_fit(
-        f"{without_source_comments(text)}\n.visible .global .b8 {options}[1];\n",
-        recording,
-        frontend="cute",
-        measure=measure,
-        known=(*known, *removed),
-        source=source_info(text, traced.taken_apart),
+        marked, recording, frontend="cute", measure=measure, known=(*known, *removed), source=source
     )
+    lowered = empty_regions.with_problems(lowered, marked, lambda code: assemble(code).cubin, source)
     broken = (one for one in lowered.problems if one.kind == "pairing" and one.region not in traced.selected)
     if traced.taken_apart and (first := next(broken, None)) is not None:
         raise PairingError(first.text)

@@ -21,7 +21,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import Selection
 from kscope.instrument.selection.catalog import KernelSites, Sites
-from kscope.lowering import register_budget
+from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.plan import Lowered, SourceInfo, without_marks
 from kscope.marks.grammar import PREFIX, Mark
 
@@ -125,13 +125,21 @@ class CompilerHooks:
             return text
         if _is_debug(library):  # only a selection's marks: others were refused
             return without_marks(text)
+        marked = text.rstrip("\0")
+        source = SourceInfo({library._entry_name: _display_name(library)}, _locations(library))
         lowered = register_budget.lower_to_fit(
-            text.rstrip("\0"),
+            marked,
             self.recording,
             frontend=NAME,
             measure=lambda candidate: linking.usage(candidate, cc, library._max_registers, whole),
-            source=SourceInfo({library._entry_name: _display_name(library)}, _locations(library)),
+            source=source,
         )
+
+        def assemble(code: str) -> bytes | None:
+            done = linking.assemble_program(code, cc, library._max_registers) if whole else None
+            return done.cubin if done else None
+
+        lowered = empty_regions.with_problems(lowered, marked, assemble, source)
         for problem in lowered.problems:
             if not lowered.meta.kernels:  # the module has no metadata for them
                 self._sites.note(self.recording.selection, problem)

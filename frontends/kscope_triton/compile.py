@@ -23,7 +23,7 @@ from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.catalog import KernelSites
-from kscope.lowering import register_budget
+from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.plan import without_marks
 from kscope.marks.grammar import Mark, format_name, parse
 from kscope.util.text import install_command
@@ -199,6 +199,8 @@ class Pipeline:
                 source=marking.source_info,
                 shared=metadata["shared"],
             )
+            assemble = partial(_cubin, backend=backend, options=options)
+            lowered = empty_regions.with_problems(lowered, text, assemble, marking.source_info)
             if lowered.text is not text:
                 metadata[META] = meta.to_json(lowered.meta).decode()
             elif lost:  # no marks, so no module metadata
@@ -265,6 +267,11 @@ def _assembled(text: str, backend: Any, options: Any) -> register_budget.Assembl
 def _usage(text: str, backend: Any, options: Any) -> register_budget.Usage | None:
     done = _assembled(text, backend, options)
     return done.usage if done else None
+
+
+def _cubin(text: str, backend: Any, options: Any) -> bytes | None:
+    done = _assembled(text, backend, options)
+    return done.cubin if done else None
 
 
 def _flags(backend: Any, options: Any) -> tuple[str, ...]:

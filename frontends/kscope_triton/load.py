@@ -17,7 +17,7 @@ from kscope.errors import UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection.auto import Selection
+from kscope.instrument.selection.auto import UNMATCHED, Selection
 from kscope.util.text import install_command
 
 from .compile import LOST, META, warn
@@ -117,7 +117,7 @@ def _metadata(group: dict[str, str]) -> dict[str, Any]:
 def _problems(metadata: dict[str, Any]) -> list[str]:
     """The problems that were found when a kernel was compiled."""
     if module := metadata.get(META):
-        return [problem.text for problem in from_json(module.encode()).problems]
+        return [problem.text for problem in from_json(module.encode()).problems if problem.kind != UNMATCHED]
     return [lost] if (lost := metadata.get(LOST)) else []
 
 

@@ -13,6 +13,7 @@ from ..capture import metadata as meta
 from ..capture.model import KernelMeta, ModuleMeta, Problem, RegionMeta
 from ..errors import PairingError, UnsupportedError
 from ..instrument.recording import AUTO_RECORDS, Recording, log2_records
+from ..instrument.selection.auto import unmatched_in_kernel
 from ..marks.grammar import PREFIX, Mark, format_name
 from ..marks.strategies import ANY_LANE, parse_strategy
 from . import barrier_fences, cfg, dead_marks, hoist, loop_registers, pairing, shared_reads
@@ -96,7 +97,7 @@ def lower(
     files = {int(number): _path(first, second) for number, first, second in _FILE.findall(text)}
     edits: list[tuple[int, int, str]] = []
     kernels: list[tuple[str, int]] = []
-    problems = list(known)
+    problems, notes = list(known), list[Problem]()
     regions: dict[str, list[tuple[int, RegionMeta]]] = {}
     target = _TARGET.search(cfg.bare(text))
     source = source or SourceInfo()
@@ -135,6 +136,8 @@ def lower(
         edits += body.edits(kernel)
         kernels.append((function.name, body.log2_records))
         problems += body.problems
+        selected = [mark.name for mark in function.marks if mark.origin == "auto"]
+        notes += unmatched_in_kernel(recording.selection, function.name, selected, problems)
         for region in body.regions:
             regions.setdefault(region.name, []).append((number, region))
     check_hashes(regions)
@@ -153,7 +156,7 @@ def lower(
         recording.clock,
         recording.fill,
         recording.strategy.spec,
-        tuple(problems),
+        (*problems, *notes),
     )
     return Lowered(_with_symbols(code, _behind_head(text), about), about, tuple(problems), has_spare_registers)
 

@@ -12,7 +12,9 @@ from kscope.capture.model import ModuleMeta, Problem, RegionMeta
 from kscope.cli import options as flags
 from kscope.errors import UsageError
 from kscope.instrument.recording import Recording
-from kscope.instrument.selection.auto import DEFAULT, KINDS, Lines, Selection, name, unmatched
+from kscope.instrument.selection.auto import DEFAULT, KINDS, Lines, Selection, name, unmatched, unmatched_in_kernel
+from kscope.lowering import plan
+from kscope.marks.grammar import Mark
 
 
 def test_a_range_of_lines_is_read_as_it_is_written() -> None:
@@ -144,6 +146,38 @@ def test_kinds_that_no_kernel_has_are_a_problem() -> None:
         assert "auto=: no kernel whose name matches mm* that ran has an operation of a kind wait, dot" in problem.text
     for region in ("wait a.py:4", "dot"):
         assert not unmatched(selection, [ModuleMeta("triton", (), (own[2], RegionMeta(region, origin="auto")))])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "texts"),
+    [
+        ("wait,dot", ["kernel mm: auto= marked dot, and no operation as wait"]),
+        ("wait,load,dot", ["kernel mm: auto= marked dot, and no operation as wait, load"]),
+        ("dot", []),
+        ("wait", []),
+        (True, []),
+    ],
+)
+def test_kinds_that_mark_nothing_in_a_kernel_where_others_do_are_a_problem_of_it(
+    kinds: str | bool, texts: list[str]
+) -> None:
+    selection = Selection.of(kinds)
+    assert selection is not None
+    own = [Mark("enter", "own"), Mark("exit", "own")]
+    dot = [Mark("enter", "dot a.py:7", how="auto"), Mark("exit", "dot a.py:7", how="auto")]
+    marks = "".join(f"{mark.comment()}\n" for mark in (own + dot if "dot" in selection.kinds else own))
+    text = f".version 8.4\n.target sm_90\n.address_size 64\n.visible .entry mm()\n{{\n{marks}ret;\n}}\n"
+    lowered = plan.lower(text, Recording(selection=selection), frontend="triton")
+    assert [problem.text for problem in lowered.meta.problems] == texts
+    assert not lowered.problems, "compilers do not warn of it"
+
+
+def test_a_narrower_kind_is_one_of_its_wider_kinds() -> None:
+    selection = Selection(("wait", "wgmma", "mma", "dot"))
+    (problem,) = unmatched_in_kernel(selection, "mm", ["wgmma a.py:7", "wait a.py:8"], ())
+    assert problem.text == "kernel mm: auto= marked wait, wgmma, and no operation as mma"
+    removed = Problem("removed", "kernel mm: the compiler removed every mark of mma a.py:9")
+    assert not unmatched_in_kernel(selection, "mm", ["wgmma a.py:7", "wait a.py:8"], [removed])
 
 
 def test_code_that_was_matched_and_skipped_is_not_reported_as_unmatched() -> None:

@@ -5,6 +5,7 @@ kscope.profile(auto="wait,wgmma,loops", regions="load=attn.py:41-47", kernels="a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -29,10 +30,14 @@ KINDS: dict[str, str] = {
     "iteration": "each iteration of a loop",
 }
 """Kind of operation -> description. Plurals are accepted."""
+WIDER = {"async_wait": ("wait",), "tma": ("load", "store"), "wgmma": ("dot",), "mma": ("dot",)}
+"""Kind -> the kinds that its operations also have."""
 DEFAULT = ("wait", "dot", "load", "store", "loop")
 """Kinds that auto=True marks."""
 SKIPPED = ("pairing", "skipped")
 """Kinds of problem of a module: a region was matched, and is not recorded."""
+UNMATCHED = "unmatched"
+"""Kind of problem of a module: a listed kind marked nothing. Compilers do not warn of it."""
 GRAMMAR = "NAME=FILE:FIRST-LAST, such as load=attn.py:41-47"
 
 
@@ -132,6 +137,28 @@ def name(kind: str, path: str, line: int) -> str:
 def kind_of(region: str) -> str:
     """The kind in a name that name() made."""
     return region.partition(" ")[0]
+
+
+def unmatched_in_kernel(
+    selection: Selection, kernel: str, names: Iterable[str], known: Iterable[Problem]
+) -> list[Problem]:
+    """A problem for listed kinds that marked nothing in a kernel where others did. auto=True lists none.
+
+    Args:
+        selection: what was selected.
+        kernel: the kernel's name.
+        names: its regions that a kind selected.
+        known: its other problems, which may name a region that was marked and lost.
+    """
+    marked = {kind_of(region) for region in names}
+    lost = {word for one in known if one.kind in ("removed", *SKIPPED) for word in re.findall(r"\w+", one.text)}
+    covered = marked.union(lost, *(WIDER.get(kind, ()) for kind in marked))
+    missing = [kind for kind in selection.kinds if kind not in covered]
+    if not marked or not missing or selection.kinds == DEFAULT:
+        return []
+    found = ", ".join(kind for kind in selection.kinds if kind in marked)
+    text = f"kernel {kernel}: auto= marked {found}, and no operation as {', '.join(missing)}"
+    return [Problem(UNMATCHED, text, len(missing), kernel=kernel)]
 
 
 def unmatched(selection: Selection, modules: Iterable[ModuleMeta]) -> tuple[Problem, ...]:

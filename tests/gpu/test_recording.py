@@ -243,5 +243,5 @@ def test_nothing_is_written_outside_of_claimed_slabs(k: ModuleType) -> None:
     assert not device.lines[np.cumsum(inside[:-1]) == 0].any()
     drains = registry.backend("cuda")._drains.values()  # type: ignore[attr-defined]  # the backend's own
     for drain in drains:
-        memory = drain.device.read(drain.device.pool, drain.device.rings.total)
+        memory = drain.device.read(drain.device.pool.address, drain.device.rings.total)
         assert not np.frombuffer(memory, np.uint64).any()

@@ -56,6 +56,7 @@ def test_an_example_runs(tmp_path: Path, example: Path) -> None:
     assert _python(str(example), cwd=tmp_path)
 
 
+@of_the_host
 @pytest.mark.skipif(find_spec("torch") is None or find_spec("triton") is None, reason="needs torch and triton")
 def test_a_triton_example_runs_in_the_interpreter_or_says_which_one_does(tmp_path: Path) -> None:
     printed = _python(str(ROOT / "examples" / "triton_softmax.py"), cwd=tmp_path, TRITON_INTERPRET="1")

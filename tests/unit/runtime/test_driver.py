@@ -128,6 +128,14 @@ def test_memory_that_cannot_be_exported_is_allocated_all_the_same(cu: Bindings, 
     assert cu.calls[-1] == ("cuMemFree", 4096)
 
 
+def test_memory_under_compute_sanitizer_is_not_exported(
+    cu: Bindings, exported: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cu.values["cuMemAlloc"] = (4096,)
+    monkeypatch.setattr("kscope_runtime.device_memory._under_sanitizer", lambda: True)
+    assert CudaDriver().allocate(100) == Allocation(4096, 100)
+
+
 def test_a_full_device_is_reported_and_leaves_no_descriptor_open(cu: Bindings, exported: int) -> None:
     cu.answers["cuMemAddressReserve"] = CUresult.CUDA_ERROR_OUT_OF_MEMORY
     with pytest.raises(DriverError, match="OUT_OF_MEMORY"):

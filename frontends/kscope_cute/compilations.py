@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
-from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import CodeType
 
 from cutlass.base_dsl import dsl as cute_dsl
+
+from kscope.util import stacks
 
 from . import hook_points
 
@@ -26,15 +25,5 @@ def wait_for_others() -> None:
     """Return when no other thread traces or compiles."""
     code: CodeType = vars(cute_dsl.BaseDSL)[_TRACE].__code__
     until = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < until and any(code is one for one in _of_others()):
+    while time.monotonic() < until and stacks.running((code,), elsewhere=True):
         time.sleep(_TURN_S)
-
-
-def _of_others() -> Iterator[CodeType]:
-    """The code on the stacks of all threads but this one."""
-    frames: dict[int, FrameType] = vars(sys)["_current_frames"]()
-    for thread, frame in frames.items():
-        at: FrameType | None = frame
-        while at is not None and thread != threading.get_ident():
-            yield at.f_code
-            at = at.f_back

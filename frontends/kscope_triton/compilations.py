@@ -7,13 +7,13 @@ between. What a compilation began with is what it must end with, or the cache wo
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from triton.compiler import compiler
 from triton.runtime.jit import JITFunction
+
+from kscope.util import stacks
 
 
 def _code(function: Any) -> CodeType:
@@ -27,22 +27,14 @@ _BEGUN = (_COMPILE, _FOR_A_LAUNCH, _code(JITFunction.run))
 
 def source() -> Any:
     """What this thread compiles, an ASTSource or IRSource; None if it does not compile."""
-    frame = next((frame for frame in _stack(inspect.currentframe()) if frame.f_code is _COMPILE), None)
-    return None if frame is None else frame.f_locals["src"]
+    return next((frame.f_locals["src"] for frame in stacks.own() if frame.f_code is _COMPILE), None)
 
 
 def launch_key() -> str | None:
     """The key in memory of the launch for which this thread compiles; None if it compiles for no launch."""
-    frame = next((frame for frame in _stack(inspect.currentframe()) if frame.f_code is _FOR_A_LAUNCH), None)
-    return None if frame is None else str(frame.f_locals["key"])
+    return next((str(frame.f_locals["key"]) for frame in stacks.own() if frame.f_code is _FOR_A_LAUNCH), None)
 
 
 def any_running() -> bool:
     """Whether any thread compiles, or launches and so may be about to."""
-    return any(frame.f_code in _BEGUN for top in vars(sys)["_current_frames"]().values() for frame in _stack(top))
-
-
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+    return stacks.running(_BEGUN)

@@ -37,7 +37,7 @@ _IDLE = ("NOP", "MOV", "IMAD.MOV.U32", "UMOV")
 def with_problems(
     lowered: Lowered, text: str, cubin: Callable[[str], bytes | None], source: SourceInfo | None = None
 ) -> Lowered:
-    """The result of a lowering, with a problem `empty` for each region that has no instruction.
+    """The result of a lowering, with a problem `hollow` for each region that has no instruction.
 
     Args:
         lowered: the result.
@@ -69,7 +69,7 @@ def _problem(kernel: str, name: str, where: str | None) -> Problem:
         "clock readings: it has no work, or the compiler moved it elsewhere, as it does with arithmetic and with the "
         "loads of a pipelined loop; pin() keeps the computation of a value inside"
     )
-    return Problem("empty", text, kernel=kernel, region=name)
+    return Problem("hollow", text, kernel=kernel, region=name)
 
 
 def _marked(text: str) -> Iterator[cfg.Function]:

@@ -130,7 +130,7 @@ class Device:
         return last.globaltimer + time.time_ns() - (last.host_before + last.host_after) // 2
 
     def surely_past(self) -> int:
-        """A %globaltimer, ns, that surely lies behind, and closely if possible; 0 if nothing is known."""
+        """The latest %globaltimer, ns, that has certainly passed; 0 before the clocks were compared."""
         if not self.syncs:
             return 0
         since = time.monotonic_ns() - self._synced

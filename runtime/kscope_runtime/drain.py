@@ -42,7 +42,7 @@ class Drain:
         self.device = device
         self.failed: Problem | None = None
         self._recording = threading.Event()  # set while the gate is open
-        self._patient = True
+        self._patient, self._salvaged = True, False
         self._freed = 0  # bytes, by all passes of the thread
         self._name = f"kscope drain {device.facts.ordinal}"  # cli/script_threads.py recognizes it
         self._passes = Passes(device, ThreadPoolExecutor(_THREADS, self._name))
@@ -59,6 +59,7 @@ class Drain:
             self._passes.adopt()
         with self._lock:
             self._passes.begin(epoch)
+            self._salvaged = False
         self.failed = None
 
     def start(self) -> None:
@@ -133,19 +134,25 @@ class Drain:
         self.device.driver.synchronize_context()
         self.stop()
         with self._lock:
-            self._passes.everything(closed=False)
+            if not self._salvaged:
+                self._passes.everything(closed=False)
 
     def snapshot(self) -> Lines:
         """Everything recorded so far, including slabs still being written; (n, 16) uint32."""
         with self._lock:
+            if self._salvaged:
+                return self._passes.arena.lines()
             self._passes.everything(closed=True)
             rest, kept = self._passes.peek(), self._passes.arena.lines()
         return np.concatenate([kept, rest]) if len(rest) else kept
 
     def salvage(self, memory: Memory) -> None:
-        """Take everything that a broken context left, after stop(). Raises UnsupportedError, MemoryError."""
+        """Take everything that a broken context left, after stop(); then nothing more until the next session. Raises
+        UnsupportedError, MemoryError.
+        """
         with self._lock:
             self._passes.salvage(memory)
+            self._salvaged = True
         self.failed = None
 
     def lines(self) -> Lines:

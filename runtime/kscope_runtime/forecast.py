@@ -63,8 +63,9 @@ class Forecast:
             self.changed = now
 
     def reset(self) -> None:
-        """Expect nothing of the launches so far: a session begins or ends."""
+        """Forget all launches and what was learned: a session begins or ends, and the next one may sample otherwise."""
         with self._lock:
+            self._each.clear()
             self._forget()
 
     def read(self, heads: U32s, occupied: int, now: float) -> None:
@@ -90,17 +91,19 @@ class Forecast:
         return self._each.get(kernel, self._size * _UNKNOWN)
 
     def _settle(self) -> None:
-        """Learn from the launches since the last settled moment, and begin anew."""
+        """Learn from the launches since the last settled moment, and begin anew. Launches that claimed nothing teach
+        nothing of kernels that did before: they were captured into a graph, or wait.
+        """
         known = {kernel: count for kernel, count in self._counts.items() if kernel in self._each}
         unknown = {kernel: count for kernel, count in self._counts.items() if kernel not in self._each}
         expected = sum(self._each[kernel] * count for kernel, count in known.items())
         if unknown:
             rest = max(0.0, self._seen - expected) / sum(unknown.values())
             self._each |= dict.fromkeys(unknown, rest)
-        elif expected:
+        elif expected and self._seen:
             change = max(_FORGET, self._seen / expected)
             self._each |= {kernel: self._each[kernel] * change for kernel in known}
-        elif self._seen:  # kernels that claimed nothing before
+        elif self._seen and not expected:  # kernels that claimed nothing before
             self._each |= dict.fromkeys(known, self._seen / sum(known.values()))
         self._forget()
 

@@ -81,8 +81,10 @@ class SalvagedMemory:
         except BrokenPipeError:
             raise self._refused() from None
         source, rest = self._child.stdout.fileno(), into.data
+        answer = select.poll()  # select() refuses descriptors from 1,024 on
+        answer.register(source, select.POLLIN)
         while len(rest):
-            if not select.select([source], [], [], _PATIENCE_S)[0]:
+            if not answer.poll(_PATIENCE_S * 1000):
                 raise UnsupportedError(f"the process that reads it has not answered for {_PATIENCE_S:.0f} s")
             count = os.readv(source, [rest])
             if not count:

@@ -82,8 +82,8 @@ def find(lines: Lines, pieces: Pieces, settled: int = 0) -> Slabs:
     Args:
         lines: (m, 16) uint32.
         pieces: the parts in lines.
-        settled: %globaltimer, ns: all stores of warps that ended before have arrived. The records of later ones are
-            looked at one by one.
+        settled: %globaltimer, ns. The stores of warps that ended before it have arrived; the records of later ones are
+            checked one by one.
     """
     low, high = int(pieces.first[0]), int(pieces.first[-1])
     runs = _all_runs(lines, pieces)

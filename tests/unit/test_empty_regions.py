@@ -76,7 +76,7 @@ def disassembler() -> None:
 @pytest.mark.usefixtures("disassembler")
 def test_a_region_whose_work_moved_is_reported_with_the_remedy() -> None:
     (problem,) = problems(loop(region(MOVED)))
-    assert (problem.kind, problem.kernel, problem.region) == ("empty", "k", "work")
+    assert (problem.kind, problem.kernel, problem.region) == ("hollow", "k", "work")
     assert "region 'work' has no instruction between its clock readings" in problem.text
     assert "pin() keeps the computation of a value inside" in problem.text
 

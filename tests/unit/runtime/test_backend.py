@@ -320,6 +320,29 @@ def test_a_kernel_that_broke_the_context_leaves_every_record_to_another_process(
     assert problem.kind == "driver" and "the records written until then are in the capture" in problem.text
 
 
+def test_a_session_in_a_broken_context_is_refused_with_the_drivers_error(bench: Make) -> None:
+    rig = bench(salvaged=True).arm()
+    rig.driver.broken = ("CUDA_ERROR_ILLEGAL_ADDRESS", 700)
+    rig.backend.disarm()
+    rig.backend.collect(wait=True)
+    with pytest.raises(DriverError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        rig.backend.arm(2, Sampling(), rig.pool)
+
+
+def test_a_context_that_answers_again_after_an_error_doubles_nothing_and_records_on(bench: Make) -> None:
+    rig = bench(salvaged=True).arm()
+    Lane(rig.memory, block=1).run()
+    rig.driver.broken = ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", 900)
+    rig.backend.disarm()
+    rig.driver.broken = None
+    assert found(rig, wait=False) == [1]
+    assert found(rig) == [1]
+    rig.arm(epoch=2)
+    Lane(rig.memory, block=2).run()
+    rig.backend.disarm()
+    assert found(rig, 2) == [2]
+
+
 def test_a_context_that_breaks_at_any_call_of_a_pass_loses_and_doubles_nothing(bench: Make) -> None:
     calls = 0
     while True:

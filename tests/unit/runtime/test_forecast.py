@@ -118,6 +118,22 @@ def test_claims_that_shrink_are_forgotten_slowly_and_grown_ones_learned_at_once(
     assert gpu.lost == 0
 
 
+def test_launches_that_are_captured_into_a_graph_change_no_expectation() -> None:
+    """They claim nothing until the graph is replayed."""
+    gpu = Gpu({"kernel": 100})
+    gpu.launch("kernel")
+    for _ in range(40):
+        gpu.step()
+    for _ in range(200):
+        gpu.launch("kernel")
+        gpu.queue.clear()
+    for _ in range(200):
+        gpu.launch("kernel")
+    while gpu.queue:
+        gpu.step()
+    assert gpu.lost == 0
+
+
 def test_a_count_that_turns_over_and_readings_out_of_order_are_no_claims() -> None:
     forecast = Forecast(np.array([0xFFFFFFF0], np.uint32), POOL, 0)
     forecast.launched("kernel", 0)

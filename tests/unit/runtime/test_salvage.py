@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,23 @@ def test_another_process_reads_any_part_of_any_allocation(memory: list[Allocatio
         into = np.ones(4096, np.uint8)
         salvaged.read(into, memory[0].address, 0)
         assert not into.any()
+
+
+def test_a_program_with_thousands_of_open_files_is_no_obstacle(memory: list[Allocation]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this machine allows fewer open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    files = [os.dup(memory[0].file) for _ in range(1100)]
+    try:
+        with SalvagedMemory(0, memory) as salvaged:
+            into = np.zeros(16, np.uint8)
+            salvaged.read(into, memory[1].address, 0)
+            assert into.tolist() == [*range(16)]
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_process_that_cannot_read_the_memory_ends_with_its_reason(

@@ -61,7 +61,9 @@ def test_a_software_pipelined_loop_keeps_its_marks(compiler, arch):
     types = {"a": "*fp16", "b": "*fp16", "out": "*fp32", "K": "i32", "BM": 128, "BK": 64}
     kernel = compiler(pipelined, arch, {"num_stages": 3, "num_warps": 8}, **types)
     assert {"enter load", "exit load", "enter dot", "exit dot"} == set(compiler.marks())
-    assert not compiler_problems(kernel)
+    # Triton 3.6 moves a Blackwell MMA and its loads out of their regions; 3.9 keeps the MMA inside
+    moved = {"hollow"} if arch == 100 and triton.__version__.startswith("3.6") else set[str]()
+    assert {problem.kind for problem in compiler_problems(kernel)} == moved
 
 
 @triton.jit

@@ -30,6 +30,7 @@ from kscope.util.text import install_command
 
 from . import compilations
 from .select import Marking
+from .tuning import Tuning
 from .version import VERSION
 
 _HOOK_HAS_KEY = VERSION >= (3, 7)
@@ -79,6 +80,7 @@ class Pipeline:
         self._hash = Hook(CUDABackend, _HASH, self._hashed)
         self._thread = threading.local()  # began: _Began, marked: _Marked
         self._always: bool | None = None
+        self.tuning = Tuning(self._switch_mode)
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this Triton lacks."""
@@ -111,8 +113,8 @@ class Pipeline:
             self._slot = Slot(self, found)
             setattr(knobs.runtime, _HOOK, self._slot)
         self._hash.install()
-        if not _HOOK_HAS_KEY:
-            knobs.compilation.instrumentation_mode = self._tag
+        self.tuning.install()
+        self._switch_mode()
         if catalog.is_listing() and self._always is None:  # cached kernels cannot be listed
             self._always, knobs.compilation.always_compile = knobs.compilation.always_compile, True
 
@@ -124,8 +126,18 @@ class Pipeline:
             knobs.compilation.instrumentation_mode = ""
         if self._always is not None:
             knobs.compilation.always_compile, self._always = self._always, None
+        self.tuning.remove()
         self.recording, self._tag = None, ""
         self._unhook()
+
+    def _switch_mode(self) -> None:
+        """Set the mode, which is the key in memory of Triton 3.6: one for all threads."""
+        if not _HOOK_HAS_KEY and self.recording is not None:
+            knobs.compilation.instrumentation_mode = "" if self.tuning.anywhere else self._tag
+
+    def _tag_here(self) -> str:
+        """The tag of what this thread compiles now; empty for plain kernels."""
+        return "" if self.tuning.here else self._tag
 
     def _unhook(self) -> None:
         """Restore what was hooked, unless a compilation still needs it."""
@@ -153,12 +165,12 @@ class Pipeline:
         """The key in memory; empty for a slot that is no longer installed. Read at every launch."""
         if self.recording is None:
             self._unhook()
-        return self._tag if slot is self._slot else ""
+        return self._tag_here() if slot is self._slot else ""
 
     def _hashed(self, original: Callable[[Any], str], backend: Any) -> str:
         """The backend's part of the key on disk. What a launch compiles has the recording of its key in memory."""
         source = compilations.source()
-        tag = self._tag
+        tag = self._tag_here()
         if source is not None:
             if (key := compilations.launch_key()) is not None:
                 tag = next((tag for tag in self._tags if tag in key), "")

@@ -27,8 +27,8 @@ class TritonFrontend(Frontend):
     def __init__(self) -> None:
         self._interpreted = Interpreted()
         self._pipeline = Pipeline()
-        self._loading = Loading()
-        self._inductor = Inductor()
+        self._loading = Loading(self._pipeline.tuning)
+        self._inductor = Inductor(self._pipeline.tuning)
 
     def enable(self, recording: Recording) -> None:
         """Compile kernels with marks from now on, under separate cache keys."""
@@ -66,6 +66,10 @@ class TritonFrontend(Frontend):
     def begin(self) -> None:
         """Report launches from now on."""
         self._loading.begin()
+
+    def tuning_launches(self) -> int:
+        """Launches since begin() by which Triton's autotuner or Inductor's timed configurations."""
+        return self._pipeline.tuning.launches
 
     def problems(self) -> tuple[Problem, ...]:
         """Kernels launched since begin() that record nothing: compiled plain, or with all marks removed."""

@@ -21,6 +21,7 @@ from kscope.instrument.selection.auto import UNMATCHED, Selection
 from kscope.util.text import install_command
 
 from .compile import LOST, META, warn
+from .tuning import Tuning
 
 _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
 
@@ -28,7 +29,8 @@ _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_
 class Loading:
     """The hooks on modules and launches, while recording is enabled."""
 
-    def __init__(self) -> None:
+    def __init__(self, tuning: Tuning) -> None:
+        self._tuning = tuning
         self._selection = Selection()
         self._seen: set[Any] = set()  # handles of the functions loaded while enabled
         self._plain: dict[Any, str] = {}  # handle -> name of kernels loaded before enable()
@@ -73,6 +75,7 @@ class Loading:
         """Discard problems of earlier launches."""
         self._plain.clear()
         self._launched_lost.clear()
+        self._tuning.launches = 0
 
     def remove(self) -> None:
         """Inverse of install()."""
@@ -98,6 +101,9 @@ class Loading:
         # not .get(), which calls the user's launch_metadata function; other launchers have no data
         launch = getattr(metadata, "data", None)
         if launch is None:
+            return
+        if self._tuning.here:
+            self._tuning.launches += 1
             return
         function = launch["function"]
         registry.backend("cuda").pace(function)

@@ -129,4 +129,6 @@ def notes(trace: TraceData, found: Cells) -> tuple[str, ...]:
     short = int(under_tick(trace, found).sum())
     if short:
         lines.append(f"{counted(short, 'span')} shorter than a tick: indistinguishable from 0 ns")
+    if trace.tuning_launches:
+        lines.append(f"{counted(trace.tuning_launches, 'launch')} of autotuning left out: they ran without regions")
     return tuple(lines)

@@ -115,6 +115,7 @@ def _write(capture: CaptureData, file: BinaryIO) -> None:
             "epoch": capture.epoch,
             "options": capture.options,
             "host": capture.host,
+            "tuning_launches": capture.tuning_launches,
             "problems": metadata.problems_to_list(capture.problems),
             "modules": [metadata.to_dict(module) for module in capture.modules],
             "devices": heads,
@@ -174,6 +175,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         options=_object(head.get("options"), "options"),
         problems=metadata.problems_from_list(head.get("problems")),
         host=_object(head.get("host"), "host"),
+        tuning_launches=_number({"tuning_launches": 0, **head}, "tuning_launches", 0, 1 << 62),
     )
 
 

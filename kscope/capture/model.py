@@ -145,6 +145,7 @@ class CaptureData:
         options: the session's options, ready for JSON.
         problems: problems of the whole session.
         host: versions, machine, command, start (UNIX ns).
+        tuning_launches: launches by which autotuners timed configurations; they run plain and record nothing.
     """
 
     epoch: int
@@ -153,3 +154,4 @@ class CaptureData:
     options: dict[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     host: dict[str, Any] = field(default_factory=dict)
+    tuning_launches: int = 0

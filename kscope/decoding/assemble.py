@@ -93,6 +93,7 @@ def assemble(capture: CaptureData) -> TraceData:
         origin=origin,
         tick_ns=max((axis.tick for axis in axes), default=0),
         problems=tuple(problems),
+        tuning_launches=capture.tuning_launches,
     )
     return join(trace, launches.in_turn)
 

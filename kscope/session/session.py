@@ -298,5 +298,6 @@ class Session:
             options=in_effect(self._recording, self._sampling, pool=self._pool, kernels=self._kernels.globs),
             problems=tuple(dict.fromkeys(problems)),
             host=facts(self._started),
+            tuning_launches=sum(registry.frontend(name).tuning_launches() for name in STATE.names),
         )
         return only(capture, self._kernels)

@@ -79,6 +79,7 @@ class TraceData:
         origin: start of the axis, UNIX ns (%globaltimer if it was not compared with the host's clock).
         tick_ns: the timer's step in ns.
         problems: what a reader of the trace must know.
+        tuning_launches: launches by which autotuners timed configurations; they are not in the trace.
     """
 
     region: npt.NDArray[np.uint16]
@@ -95,6 +96,7 @@ class TraceData:
     origin: int
     tick_ns: int
     problems: tuple[Problem, ...] = ()
+    tuning_launches: int = 0
     _whole: tuple[Any, Int64] | None = None
 
     def __len__(self) -> int:

@@ -28,14 +28,15 @@ def test_an_autotuned_kernel_records_with_its_best_config(k: ModuleType) -> None
     def grid(meta: dict[str, int]) -> tuple[int]:
         return (x.numel() // meta["BLOCK"],)
 
-    k.tuned[grid](x, out, x.numel())  # tuned with recording off
-    with kscope.profile() as prof:
-        k.tuned[grid](x, out, x.numel())
-    torch.testing.assert_close(out, x * 2)
-    best = k.tuned.best_config
-    assert len(prof.trace) == x.numel() // best.kwargs["BLOCK"] * best.num_warps
-    assert len(prof.trace.launches) == 1
-    assert not doubts(prof.trace)
+    for timed in (True, False):
+        with kscope.profile() as prof:
+            k.tuned[grid](x, out, x.numel())
+        torch.testing.assert_close(out, x * 2)
+        best = k.tuned.best_config
+        assert len(prof.trace) == x.numel() // best.kwargs["BLOCK"] * best.num_warps
+        assert len(prof.trace.launches) == 1
+        assert (prof.trace.tuning_launches > 0) == timed
+        assert not doubts(prof.trace)
 
 
 def test_a_kernel_in_a_compiled_function_records(k: ModuleType) -> None:

@@ -34,7 +34,8 @@ def equal(one: Capture, other: Capture) -> bool:
         )
         for a, b in zip(one.devices, other.devices, strict=True)
     ]
-    rest = [getattr(one, name) == getattr(other, name) for name in ("epoch", "modules", "options", "problems", "host")]
+    names = ("epoch", "modules", "options", "problems", "host", "tuning_launches")
+    rest = [getattr(one, name) == getattr(other, name) for name in names]
     return all((*lines, *heads, *rest))
 
 
@@ -44,7 +45,7 @@ def small() -> Capture:
         replace(synth.device(synth.bulk(40, 30), ordinal=1, lost=3), uuid="GPU-1", read_ns=5),
     )
     return Capture(
-        7, two, (synth.module(),), {"strategy": "warp"}, (Problem("odd", "a sentence", 2),), {"cuda": "13.0"}
+        7, two, (synth.module(),), {"strategy": "warp"}, (Problem("odd", "a sentence", 2),), {"cuda": "13.0"}, 40
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import synth
@@ -124,6 +126,15 @@ def test_a_capture_without_records_says_so() -> None:
     trace = decode(synth.capture())
     assert str(trace.summary()).startswith("no records: kernels with regions were loaded")
     assert [problem.kind for problem in trace.problems] == ["empty"]
+
+
+def test_launches_of_autotuning_are_counted_though_they_are_not_in_the_trace() -> None:
+    left_out = "40 launches of autotuning left out: they ran without regions"
+    for capture in (synth.capture(synth.slab([Rec("load", 2000, 2100)])), synth.capture()):
+        for count, lines in ((40, [left_out]), (0, [])):
+            summary = decode(replace(capture, tuning_launches=count)).summary()
+            assert [note for note in summary.notes if "autotuning" in note] == lines
+            assert all(line in str(summary) for line in lines)
 
 
 def test_a_filtered_trace_has_shares_of_its_own_lanes() -> None:

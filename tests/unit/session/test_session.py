@@ -133,6 +133,13 @@ def test_kernels_that_were_compiled_plain_are_named(log: list[str]) -> None:
     assert [problem.kind for problem in prof.capture.problems] == ["plain"]
 
 
+def test_launches_of_autotuning_are_in_the_capture(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Noted, "tuning_launches", lambda self: 40)
+    with kscope.profile() as prof:
+        assert prof.capture.tuning_launches == 40
+    assert prof.capture.tuning_launches == prof.trace.tuning_launches == 40
+
+
 def test_a_prepared_frontend_hears_of_every_beginning(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Noted, "begin", lambda self: log.append("begin"))
     kscope.enable()

@@ -7,7 +7,7 @@ import pytest
 from browser.asking import FRAME, Show, bulk, corner, golden, middle, painted, text, window
 
 
-def test_the_wheel_zooms_around_the_pointer_and_stops_at_everything(show: Show) -> None:
+def test_the_wheel_zooms_around_the_pointer_up_to_the_full_range(show: Show) -> None:
     page = show(bulk())
     x, y = middle(page, "#overview")
     left = corner(page, "#overview")[0]
@@ -94,14 +94,14 @@ def test_brackets_go_from_launch_to_launch(show: Show) -> None:
     assert shown[0] <= launches[1][0] + 1 and launches[1][1] - 1 <= shown[1]
 
 
-def test_launches_that_are_far_apart_do_not_open_as_a_blank_page(show: Show) -> None:
+def test_the_report_opens_zoomed_to_records_if_launches_are_far_apart(show: Show) -> None:
     page = show(golden("graph"))
     begin, end = window(page)
     assert end - begin < page.run("model.span") / 100
     assert painted(page, "#lanes") > 5_000
 
 
-def test_the_page_is_dark_for_who_likes_it_dark(show: Show) -> None:
+def test_the_report_follows_the_dark_color_scheme(show: Show) -> None:
     page = show(golden("matmul"))
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.run(ground)
@@ -141,7 +141,7 @@ def test_measuring_shows_the_time_of_every_region_in_it(show: Show) -> None:
     assert page.run("view.range") is None
 
 
-def test_the_address_keeps_what_is_looked_at(show: Show) -> None:
+def test_the_url_restores_the_view(show: Show) -> None:
     page = show(bulk())
     page.run("choosePlace(5); setWindow(1000, 3000); search('dot')")
     page.until("location.hash.includes('find=dot')")
@@ -161,7 +161,7 @@ HASHES = (
 
 
 @pytest.mark.parametrize("hash_", HASHES)
-def test_any_address_opens(show: Show, hash_: str) -> None:
+def test_every_url_fragment_opens_the_report(show: Show, hash_: str) -> None:
     page = show(golden("matmul"))
     address = page.run("location.href").partition("#")[0]
     page.open("about:blank")

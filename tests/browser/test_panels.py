@@ -7,7 +7,7 @@ import pytest
 from browser.asking import FRAME, Show, bulk, corner, golden, middle, painted, text
 
 
-def test_a_click_on_a_box_shows_what_it_is(show: Show) -> None:
+def test_clicking_a_span_shows_its_details(show: Show) -> None:
     trace = golden("matmul")
     page = show(trace)
     spot = page.run("""(() => {
@@ -64,7 +64,7 @@ def test_the_table_sorts_and_a_row_looks_for_its_region(show: Show) -> None:
     assert text(page, "#durations li .num").split()[1] in ("ns", "µs")
 
 
-def test_a_bar_of_the_histogram_looks_for_its_spans(show: Show) -> None:
+def test_clicking_a_histogram_bar_searches_for_its_spans(show: Show) -> None:
     trace = bulk()
     page = show(trace)
     x, y, count = page.run(f"""{FRAME}.then(() => {{

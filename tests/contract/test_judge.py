@@ -70,11 +70,11 @@ def test_a_recording_keeps_its_own_contract(lanes: list[Lane]) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_the_judge_finds(damage: str, lanes: list[Lane]) -> None:
+def test_the_judge_detects_damage(damage: str, lanes: list[Lane]) -> None:
     assert judge(lanes, [DAMAGE[damage](lanes[0]), *lanes[1:]]) != []
 
 
-def test_a_lane_that_is_missing_is_found(lanes: list[Lane]) -> None:
+def test_missing_lanes_are_detected(lanes: list[Lane]) -> None:
     assert judge(lanes, lanes[1:]) != []
     assert judge(lanes[1:], lanes) != []
 

@@ -46,13 +46,13 @@ def python(site: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_the_doctor_shows_it(site: Path) -> None:
+def test_the_doctor_shows_plugins(site: Path) -> None:
     rows = [line for line in python(site, "-m", "kscope", "doctor").splitlines() if "toylang" in line]
     assert len(rows) == 1
     assert "kscope_toylang 1.0, all hook points found" in rows[0]
 
 
-def test_it_takes_part_once_it_is_imported(site: Path) -> None:
+def test_an_imported_plugin_joins_sessions(site: Path) -> None:
     script = """
 import kscope
 import toylang
@@ -73,7 +73,7 @@ print(before == never, "kscope_ctl" in prepared, fill.ptx(90) == never)
     assert python(site, "-c", script) == "True True True\n"
 
 
-def test_the_contract_is_kept_by_a_file_from_elsewhere(tmp_path: Path) -> None:
+def test_the_contract_suite_runs_for_external_frontends(tmp_path: Path) -> None:
     (tmp_path / "contract").mkdir()
     shutil.copy(ROOT / "tests" / "contract" / "frontend_toylang.py", tmp_path / "contract" / "frontend_stranger.py")
     pytest_of_it = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/contract/test_contract.py"]
@@ -88,7 +88,7 @@ def test_the_contract_is_kept_by_a_file_from_elsewhere(tmp_path: Path) -> None:
     assert "4 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_kscope_knows_it_by_its_entry_point_alone() -> None:
+def test_plugins_are_found_only_through_their_entry_point() -> None:
     assert registry.table()["toylang"].target == "kscope_toylang:ToylangFrontend"
     assert "toylang" not in registry.TABLE
     sources = [path for room in ("kscope", "frontends", "runtime") for path in (ROOT / room).rglob("*.py")]
@@ -96,7 +96,7 @@ def test_kscope_knows_it_by_its_entry_point_alone() -> None:
     assert [path.name for path in sources if "toylang" in path.read_text()] == []
 
 
-def test_a_plain_kernel_is_the_one_without_regions() -> None:
+def test_disabled_marks_leave_the_kernel_text_unchanged() -> None:
     def annotated(k: toylang.Tracer, out: str, n: toylang.Value) -> None:
         with kscope.region("fill", value=n) as region:
             k.store(out, 0, n)
@@ -136,7 +136,7 @@ def test_a_hook_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         registry.frontend("toylang").enable(Recording())
 
 
-def test_the_runtime_hears_of_modules_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runtime_is_notified_of_modules_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[object] = []
 
     class Backend:

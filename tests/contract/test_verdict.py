@@ -30,30 +30,30 @@ def with_lost(capture: Capture, more: int) -> Capture:
 
 
 @pytest.mark.parametrize("name", EVERY_KIND)
-def test_a_lane_that_is_missing_is_found(name: str) -> None:
+def test_missing_lanes_are_detected(name: str) -> None:
     program = BY_NAME[name]
     assert verdict(program, frontend_sim.run(program)) == []
     assert verdict(program, without_a_lane(frontend_sim.run(program))) != []
 
 
 @pytest.mark.parametrize("name", [*EVERY_KIND, "empty_pool", "off"])
-def test_a_lane_that_is_said_to_be_lost_is_found(name: str) -> None:
+def test_unexpected_lost_lanes_are_detected(name: str) -> None:
     program = BY_NAME[name]
     assert any("lanes lost" in text for text in verdict(program, with_lost(frontend_sim.run(program), 1)))
 
 
-def test_lanes_of_other_sms_are_found() -> None:
+def test_lanes_of_unselected_sms_are_detected() -> None:
     program = BY_NAME["sampled_sms"]
     assert any("not chosen" in text for text in verdict(program, frontend_sim.run(program.whole)))
 
 
 @pytest.mark.parametrize("name", ["off", "prepared"])
-def test_lanes_that_record_in_no_session_are_found(name: str) -> None:
+def test_lanes_recorded_outside_a_session_are_detected(name: str) -> None:
     program = BY_NAME[name]
     assert verdict(program, frontend_sim.run(replace(program, state="armed"))) != []
 
 
-def test_a_lane_that_says_another_sm_than_its_own_is_found() -> None:
+def test_lanes_with_a_wrong_sm_are_detected() -> None:
     program = BY_NAME["words"]
     capture = frontend_sim.run(program)
     (device,) = capture.devices

@@ -93,7 +93,7 @@ def test_cycles_become_the_nanoseconds_of_the_global_timer(sources: ModuleType, 
         ("200 ms", 250, 1_600_000),
     ],
 )
-def test_every_time_is_the_global_timers_at_that_moment_on_every_sm(
+def test_record_times_agree_with_globaltimer_on_every_sm(
     sources: ModuleType, condition: str, rounds: int, pause: int, table: Table
 ) -> None:
     """Records between reads of the timer: one shift fits all of them, within the error of each."""
@@ -178,7 +178,7 @@ def test_warps_that_meet_at_a_barrier_go_on_together(sources: ModuleType, table:
     assert (np.abs(spread - cycles_ns) <= 2 * error.max(axis=1) + 1).all()
 
 
-def test_no_answer_comes_before_its_question_on_any_sm(sources: ModuleType, table: Table) -> None:
+def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleType, table: Table) -> None:
     """Signals go both ways between block 0 and every other, and both write down their own clocks. An axis that is wrong
     by more than the way takes has an answer before its question. Half of what the two ways differ by, at
     their fastest, estimates how far the axis sets two SMs apart: both lead through the same line of the same cache."""

@@ -137,7 +137,7 @@ def all_there(trace: kscope.Trace) -> None:
 
 
 @pytest.mark.parametrize("load", [module, library, number, pointer, kernel, function], ids=lambda load: load.__name__)
-def test_what_the_driver_loaded_records_once_it_is_bound(load: Load) -> None:
+def test_driver_loaded_code_records_after_bind(load: Load) -> None:
     handle, entry = load(lowered())
     launches = Launches(entry)
     assert len(launches.once()) == 0
@@ -146,7 +146,7 @@ def test_what_the_driver_loaded_records_once_it_is_bound(load: Load) -> None:
     all_there(launches.once())
 
 
-def test_what_nvcc_built_in_place_records_with_its_file() -> None:
+def test_nvcc_code_with_in_place_regions_records_with_its_file() -> None:
     code = built("-cubin", *kscope_cuda.flags())
     handle, entry = module(code)
     launches = Launches(entry)
@@ -157,7 +157,7 @@ def test_what_nvcc_built_in_place_records_with_its_file() -> None:
     all_there(launches.once())
 
 
-def test_bound_in_the_middle_of_a_session_it_records_from_then_on() -> None:
+def test_code_bound_during_a_session_records_from_then_on() -> None:
     import torch
 
     out = torch.zeros(BLOCKS, device="cuda", dtype=torch.int32)
@@ -173,7 +173,7 @@ def test_bound_in_the_middle_of_a_session_it_records_from_then_on() -> None:
     all_there(prof.trace)
 
 
-def test_a_bound_module_may_be_unloaded_without_a_word() -> None:
+def test_a_bound_module_may_be_unloaded_without_notice() -> None:
     handle, entry = module(lowered())
     kscope.bind(handle)
     all_there(Launches(entry).once())

@@ -77,7 +77,7 @@ extern "C" __global__ void own(int* out) {
 
 
 @pytest.mark.parametrize("assembled", [True, False], ids=["cubin", "PTX"])
-def test_a_program_with_its_own_nvrtc_records(assembled: bool) -> None:
+def test_programs_calling_nvrtc_directly_record(assembled: bool) -> None:
     import torch
     from cuda.bindings import driver, nvrtc
 

@@ -156,14 +156,14 @@ assert bool((x == 8).all()) and bool((out == 4).all())
 """
 
 
-def test_a_taught_cupy_runs_regions_plain(tmp_path: Path) -> None:
+def test_regions_run_unrecorded_after_teach(tmp_path: Path) -> None:
     script = tmp_path / "script.py"  # cupyx.jit reads kernels from files
     script.write_text(TAUGHT)
     done = python("import runpy; runpy.run_path(sys.argv[1])", script)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_cubin_of_nvccs_that_records_in_place_is_armed_when_cupy_loads_it(c: ModuleType, tmp_path: Path) -> None:
+def test_an_nvcc_cubin_that_records_in_place_is_armed_when_cupy_loads_it(c: ModuleType, tmp_path: Path) -> None:
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     if not Path(nvcc).exists():
         pytest.skip("there is no nvcc")

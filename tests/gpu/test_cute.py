@@ -159,7 +159,7 @@ def test_a_shared_library_that_cute_does_not_load_records_once_it_is_bound(job: 
     full(prof.trace)
 
 
-def test_what_was_compiled_ahead_is_switched_on_and_off(job: Job, call: Call) -> None:
+def test_precompiled_kernels_switch_recording_on_and_off(job: Job, call: Call) -> None:
     def launch_and_wait() -> None:
         call()
         torch.cuda.synchronize()
@@ -178,7 +178,7 @@ def test_what_was_compiled_ahead_is_switched_on_and_off(job: Job, call: Call) ->
     job.check(10)
 
 
-def test_a_graph_of_what_was_compiled_ahead_replays(job: Job, call: Call) -> None:
+def test_a_graph_of_precompiled_kernels_replays(job: Job, call: Call) -> None:
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

@@ -33,9 +33,7 @@ def recorded(tmp_path: Path, example: str, file: str, *arguments: str) -> tuple[
     return kscope.decode(kscope.load(tmp_path / file)), done.stdout
 
 
-def test_every_language_that_is_here_records_the_same_regions(
-    tmp_path: Path, table: Callable[[str, str], None]
-) -> None:
+def test_every_installed_language_records_the_same_regions(tmp_path: Path, table: Callable[[str, str], None]) -> None:
     trace, out = recorded(tmp_path, "same_kernel_everywhere", "everywhere.kscope")
     assert not doubts(trace)
     names = trace.region_names()

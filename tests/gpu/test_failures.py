@@ -64,7 +64,7 @@ os._exit(0)  # torch does not end after a reset
     assert f"'driver'] {10 * 64 * 4 * 4}" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_kernel_that_hangs_shows_how_far_it_came(tmp_path: Path) -> None:
+def test_interrupting_a_hung_kernel_keeps_its_records(tmp_path: Path) -> None:
     """Ctrl-C (here: an alarm) while the session waits at its end; os._exit, for the kernel never ends."""
     done = python(
         """

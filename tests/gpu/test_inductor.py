@@ -109,7 +109,7 @@ def test_a_plain_process_loads_the_same_cubins_whatever_was_compiled_before(
 
 
 @pytest.mark.parametrize(("how", "order"), CHAINS)
-def test_the_third_process_compiles_nothing_that_the_first_one_had(
+def test_the_third_process_hits_the_cache_of_the_first(
     said: dict[tuple[str, str], list[Said]], how: str, order: str
 ) -> None:
     first, second, third = (what["hits"] for what in said[how, order])

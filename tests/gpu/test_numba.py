@@ -95,7 +95,7 @@ def test_early_returns_and_device_functions(n: ModuleType) -> None:
     assert out.copy_to_host().tolist() == [64] * 40 + [0] * 24
 
 
-def test_what_raises_closes_its_regions(n: ModuleType) -> None:
+def test_regions_close_when_a_kernel_raises(n: ModuleType) -> None:
     out = n.ints(8)
     with kscope.profile() as prof:
         n.raises[8, 32](out, 2)
@@ -128,7 +128,7 @@ def test_barriers(n: ModuleType) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"lineinfo": True}, {"opt": False}, {"max_registers": 32}, {"fastmath": True}], ids=str
 )
-def test_every_way_to_build_it(n: ModuleType, lto: bool, options: dict[str, Any]) -> None:
+def test_kernels_record_with_every_numba_compile_option(n: ModuleType, lto: bool, options: dict[str, Any]) -> None:
     kernel, out = numba_cuda.jit(n.four.py_func, lto=lto, **options), n.ints(50)
     with kscope.profile() as prof:
         kernel[50, 128](out)

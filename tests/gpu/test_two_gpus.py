@@ -168,9 +168,7 @@ def test_a_stream_that_waits_for_one_of_the_other_gpu_is_seen_to_wait(k: ModuleT
         assert start > end - allowed
 
 
-def test_every_gpu_has_the_sms_the_launches_and_the_metadata_of_its_own(
-    k: ModuleType, both: dict[int, Any], tmp_path: Path
-) -> None:
+def test_sms_launches_and_metadata_are_separate_per_gpu(k: ModuleType, both: dict[int, Any], tmp_path: Path) -> None:
     import torch
 
     with kscope.profile(tmp_path / "two.kscope") as prof:
@@ -232,7 +230,7 @@ def test_pauses_resets_and_snapshots_are_of_both_gpus(k: ModuleType, both: dict[
 
 
 @pytest.mark.parametrize("current", [0, 1])
-def test_the_device_that_is_current_stays_so(k: ModuleType, both: dict[int, Any], current: int) -> None:
+def test_sessions_do_not_change_the_current_device(k: ModuleType, both: dict[int, Any], current: int) -> None:
     import torch
     from cuda.bindings import driver
 

@@ -49,7 +49,7 @@ assert torch.cuda.current_device() == 0
     )
 
 
-def test_a_session_begins_before_any_gpu_is_used_and_the_second_one_is_first() -> None:
+def test_gpus_join_a_session_in_any_order_of_first_use() -> None:
     run(
         """
 with kscope.profile() as prof:
@@ -113,7 +113,7 @@ assert all(len(prof.trace.filter(device=device)) == 100 * N for device in (0, 1)
     )
 
 
-def test_a_context_that_breaks_on_one_gpu_leaves_what_both_recorded(tmp_path: Path) -> None:
+def test_a_broken_context_on_one_gpu_keeps_the_records_of_both(tmp_path: Path) -> None:
     done = python(
         """
 outs = {}

@@ -115,7 +115,7 @@ def test_replays_of_a_graph_stay_whole_where_lanes_claim_late(module: object) ->
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-def test_triton_gets_clocks_and_blocks(recorded: bool, table: Table) -> None:
+def test_device_helpers_work_in_triton(recorded: bool, table: Table) -> None:
     out = torch.zeros(64 * 5, dtype=torch.int64, device="cuda")
     if recorded:
         with kscope.profile() as prof:
@@ -151,7 +151,7 @@ def test_every_thread_of_a_cuda_kernel_gets_its_place() -> None:
         assert len({*told[block, :, 3].tolist()}) == 1  # a block runs on one SM
 
 
-def test_numba_gets_the_same() -> None:
+def test_device_helpers_agree_in_numba() -> None:
     pytest.importorskip("numba.cuda")
     told = helped(blocks=4, threads=70)
     assert told[:, 0].tolist() == [block for block in range(4) for _ in range(70)]

@@ -63,11 +63,11 @@ def chunked(lines_: int, chunk: bytes, *, packed: int) -> bytes:
     )
 
 
-def test_ten_gigabytes_of_zeros_are_no_capture(tmp_path: Path) -> None:
+def test_ten_gigabytes_of_zeros_are_not_accepted_as_a_capture(tmp_path: Path) -> None:
     assert command("summary", sparse(tmp_path / "x.kscope", b"")) == (2, _about(tmp_path, "not a kscope capture"))
 
 
-def test_an_empty_file_is_no_capture(tmp_path: Path) -> None:
+def test_an_empty_file_is_not_accepted_as_a_capture(tmp_path: Path) -> None:
     (tmp_path / "x.kscope").touch()
     code, said = command("summary", tmp_path / "x.kscope")
     assert code == 2 and "truncated or empty" in said
@@ -79,14 +79,14 @@ def test_a_head_of_ten_gigabytes_is_not_read(tmp_path: Path) -> None:
     assert code == 2 and "the head has 10,737,418,211 bytes, expected at most" in said
 
 
-def test_a_true_capture_of_ten_gigabytes_is_refused_where_it_does_not_fit(tmp_path: Path) -> None:
+def test_an_uncompressed_ten_gigabyte_capture_is_refused_if_it_exceeds_memory(tmp_path: Path) -> None:
     head = chunked(HUGE // UNIT // CHUNK * CHUNK, bytes(CHUNK * UNIT), packed=0)
     path = sparse(tmp_path / "x.kscope", head, len(head) + HUGE)
     code, said = command("summary", path)
     assert code == 2 and f"load it with max_bytes={HUGE}" in said
 
 
-def test_a_true_capture_of_zeros_is_read_where_it_fits(tmp_path: Path) -> None:
+def test_an_uncompressed_capture_of_zeros_is_read_if_it_fits(tmp_path: Path) -> None:
     head = chunked(64 * CHUNK, bytes(CHUNK * UNIT), packed=0)
     path = sparse(tmp_path / "x.kscope", head, len(head) + 64 * CHUNK * UNIT)
     assert command("summary", path) == (0, "")
@@ -122,12 +122,12 @@ def test_packed_zeros_are_read_within_little_memory(tmp_path: Path) -> None:
         ("--cutracer-trace", b"warp_id,region_id,count\n0,0,", "expected a text file"),
     ],
 )
-def test_ten_gigabytes_are_no_file_of_a_tracer(flag: str, begin: bytes, says: str, tmp_path: Path) -> None:
+def test_ten_gigabyte_tracer_files_are_refused(flag: str, begin: bytes, says: str, tmp_path: Path) -> None:
     code, said = command("ipc", flag, sparse(tmp_path / "x", begin))
     assert code == 2 and says in said
 
 
-def test_ten_gigabytes_are_no_log_and_no_disassembly(tmp_path: Path) -> None:
+def test_ten_gigabyte_logs_and_disassemblies_are_refused(tmp_path: Path) -> None:
     huge = sparse(tmp_path / "x", b"")
     (tmp_path / "trace.json").write_text("[]")
     (tmp_path / "hist.csv").write_text("warp_id,region_id,count\n")
@@ -139,7 +139,7 @@ def test_ten_gigabytes_are_no_log_and_no_disassembly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reader", ["flashinfer", "mirage", "triton-distributed", "nuggets", "sm-profiler", "proton"])
-def test_ten_gigabytes_are_no_buffer_of_another_profiler(reader: str, tmp_path: Path) -> None:
+def test_ten_gigabyte_buffers_are_refused(reader: str, tmp_path: Path) -> None:
     for name in ("x.bin", "x.npy"):
         code, said = command("summary", sparse(tmp_path / name, b""), "--from", reader)
         assert code == 2 and ("exceeds the limit" in said or "expected at most" in said), said
@@ -153,7 +153,7 @@ def test_a_log_of_any_size_is_read_line_by_line(tmp_path: Path) -> None:
     assert sum(1 for _ in read_lines(tmp_path / "log")) == 40 << 15
 
 
-def test_a_line_is_as_long_as_it_may_be_and_no_longer(tmp_path: Path) -> None:
+def test_lines_above_the_length_limit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"a" * (MAX_LINE_BYTES - 1) + b"\n" + b"b" * MAX_LINE_BYTES)
     assert [len(line) for line in read_lines(tmp_path / "x")] == [MAX_LINE_BYTES, MAX_LINE_BYTES]
     (tmp_path / "x").write_bytes(b"a\n" + b"b" * (MAX_LINE_BYTES + 1))
@@ -170,7 +170,7 @@ def test_a_whole_file_has_a_bound_that_a_growing_one_does_not_pass(tmp_path: Pat
         read_bytes(Path("/dev/zero"), 1_000_000)  # says that it has 0 bytes
 
 
-def test_the_budget_is_a_quarter_of_what_the_process_may_have() -> None:
+def test_the_memory_budget_is_a_quarter_of_the_address_limit() -> None:
     code = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}));"
     code += "from kscope.util.bounded_reading import memory_budget; print(memory_budget())"
     done = subprocess.run(
@@ -194,7 +194,7 @@ def container(flags: int, unpacked: int) -> bytes:
     ],
     ids=["a constant", "several", "LZ4", "Zstandard"],
 )  # fmt: skip
-def test_device_code_is_unpacked_to_no_more_than_a_compiler_writes(data: bytes) -> None:
+def test_compressed_device_code_has_a_size_limit(data: bytes) -> None:
     with pytest.raises(FormatError, match="is it damaged"):
         kscope_cuda.describe(data)
 

@@ -16,5 +16,5 @@ def test_a_file_of_the_corpus_is_read_or_refused_by_name(path: Path, tmp_path: P
     DOORS[path.parent.name](path.read_bytes(), tmp_path)
 
 
-def test_every_door_has_a_corpus() -> None:
+def test_every_fuzzed_reader_has_a_corpus() -> None:
     assert {path.parent.name for path in corpus()} == DOORS.keys()

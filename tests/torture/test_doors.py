@@ -43,7 +43,7 @@ def mutated(draw: st.DrawFn, seeds: list[bytes]) -> bytes:
 @pytest.mark.parametrize("name", DOORS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
-def test_what_became_of_good_bytes_is_read_or_refused_by_name(
+def test_mutated_files_are_read_or_refused_by_name(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / f"door-{name}"

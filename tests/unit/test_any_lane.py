@@ -35,7 +35,7 @@ def told(trace: Trace) -> list[Problem]:
     return [problem for problem in trace.problems if problem.kind not in ("rate", "clock", "absent")]
 
 
-def test_a_warp_is_one_row_whichever_lane_recorded() -> None:
+def test_each_warp_is_one_row_for_any_recording_lane() -> None:
     trace = traced()
     assert told(trace) == []
     assert len(trace.warps) == 4
@@ -54,7 +54,7 @@ def test_records_of_a_row_are_in_order_of_their_ends() -> None:
     assert np.all(np.diff(trace.track) >= 0)
 
 
-def test_replays_are_distinguished_although_lanes_claim_as_the_data_wants() -> None:
+def test_replays_are_distinguished_with_data_dependent_claims() -> None:
     state = iter(range(1 << 20))
 
     def kernel(warp, lanes) -> None:
@@ -70,14 +70,14 @@ def test_replays_are_distinguished_although_lanes_claim_as_the_data_wants() -> N
     assert counts == [4, 8, 8]
 
 
-def test_what_is_dropped_is_counted_exactly() -> None:
+def test_dropped_records_of_elected_lanes_are_counted_exactly() -> None:
     trace = traced(records=4, fill="stop", lanes=(5,))
     (problem,) = told(trace)
     assert (problem.kind, problem.count) == ("refused", 4)  # lane 5 of four warps: five records where four fit
     assert int((trace.warps.written - trace.warps.records).sum()) == 4
 
 
-def test_only_a_region_may_be_recorded_so() -> None:
+def test_the_any_lane_strategy_may_apply_to_one_region() -> None:
     def kernel(warp, lanes) -> None:
         with kscope.region("all"), warp.where(lanes):
             with kscope.region("some", strategy=ANY):
@@ -103,7 +103,7 @@ def test_lanes_that_all_record_keep_their_rows() -> None:
     assert {*trace.lane[names == "some"].tolist()} == {5}
 
 
-def test_an_elected_lane_is_the_first_of_those_that_are_there() -> None:
+def test_the_any_lane_strategy_parses_from_its_spec() -> None:
     strategy = parse_strategy("warp:any")
     assert strategy == ANY != kscope.Elected()
     assert strategy.spec == "warp:any"
@@ -112,7 +112,7 @@ def test_an_elected_lane_is_the_first_of_those_that_are_there() -> None:
         kscope.Elected(any_lane="yes")  # type: ignore[arg-type]  # the point of the test
 
 
-def test_slabs_say_that_their_lanes_record_in_turn() -> None:
+def test_slabs_of_the_any_lane_strategy_are_flagged() -> None:
     with kscope.profile(strategy=ANY) as prof:
         kscope_sim.launch(divergent, grid=1, block=32, args=((3,),))
     (device,) = prof.capture.devices

@@ -62,7 +62,7 @@ def _outside(name: str) -> set[str]:
     return {head for head in heads if head not in sys.stdlib_module_names and head != "__future__"}
 
 
-def test_every_room_of_kscope_stands_on_one_floor_and_imports_only_lower_ones() -> None:
+def test_every_room_of_kscope_imports_only_lower_rooms() -> None:
     floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
     assert {_room(name) for name in modules() if name.split(".")[0] == "kscope"} == floor.keys()
     upward = [
@@ -89,7 +89,7 @@ def test_no_module_imports_itself_by_any_way_round() -> None:
     assert circles == []
 
 
-def test_writers_and_readers_of_the_layout_do_not_know_each_other() -> None:
+def test_write_side_and_read_side_do_not_import_each_other() -> None:
     for name in modules():
         rooms = {_room(target) for target in arrows(name) if target.split(".")[0] == "kscope"}
         assert not (_room(name) in READERS and rooms & WRITERS), name

@@ -69,7 +69,7 @@ def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
     assembler.installed.cache_clear()
 
 
-def test_of_all_in_wheels_cuda_home_and_path_the_newest_is_used(several: dict[str, str]) -> None:
+def test_the_newest_installed_ptxas_is_used(several: dict[str, str]) -> None:
     assert list(assembler.installed())[:3] == [several["13.5"], several["13.0"], several["12.8"]]
     assert assembler.ptxas() == several["13.5"]
     assert assembler.describe().startswith(f"{several['13.5']} (13.5), newest of ")

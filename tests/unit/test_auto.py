@@ -30,7 +30,7 @@ def test_a_range_of_lines_is_read_as_it_is_written() -> None:
     st.integers(1, 9999),
     st.integers(0, 99),
 )
-def test_what_lines_say_of_themselves_reads_back(region: str, file: str, first: int, more: int) -> None:
+def test_line_selections_round_trip_through_text(region: str, file: str, first: int, more: int) -> None:
     lines = Lines(region, file, first, first + more)
     assert Lines.of(str(lines)) == lines
 
@@ -55,7 +55,7 @@ def test_what_lines_say_of_themselves_reads_back(region: str, file: str, first: 
         ("x" * 600 + "=a.py:1", "1 to 512 bytes"),
     ],
 )
-def test_a_range_that_means_nothing_is_refused_with_what_was_typed(text: str, reason: str) -> None:
+def test_invalid_line_ranges_are_refused_with_the_typed_text(text: str, reason: str) -> None:
     with pytest.raises(UsageError, match="region") as refused:
         Lines.of(text)
     assert reason in str(refused.value)
@@ -115,7 +115,7 @@ def test_an_operation_has_the_narrowest_kind_that_is_marked() -> None:
     assert name("wait", "/x/attn.py", 41) == "wait attn.py:41"
 
 
-def test_every_selection_has_a_cache_key_of_its_own() -> None:
+def test_every_selection_has_its_own_cache_key() -> None:
     selections = [
         Selection(),
         Selection(("wait",)),
@@ -186,7 +186,7 @@ def test_code_that_was_matched_and_skipped_is_not_reported_as_unmatched() -> Non
     assert not unmatched(Selection(("wait",), (Lines("load", "a.py", 4, 5),)), [module])
 
 
-def test_the_command_line_says_the_same_in_flags() -> None:
+def test_command_line_flags_give_the_same_selection() -> None:
     def typed(*words: str) -> dict[str, object]:
         return flags.given(cli.parser().parse_args(["run", *words, "script.py", "--auto"]))
 

@@ -89,7 +89,7 @@ def test_the_rate_is_found_to_a_few_parts_in_a_million() -> None:
     assert gpu.trace().warps.tick_ns == pytest.approx(1000 / 1980, rel=1e-5)
 
 
-def test_the_reported_error_holds() -> None:
+def test_time_errors_are_within_their_reported_bounds() -> None:
     for seed in range(5):
         gpu = Gpu(seed=seed)
         gpu.launch(1, 0, 200_000, 200)
@@ -138,7 +138,7 @@ def test_a_clock_that_changes_within_a_launch_is_a_problem() -> None:
     assert "clock" in kinds(gpu.trace())
 
 
-def test_a_launch_too_short_for_the_timer_says_that_its_ns_are_a_guess() -> None:
+def test_launches_shorter_than_a_timer_tick_report_an_unknown_clock_rate() -> None:
     gpu = Gpu()
     gpu.warp(3, 0, 150)
     trace = gpu.trace()
@@ -177,7 +177,7 @@ def test_globaltimer_records_are_nanoseconds_and_short_ones_are_marked() -> None
     assert "1 span shorter than a tick" in str(trace.summary())
 
 
-def test_the_tick_is_seen_where_it_was_not_measured() -> None:
+def test_the_timer_tick_is_estimated_from_records() -> None:
     gpu = Gpu(tick=1024)
     gpu.launch(1, 0, 4_000_000, 60)
     trace = decode(Capture(synth.EPOCH, (synth.device(gpu.lines, tick_ns=0),), (synth.module(),), {"blocks": "some"}))

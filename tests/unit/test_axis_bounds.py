@@ -168,7 +168,7 @@ def test_a_clock_that_changes_is_named_and_followed_at_the_ends_of_blocks(speed:
     assert seen.at_ends.max() < TICK
 
 
-def test_an_error_is_no_wider_than_a_clock_that_changes_makes_it() -> None:
+def test_time_error_bounds_are_within_a_factor_of_the_worst_clock() -> None:
     """Two clocks with the same anchors of a long warp: the farther of them is about as far as the error."""
     early, late = (simulate(one, 3, 2.5e6) for one in (braked_early, braked_late))
     seen = max(early.within.max(), late.within.max())

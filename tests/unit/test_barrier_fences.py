@@ -53,22 +53,22 @@ def test_a_region_around_a_barrier_ends_behind_it() -> None:
     ["bar.sync 1, 64;", "barrier.sync 0;", "barrier.sync.aligned 0;", "@%p1 bar.sync 0;",
      "bar.red.popc.u32 %r2, 0, %p1;", "bar.cta.sync 0;", "barrier.cta.sync.aligned 0;"],
 )  # fmt: skip
-def test_every_barrier_that_waits_is_one(barrier: str) -> None:
+def test_a_fence_follows_every_waiting_barrier(barrier: str) -> None:
     assert fences(f"{barrier}\n{ENTER}{WORK}{EXIT}ret;") == 1
 
 
 @pytest.mark.parametrize("other", ["bar.arrive 0, 64;", "bar.warp.sync 0xffffffff;", "membar.gl;", WORK])
-def test_nothing_else_is(other: str) -> None:
+def test_only_waiting_barriers_get_a_fence(other: str) -> None:
     assert fences(f"{other}\n{ENTER}{WORK}{EXIT}ret;") == 0
 
 
-def test_a_store_between_is_enough_and_a_load_or_arithmetic_is_not() -> None:
+def test_only_a_store_between_barrier_and_region_replaces_a_fence() -> None:
     assert fences(f"bar.sync 0;\n{WORK}{ENTER}{WORK}{EXIT}ret;") == 0
     assert fences(f"bar.sync 0;\nld.global.u32 %r2, [%rd1];\n{ENTER}{WORK}{EXIT}ret;") == 1
     assert fences(f"bar.sync 0;\nadd.s32 %r2, %r1, 1;\n{ENTER}{WORK}{EXIT}ret;") == 1
 
 
-def test_one_mark_waits_for_those_behind_it() -> None:
+def test_one_fence_serves_adjacent_marks() -> None:
     assert fences(f"bar.sync 0;\n{ENTER}{EXIT}ret;") == 1
 
 
@@ -77,7 +77,7 @@ def test_a_barrier_in_a_branch_or_at_the_end_of_a_loop_counts() -> None:
     assert fences(f"L:\n{ENTER}{WORK}{EXIT}bar.sync 0;\n@%p1 bra L;\n{WORK}ret;") == 1
 
 
-def test_the_end_of_the_kernel_waits_as_well() -> None:
+def test_a_fence_follows_a_barrier_at_the_kernel_end() -> None:
     assert fences(f"{ENTER}{WORK}{EXIT}bar.sync 0;\nret;") == 1
 
 

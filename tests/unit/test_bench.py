@@ -75,7 +75,7 @@ def test_a_report_survives_its_file(rows: ModuleType) -> None:
         ("sections", [{"name": "x", "seconds": 1, "state": "ok", "said": "", "rows": []}]),
     ],
 )  # fmt: skip
-def test_a_file_of_another_shape_is_refused(rows: ModuleType, field: str, value: object) -> None:
+def test_a_result_file_with_a_field_of_the_wrong_type_is_refused(rows: ModuleType, field: str, value: object) -> None:
     with pytest.raises(ValueError, match=r" is "):
         rows.from_dict({**json.loads(json.dumps(rows.to_dict(report(rows)))), field: value})
 
@@ -83,7 +83,7 @@ def test_a_file_of_another_shape_is_refused(rows: ModuleType, field: str, value:
 @pytest.mark.parametrize(
     "change", [{"value": float("nan")}, {"least": 50.0}, {"runs": 0}, {"what": 3}, {"more": 1}, {"value": "44"}]
 )
-def test_a_row_that_is_none_is_refused(rows: ModuleType, change: dict[str, object]) -> None:
+def test_an_invalid_result_row_is_refused(rows: ModuleType, change: dict[str, object]) -> None:
     data = json.loads(json.dumps(rows.to_dict(report(rows))))
     data["sections"][0]["rows"][0].update(change)
     with pytest.raises(ValueError, match="a row"):
@@ -98,7 +98,7 @@ def test_the_table_shows_spreads_doubts_and_failures(rows: ModuleType) -> None:
     assert "failed: no cutlass" in text
 
 
-def test_a_section_of_many_circumstances_has_a_line_for_each(rows: ModuleType) -> None:
+def test_a_section_table_has_one_row_per_case(rows: ModuleType) -> None:
     many = tuple(rows.row("kscope", f"{n} warps", "cycles", [float(n)]) for n in range(9))
     text = rows.table(replace(report(rows), sections=(rows.Section("warps", 1.0, "ok", "", many),)))
     assert "| kscope | 8 warps | 8 | 8 | 8 | cycles |" in text
@@ -113,7 +113,7 @@ BODY = [
 ]
 
 
-def test_work_between_the_marks_leaves_no_doubt(regions: ModuleType) -> None:
+def test_work_between_the_marks_is_accepted(regions: ModuleType) -> None:
     assert regions.doubt(BODY, {"FFMA": 2}) == ""
 
 
@@ -160,7 +160,7 @@ def test_the_work_of_every_loop_lies_between_its_marks(regions: ModuleType, name
     assert all(5 < added < 100 for added, _ in found.values())
 
 
-def test_what_a_launch_takes_once_is_in_no_row(regions: ModuleType) -> None:
+def test_fixed_launch_cost_is_excluded_from_loop_rows(regions: ModuleType) -> None:
     asked: list[int] = []
 
     def taken(iterations: int) -> float:
@@ -171,14 +171,14 @@ def test_what_a_launch_takes_once_is_in_no_row(regions: ModuleType) -> None:
     assert asked == [2000] * 3 + [4000] * 3
 
 
-def test_places_that_are_one_place_are_doubted(regions: ModuleType) -> None:
+def test_benchmark_places_with_equal_alignment_are_doubted(regions: ModuleType) -> None:
     assert regions.unmoved([0xEE0]) == []
     assert regions.unmoved([0xEE0 + 16 * place for place in range(8)]) == []
     assert regions.unmoved([0xEC0, 0xEC0, 0xED0, 0xEF0]) == []
     assert regions.unmoved([0xEE0] * 8) == ["8 places begin at 1 different addresses of a cache line"]
 
 
-def test_a_loop_whose_lanes_were_lost_is_doubted(rows: ModuleType, regions: ModuleType) -> None:
+def test_measurements_with_lost_lanes_are_marked_as_doubtful(rows: ModuleType, regions: ModuleType) -> None:
     measured = [rows.row("kscope", "A", "cycles", [31.0]), rows.row("kscope", "B", "cycles", [9.0], doubt="no loop")]
     assert list(regions.doubted(measured, 0)) == measured
     doubts = [one.notes["doubt"] for one in regions.doubted(measured, 1056)]
@@ -188,7 +188,7 @@ def test_a_loop_whose_lanes_were_lost_is_doubted(rows: ModuleType, regions: Modu
 
 @needs_nvcc
 @needs_sass
-def test_marks_that_hold_nothing_in_are_seen(regions: ModuleType, tmp_path: Path) -> None:
+def test_work_moved_out_of_its_marks_is_detected(regions: ModuleType, tmp_path: Path) -> None:
     """The same loops, with the work behind the end of its region, as a compiler might move it."""
     source = regions.SOURCE.read_text()
     loose = re.sub(r"( *x = work\.step\(x, i\);[^\n]*\n)( *AFTER\(kind\);[^\n]*\n)", r"\2\1", source)

@@ -114,7 +114,7 @@ def test_a_row_is_normalized(tmp_path: Path, language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_block_takes_tasks_until_there_are_none(tmp_path: Path, language: str) -> None:
+def test_a_block_takes_tasks_until_the_queue_is_empty(tmp_path: Path, language: str) -> None:
     """The last three: the arrays begin so far before the memory that there is."""
     memory, x, first = Memory(), numbers(3, EACH, THREADS), TASKS - 3
     turn, out = memory.put(np.array([first], np.int32)), memory.put(np.zeros((3, THREADS), np.float32))
@@ -128,7 +128,7 @@ def test_a_block_takes_tasks_until_there_are_none(tmp_path: Path, language: str)
 
 
 @pytest.mark.parametrize("language", [one for one in LANGUAGES if one.values != ("numba",)])
-def test_queries_are_answered(tmp_path: Path, language: str) -> None:
+def test_the_benchmark_attention_computes_attention(tmp_path: Path, language: str) -> None:
     length = 1024 if language == "cute" else 256  # CuTe's layouts know it when they are compiled
     memory, (q, k, v) = Memory(), numbers(3, 2, length, WIDTH)
     arguments = [(memory.put(one), one) for one in (q, k, v, np.zeros_like(q))]

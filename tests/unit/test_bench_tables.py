@@ -58,18 +58,18 @@ def test_a_kernel_is_a_line_with_time_cost_and_registers(tables: ModuleType, row
     assert "| matmul: kscope | 29.00 (28.00 to 30.00) | +4.7 % | 118 | - | - |" in made
 
 
-def test_a_language_is_a_line_with_what_its_states_add(tables: ModuleType, rows: ModuleType) -> None:
+def test_the_language_table_has_one_row_per_language(tables: ModuleType, rows: ModuleType) -> None:
     found = [rows.row("tasks, cute", "plain", "us", [30.0]), rows.row("tasks, cute, added", "recording", "%", [5.25])]
     assert "| tasks, cute | 30.0 | - % | +5.2 % | - | - |" in lines(tables, report(rows, "everywhere", found))
 
 
-def test_growth_says_what_arrived(tables: ModuleType, rows: ModuleType) -> None:
+def test_the_growth_table_counts_records_and_losses(tables: ModuleType, rows: ModuleType) -> None:
     found = [rows.row("at rest", "10 blocks", "us", [10.0]),
              rows.row("recording", "10 blocks", "us", [1500.0], records=40, lost=0)]  # fmt: skip
     assert "| 10 blocks | 0.01 | 1.5 | - | - | 40 | 0 |" in lines(tables, report(rows, "growth", found))
 
 
-def test_a_table_says_its_doubts_and_where_it_is_from(tables: ModuleType, rows: ModuleType) -> None:
+def test_bench_tables_name_doubts_and_their_source(tables: ModuleType, rows: ModuleType) -> None:
     found = [rows.row("Proton", "A", "cycles", [60.0, 61.0, 62.0], doubt="2 FFMA are not between the marks")]
     made = lines(tables, report(rows, "loops", found))
     assert "* Proton, A: 2 FFMA are not between the marks" in made

@@ -87,7 +87,7 @@ ODD = "caf\udce9"
 """As Python has a path's bytes that are no UTF-8."""
 
 
-def test_a_head_is_saved_whatever_its_texts_and_numbers_are(tmp_path: Path) -> None:
+def test_metadata_with_unencodable_text_and_huge_numbers_is_saved(tmp_path: Path) -> None:
     given = {"kernels": [ODD], "pool": 10**30, "least": -(10**30), ODD: (Path(ODD), {ODD}, None, True, float("nan"))}
     module = replace(synth.module(), kernels=(KernelMeta(ODD, 1, 3),), regions=(RegionMeta(ODD, None, f"{ODD}:3"),))
     device = replace(synth.device([synth.slab([])]), name=ODD)
@@ -110,7 +110,7 @@ def test_any_value_is_saved_and_what_is_saved_is_read(tmp_path_factory: pytest.T
     load_capture(written(tmp_path_factory.mktemp("any"), Capture(7, (), (), {"it": value}, (), {"it": value})))
 
 
-def test_a_name_that_is_no_utf8_is_known_before_and_behind_the_file(tmp_path: Path) -> None:
+def test_non_utf8_names_resolve_before_and_after_saving(tmp_path: Path) -> None:
     capture = synth.capture(synth.slab([synth.Rec(ODD, 2000, 2100)]), names=(ODD,))
     for one, name in ((capture, ODD), (load_capture(written(tmp_path, capture)), "caf?")):
         trace = decode(one)
@@ -167,7 +167,7 @@ def test_a_missing_folder_and_a_folder_for_a_file_are_reported(tmp_path: Path) -
         (with_head({"devices": 3}, b""), "devices is 3, expected a list"),
     ],
 )
-def test_what_is_no_capture_says_why_and_what_to_do(tmp_path: Path, data: bytes, says: str) -> None:
+def test_invalid_captures_are_refused_with_reason_and_remedy(tmp_path: Path, data: bytes, says: str) -> None:
     path = tmp_path / "x.kscope"
     path.write_bytes(data)
     with pytest.raises(FormatError, match=says):
@@ -200,7 +200,7 @@ def test_a_pipe_that_nobody_writes_to_is_refused_and_not_waited_for(tmp_path: Pa
         load_capture(tmp_path / "x.kscope")
 
 
-def test_something_after_the_end_is_a_format_error(tmp_path: Path) -> None:
+def test_trailing_bytes_are_a_format_error(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(FormatError, match="longer than its header declares"):
@@ -277,7 +277,7 @@ def test_a_pool_that_is_nearly_empty_is_read_again_whatever_its_ratio(
     assert small < path.stat().st_size <= small + needed // capturefile.MAX_RATIO + 2 * capturefile.CHUNK
 
 
-def test_a_capture_that_the_machine_has_no_room_for_is_opened_by_those_who_trust_it(
+def test_a_capture_larger_than_memory_opens_only_with_max_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path)

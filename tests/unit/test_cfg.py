@@ -47,11 +47,11 @@ def sorts(body: str) -> list[str]:
         ("//kscope enter load - - with", "mark"),
     ],
 )  # fmt: skip
-def test_a_statement_has_its_sort(text: str, sort: str) -> None:
+def test_statements_are_classified(text: str, sort: str) -> None:
     assert sorts(f"{text}\nret;") == [sort, "leave"]
 
 
-def test_unknown_text_is_a_place_where_nothing_may_wait() -> None:
+def test_pending_records_are_stored_before_unknown_text() -> None:
     assert function("????;\nret;")[0].statements[0].flushes
 
 
@@ -62,7 +62,7 @@ def test_a_label_is_found_wherever_it_stands_on_the_line(label: str, line: str) 
     assert found == [label]
 
 
-def test_labels_that_nothing_names_are_no_places_to_arrive() -> None:
+def test_unreferenced_labels_are_ignored() -> None:
     assert sorts("$L__tmp0:\nadd.u32 %r1, %r1, 1;\n$L__func_end0:\nret;") == ["other", "leave"]
 
 
@@ -70,7 +70,7 @@ def test_comments_hide_what_they_hold() -> None:
     assert sorts("// bra L; }\n/* ret;\n } */ add.u32 %r1, %r1, 1; // { exit;\nret;") == ["other", "leave"]
 
 
-def test_a_kernel_that_runs_into_its_brace_is_left_there() -> None:
+def test_falling_through_the_closing_brace_leaves_the_kernel() -> None:
     found, text = function("add.u32 %r1, %r1, 1;")
     assert [s.sort for s in found.statements] == ["other", "leave"]
     assert found.statements[-1].start == found.close
@@ -105,7 +105,7 @@ def test_a_branch_table_sends_control_to_every_entry() -> None:
     assert edges("T: .branchtargets A, B; brx.idx %r1, T; A: ret; B: ret;")[0] == [1, 2]
 
 
-def test_a_branch_table_is_looked_for_in_its_own_kernel() -> None:
+def test_branch_tables_are_resolved_within_their_kernel() -> None:
     first = ".entry k(){ T: .branchtargets A, B; brx.idx %r1, T; A: ret; B: ret; }\n"
     second = ".entry j(){ T: .branchtargets B, C; brx.idx %r1, T; A: ret; B: ret; C: bra A; }\n"
     text = HEAD + first + second
@@ -113,11 +113,11 @@ def test_a_branch_table_is_looked_for_in_its_own_kernel() -> None:
     assert sorted(blocks[0].successors) == [2, 3]
 
 
-def test_a_jump_that_cannot_be_read_goes_everywhere() -> None:
+def test_an_unresolved_jump_may_reach_every_block() -> None:
     assert edges("brx.idx %r1, nowhere; A: bra A; B: bra B;")[0] == [0, 1, 2]
 
 
-def test_blocks_know_whether_they_are_on_a_cycle() -> None:
+def test_blocks_on_a_cycle_are_flagged() -> None:
     found, _ = function("A: @%p1 bra C; B: bra A; C: @%p2 bra C; ret;")
     graph = cfg.blocks(found)
     looped = {found.statements[block.first].name or "end": block.looped for block in graph}

@@ -97,7 +97,7 @@ def test_a_name_of_any_text_is_escaped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["mark", "tile"])
-def test_of_spans_with_the_same_times_the_outer_one_comes_first(last: str, tmp_path: Path) -> None:
+def test_the_outer_of_equal_spans_is_exported_first(last: str, tmp_path: Path) -> None:
     """As viewers take them, whether all records of a chunk are spans or not."""
     records = [Rec(name, 2000, 2100) for name in ("load", "dot", "tile")] * 2
     records += [Rec("tile", 2200, 2300)] if last == "tile" else [synth.instant("mark", 2300)]

@@ -90,7 +90,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Captur
     assert "nosuch.kscope" in _refused(capsys, "summary", str(tmp_path / "nosuch.kscope"))
 
 
-def test_a_folder_is_no_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_not_accepted_as_a_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert str(tmp_path) in _refused(capsys, "summary", str(tmp_path))
 
 
@@ -98,7 +98,7 @@ def test_a_folder_is_no_capture(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     "data", [b"", b"hello", b"\x00" * 100, b"PK\x03\x04 a zip"], ids=["empty", "text", "zeros", "zip"]
 )
-def test_a_file_that_is_no_capture_is_refused(
+def test_a_file_that_is_not_a_capture_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], data: bytes
 ) -> None:
     (tmp_path / "x.kscope").write_bytes(data)
@@ -159,9 +159,7 @@ def test_a_filter_that_nothing_can_match_does_not_pass(
     assert said in _refused(capsys, command[0], str(capture), *command[1:], *flags)
 
 
-def test_filters_that_each_match_something_and_nothing_together_say_so(
-    capture: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_filters_without_a_common_match_are_reported(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = kscope.decode(kscope.load(capture))
     first = trace.filter(sm=int(trace.sm[0]))
     other = next(block for block in trace.block.tolist() if block not in set(first.block.tolist()))
@@ -169,15 +167,13 @@ def test_filters_that_each_match_something_and_nothing_together_say_so(
     assert "no records: the filters matched nothing" in capsys.readouterr().out
 
 
-def test_what_is_neither_code_nor_its_disassembly_is_an_error(
-    capture: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_files_of_other_types_are_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("k.sh").write_text("#!/bin/sh\n")
     assert "k.sh: neither a cubin nor a disassembly" in _refused(capsys, "ipc", str(capture), "--code", "k.sh")
 
 
 @pytest.mark.parametrize("name", ["report.html", "run.pftrace"])
-def test_what_is_shown_as_it_is_takes_no_filters(name: str, capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_view_refuses_filters_for_exported_files(name: str, capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path(name).write_text("")
     assert f"{name}: --region, --sm apply only to captures" in _refused(
         capsys, "view", "--no-browser", name, "--region", "zz", "--sm", "99"
@@ -208,12 +204,12 @@ def test_every_command_opens_a_capture_that_is_trusted_to_be_large(
     assert cli.main([name, "--max-bytes", "64MiB", capture.name, *more]) in (0, 1), capsys.readouterr().err
 
 
-def test_a_buffer_of_another_profiler_has_no_such_limit(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_max_bytes_is_refused_for_foreign_buffers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = _refused(capsys, "summary", "--max-bytes", "1G", "--from", "flashinfer", str(capture))
     assert "--max-bytes 1G: only for captures" in said
 
 
-def test_names_that_are_no_utf8_are_printed_as_json(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_non_utf8_names_print_as_valid_json(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["summary", str(capture), "--json", "--rename", "load=caf\udce9"]) == 0
     assert json.loads(capsys.readouterr().out)["regions"][0]["region"] == "caf?"
 
@@ -228,7 +224,7 @@ def test_a_pipe_in_the_place_of_a_capture_is_not_waited_for(tmp_path: Path) -> N
     assert said == "kscope: x.kscope: not a regular file; expected a capture written by kscope\n"
 
 
-def test_a_reader_that_stops_reading_is_no_error(capture: Path) -> None:
+def test_a_closed_output_pipe_is_not_an_error(capture: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     process = _process("summary", str(capture), cwd=capture.parent, stdout=writing)
@@ -239,7 +235,7 @@ def test_a_reader_that_stops_reading_is_no_error(capture: Path) -> None:
 
 
 @pytest.mark.parametrize("argv", [[], ["dance"], ["summary"], ["export", "x.kscope"], ["run"]], ids=" ".join)
-def test_a_line_that_is_no_command_shows_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_command_line_shows_the_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(argv)
     assert stop.value.code == 2
@@ -272,7 +268,7 @@ def test_the_demo_replaces_no_capture_but_its_own(capture: Path) -> None:
     assert sorted(path.name for path in capture.parent.iterdir()) == ["kscope-demo.kscope", "some.html", "some.kscope"]
 
 
-def test_the_demo_says_in_a_line_what_is_not_installed(
+def test_the_demo_lists_missing_languages_on_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -286,11 +282,11 @@ def test_the_demo_checks_its_output_first(capsys: pytest.CaptureFixture[str]) ->
     assert "unknown suffix; expected one of" in _refused(capsys, "demo", "-o", "x.doc")
 
 
-def test_the_demo_knows_its_frontends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_demo_frontends_list_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"expected one of {', '.join(registry.TABLE)}" in _refused(capsys, "demo", "--on", "fortran")
 
 
-def test_the_doctor_names_what_is_there_and_what_is_not(tmp_path: Path) -> None:
+def test_the_doctor_lists_installed_and_missing_parts(tmp_path: Path) -> None:
     process = _process("doctor", cwd=tmp_path)
     said, errors = process.communicate()
     assert process.returncode == 0, said + errors

@@ -110,7 +110,7 @@ def test_an_error_of_the_script_is_shown_as_python_shows_it(folder: Path) -> Non
     assert "cli" not in done.stderr
 
 
-def test_a_kscope_error_of_the_script_is_its_own(folder: Path) -> None:
+def test_a_kscope_error_raised_by_the_script_keeps_its_traceback(folder: Path) -> None:
     _script(folder, "kscope.TargetWarp(99)")
     done = _kscope("run", "script.py", cwd=folder)
     assert done.returncode == 1
@@ -147,7 +147,7 @@ ODD = os.fsdecode(b"caf\xe9")
     [("script.py", ODD), (f"{ODD}/script.py",), ("--kernels", f"*{ODD[-1]}*", "script.py"), ("-m", "script", ODD)],
     ids=["an argument", "a folder", "a pattern", "an argument of a module"],
 )
-def test_what_is_typed_may_be_no_utf8(folder: Path, typed: tuple[str, ...]) -> None:
+def test_run_accepts_non_utf8_arguments(folder: Path, typed: tuple[str, ...]) -> None:
     (folder / ODD).mkdir()
     _script(folder, "launch()")
     _script(folder / ODD, "launch()")
@@ -165,9 +165,7 @@ def test_a_script_that_fails_with_such_an_argument_shows_its_own_error(folder: P
 
 
 @pytest.mark.parametrize(("ends", "code"), [("raise ValueError('mine')", 1), ("sys.exit(7)", 7)])
-def test_a_script_that_fails_keeps_its_error_and_exit_code_where_nothing_can_be_saved(
-    folder: Path, ends: str, code: int
-) -> None:
+def test_a_failing_script_keeps_its_error_when_saving_fails(folder: Path, ends: str, code: int) -> None:
     (folder / "script.failed.kscope").mkdir()
     _script(folder, "import sys", "launch()", ends)
     done = _kscope("run", "script.py", cwd=folder)
@@ -253,7 +251,7 @@ def test_ctrl_c_while_threads_are_waited_for_saves_what_is_there(folder: Path, l
     assert _records(folder / "script.failed.kscope") == 2 * RECORDS
 
 
-def test_the_sessions_own_threads_serve_until_it_ends() -> None:
+def test_session_threads_are_not_waited_for_at_exit() -> None:
     with ThreadPoolExecutor(1, f"{script_threads.OWN}drain 0") as own:
         script_threads.to_the_end(lambda: own.submit(int).result())
         assert own.submit(int).result() == 0
@@ -266,7 +264,7 @@ def test_the_sessions_own_threads_serve_until_it_ends() -> None:
     ("ends", "code", "says"),
     [("pass", 0, ""), ("sys.exit(0)", 0, ""), ("sys.exit(7)", 7, ""), ("raise ValueError('mine')", 1, "mine\n")],
 )
-def test_a_forked_child_ends_as_it_would_without_kscope(
+def test_a_forked_child_keeps_its_exit_code_and_output(
     folder: Path, ends: str, code: int, says: str, dry: tuple[str, ...]
 ) -> None:
     _script(
@@ -310,7 +308,9 @@ def test_argv_and_path_are_restored(folder: Path) -> None:
     assert (sys.argv, sys.path) == before
 
 
-def test_what_was_requested_may_be_why_nothing_was_recorded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_recordings_name_the_filters_that_may_be_the_cause(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "plain.py").write_text("print('hello')")
     assert cli.main(["run", "--sms", "7", "--strategy", "warps:9", "plain.py"]) == 0
     assert "and --strategy --sms may have excluded every kernel" in capsys.readouterr().err
@@ -361,7 +361,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("argv", "says"), BAD, ids=[" ".join(argv) for argv, _ in BAD])
-def test_what_cannot_work_is_refused_before_the_script_runs(
+def test_impossible_run_options_are_refused_before_the_script_runs(
     folder: Path, capsys: pytest.CaptureFixture[str], argv: list[str], says: str
 ) -> None:
     _script(folder, "open('ran', 'w')")

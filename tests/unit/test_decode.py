@@ -179,7 +179,7 @@ def test_an_unfinished_warp_lasts_until_the_data_was_read(read_ns: int, last: in
     assert trace.warps.last_tick[trace.warps.finished].tolist() == [10**9]
 
 
-def test_an_unfinished_warp_whose_ring_is_full_is_in_order_and_says_that_its_count_is_not_known() -> None:
+def test_unfinished_warps_with_a_full_ring_are_ordered_and_report_an_unknown_count() -> None:
     records = [Rec("load", 2000 + 10 * i, 2005 + 10 * i) for i in range(11)]
     trace = decode(synth.capture(synth.slab(records, end=None)))
     assert [row[4] for row in rows(trace)] == [2000 + 10 * i for i in range(3, 11)]
@@ -256,7 +256,7 @@ def test_names_of_kernels_that_are_not_in_the_session_do_not_blur_its_own(monkey
     assert decode(replace(found, modules=(other, *found.modules))).region_names()[1:].tolist() == ["load"]
 
 
-def test_ids_that_no_sample_shows_are_found() -> None:
+def test_rare_region_ids_are_resolved() -> None:
     """More names than the table is built from, most of them only deep inside of one slab."""
     names = [f"region {i}" for i in range(3000)]
     records = [Rec(name, 2000 + 10 * i, 2005 + 10 * i) for i, name in enumerate(names)]
@@ -282,7 +282,7 @@ def test_values_have_the_type_of_their_kernel() -> None:
     assert np.array_equal(trace.value, [-1.0, -2.5, np.nan, 4294967295.0], equal_nan=True)
 
 
-def test_a_count_that_may_have_turned_over_says_so() -> None:
+def test_a_record_count_that_may_have_wrapped_is_reported() -> None:
     records = [Rec("load", 2000 + 10 * i, 2005 + 10 * i) for i in range(8)]
     trace = decode(synth.capture(synth.slab(records, end=1 << 34)))
     assert kinds(trace)["count"] == 1
@@ -350,6 +350,6 @@ def test_a_slab_that_starts_at_a_time_that_no_clock_shows_is_left_out() -> None:
     assert kinds(trace)["garbled"] == 1
 
 
-def test_an_end_before_the_start_is_no_end() -> None:
+def test_an_end_clock_before_the_start_means_unfinished() -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], end=1)))
     assert trace.warps.finished.tolist() == [False]

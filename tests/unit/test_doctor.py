@@ -24,7 +24,7 @@ def test_a_language_that_cannot_be_imported_is_broken(tmp_path: Path, monkeypatc
     assert "libhalf.so.1" in finding.text
 
 
-def test_a_language_that_lacks_what_its_frontend_imports_is_broken(
+def test_a_language_missing_an_import_of_its_frontend_is_reported_as_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "oldlang.py").write_text("")
@@ -37,7 +37,7 @@ def test_a_language_that_lacks_what_its_frontend_imports_is_broken(
     assert "pip install '.[old]' in a checkout of kscope" in finding.text
 
 
-def test_what_a_language_works_worse_without_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_reports_a_frontends_limitation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slowlang.py").write_text("")
     (tmp_path / "slowlang_frontend.py").write_text(
         "from kscope.instrument.frontend import Frontend\n"
@@ -54,7 +54,7 @@ def test_what_a_language_works_worse_without_is_reported(tmp_path: Path, monkeyp
     assert finding.text == "all hook points found; no assembler: install one"
 
 
-def test_cupys_frontend_shows_of_a_missing_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cupys_limitation_names_a_missing_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cupy")
     from kscope_cuda import assembler
 

@@ -105,7 +105,7 @@ def test_a_region_that_is_empty_in_the_ptx_needs_no_machine_code() -> None:
     ],
     ids=["pinned", "barrier", "wait", "store", "load", "regions", "elsewhere it has work", "instant", "selected"],
 )
-def test_nothing_else_is_reported_or_disassembled(body: str) -> None:
+def test_regions_with_work_are_neither_reported_nor_disassembled(body: str) -> None:
     assert problems(body, unneeded) == ()
 
 

@@ -143,7 +143,7 @@ def _arches(example: str) -> list[str]:
 
 @of_the_host
 @pytest.mark.parametrize("example", _compiled())
-def test_the_machine_code_of_an_example_knows_its_regions(tmp_path: Path, example: str) -> None:
+def test_compiled_examples_contain_their_regions(tmp_path: Path, example: str) -> None:
     cache, arches = str(tmp_path / "cache"), _arches(example)
     out = _python("-c", COMPILE, example, str(tmp_path), *arches, cwd=tmp_path, CUTE_DSL_CACHE_DIR=cache)
     abouts = [orjson.loads(line.removeprefix("about ")) for line in out.splitlines() if line.startswith("about ")]
@@ -202,7 +202,7 @@ for cc in ((8, 0), (9, 0), (10, 0)):
 
 @of_the_host
 @pytest.mark.skipif(find_spec("numba_cuda") is None, reason="needs numba_cuda")
-def test_the_machine_code_of_numba_examples_knows_its_regions(tmp_path: Path) -> None:
+def test_compiled_numba_examples_contain_their_regions(tmp_path: Path) -> None:
     out = _python("-c", COMPILE_NUMBA, cwd=tmp_path)
     assert [{name for name, *_ in orjson.loads(line)} for line in out.splitlines()] == [SOFTMAX, GEMM] * 3
 
@@ -210,7 +210,7 @@ def test_the_machine_code_of_numba_examples_knows_its_regions(tmp_path: Path) ->
 @of_the_host
 @pytest.mark.skipif(find_spec("numba_cuda") is None, reason="needs numba_cuda")
 @pytest.mark.parametrize("example", ["gemm", "reduction", "softmax", "stencil"], ids="numba_{}".format)
-def test_a_simulated_numba_example_computes_what_it_says(tmp_path: Path, example: str) -> None:
+def test_simulated_numba_examples_compute_correct_results(tmp_path: Path, example: str) -> None:
     out = _python(str(ROOT / "examples" / f"numba_{example}.py"), cwd=tmp_path, NUMBA_ENABLE_CUDASIM="1")
     assert " records of " in out
 

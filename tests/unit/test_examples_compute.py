@@ -103,7 +103,7 @@ def _languages(kernel: str) -> list[object]:
 
 
 @pytest.mark.parametrize("example", _languages("softmax"))
-def test_a_softmax_is_one(tmp_path: Path, example: str) -> None:
+def test_the_softmax_equals_numpys(tmp_path: Path, example: str) -> None:
     memory, x = Memory(), NUMBERS.standard_normal((2, 8192), dtype=np.float32)
     at, to = memory.put(x), memory.put(np.zeros_like(x))
     made = machine(compiled(example, tmp_path), memory, *passed(example, at, x), *passed(example, to, x), x.shape[1])

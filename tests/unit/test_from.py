@@ -83,7 +83,7 @@ def _alone(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.page}:{row.line}")
-def test_a_row_is_true(row: Row, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_comparison_row_is_correct(row: Row, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _alone(monkeypatch)
     monkeypatch.chdir(folder)
     try:
@@ -93,7 +93,7 @@ def test_a_row_is_true(row: Row, folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("page", THEIRS)
-def test_everything_that_their_documents_have_is_in_the_table(page: str) -> None:
+def test_migration_tables_cover_the_other_profilers_documentation(page: str) -> None:
     text = " ".join(row.theirs for row in ROWS if row.page == page)
     assert [word for word in THEIRS[page] if word not in text] == []
 
@@ -122,7 +122,7 @@ def test_links_lead_to_files() -> None:
         "not offered", "`warp = 3 +`", "`if kscope.smid() < 0: kscope.instant('never')`",
     ],
 )  # fmt: skip
-def test_a_row_that_is_not_true_fails(here: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_comparison_rows_fail_the_check(here: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _alone(monkeypatch)
     monkeypatch.chdir(folder)
     failures = (AssertionError, AttributeError, TypeError, SystemExit, KscopeError, SyntaxError, FileNotFoundError)
@@ -131,7 +131,7 @@ def test_a_row_that_is_not_true_fails(here: str, folder: Path, monkeypatch: pyte
     kscope.disable()
 
 
-def test_the_tables_are_read_as_they_stand(tmp_path: Path) -> None:
+def test_markdown_tables_are_parsed(tmp_path: Path) -> None:
     page = tmp_path / "x.md"
     page.write_text(
         "| a | kscope | note |\n|---|---|:-:|\n| `x` | `a \\| b`, `c` | d |\n\n| other | table |\n|--|--|\n| 1 | 2 |\n"

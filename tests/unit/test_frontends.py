@@ -11,9 +11,7 @@ from kscope.instrument import registry
 
 
 @pytest.mark.parametrize("ask", [registry.frontend, registry.backend], ids=["frontend", "backend"])
-def test_threads_that_ask_for_the_same_get_the_same(
-    ask: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_loads_return_one_instance(ask: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
     got: list[object] = []
 
     class Slow:

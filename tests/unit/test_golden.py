@@ -46,7 +46,7 @@ def names(got: kscope.Trace) -> list[str]:
     return [str(name) for name in got.region_names()[got.region]]
 
 
-def test_every_golden_capture_is_looked_at() -> None:
+def test_every_golden_capture_is_tested() -> None:
     assert {path.stem for path in GOLDEN.glob("*.kscope")} == set(COUNTS)
 
 
@@ -56,7 +56,7 @@ def test_every_expected_record_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_a_capture_whose_records_are_gone_has_a_problem_that_says_so(name: str) -> None:
+def test_a_capture_with_missing_records_reports_a_problem(name: str) -> None:
     whole = kscope.load(GOLDEN / f"{name}.kscope")
     lines = whole.devices[0].lines
     damaged = lines[:0], lines[1:2], lines[:1], lines * 0, lines[::2].copy()
@@ -69,7 +69,7 @@ def test_a_capture_whose_records_are_gone_has_a_problem_that_says_so(name: str) 
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_time_runs_forward_and_inside_the_warps_life(name: str) -> None:
+def test_times_are_finite_ordered_and_within_their_launch(name: str) -> None:
     got = trace(name)
     assert (got.dur_cycles >= 0).all()
     assert (got.dur_ns >= 0).all()
@@ -78,7 +78,7 @@ def test_time_runs_forward_and_inside_the_warps_life(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "dropped"), [("ring", 4 * 4 * 25), ("stop", 4 * 4 * 25), ("matmul", 0)])
-def test_what_did_not_fit_is_counted_exactly(name: str, dropped: int) -> None:
+def test_dropped_records_of_golden_captures_are_counted(name: str, dropped: int) -> None:
     problems = [p for p in trace(name).problems if p.kind in ("overwritten", "refused")]
     assert sum(problem.count for problem in problems) == dropped
 
@@ -101,7 +101,7 @@ def test_replays_of_a_graph_are_launches_of_their_own() -> None:
     assert len(trace("graph").launches) == 6
 
 
-def test_all_lanes_of_a_warp_record_where_all_were_asked_to() -> None:
+def test_all_lanes_of_a_warp_record_with_the_lanes_strategy() -> None:
     got = trace("lanes")
     assert sorted(set(got.lane.tolist())) == list(range(32))
 
@@ -120,7 +120,7 @@ def test_durations_of_globaltimer_are_whole_ticks() -> None:
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_what_a_warp_begins_and_ends_with_is_bounded_in_the_right_order(name: str) -> None:
+def test_prologue_and_epilogue_bounds_are_ordered(name: str) -> None:
     bounds = {argument.name: argument for argument in lifetimes.arguments(trace(name))}
     for part in ("prologue", "epilogue"):
         least, most = bounds[f"{part}_least"], bounds[f"{part}_most"]

@@ -56,7 +56,7 @@ def test_without_a_mark_behind_the_wait_the_text_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("guard", ["", "@%p2 ", "@!%p2 "])
-def test_what_reads_the_tensor_memory_that_the_wait_is_for_stays(guard: str) -> None:
+def test_tensor_memory_reads_stay_after_their_wait(guard: str) -> None:
     loop = LOOP.replace(
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r90,%r91}, %rd1, %rd2, %p9, 1, 1, 0, 1;",
         guard + "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%r9];",
@@ -83,18 +83,18 @@ def test_arithmetic_that_no_copy_needs_stays() -> None:
         "ld.shared.u32 %r1, [%r0];",  # memory
     ],
 )
-def test_what_depends_on_more_than_registers_that_are_there_stays(line: str) -> None:
+def test_instructions_with_memory_inputs_do_not_move(line: str) -> None:
     text = moved(LOOP.replace("add.s32 %r1, %r0, 1;", line))
     wait = text.index("wgmma.wait_group")
     assert text.index(line) > wait and text.index("mul.wide.s32 %rd3") > wait
 
 
-def test_work_on_numbers_behind_the_wait_means_that_addresses_are_not_what_bounds_it() -> None:
+def test_addresses_stay_below_the_wait_if_arithmetic_follows_it() -> None:
     text = moved(LOOP.replace("bar.sync 0;", "ex2.approx.f32 %f1, %f2;\n    bar.sync 0;"))
     assert text.index("add.s32 %r1") > text.index("wgmma.wait_group")
 
 
-def test_a_live_recording_leaves_the_users_text_in_its_order() -> None:
+def test_live_recording_does_not_reorder_instructions() -> None:
     text = HEAD + LOOP.replace("wgmma.mma", "//kscope enter dot - - with\n    wgmma.mma")
     still = plan.lower(text, Recording(live=True), frontend="t").text
     assert still.index("add.s32 %r1, %r0, 1") > still.index("wgmma.wait_group")
@@ -166,13 +166,13 @@ $L0:
 """
 
 
-def test_a_loops_counter_stands_with_the_arithmetic_that_hides_it() -> None:
+def test_the_loop_counter_moves_beside_arithmetic_inside_the_region() -> None:
     text = moved(COUNTED)
     assert text.index("fma.rn") < text.index("add.s32 %r1") < text.index("setp.ne") < text.index("//kscope exit")
     assert text.count("add.s32") == text.count("setp.ne") == 1
 
 
-def test_a_loops_counter_stands_above_all_regions_that_end_there() -> None:
+def test_the_loop_counter_moves_above_all_region_exits() -> None:
     two = COUNTED.replace("//kscope enter work", "//kscope enter all - - with\n    //kscope enter work")
     two = two.replace("//kscope exit work - - with", "//kscope exit work - - with\n    //kscope exit all - - with")
     text = moved(two)
@@ -195,7 +195,7 @@ def test_a_loops_counter_stands_above_all_regions_that_end_there() -> None:
         ("@%p1 bra $L0;", "@%p1 bra $L1;\n$L1:"),  # no loop
     ],
 )
-def test_a_loops_counter_stays_where_it_would_cost_or_be_seen(old: str, new: str) -> None:
+def test_the_loop_counter_stays_where_moving_is_unsafe_or_costly(old: str, new: str) -> None:
     body = COUNTED.replace(old, new)
     assert body != COUNTED
     assert moved(body) == HEAD + body
@@ -215,7 +215,7 @@ FMA = "fma.rn.f32 %f1, %f1, %f1, %f2;"
         "cvt.rzi.s32.f32 %r2, %f1;",
     ],
 )
-def test_a_region_does_not_wait_for_what_its_loops_counter_is_compared_with(work: str) -> None:
+def test_loop_counters_compared_with_loaded_values_do_not_move(work: str) -> None:
     body = COUNTED.replace(FMA, work)
     assert moved(body) == HEAD + body
 
@@ -228,7 +228,7 @@ def test_an_address_that_is_stored_to_may_count_with_the_loop() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(arithmetic, arithmetic, copy, mark, bar), max_size=8), st.lists(arithmetic, max_size=4))
-def test_a_loop_with_its_counter_moved_computes_and_shows_what_it_did(lines: list[str], tail: list[str]) -> None:
+def test_moving_a_loop_counter_changes_no_result_and_no_record(lines: list[str], tail: list[str]) -> None:
     turn = ["//kscope enter b i32 %r1 with", *lines, "//kscope exit b - - with", *tail]
     text = "\n".join(["$L0:", *turn, "@%p1 bra $L0;"])
     assert run(moved(text + "\nret;\n}\n")) == run(text)

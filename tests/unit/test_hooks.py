@@ -97,7 +97,7 @@ def module() -> Any:
     return made
 
 
-def test_what_another_tool_has_laid_over_it_stays(module: Any) -> None:
+def test_a_wrapper_of_another_tool_stays_after_removal(module: Any) -> None:
     hook = Hook(module, "function", around)
     hook.install()
     tool = Tool(module)
@@ -109,7 +109,7 @@ def test_what_another_tool_has_laid_over_it_stays(module: Any) -> None:
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_it_wraps_once_whoever_has_laid_what_over_it(module: Any, removed: bool) -> None:
+def test_a_hook_wraps_once_below_other_tools(module: Any, removed: bool) -> None:
     hook = Hook(module, "function", around)
     tools = []
     for _ in range(3):
@@ -125,7 +125,7 @@ def test_it_wraps_once_whoever_has_laid_what_over_it(module: Any, removed: bool)
     assert module.function(1) == 1
 
 
-def test_it_is_in_place_again_where_another_tool_put_back_what_it_had_found(module: Any) -> None:
+def test_a_hook_is_reinstalled_after_another_tool_restored_the_original(module: Any) -> None:
     tool = Tool(module)
     hook = Hook(module, "function", around)
     hook.install()

@@ -75,7 +75,7 @@ def test_a_grid_beyond_32_bits_of_blocks_is_indexed_exactly() -> None:
 
 
 @given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 3), st.integers(1, 2)), max_size=30))
-def test_no_launch_holds_a_lane_twice_whatever_was_lost(claims: set[tuple[int, int, int, int]]) -> None:
+def test_each_lane_occurs_once_per_launch_even_after_losses(claims: set[tuple[int, int, int, int]]) -> None:
     slabs = [warp(100 * time, block=block, warp=lane, grid_id=grid) for time, block, lane, grid in claims]
     trace = decode(synth.capture(*slabs))
     keys = list(zip(trace.warps.launch.tolist(), trace.warps.block.tolist(), trace.warps.warp.tolist(), strict=True))

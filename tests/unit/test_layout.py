@@ -95,7 +95,7 @@ def test_kernels_are_hashed_with_fnv_1a_of_64_bits(data: bytes, expected: int) -
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=32, max_size=32), st.integers(0, 31), st.integers(0, 31))
-def test_the_check_word_notices_one_flipped_bit_of_the_headers_begin(words: list[int], word: int, bit: int) -> None:
+def test_the_check_word_detects_one_flipped_header_bit(words: list[int], word: int, bit: int) -> None:
     lines = np.array([words], np.uint32)
     before = layout.header_check(lines)
     lines[0, word] ^= np.uint32(1 << bit)

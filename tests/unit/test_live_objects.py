@@ -47,7 +47,7 @@ def test_objects_of_types_that_inherit_are_found_and_proxies_are_not_touched() -
     assert id(proxy) not in {id(one) for one in live_objects(Kernel)}
 
 
-def test_what_was_frozen_is_hidden_and_reported() -> None:
+def test_frozen_kernels_are_reported() -> None:
     kernel = Kernel()
     ballast = [[] for _ in range(FROZEN_BY_PYTHON)]
     gc.freeze()
@@ -62,6 +62,6 @@ def test_what_was_frozen_is_hidden_and_reported() -> None:
 
 
 @pytest.mark.parametrize("own", [0, 375])
-def test_what_python_freezes_of_its_own_is_nobodys_kernel(own: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_frozen_by_python_itself_are_not_reported(own: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "get_freeze_count", lambda: own)
     assert not frozen_objects("kernels of a test")

@@ -122,7 +122,7 @@ def options() -> Iterator[Recording]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_records_are_those_of_any_other_loop(form: str) -> None:
+def test_loop_registers_do_not_change_records(form: str) -> None:
     """With room for four records of nine: what a full ring overwrites, and what is refused, is among them."""
     nodes, count = FORMS[form]
     kernel = written((*nodes, *STORED))
@@ -159,7 +159,7 @@ def test_a_lane_without_a_slab_stores_nothing(form: str, fill: Any, changes: dic
         assert len(outcome.slabs) < len(outcome.ideals)
 
 
-def test_a_mark_that_ends_a_region_says_who_records_it() -> None:
+def test_conflicting_strategies_in_one_region_store_and_count_with_the_exits() -> None:
     """In a text that says two things, who counts is who stores: a record that is counted and not stored never comes."""
     text = written((TICK, loop(region(spec="lanes")))).text().replace("exit dot - lanes", "exit dot - block")
     low = plan.lower(text, Recording(), frontend="test").text
@@ -222,7 +222,7 @@ def test_any_launch_of_such_loops_leaves_the_records_that_its_marks_mean(
 
 @examples(20)
 @given(cases(threads=2, roomy=True), _kernels, st.sampled_from(STRATEGIES))
-def test_the_same_is_recorded_as_in_registers_that_are_shared(drawn: Case, kernel: KernelText, who: Strategy) -> None:
+def test_own_and_shared_loop_registers_record_the_same(drawn: Case, kernel: KernelText, who: Strategy) -> None:
     def slabs(outcome: Outcome) -> dict[Any, list[Any]]:
         return {slab.key: slab.records().tolist() for slab in outcome.slabs}
 
@@ -259,7 +259,7 @@ def lowered(body: str, recording: Recording | None = None, arch: int = 90) -> st
     return plan.lower(module(body, arch), recording or Recording(), frontend="test", spare=True).text
 
 
-def test_a_loop_of_arithmetic_around_one_region_is() -> None:
+def test_arithmetic_loops_around_one_region_use_loop_registers() -> None:
     assert loops_of(lowered(TURN)) == 1
     assert loops_of(lowered(TURN.replace(WORK, ""))) == 1
     assert loops_of(lowered(TURN.replace(WORK, 64 * WORK))) == 1
@@ -277,11 +277,11 @@ def test_a_loop_of_arithmetic_around_one_region_is() -> None:
         "mov.u64 %rd2, %clock64;",
     ],
 )
-def test_what_computes_is_arithmetic(work: str) -> None:
+def test_loops_with_any_arithmetic_use_loop_registers(work: str) -> None:
     assert loops_of(lowered(TURN.replace(WORK, f"{work}\n"))) == 1
 
 
-def test_a_block_without_a_loop_is_none() -> None:
+def test_code_without_a_back_edge_has_no_loop() -> None:
     assert not loops_of(lowered(f"{ENTER}{WORK}{EXIT}"))
     assert not loops_of(lowered(TURN.replace("@%p1 bra L;", "@%p1 bra M;\nM:")))
 
@@ -322,7 +322,7 @@ def with_line(line: str, where: str) -> str:
     ],
 )
 @pytest.mark.parametrize("where", ["before", "within", "behind"])
-def test_what_hides_a_store_or_parts_the_loop_makes_it_another(instead: str, where: str) -> None:
+def test_loops_with_hidden_stores_or_branches_use_no_loop_registers(instead: str, where: str) -> None:
     assert not loops_of(lowered(with_line(instead, where)))
 
 
@@ -339,7 +339,7 @@ def test_what_hides_a_store_or_parts_the_loop_makes_it_another(instead: str, whe
     ],
 )
 @pytest.mark.parametrize("where", ["before", "within", "behind"])
-def test_a_loop_that_loads_or_stores_is_one_where_registers_are_spare(access: str, where: str) -> None:
+def test_loops_with_memory_accesses_use_loop_registers_only_if_spare(access: str, where: str) -> None:
     text = module(with_line(access, where))
     low = plan.lower(text, Recording(), frontend="test", spare=True)
     assert loops_of(low.text) == 1
@@ -365,29 +365,29 @@ def test_a_loop_that_loads_or_stores_is_one_where_registers_are_spare(access: st
     ids=["two", "the same twice", "nested", "a predicate", "begin in braces", "end in braces", "broken",
          "jump in braces"],
 )  # fmt: skip
-def test_another_mark_makes_it_another(old: str, new: str) -> None:
+def test_loops_with_other_marks_use_no_loop_registers(old: str, new: str) -> None:
     assert old in TURN
     body = TURN.replace(old, new)
     assert not loops_of(lowered(body + (ENTER + EXIT if new == "" else "")))
 
 
-def test_a_jump_to_it_from_within_braces_makes_it_another() -> None:
+def test_a_loop_entered_from_inside_braces_is_not_optimized() -> None:
     assert not loops_of(lowered(f"{{ @%p1 bra L; }}\n{WORK}{TURN}"))
     assert loops_of(lowered(f"@%p1 bra L;\n{WORK}{TURN}"))
     assert loops_of(lowered(f"{{ @%p1 bra M; }}\n{TURN}M:\n"))
 
 
-def test_a_mark_that_the_first_lane_records_makes_all_of_its_kernel_others() -> None:
+def test_any_lane_marks_disable_loop_registers_in_their_kernel() -> None:
     assert not loops_of(lowered(TURN, Recording(strategy=Elected(any_lane=True))))
     spec = Elected(any_lane=True).spec
     assert not loops_of(lowered(f"//kscope instant i - {spec} with\n{TURN}"))
 
 
-def test_a_live_recording_has_none() -> None:
+def test_live_recording_uses_no_loop_registers() -> None:
     assert not loops_of(lowered(TURN, Recording(live=True)))
 
 
-def test_a_name_that_is_left_out_has_none() -> None:
+def test_unpaired_names_use_no_loop_registers() -> None:
     """Of another loop's region with that name, too."""
     low = plan.lower(module(TURN + ENTER), Recording(), frontend="test")
     assert low.problems
@@ -412,19 +412,19 @@ def test_registers_are_made_ready_wherever_control_comes_from() -> None:
     order(twice[twice.index("@%p1 bra L;") :], WORK.strip(), held, "L:", "mov.u32 ks_b0, %clock;")
 
 
-def test_one_loop_right_behind_another_is_made_ready_between_them_and_not_in_each_turn() -> None:
+def test_adjacent_loops_initialize_registers_between_them() -> None:
     text = lowered(TURN + TURN.replace("L", "M"))
     order(text, "ks_nil0, ks_l", "L:", "@%p1 bra L;", "ks_nil1, ks_l", "M:", "@%p1 bra M;")
 
 
-def test_behind_a_short_region_the_store_comes_last_and_the_count_stands_before() -> None:
+def test_a_short_region_counts_before_it_and_stores_after_it() -> None:
     text = lowered(TURN)
     turn = text[text.index("L:") :]
     order(turn, "setp.gt.s32 %p1", "add.u32 ks_n", "mov.u32 ks_b0, %clock", "add.s32 %r2", "mov.u32 ks_x0, %clock",
           "mad.lo.u32", "st.global.v4.b32 [ks_to0]", "and.b32 ks_nth0", "@%p1 bra")  # fmt: skip
 
 
-def test_behind_a_long_region_the_count_hides_in_it() -> None:
+def test_the_record_count_is_updated_inside_a_long_region() -> None:
     text = lowered(TURN.replace(WORK, 30 * WORK))
     turn = text[text.index("L:") :]
     order(turn, "mov.u32 ks_b0, %clock", "add.s32 %r2", "add.u32 ks_n", "mov.u32 ks_x0, %clock",
@@ -459,11 +459,11 @@ def test_the_loops_counter_stands_above_the_begin_of_a_short_region() -> None:
         (WORK, "shfl.sync.idx.b32 %r2|%p1, %r2, 0, 31, -1;\n"),
     ],
 )
-def test_it_stays_where_the_region_names_what_it_counts_in(old: str, new: str) -> None:
+def test_the_loop_counter_stays_if_the_region_reads_it(old: str, new: str) -> None:
     order(turn(old, new), "mov.u32 ks_b0", "mov.u32 ks_x0", COUNT, "setp.gt.s32 %p1, %r1")
 
 
-def test_it_stands_above_the_end_of_a_long_region_and_below_the_begin() -> None:
+def test_the_loop_counter_moves_into_a_long_region() -> None:
     order(turn(WORK, 30 * WORK), "mov.u32 ks_b0", WORK, COUNT, "setp.gt.s32 %p1", "mov.u32 ks_x0")
 
 

@@ -47,7 +47,7 @@ def test_any_name_comes_back_from_its_quoted_form(name: str) -> None:
 
 
 @given(NAMES)
-def test_a_quoted_name_has_no_character_that_an_assembler_minds(name: str) -> None:
+def test_quoted_names_contain_only_assembler_safe_characters(name: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_.\-~]+", quote(name))
 
 
@@ -91,13 +91,13 @@ def test_a_mark_comes_back_from_its_numbers(mark: Mark) -> None:
 @pytest.mark.parametrize(
     "line", ["//kscope packed 9 0 0 0 97", "//kscope packed 0 9 0 0 97", "//kscope packed 0 0 0 0 255"]
 )
-def test_numbers_that_mean_nothing_are_refused(line: str) -> None:
+def test_invalid_mark_numbers_are_refused(line: str) -> None:
     with pytest.raises(UsageError, match="not a kscope mark"):
         parse(line)
 
 
 @pytest.mark.parametrize("line", ["", "ret;", "// a comment", "//kscopes enter a - - with"])
-def test_other_lines_are_no_marks(line: str) -> None:
+def test_other_comments_are_not_marks(line: str) -> None:
     assert parse(line) is None
 
 
@@ -111,7 +111,7 @@ def test_a_garbled_mark_is_refused_with_its_text(line: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 7, b"load", ["a"], 1.5])
-def test_a_name_that_is_no_string_is_refused(name: object) -> None:
+def test_non_string_names_are_refused(name: object) -> None:
     with pytest.raises(UsageError, match="must be a string"):
         check_name(name)
 
@@ -124,7 +124,7 @@ def test_a_name_may_be_wrapped_as_a_compile_time_constant() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * (MAX_NAME_BYTES + 1), "ä" * (MAX_NAME_BYTES // 2 + 1)])
-def test_a_name_has_bytes_but_not_too_many(name: str) -> None:
+def test_empty_and_overlong_names_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"1 to {MAX_NAME_BYTES} bytes"):
         check_name(name)
 

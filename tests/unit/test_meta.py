@@ -30,7 +30,7 @@ def test_metadata_of_a_file_whose_path_is_no_utf8_can_stand_in_a_symbol() -> Non
     assert region == RegionMeta("load", None, "d?/k.py:3")
 
 
-def test_what_follows_the_nul_of_a_symbol_is_not_read() -> None:
+def test_metadata_end_at_the_nul_byte() -> None:
     assert metadata.from_json(metadata.to_json(MODULE) + b"\0\xff garbage") == MODULE
 
 
@@ -66,14 +66,14 @@ def test_a_missing_field_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", [-1, 2, "k", None])
-def test_a_region_of_a_kernel_that_there_is_not_is_refused(kernel: object) -> None:
+def test_metadata_regions_of_unknown_kernels_are_refused(kernel: object) -> None:
     data = metadata.to_dict(MODULE) | {"regions": [["sum", "f32", None, kernel]]}
     with pytest.raises(FormatError, match="region's kernel"):
         metadata.from_dict(data)
 
 
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_metadata_are_a_format_error(data: bytes) -> None:
+def test_invalid_metadata_bytes_raise_a_format_error(data: bytes) -> None:
     with pytest.raises(FormatError):
         metadata.from_json(data)
 

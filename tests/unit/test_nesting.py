@@ -53,7 +53,7 @@ def test_depth_is_the_number_of_spans_around(tracks: list[Spans]) -> None:
     assert not sublanes(start, end, track).any()
 
 
-def test_depth_is_the_programs_own_where_every_step_takes_time() -> None:
+def test_nesting_depth_is_exact_for_distinct_times() -> None:
     start, end, track = columns([[(3, 4), (6, 7), (2, 9), (11, 12), (1, 14)], [(2, 3), (1, 4)]])
     assert nest(start, end, track)[0].tolist() == [2, 2, 1, 1, 0, 1, 0]
 
@@ -88,7 +88,7 @@ def test_lanes_of_spans_that_all_cross_hold_only_those_that_nest(spans: list[tup
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=6), min_size=1, max_size=3))
-def test_that_any_spans_cross_is_seen_without_depths(tracks: list[list[tuple[int, int]]]) -> None:
+def test_crossing_spans_are_detected_without_depths(tracks: list[list[tuple[int, int]]]) -> None:
     spans = [sorted(((s, s + took) for s, took in spans), key=lambda s: s[1]) for spans in tracks]
     start, end, track = columns(spans)
     if len(start):
@@ -121,7 +121,7 @@ def test_spans_nested_deeper_than_is_distinguished_are_counted_where_parents_put
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=9), min_size=1, max_size=3))
-def test_spans_that_are_put_apart_nest_and_leave_out_nothing(tracks: list[Spans]) -> None:
+def test_separated_spans_nest_and_include_every_time(tracks: list[Spans]) -> None:
     spans = [sorted(((s, s + took) for s, took in spans), key=lambda s: (s[1], -s[0])) for spans in tracks]
     start, end, track = columns(spans)
     begin = separated(start, end, track)

@@ -167,7 +167,7 @@ def test_pieces_under_different_conditions_do_not_pair(case):
 
 
 @pytest.mark.parametrize("store", ["st", "@%p1 st", "@!%p1 st"])
-def test_a_store_at_the_end_of_a_block_says_nothing_of_its_guard(store):
+def test_a_store_before_a_label_does_not_imply_its_guard(store):
     assert faults(f"""
         setp.eq.s32 %p1, %r1, 0;
         setp.eq.s32 %p2, %r1, 7;
@@ -186,7 +186,7 @@ def test_a_region_open_at_a_guarded_return_is_a_fault():
 
 
 @pytest.mark.parametrize("declared", ["%p2", "%p1, %p2", "%p<3>"])
-def test_a_register_of_an_inner_scope_is_not_the_one_outside_that_has_its_name(declared: str) -> None:
+def test_shadowed_registers_are_distinct(declared: str) -> None:
     """A wait's own %p2 holds where the wait ends; that says nothing of the kernel's %p2."""
     body = f"""
         {enter("a")}
@@ -207,7 +207,7 @@ def test_several_regions_may_be_open_together_each_under_its_condition() -> None
     assert faults(under_conditions(6)) == []
 
 
-def test_where_there_are_too_many_conditions_that_is_what_is_said() -> None:
+def test_too_many_conditions_are_reported() -> None:
     text = HEAD + under_conditions(8) + "\n}\n"
     (function,) = cfg.functions(text)
     found = pairing.check(function, cfg.blocks(function)).faults
@@ -215,6 +215,6 @@ def test_where_there_are_too_many_conditions_that_is_what_is_said() -> None:
     assert len(found) == 2  # the others pair
 
 
-def test_a_name_that_does_not_pair_takes_no_other_one_with_it() -> None:
+def test_an_unpaired_name_does_not_affect_other_names() -> None:
     body = f"@%p1 bra L1;\n{enter('a')}L1: setp.eq.s32 %p1, %r2, 0;\n{enter('b')}{leave('a')}{leave('b')}ret;"
     assert {name for name, _ in faults(body)} == {"a"}

@@ -33,7 +33,7 @@ def test_chunks_cover_a_column_once(total: int) -> None:
     assert [index for part in chunks(total, 10) for index in range(total)[part]] == list(range(total))
 
 
-def test_numbers_agree_with_their_nouns() -> None:
+def test_counted_nouns_are_pluralized() -> None:
     assert [counted(1, "record"), counted(1234, "warp"), counted(2, "launch")] == [
         "1 record",
         "1,234 warps",

@@ -117,14 +117,14 @@ def test_problems_stand_at_the_beginning(tmp_path: Path) -> None:
     assert {problem.kind for problem in trace.problems} == {"lost", "overwritten"}
 
 
-def test_a_warp_that_did_not_finish_lives_to_its_last_record(tmp_path: Path) -> None:
+def test_an_unfinished_warps_lifetime_ends_with_its_last_record(tmp_path: Path) -> None:
     found = exported(decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], end=None))), tmp_path)
     [life] = [one for one in found.slices if one.name == "warp (unfinished)"]
     [span] = spans(found)
     assert life.start + life.dur == span.start + span.dur
 
 
-def test_a_warp_that_did_not_finish_lives_as_long_whatever_a_filter_leaves(tmp_path: Path) -> None:
+def test_filters_do_not_change_an_unfinished_warps_lifetime(tmp_path: Path) -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("dot", 5000, 9000)], end=None)))
     lives = [
         [one.dur for one in exported(shown, tmp_path).slices if one.name == "warp (unfinished)"]
@@ -170,7 +170,7 @@ def test_an_empty_trace_is_a_file(tmp_path: Path) -> None:
     assert exported(decode(synth.capture()), tmp_path).slices == []
 
 
-def test_a_limit_keeps_the_first_by_time_and_says_so(tmp_path: Path) -> None:
+def test_a_limit_keeps_the_earliest_records_and_reports_the_rest(tmp_path: Path) -> None:
     trace = bulk(20, 30, 4)
     found = exported(trace, tmp_path, limit=100)
     assert len(spans(found)) == 100
@@ -187,7 +187,7 @@ def test_a_filtered_trace_shows_only_its_lanes(tmp_path: Path) -> None:
     assert {one.track[-1].rsplit(" warp", 1)[0] for one in found.slices} == {"block 1"}
 
 
-def test_much_is_warned_of_and_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_exports_warn_and_too_large_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import kscope.export as export
 
     trace = bulk(10, 30)
@@ -225,7 +225,7 @@ def test_a_failed_export_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest
 
 @given(data=st.data())
 @settings(max_examples=25)
-def test_whatever_was_recorded_opens(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_any_recording_exports_to_perfetto(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Any records at all, crossing ones too: as many slices as spans, each with its length."""
     slabs, count = [], 0
     for block in range(data.draw(st.integers(1, 3))):

@@ -12,17 +12,17 @@ from kscope.util.portable import clean, dump_json, single_line
 
 
 @given(st.text(st.characters()))
-def test_any_text_can_be_written_as_utf8_and_a_good_one_is_what_it_was(text: str) -> None:
+def test_clean_text_is_valid_utf8_and_keeps_valid_text(text: str) -> None:
     good = not any("\ud800" <= letter <= "\udfff" for letter in text)
     assert (clean(text).encode().decode() == text) == good and len(clean(text)) == len(text)
 
 
-def test_what_is_not_to_be_seen_is_a_space_in_a_line() -> None:
+def test_control_characters_become_spaces_in_single_lines() -> None:
     assert single_line("a\n\x1b\udcffb") == "a  ?b"
 
 
 @given(st.text(st.characters()))
-def test_a_name_has_the_hash_of_what_a_file_holds_of_it(name: str) -> None:
+def test_names_hash_like_their_file_encoding(name: str) -> None:
     assert name_hash(name) == name_hash(clean(name))
 
 

@@ -100,7 +100,7 @@ def test_the_control_block_is_a_gate_and_a_line_per_sm_and_one_more() -> None:
 
 
 @pytest.mark.parametrize("program", ["values", "grid_3d", "divergent_lanes", "ring", "stop", "globaltimer"])
-def test_a_reader_written_from_the_page_reads_what_ours_reads(program: str) -> None:
+def test_a_reader_written_from_the_protocol_page_agrees_with_ours(program: str) -> None:
     capture = frontend_sim.run(BY_NAME[program])
     expected = [
         (one.block, one.warp, one.lane, one.smid, one.count, [(r.region, r.kind, r.start, r.end) for r in one.records])

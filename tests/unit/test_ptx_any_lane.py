@@ -45,11 +45,11 @@ def recorded(outcome) -> dict[int, int]:
     return {slab.key[3]: int(slab.header["count"]) for slab in outcome.slabs}
 
 
-def test_lanes_that_get_there_alone_each_have_a_slab_of_their_own() -> None:
+def test_lanes_that_diverge_have_separate_slabs() -> None:
     assert recorded(judged(execute(case()))) == {0: 0, 2: 7, 3: 7, 6: 7, 7: 7}  # lane 0 claims at the entry
 
 
-def test_of_lanes_that_get_there_together_the_first_records() -> None:
+def test_the_first_of_converged_lanes_records() -> None:
     outcome = judged(execute(case(followers=frozenset({3, 7}))))
     assert recorded(outcome) == {0: 0, 2: 7, 6: 7}
 
@@ -61,7 +61,7 @@ def test_code_that_lane_0_reaches_costs_one_slab_per_warp() -> None:
 
 
 @pytest.mark.parametrize("fill", ["ring", "stop"])
-def test_what_a_late_slab_dropped_is_counted(fill: str) -> None:
+def test_dropped_records_of_late_slabs_are_counted(fill: str) -> None:
     outcome = judged(execute(case(recording=Recording(records=4, fill=fill, strategy=ANY))))
     assert {(int(slab.header["count"]), len(slab.records())) for slab in outcome.slabs} == {(0, 0), (7, 4)}
 
@@ -81,7 +81,7 @@ def test_a_late_lane_goes_to_the_reserve_when_its_stripe_is_full() -> None:
     {"epoch": 0}, {"bound": False}, {"sampling": Sampling.of(warps=1)}, {"sampling": Sampling.of(blocks=range(1, 2))},
     {"sampling": Sampling.of(sms=5)},
 ])  # fmt: skip
-def test_what_is_not_sampled_claims_nothing_late_either(changes: dict[str, object]) -> None:
+def test_unsampled_lanes_make_no_late_claim(changes: dict[str, object]) -> None:
     outcome = judged(execute(case(**changes)))
     assert not outcome.slabs
     assert not outcome.host.claims()
@@ -93,7 +93,7 @@ def test_a_lane_of_another_strategy_keeps_its_one_slab() -> None:
     assert recorded(outcome) == dict.fromkeys(LANES, 2)
 
 
-def test_a_predicate_and_the_election_both_hold() -> None:
+def test_a_lane_records_only_if_elected_and_its_predicate_is_true() -> None:
     body = (Node("region", ("dot", None, "0", False, "%v0"), ((),)),)
     outcome = judged(execute(case(kernel=written((Node("assign", ("and.b32", "%v0", "%v0", "4")), *body)))))
     assert recorded(outcome) == {0: 0, 4: 1, 5: 1, 6: 1, 7: 1}
@@ -107,13 +107,13 @@ def test_any_launch_of_elected_lanes_leaves_what_its_marks_mean(drawn: Case, dat
     judged(execute(replace(drawn, recording=recording, pool=data.draw(pools(units)))))
 
 
-def test_a_kernel_without_it_has_none_of_it() -> None:
+def test_other_strategies_emit_no_lane_election_code() -> None:
     for strategy in (Elected(), AllThreads()):
         text = lower(DIVERGENT.text(), Recording(strategy=strategy), frontend="test").text
         assert not re.search(r"activemask|lanemask|ks_may|ks_own|KS_LATE", text)
 
 
-def test_a_late_claim_needs_no_register_that_was_written_at_the_entry_for_it() -> None:
+def test_late_claims_reread_thread_and_sm_instead_of_holding_registers() -> None:
     """The thread's index and the SM are read anew, because they would hold registers in the whole kernel."""
     text = lower(DIVERGENT.text(), Recording(strategy=ANY), frontend="test").text
     for claim in text.split("bra KS_LATE;")[1:]:

@@ -67,5 +67,5 @@ def test_every_option_assembles(arch: str, clock: str, fill: str) -> None:
 
 
 @needs_ptxas
-def test_a_text_that_ptxas_refuses_is_distinguished() -> None:
+def test_ptxas_errors_are_detected() -> None:
     assert "Unknown symbol" in complaint(HEAD.format(arch="90") + ".entry k() { mov.u32 %r0, 1; ret; }", "90")

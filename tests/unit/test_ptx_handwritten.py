@@ -61,7 +61,7 @@ def test_a_text_is_lowered_however_it_is_written(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", TEXTS)
-def test_a_bound_stands_before_the_body_of_the_kernel(case: str) -> None:
+def test_the_register_bound_precedes_the_kernel_body(case: str) -> None:
     text = register_budget.bounded(TEXTS[case], {"k": 64})
     assert ".maxnreg 64\n{" in text
     assert not ptxas() or "error" not in complaint(text, "90")
@@ -73,7 +73,7 @@ def test_nothing_of_the_users_text_is_lost() -> None:
         assert all(word in kept for word in text.replace(ENTER, "").replace(EXIT, "").split())
 
 
-def test_the_target_is_not_one_of_a_comment() -> None:
+def test_target_directives_in_comments_are_ignored() -> None:
     """What settles a clock behind a barrier is for sm_90 and later."""
     at_barrier = f"{ENTRY}\n{{{BODY.replace(ENTER, f'bar.sync 0;{chr(10)}{ENTER}')}}}\n"
     for before in ("", "// .target sm_50\n", "/* .target sm_50 */"):
@@ -87,7 +87,7 @@ def test_the_target_is_not_one_of_a_comment() -> None:
         f"{HEAD}/* {ENTER}*/{ENTRY}\n{{ ret; }}\n",
     ],
 )
-def test_a_mark_in_a_comment_is_none(text: str) -> None:
+def test_marks_inside_comments_are_ignored(text: str) -> None:
     assert lowered(text).text is text
 
 
@@ -99,12 +99,12 @@ def test_a_mark_in_a_comment_is_none(text: str) -> None:
         (f"{HEAD}.extern .func f\n{ENTER};\n", 5),
     ],
 )
-def test_a_mark_that_would_stay_in_the_text_is_refused(text: str, line: int) -> None:
+def test_marks_that_cannot_be_lowered_are_refused(text: str, line: int) -> None:
     with pytest.raises(UnsupportedError, match=rf"line {line} of the PTX: the mark '//kscope enter a - - with' "):
         lowered(text)
 
 
-def test_what_is_blanked_keeps_every_offset_and_line() -> None:
+def test_blanking_comments_keeps_offsets_and_lines() -> None:
     for text in TEXTS.values():
         bare = cfg.bare(text)
         assert len(bare) == len(text)

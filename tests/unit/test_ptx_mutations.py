@@ -188,7 +188,7 @@ def test_a_broken_instruction_is_noticed(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", LOOPED)
-def test_loops_that_hide_nothing_are_right_as_they_are(case: Case) -> None:
+def test_unmutated_loops_pass_the_check(case: Case) -> None:
     assert "ks_nth" in case.lowered().text
     judged(execute(case))
 
@@ -203,7 +203,7 @@ def test_a_broken_instruction_of_a_loop_that_hides_nothing_is_noticed(name: str)
 
 
 @pytest.mark.parametrize("missing", ["jumps", "labels"])
-def test_a_way_into_a_loop_that_is_not_seen_is_noticed(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missed_loop_entry_is_detected(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = loop_registers._entries
 
     def some(n: int, function: cfg.Function, graph: Sequence[cfg.Block]) -> frozenset[int]:

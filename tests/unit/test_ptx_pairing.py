@@ -48,7 +48,7 @@ def test_a_deleted_enter_or_exit_is_never_silent(case: Case, which: int) -> None
 
 @examples(30)
 @given(cases(threads=4, roomy=True), loose_kernels())
-def test_what_is_found_to_pair_pairs_on_every_path_that_runs(case: Case, kernel: KernelText) -> None:
+def test_names_accepted_by_the_pairing_check_pair_on_every_executed_path(case: Case, kernel: KernelText) -> None:
     """The check is sound: of the names that it lets pass, no thread leaves one open, unless by `exit`, enters one at
     another depth, or exits one that is not open."""
     outcome = judged(execute(replace(case, kernel=kernel)), pairs=False)
@@ -56,14 +56,14 @@ def test_what_is_found_to_pair_pairs_on_every_path_that_runs(case: Case, kernel:
         assert one.thread.quit or not any(one.open.values()), f"{one.thread.key} leaves {one.open} open"
 
 
-def test_an_explicit_enter_without_exit_is_an_error_with_kernel_region_and_line() -> None:
+def test_an_explicit_enter_without_exit_is_refused_with_kernel_region_and_line() -> None:
     with pytest.raises(PairingError) as caught:
         lowered(".loc 1 7 3\n//kscope enter load - - call")
     assert "kernel attend" in str(caught.value)
     assert "'load'" in str(caught.value)
 
 
-def test_an_explicit_enter_of_what_is_open_is_an_error_that_says_what_to_use_instead() -> None:
+def test_entering_an_open_region_explicitly_is_refused_with_the_remedy() -> None:
     """As when iteration k + 1 begins before k ends: taken innermost first, its records would tell wrong times."""
     turn = (
         "//kscope enter load - - call\nL: //kscope enter load - - call\n//kscope exit load - - call\n"
@@ -132,7 +132,7 @@ def test_marks_in_a_function_that_was_not_inlined_are_refused_by_its_name() -> N
         lower(text, Recording(), frontend="test")
 
 
-def test_a_text_without_marks_comes_back_as_it_is() -> None:
+def test_ptx_without_marks_is_returned_unchanged() -> None:
     text = HEAD.format(arch="90") + ".entry k()\n{\nret;\n}\n"
     low = lower(text, Recording(), frontend="test")
     assert low.text is text

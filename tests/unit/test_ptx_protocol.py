@@ -54,13 +54,13 @@ def test_deep_nesting_is_recorded_in_order_of_ends(case: Case) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"bound": False}, {"epoch": 0}])
-def test_a_module_that_is_not_armed_touches_nothing_but_its_own_output(changes: dict[str, object]) -> None:
+def test_unarmed_modules_access_only_user_memory(changes: dict[str, object]) -> None:
     outcome = judged(execute(simple(**changes)))
     assert not outcome.slabs
     assert not any(access.address in range(outcome.host.control.base, 1 << 63) for access in outcome.host.memory.log)
 
 
-def test_an_unbound_module_does_not_even_read_the_control_block() -> None:
+def test_unbound_modules_never_read_the_control_block() -> None:
     host = Host(Pool((Ring(8),)))
     low = lower(ONE_REGION.text(), Recording(), frontend="test")
     program = host.load(low.text, bound=False)
@@ -90,7 +90,7 @@ def test_a_slab_that_would_cross_the_rings_edge_is_claimed_again_behind_it() -> 
     assert int(outcome.host.stripe(0)["skipped"]) == 3
 
 
-def test_a_lane_that_is_refused_to_the_last_claim_is_lost_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_whose_claims_are_all_refused_is_counted_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "MOST_CLAIMS", 1)
     pool = Pool((Ring(3, head=6), Ring(0)))
     outcome = judged(execute(simple(pool=pool, recording=Recording(records=4), threads=(0,))))
@@ -188,7 +188,7 @@ class LooksInTheWrongOrder(Drain):
 
 
 @pytest.mark.parametrize("careless", [IgnoresClaims, IgnoresEnds])
-def test_a_host_that_breaks_the_rule_is_noticed(careless: type[Drain]) -> None:
+def test_a_host_that_frees_memory_too_early_is_detected(careless: type[Drain]) -> None:
     def noticed(drawn: tuple[Case, list[int]]) -> bool:
         try:
             drained(*drawn, careless)
@@ -210,7 +210,7 @@ def warps(count: int) -> Case:
 
 
 @pytest.mark.parametrize(("host_of", "right"), [(Drain, True), (LooksInTheWrongOrder, False)])
-def test_skipped_is_to_be_read_before_head(host_of: type[Drain], right: bool) -> None:
+def test_skipped_must_be_read_before_head(host_of: type[Drain], right: bool) -> None:
     """One lane has claimed and written nothing yet; behind it a claim meets the ring's edge. Read after head, its
     skipped units stand in for those on their way."""
     host, threads, _, _ = prepared(warps(3))
@@ -254,7 +254,7 @@ def drained(case: Case, gaps: list[int], host_of: type[Drain]) -> None:
 
 @examples(30)
 @given(cases(threads=8, roomy=True), st.lists(st.tuples(st.integers(0, 25), st.sampled_from([0, 7, 8])), max_size=20))
-def test_a_session_that_begins_or_ends_while_kernels_run_records_lanes_whole_or_not(
+def test_lanes_record_completely_or_not_at_all_around_a_session_change(
     case: Case, changes: list[tuple[int, int]]
 ) -> None:
     """A lane belongs to the session whose epoch it read at its start, or to none. A warp reads the gate with one

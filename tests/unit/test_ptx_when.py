@@ -30,7 +30,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_exit_follows_what_the_enter_decided(case: Case) -> None:
+def test_exits_follow_the_predicate_of_their_enter(case: Case) -> None:
     outcome = judged(execute(case))
     counts = {slab.key[3]: int(slab.header["count"]) for slab in outcome.slabs}
     assert {count for lane, count in counts.items() if lane % 2} != {count for lane, count in counts.items()}
@@ -48,13 +48,13 @@ def test_a_predicate_adds_no_branch_no_access_and_no_clock() -> None:
         assert with_it.count(word) == without.count(word), word
 
 
-def test_a_kernel_without_predicates_is_as_it_was() -> None:
+def test_kernels_without_predicates_use_no_predicate_registers() -> None:
     text = lower(plain(KERNEL).text(), Recording(), frontend="test").text
     assert not re.search(r"\bks_(w\d|h\b)", text)
 
 
 @pytest.mark.parametrize("when", ["0", "%v4"])
-def test_a_predicate_that_is_known_to_be_false_leaves_nothing(when: str) -> None:
+def test_a_known_false_predicate_emits_no_instructions(when: str) -> None:
     inner = Node("region", ("load", None, None, False, when), ((Node("bar"),),))
     kernel = written((inner, Node("point", ("tick", None, "0", False, when))))
     kernel = replace(kernel, body=kernel.body.replace("and.b32 %v4, %v0, 0;", "mov.u32 %v4, 0;"))  # its only value

@@ -167,7 +167,7 @@ def test_special_registers_show_a_thread_where_it_is() -> None:
     assert words[: len(names)] == [1, 2, 6, 7, 4, 97 % 32, 77, 3, 5]
 
 
-def test_a_clock_goes_on_whoever_reads_it() -> None:
+def test_the_clock_advances_on_predicated_reads() -> None:
     body = """setp.eq.u32 %p0, 1, 0; mov.u32 %r0, 7; @%p0 mov.u32 %r0, %clock; @!%p0 mov.u32 %r1, %clock;
         st.global.v2.u32 [%out], {%r0, %r1};"""
     assert execute(body, clocks=Clocks(100, 0, (10,)))[:2] == [7, 120]
@@ -201,7 +201,7 @@ def test_lanes_that_wait_at_different_places_are_a_fault() -> None:
         execute(body + " ret;", shape=Grid(block=(2, 1, 1)))
 
 
-def test_lanes_that_part_at_a_uniform_branch_are_a_fault() -> None:
+def test_divergence_at_a_uniform_branch_is_a_fault() -> None:
     body = "mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 0; @%p0 bra.uni A; A: ret;"
     with pytest.raises(FaultError, match=r"part at a bra\.uni"):
         execute(body, shape=Grid(block=(2, 1, 1)))

@@ -70,7 +70,7 @@ def bodies(*lines: str) -> list[str]:
         ("10", "while total > 9:\n    total -= 1"),
     ],
 )
-def test_lines_mean_the_statements_that_they_hold(lines: str, body: str) -> None:
+def test_line_ranges_select_whole_statements(lines: str, body: str) -> None:
     assert bodies(f"r={lines}") == ["; ".join(map(ast.unparse, ast.parse(body.replace("; ", "\n")).body))]
 
 
@@ -95,13 +95,13 @@ def test_ranges_nest() -> None:
         (["a=3-9", "b=4-15"], "overlap"),
     ],
 )
-def test_lines_that_are_no_region_are_refused_by_name(lines: list[str], why: str) -> None:
+def test_invalid_line_regions_are_refused_by_name(lines: list[str], why: str) -> None:
     with pytest.raises(UsageError, match=why) as caught:
         wrapped(*lines)
     assert "=k.py:" in str(caught.value)
 
 
-def test_a_region_stands_where_its_statements_stand() -> None:
+def test_inserted_regions_keep_source_locations() -> None:
     tree = ast.parse(SOURCE)
     (definition,) = tree.body
     assert isinstance(definition, ast.FunctionDef)

@@ -34,7 +34,7 @@ def _parameters() -> list[object]:
 
 
 @pytest.mark.parametrize("code", _parameters())
-def test_a_block_of_python_runs_as_it_stands(tmp_path: Path, code: str) -> None:
+def test_every_python_block_of_the_readme_runs_unchanged(tmp_path: Path, code: str) -> None:
     (tmp_path / "block.py").write_text(code)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
@@ -45,7 +45,7 @@ def test_a_block_of_python_runs_as_it_stands(tmp_path: Path, code: str) -> None:
     assert list(tmp_path.glob("*.kscope"))
 
 
-def test_every_block_of_python_says_where_it_runs() -> None:
+def test_every_python_block_of_the_readme_has_a_target() -> None:
     assert len(BLOCKS) == README.count("```python")
 
 
@@ -64,7 +64,7 @@ def test_the_lines_of_kscope_can_be_parsed() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_what_a_block_of_python_takes_from_kscope_is_there(page: Path) -> None:
+def test_python_blocks_of_the_docs_use_existing_names(page: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
     for node in (node for block in blocks for node in ast.walk(ast.parse(block.replace("(...):", "(): ")))):
         if isinstance(node, ast.Attribute) and _is_kscope(node.value):

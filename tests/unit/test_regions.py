@@ -81,7 +81,7 @@ def test_a_scope_is_declared_once_and_entered_anywhere(listener: Listener) -> No
     assert [value for _, _, value in listener.heard] == [None, None, None, None, 3, None, 1, None]
 
 
-def test_a_scope_called_with_a_value_leaves_the_declared_one_alone(listener: Listener) -> None:
+def test_calling_a_scope_with_a_value_does_not_change_the_scope(listener: Listener) -> None:
     load = kscope.scope("load", value=1)
     with load(value=2):
         pass
@@ -96,7 +96,7 @@ def test_no_exit_is_recorded_where_an_exception_passes(listener: Listener) -> No
     assert [act for act, _, _ in listener.acts] == ["enter"]
 
 
-def test_instants_and_counters_are_marks_of_their_own(listener: Listener) -> None:
+def test_instants_and_counters_emit_single_marks(listener: Listener) -> None:
     kscope.instant("here")
     kscope.instant("here", 5)
     kscope.counter("depth", 2.5)
@@ -111,7 +111,7 @@ def test_a_pin_carries_its_value(listener: Listener) -> None:
     assert listener.heard[1][2] == "x"
 
 
-def test_what_a_compiler_hands_over_goes_to_that_compilers_frontend(listener: Listener) -> None:
+def test_compiler_keywords_are_passed_to_the_frontend(listener: Listener) -> None:
     with kscope.region("load", _semantic="builder"):
         pass
     kscope.instant("here", _semantic="builder")
@@ -129,7 +129,7 @@ def test_the_first_frontend_that_traces_gets_the_mark(monkeypatch: pytest.Monkey
     assert (len(first.heard), len(second.heard)) == (1, 0)
 
 
-def test_outside_of_any_kernel_the_words_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_outside_kernels_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_frontends", {})
     with kscope.region("load", value=1):
         kscope.instant("here")
@@ -149,6 +149,6 @@ def test_a_strategy_is_checked_where_it_is_written(strategy: object) -> None:
         kscope.region("load", strategy=strategy)  # type: ignore[arg-type]  # the error is the test
 
 
-def test_the_words_say_that_they_are_builtins_of_the_compiler() -> None:
+def test_public_functions_are_triton_builtins() -> None:
     for word in (kscope.region, kscope.scope, kscope.instant, kscope.counter, kscope.scope.enter, kscope.scope.exit):
         assert getattr(word, "__triton_builtin__", False)

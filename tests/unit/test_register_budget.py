@@ -74,17 +74,17 @@ def test_text_without_marks_assembles_nothing():
     assert assembler.asked == []
 
 
-def test_one_question_where_everything_fits():
+def test_one_assembly_is_enough_without_spills():
     assembler = Assembler(GOOD, p8=GOOD)
     assert lowered(assembler) == (1, [])
 
 
-def test_a_kernel_that_spills_by_itself_is_left_as_it_is():
+def test_kernels_that_spill_without_marks_are_not_changed():
     assembler = Assembler(SPILLS, p8=SPILLS)
     assert lowered(assembler) == (2, [])
 
 
-def test_an_assembler_that_refuses_the_text_decides_nothing():
+def test_assembler_failures_do_not_affect_register_decisions():
     assembler = Assembler(GOOD, p8=None)
     assert lowered(assembler) == (1, [])
 
@@ -92,12 +92,12 @@ def test_an_assembler_that_refuses_the_text_decides_nothing():
 TEXT = {pending: plan.lower(MARKED, Recording(pending=pending), frontend="test").text for pending in (8, 0)}
 
 
-def test_the_texts_of_these_tests_differ():
+def test_pending_records_change_the_lowered_text():
     assert TEXT[8] != TEXT[0]
 
 
 @pytest.mark.parametrize(("plain", "sunk"), [(GOOD, SPILLS), (GOOD, IGNORED), (SPILLS, SPILLS_MORE)])
-def test_fewer_records_wait_where_that_saves_what_the_kernel_had(plain, sunk):
+def test_marks_store_in_place_if_that_avoids_spills(plain, sunk):
     assembler = Assembler(plain, p8=sunk, p0=plain)
     result = lower_to_fit(MARKED, Recording(), frontend="test", measure=assembler)
     assert result.text == TEXT[0]
@@ -108,7 +108,7 @@ SIZED = MARKED.replace("k()", "k()\n.reqntid 256")
 CRAMPED = Usage(False, 9000, 32)
 
 
-def test_a_kernel_whose_assembler_gives_registers_up_requests_one_block_per_sm():
+def test_kernels_with_spilled_registers_request_one_block_per_sm():
     asked = []
 
     def measure(text: str) -> Usage:
@@ -122,14 +122,14 @@ def test_a_kernel_whose_assembler_gives_registers_up_requests_one_block_per_sm()
     assert (len(asked), result.problems) == (3, ())
 
 
-def test_what_the_kernel_says_about_its_room_stays():
+def test_the_kernels_own_register_directives_stay():
     assert register_budget.request_max_registers(SIZED).count(".minnctapersm") == 1
     said = SIZED.replace("256", "256\n.maxnreg 64")
     assert register_budget.request_max_registers(said) == said
     assert register_budget.request_max_registers(MARKED) == MARKED, "the directive needs the number of threads"
 
 
-def test_what_is_lost_all_the_same_is_a_problem_of_the_module():
+def test_unavoidable_spills_are_a_problem_of_the_module():
     known = (Problem("removed", "something else"),)
     assembler = Assembler(GOOD, known, p8=SPILLS_MORE, p0=SPILLS)
     result = lower_to_fit(MARKED, Recording(), frontend="test", measure=assembler, known=known)
@@ -143,7 +143,7 @@ def test_a_lost_setmaxnreg_is_named():
     assert "setmaxnreg is ignored" in result.problems[0].text
 
 
-def test_a_live_recording_stores_in_place_and_is_reported_what_that_costs():
+def test_live_recording_stores_in_place_and_reports_its_spills():
     live = plan.lower(MARKED, Recording(live=True), frontend="test").text
     asked = []
 
@@ -193,7 +193,7 @@ def test_text_reaches_ptxas_as_utf_8_whatever_the_locale(tmp_path):
     assert (tmp_path / "text").read_bytes() == text.encode()
 
 
-def test_a_refusal_of_ptxas_is_no_usage(tmp_path):
+def test_no_usage_is_returned_when_ptxas_fails(tmp_path):
     ptxas = tmp_path / "ptxas"
     ptxas.write_text("#!/bin/sh\nexit 255\n")
     ptxas.chmod(0o755)
@@ -201,7 +201,7 @@ def test_a_refusal_of_ptxas_is_no_usage(tmp_path):
 
 
 @pytest.mark.parametrize("script", ["#!/bin/sh\necho usage\n", "no program", None])
-def test_a_ptxas_that_makes_no_cubin_is_no_usage(tmp_path, script):
+def test_no_usage_is_returned_without_a_cubin(tmp_path, script):
     ptxas = tmp_path / "ptxas"
     if script is not None:
         ptxas.write_text(script)
@@ -244,17 +244,17 @@ def test_a_kernel_can_be_launched_with_as_many_threads_as_before():
 
 
 @pytest.mark.parametrize(("plain", "marked"), [(66, 70), (40, 64), (130, 200)])
-def test_a_kernel_that_needs_as_much_without_records_is_not_bounded(plain, marked):
+def test_no_register_bound_where_the_plain_kernel_needs_as_many(plain, marked):
     assert ".maxnreg" not in grown(MARKED, plain, marked)[0]
 
 
-def test_a_kernel_that_says_how_many_threads_it_has_is_not_bounded():
+def test_kernels_with_maxntid_get_no_register_bound():
     text, asked, _ = grown(MARKED.replace("k()\n", "k()\n.maxntid 256, 1, 1\n"), plain=60, marked=68)
     assert ".maxnreg" not in text
     assert asked == ["marked"]
 
 
-def test_what_a_bound_makes_spill_waits_less_and_is_reported():
+def test_a_bound_that_causes_spills_reduces_pending_records_and_is_reported():
     _, asked, problems = grown(MARKED, plain=60, marked=68, narrow=Usage(False, 16, 64, (("k", 64),)))
     assert asked == ["marked", "plain", "bounded", "bounded"]
     assert problems == ["registers"]
@@ -318,16 +318,16 @@ def test_registers_are_not_spent_where_fewer_warps_would_fit_or_more_would_spill
     assert spent(needing(40, spilled=8), needing(36)) == (False, ["other", "own"])
 
 
-def test_an_assembler_that_says_nothing_of_kernels_is_requested_the_largest():
+def test_without_per_kernel_usage_the_module_maximum_is_used():
     assert spent(Usage(False, 0, 40), Usage(False, 0, 36))[0]
     assert not spent(Usage(False, 0, 60), Usage(False, 0, 40))[0]
 
 
-def test_registers_are_not_spent_where_nobody_says_what_that_costs():
+def test_loop_registers_are_not_used_without_ptxas():
     assert spent(GOOD, None) == (False, ["other"])
 
 
-def test_what_does_not_fit_into_a_bound_is_not_spent():
+def test_loop_registers_are_not_used_if_the_bound_would_spill():
     bounds = {"plain": needing(60), "bounded other": needing(64), "bounded own": needing(64, spilled=16)}
     assert spent(needing(70), needing(66), **bounds) == (False, ["other", "plain", "bounded other", "bounded own"])
     bounds["bounded own"] = needing(64)
@@ -372,7 +372,7 @@ def crowded(marked: Usage, *, shared: int | None = 0, narrow: int = 0) -> tuple[
     return result.text, asked, [problem.text for problem in result.problems]
 
 
-def test_as_many_blocks_fit_on_an_sm_as_without_marks() -> None:
+def test_marks_do_not_reduce_the_blocks_per_sm() -> None:
     (limits,) = occupancy.limits(SMALL, 0).values()
     assert {count: limits.blocks(count) for count in FITS} == FITS
     text, asked, problems = crowded(needing(138))
@@ -394,7 +394,7 @@ def test_blocks_that_shared_memory_limits_anyway_need_no_bound() -> None:
     assert crowded(needing(138), shared=70_000)[1:] == (["marked"], [])
 
 
-def test_a_frontend_that_knows_no_shared_memory_leaves_the_blocks_alone() -> None:
+def test_unknown_shared_memory_disables_the_occupancy_bound() -> None:
     assert crowded(needing(138), shared=None)[1:] == (["marked"], [])
 
 
@@ -438,7 +438,7 @@ def test_a_text_is_assembled_once_whatever_its_metadata_is(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("long", "times"), [(0, 3), (1 << 20, 4)], ids=["a long one", "a short one"])
-def test_a_kernel_that_loses_in_any_case_is_assembled_three_or_four_times(
+def test_a_kernel_that_always_spills_is_assembled_at_most_four_times(
     long: int, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its records, without, with fewer that wait, if that is quick with none, and no more for the problem."""

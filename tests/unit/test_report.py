@@ -122,14 +122,14 @@ def test_a_row_is_used_again_when_its_block_has_ended() -> None:
     assert dict(zip(lanes["block"], lanes["row"], strict=True)) == {0: 0, 1: 1, 2: 1, 3: 0}
 
 
-def test_nobody_gets_the_row_of_a_warp_that_did_not_finish() -> None:
+def test_the_row_of_an_unfinished_warp_is_not_reused() -> None:
     hung = synth.slab([Rec("load", 1100, 1200)], start=1000, end=None, block=(0, 0, 0), grid=(2, 1, 1))
     late = synth.slab([Rec("load", 8100, 8200)], start=8000, end=9000, block=(1, 0, 0), grid=(2, 1, 1))
     lanes = reports.written(decode(synth.capture(hung, late))).columns("lanes")
     assert sorted(zip(lanes["block"], lanes["row"], lanes["done"], strict=True)) == [(0, 0, 0), (1, 1, 1)]
 
 
-def test_a_lane_that_did_not_finish_is_as_long_whatever_a_filter_leaves() -> None:
+def test_filters_do_not_change_an_unfinished_lanes_lifetime() -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("dot", 5000, 9000)], end=None)))
     shown = (trace, trace.filter(region="load"), trace.filter(region="dot"))
     ends = [arrange(one).end[0] for one in shown]
@@ -162,7 +162,7 @@ def test_the_table_is_the_summarys() -> None:
     assert [one["text"] for one in found["problems"]] == [one.text for one in trace.problems]
 
 
-def test_names_stand_longest_total_first() -> None:
+def test_region_names_are_ordered_by_total_time() -> None:
     trace = large()
     assert reports.written(trace).about["names"] == [row.region for row in trace.summary().regions]
 

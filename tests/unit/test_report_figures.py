@@ -75,7 +75,7 @@ def test_the_overview_shows_the_region_with_the_most_self_time(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_a_level_is_the_mean_of_the_finer_one(name: str) -> None:
+def test_each_heatmap_level_averages_the_finer_one(name: str) -> None:
     found = reports.written(TRACES[name]() if name != "bulk" else bulk(30, 9000))
     levels = found.about["levels"]
     for level, bins in enumerate(levels[1:], 1):
@@ -87,7 +87,7 @@ def test_a_level_is_the_mean_of_the_finer_one(name: str) -> None:
     assert len(levels) > 1 or name != "bulk"
 
 
-def test_the_overview_knows_how_many_warps_are_alive() -> None:
+def test_the_overview_counts_active_warps() -> None:
     trace = TRACES["graph"]()
     found = reports.written(trace)
     bins, lanes = found.about["levels"][0], found.columns("lanes")
@@ -133,7 +133,7 @@ def test_the_longest_spans_are_the_longest(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_the_imbalance_map_has_all_of_the_time(name: str) -> None:
+def test_the_imbalance_map_adds_up_to_the_total_time(name: str) -> None:
     trace = TRACES[name]()
     found = reports.written(trace)
     columns, count = found.columns("figures"), len(found.about["names"])
@@ -149,7 +149,7 @@ def test_the_imbalance_map_has_all_of_the_time(name: str) -> None:
         assert columns["by_place"].reshape(count, -1)[index] == pytest.approx(by_place)
 
 
-def test_points_and_unknown_durations_are_in_no_figure() -> None:
+def test_points_are_excluded_from_histograms() -> None:
     records = [Rec("load", 2000, 2100), instant("mark", 2200, 5), Rec("queue", 2300, 2300, Kind.COUNTER, 3)]
     trace = decode(synth.capture(synth.slab(records), names=("load", ("mark", "i32"), ("queue", "i32"))))
     found = reports.written(trace)

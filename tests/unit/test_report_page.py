@@ -53,7 +53,7 @@ def tags(found: reports.Report) -> list[tuple[str, tuple[tuple[str, str | None],
     return [(tag, tuple(attributes.items())) for tag, attributes, _ in found.elements]
 
 
-def test_hostile_names_arrive_as_text_and_add_no_markup(plain: reports.Report) -> None:
+def test_hostile_names_stay_text_in_the_report(plain: reports.Report) -> None:
     found = reports.written(named(*HOSTILE, kernel=HOSTILE[0]))
     assert sorted(found.about["names"]) == sorted(HOSTILE)
     assert found.about["kernels"] == [HOSTILE[0]]
@@ -98,7 +98,7 @@ def test_the_policy_allows_this_style_and_this_script_and_nothing_else(plain: re
     }
 
 
-def test_the_policy_stands_before_everything_that_it_governs(plain: reports.Report) -> None:
+def test_the_content_policy_precedes_all_content(plain: reports.Report) -> None:
     names = [tag if tag != "meta" else next(iter(attributes)) for tag, attributes, _ in plain.elements]
     assert names[:4] == ["html", "head", "charset", "http-equiv"]
 

@@ -52,7 +52,7 @@ def test_blocks_are_typed_as_a_number_a_range_or_a_slice(typed: Any, blocks: ran
     "typed",
     [0, -1, range(5, 5), range(-3, 5), range(9, 0, -1), slice(4, 2), slice(0.5, None), True, 1.5, "3", [1, 2], 1 << 64],
 )
-def test_blocks_that_choose_nothing_or_mean_nothing_are_refused(typed: Any) -> None:
+def test_empty_and_invalid_block_ranges_are_refused(typed: Any) -> None:
     with pytest.raises(UsageError, match="blocks="):
         Sampling.of(blocks=typed)
 
@@ -75,13 +75,13 @@ def test_columns_of_a_trace_choose_as_numbers_do() -> None:
     assert Sampling.of(blocks=slice(blocks[0], None, 4)).blocks == range(8, 1 << 63, 4)
 
 
-def test_an_open_gate_asks_nothing() -> None:
+def test_an_unsampled_gate_has_no_filters() -> None:
     gate = Sampling().gate(epoch=5, stripes=132)
     assert (int(gate["epoch"]), int(gate["stripes"]), int(gate["sampled"])) == (5, 132, 0)
     assert int(gate["warp_mask"]) == 0xFFFFFFFF
 
 
-def test_a_gate_says_which_blocks_warps_and_sms_record() -> None:
+def test_the_gate_encodes_sampled_blocks_warps_and_sms() -> None:
     gate = Sampling.of(blocks=range(8, 1000, 4), warps=(0, 31), sms=(0, 33, MAX_SMS - 1)).gate(1, 4)
     assert int(gate["sampled"]) == 1
     assert (int(gate["block_first"]), int(gate["block_count"])) == (8, 992)

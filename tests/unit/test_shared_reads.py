@@ -57,7 +57,7 @@ def test_where_a_record_is_stored_within_the_row_every_mark_reads_the_clock(name
     assert reads(*regions(*names), **options) == 2 * len(names)
 
 
-def test_nothing_stands_between_the_two_marks_of_a_reading() -> None:
+def test_shared_clock_reads_have_no_store_between_their_marks() -> None:
     text = lower(written(regions(*NAMES, "überlauf")).text(), Recording(), frontend="test").text
     between = re.findall(r"mov\.u64 (ks_e\d+), %clock64;(.*?)mov\.b64 ks_s\d+, \1;", text, re.S)
     assert len(between) == 4
@@ -78,12 +78,12 @@ row = st.one_of(st.permutations((*NAMES, "überlauf")), st.lists(st.sampled_from
 
 @examples(15)
 @given(cases(depth=1, threads=2, roomy=True), row, st.sampled_from([1, 2, 8]))
-def test_what_is_recorded_is_what_the_marks_mean(case: Case, names: list[str], pending: int) -> None:
+def test_shared_clock_reads_record_what_the_marks_mean(case: Case, names: list[str], pending: int) -> None:
     kernel = written((Node("loop", ("bottom", 3), (regions(*names), ())),))
     judged(execute(replace(case, kernel=kernel, recording=replace(case.recording, pending=pending, live=False))))
 
 
-def test_a_begin_that_is_another_ends_reading_is_noticed() -> None:
+def test_a_begin_that_reuses_the_wrong_clock_read_is_detected() -> None:
     kernel = written((Node("loop", ("bottom", 3), (regions(*NAMES), ())),))
     case = Case(kernel, Recording(), Grid((1, 1, 1), (32, 1, 1)), ((0, 0, 0),), (0,), Pool((Ring(12), Ring(12))))
     judged(execute(case))

@@ -58,7 +58,7 @@ def test_a_geometry_that_no_gpu_has_is_refused(geometry: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("machine", [{"sms": 0}, {"sms": 513}, {"resident": 0}, {"ghz": (1.0,)}, {"offsets": (1, 2)}])
-def test_a_machine_that_cannot_be_is_refused(machine: dict[str, Any]) -> None:
+def test_impossible_simulated_machines_are_refused(machine: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="expected"):
         Machine(**machine)
 
@@ -130,7 +130,7 @@ def test_each_sm_has_a_clock_of_its_own_and_all_share_globaltimer() -> None:
 # waiting
 
 
-def test_a_barrier_brings_the_warps_of_a_block_together() -> None:
+def test_a_barrier_synchronizes_the_warps_of_a_block() -> None:
     after: list[int] = []
 
     def kernel(warp: Warp) -> None:
@@ -142,7 +142,7 @@ def test_a_barrier_brings_the_warps_of_a_block_together() -> None:
     assert len(set(after)) == 1
 
 
-def test_a_warp_that_has_left_is_not_waited_for() -> None:
+def test_barriers_do_not_wait_for_exited_warps() -> None:
     def kernel(warp: Warp) -> None:
         if warp.index:
             warp.sync()
@@ -150,7 +150,7 @@ def test_a_warp_that_has_left_is_not_waited_for() -> None:
     kscope_sim.launch(kernel, block=96)
 
 
-def test_a_waiter_goes_on_when_the_event_happens() -> None:
+def test_a_waiting_warp_continues_when_the_event_arrives() -> None:
     times: dict[str, int] = {}
 
     def kernel(warp: Warp) -> None:
@@ -178,12 +178,12 @@ def test_several_arrivals_can_be_waited_for() -> None:
     kscope_sim.launch(kernel, block=128)
 
 
-def test_a_block_that_waits_for_ever_is_named() -> None:
+def test_a_block_that_waits_forever_is_reported() -> None:
     with pytest.raises(UsageError, match="warp 0 waits for 'never' "):
         kscope_sim.launch(lambda warp: warp.wait("never"), block=64)
 
 
-def test_what_a_kernel_raises_comes_out_of_the_launch() -> None:
+def test_kernel_exceptions_are_raised_by_launch() -> None:
     def kernel(warp: Warp) -> None:
         if warp.index == 1:
             raise ZeroDivisionError

@@ -36,7 +36,7 @@ def interrupted(prof: session.Session) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_session_whose_warps_reached_no_region_says_so() -> None:
+def test_warps_that_reach_no_region_are_reported() -> None:
     def never(warp: Warp) -> None:
         with kscope.region("never", when=warp.index > 0):
             warp.work(10)
@@ -46,7 +46,7 @@ def test_a_session_whose_warps_reached_no_region_says_so() -> None:
     assert prof.trace.problems[0].text == "no records: 3 warps ran and reached no region"
 
 
-def test_a_warp_that_never_ends_hides_nothing_of_its_sm() -> None:
+def test_a_hung_warp_does_not_hide_other_warps_of_its_sm() -> None:
     prof = kscope.profile()
     with pytest.raises(KeyboardInterrupt):
         interrupted(prof)

@@ -43,7 +43,7 @@ def test_code_that_lane_0_does_not_reach_is_not_recorded_by_elected() -> None:
     assert [lane.count for lane in record(kernel)] == [0]
 
 
-def test_a_branch_that_no_lane_takes_passes_no_time() -> None:
+def test_an_untaken_branch_takes_no_time() -> None:
     def kernel(warp: Warp) -> None:
         began = warp.now
         with warp.where(0):
@@ -88,7 +88,7 @@ def test_a_region_may_have_a_value_per_lane() -> None:
 # pool
 
 
-def test_a_pool_that_is_too_small_counts_who_was_lost_and_stores_nothing_else() -> None:
+def test_a_full_pool_counts_lost_lanes_and_stores_no_partial_data() -> None:
     taken = capture(marked, block=256, sms=1, pool=64 * 64)
     lanes = read(taken)
     assert len(lanes) + taken.devices[0].lost == 8
@@ -191,7 +191,7 @@ def test_lanes_may_close_a_region_on_different_paths() -> None:
 
 
 @pytest.mark.parametrize("value", ["x", 1 << 32, -(1 << 31) - 1, True, [1], 1j])
-def test_a_value_that_is_no_32_bit_number_is_refused(value: Any) -> None:
+def test_values_that_are_not_32_bit_numbers_are_refused(value: Any) -> None:
     with pytest.raises(UsageError, match="32 bits"):
         record(lambda warp: kscope.instant("here", value))
 
@@ -225,7 +225,7 @@ def test_one_name_has_one_type_of_value() -> None:
             record(wrong)
 
 
-def test_the_kernels_metadata_say_where_its_regions_are() -> None:
+def test_kernel_metadata_have_region_locations() -> None:
     (module,) = [m for m in capture(marked).modules if m.kernels[0].name == "marked"]
     (region,) = module.regions
     assert region.name == "work"

@@ -25,7 +25,7 @@ def test_the_code_on_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(kscope.load("run.kscope").devices[0].lines)
 
 
-def test_the_page_shows_every_public_word_of_a_warp() -> None:
+def test_the_simulator_page_shows_every_public_method_of_warp() -> None:
     from kscope_sim import Warp
 
     page = PAGE.read_text()
@@ -50,7 +50,7 @@ def test_the_demo_shows_two_waves_and_one_slow_block() -> None:
     assert slow > 5 * np.median(waiting.dur_cycles[waiting.block != demo.SLOW_BLOCK])
 
 
-def test_a_dsl_that_has_no_gpu_does_not_keep_the_simulator_from_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulator_records_beside_a_dsl_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_driver(name: str) -> Backend:
         if name == "cuda":
             raise kscope.MissingError("no usable NVIDIA driver")

@@ -20,7 +20,7 @@ def test_a_spec_names_its_strategy(strategy: Strategy) -> None:
 
 
 @given(ANY)
-def test_a_spec_is_one_word(strategy: Strategy) -> None:
+def test_a_strategy_spec_contains_no_spaces(strategy: Strategy) -> None:
     assert strategy.spec.split() == [strategy.spec]
 
 
@@ -60,6 +60,6 @@ def test_an_unknown_spec_lists_the_known_ones(spec: str) -> None:
         parse_strategy(spec)
 
 
-def test_the_base_class_is_no_strategy() -> None:
+def test_the_base_class_is_not_a_strategy() -> None:
     with pytest.raises(AssertionError, match="one of"):
         Strategy().records(0, 0)

@@ -88,7 +88,7 @@ def test_the_life_of_a_lane_that_did_not_finish_is_the_same_whatever_a_filter_le
         assert sum(node.ns for node in stacks(kept)) == pytest.approx(life)
 
 
-def test_regions_stand_by_their_total_and_kernels_apart() -> None:
+def test_summary_rows_are_grouped_by_kernel_and_sorted_by_total() -> None:
     one = synth.slab([Rec("load", 2000, 2100), Rec("dot", 2200, 2900)])
     two = synth.slab([Rec("load", 2000, 2900)], kernel=5)
     modules = (synth.module(), synth.module(kernel=5, name="attention"))
@@ -122,7 +122,7 @@ def test_problems_and_the_clock_are_in_the_table() -> None:
     assert "globaltimer ticks every 1 ns" in text
 
 
-def test_a_capture_without_records_says_so() -> None:
+def test_a_summary_without_records_explains_why() -> None:
     trace = decode(synth.capture())
     assert str(trace.summary()).startswith("no records: kernels with regions were loaded")
     assert [problem.kind for problem in trace.problems] == ["empty"]

@@ -42,7 +42,7 @@ def _declared() -> set[str]:
     return {alias.asname for node in imports if node.level for alias in node.names if alias.asname}
 
 
-def test_all_is_what_type_checkers_see() -> None:
+def test_dunder_all_matches_the_declared_names() -> None:
     assert set(kscope.__all__) == _declared() | {"__version__"}
     assert kscope.__all__ == sorted(kscope.__all__)
 
@@ -99,7 +99,7 @@ def test_kscope_in_the_environment_prepares_at_import() -> None:
     assert _python(code, KSCOPE="0") == "False"
 
 
-def test_the_command_is_the_one_that_the_project_names() -> None:
+def test_the_console_script_exists() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     module, _, function = project["scripts"]["kscope"].partition(":")
     assert callable(getattr(__import__(module, fromlist=[function]), function))

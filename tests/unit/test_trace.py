@@ -27,7 +27,7 @@ def names(trace: Trace) -> list[str]:
     return list(trace.region_names()[trace.region])
 
 
-def test_the_columns_say_what_was_recorded(trace: Trace) -> None:
+def test_trace_columns_contain_the_recorded_values(trace: Trace) -> None:
     assert names(trace) == ["load", "dot", "mark", "queue", "tile"] * 2
     assert [trace.kernels[index] for index in trace.kernel] == ["matmul"] * 10
     assert trace.block.tolist() == trace.warp.tolist() == [0] * 5 + [1] * 5
@@ -97,5 +97,5 @@ def test_without_pandas_the_remedy_is_reported(trace: Trace, monkeypatch: pytest
         trace.to_pandas()
 
 
-def test_a_trace_says_what_it_holds(trace: Trace) -> None:
+def test_the_repr_of_a_trace_counts_its_contents(trace: Trace) -> None:
     assert repr(trace) == "<kscope.Trace: 10 records, 2 warps, 1 launch, 0 problems>"

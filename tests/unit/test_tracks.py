@@ -116,7 +116,7 @@ def test_a_summary_takes_the_track_as_a_key(trace: Trace) -> None:
     assert rows[("loads",), "load"].count == 12
 
 
-def test_what_is_inside_of_a_region_is_on_its_track(trace: Trace) -> None:
+def test_nested_regions_inherit_the_track(trace: Trace) -> None:
     plain = {row.region: row for row in trace.summary().regions}
     assert plain["load"].self_ns == pytest.approx(plain["load"].total_ns)
     assert plain["all"].self_ns == pytest.approx(plain["all"].total_ns - plain["compute"].total_ns)
@@ -169,7 +169,7 @@ def _colliding() -> tuple[str, str]:
     raise AssertionError("28 bits collide after some ten thousand names")
 
 
-def test_a_damaged_name_is_shown_as_it_is() -> None:
+def test_a_damaged_name_is_shown_unchanged() -> None:
     assert grammar.split("\x1f") == ("\x1f", None)
     assert grammar.split("load\x1f") == ("load\x1f", None)
 

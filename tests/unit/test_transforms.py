@@ -65,7 +65,7 @@ def test_numeric_tags_become_names(names: object) -> None:
     assert trace.filter(region="mma").depth.tolist() == [0, 0]
 
 
-def test_a_float_tag_is_named_by_what_it_is() -> None:
+def test_renaming_by_value_keeps_unlisted_float_values() -> None:
     bits = int(np.float32(0.5).view(np.uint32))
     capture = synth.capture(synth.slab([Rec("x", 2000, 2001, Kind.SPAN_VALUE, bits)]), names=(("x", "f32"),))
     trace = transforms.rename(decode(capture), {"x": ["zero"]})
@@ -102,7 +102,7 @@ def test_passes_are_chained() -> None:
         (lambda t: transforms.regroup(t, {"lod": "x"}), "no such region"),
     ],
 )
-def test_what_means_nothing_is_refused(call: object, said: str) -> None:
+def test_invalid_transforms_are_refused(call: object, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         call(_trace())  # type: ignore[operator]  # a lambda of the list above
 

@@ -53,7 +53,7 @@ def test_a_duration_is_right_or_unknown(history: tuple[list[Rec], int, int], tim
 
 
 @given(histories())
-def test_a_lane_of_less_than_a_turn_is_exact_whatever_its_clock_begins_with(
+def test_lanes_shorter_than_a_clock_period_decode_exactly(
     history: tuple[list[Rec], int, int],
 ) -> None:
     records, first, last = history
@@ -71,7 +71,7 @@ def test_a_lane_of_less_than_a_turn_is_exact_whatever_its_clock_begins_with(
     assert trace.dur_cycles.tolist() == [record.end - record.start for record in records]
 
 
-def test_short_spans_of_a_long_lane_are_known_from_the_end_of_the_one_before() -> None:
+def test_short_spans_of_a_long_lane_unwrap_from_the_previous_end() -> None:
     """Ten seconds of short spans: each began after the same region's previous end, less than a turn ago."""
     records = [Rec("a", at, at + 100) for at in range(1 << 28, 5 * TURN, 1 << 28)]
     trace = trace_of(records, log2=8, start=0, end=5 * TURN)

@@ -79,13 +79,13 @@ HOSTS = ("evil.example", "127.0.0.1", "127.0.0.1:1", "", "[::1]:{port}", "127.0.
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_another_host_is_refused(server: Server, host: str) -> None:
+def test_requests_with_another_host_header_are_refused(server: Server, host: str) -> None:
     answer, body = ask(server, f"/{server.token}/", Host=host.format(port=server.server_port))
     assert answer.status == 421
     assert b"first" not in body
 
 
-def test_two_hosts_are_none(server: Server) -> None:
+def test_requests_with_two_host_headers_are_refused(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
         good = f"Host: 127.0.0.1:{server.server_port}\r\n"
         raw.sendall(f"GET /{server.token}/ HTTP/1.1\r\n{good}Host: evil.example\r\n\r\n".encode())
@@ -95,7 +95,7 @@ def test_two_hosts_are_none(server: Server) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "", "//", "/wrong/", "/index.html", "/v1/app.js", "/{word}", "{word}/", "/{half}/"]
 )
-def test_without_the_word_nothing_is_found(server: Server, path: str) -> None:
+def test_requests_without_the_token_are_refused(server: Server, path: str) -> None:
     assert ask(server, path.format(word=server.token, half=server.token[:16]) or "*")[0].status == 404
 
 
@@ -114,7 +114,7 @@ def test_no_path_escapes_and_no_folder_is_listed(server: Server, name: str) -> N
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=60))
-def test_whatever_is_requested_the_answer_is_one_of_the_table(server: Server, name: str) -> None:
+def test_any_request_is_answered_from_the_resource_table(server: Server, name: str) -> None:
     answer, body = ask(server, f"/{server.token}/{name}")
     known = server.resources.get(name.partition("?")[0])
     assert answer.status == (200 if known else 404) or answer.status == 400
@@ -122,17 +122,17 @@ def test_whatever_is_requested_the_answer_is_one_of_the_table(server: Server, na
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
-def test_nothing_but_reading_is_offered(server: Server, method: str) -> None:
+def test_the_server_accepts_only_get_and_head(server: Server, method: str) -> None:
     assert ask(server, f"/{server.token}/", method)[0].status == 501
 
 
-def test_it_listens_on_this_machine_alone_and_every_server_has_its_own_token(server: Server) -> None:
+def test_the_server_listens_on_localhost_with_a_unique_token(server: Server) -> None:
     assert server.server_address[0] == "127.0.0.1"
     with Server({}, "") as other:
         assert other.token != server.token and len(other.token) >= 32
 
 
-def test_a_port_that_is_taken_is_an_error_in_words(
+def test_an_occupied_port_is_reported_without_a_traceback(
     server: Server, capture: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["view", str(capture), "--no-browser", "--port", str(server.server_port)]) == 2
@@ -180,7 +180,7 @@ def test_a_timeline_is_served_beside_perfettos_ui(tmp_path: Path, capture: Path)
         assert "connect-src 'self'" in (answer.getheader("Content-Security-Policy") or "")
 
 
-def test_what_cannot_be_shown_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_view_inputs_are_refused_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.pftrace").write_bytes(b"")
     (tmp_path / "x.txt").write_bytes(b"")
     with pytest.raises(UsageError, match="expected a capture"):
@@ -208,7 +208,7 @@ def test_without_a_screen_no_browser_is_requested(monkeypatch: pytest.MonkeyPatc
     assert asked == []
 
 
-def test_the_word_is_passed_on_in_a_file_that_others_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_passed_in_a_private_file(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("webbrowser.open", asked.append)
     monkeypatch.setenv("DISPLAY", ":0")

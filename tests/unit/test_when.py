@@ -46,7 +46,7 @@ def test_a_record_is_made_where_the_predicate_holds() -> None:
     assert trace.warps.written.tolist() == [7]  # what was not made is not counted
 
 
-def test_each_lane_requests_itself_and_the_exit_follows() -> None:
+def test_per_lane_predicates_are_evaluated_once_on_entry() -> None:
     def kernel(warp) -> None:
         holds = np.arange(32) % 8 == 3
         LOAD.enter(when=holds)
@@ -57,7 +57,7 @@ def test_each_lane_requests_itself_and_the_exit_follows() -> None:
     assert trace.lane.tolist() == [3, 11, 19, 27]
 
 
-def test_a_scope_declared_outside_has_a_predicate_of_its_own_or_is_given_one() -> None:
+def test_declared_scopes_accept_a_predicate_at_declaration_or_use() -> None:
     never = kscope.scope("never", when=False)
 
     def kernel(warp) -> None:
@@ -72,7 +72,7 @@ def test_a_scope_declared_outside_has_a_predicate_of_its_own_or_is_given_one() -
     assert sorted(trace.region_names()[trace.region]) == ["load", "never"]
 
 
-def test_a_region_that_is_not_recorded_pairs_all_the_same() -> None:
+def test_unrecorded_regions_must_still_pair() -> None:
     def kernel(warp) -> None:
         LOAD.enter(when=warp.index > 5)
 
@@ -81,7 +81,7 @@ def test_a_region_that_is_not_recorded_pairs_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("when", ["yes", 1.5, np.zeros(7, bool), object()])
-def test_what_is_no_bool_is_refused(when: object) -> None:
+def test_non_bool_predicates_are_refused(when: object) -> None:
     def kernel(warp) -> None:
         with kscope.region("step", when=when):
             warp.work(10)
@@ -91,5 +91,5 @@ def test_what_is_no_bool_is_refused(when: object) -> None:
 
 
 @pytest.mark.parametrize("code", re.findall(r"<!-- runs -->\n```python\n(.*?)```", PAGE, re.S))
-def test_what_the_page_shows_runs(code: str) -> None:
+def test_every_example_of_the_regions_page_runs(code: str) -> None:
     exec(compile(code, "regions.md", "exec"), {})

@@ -48,7 +48,7 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("width", [60, 100, 160])
 @pytest.mark.parametrize("name", sorted(LOOKING.keys() - {"perturb"}))
-def test_what_is_printed_fits_the_terminal(
+def test_tables_fit_the_terminal_width(
     name: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -123,7 +123,7 @@ def test_a_summary_can_be_of_a_part(capsys: pytest.CaptureFixture[str]) -> None:
         (("ipc", WS, "--code", WS, "--cutracer-trace", WS), "no --cutracer-trace"),
     ],
 )
-def test_what_means_nothing_is_refused_in_one_line(
+def test_invalid_command_options_are_refused_in_one_line(
     argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = run(capsys, *argv)
@@ -143,7 +143,7 @@ def test_assert_ends_with_one_where_a_condition_is_false(capsys: pytest.CaptureF
     assert json.loads(out)[0]["holds"] is False
 
 
-def test_compare_ends_with_one_where_something_is_slower_and_that_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_fail_slower_exits_with_1_if_a_region_is_slower(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "compare", MATMUL, MATMUL, "--fail-slower")[0] == 0
     code, out, _ = run(capsys, "compare", RING, str(GOLDEN / "stop.kscope"), "--fail-slower", "--json")
     rows = json.loads(out)["regions"]
@@ -151,12 +151,12 @@ def test_compare_ends_with_one_where_something_is_slower_and_that_is_asked(capsy
     assert {row["verdict"] for row in rows if row["region"] == "loop"} == {"gone"}
 
 
-def test_overhead_can_print_the_summary_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_overhead_prints_a_compensated_summary(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "overhead", MATMUL, "--cost", "28,2", "--compensate")
     assert "28 cycles per region were subtracted" in out
 
 
-def test_what_a_region_costs_here_needs_a_gpu(
+def test_measuring_the_region_cost_requires_a_gpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kscope.errors import MissingError
@@ -249,7 +249,7 @@ def hostile(tmp_path: Path) -> str:
         ("occupancy",), ("path", "--edge", "a|b:a|b"), ("overhead", "--cost", "28,2"), ("assert", '"a|b".p99 < 1us'),
     ],
 )  # fmt: skip
-def test_names_that_are_meant_to_do_harm_are_only_text(
+def test_hostile_names_print_as_plain_text(
     argv: tuple[str, ...], hostile: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
@@ -263,7 +263,7 @@ def test_names_that_are_meant_to_do_harm_are_only_text(
 @pytest.mark.parametrize(
     "argv", [("gaps",), ("overlap",), ("occupancy",), ("overhead", "--cost", "3"), ("assert", "lanes == 16")]
 )
-def test_what_is_wrong_with_a_capture_is_said_by_every_command(
+def test_every_command_prints_the_problems_of_a_capture(
     argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = run(capsys, argv[0], RING, *argv[1:])
@@ -273,7 +273,7 @@ def test_what_is_wrong_with_a_capture_is_said_by_every_command(
 
 
 @pytest.mark.parametrize("argv", [("summary",), ("gaps",), ("overlap",), ("occupancy",), ("overhead", "--cost", "3")])
-def test_of_nothing_every_command_says_that_it_is_nothing(
+def test_every_command_reports_an_empty_capture(
     argv: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     synth.capture().save(tmp_path / "empty.kscope")
@@ -282,7 +282,7 @@ def test_of_nothing_every_command_says_that_it_is_nothing(
     assert out.startswith("no ")
 
 
-def test_two_captures_with_such_names_compare(hostile: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_captures_with_hostile_names_compare(hostile: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "compare", hostile, hostile)
     assert code == 0
     assert all(char.isprintable() for line in out.split("\n") for char in line)

@@ -48,11 +48,11 @@ def test_a_slower_region_is_slower_and_the_other_is_not() -> None:
     assert found.verdict == "slower"
 
 
-def test_the_other_way_round_it_is_faster() -> None:
+def test_swapping_the_recordings_swaps_the_verdict() -> None:
     assert compare(run(1.2, seed=2), run(seed=1)).verdict == "faster"
 
 
-def test_a_recording_is_the_same_as_itself() -> None:
+def test_comparing_identical_recordings_finds_no_change() -> None:
     found = compare(run(), run())
     assert {row.verdict for row in (*found.regions, *found.kernels)} == {"same"}
     assert found.verdict == "same"
@@ -94,12 +94,12 @@ def test_one_lane_alone_has_no_interval() -> None:
     assert all(math.isnan(row.low) for row in found.regions)
 
 
-def test_of_a_few_blocks_lanes_are_drawn() -> None:
+def test_comparisons_of_few_blocks_resample_lanes() -> None:
     [load] = [row for row in compare(run(blocks=4, seed=3), run(1.5, blocks=4, seed=4)).regions if row.region == "load"]
     assert (load.unit, load.verdict) == ("lane", "slower")
 
 
-def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+def test_confidence_intervals_cover_the_truth_at_their_rate() -> None:
     options = Options(draws=300)
     inside = 0
     for seed in range(60):
@@ -118,7 +118,7 @@ def test_equal_recordings_give_equal_words() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_units_that_last_no_tick_may_be_all_that_is_drawn() -> None:
+def test_comparisons_accept_samples_of_zero_duration() -> None:
     def short(lasting: int) -> Trace:
         lanes = [traces.Lane(block=block, grid_id=1) for block in range(8)]
         for lane in lanes:
@@ -130,7 +130,7 @@ def test_units_that_last_no_tick_may_be_all_that_is_drawn() -> None:
     assert (row.verdict, math.isnan(row.low)) == ("unsure", True)
 
 
-def test_recordings_that_are_hard_to_compare_say_so() -> None:
+def test_comparisons_of_different_grids_report_a_problem() -> None:
     found = compare(run(blocks=4), run(blocks=8))
     assert any("launched with different grids" in one for one in found.problems)
 
@@ -141,6 +141,6 @@ def test_empty_recordings_compare_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"draws": 1}, {"level": 1.0}, {"least": -1}])
-def test_options_without_sense_are_refused(wrong: dict[str, float]) -> None:
+def test_invalid_comparison_options_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match="expected"):
         Options(**wrong)  # type: ignore[arg-type]  # the point of the test

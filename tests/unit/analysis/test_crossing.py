@@ -53,7 +53,7 @@ def test_pieces_of_spans_that_cross_are_disjoint_and_add_up_to_the_lanes_life(rn
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(traces.NAMES))
-def test_what_stands_around_a_gap_of_a_region_is_inside_of_the_region(rng: random.Random, of: str) -> None:
+def test_gaps_in_a_region_have_neighbors_inside_the_region(rng: random.Random, of: str) -> None:
     made = tangled(rng)
     if not any(name == of for one in made for name, _, _ in one.spans):
         return
@@ -75,7 +75,7 @@ def test_what_stands_around_a_gap_of_a_region_is_inside_of_the_region(rng: rando
     assert found == want
 
 
-def test_a_warp_whose_regions_cross_is_not_beside_itself() -> None:
+def test_crossing_regions_of_one_warp_do_not_overlap_each_other() -> None:
     even, odd = kscope.scope("copy_even"), kscope.scope("copy_odd")
 
     def kernel(warp) -> None:  # type: ignore[no-untyped-def]  # a kernel

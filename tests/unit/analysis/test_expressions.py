@@ -40,18 +40,18 @@ def holds(text: str) -> bool:
         "((1 < a) and (a < 3))", "2 * 1us == t", "t + 1us == 3us", "1us < t <= 2us", ".5 < a",
     ],
 )  # fmt: skip
-def test_what_is_true_holds(text: str) -> None:
+def test_true_conditions_hold(text: str) -> None:
     assert holds(text)
     assert not holds(f"not ({text})")
 
 
 @pytest.mark.parametrize("text", ["nan < 1", "nan > 1", "not nan < 1", "a == 2 or nan < 1", "a/0 > 1 and a == 2"])
-def test_what_is_not_known_does_not_hold(text: str) -> None:
+def test_conditions_on_unknown_values_do_not_hold(text: str) -> None:
     assert not holds(text)
 
 
 @pytest.mark.parametrize("text", ["a / 0 != 5", "not (a / 0 > 5)", "a == 2 or 1 < t / (t - t)", "t / 0 != t / 0"])
-def test_what_is_divided_by_nothing_does_not_hold(text: str) -> None:
+def test_conditions_with_division_by_zero_do_not_hold(text: str) -> None:
     assert not holds(text)
 
 
@@ -66,7 +66,7 @@ def test_what_is_divided_by_nothing_does_not_hold(text: str) -> None:
         ("1us < t", ()),
     ],
 )
-def test_the_unknown_is_named(text: str, unknown: tuple[str, ...]) -> None:
+def test_unknown_values_are_named(text: str, unknown: tuple[str, ...]) -> None:
     assert evaluate(text, known).unknown == unknown
 
 
@@ -96,13 +96,13 @@ def test_the_unknown_is_named(text: str, unknown: tuple[str, ...]) -> None:
         ("a < 1 " * 400, "expected at most 2000"),
     ],
 )
-def test_what_means_nothing_is_refused_with_a_hint(text: str, said: str) -> None:
+def test_invalid_conditions_are_refused_with_a_hint(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         holds(text)
 
 
 @given(st.text(st.sampled_from("at12.<>=!()+-*/ \"'nus%andort_"), max_size=40) | st.text(max_size=40))
-def test_any_text_has_an_outcome_or_is_refused(text: str) -> None:
+def test_expressions_evaluate_or_raise_usage_errors(text: str) -> None:
     with suppress(UsageError):
         evaluate(text, known)
 
@@ -149,7 +149,7 @@ def trace(*, lost: int = 0, records: list[Rec] | None = None) -> Trace:
         '"load".p50 == 50ns', "'matmul'.'load'.max == load.min", "matmul.dropped == 0", "load.self == load.total",
     ],
 )  # fmt: skip
-def test_names_mean_what_the_summary_says(text: str) -> None:
+def test_expressions_use_the_values_of_the_summary(text: str) -> None:
     [found] = checks.check(trace(), [text])
     assert found.holds, found.seen
 
@@ -175,7 +175,7 @@ def test_a_typing_error_does_not_pass(text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("whose", ["dropped", "matmul.dropped"])
-def test_records_that_nobody_counted_are_not_zero(whose: str) -> None:
+def test_counts_of_lost_records_are_unknown(whose: str) -> None:
     [found] = checks.check(trace(lost=3), [f"{whose} == 0"])
     assert not found.holds
     assert found.unknown == (whose,)
@@ -186,7 +186,7 @@ def test_dropped_records_are_counted() -> None:
     assert [one.holds for one in checks.check(trace(records=spans), ["dropped == 3", "records == 8"])] == [True, True]
 
 
-def test_a_region_of_two_kernels_must_be_said_with_its_kernel() -> None:
+def test_ambiguous_region_names_require_the_kernel_name() -> None:
     one, two = synth.slab([Rec("load", 2000, 2100)]), synth.slab([Rec("load", 2000, 2900)], kernel=5)
     modules = (synth.module(), synth.module(kernel=5, name="attention"))
     both = decode(Capture(synth.EPOCH, (synth.device([one, two]),), modules))
@@ -204,7 +204,7 @@ def variants() -> Trace:
 
 
 @pytest.mark.parametrize("name", ["matmul.time", "matmul.load.count", "load.count"])
-def test_of_kernels_with_one_name_each_is_found_by_what_the_error_says(name: str) -> None:
+def test_the_suggested_hashes_select_kernels_of_one_name(name: str) -> None:
     with pytest.raises(UsageError, match="several kernels have it: use one of ") as refused:
         checks.check(variants(), [f"{name} > {'0ns' if 'time' in name else 0}"])
     said = str(refused.value).partition("use one of ")[2].split(", ")
@@ -214,7 +214,7 @@ def test_of_kernels_with_one_name_each_is_found_by_what_the_error_says(name: str
         assert found.holds
 
 
-def test_a_hash_means_its_kernel_and_no_other() -> None:
+def test_a_hash_selects_exactly_one_kernel() -> None:
     first, second = (f"0x{synth.KERNEL + at:x}" for at in (0, 1))
     conditions = [f"{second}.load.max > 8 * {first}.load.max", f'"matmul {first}".load.total < {second}.load.total']
     assert [one.holds for one in checks.check(variants(), conditions)] == [True, True]
@@ -235,7 +235,7 @@ def test_names_that_need_quotes_are_suggested_in_quotes() -> None:
     assert all(one.holds for one in checks.check(both, [f"{text} == 1" for text in said]))
 
 
-def test_golden_captures_hold_what_their_launches_say(root: Path) -> None:
+def test_conditions_hold_for_golden_captures(root: Path) -> None:
     golden = kscope.decode(kscope.load(root / "tests" / "golden" / "ring.kscope"))
     assert [one.holds for one in checks.check(golden, ["dropped == 400", "step.count == 240", "blocks == 4"])] == [
         True

@@ -88,7 +88,7 @@ def test_a_record_that_is_selected_where_the_lane_records_is_followed_to_its_clo
 
 
 @pytest.mark.parametrize("selected", ["SEL R4, R7, R8, P1", "SEL R4, R4, R4, P1", "SEL R4, RZ, 0x1, P1", "SEL R4"])
-def test_a_clock_that_is_one_of_two_things_is_not_guessed(selected: str) -> None:
+def test_an_ambiguous_clock_read_leaves_the_site_unresolved(selected: str) -> None:
     clocks = [f"CS2R.32 R{number}, SR_CLOCKLO" for number in (4, 7, 8)]
     [function] = sass.functions(kernel(*clocks, selected, "NOP", END, IDENTIFY, STORE))
     assert sass.sites(function, IDS).unresolved == ("probe",)
@@ -126,7 +126,7 @@ def test_a_branch_to_the_first_clock_reading_is_a_loop_around_the_region() -> No
     assert site(".L_x_1:", BEGIN, "FADD R0, R0, R0", END, IDENTIFY, STORE, "@P1 BRA `(.L_x_1)").straight
 
 
-def test_numbers_that_reach_their_register_in_other_ways_are_followed() -> None:
+def test_ids_are_followed_through_imad_umov_and_copies() -> None:
     word = next(iter(IDS))
     signed = word - (1 << 32)
     assert site(f"IMAD.MOV.U32 R5, RZ, RZ, -{-signed:#x}", BEGIN, "NOP", END, STORE).between == 1
@@ -183,7 +183,7 @@ def trace(name: str = "k", cycles: int = 50) -> Trace:
     return decode(Capture(synth.EPOCH, (synth.device([synth.slab(records)]),), (module,)))
 
 
-def test_instructions_are_what_stands_in_the_code_times_executions() -> None:
+def test_region_instructions_are_static_counts_times_executions() -> None:
     listing = kernel(BEGIN, *["FADD R0, R0, R0"] * 20, END, IDENTIFY, STORE)
     found = region_code(trace(), sass.functions(listing))
     [row] = found.regions
@@ -254,7 +254,7 @@ def build(ptxas: str, folder: Path, body: str) -> tuple[Path, plan.Lowered]:
 
 
 @pytest.mark.parametrize("fmas", [0, 1, 17, 64])
-def test_of_what_the_assembler_makes_every_instruction_is_counted(ptxas: str, tmp_path: Path, fmas: int) -> None:
+def test_every_assembled_instruction_is_counted(ptxas: str, tmp_path: Path, fmas: int) -> None:
     cubin, lowered = build(ptxas, tmp_path, region(FMA * fmas) + region(FMA * 3, "other"))
     ids = {layout.record_id(name, Kind.SPAN): name for name in ("probe", "other")}
     [function] = sass.functions(tools.disassembly(cubin))
@@ -268,7 +268,7 @@ def test_of_what_the_assembler_makes_every_instruction_is_counted(ptxas: str, tm
     assert tools.builds(cubin) == {kernel.name: kernel.id for kernel in lowered.meta.kernels}
 
 
-def test_a_capture_of_that_build_is_joined_and_of_another_is_not(ptxas: str, tmp_path: Path) -> None:
+def test_a_capture_is_joined_only_with_the_build_it_was_recorded_from(ptxas: str, tmp_path: Path) -> None:
     cubin, lowered = build(ptxas, tmp_path, region(FMA * 9))
     functions = sass.functions(tools.disassembly(cubin))
     number = lowered.meta.kernels[0].id
@@ -279,7 +279,7 @@ def test_a_capture_of_that_build_is_joined_and_of_another_is_not(ptxas: str, tmp
     assert "a different build" in region_code(trace(), functions, tools.builds(cubin)).problems[0]
 
 
-def test_of_kernels_with_one_name_the_one_that_this_build_is_has_its_code(ptxas: str, tmp_path: Path) -> None:
+def test_code_is_matched_to_the_right_kernel_of_one_name(ptxas: str, tmp_path: Path) -> None:
     cubin, lowered = build(ptxas, tmp_path, region(FMA * 9))
     mine = lowered.meta.kernels[0].id
     other = mine ^ 1
@@ -313,7 +313,7 @@ def test_marks_show_in_the_perturbation_report(ptxas: str, tmp_path: Path) -> No
         perturb.perturbation(off, on, times_ns=(0.0, 1.0))
 
 
-def test_a_build_is_read_from_what_the_tools_print(samples: Path) -> None:
+def test_register_and_spill_counts_are_parsed_from_tool_output(samples: Path) -> None:
     usage = (samples / "loop_usage.txt").read_text()
     code = (samples / "loop_nvdisasm.txt").read_text()
     found = perturb.build(usage, code, "ks", threads=1024)
@@ -341,7 +341,7 @@ def test_occupancy_is_the_least_of_its_limits(registers: int, shared: int, threa
     assert perturb.warps_per_sm(registers, shared, threads, perturb.LIMITS[arch]) == warps
 
 
-def test_a_block_that_cannot_be_is_refused() -> None:
+def test_impossible_block_sizes_are_refused() -> None:
     with pytest.raises(UsageError, match="1 to 1024"):
         perturb.warps_per_sm(32, 0, 2000, perturb.LIMITS[90])
 
@@ -357,7 +357,7 @@ def test_a_missing_tool_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch
         tools.find("nvdisasm")
 
 
-def test_an_elf_that_is_no_cubin_is_refused(ptxas: str, tmp_path: Path) -> None:
+def test_an_elf_file_that_is_not_a_cubin_is_refused(ptxas: str, tmp_path: Path) -> None:
     assert ptxas
     (tmp_path / "x.cubin").write_bytes(b"\x7fELF" + bytes(100))
     with pytest.raises(FormatError, match=r"x.cubin: nvdisasm refused it"):

@@ -56,7 +56,7 @@ def test_the_sample_data_gives_the_golden_output(golden: str, data: Path, capsys
     assert out == (data / golden).read_text()
 
 
-def test_a_golden_row_is_what_the_sample_says_by_hand(data: Path) -> None:
+def test_golden_ipc_rows_equal_hand_computed_values(data: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((data / "merged.csv").read_text())))
     assert len(rows) == 3 * 2 * 2  # blocks, warps, regions: no row is of another region's counts
     # block 1, warp 1 is warp 3 of the grid; its second region has (2 * 3 + 3) + (2 * 4 + 3) + (2 * 5 + 3) instructions
@@ -96,7 +96,7 @@ def refused(data: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return err
 
 
-def test_combinations_that_mean_nothing_are_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_input_combinations_are_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing to read" in refused(data, capsys)
     assert "a capture alone has no instructions" in refused(data, capsys, "capture.kscope")
     assert "give one of them" in refused(data, capsys, "capture.kscope", "--chrome-trace", "chrome.json")
@@ -194,14 +194,14 @@ def test_every_warp_that_fits_has_its_ipc() -> None:
         ([[A, Rec("b", A.end, A.end + 50)]], (4,), "begin with the clock read that ends another"),
     ],
 )
-def test_what_does_not_fit_is_named(warps: list[list[Rec]], have: tuple[int, ...], said: str) -> None:
+def test_mismatched_counts_are_named(warps: list[list[Rec]], have: tuple[int, ...], said: str) -> None:
     found = ipc.join(ipc.of_trace(capture(*warps)), counts(*have))
     assert any(said in one for one in found.mismatches), found.mismatches
     if said == "number of regions differs":
         assert [row.ipc is None for row in found.rows] == [row.global_warp_id == 1 for row in found.rows]
 
 
-def test_a_build_whose_anchors_are_not_counted_whole_is_explained() -> None:
+def test_partially_counted_anchors_are_explained() -> None:
     found = ipc.join(ipc.of_trace(capture([A, B], [A, B])), counts(3, 3))
     assert "one clock read of each anchor is an S2UR" in found.mismatches[0]
     assert {row.ipc for row in found.rows} == {None}
@@ -214,7 +214,7 @@ def test_overwritten_records_keep_the_ordinals_right_and_are_named() -> None:
     assert found.mismatches == ("3 records overwritten: their counts have no region",)
 
 
-def test_what_came_after_a_full_slab_leaves_its_warp_out_and_no_other() -> None:
+def test_an_overfull_slab_excludes_only_its_own_warp() -> None:
     spans = [Rec("a", 2000 + 100 * n, 2010 + 100 * n) for n in range(11)]
     full, whole = synth.slab(spans, flags=FLAG_STOP), synth.slab([A, B], warp=1, flags=FLAG_STOP)
     trace = decode(synth.capture(full, whole, names=("a", "b")))
@@ -232,7 +232,7 @@ def test_several_launches_or_lanes_are_refused() -> None:
         ipc.of_trace(lanes)
 
 
-def test_a_mismatch_is_said_and_the_exit_code_is_one(
+def test_count_mismatches_are_reported_with_exit_code_1(
     tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short = tmp_path / COUNTS
@@ -261,14 +261,14 @@ def ipc_mismatch() -> int:
         ("", "no column"),
     ],
 )
-def test_a_histogram_that_is_none_is_refused_by_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_histogram_is_refused_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "h.csv").write_text(text)
     with pytest.raises(FormatError, match=said):
         cutracer.read_histogram(tmp_path / "h.csv")
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", '{"traceEvents": 3}', '{"a": []}'])
-def test_a_chrome_trace_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_chrome_trace_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text)
     with pytest.raises(FormatError):
         cutracer.read_chrome(tmp_path / "c.json")
@@ -284,7 +284,7 @@ json_values = st.recursive(
 
 
 @given(st.lists(json_values, max_size=6))
-def test_events_of_any_shape_are_read_or_passed_over(
+def test_arbitrary_chrome_events_are_read_or_skipped(
     tmp_path_factory: pytest.TempPathFactory, events: list[object]
 ) -> None:
     path = tmp_path_factory.mktemp("chrome") / "c.json"
@@ -301,7 +301,7 @@ def test_any_bytes_are_a_log_or_a_histogram_or_refused(tmp_path_factory: pytest.
         cutracer.read_histogram(path)
 
 
-def test_what_is_written_in_cutracers_formats_is_read_back(tmp_path: Path) -> None:
+def test_cutracer_files_round_trip(tmp_path: Path) -> None:
     trace = capture([A, B], [A, B])
     (tmp_path / "t.json").write_bytes(cutracer.write_chrome(trace))
     events = cutracer.read_chrome(tmp_path / "t.json")

@@ -33,7 +33,7 @@ def test_the_overview_is_what_counting_at_each_nanosecond_gives(rng: random.Rand
 
 
 @given(st.randoms(use_true_random=False))
-def test_the_use_of_an_sm_adds_up(rng: random.Random) -> None:
+def test_sm_utilization_adds_up(rng: random.Random) -> None:
     made = traces.lanes(rng)
     trace = traces.trace(made)
     found = utilization(trace)
@@ -80,7 +80,7 @@ def test_blocks_that_share_an_sm_are_one_wave() -> None:
     assert (found.resident, found.waves) == (2, 2)
 
 
-def test_a_window_shows_only_itself() -> None:
+def test_an_overview_window_excludes_other_times() -> None:
     trace = traces.trace(blocks((0, 0, 100), (0, 100, 200)))
     view = overview(trace, bins=2, first=150, last=250)
     assert view.alive.tolist() == [[1, 0]]

@@ -60,7 +60,7 @@ def recorded(*warps: list[tuple[str, str | int]], cost: RegionCost) -> Trace:
 
 
 @given(st.randoms(use_true_random=False))
-def test_what_marks_cost_is_taken_out_again(rng: random.Random) -> None:
+def test_compensation_removes_the_cost_of_marks(rng: random.Random) -> None:
     warps = [program(rng) for _ in range(2)]
     truth, got = recorded(*warps, cost=RegionCost(0)), compensate(recorded(*warps, cost=COST), COST)
     np.testing.assert_array_equal(got.start_ticks, truth.start_ticks)
@@ -71,7 +71,7 @@ def test_what_marks_cost_is_taken_out_again(rng: random.Random) -> None:
 
 
 @given(st.randoms(use_true_random=False), st.floats(0, 200), st.floats(0, 1))
-def test_whatever_is_subtracted_what_nests_still_nests(rng: random.Random, cycles: float, part: float) -> None:
+def test_compensation_preserves_nesting(rng: random.Random, cycles: float, part: float) -> None:
     trace = recorded(program(rng), cost=COST)
     got = compensate(trace, RegionCost(cycles, cycles * part))
     assert (got.dur_cycles >= 0).all()
@@ -82,7 +82,7 @@ def test_whatever_is_subtracted_what_nests_still_nests(rng: random.Random, cycle
             assert not held or got.start_ticks[b] <= got.start_ticks[a]
 
 
-def test_a_cost_of_nothing_changes_nothing_but_says_so() -> None:
+def test_compensation_with_zero_cost_only_adds_its_problem() -> None:
     trace = recorded([("enter", "load"), ("work", 10), ("exit", "load")], cost=COST)
     got = compensate(trace, RegionCost(0))
     np.testing.assert_array_equal(got.dur_cycles, trace.dur_cycles)
@@ -96,7 +96,7 @@ def test_durations_that_would_be_negative_are_counted() -> None:
     assert "1 duration would be below 0" in problem.text
 
 
-def test_every_output_of_a_compensated_trace_says_so() -> None:
+def test_summaries_of_compensated_traces_name_the_compensation() -> None:
     trace = recorded([("enter", "load"), ("work", 90), ("exit", "load")], cost=COST)
     assert "30 cycles per region were subtracted" in str(compensate(trace, COST).summary())
 
@@ -130,6 +130,6 @@ def test_a_filtered_trace_cannot_be_compensated() -> None:
 
 
 @pytest.mark.parametrize("wrong", [(-1, 0), (5, 6), (5, -1), (float("nan"), 0), (1e9, 0)])
-def test_a_cost_that_cannot_be_is_refused(wrong: tuple[float, float]) -> None:
+def test_impossible_region_costs_are_refused(wrong: tuple[float, float]) -> None:
     with pytest.raises(UsageError, match="0 <= inside <= cycles"):
         RegionCost(*wrong)

@@ -185,9 +185,7 @@ def test_numbers_for_a_program_are_all_of_stdout(job: Path, capfd: pytest.Captur
     assert (kernel["threads"], kernel["dynamic_shared"]) == (128, 65536)
 
 
-def test_a_kernel_that_was_launched_otherwise_without_marks_has_no_time(
-    job: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_kernel_time_is_compared_across_launch_shapes(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ncu(job.parent, off=66)
     assert cli.main(["perturb", str(job)]) == 0
     out = capfd.readouterr().out
@@ -195,9 +193,7 @@ def test_a_kernel_that_was_launched_otherwise_without_marks_has_no_time(
     assert "scale: without marks it had no launch of this shape" in out
 
 
-def test_without_ncu_the_code_is_compared_and_the_report_says_what_it_does_not_know(
-    job: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_without_ncu_only_the_code_is_compared(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["perturb", "--threads", "64", str(job)]) == 0
     out = capfd.readouterr().out
     assert "scale, sm_90, blocks of 64 threads" in out
@@ -276,7 +272,7 @@ def table(*rows: str) -> list[nsight.Launch]:
     return nsight.read("\n".join([HEAD, *rows]))
 
 
-def test_a_table_is_read_in_every_unit_and_what_is_not_there_is_unknown() -> None:
+def test_ncu_tables_are_read_in_any_unit_with_missing_values_as_unknown() -> None:
     [first, second] = table(
         '"0","k","(32, 4, 2)","(7, 1, 1)","gpu__time_duration.sum","usecond","1,234.5"',
         '"0","k","(32, 4, 2)","(7, 1, 1)","launch__shared_mem_per_block_dynamic","Kbyte/block","16.384"',
@@ -287,7 +283,7 @@ def test_a_table_is_read_in_every_unit_and_what_is_not_there_is_unknown() -> Non
     assert (second.ns, second.executed, second.registers) == (2e6, None, None)
 
 
-def test_of_several_shapes_the_one_that_takes_most_time_counts() -> None:
+def test_the_launch_shape_with_the_most_time_is_compared() -> None:
     rows = [
         f'"{n}","k","(32, 1, 1)","({grid}, 1, 1)","gpu__time_duration.sum","ns","{ns}"'
         for n, (grid, ns) in enumerate([(1, 50), (8, 30), (8, 30), (1, 5)])
@@ -303,7 +299,7 @@ def test_any_text_is_a_table_of_what_can_be_read(text: str, cut: int) -> None:
         assert one.ns is None or one.ns == one.ns
 
 
-def test_names_of_kernels_are_selected_as_everywhere_else(tmp_path: Path) -> None:
+def test_kernel_patterns_become_ncu_regexes(tmp_path: Path) -> None:
     command = nsight.command("ncu", tmp_path / "log", ["python", "job.py"], "attn_*")
     assert command[command.index("--kernel-name") + 1] == "regex:^(?:attn_.*)$"
     assert command[-2:] == ["python", "job.py"]

@@ -34,7 +34,7 @@ numbers = st.one_of(
 
 
 @given(numbers, st.lists(st.integers(0, 60), max_size=5), st.integers(1, 70), st.integers(1, 70))
-def test_every_rank_is_that_of_the_values_in_order(
+def test_rank_statistics_equal_those_of_sorted_values(
     numbers: list[float], cuts: list[int], batch: int, sample: int
 ) -> None:
     values = np.array(numbers, np.float64)
@@ -45,7 +45,7 @@ def test_every_rank_is_that_of_the_values_in_order(
 
 
 @pytest.mark.parametrize("period", [2, 3, 61])
-def test_a_sample_that_misleads_does_no_harm(period: int) -> None:
+def test_a_misleading_sample_does_not_change_the_statistics(period: int) -> None:
     values = np.where(np.arange(4096) % period, 1.0, np.arange(4096) + 2.0)
     values = np.concatenate([values, np.linspace(5, 6, 100)])
     _, _, found = statistics(values, [], 512, 4)

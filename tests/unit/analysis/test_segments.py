@@ -109,7 +109,7 @@ def test_a_block_that_is_swept_in_slices_has_the_same_overlaps(rng: random.Rando
         np.testing.assert_allclose(one.alone_ns, other.alone_ns, atol=1e-6)
 
 
-def test_the_memory_that_a_large_block_takes_is_that_of_its_records_not_of_its_states() -> None:
+def test_critical_path_memory_depends_on_records_not_region_count() -> None:
     def peak(names: int) -> int:
         slabs = []
         for warp in range(4):
@@ -133,7 +133,7 @@ def pipeline() -> Made:
     return [producer, consumer]
 
 
-def test_waits_are_attributed_to_what_the_producer_did() -> None:
+def test_waits_are_attributed_to_the_producers_regions() -> None:
     found = overlap.waits(traces.trace(pipeline()), roles={"producer": [0], "consumer": [1]})
     [wait] = [row for row in found if row.region == "wait"]
     assert (wait.role, wait.total_ns) == ("consumer", 175)
@@ -148,7 +148,7 @@ def test_a_wait_may_be_named() -> None:
         overlap.waits(traces.trace(pipeline()), wait="dots")
 
 
-def test_the_longest_gap_says_where_it_is_and_what_others_did() -> None:
+def test_the_longest_gap_has_its_place_and_concurrent_regions() -> None:
     made = pipeline()
     made[0].spans[1] = ("load", 1180, 1210)
     gap, *_ = gaps.longest(traces.trace(made), top=3)
@@ -166,7 +166,7 @@ def test_gaps_between_regions_add_up_to_the_idle_time_of_the_summary(rng: random
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(traces.NAMES))
-def test_gaps_in_a_region_add_up_to_its_own_time(rng: random.Random, name: str) -> None:
+def test_gaps_in_a_region_add_up_to_its_self_time(rng: random.Random, name: str) -> None:
     trace = traces.trace([one for one in traces.lanes(rng) if one.spans])
     own = {row.region: row.self_ns for row in trace.summary().regions}
     if name in own:
@@ -265,7 +265,7 @@ def test_a_signal_after_the_end_of_its_wait_is_reported_as_unmatched() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_a_path_has_no_gap_and_ends_with_the_blocks_last_region(rng: random.Random) -> None:
+def test_the_critical_path_is_contiguous_and_ends_with_the_last_region(rng: random.Random) -> None:
     made = [one for one in traces.lanes(rng, blocks=1, warps=3) if one.spans]
     used = {name for one in made for name, _, _ in one.spans}
     if not {"load", "wait", "dot"} <= used:
@@ -284,7 +284,7 @@ def test_a_path_has_no_gap_and_ends_with_the_blocks_last_region(rng: random.Rand
         (Edge("load", "wait"), 9, "launch 0, block 9: no records"),
     ],
 )
-def test_a_path_that_means_nothing_is_refused(edge: Edge, block: int, said: str) -> None:
+def test_invalid_critical_path_arguments_are_refused(edge: Edge, block: int, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         critical_path(traces.trace(pipeline()), [edge], block=block)
 

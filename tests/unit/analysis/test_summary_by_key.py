@@ -62,7 +62,7 @@ def test_numbers_by_any_key_are_those_of_pandas(by: str, rng: random.Random) -> 
         assert got == pytest.approx([want[name] for name in ("sum", "mean", "min", "max", "p50", "p90", "p99")])
 
 
-def test_kernels_that_share_keys_each_have_theirs_in_order() -> None:
+def test_rows_of_each_kernel_are_ordered_by_key() -> None:
     def kernel(number: int, sms: tuple[int, ...]) -> list[np.ndarray]:
         where = {"kernel": number, "grid_id": number}
         return [
@@ -106,7 +106,7 @@ def _of(lane: traces.Lane, time: int, start: int, end: int) -> bool:
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(BY))
-def test_groups_share_out_everything(rng: random.Random, by: str) -> None:
+def test_grouped_summaries_add_up_to_the_whole(rng: random.Random, by: str) -> None:
     trace = traces.trace(traces.lanes(rng, launches=2))
     whole, parts = summarize(trace), summarize(trace, by)
     assert sum(row.total_ns for row in parts.regions) == pytest.approx(sum(row.total_ns for row in whole.regions))
@@ -173,7 +173,7 @@ def test_the_worst_warp_is_scored_and_named() -> None:
     assert (row.imbalance, row.worst) == (pytest.approx(3.0), "warp 3 takes 3x the median")
 
 
-def test_where_the_rows_are_sms_no_sm_is_blamed() -> None:
+def test_summaries_by_sm_name_no_worst_sm() -> None:
     rows = summarize(busy({(block, 0, block): 100 * (block + 1) for block in range(4)}), "sm").regions
     assert {row.worst for row in rows} == {""}
     assert all(np.isnan(row.sm_imbalance) and row.block_imbalance == row.warp_imbalance == 1 for row in rows)
@@ -213,7 +213,7 @@ def test_roles_are_found_by_what_warps_record() -> None:
     assert code.tolist() == [0, 0, 0, 0, 1]
 
 
-def test_roles_are_called_what_the_user_says() -> None:
+def test_roles_have_user_given_names() -> None:
     made = [traces.Lane(warp=warp, end=3000, spans=[("load", 1100, 1200)]) for warp in range(3)]
     summary = summarize(traces.trace(made), "role", {"producer": [0], "consumer": [1]})
     assert {row.key for row in summary.regions} == {("producer",), ("consumer",), ("other",)}
@@ -228,7 +228,7 @@ def test_roles_are_called_what_the_user_says() -> None:
         ("role", {"a": [0, 1], "b": [1]}, "warp 1 has the role 'a' already"),
     ],
 )
-def test_keys_and_roles_that_mean_nothing_are_refused(by: str, roles: dict[str, list[int]] | None, said: str) -> None:
+def test_invalid_keys_and_roles_are_refused(by: str, roles: dict[str, list[int]] | None, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         group(traces.trace([traces.Lane(end=2000)]), by, roles)
 
@@ -292,7 +292,7 @@ def _longest(one: traces.Lane) -> int:
     return max(map(len, "".join(marks).split()), default=0)
 
 
-def test_json_can_be_cut_to_the_longest_rows_and_says_so() -> None:
+def test_json_with_top_keeps_the_longest_rows_and_counts_the_rest() -> None:
     trace = busy({(block, 0, block): 100 + block for block in range(30)})
     data = summarize(trace, "block").to_dict(top=5)
     assert (len(data["regions"]), data["left_out"]) == (5, 25)

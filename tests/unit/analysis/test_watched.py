@@ -31,7 +31,7 @@ def test_a_capture_shows_how_much_of_its_file_is_read() -> None:
     assert path.stat().st_size * 0.9 < sum(told) < path.stat().st_size
 
 
-def test_a_bar_is_shown_in_a_terminal_for_what_takes_long(
+def test_long_operations_show_a_progress_bar_in_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import kscope.util.progress as progress
@@ -46,7 +46,7 @@ def test_a_bar_is_shown_in_a_terminal_for_what_takes_long(
     assert shown == [True, False, False]
 
 
-def test_no_bar_is_mixed_with_what_a_program_reads(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_contains_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gaps", str(GOLDEN / "attention.kscope"), "--json"]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("{")

@@ -70,32 +70,32 @@ def test_the_header_includes_nothing() -> None:
 @needs_nvcc
 @pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
 @pytest.mark.parametrize("standard", [14, 17, 20])
-def test_it_compiles_without_a_warning_in_every_standard(standard: int, mode: str) -> None:
+def test_the_header_compiles_without_warnings_in_every_cpp_standard(standard: int, mode: str) -> None:
     compiled(ALL, mode, f"-std=c++{standard}", to="cubin")
 
 
 @needs_nvcc
 @pytest.mark.parametrize("arch", [75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121])
-def test_it_assembles_for_every_architecture(arch: int) -> None:
+def test_the_header_assembles_for_every_architecture(arch: int) -> None:
     compiled(ALL, IN_PLACE, f"-arch=sm_{arch}", to="cubin")
 
 
 @needs_nvcc
 @pytest.mark.parametrize("options", [["-O0"], ["-O1"], ["-lineinfo"], ["--use_fast_math"], ["-Xptxas", "-O1"]])
-def test_it_assembles_with_other_options(options: list[str]) -> None:
+def test_the_header_assembles_with_other_options(options: list[str]) -> None:
     compiled(ALL, IN_PLACE, *options, to="cubin")
 
 
 @needs_nvcc
 @pytest.mark.parametrize("defines", [[PLAIN], [], [MARKS, PLAIN]])
 @pytest.mark.parametrize("to", ["ptx", "cubin"])
-def test_switched_off_the_code_is_the_same_as_without_macros(to: str, defines: list[str]) -> None:
+def test_disabled_macros_leave_the_code_unchanged(to: str, defines: list[str]) -> None:
     """Also without any -D: plain is the default."""
     assert compiled(ALL, *defines, to=to) == compiled(without_macros(ALL), to=to)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_it_is_nothing_to_a_compiler_for_the_host(tmp_path: Path) -> None:
+def test_macros_are_empty_in_host_code(tmp_path: Path) -> None:
     unit = tmp_path / "unit.cpp"
     unit.write_text(f'{HEADER}int main() {{\n  KSCOPE_REGION("r");\n  KSCOPE_REGION_V("v", 1);\n}}\n')
     for define in (PLAIN, IN_PLACE, MARKS):
@@ -127,7 +127,7 @@ void run(int* out, int n) {
 
 
 @needs_nvcc
-def test_switched_on_the_code_is_another() -> None:
+def test_enabled_macros_change_the_code() -> None:
     assert compiled(ALL, IN_PLACE) != compiled(without_macros(ALL))
 
 
@@ -150,7 +150,7 @@ def test_names_have_the_hashes_of_kscope(names: list[str]) -> None:
 
 
 @needs_nvcc
-def test_a_kernel_has_the_id_that_its_note_says() -> None:
+def test_kernel_ids_in_code_match_their_notes() -> None:
     (note,) = (
         note for note in binary_notes.find(compiled(ALL, IN_PLACE, to="cubin")) if note.kind == binary_notes.KERNEL
     )
@@ -173,7 +173,7 @@ def test_a_kernel_has_the_id_that_its_note_says() -> None:
         ([], {"clock": "cycles", "fill": "ring", "log2_records": 8, "strategy": "warp"}),
     ],
 )
-def test_a_kernels_note_says_how_it_records(defines: list[str], expected: dict[str, object]) -> None:
+def test_a_kernels_note_contains_its_recording_options(defines: list[str], expected: dict[str, object]) -> None:
     found = compiled(kernel('  KSCOPE_REGION("r");\n  out[0] = n;'), IN_PLACE, *defines, to="cubin")
     (note,) = (note for note in binary_notes.find(found) if note.kind == binary_notes.KERNEL)
     assert {name: getattr(note, name) for name in expected} == expected

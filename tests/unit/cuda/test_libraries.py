@@ -126,7 +126,7 @@ def build(tmp_path: Path) -> Build:
 
 
 @needs_nvcc
-def test_every_unit_of_a_library_is_armed_with_an_address_of_its_own(build: Build, backend: FakeBackend) -> None:
+def test_every_unit_of_a_library_is_armed_separately(build: Build, backend: FakeBackend) -> None:
     kscope_cuda.arm(build("two", "left", "right"))
     assert len({control for control, _ in backend.found}) == 2
     (meta,) = backend.found[0][1]
@@ -135,7 +135,7 @@ def test_every_unit_of_a_library_is_armed_with_an_address_of_its_own(build: Buil
 
 
 @needs_nvcc
-def test_libraries_stay_apart(build: Build, backend: FakeBackend) -> None:
+def test_libraries_in_one_namespace_are_armed_separately(build: Build, backend: FakeBackend) -> None:
     one, other = build("one", "left"), build("other", "right", "third")
     for path in (one, other):  # as a program would: into one namespace
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
@@ -328,7 +328,7 @@ def test_another_thread_may_bind_while_a_session_begins_and_ends(
     assert len(met) == 3
 
 
-def test_what_kscope_lowered_needs_no_file(backend: FakeBackend) -> None:
+def test_code_lowered_by_kscope_binds_without_a_file(backend: FakeBackend) -> None:
     assert kscope.bind(7) == ("exported",)
     with kscope.profile() as prof:
         pass
@@ -343,7 +343,7 @@ def test_an_error_of_the_cuda_runtime_is_reported_with_its_number(build: Build, 
         kscope_cuda.arm(library)
 
 
-def test_the_program_itself_has_no_file_to_read() -> None:
+def test_arming_the_main_program_is_refused() -> None:
     with pytest.raises(UsageError, match="arm a shared object"):
         kscope_cuda.arm(ctypes.CDLL(None))
     with pytest.raises(UsageError, match="the module has no file"):
@@ -377,6 +377,6 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     assert all(getattr(kscope_cuda, name) for name in kscope_cuda.__all__)
 
 
-def test_importing_the_package_makes_it_no_part_of_sessions() -> None:
+def test_importing_kscope_cuda_does_not_join_sessions() -> None:
     """arm() does: who only looks for the header has no GPU, maybe."""
     assert registry.TABLE["cuda"] == Entry("kscope_cuda.frontend", "kscope_cuda:CudaFrontend", "cuda")

@@ -65,7 +65,7 @@ def test_marks_stand_around_the_first_and_the_last_statement() -> None:
     }
 
 
-def test_a_loop_is_marked_before_its_pragma_which_stays_at_it() -> None:
+def test_loop_pragmas_stay_directly_before_their_loop() -> None:
     assert shown("loop=scale:10-15") == {9: "<loop#pragma unroll 4", 15: "} loop>"}
 
 
@@ -83,11 +83,11 @@ def test_the_value_of_a_return_is_computed_in_the_region() -> None:
     assert "~kscope_leaving_() { twice> } } kscope_left_; return x + x; }" in line
 
 
-def test_a_statement_without_braces_gets_some() -> None:
+def test_selected_single_statements_get_braces() -> None:
     assert shown("step=scale:13") == {13: "{ <step { step> continue; }  }"}
 
 
-def test_braces_of_the_block_around_may_be_in_the_lines_or_not() -> None:
+def test_line_ranges_may_include_the_enclosing_braces() -> None:
     assert shown("a=scale:14-15") == shown("a=scale:14")
     assert shown("all=scale:4-24") == shown("all=scale:5-23")
 
@@ -112,7 +112,7 @@ def test_a_case_belongs_to_the_region_behind_its_label() -> None:
         ("scale:2-6", "contain statements of twice and scale"),
     ],
 )
-def test_lines_that_are_no_region_are_refused_by_name_and_line(region: str, why: str) -> None:
+def test_invalid_line_regions_are_refused_by_name_and_line(region: str, why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)) as caught:
         marked(SCALE, selection(f"r={region}"))
     assert str(caught.value).startswith(f"region r={region}: ")
@@ -136,7 +136,7 @@ def test_unsupported_control_flow_is_refused(body: str, region: str, why: str) -
         marked(source, selection(f"r=f:{region}"))
 
 
-def test_constexpr_functions_are_refused() -> None:
+def test_lines_of_constexpr_functions_are_refused() -> None:
     with pytest.raises(UsageError, match="one is constexpr"):
         marked("constexpr int one() { return 1; }\n", selection("r=one:1"))
 
@@ -152,7 +152,7 @@ def test_lines_without_a_statement_mark_nothing() -> None:
     assert marked(SCALE, selection("r=other:5")) is None
 
 
-def test_a_kernel_whose_name_does_not_match_is_left_alone() -> None:
+def test_lines_of_unselected_kernels_are_not_marked() -> None:
     assert marked(SCALE, selection("r=scale:7", kernels=("attn_*",))) is None
     assert marked(SCALE, selection("r=scale:7", kernels=("sc*",))) is not None
     assert marked(SCALE, selection("r=twice:2", kernels=("attn_*",))) is not None  # a device function is any kernel's
@@ -199,7 +199,7 @@ def test_lines_that_a_line_directive_names() -> None:
     assert not touches(source, selection("load=other.cu:106-107"))
 
 
-def test_a_short_literal_is_not_a_source(tmp_path: Path) -> None:
+def test_short_string_literals_are_not_treated_as_source(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text("NAME = 'scale'\nOTHER = 'out'\n")
     assert not touches(SCALE, selection(f"r={path}:1-2"))
@@ -271,18 +271,18 @@ def test_kinds_that_are_not_selected_are_left_alone() -> None:
         "[[a]]",
     ],
 )  # fmt: skip
-def test_brackets_in_texts_and_comments_are_none(text: str) -> None:
+def test_brackets_in_strings_and_comments_are_ignored(text: str) -> None:
     tokens = Tokens.of(f"{{ {text}\n}}")
     assert tokens.partners[0] == len(tokens.code) - 1
 
 
-def test_a_bracket_too_many_names_its_line() -> None:
+def test_an_unmatched_bracket_is_reported_with_its_line() -> None:
     with pytest.raises(UnreadableError, match="'}' closes nothing here") as caught:
         functions(Tokens.of("void f() {\n}\n}"))
     assert caught.value.line == 3
 
 
-def test_functions_are_found_among_other_things() -> None:
+def test_functions_are_found_among_other_declarations() -> None:
     source = """
     namespace a { struct S { int x = 1; S(int y) : x{y} { } int get() const noexcept { return x; } }; }
     enum E { A, B }; int table[] = {1, 2}; auto f = [](int x) { return x; };

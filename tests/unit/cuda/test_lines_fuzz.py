@@ -80,7 +80,7 @@ def variants(seed: int) -> tuple[str, list[tuple[str, str]], list[str]]:
     return text, made, refused
 
 
-def test_lines_with_marks_do_what_they_did(tmp_path: Path) -> None:
+def test_marked_random_programs_compute_the_same(tmp_path: Path) -> None:
     if COMPILER is None:
         pytest.skip("needs a C++ compiler")
     parts, calls, refused, accepted, pragmas = [HARNESS], [], [], 0, 0

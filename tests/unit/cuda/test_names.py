@@ -79,13 +79,13 @@ def test_names_are_found_in_code_that_is_packed_with_zstandard(to: str, argument
 
 
 @needs_nvcc
-def test_a_region_is_where_its_macro_stands() -> None:
+def test_region_locations_are_those_of_their_macros() -> None:
     (meta,) = describe(compiled(SOURCE, IN_PLACE, to="cubin"))
     assert {region.name: region.where for region in meta.regions}["load"] == "unit.cu:5"
 
 
 @needs_nvcc
-def test_kernels_have_names_that_people_wrote_and_ids_of_their_own() -> None:
+def test_kernels_have_source_names_and_unique_ids() -> None:
     metas = describe(compiled(SOURCE + KERNELS, IN_PLACE, to="cubin"))
     kernels = {kernel.name: meta.strategy for meta in metas for kernel in meta.kernels}
     tiled = {"ns::tiled<T = float, int N = 2>": "lanes", "ns::tiled<T = int, int N = 3>": "lanes"}
@@ -143,7 +143,7 @@ def test_one_name_with_two_types_of_value_is_refused_with_both_places() -> None:
 
 
 @needs_nvcc
-def test_a_note_that_is_damaged_is_no_note() -> None:
+def test_damaged_notes_are_ignored() -> None:
     data = bytearray(compiled(kernel('  KSCOPE_REGION("load");'), IN_PLACE, to="cubin"))
     at = data.index(b"load\0")
     data[at] ^= 1
@@ -198,7 +198,7 @@ def _more(count: int) -> bytes:
 
 
 @needs_nvcc
-def test_no_instruction_speaks_of_a_note() -> None:
+def test_instructions_do_not_reference_notes() -> None:
     """ptxas deletes such an instruction, and forgets with it that a loop is not to be unrolled."""
     body = '  #pragma unroll 1\n  for (int k = 0; k < n; k++) {\n    KSCOPE_REGION("r");\n    out[k] = k;\n  }'
     text = compiled(kernel(body), IN_PLACE).decode()

@@ -59,7 +59,7 @@ def compile_with(source: str, *options: str) -> tuple[bytes | None, str]:
 @pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
 @pytest.mark.parametrize("arch", [75, 80, 90, 100, 120])
 @pytest.mark.parametrize("standard", [14, 17, 20])
-def test_it_compiles_without_messages(standard: int, arch: int, mode: str) -> None:
+def test_nvrtc_compiles_the_header_without_messages(standard: int, arch: int, mode: str) -> None:
     if arch not in nvrtc.nvrtcGetSupportedArchs()[1:][-1]:
         pytest.skip(f"this NVRTC does not support sm_{arch}")
     ptx, log = compile_with(SOURCE, mode, f"-std=c++{standard}", f"-arch=compute_{arch}")
@@ -80,7 +80,7 @@ def test_a_module_gets_no_variable_but_the_constant_and_its_notes(standard: int)
     assert {name for name in variables if b"kscope_note_" not in name} == {b"kscope_ctl"}
 
 
-def test_it_records_what_nvccs_code_records() -> None:
+def test_nvrtc_code_records_the_same_as_nvccs() -> None:
     here, marks = compile_with(SOURCE, IN_PLACE)[0], compile_with(SOURCE, MARKS)[0]
     assert here is not None
     assert marks is not None

@@ -39,7 +39,7 @@ GUARD = "was_not_inlined_or_has_no_KSCOPE_KERNEL_line_"
 
 @BOTH
 @pytest.mark.parametrize("name", ["pointer", "ARRAY[0]", "n ? one : two"])
-def test_a_name_that_is_no_literal(mode: str, name: str) -> None:
+def test_names_that_are_not_literals_are_refused(mode: str, name: str) -> None:
     before = (
         'constexpr const char* one = "one"; constexpr const char* two = "two"; __device__ const char* ARRAY[] = {"x"};'
     )
@@ -55,7 +55,7 @@ def test_a_name_that_is_empty_or_too_long(mode: str, name: str) -> None:
 
 @BOTH
 @pytest.mark.parametrize("value", ["1.0", "1ll", "true", "out", "threadIdx", "sizeof(n)"])
-def test_a_value_of_more_than_32_bits_or_no_number(mode: str, value: str) -> None:
+def test_values_that_are_not_32_bit_numbers_are_refused(mode: str, value: str) -> None:
     output = refused(kernel(f'  KSCOPE_REGION_V("r", {value});'), mode)
     assert "the value is an int, an unsigned or a float; cast it" in output
 
@@ -69,7 +69,7 @@ def test_a_value_of_more_than_32_bits_or_no_number(mode: str, value: str) -> Non
         ("kscope::Elected, kscope::AllThreads", "a region has one strategy"),
     ],
 )
-def test_a_strategy_that_means_nothing(mode: str, strategy: str, message: str) -> None:
+def test_invalid_strategies_are_refused(mode: str, strategy: str, message: str) -> None:
     assert message in refused(kernel(f'  KSCOPE_REGION("r", {strategy});'), mode)
 
 
@@ -95,7 +95,7 @@ def test_device_debugging_by_the_name_of_the_function_and_the_line_of_the_mark(n
 
 
 @pytest.mark.parametrize("mark", MACROS)
-def test_device_debugging_whatever_the_mark(mark: str) -> None:
+def test_device_debugging_is_refused_for_every_kind_of_mark(mark: str) -> None:
     output = refused(f"{HEADER}__device__ int apart(int x) {{\n  {mark}\n  return x;\n}}\n", IN_PLACE, "-G")
     assert f'{DEBUGS} from a __device__ function("apart")' in output
 
@@ -112,7 +112,7 @@ def test_device_debugging_of_what_kscope_lowers_by_the_names_of_its_functions() 
         nvrtc.lower(text, Recording(), frontend="test", arch=None)
 
 
-def test_what_is_optimized_may_be_debugged() -> None:
+def test_optimized_debug_builds_are_accepted() -> None:
     source = kernel('  KSCOPE_REGION("r");\n  out[0] = n;')
     compiled(source, IN_PLACE, "-G", "-dopt=on", to="cubin")
     text = compiled(source, MARKS, "-G", "-dopt=on").decode()
@@ -157,26 +157,26 @@ def test_a_kernel_without_KSCOPE_KERNEL_by_its_name_and_the_line_of_its_mark() -
 
 
 @pytest.mark.parametrize("mark", MACROS)
-def test_every_mark_says_its_function(mark: str) -> None:
+def test_errors_name_the_function_of_every_mark(mark: str) -> None:
     before = f"namespace ns {{ struct Tile {{ template <class T> __device__ __noinline__ T at(T x) {{\n  {mark}\n"
     output = refused(kernel("  out[0] = ns::Tile().at(n);", before=before + "  return x; } }; }"), IN_PLACE)
     assert f"{ILLEGAL}marks_out_of_it__T_ns__Tile__at_T___with_T___int_'" in output
 
 
-def test_a_function_with_a_name_of_any_length_is_refused_by_its_beginning() -> None:
+def test_long_function_names_are_truncated_in_errors() -> None:
     apart = NOT_INLINED.replace("apart(", "a" * 300 + "(")
     output = refused(kernel(f"  out[0] = {'a' * 300}(n);", before=apart), IN_PLACE)
     assert f"{ILLEGAL}marks_out_of_it__int_{'a' * 124}'" in output
 
 
 @pytest.mark.parametrize("mark", MACROS)
-def test_what_says_it_is_gone_from_functions_that_are_inlined(mark: str) -> None:
+def test_inlined_functions_contain_no_mark_of_their_name(mark: str) -> None:
     before = f"template <class T> __device__ T near(T x) {{\n  {mark}\n  return x; }}\n"
     text = compiled(kernel("  for (int i = 0; i < n; i++) out[i] = near(i);", before=before), IN_PLACE).decode()
     assert "callprototype" not in text
 
 
-def test_a_compiler_that_does_not_optimize_refuses_nothing_that_it_inlines() -> None:
+def test_forceinline_functions_compile_without_optimization() -> None:
     near = NOT_INLINED.replace("__noinline__", "__forceinline__")
     source = kernel("  out[0] = apart(n);", before=near)
     assert b"callprototype" in compiled(source, IN_PLACE, "-Xcicc", "-O0"), "the branch stays in unoptimized code"
@@ -189,7 +189,7 @@ def test_a_strategy_that_the_kernel_does_not_list() -> None:
 
 
 @pytest.mark.parametrize("define", ["-DKSCOPE_CLOCK=wall", "-DKSCOPE_FILL=grow", "-DKSCOPE_RECORDS=0"])
-def test_an_option_that_means_nothing(define: str) -> None:
+def test_invalid_macro_options_are_refused(define: str) -> None:
     option = define[2:].partition("=")[0]
     assert f"kscope: {option} is " in refused(kernel("  out[0] = n;"), IN_PLACE, define)
 

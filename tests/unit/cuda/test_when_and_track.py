@@ -58,7 +58,7 @@ def test_a_predicate_is_evaluated_when_the_region_begins() -> None:
 
 
 @pytest.mark.parametrize("mode", [IN_PLACE, MARKS])
-def test_a_predicate_that_is_known_to_be_false_leaves_nothing(mode: str) -> None:
+def test_a_known_false_predicate_emits_no_instructions(mode: str) -> None:
     before = r"""
 template <bool DEBUG> __device__ void body(int* out, int n) {
   for (int k = 0; k < n; k++) {

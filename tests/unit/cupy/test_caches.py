@@ -42,7 +42,7 @@ def switch(frontend, state):
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
-def test_the_disk_cache_gives_back_what_was_requested(frontend, gpu, source, order):
+def test_the_disk_cache_returns_the_current_states_kernel(frontend, gpu, source, order):
     found: dict[str, set[bytes]] = {}
     for state in [*order, *reversed(order)]:
         switch(frontend, state)
@@ -78,7 +78,7 @@ def test_a_state_that_another_thread_changes_waits_for_a_compilation(frontend, g
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
-def test_modules_in_memory_are_what_was_requested(frontend, gpu, source, order):
+def test_one_module_is_kept_per_state(frontend, gpu, source, order):
     module = cupy.RawModule(code=source(), options=INCLUDE)
     found: dict[str, set[int]] = {}
     for state in [*order, *reversed(order)]:
@@ -125,7 +125,7 @@ def test_sources_without_macros_are_left_alone(frontend, gpu):
     assert gpu.backend.loaded == 0
 
 
-def test_a_header_of_the_users_that_has_the_macros_is_prepared(frontend, gpu, tmp_path):
+def test_macros_included_through_a_user_header_are_lowered(frontend, gpu, tmp_path):
     Path(tmp_path, "mine.cuh").write_text('#include <kscope.cuh>\n#define MINE KSCOPE_REGION("mine")\n')
     code = '#include "mine.cuh"\nextern "C" __global__ void kernel(int* out) { MINE; out[0] = 1; }'
     frontend.enable(Recording())
@@ -155,7 +155,7 @@ def test_a_module_with_variables_stays_as_it_was_loaded(frontend, gpu, source, b
 
 
 @pytest.mark.parametrize("before", ["__device__ int twice(int n) { return 2 * n; }", "struct S { int n; };"])
-def test_functions_are_no_variables(frontend, gpu, source, before):
+def test_modules_with_device_functions_are_reloaded(frontend, gpu, source, before):
     module = cupy.RawModule(code=source(before=before), options=INCLUDE)
     plain = module.module
     frontend.enable(Recording())
@@ -263,7 +263,7 @@ def test_settings_of_a_function_are_copied_to_its_successor(monkeypatch, dynamic
     assert devices == [3]
 
 
-def test_an_elementwise_kernel_forgets_what_it_loaded_in_another_state(frontend, gpu):
+def test_elementwise_kernel_memos_are_cleared_on_a_state_change(frontend, gpu):
     marked = cupy.ElementwiseKernel("int32 x", "int32 y", 'KSCOPE_REGION("twice"); y = 2 * x', "marked")
     bare = cupy.ElementwiseKernel("int32 x", "int32 y", "y = 2 * x", "bare")
     for kernel in (marked, bare):
@@ -273,7 +273,7 @@ def test_an_elementwise_kernel_forgets_what_it_loaded_in_another_state(frontend,
     assert bare._elementwise_kernel_memo == {"key": "loaded"}
 
 
-def test_what_cupy_remembers_of_elementwise_kernels_differs_by_state(frontend, gpu, monkeypatch):
+def test_elementwise_kernel_caches_are_separate_per_state(frontend, gpu, monkeypatch):
     made = []
 
     def original(*args):
@@ -318,7 +318,7 @@ def test_every_hook_is_gone_after_disable(frontend, gpu):
 
 
 @pytest.mark.parametrize("name", POINTS)
-def test_what_another_tool_has_laid_over_a_hook_stays(frontend, gpu, source, monkeypatch, name):
+def test_hooks_installed_by_other_tools_stay(frontend, gpu, source, monkeypatch, name):
     owner = POINTS[name]()
     monkeypatch.setattr(owner, name, getattr(owner, name))  # put back at the end
     frontend.enable(Recording())

@@ -26,7 +26,7 @@ def compile(source: str, *options: str) -> bytes:
     return bytes(text)
 
 
-def test_plain_they_change_nothing() -> None:
+def test_plain_compile_options_change_nothing() -> None:
     text = compile(SOURCE, *kscope_cuda.compile_options())
     assert kscope_cuda.lower(text, "sm_90") == text.rstrip(b"\0")
     assert b"kscope" not in text

@@ -103,7 +103,7 @@ def test_each_assembler_shows_what_a_text_needs(by, monkeypatch):
     assert assembler.assemble("nonsense", "sm_90") is None
 
 
-def test_what_ptxas_refuses_goes_to_the_linker(tmp_path, monkeypatch):
+def test_ptx_refused_by_ptxas_goes_to_nvjitlink(tmp_path, monkeypatch):
     if assembler.nvjitlink() is None:
         pytest.skip("there is no nvJitLink here")
     old = tmp_path / "ptxas"
@@ -141,7 +141,7 @@ def test_caches_keep_apart_what_drivers_of_different_releases_are_given(monkeypa
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_a_kernel_that_the_linker_gives_too_few_registers_is_warned_about(wide, monkeypatch):
+def test_too_few_registers_from_the_linker_give_a_warning(wide, monkeypatch):
     if assembler.nvjitlink() is None:
         pytest.skip("there is no nvJitLink here")
     monkeypatch.setattr(assembler, "ptxas", lambda *most: None)
@@ -182,7 +182,7 @@ def test_a_function_that_is_not_inlined_is_refused_by_name(frontend, gpu, source
         gpu.compile(source(body="item(out); item(out + 1);", before=apart))
 
 
-def test_a_region_around_a_function_that_is_not_inlined_is_fine(frontend, gpu, source):
+def test_regions_around_noinline_calls_compile(frontend, gpu, source):
     frontend.enable(Recording())
     apart = "__noinline__ __device__ void item(int* out) { out[0] += 1; }"
     assert b"kscope_ctl" in gpu.compile(source(body="item(out); item(out + 1);", before=apart))
@@ -194,7 +194,7 @@ def test_marks_that_do_not_pair_are_refused_by_name(frontend, gpu, source):
         gpu.compile(source(body='KSCOPE_ENTER("open"); out[0] = n;'))
 
 
-def test_regions_know_their_line(frontend, gpu, source):
+def test_regions_have_their_source_line(frontend, gpu, source):
     frontend.enable(Recording())
     inlined = '__device__ void item(int* out) {\n    KSCOPE_REGION("item");\n    out[0] += 1; }'
     cubin = gpu.compile(source(body='\nKSCOPE_INSTANT("here"); item(out);', before=inlined))

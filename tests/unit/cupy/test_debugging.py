@@ -12,20 +12,20 @@ REFUSED = r"regions in kernel: compiled with -G \(--device-debug\), .*; leave -G
 
 
 @pytest.mark.parametrize("option", ["-G", "--device-debug"])
-def test_by_nvrtc(frontend, gpu, source, option):
+def test_debug_builds_with_nvrtc_are_refused(frontend, gpu, source, option):
     frontend.enable(Recording())
     with pytest.raises(UnsupportedError, match=REFUSED):
         gpu.compile(source(), (option,))
 
 
 @pytest.mark.skipif(cupy.cuda.get_nvcc_path() is None, reason="there is no nvcc")
-def test_by_nvcc(frontend, gpu, source):
+def test_debug_builds_with_nvcc_are_refused(frontend, gpu, source):
     frontend.enable(Recording())
     with pytest.raises(UnsupportedError, match=REFUSED):
         gpu.compile(source(), ("-G",), backend="nvcc")
 
 
-def test_a_kernel_without_a_region_is_debugged_as_ever(frontend, gpu):
+def test_debug_builds_without_regions_are_unchanged(frontend, gpu):
     bare = 'extern "C" __global__ void kernel(int* out) { out[0] = 1; }'
     never = gpu.compile(bare, ("-G",))
     frontend.enable(Recording())

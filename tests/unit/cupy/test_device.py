@@ -23,14 +23,14 @@ def asks(out, n):
     out[3] = kscope.smid() + kscope.warp_id() + kscope.lane_id() + kscope.block_id()
 
 
-def test_a_plain_kernel_has_the_helpers_once_cupy_was_taught(gpu, frontend):
+def test_teach_makes_clock_helpers_available_in_plain_kernels(gpu, frontend):
     teach()
     cubin = compile(gpu, asks, OUT, INT)
     assert layout.META_SYMBOL.encode() not in cubin
     assert all(f"%%{name}" in gpu.compiled[-1] for name in ("clock64;", "clock;", "globaltimer;", "smid;", "laneid;"))
 
 
-def test_a_plain_kernel_without_that_is_refused_with_the_cure(gpu, frontend):
+def test_clock_helpers_before_teach_are_refused_with_the_remedy(gpu, frontend):
     with pytest.raises(UsageError, match=r"kscope.clock64\(\) in a cupyx.jit kernel.*teach\(\)"):
         translate(asks, OUT, INT)
 

@@ -53,7 +53,7 @@ def straight(out, n):
         out[0] = total
 
 
-def test_a_region_is_a_pair_of_marks_and_no_scope_of_its_own(enabled):
+def test_cupyx_jit_regions_translate_to_mark_pairs_without_a_scope(enabled):
     code = translate(straight, OUT, INT)
     assert placed(code) == [
         "enter first with", "exit first with", "enter second i32 with", "exit second with",
@@ -78,7 +78,7 @@ NEEDS_BREAK = pytest.mark.skipif(cupy.__version__ < "14", reason="CuPy 13 suppor
 
 
 @NEEDS_BREAK
-def test_every_way_out_leaves_what_it_must(enabled, gpu):
+def test_continue_break_and_return_close_open_regions(enabled, gpu):
     code = translate(loops, OUT, INT)
     before = {word: placed(code.split(f"{word};")[0])[-2:] for word in ("continue", "break", "return")}
     assert before["continue"] == ["enter step i32 with", "exit step with"]
@@ -99,7 +99,7 @@ def calls(out, n):
     out[1] = twice(n)
 
 
-def test_a_device_function_leaves_its_region_after_the_result_is_known(enabled, gpu):
+def test_a_device_function_computes_its_result_before_its_region_ends(enabled, gpu):
     code = translate(calls, OUT, INT)
     assert re.search(r"auto ks_result = .*x \+ x.*;\s*KSCOPE_JIT\(\"//kscope exit twice.*\s*return ks_result;", code)
     assert b"kscope_ctl" in compile(gpu, calls, OUT, INT)
@@ -186,7 +186,7 @@ def nameless(out, n):
         (nameless, "the name must be a string known at compile time"),
     ],
 )
-def test_what_cannot_be_recorded_is_refused_where_it_stands(enabled, function, message):
+def test_unsupported_cupyx_jit_regions_are_refused_with_their_line(enabled, function, message):
     with pytest.raises(UsageError, match=message) as caught:
         translate(function, OUT, LONG)
     assert ">     with kscope.region(" in str(caught.value)
@@ -248,7 +248,7 @@ def test_a_plain_kernel_is_byte_identical(frontend, gpu, monkeypatch, annotated,
     assert len(gpu.compiled) == 2
 
 
-def test_without_being_taught_a_plain_kernel_with_a_region_is_cupys_error(frontend, gpu):
+def test_regions_without_teach_raise_cupys_error(frontend, gpu):
     frontend.enable(Recording())
     frontend.disable()
     with pytest.raises(ValueError, match="Switching contexts are not allowed"):
@@ -282,5 +282,5 @@ def test_a_kernel_that_cannot_be_plain_stays_prepared(frontend, gpu):
     assert kernel._cache == {}
 
 
-def test_the_text_concerns_kscope(enabled):
+def test_translated_jit_kernels_are_detected_as_marked(enabled):
     assert nvrtc.uses_kscope(translate(straight, OUT, INT))

@@ -105,7 +105,7 @@ def test_errors_of_the_compiler_name_the_line_of_the_user(frontend, gpu, line):
     assert f"kern.cu({line}): error: identifier" in str(caught.value)
 
 
-def test_what_is_no_region_is_refused_by_name_and_line(frontend, gpu):
+def test_lines_cutting_a_loop_are_refused_by_name_and_line(frontend, gpu):
     frontend.enable(recording("r=scale:8-9"))
     with pytest.raises(UsageError, match="region r=scale:8-9: the lines cut through the loop at lines 8 to 11"):
         gpu.compile(SCALE)
@@ -151,7 +151,7 @@ def test_modules_in_memory_are_those_of_the_state(frontend, gpu):
     assert cupy.RawModule(code=SCALE).module is marked.module
 
 
-def test_a_module_with_variables_of_its_own_stays_what_it_was_loaded_as(frontend, gpu):
+def test_modules_with_global_variables_are_not_reloaded(frontend, gpu):
     code = f"__constant__ float c[4];\n{SCALE}"
     module = cupy.RawModule(code=code)
     module.compile()
@@ -159,7 +159,7 @@ def test_a_module_with_variables_of_its_own_stays_what_it_was_loaded_as(frontend
     assert cupy.RawModule(code=code).module is module.module
 
 
-def test_lines_of_a_text_that_becomes_a_part_of_a_source(frontend, gpu):
+def test_lines_of_a_literal_inside_a_larger_source_are_marked(frontend, gpu):
     kernel = f'extern "C" __global__ void f(const float* a, float* b) {{ float x = a[0], y; {OPERATION} b[0] = y; }}'
     row = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text == "y = t * 2;")
     selected = recording(f"op={HERE}:{row - 1}-{row}")
@@ -168,7 +168,7 @@ def test_lines_of_a_text_that_becomes_a_part_of_a_source(frontend, gpu):
     assert names(gpu.compile(kernel)) == {"op": "kern.cu:2"}
 
 
-def test_a_literal_whose_lines_are_not_the_files_is_not_looked_for(frontend, gpu):
+def test_literals_with_escaped_newlines_are_not_matched_to_lines(frontend, gpu):
     one_line = "float t = 1;\nout[0] = t;"
     row = next(
         n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.startswith("    one_line")
@@ -240,13 +240,13 @@ def test_nvcc_gets_the_marked_source(frontend, gpu):
     assert names(gpu.compile(SCALE, backend="nvcc")).keys() == {"load", "loop"}
 
 
-def test_cupys_own_kernels_are_no_sites(frontend, gpu):
+def test_cupys_built_in_kernels_are_not_marked(frontend, gpu):
     plain = gpu.compile(SCALE)
     frontend.enable(recording(kinds=("load", "store")))
     assert gpu.compile(SCALE) == plain  # not through RawKernel or RawModule
 
 
-def test_a_program_with_nvrtc_of_its_own_requests_the_marked_source(monkeypatch):
+def test_marked_returns_the_source_for_programs_calling_nvrtc_directly(monkeypatch):
     assert kscope_cuda.marked(SCALE) == SCALE
     monkeypatch.setattr(states.STATE, "hooked", recording(LOADS))
     assert kscope_cuda.marked(SCALE).count("//kscope enter load") == 1

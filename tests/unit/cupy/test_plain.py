@@ -20,7 +20,7 @@ def without_kscope(source: str) -> str:
     return re.sub(r'KSCOPE_\w+\((?:"(?:[^"\\]|\\.)*"|[^";])*\);|#include <kscope.cuh>', "", source)
 
 
-def test_the_comparison_removes_every_word_of_kscope():
+def test_the_comparison_strips_every_kscope_call():
     assert "kscope" not in without_kscope(SOURCE).lower()
     assert "out[0] = k;" in without_kscope(SOURCE)
 
@@ -61,7 +61,7 @@ def test_a_plain_module_of_nvcc_is_byte_identical(frontend, gpu):
     assert gpu.compile(SOURCE, INCLUDE, backend="nvcc") == never
 
 
-def test_cupy_finds_the_header_where_it_was_taught(frontend, gpu):
+def test_teach_adds_the_header_to_cupys_include_path(frontend, gpu):
     with pytest.raises(compiler.CompileException, match="cannot open source file"):
         gpu.compile(SOURCE)
     frontend.teach()
@@ -72,6 +72,6 @@ def test_cupy_finds_the_header_where_it_was_taught(frontend, gpu):
     assert b"kscope_ctl" not in gpu.compile(SOURCE)
 
 
-def test_enabled_and_switched_off_in_the_source_is_plain_too(frontend, gpu):
+def test_kscope_0_in_the_source_overrides_enable(frontend, gpu):
     frontend.enable(Recording())
     assert b"kscope_ctl" not in gpu.compile(SOURCE, ("-DKSCOPE=0",))

@@ -50,7 +50,7 @@ def wrong(out, x):
         out[0] = 1
 
 
-def test_a_float_is_no_predicate(frontend):
+def test_a_float_predicate_is_refused_in_cupyx_jit(frontend):
     frontend.enable(Recording())
     with pytest.raises(UsageError, match="when= of kscope enter"):
         translate(wrong, OUT, FLOAT)

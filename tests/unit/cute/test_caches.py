@@ -25,7 +25,7 @@ Make = Callable[..., Made]
 BODY = 'with region("one"):\n    x[thread] = 1.0'
 
 
-def test_plain_is_what_it_would_be_without_kscope(make: Make) -> None:
+def test_plain_kernels_equal_kernels_without_kscope(make: Make) -> None:
     off = make(BODY, recording=None)
     bare = make("x[thread] = 1.0", recording=None)
     assert (off.ptx, off.cubin) == (bare.ptx, bare.cubin)
@@ -36,7 +36,7 @@ def test_a_kernel_without_marks_is_the_same_while_recording_is_enabled(make: Mak
     assert (on.ptx, on.cubin) == (off.ptx, off.cubin)
 
 
-def test_one_kernel_goes_through_the_states(frontend: Any) -> None:
+def test_one_kernel_compiles_in_every_state(frontend: Any) -> None:
     module, texts = source(BODY), []
     for recording in (None, Recording(), None, Recording(clock="globaltimer"), Recording()):
         enter(frontend, recording)
@@ -158,7 +158,7 @@ def test_hooks_are_gone_after_disable(frontend: Any) -> None:
 
 
 @pytest.mark.parametrize(("owner", "name"), POINTS)
-def test_what_another_tool_has_laid_over_a_hook_stays(
+def test_hooks_installed_by_other_tools_stay(
     frontend: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
     monkeypatch.setattr(owner, name, vars(owner)[name])  # put back at the end
@@ -179,7 +179,7 @@ def test_a_missing_hook_point_is_named(frontend: Any, monkeypatch: pytest.Monkey
         frontend.enable(Recording())
 
 
-def test_an_error_of_the_users_stays_cutes_own(make: Make) -> None:
+def test_user_errors_stay_cute_errors(make: Make) -> None:
     with pytest.raises(Exception, match="undefined_name"):
         make('with region("one"):\n    x[thread] = undefined_name')
 

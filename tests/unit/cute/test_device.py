@@ -44,6 +44,6 @@ def test_a_helper_is_a_value_of_a_mark(make: Callable[..., Made]) -> None:
     assert made.ptx.count("%clock;") == 2
 
 
-def test_the_hosts_side_of_a_jit_function_has_no_clock(make: Callable[..., Made]) -> None:
+def test_clock_is_refused_in_host_code_of_a_jit_function(make: Callable[..., Made]) -> None:
     with pytest.raises(UsageError, match=r"kscope.clock\(\) can only be called inside a kernel"):
         make("x[thread] = 1.0", around="if kscope.clock() > 3:")

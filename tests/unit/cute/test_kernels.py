@@ -101,7 +101,7 @@ each = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name
 
 
 @each
-def test_regions_that_are_off_leave_not_a_byte(compilations: Compilations, kernel: Kernel) -> None:
+def test_disabled_regions_leave_the_binary_unchanged(compilations: Compilations, kernel: Kernel) -> None:
     off, bare = compilations(kernel, "off"), compilations(kernel, "bare")
     assert off.ptx == bare.ptx
     assert off.cubin == bare.cubin

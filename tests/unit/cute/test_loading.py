@@ -158,7 +158,7 @@ def test_a_kernel_compiled_with_other_options_is_named_when_it_is_launched(gpu: 
     assert gpu.loaded == [31]
 
 
-def test_binaries_tell_the_options_that_they_were_compiled_for(prepared: Any) -> None:
+def test_binaries_contain_a_symbol_of_their_recording_options(prepared: Any) -> None:
     module = source(BODY)
     symbols = []
     for recording in (Recording(), Recording(clock="globaltimer"), Recording(strategy=AllThreads())):
@@ -186,7 +186,7 @@ SHORTER = {
 
 
 @pytest.mark.parametrize("shorter", SHORTER)
-def test_a_function_whose_name_begins_like_the_kernels_is_not_the_kernel(
+def test_a_symbol_is_not_matched_to_a_shorter_function_name(
     gpu: Gpu, prepared: Any, alone: Callable[[Any], Any], shorter: str
 ) -> None:
     gpu.names = ["kernel_cutlass_quiet_kernel_tensorptrf32_0"]
@@ -198,7 +198,7 @@ def test_a_function_whose_name_begins_like_the_kernels_is_not_the_kernel(
 
 
 @pytest.mark.parametrize("shorter", [name for name, (_, is_known) in SHORTER.items() if is_known])
-def test_a_function_whose_name_begins_like_a_lost_kernels_is_not_the_kernel(
+def test_a_symbol_is_not_matched_to_a_shorter_function_name_of_a_lost_kernel(
     gpu: Gpu, prepared: Any, alone: Callable[[Any], Any], shorter: str
 ) -> None:
     gpu.names = ["kernel_cutlass_quiet_kernel_tensorptrf32_0"]
@@ -246,7 +246,7 @@ def test_a_region_that_tracing_does_not_reach_is_not_missed(
     assert prepared.problems() == ()
 
 
-def test_a_kernel_from_cutes_cache_is_known_to_have_no_reachable_region(
+def test_a_cached_kernel_whose_regions_are_unreachable_has_no_problem(
     gpu: Gpu, frontend: Any, alone: Callable[[Any], Any]
 ) -> None:
     if VERSION < (4, 8):
@@ -263,9 +263,7 @@ def test_a_kernel_from_cutes_cache_is_known_to_have_no_reachable_region(
     assert frontend.problems() == ()
 
 
-def test_a_kernel_in_which_a_selection_matches_nothing_is_not_missed(
-    gpu: Gpu, frontend: Any, alone: Callable[[Any], Any]
-) -> None:
+def test_a_kernel_without_selected_code_has_no_problem(gpu: Gpu, frontend: Any, alone: Callable[[Any], Any]) -> None:
     module = alone(source("x[thread] = 1.0"))
     frontend.enable(Recording(selection=Selection(("wait",))))
     named_after(gpu, compile(module.host, *arguments()))
@@ -276,7 +274,7 @@ def test_a_kernel_in_which_a_selection_matches_nothing_is_not_missed(
     assert [problem.kind for problem in frontend.problems()].count("plain") == 1
 
 
-def test_a_mark_in_a_helper_or_a_method_counts(gpu: Gpu, prepared: Any) -> None:
+def test_marks_in_helpers_and_methods_are_found(gpu: Gpu, prepared: Any) -> None:
     gpu.names = ["kernel_cutlass_method_Gemm_object_at_0x1_0"]
     kept = source(
         body="x[thread] = 1.0",
@@ -296,7 +294,7 @@ def test_a_mark_in_a_helper_or_a_method_counts(gpu: Gpu, prepared: Any) -> None:
     assert [problem.kind for problem in prepared.problems()] == ["plain"]
 
 
-def test_a_kernel_whose_source_is_not_here_is_named(gpu: Gpu, prepared: Any) -> None:
+def test_plain_kernels_without_source_are_reported(gpu: Gpu, prepared: Any) -> None:
     gpu.names = ["kernel_cutlass_from_an_object_file_0"]
     launch(Loaded(2))
     assert [problem.kind for problem in prepared.problems()] == ["plain"]
@@ -346,7 +344,7 @@ def test_a_plain_function_of_tvm_ffi_is_named(gpu: Gpu, frontend: Any, tvm_ffi: 
     assert [problem.kind for problem in frontend.problems()] == ["plain"]
 
 
-def test_an_exported_object_brings_the_function_along(
+def test_exported_objects_contain_the_bind_function(
     gpu: Gpu, prepared: Any, tvm_ffi: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cutlass.cute.runtime import load_module

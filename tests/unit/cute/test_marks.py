@@ -117,7 +117,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_regions_fit_what_kernels_are_written_with(make: Make, body: str) -> None:
+def test_regions_compile_in_every_cute_construct(make: Make, body: str) -> None:
     made = make(BODIES[body])
     assert names(made) == EXPECTED[body]
     assert {problem.kind for problem in metadata_of(made).problems} <= {"hollow"}
@@ -178,7 +178,7 @@ def test_a_region_has_its_source_location(make: Make) -> None:
     assert 'region("here")' in Path(file).read_text().splitlines()[int(line) - 1]
 
 
-def test_line_information_is_the_users_own(make: Make) -> None:
+def test_line_information_refers_only_to_user_code(make: Make) -> None:
     body = 'with region("here"):\n    x[thread] = 1.0'
     made, plain = (make(body, recording=r, options="--generate-line-info") for r in (Recording(), None))
     (region,) = metadata_of(made).regions

@@ -109,7 +109,7 @@ def test_lines_of_a_helper_are_marked_wherever_it_is_called(frontend: Any) -> No
     assert regions(compile(module.host, *arguments())).keys() == {"twice"}
 
 
-def test_a_function_that_was_compiled_plain_is_marked_and_taken_back(frontend: Any) -> None:
+def test_a_function_compiled_plain_gains_and_loses_selected_marks(frontend: Any) -> None:
     module, line = kernels()
     place = f"{module.__file__}:{line['for k in range(n):']}-{line['total = total * 2.0']}"
     plain = compile(module.host, *arguments())
@@ -137,7 +137,7 @@ def test_caches_separate_selections(frontend: Any, hashes: list[str]) -> None:
     assert hashes[3:] == [plain, first]
 
 
-def test_hooks_are_there_only_while_something_is_selected(frontend: Any) -> None:
+def test_hooks_are_installed_only_with_a_selection(frontend: Any) -> None:
     def hooks() -> tuple[Any, Any]:
         replace = vars(dsl.BaseDSL)["_preprocess_and_replace_code"]
         return replace, vars(ast_preprocessor.DSLPreprocessor)["check_decorator"]

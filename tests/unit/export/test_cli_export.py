@@ -92,7 +92,7 @@ def test_options_of_timelines_reach_the_file(capture: str) -> None:
         (["-o", "x.csv", "--region", "nosuch"], "this trace has dot, load, tile"),
     ],
 )
-def test_what_cannot_be_is_one_line(
+def test_invalid_export_flags_are_refused_in_one_line(
     flags: list[str], said: str, capture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["export", capture, *flags]) == 2

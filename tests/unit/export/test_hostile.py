@@ -186,7 +186,7 @@ def test_an_instant_with_two_times_is_a_point(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", HERE)
 @pytest.mark.parametrize(("tick", "pace"), [((1 << 57) - 1, 0.5), (-(1 << 57), 10.0), (1 << 62, 40.0)])
-def test_times_that_no_clock_shows_are_written(suffix: str, tick: int, pace: float, tmp_path: Path) -> None:
+def test_out_of_range_times_are_exported(suffix: str, tick: int, pace: float, tmp_path: Path) -> None:
     """Whatever damaged clocks make of the columns: more than 64 bits of ns."""
     trace = decode(
         synth.capture(synth.slab([Rec("load", 2000, 2100), Rec("tile", 1990, 2600)]), names=("load", "tile"))

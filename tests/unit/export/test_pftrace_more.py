@@ -57,7 +57,7 @@ def test_without_arguments_slices_have_their_values_alone(tmp_path: Path) -> Non
     assert {one.name: one.args for one in found.slices} == {"tile": {}, "load": {"value": 5}, "warp": {}}
 
 
-def test_a_lifetime_says_what_recording_cost_its_warp(tmp_path: Path) -> None:
+def test_lifetimes_have_the_recording_cost_of_their_warp(tmp_path: Path) -> None:
     slab = synth.slab([Rec("tile", 1700, 2107)] * 9, start=1000, end=9000, width=36, log2=3)
     [life] = lives(exported(decode(synth.capture(slab, names=NAMES)), tmp_path))
     del life.args["start_ns"], life.args["error_ns"]
@@ -68,7 +68,7 @@ def test_a_lifetime_says_what_recording_cost_its_warp(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("narrowed", ["filter", "limit"])
-def test_a_lifetime_says_the_same_of_its_warp_in_a_filtered_trace(narrowed: str, tmp_path: Path) -> None:
+def test_filters_do_not_change_lifetime_arguments(narrowed: str, tmp_path: Path) -> None:
     records = [Rec("load", 1700, 1800), Rec("dot", 2000, 2100), Rec("load", 2200, 2300)]
     trace = decode(synth.capture(synth.slab(records, start=1000, end=9000), names=("load", "dot")))
     limit = 1 if narrowed == "limit" else None
@@ -86,7 +86,7 @@ def test_spans_of_a_lane_that_all_cross_keep_their_times(tmp_path: Path) -> None
     assert sorted((one.start, one.dur) for one in spans(found)) == expected
 
 
-def test_a_warp_that_did_not_finish_says_only_what_is_known(tmp_path: Path) -> None:
+def test_unfinished_warps_have_no_epilogue_arguments(tmp_path: Path) -> None:
     slab = synth.slab([Rec("tile", 1700, 2107)], start=1000, end=None, width=36)
     [life] = lives(exported(decode(synth.capture(slab, names=NAMES)), tmp_path))
     assert not life.args.keys() & {"cycles", "epilogue_least", "epilogue_most"}
@@ -192,7 +192,7 @@ def test_an_arrow_stays_in_its_block_and_launch(tmp_path: Path) -> None:
     assert "2 records of 'dot' without an arrow: no earlier 'load' has the same value" in text
 
 
-def test_a_lane_that_loads_for_itself_points_at_itself(tmp_path: Path) -> None:
+def test_arrows_may_start_and_end_on_the_same_lane(tmp_path: Path) -> None:
     slabs = [synth.slab([valued("load", 2000, 2050, 7), valued("dot", 2100, 2150, 7)], warp=warp) for warp in range(3)]
     arrows = exported(decode(synth.capture(*slabs, names=NAMES)), tmp_path, flows=[("load", "dot")]).arrows
     assert len(arrows) == 3
@@ -236,7 +236,7 @@ def test_arrows_from_a_region_without_values_are_refused(tmp_path: Path) -> None
         ({"flows": [("load", 3)]}, "expected pairs of region names"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused(options: dict[str, object], said: str, tmp_path: Path) -> None:
+def test_invalid_export_options_are_refused(options: dict[str, object], said: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=said):
         decode(synth.capture(names=NAMES)).export(tmp_path / "x.pftrace", **options)
 
@@ -253,9 +253,7 @@ def test_the_packed_file_holds_the_same(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-def test_whatever_is_asked_of_whatever_was_recorded_opens(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_any_recording_exports_with_any_option(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Every kind of record at every time, with every option: all spans, all values, all arrows."""
     kinds = {"load": (Kind.SPAN_VALUE, Kind.INSTANT_VALUE), "dot": (Kind.SPAN_VALUE,), "tile": (Kind.SPAN,)}
     kinds |= {"mark": (Kind.INSTANT,), "queue": (Kind.COUNTER,)}

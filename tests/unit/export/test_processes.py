@@ -62,7 +62,7 @@ def test_an_sm_is_a_process_with_threads_of_blocks_and_warps(suffix: str, tmp_pa
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])
-def test_a_process_of_several_launches_holds_each_apart(suffix: str, tmp_path: Path) -> None:
+def test_exported_processes_keep_launches_on_separate_threads(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"x{suffix}"
     _trace(2).export(path, group="block", processes="groups")
     assert (_chrome if suffix == ".json" else _pftrace)(path) == {
@@ -85,7 +85,7 @@ def test_nothing_is_lost_or_merged(group: str, tmp_path: Path) -> None:
     assert spans[0] == spans[1]
 
 
-def test_the_command_line_takes_it_and_refuses_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_accepts_processes_groups_and_refuses_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     slab = synth.slab([Rec("load", 2000, 2100)], sm=7)
     synth.capture(slab).save("a.kscope")

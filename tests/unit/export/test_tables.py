@@ -171,7 +171,7 @@ def test_a_large_csv_is_as_pandas_would_write_it(tmp_path: Path) -> None:
     assert (tmp_path / "x.csv").read_bytes().decode() == frame.to_csv(index=False, lineterminator="\r\n")
 
 
-def test_names_are_quoted_and_none_is_a_formula(tmp_path: Path) -> None:
+def test_csv_names_are_quoted_and_never_formulas(tmp_path: Path) -> None:
     names = ('say "hi", please', "two\nlines", "=1+1", "-2", "+3", "@SUM(A1)", "a\0b", "plain", "ünï")
     slab = synth.slab([Rec(name, 2000 + 10 * at, 2005 + 10 * at) for at, name in enumerate(names)], log2=4)
     decode(synth.capture(slab, names=names)).export(tmp_path / "x.csv")

@@ -56,7 +56,7 @@ def test_a_region_is_distinguished_by_its_parents_and_has_its_own_time() -> None
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(GOLDEN.glob("*.kscope"))])
-def test_what_a_gpu_recorded_adds_up_to_its_lifetimes(name: str) -> None:
+def test_tree_times_add_up_to_warp_lifetimes(name: str) -> None:
     trace = kscope.decode(kscope.load(GOLDEN / f"{name}.kscope"))
     nodes = stacks(trace)
     lived = np.where(trace.warps.finished, trace.warps.end_ns - trace.warps.start_ns, 0).sum()
@@ -74,7 +74,7 @@ def test_a_filtered_trace_has_its_lanes_alone() -> None:
     assert {path: node.count for path, node in paths(nodes).items()} == {"matmul": 1, "matmul;load": 3}
 
 
-def test_hatchet_has_own_numbers_and_the_mean_of_a_warp(tmp_path: Path) -> None:
+def test_hatchet_exports_have_totals_and_means_per_warp(tmp_path: Path) -> None:
     nested().export(tmp_path / "x.hatchet")
     root, devices = json.loads((tmp_path / "x.hatchet").read_bytes())
     [kernel] = root["children"]
@@ -116,7 +116,7 @@ def test_folded_stacks_are_lines_of_a_path_and_a_number(tmp_path: Path) -> None:
     }
 
 
-def test_a_name_cannot_part_a_stack(tmp_path: Path) -> None:
+def test_separators_in_names_do_not_split_folded_stacks(tmp_path: Path) -> None:
     names = ("a;b", "two\nlines 7", "tab\there")
     slab = synth.slab([Rec(name, 2000 + 100 * at, 2050 + 100 * at) for at, name in enumerate(names)])
     decode(synth.capture(slab, names=names)).export(tmp_path / "x.folded")

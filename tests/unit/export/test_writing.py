@@ -62,7 +62,9 @@ def test_without_a_package_for_bars_percents_are_shown(
 
 
 @pytest.mark.parametrize("package", ["rich", "tqdm"])
-def test_a_package_for_bars_is_used_where_it_is(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rich_or_tqdm_draws_the_progress_bar_if_installed(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done: list[int] = []
     bars = {"rich": _rich(done), "tqdm": _tqdm(done)}[package]
     monkeypatch.setattr(progress, "find_spec", lambda name: name if name == package else None)
@@ -125,7 +127,7 @@ def test_a_limit_keeps_the_earliest_records_where_others_begin_together() -> Non
 
 
 @pytest.mark.parametrize("suffix", [".json", ".pftrace"])
-def test_of_warps_without_records_a_timeline_draws_the_first(
+def test_the_timeline_limits_warps_without_records(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timeline, "MOST_EMPTY", 2)

@@ -138,7 +138,7 @@ def test_a_region_costs_what_it_costs_in_cuda(bench: Any, tmp_path: Path, form: 
 
 
 @pytest.mark.usefixtures("recording")
-def test_marks_without_source_cost_no_more(bench: Any, tmp_path: Path) -> None:
+def test_marks_without_source_cost_the_same(bench: Any, tmp_path: Path) -> None:
     for form in ("enter and exit", "enter with a value"):
         found = [in_numba(bench, tmp_path, form, lto=True, sourced=sourced) for sourced in (True, False)]
         assert found[0].cycles == found[1].cycles

@@ -54,7 +54,7 @@ def test_a_helper_is_a_value_of_a_mark(enabled: Any, written: Written) -> None:
     assert {name: kind for name, (kind, _) in found.items()} == {"step": "i32", "cycles": "u32"}
 
 
-def test_a_simulated_kernel_has_them() -> None:
+def test_simulated_kernels_have_the_device_helpers() -> None:
     out = simulated("""
 import numpy as np, kscope
 from numba import cuda

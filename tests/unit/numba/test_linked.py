@@ -57,7 +57,7 @@ def test_regions_in_linked_source_are_recorded_when_linking_inlines_it(
 
 
 @pytest.mark.parametrize("region", [True, False])
-def test_regions_by_a_header_of_ones_own_are_recorded(
+def test_regions_from_a_user_header_are_recorded(
     enabled: Any, written: Written, tmp_path: Path, region: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.cuh").write_text(
@@ -80,7 +80,7 @@ def test_without_lto_they_are_refused_by_the_files_name(enabled: Any, written: W
         library.get_cubin(cc=(9, 0))
 
 
-def test_what_lto_does_not_inline_is_refused_by_name(enabled: Any, written: Written, tmp_path: Path) -> None:
+def test_noinline_functions_under_lto_are_refused_by_name(enabled: Any, written: Written, tmp_path: Path) -> None:
     path = tmp_path / "scaled.cu"
     path.write_text(SOURCE.format(body="").replace("__device__ int", "__device__ __noinline__ int"))
     library = built(written(KERNEL.format(before=""))["kernel"], SIGNATURE, lto=True, link=[str(path)])
@@ -89,7 +89,7 @@ def test_what_lto_does_not_inline_is_refused_by_name(enabled: Any, written: Writ
 
 
 @pytest.mark.parametrize("lto", [False, True])
-def test_linked_code_without_regions_is_linked_as_ever(
+def test_linked_code_without_regions_links_beside_a_marked_kernel(
     enabled: Any, written: Written, tmp_path: Path, lto: bool
 ) -> None:
     path = tmp_path / "scaled.cu"
@@ -129,7 +129,7 @@ def _compiled(tmp_path: Path, *, regions: bool) -> bytes:
 
 
 @pytest.mark.parametrize("lto", [False, True])
-def test_plain_they_cost_nothing(
+def test_plain_linked_code_contains_no_kscope(
     taught: Any, written: Written, tmp_path: Path, lto: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nvrtc.config, "CUDA_NVRTC_EXTRA_SEARCH_PATHS", kscope.cuda_include())

@@ -147,7 +147,7 @@ def test_early_leaves_and_else_of_loops(enabled: Any, written: Written) -> None:
     "if n < 0:\n                        raise ValueError('n')\n                    x[0] = n",
     "x[0] = careful(n)",
 ])  # fmt: skip
-def test_what_may_raise_leaves_no_region_open(enabled: Any, written: Written, body: str) -> None:
+def test_exceptions_leave_no_region_open(enabled: Any, written: Written, body: str) -> None:
     space = written(f"""
         @cuda.jit
         def careful(n):
@@ -173,7 +173,7 @@ def test_what_may_raise_leaves_no_region_open(enabled: Any, written: Written, bo
     ("-7", "i32"), ("4_000_000_000", "u32"), ("1.5", "f32"), ("SEVEN", "i32"), ("np.uint32(7)", "u32"),
     ("n + 1", "i32"),
 ])  # fmt: skip
-def test_values_have_the_type_of_what_is_given(enabled: Any, written: Written, value: str, kind: str) -> None:
+def test_values_have_the_type_of_their_expression(enabled: Any, written: Written, value: str, kind: str) -> None:
     space = written(f"""
         SEVEN = 7
 

@@ -110,9 +110,7 @@ def test_launches_run_the_kernels_of_their_state_in_any_order(
             assert is_marked(cubin) is (b'"inside"' in cubin or b'"loop kernels' in cubin), where
 
 
-def test_what_is_compiled_between_two_sessions_records_in_the_second(
-    frontend: Any, gpu: Backend, written: Written
-) -> None:
+def test_kernels_compiled_between_sessions_record_in_the_second(frontend: Any, gpu: Backend, written: Written) -> None:
     enter(frontend, "kinds")
     frontend.disable()
     kernel = written(KERNELS, STATE=[])["bare"]
@@ -124,7 +122,7 @@ def test_what_is_compiled_between_two_sessions_records_in_the_second(
     assert launch(kernel, gpu) == plain
 
 
-def test_a_kernel_whose_helper_is_defined_later_belongs_to_its_state(
+def test_kernels_are_compiled_in_one_state_when_a_helper_changes_it(
     taught: Any, gpu: Backend, written: Written
 ) -> None:
     class Enabling(list[int]):
@@ -137,7 +135,7 @@ def test_a_kernel_whose_helper_is_defined_later_belongs_to_its_state(
     assert not is_marked(launch(kernel, gpu))
 
 
-def test_a_fixed_kernel_that_cannot_record_is_as_it_was_whichever_session_came_before(
+def test_an_unrecordable_kernel_with_a_fixed_signature_is_never_changed(
     taught: Any, gpu: Backend, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = written(KERNELS, STATE=[])["fixed"]
@@ -155,7 +153,7 @@ def test_a_fixed_kernel_that_cannot_record_is_as_it_was_whichever_session_came_b
     assert not is_marked(launch(kernel, gpu))
 
 
-def test_a_dispatcher_hidden_from_the_collector_is_reported_or_known_before(
+def test_gc_frozen_dispatchers_are_reported_unless_already_registered(
     taught: Any, gpu: Backend, written: Written
 ) -> None:
     known, unknown = (written(KERNELS, STATE=[])["bare"] for _ in range(2))
@@ -179,7 +177,7 @@ def test_a_dispatcher_hidden_from_the_collector_is_reported_or_known_before(
     assert not any("gc.freeze()" in one.text for one in taught.problems()) and is_marked(launch(unknown, gpu))
 
 
-def test_what_is_kept_does_not_grow_with_sessions(taught: Any, gpu: Backend, written: Written) -> None:
+def test_memory_does_not_grow_with_the_number_of_sessions(taught: Any, gpu: Backend, written: Written) -> None:
     kernel = written(KERNELS, STATE=[])["bare"]
 
     def sessions(count: int) -> int:
@@ -193,7 +191,7 @@ def test_what_is_kept_does_not_grow_with_sessions(taught: Any, gpu: Backend, wri
     assert sessions(2) == sessions(20)
 
 
-def test_a_kernel_that_another_thread_compiles_meanwhile_is_of_the_state_in_which_it_began(
+def test_a_kernel_compiled_during_a_state_change_has_the_state_at_its_start(
     taught: Any, gpu: Backend, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel, begun, go = written(KERNELS, STATE=[])["bare"], threading.Event(), threading.Event()

@@ -107,7 +107,7 @@ for lto in (False, True):
 
 
 @pytest.mark.parametrize("lines", ["none", "lines"])
-def test_an_annotated_kernel_is_the_bare_one_while_recording_is_off(tmp_path: Path, root: Path, lines: str) -> None:
+def test_annotated_kernels_equal_bare_ones_while_recording_is_off(tmp_path: Path, root: Path, lines: str) -> None:
     made = {}
     places = [str(root / part) for part in (".", "frontends", "runtime", "tests")]
     script = SCRIPT.format(paths=places, signature=SIGNATURE)
@@ -131,7 +131,7 @@ def test_every_hook_is_gone_after_disable(frontend: Any) -> None:
 
 
 @pytest.mark.parametrize(("owner", "name"), POINTS)
-def test_what_another_tool_has_laid_over_a_hook_stays(
+def test_hooks_installed_by_other_tools_stay(
     frontend: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
     monkeypatch.setattr(owner, name, inspect.getattr_static(owner, name))  # put back at the end
@@ -161,7 +161,7 @@ def test_importing_and_making_the_frontend_patches_nothing() -> None:
     )
 
 
-def test_taught_numba_compiles_regions_away_and_enabled_it_records_them(taught: Any, written: Written) -> None:
+def test_regions_compile_away_after_teach_and_record_after_enable(taught: Any, written: Written) -> None:
     kernel = written(ANNOTATED)["kernel"]
     assert "kscope" not in ptx(built(kernel, SIGNATURE))
     taught.enable(Recording())
@@ -206,7 +206,7 @@ def test_a_kernel_without_regions_is_the_same_in_every_state(frontend: Any, writ
     not any(point.value.startswith("kscope_numba:") for point in entry_points(group="numba_cuda_extensions")),
     reason="kscope is on the path here, and not installed",
 )
-def test_an_installed_kscope_teaches_numba_through_its_entry_point(tmp_path: Path, root: Path) -> None:
+def test_the_numba_entry_point_teaches_numba_regions(tmp_path: Path, root: Path) -> None:
     (tmp_path / "kernels.py").write_text("import kscope\nfrom numba import cuda\n" + textwrap.dedent(ANNOTATED))
     script = (
         "from contract.numba_offline import built\nimport kernels\n"

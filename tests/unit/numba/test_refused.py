@@ -61,7 +61,7 @@ def test_errors_quote_the_code_and_its_location(enabled: Any, written: Written, 
     assert ".py:9" in message
 
 
-def test_numbas_own_errors_in_a_region_have_the_users_line(enabled: Any, written: Written) -> None:
+def test_numba_errors_in_a_region_have_the_users_line(enabled: Any, written: Written) -> None:
     inner = 'with kscope.region("inner", value=n):\n        x[0] = x.no_such_attribute'
     body = f'with kscope.region("outer"):\n    {inner}\n    x[1] = 2'
     message = refused(written, body, TypingError)
@@ -70,7 +70,7 @@ def test_numbas_own_errors_in_a_region_have_the_users_line(enabled: Any, written
     assert "x[0] = x.no_such_attribute" in message  # the line itself, as Numba shows it
 
 
-def test_numbas_own_errors_in_a_device_function_have_the_users_line(enabled: Any, written: Written) -> None:
+def test_numba_errors_in_a_device_function_have_the_users_line(enabled: Any, written: Written) -> None:
     space = written("""
         @cuda.jit
         def helper(x):

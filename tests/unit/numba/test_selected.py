@@ -253,7 +253,7 @@ def test_a_selected_kernel_without_source_is_reported(frontend: Any, kernels: di
     assert not frontend.problems()
 
 
-def test_numbas_own_errors_keep_the_lines_of_the_user(frontend: Any, written: Written) -> None:
+def test_numba_errors_in_selected_code_have_the_users_line(frontend: Any, written: Written) -> None:
     wrong = KERNELS.replace("s += k", "s += x.nothing")
     space = written(wrong, FILE)
     frontend.enable(recording(LOOP))

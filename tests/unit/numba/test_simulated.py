@@ -123,7 +123,7 @@ print([dict(space) for space in spaces] == before)
     assert simulated(script) == "True\n"
 
 
-def test_what_another_tool_has_laid_over_a_hook_stays() -> None:
+def test_hooks_installed_by_other_tools_stay() -> None:
     script = """
 import numpy as np
 import kscope

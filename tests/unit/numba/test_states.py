@@ -85,7 +85,7 @@ def test_a_kernel_is_compiled_for_each_state_and_kept(taught: Any, gpu: Backend,
     assert launch(kernel, gpu) == other
 
 
-def test_a_kernel_without_regions_is_left_alone(taught: Any, gpu: Backend, written: Written) -> None:
+def test_kernels_without_regions_are_not_recompiled(taught: Any, gpu: Backend, written: Written) -> None:
     bare = written(KERNELS)["bare"]
     launch(bare, gpu)
     before = dict(bare.overloads)
@@ -95,7 +95,7 @@ def test_a_kernel_without_regions_is_left_alone(taught: Any, gpu: Backend, writt
     assert bare.overloads == before
 
 
-def test_without_teach_marked_kernels_stay_installed(frontend: Any, gpu: Backend, written: Written) -> None:
+def test_marked_kernels_stay_installed_without_teach(frontend: Any, gpu: Backend, written: Written) -> None:
     kernel = written(KERNELS)["kernel"]
     frontend.enable(Recording())
     marked = launch(kernel, gpu)
@@ -128,7 +128,7 @@ def test_kernels_with_fixed_signatures_are_compiled_again(taught: Any, gpu: Back
 
 
 @pytest.mark.parametrize("collected", ["", "inner", "inner outer"])
-def test_what_a_fixed_kernel_calls_is_compiled_before_it_however_the_collector_sorts_them(
+def test_callees_of_a_fixed_kernel_are_compiled_first_in_any_gc_order(
     taught: Any, gpu: Backend, written: Written, collected: str
 ) -> None:
     def made(name: str) -> None:
@@ -166,7 +166,7 @@ def test_what_a_fixed_kernel_calls_is_compiled_before_it_however_the_collector_s
             space[name].disable_compile(False)
 
 
-def test_a_fixed_kernel_that_cannot_record_stays_and_is_named_when_it_is_launched(
+def test_an_unrecordable_kernel_with_a_fixed_signature_is_reported_at_launch(
     taught: Any, gpu: Backend, written: Written, loads: object
 ) -> None:
     space = written("""

@@ -52,7 +52,7 @@ def test_a_mark_carries_its_predicate_and_its_track(
 
 
 @pytest.mark.parametrize("value", ["False", "0", "np.bool_(False)", "np.int32(0)"])
-def test_a_constant_that_does_not_hold_leaves_nothing(enabled: Any, written: Written, value: str) -> None:
+def test_a_constant_false_predicate_emits_no_marks(enabled: Any, written: Written, value: str) -> None:
     space = written(f"""
         DEBUG = {value}
 
@@ -77,7 +77,7 @@ def test_a_float_predicate_is_refused(enabled: Any, written: Written) -> None:
     assert "UsageError" in repr(raised.value) or isinstance(raised.value, UsageError) or raised.value.args
 
 
-def test_a_simulated_kernel_evaluates_it_in_every_thread() -> None:
+def test_simulated_kernels_evaluate_predicates_in_every_thread() -> None:
     out = simulated("""
 import numpy as np, kscope
 from numba import cuda
@@ -112,7 +112,7 @@ def test_the_first_lane_that_gets_there_records(enabled: Any, written: Written, 
     assert "KS_LATE" in text
 
 
-def test_a_simulated_kernel_records_the_first_lane_that_gets_there() -> None:
+def test_simulated_kernels_record_the_first_active_lane() -> None:
     out = simulated("""
 import numpy as np, kscope
 from numba import cuda

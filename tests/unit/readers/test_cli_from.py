@@ -44,7 +44,7 @@ def test_commands_read_them(argv: tuple[str, ...], here: Path, capsys: pytest.Ca
     assert cli.main([*argv]) == 0, capsys.readouterr().err
 
 
-def test_names_and_filters_hold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_and_filters_apply_to_foreign_buffers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["summary", "buffer.npy", *FROM, "--region", "dot", "--block", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (row,) = found["regions"]
@@ -73,7 +73,7 @@ def test_every_reader_is_offered(here: Path, capsys: pytest.CaptureFixture[str])
         ("mirage:device=281474976710656", "device=281474976710656): expected a number, 0 to 1,048,575"),
     ],
 )  # fmt: skip
-def test_options_that_mean_nothing_are_refused(
+def test_invalid_reader_options_are_refused(
     given: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["summary", "proton.json", "--from", given]) == 2
@@ -87,18 +87,18 @@ def test_the_largest_device_is_shown_by_every_command(command: tuple[str, ...], 
     assert cli.main([*command, "buffer.npy", "--from", "flashinfer:device=1048575,sm=false"]) == 0
 
 
-def test_proton_has_names_of_its_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_are_refused_for_proton_traces(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["summary", "proton.json", "--from", "proton", "--names", "a"]) == 2
     assert "already has names" in capsys.readouterr().err
 
 
-def test_a_buffer_is_no_capture(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_buffer_is_not_accepted_as_a_capture(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["summary", "buffer.npy"]) == 2
     assert "not a kscope capture" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["buffer.npy", "proton.json"])
-def test_they_are_viewed_as_a_report(name: str, here: Path) -> None:
+def test_foreign_buffers_open_as_a_report(name: str, here: Path) -> None:
     argv = ["view", name, "--no-browser", "--from", "proton" if name == "proton.json" else "flashinfer"]
     server, at = view.served(cli.parser().parse_args(argv))
     server.server_close()

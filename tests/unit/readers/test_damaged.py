@@ -60,7 +60,7 @@ def used(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("layout", EVERY)
-def test_undamaged_data_have_no_problem_that_matters(layout: str) -> None:
+def test_undamaged_buffers_have_no_problem(layout: str) -> None:
     data, read = EVERY[layout]
     trace = read(data)
     assert len(trace) and {problem.kind for problem in trace.problems} <= {"assumed"}
@@ -97,7 +97,7 @@ def test_a_buffer_that_was_cut_is_reported(layout: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("layout", ["flashinfer", "mirage", "triton-distributed", "sm-profiler"])
-def test_nothing_is_as_large_as_a_header_says(layout: str) -> None:
+def test_oversized_header_counts_allocate_little_memory(layout: str) -> None:
     data, read = WHOLE[layout]
     huge = b"\xfe" * (16 if layout == "sm-profiler" else 8) + data[16 if layout == "sm-profiler" else 8 :]
     tracemalloc.start()
@@ -160,7 +160,7 @@ def test_a_disabled_sm_profiler_recorded_nothing() -> None:
 
 
 @pytest.mark.parametrize("anchor", [0, 77 << 56, (1 << 40) + 5_000_000_000])
-def test_an_anchor_that_was_written_over_takes_its_unit_along(anchor: int) -> None:
+def test_units_with_an_overwritten_anchor_are_dropped(anchor: int) -> None:
     trace = readers.nuggets(
         foreign.nuggets_compact(EVENTS, 4, [1 << 40, anchor, 1 << 40, 1 << 40]), units=4, compact=True
     )
@@ -205,7 +205,7 @@ def test_a_hostile_proton_trace_never_raises(changes: list[tuple[int, str, Any]]
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"nonsense", b"3", b'{"traceEvents": 3}', b"\xff\xfe"])
-def test_what_is_no_trace_at_all_is_refused(text: bytes) -> None:
+def test_invalid_proton_files_are_refused(text: bytes) -> None:
     with pytest.raises(FormatError, match=r"no JSON|traceEvents"):
         readers.proton(text)
 
@@ -225,12 +225,12 @@ def test_other_events_of_a_chrome_trace_are_left_out() -> None:
         lambda: readers.nuggets(b"", tid="lane"), lambda: readers.proton(b"[]", mhz=0),
     ],
 )  # fmt: skip
-def test_arguments_that_mean_nothing_are_refused(call: Callable[[], Trace]) -> None:
+def test_invalid_reader_arguments_are_refused(call: Callable[[], Trace]) -> None:
     with pytest.raises(UsageError, match="expected"):
         call()
 
 
-def test_a_file_that_is_no_array_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_numpy_array_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes(b"nothing of numpy's")
     huge = b"\x93NUMPY\x01\x00v\x00{'descr': '<u8', 'fortran_order': False, 'shape': (1099511627776,), }"
     (tmp_path / "huge.npy").write_bytes(huge.ljust(127) + b"\n")
@@ -254,7 +254,7 @@ def test_a_million_records_are_read_without_a_loop() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".pftrace", ".json", ".html", ".csv", ".hatchet"])
-def test_what_is_left_of_damaged_data_is_exported(suffix: str, tmp_path: Path) -> None:
+def test_damaged_foreign_buffers_are_exported(suffix: str, tmp_path: Path) -> None:
     for layout, (data, read) in WHOLE.items():
         rng = random.Random(layout)
         words = bytearray(data)
@@ -272,7 +272,7 @@ def test_an_event_of_another_group_than_its_place_is_left_out() -> None:
     assert len(trace) == 0 and _told(trace, "garbled") == 1
 
 
-def test_an_entry_of_another_block_shows_no_sm() -> None:
+def test_entries_with_a_wrong_block_leave_the_sm_unknown() -> None:
     marks = [("begin", 0, 100), ("end", 0, 150)]
     buffer = foreign.triton_distributed([Group(block, 0, 5, marks) for block in range(2)], 2)
     buffer[2] = 0 | 7 << 32

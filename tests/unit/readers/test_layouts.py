@@ -140,14 +140,14 @@ def test_an_event_within_itself_ends_innermost_first() -> None:
     assert list(zip(trace.start_ns.tolist(), trace.dur_ns.tolist(), strict=True)) == [(10, 10), (0, 40), (50, 1)]
 
 
-def test_a_mirage_lane_beyond_its_eight_bits_is_reported_by_its_place() -> None:
+def test_mirage_groups_beyond_eight_bits_are_placed_by_position() -> None:
     made = Group(300, 0, 0, [("begin", 400, 10), ("end", 400, 30)])
     trace = readers.mirage(foreign.mirage([made], 400, slots=4))
     assert trace.warps.block.tolist() == [300]
     assert trace.region_names()[trace.region].tolist() == ["event 400"]
 
 
-def test_of_spans_that_end_together_the_outer_one_holds_the_others() -> None:
+def test_spans_that_end_together_keep_their_nesting() -> None:
     marks = [("begin", 0, 10), ("begin", 1, 20), ("begin", 2, 25), ("end", 2, 40), ("end", 1, 40), ("end", 0, 40)]
     trace = readers.flashinfer(foreign.flashinfer([Group(0, 0, 0, marks)], 1), ["a", "b", "c"])
     assert dict(zip(trace.region_names()[trace.region].tolist(), trace.depth.tolist(), strict=True)) == {
@@ -216,7 +216,7 @@ def test_buffers_come_in_many_forms(form: str, tmp_path: Any) -> None:
     assert readers.flashinfer(given[form]).dur_ns.tolist() == [20]
 
 
-def test_a_write_stride_of_its_own_is_followed() -> None:
+def test_a_custom_write_stride_is_used() -> None:
     marks = [("begin", 0, 10), ("end", 0, 30)]
     wide = foreign.flashinfer([Group(block, 0, 0, marks) for block in range(3)], 8)
     wide[0] = 3 | 1 << 32
@@ -224,7 +224,7 @@ def test_a_write_stride_of_its_own_is_followed() -> None:
     assert "garbled" in kinds(readers.flashinfer(wide, ["load"]))
 
 
-def test_the_timers_step_is_seen() -> None:
+def test_the_timer_step_of_foreign_buffers_is_estimated() -> None:
     marks = [mark for n in range(10) for mark in (("begin", 0, 320 * n), ("end", 0, 320 * n + 64 + 32 * n))]
     trace = readers.flashinfer(foreign.flashinfer([Group(0, 0, 0, marks[1:])], 1), ["load"])
     assert trace.tick_ns == 32

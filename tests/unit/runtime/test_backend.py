@@ -32,7 +32,7 @@ def found(bench: Bench, epoch: int = 1, *, wait: bool = True) -> list[int]:
     return sorted(slabs.find(device.lines, epoch)[0].header["ctaid_x"].tolist())
 
 
-def test_a_prepared_module_learns_where_the_control_block_is(bench: Make) -> None:
+def test_prepared_modules_receive_the_control_block_address(bench: Make) -> None:
     rig = bench()
     rig.backend.module_loaded(MODULE)
     assert rig.gpu.bound(MODULE) != 0
@@ -57,7 +57,7 @@ def test_modules_are_armed_with_capture_relaxed(bench: Make, monkeypatch: pytest
     assert rig.driver.strict == [0]
 
 
-def test_a_capture_elsewhere_is_not_broken_by_a_pause_a_look_or_an_end(
+def test_pause_snapshot_and_end_do_not_break_a_graph_capture_in_another_thread(
     bench: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting for a stream is forbidden while another thread captures a graph, and may end that capture."""
@@ -88,7 +88,7 @@ def test_a_second_module_allocates_nothing(bench: Make) -> None:
 
 
 @pytest.mark.parametrize("meta", [b"", b"{}\0", b"not JSON\0"])
-def test_a_module_that_cannot_explain_itself_is_left_at_rest(bench: Make, meta: bytes) -> None:
+def test_modules_with_invalid_metadata_are_not_armed(bench: Make, meta: bytes) -> None:
     rig = bench().arm()
     rig.gpu.module(9, meta=meta)
     rig.backend.module_loaded(9)
@@ -329,7 +329,7 @@ def test_a_session_in_a_broken_context_is_refused_with_the_drivers_error(bench: 
         rig.backend.arm(2, Sampling(), rig.pool)
 
 
-def test_a_context_that_answers_again_after_an_error_doubles_nothing_and_records_on(bench: Make) -> None:
+def test_a_recovered_context_keeps_recording_without_duplicates(bench: Make) -> None:
     rig = bench(salvaged=True).arm()
     Lane(rig.memory, block=1).run()
     rig.driver.broken = ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", 900)
@@ -343,7 +343,7 @@ def test_a_context_that_answers_again_after_an_error_doubles_nothing_and_records
     assert found(rig, 2) == [2]
 
 
-def test_a_context_that_breaks_at_any_call_of_a_pass_loses_and_doubles_nothing(bench: Make) -> None:
+def test_a_context_failing_at_any_call_of_a_drain_pass_neither_loses_nor_duplicates_records(bench: Make) -> None:
     calls = 0
     while True:
         rig = bench(salvaged=True).arm()
@@ -373,7 +373,7 @@ def break_after(driver: FakeDriver, calls: int) -> Callable[[], bool]:
     return lambda: driver.broken is not None
 
 
-def test_a_kernel_that_broke_the_context_leaves_what_was_drained_and_a_problem(bench: Make) -> None:
+def test_a_broken_context_keeps_drained_records_and_reports_a_problem(bench: Make) -> None:
     rig = bench().arm()
     Lane(rig.memory, block=1).run()
     rig.drain._passes.once(share=1 << 20)
@@ -492,7 +492,7 @@ def test_a_drain_is_made_once_per_device(bench: Make) -> None:
     assert rig.drain is drain and isinstance(rig.backend, CudaBackend)
 
 
-def test_the_timer_surely_passed_what_the_host_believes_it_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lower_bound_of_globaltimer_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Bench()
     now = [5_000_000_000]
     monkeypatch.setattr("kscope_runtime.device.time.monotonic_ns", lambda: now[0])

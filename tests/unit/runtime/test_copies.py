@@ -66,7 +66,7 @@ def test_room_is_published_after_each_batch(by_hand: None, monkeypatch: pytest.M
     assert not told[0] and passes.room.is_set()
 
 
-def test_a_claim_refused_while_the_host_looks_hides_no_other(by_hand: None) -> None:
+def test_a_claim_refused_during_a_host_read_does_not_mask_an_active_lane(by_hand: None) -> None:
     """As many units are skipped behind the head as a lane on its way has claimed below it: were both counted from
     one look, the lane's memory would seem to be unused."""
     bench = Bench().arm()
@@ -107,7 +107,7 @@ def test_a_ring_that_ran_over_waits_for_its_newest_record(
     assert starts(bench) == [202, 203, 204, 205]
 
 
-def test_a_second_look_that_comes_too_soon_takes_nothing(
+def test_overrun_slabs_are_not_taken_before_they_settle(
     late: tuple[Bench, Lane, tuple[int, np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, lane, newest = late
@@ -119,7 +119,7 @@ def test_a_second_look_that_comes_too_soon_takes_nothing(
     assert starts(bench) == [202, 203, 204, 205]  # nothing runs any more: all of it is taken
 
 
-def test_a_ring_that_ran_over_is_in_a_snapshot_at_once(late: tuple[Bench, Lane, tuple[int, np.ndarray]]) -> None:
+def test_snapshots_include_overrun_rings_immediately(late: tuple[Bench, Lane, tuple[int, np.ndarray]]) -> None:
     bench, _, _ = late
     lines = bench.drain.snapshot()
     assert len(lines) == SLAB // layout.UNIT and lines[0, 0] == layout.HEADER_WORD

@@ -229,7 +229,7 @@ def test_slabs_of_every_size_are_drained(by_hand: None, log2: int) -> None:
     assert keys(device.lines) == Counter((block, 9, True) for block in range(50))
 
 
-def test_claims_refused_elsewhere_do_not_explain_a_gap(by_hand: None) -> None:
+def test_later_refused_claims_do_not_close_an_open_gap(by_hand: None) -> None:
     """A gap of six units over the ring's edge: a lane on its way, and one that was refused. Later one more is
     refused: then as many units were skipped as the gap has, and yet a lane will write to it."""
     bench = Bench().arm()
@@ -255,7 +255,7 @@ def test_claims_refused_elsewhere_do_not_explain_a_gap(by_hand: None) -> None:
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["hangs", "ends"])
-def test_claims_that_come_round_find_no_room_beside_an_open_slab(by_hand: None, ends: bool) -> None:
+def test_wrapped_positions_do_not_reuse_an_open_slab(by_hand: None, ends: bool) -> None:
     """A warp that stays, and so many lanes that are refused beside it that positions begin anew."""
     made = Bench().arm()
     memory = made.memory

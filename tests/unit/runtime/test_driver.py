@@ -161,7 +161,7 @@ def test_a_driver_without_a_gpu_says_so(cu: Bindings) -> None:
         CudaDriver()
 
 
-def test_missing_bindings_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_bindings_name_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])
 
@@ -171,7 +171,7 @@ def test_missing_bindings_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         registry.backend("cuda")
 
 
-def test_an_older_cuda_python_is_taken_where_there_is_no_newer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_cuda_python_bindings_are_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     def older(name: str) -> str:
         if name == "cuda.bindings.driver":
             raise ModuleNotFoundError("No module named 'cuda.bindings'", name="cuda.bindings")
@@ -207,7 +207,7 @@ def test_the_capture_mode_is_put_back_whatever_happens(cu: Bindings) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 4096])
-def test_pinned_memory_belongs_to_the_process_and_has_one_address(cu: Bindings, offset: int) -> None:
+def test_pinned_memory_is_process_memory_with_one_address(cu: Bindings, offset: int) -> None:
     """What the driver allocated would be unmapped by cudaDeviceReset() while the drain reads it."""
     cu.cuMemHostGetDevicePointer = lambda address, flags: (CUresult.CUDA_SUCCESS, address + offset)
     made = CudaDriver()
@@ -252,14 +252,14 @@ def test_facts_are_the_current_devices(cu: Bindings) -> None:
     assert [arguments for name, *arguments in cu.calls if name == "cuDeviceGetAttribute"] == [[16, 1], [13, 1]]
 
 
-def test_handles_are_requested_their_module(cu: Bindings) -> None:
+def test_every_handle_type_resolves_to_its_module(cu: Bindings) -> None:
     cu.values |= {"cuLibraryGetModule": (11,), "cuKernelGetLibrary": (22,), "cuFuncGetModule": (33,)}
     made = CudaDriver()
     assert (made.module_of_library(1), made.library_of_kernel(2), made.module_of_function(3)) == (11, 22, 33)
     assert cu.calls[-3:] == [("cuLibraryGetModule", 1), ("cuKernelGetLibrary", 2), ("cuFuncGetModule", 3)]
 
 
-def test_bindings_that_cannot_find_a_kernels_library_say_what_to_give(
+def test_bindings_that_cannot_resolve_a_kernels_library_name_the_remedy(
     cu: Bindings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = CudaDriver()
@@ -268,13 +268,13 @@ def test_bindings_that_cannot_find_a_kernels_library_say_what_to_give(
         made.library_of_kernel(2)
 
 
-def test_a_driver_that_cannot_find_a_kernels_library_says_what_to_give(cu: Bindings) -> None:
+def test_a_driver_that_cannot_resolve_a_kernels_library_names_the_remedy(cu: Bindings) -> None:
     cu.answers["cuKernelGetLibrary"] = RuntimeError('Function "cuKernelGetLibrary" not found')
     with pytest.raises(UnsupportedError, match=r"driver before CUDA 12\.5.*pass the library itself"):
         CudaDriver().library_of_kernel(2)
 
 
-def test_a_handle_of_kscopes_own_that_is_gone_is_no_handle_that_somebody_gave(cu: Bindings) -> None:
+def test_invalid_internal_handles_give_the_plain_driver_error(cu: Bindings) -> None:
     cu.answers["cuStreamSynchronize"] = CUresult.CUDA_ERROR_INVALID_HANDLE
     with pytest.raises(DriverError, match=r"cuStreamSynchronize failed: CUDA_ERROR_INVALID_HANDLE \(400\)$"):
         CudaDriver().synchronize(1)
@@ -288,7 +288,7 @@ def test_a_handle_of_kscopes_own_that_is_gone_is_no_handle_that_somebody_gave(cu
         "cuFuncGetModule": CudaDriver.module_of_function,
     }.items(),
 )
-def test_a_handle_that_is_unknown_says_what_it_may_be(
+def test_an_unknown_handle_error_suggests_causes(
     cu: Bindings, call: str, ask: Callable[[CudaDriver, int], int]
 ) -> None:
     cu.answers[call] = CUresult.CUDA_ERROR_INVALID_HANDLE

@@ -69,7 +69,7 @@ def test_a_kernel_that_claims_little_is_queued_without_a_wait() -> None:
 
 
 @pytest.mark.parametrize("ms", [0.1, 0.5, 1.5])
-def test_kernels_that_alternate_are_learned_together(ms: float) -> None:
+def test_forecasts_handle_alternating_kernels(ms: float) -> None:
     gpu = Gpu({"large": 150, "small": 2, "none": 0}, ms)
     for _ in range(100):
         for kernel in ("large", "small", "none", "small"):
@@ -90,7 +90,7 @@ def test_a_launch_that_claims_more_than_half_of_the_pool_waits_until_the_others_
     assert gpu.lost == 0 and max(waits) <= 10 * SETTLED_S * 1e3 + 10
 
 
-def test_a_launch_for_which_those_before_it_wait_is_not_held() -> None:
+def test_launches_that_running_kernels_wait_for_are_not_delayed() -> None:
     """They have begun and spin: nothing more is claimed."""
     gpu = Gpu({"spin": 60})
     for _ in range(16):
@@ -100,7 +100,7 @@ def test_a_launch_for_which_those_before_it_wait_is_not_held() -> None:
     assert max(waits) <= 10 * (SETTLED_S * 1e3 + 1)
 
 
-def test_claims_that_shrink_are_forgotten_slowly_and_grown_ones_learned_at_once() -> None:
+def test_forecasts_grow_at_once_and_shrink_slowly() -> None:
     gpu = Gpu({"kernel": 20})
     for _ in range(100):
         gpu.launch("kernel")
@@ -134,7 +134,7 @@ def test_launches_that_are_captured_into_a_graph_change_no_expectation() -> None
     assert gpu.lost == 0
 
 
-def test_a_count_that_turns_over_and_readings_out_of_order_are_no_claims() -> None:
+def test_wraparound_and_stale_reads_are_not_counted_as_claims() -> None:
     forecast = Forecast(np.array([0xFFFFFFF0], np.uint32), POOL, 0)
     forecast.launched("kernel", 0)
     forecast.read(np.array([0x10], np.uint32), 32, 0.001)

@@ -70,7 +70,7 @@ def test_every_handle_leads_to_its_module(rig: Bench, code: object) -> None:
     assert rig.gpu.bound(MODULE) != 0
 
 
-def test_before_a_session_and_within(rig: Bench) -> None:
+def test_code_is_bound_before_and_during_a_session(rig: Bench) -> None:
     kscope.bind(LIBRARY)
     rig.gpu.module(9, meta=described(name="later"))
     with kscope.profile(pool=rig.pool) as prof:
@@ -96,7 +96,7 @@ def test_binding_again_changes_nothing(rig: Bench) -> None:
     assert len(rig.backend.modules()) == 1
 
 
-def test_a_capture_on_this_thread_does_not_forbid_it(rig: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_binding_works_during_a_graph_capture_on_the_same_thread(rig: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[int] = []
     call = FakeDriver._call
     monkeypatch.setattr(FakeDriver, "_call", lambda self, name: (modes.append(self.strict[-1]), call(self, name))[1])
@@ -111,7 +111,7 @@ def test_a_plain_module_is_refused_with_what_to_do(rig: Bench) -> None:
         kscope.bind(module(8))
 
 
-def test_names_that_are_in_a_file_are_requested(rig: Bench) -> None:
+def test_bind_asks_for_the_file_if_the_module_has_no_names(rig: Bench) -> None:
     rig.gpu.module(9, meta=b"")
     with pytest.raises(UsageError, match=r"no kscope_meta.*kscope\.bind\(module, 'kernels\.cubin'\)"):
         kscope.bind(module(9))
@@ -131,13 +131,13 @@ def test_names_that_cannot_be_read_are_reported(rig: Bench) -> None:
 
 
 @pytest.mark.parametrize("code", [0, ctypes.c_void_p(), module(0), POINTER()], ids=["0", "void", "module", "pointer"])
-def test_null_is_no_handle(rig: Bench, code: object) -> None:
+def test_a_null_handle_is_refused(rig: Bench, code: object) -> None:
     with pytest.raises(UsageError, match=r"null"):
         kscope.bind(code)
 
 
 @pytest.mark.parametrize("code", [None, 1.5, True, b"cubin", object()], ids=["None", "1.5", "True", "bytes", "object"])
-def test_what_is_no_handle_at_all(rig: Bench, code: object) -> None:
+def test_bind_refuses_other_objects(rig: Bench, code: object) -> None:
     with pytest.raises(UsageError, match=r"expected a CUfunction, .*the number of a CUlibrary, or a shared object"):
         kscope.bind(code)
 
@@ -159,7 +159,7 @@ def test_no_gpu_is_current(rig: Bench) -> None:
         kscope.bind(LIBRARY)
 
 
-def test_a_simulated_gpu_gives_out_no_handles() -> None:
+def test_the_simulator_refuses_bind() -> None:
     from kscope_sim import SimBackend, SimFrontend
 
     with pytest.raises(kscope.UnsupportedError, match="SimBackend has no driver"):

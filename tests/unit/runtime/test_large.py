@@ -46,7 +46,7 @@ def test_at_the_end_all_of_several_rings_is_whole(bench: Bench) -> None:
     assert seen(device.lines) == Counter(range(80))
 
 
-def test_what_was_claimed_behind_a_warp_that_hangs_is_shown(bench: Bench) -> None:
+def test_slabs_claimed_after_a_hung_warp_are_collected(bench: Bench) -> None:
     Lane(bench.memory, block=0).claim().begin()
     lanes = [Lane(bench.memory, block=block).run(3) for block in range(1, 21)]
     assert all(lane.slab is not None for lane in lanes)
@@ -67,7 +67,7 @@ def test_a_ring_that_was_full_records_again(bench: Bench, lanes: int) -> None:
     assert bench.drain._passes.seen[1], "launches would go on waiting for room"
 
 
-def test_a_lane_on_its_way_keeps_a_full_ring_from_being_used_again(bench: Bench) -> None:
+def test_an_open_claim_blocks_reuse_of_a_full_ring(bench: Bench) -> None:
     slow = None
     for block in range(400):
         lane = Lane(bench.memory, block=block)
@@ -87,7 +87,7 @@ def test_a_lane_on_its_way_keeps_a_full_ring_from_being_used_again(bench: Bench)
     assert seen(device.lines)[18] == 1
 
 
-def test_a_ring_that_a_slab_holds_up_is_not_looked_through(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ring_behind_an_open_slab_is_not_scanned(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     Lane(bench.memory).claim().begin()
     for block in range(1, 20):
         Lane(bench.memory, block=block).run()
@@ -105,7 +105,7 @@ def test_a_ring_that_a_slab_holds_up_is_not_looked_through(bench: Bench, monkeyp
 
 
 @pytest.mark.parametrize("turn", range(6))
-def test_a_gap_at_the_edge_is_known_however_long_ago_a_claim_was_refused(turn: int) -> None:
+def test_refused_claims_are_found_across_position_wraparound(turn: int) -> None:
     """2^31 units behind the tail is as far as 2^31 ahead of it."""
     table = np.zeros(1, layout.STRIPE)
     table["mask"] = 63

@@ -128,7 +128,7 @@ def test_a_launch_waits_for_room_on_its_own_device_and_not_for_ever(by_hand: Non
 
 
 @pytest.mark.parametrize("times", [3, 100])
-def test_a_launch_waits_as_long_as_passes_free_something(by_hand: None, clock: Clock, times: int) -> None:
+def test_a_launch_waits_while_drain_passes_free_memory(by_hand: None, clock: Clock, times: int) -> None:
     drain = (bench := armed(clock)).drain
     Burst(bench)
     drained(bench)
@@ -144,7 +144,7 @@ def test_a_launch_waits_as_long_as_passes_free_something(by_hand: None, clock: C
     assert module._PATIENCE_S <= took - last < 2 * module._PATIENCE_S
 
 
-def test_a_launch_waits_no_longer_than_there_is_no_room(by_hand: None, clock: Clock) -> None:
+def test_a_launch_continues_as_soon_as_the_pool_has_room(by_hand: None, clock: Clock) -> None:
     bench = armed(clock)
     burst = Burst(bench)
     drained(bench)
@@ -159,7 +159,7 @@ def test_a_launch_waits_no_longer_than_there_is_no_room(by_hand: None, clock: Cl
     assert waited(bench, clock) == 0
 
 
-def test_nobody_waits_for_a_drain_that_failed(by_hand: None, clock: Clock) -> None:
+def test_launches_do_not_wait_for_a_failed_drain(by_hand: None, clock: Clock) -> None:
     bench = armed(clock)
     Burst(bench)
     drained(bench)
@@ -168,7 +168,7 @@ def test_nobody_waits_for_a_drain_that_failed(by_hand: None, clock: Clock) -> No
     assert waited(bench, clock) == 0
 
 
-def test_a_launch_that_finds_a_look_of_long_ago_does_not_wait_for_the_drain(by_hand: None, clock: Clock) -> None:
+def test_a_stale_pool_query_is_renewed_without_waiting_for_the_drain(by_hand: None, clock: Clock) -> None:
     """It may be busy with a batch for longer than a look is good for, while nearly all of the pool is free."""
     bench = armed(clock)
     Lane(bench.memory).run()
@@ -181,7 +181,7 @@ def test_a_launch_that_finds_a_look_of_long_ago_does_not_wait_for_the_drain(by_h
     assert looks(bench) == before + 2
 
 
-def test_a_look_of_long_ago_does_not_say_that_there_is_room(by_hand: None, clock: Clock) -> None:
+def test_stale_pool_queries_are_not_trusted(by_hand: None, clock: Clock) -> None:
     bench = armed(clock)
     assert waited(bench, clock) == 0
     burst = Burst(bench)
@@ -195,7 +195,7 @@ def test_a_look_of_long_ago_does_not_say_that_there_is_room(by_hand: None, clock
     assert waited(bench, clock) == 0  # nobody looks any more
 
 
-def test_a_launch_that_waits_does_not_look_all_the_time(by_hand: None, clock: Clock) -> None:
+def test_a_waiting_launch_limits_its_pool_queries(by_hand: None, clock: Clock) -> None:
     bench = armed(clock)
     Burst(bench)
     clock.now += 60
@@ -205,7 +205,7 @@ def test_a_launch_that_waits_does_not_look_all_the_time(by_hand: None, clock: Cl
     assert 1 < looks(bench) - before <= took / module._FRESH_S + 1
 
 
-def test_memory_is_free_when_the_device_was_notified(
+def test_freed_memory_counts_as_room_only_after_the_device_write(
     by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host knows what it frees before it is cleared, and until then claims are refused there."""
@@ -232,7 +232,7 @@ def test_memory_is_free_when_the_device_was_notified(
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_look_that_the_driver_refuses_is_no_error_of_the_launch(by_hand: None, clock: Clock, again: bool) -> None:
+def test_a_refused_pool_query_does_not_fail_the_launch(by_hand: None, clock: Clock, again: bool) -> None:
     bench = armed(clock)
     clock.now += 60
     bench.driver.broken = ("CUDA_ERROR_ILLEGAL_ADDRESS", 700)
@@ -251,7 +251,7 @@ def test_a_look_that_the_driver_refuses_is_no_error_of_the_launch(by_hand: None,
     assert bench.driver.strict == [0]
 
 
-def test_a_launch_does_not_wait_for_its_look_where_the_queue_is_not_its_own(
+def test_a_launch_does_not_wait_for_a_blocked_pool_query(
     by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is before it there may wait for this launch."""
@@ -275,7 +275,7 @@ def test_a_launch_does_not_wait_for_its_look_where_the_queue_is_not_its_own(
     assert waited(bench, clock) < module._FRESH_S / 10
 
 
-def test_a_launch_within_a_capture_may_look(by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_queries_work_during_a_graph_capture(by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = armed(clock)
     clock.now += 60
     modes: list[int] = []
@@ -286,7 +286,7 @@ def test_a_launch_within_a_capture_may_look(by_hand: None, clock: Clock, monkeyp
     assert bench.driver.strict == [0]
 
 
-def test_threads_that_launch_at_once_look_once(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_launches_query_the_pool_once(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench().arm()
     monkeypatch.setattr(Forecast, "fits", lambda self, kernel: True)
     monkeypatch.setattr(module, "_FRESH_S", 3600)

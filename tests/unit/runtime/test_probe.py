@@ -27,7 +27,7 @@ def test_only_the_marked_loop_records(fmas: int) -> None:
 
 
 @pytest.mark.parametrize("fmas", BODIES)
-def test_the_work_lies_between_the_marks(fmas: int) -> None:
+def test_the_probes_work_is_between_its_marks(fmas: int) -> None:
     text = probe.loop("k", fmas, marked=True)
     between = text.partition("enter probe")[2].partition("//kscope exit")[0]
     assert between.count("fma.rn.f32") == fmas == text.count("fma.rn.f32")
@@ -35,7 +35,7 @@ def test_the_work_lies_between_the_marks(fmas: int) -> None:
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
 @pytest.mark.parametrize("fmas", BODIES)
-def test_it_assembles_and_does_not_spill(tmp_path: Path, fmas: int, arch: int) -> None:
+def test_the_probe_kernel_assembles_without_spills(tmp_path: Path, fmas: int, arch: int) -> None:
     backends = pytest.importorskip("triton.backends.nvidia")
     ptxas = Path(backends.__path__[0]) / "bin" / ("ptxas-blackwell" if arch >= 100 else "ptxas")
     if not ptxas.exists():

@@ -80,7 +80,7 @@ def test_another_process_reads_any_part_of_any_allocation(memory: list[Allocatio
         assert not into.any()
 
 
-def test_a_program_with_thousands_of_open_files_is_no_obstacle(memory: list[Allocation]) -> None:
+def test_memory_is_salvaged_from_programs_with_thousands_of_open_files(memory: list[Allocation]) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2048:
         pytest.skip("this machine allows fewer open files")

@@ -63,7 +63,7 @@ def pieces(lines: Lines, tail: int, cut: int) -> Iterator[Pieces]:
 
 @examples(150)
 @given(st.lists(slabs, min_size=1, max_size=60), st.integers(0, 0xFFFFFFFF), st.sampled_from([0, SETTLED]), st.data())
-def test_stepping_from_header_to_header_finds_what_a_scan_finds(
+def test_header_stepping_finds_the_same_slabs_as_a_scan(
     wanted: list[tuple[int, int, str, int]], tail: int, settled: int, data: st.DataObject
 ) -> None:
     lines = memory(wanted, tail)
@@ -82,7 +82,7 @@ def test_stepping_from_header_to_header_finds_what_a_scan_finds(
 
 
 @pytest.mark.parametrize("least", [0, 1 << 30], ids=["stepping", "scanning"])
-def test_records_are_looked_at_only_where_a_warp_ended_lately(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_checked_only_in_recently_closed_slabs(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slab_search, "_LEAST_LINES", least)
     wanted = [(3, 8, "closed", SETTLED), (3, 8, "late record", SETTLED), (3, 8, "late record", SETTLED - 1)]
     lines = memory(wanted, 0)

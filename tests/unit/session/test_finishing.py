@@ -93,7 +93,7 @@ def test_kernels_are_selected_by_hash() -> None:
         ({"then": ["x"]}, "expected a function"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_before_anything_runs(options: dict[str, Any], said: str) -> None:
+def test_invalid_export_options_are_refused_before_the_body(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         kscope.profile(**options)
 

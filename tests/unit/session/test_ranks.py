@@ -117,7 +117,7 @@ def test_a_rank_that_records_nothing_claims_nothing(rank: None, tmp_path: Path) 
     assert other(tmp_path / "run.kscope", RANK="0") == "recorded"
 
 
-def test_without_a_launcher_files_are_not_claimed(tmp_path: Path) -> None:
+def test_files_are_not_claimed_without_a_launcher(tmp_path: Path) -> None:
     kscope.profile(tmp_path / "run.kscope")
     assert other(tmp_path / "run.kscope") == "recorded"
     assert list(tmp_path.iterdir()) == []

@@ -59,13 +59,13 @@ def test_a_session_is_used_once() -> None:
         pass
 
 
-def test_nothing_is_there_before_the_body() -> None:
+def test_results_are_unavailable_before_the_body() -> None:
     with pytest.raises(UsageError, match="before the body"):
         _ = kscope.profile().capture
 
 
 @pytest.mark.parametrize("what", ["reset", "paused"])
-def test_what_belongs_in_the_body_is_refused_outside(what: str) -> None:
+def test_pause_and_reset_outside_the_body_are_refused(what: str) -> None:
     with kscope.profile() as prof:
         pass
     with pytest.raises(UsageError, match="outside the body"):
@@ -92,7 +92,7 @@ def test_what_belongs_in_the_body_is_refused_outside(what: str) -> None:
     ],
     ids=str,
 )
-def test_options_that_mean_nothing_are_refused_before_anything_runs(options: dict[str, Any]) -> None:
+def test_invalid_profile_options_are_refused_before_the_body(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         kscope.profile(**options)
 
@@ -104,7 +104,7 @@ def test_a_forked_child_may_not_use_its_parents_session() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
-def test_a_child_that_is_forked_while_another_thread_has_the_state_does_not_wait_for_it() -> None:
+def test_a_child_forked_while_another_thread_holds_the_state_lock_does_not_deadlock() -> None:
     has, done = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -133,7 +133,7 @@ def fails_in_the_body_of(prof: session.Session) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
-def test_a_forked_child_that_leaves_its_parents_session_keeps_its_error_and_saves_nothing(tmp_path: Path) -> None:
+def test_a_forked_child_leaving_its_parents_session_keeps_its_error_and_saves_nothing(tmp_path: Path) -> None:
     with kscope.profile(tmp_path / "run.kscope", export=tmp_path / "run.json") as prof:
         assert refusal(lambda: fails_in_the_body_of(prof), UsageError) == "the child's own"
         assert list(tmp_path.iterdir()) == []

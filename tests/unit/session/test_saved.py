@@ -41,7 +41,7 @@ def test_a_path_gets_the_capture(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run.kscope"]
 
 
-def test_a_body_that_fails_leaves_the_last_good_capture(tmp_path: Path) -> None:
+def test_a_failing_body_does_not_overwrite_the_last_good_capture(tmp_path: Path) -> None:
     with kscope.profile(tmp_path / "run.kscope"):
         launch()
     good = (tmp_path / "run.kscope").read_bytes()
@@ -53,7 +53,7 @@ def test_a_body_that_fails_leaves_the_last_good_capture(tmp_path: Path) -> None:
         assert "run.failed.kscope" in error.value.__notes__[0]
 
 
-def test_a_device_that_broke_leaves_the_last_good_capture(
+def test_a_device_failure_does_not_overwrite_the_last_good_capture(
     log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "run.kscope").write_text("the last good one")
@@ -77,7 +77,7 @@ with kscope.profile(sys.argv[1]):
 
 
 @pytest.mark.parametrize(("ends", "code"), [("raise ValueError('mine')", 1), ("sys.exit(7)", 7), ("pass", 1)])
-def test_a_full_disk_names_the_file_and_leaves_the_programs_error_and_exit_code(
+def test_a_full_disk_is_reported_and_preserves_the_programs_error_and_exit_code(
     tmp_path: Path, ends: str, code: int
 ) -> None:
     command = [sys.executable, "-c", FULL.format(ends=ends), str(tmp_path / "run.kscope")]

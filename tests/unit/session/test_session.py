@@ -57,7 +57,7 @@ def test_a_reset_starts_again() -> None:
     assert len(prof.trace) == 2
 
 
-def test_an_empty_session_says_why() -> None:
+def test_an_empty_session_explains_why_it_is_empty() -> None:
     with kscope.profile() as prof:
         pass
     (problem,) = prof.trace.problems
@@ -87,7 +87,7 @@ def test_a_pattern_that_no_kernel_matches_is_reported() -> None:
     assert "work" in problem.text
 
 
-def test_a_kernel_that_was_selected_and_did_not_record_is_reported_with_those_that_did() -> None:
+def test_selected_kernels_without_records_are_reported_beside_those_with_records() -> None:
     with kscope.profile() as both:
         launch(work)
         launch(attention)
@@ -99,7 +99,7 @@ def test_a_kernel_that_was_selected_and_did_not_record_is_reported_with_those_th
     assert only(known, Patterns.of("wo*")).problems == ()
 
 
-def test_the_capture_says_what_it_is() -> None:
+def test_captures_contain_their_options() -> None:
     options = {"strategy": kscope.Lane0Warp0(), "records": 64, "blocks": 1, "warps": 0, "pool": 1 << 20}
     with kscope.profile(**options) as prof:
         launch()
@@ -112,7 +112,7 @@ def test_the_capture_says_what_it_is() -> None:
     assert host["versions"]["kscope"] == kscope.__version__ and host["started"] < host["ended"]
 
 
-def test_every_session_has_an_epoch_of_its_own() -> None:
+def test_every_session_has_its_own_epoch() -> None:
     with kscope.profile() as first:
         launch()
     with kscope.profile() as second:
@@ -120,7 +120,7 @@ def test_every_session_has_an_epoch_of_its_own() -> None:
     assert first.capture.epoch != second.capture.epoch
 
 
-def test_a_session_without_any_language_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_without_an_installed_language_reports_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "TABLE", {"triton": Entry("no_such_module", "x:y", "triton")})
     with kscope.profile() as prof:
         pass
@@ -140,7 +140,7 @@ def test_launches_of_autotuning_are_in_the_capture(log: list[str], monkeypatch: 
     assert prof.capture.tuning_launches == prof.trace.tuning_launches == 40
 
 
-def test_a_prepared_frontend_hears_of_every_beginning(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepared_frontends_are_notified_of_each_session(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Noted, "begin", lambda self: log.append("begin"))
     kscope.enable()
     for _ in range(2):
@@ -159,7 +159,7 @@ def test_plain_armed_plain(log: list[str]) -> None:
     assert log == ["enable 64", "arm pool=1000", "body", "wait", "disarm", "collect True", "disarm", "disable"]
 
 
-def test_who_interrupts_the_body_waits_for_nothing(log: list[str]) -> None:
+def test_interrupting_the_body_skips_the_final_wait(log: list[str]) -> None:
     with pytest.raises(KeyboardInterrupt), kscope.profile():
         raise KeyboardInterrupt
     assert "wait" not in log and "collect False" in log
@@ -189,7 +189,7 @@ def test_disable_goes_back_to_plain(log: list[str]) -> None:
     assert not [finder for finder in sys.meta_path if type(finder).__module__ == "kscope.util.import_hook"]
 
 
-def test_a_frontend_that_cannot_work_leaves_the_process_plain(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_frontend_leaves_the_process_uninstrumented(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Noted, "fails", UnsupportedError("noted 0.1 has no hook"))
     with pytest.raises(UnsupportedError), kscope.profile():
         pass
@@ -200,7 +200,7 @@ def test_a_frontend_that_cannot_work_leaves_the_process_plain(log: list[str], mo
         pass
 
 
-def test_a_device_that_is_not_there_is_said_before_the_body(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_device_is_reported_before_the_body_runs(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NotedBackend, "fails", MissingError("the NVIDIA driver sees no GPU"))
     with pytest.raises(MissingError, match="no GPU"), kscope.profile():
         log.append("body")
@@ -225,7 +225,7 @@ def test_a_device_that_could_not_be_armed_is_armed_when_it_is_tried_again(
         assert log.count("arm pool=None") == 2
 
 
-def test_a_language_that_arrives_in_a_reset_or_a_look_joins_behind_it(
+def test_a_language_imported_during_reset_or_snapshot_joins_afterwards(
     log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["in_a_reset", "in_a_look"]
@@ -269,7 +269,7 @@ def test_a_language_that_is_imported_later_joins(
     monkeypatch.delitem(sys.modules, "late_dsl")
 
 
-def test_an_import_after_the_session_is_left_alone(
+def test_languages_imported_after_the_session_are_not_hooked(
     log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "later_dsl.py").write_text("")
@@ -306,7 +306,7 @@ def test_an_import_in_another_thread_does_not_wait_for_a_session_that_ends(
     monkeypatch.delitem(sys.modules, "slow_dsl")
 
 
-def test_a_language_that_arrives_at_the_end_and_lacks_a_hook_takes_no_recording_with_it(
+def test_a_broken_language_imported_at_the_end_loses_no_records(
     log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Lacking(Noted):
@@ -330,7 +330,7 @@ def test_a_language_that_arrives_at_the_end_and_lacks_a_hook_takes_no_recording_
     monkeypatch.delitem(sys.modules, "lacking_dsl")
 
 
-def test_what_cannot_be_recorded_stops_nobody_who_can(
+def test_an_unsupported_dsl_does_not_stop_others_from_recording(
     log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An old DSL that happens to be imported; and its import, which a program may only try."""
@@ -352,7 +352,7 @@ def test_what_cannot_be_recorded_stops_nobody_who_can(
 # kernels that nobody annotated
 
 
-def test_what_is_selected_is_what_kernels_are_compiled_for(log: list[str]) -> None:
+def test_profile_selection_reaches_the_compiler(log: list[str]) -> None:
     with kscope.profile(auto="load,waits", regions="one=a.py:3-4", kernels="att*") as prof:
         pass
     assert prof._recording.selection == Selection(("wait", "load"), (Lines("one", "a.py", 3, 4),), ("att*",))
@@ -370,7 +370,7 @@ def test_a_session_takes_over_what_is_prepared_unless_changed(log: list[str]) ->
     assert not nothing._recording.selection
 
 
-def test_what_no_frontend_can_select_is_named() -> None:
+def test_selections_without_a_supporting_frontend_are_reported() -> None:
     with kscope.profile(auto=True, regions="one=a.py:3") as prof:
         launch()
     assert len(prof.trace) == 2

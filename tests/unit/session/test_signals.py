@@ -127,7 +127,7 @@ def test_an_exit_stack_leaves_a_session(log: list[str], looked_at: bool) -> None
     check(log)
 
 
-def test_a_look_at_exit_does_not_end_a_session(log: list[str]) -> None:
+def test_accessing_the_exit_method_does_not_end_a_session(log: list[str]) -> None:
     with kscope.profile() as prof:
         assert callable(prof.__exit__)
         with pytest.raises(kscope.UsageError, match="inside a profile"):
@@ -149,7 +149,7 @@ def test_a_handler_runs_once_when_the_state_has_changed(log: list[str], monkeypa
     assert log == ["wait", "disarm", "collect True", "disarm", "disable", "signal True", "signal True"]
 
 
-def test_a_handler_that_does_not_raise_lets_a_wait_go_on() -> None:
+def test_a_wait_continues_after_a_signal_handler_that_does_not_raise() -> None:
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
     try:

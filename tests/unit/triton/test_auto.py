@@ -96,7 +96,7 @@ def test_operations_of_the_usual_kinds_are_regions_with_their_lines(name, arch):
 
 
 @pytest.mark.parametrize(("name", "arch"), PAIRS)
-def test_the_machine_code_between_the_marks_is_the_work_they_name(name, arch, tmp_path):
+def test_machine_code_between_marks_is_the_named_work(name, arch, tmp_path):
     kernel = build(name, arch, USUAL)
     (tmp_path / "kernel.cubin").write_bytes(kernel.asm["cubin"])
     names = {region.name for region in about(kernel).regions}
@@ -176,7 +176,7 @@ def test_every_operation_of_the_ir_is_read(name, arch):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "specialized"])
-def test_a_kernel_that_is_not_selected_is_the_plain_one(name):
+def test_unselected_kernels_compile_to_the_plain_binary(name):
     plain = build(name, 90)
     other = build(name, 90, Selection(("wait", "load"), kernels=("attn_*",)))
     assert (plain.asm["ptx"], plain.asm["cubin"]) == (other.asm["ptx"], other.asm["cubin"])
@@ -216,7 +216,7 @@ def lines(name, region, first, last=None, of=None):
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
-def test_lines_of_a_pipelined_loop_are_what_became_of_them(arch):
+def test_selected_lines_of_a_pipelined_loop_cover_its_prologue_and_body(arch):
     found = sites(
         "matmul", arch, regions=[lines("matmul", "load", "load a", "load b"), lines("matmul", "dot", "the dot")]
     )
@@ -241,7 +241,7 @@ def test_arithmetic_alone_is_a_region_as_well():
     assert one.where == f"{PATH}:{CASES['softmax'].line('the exponential')}"
 
 
-def test_a_line_that_calls_a_function_holds_what_it_does():
+def test_a_selected_call_includes_the_inlined_operations():
     found = sites("layer_norm", 90, regions=[lines("layer_norm", "mean", "the mean")])
     assert [(site.region, site.loops) for site in found] == [("mean", ())]
     helpers = sites("layer_norm", 90, regions=[lines("layer_norm", "helper", "the helper's load", of=moment)])
@@ -292,7 +292,7 @@ def test_every_selection_has_its_own_kernel_in_every_order(frontend):
     assert len(set(texts.values())) == len(states) - 1
 
 
-def test_a_listing_compiles_what_the_cache_holds_and_gives_the_knob_back():
+def test_a_listing_recompiles_cached_kernels_and_restores_the_knob():
     kscope.enable(auto=True)
     first = compiled("softmax", 90)
     with catalog.listing() as found:
@@ -375,7 +375,7 @@ def annotated(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, 
 
 
 @pytest.mark.filterwarnings("ignore:kscope")
-def test_regions_are_put_back_with_what_is_still_known_of_them(compiler):
+def test_restored_regions_keep_their_names_and_report_a_problem(compiler):
     kernel = compiler(annotated, 90, {"num_warps": 4}, **CASES["specialized"].types)
     known = about(kernel)
     assert {(region.name, region.type) for region in known.regions} == {

@@ -37,7 +37,7 @@ def marked(request, frontend):
     return request.param == "marked"
 
 
-def test_a_softmax_is_one(marked, monkeypatch):
+def test_the_softmax_equals_numpys(marked, monkeypatch):
     case = unannotated.CASES["softmax"]
     memory, x = Memory(), NUMBERS.standard_normal((5, 992), dtype=np.float32)
     at, to = memory.put(x), memory.put(np.zeros_like(x))
@@ -48,7 +48,7 @@ def test_a_softmax_is_one(marked, monkeypatch):
     assert (clocks > 8) == marked
 
 
-def test_a_layer_norm_is_one(marked, monkeypatch):
+def test_the_marked_layer_norm_equals_numpys(marked, monkeypatch):
     memory, x = Memory(), NUMBERS.standard_normal((3, 1504), dtype=np.float32)
     weight, bias = NUMBERS.standard_normal((2, 1504), dtype=np.float32)
     places = [memory.put(matrix) for matrix in (x, np.zeros_like(x), weight, bias)]

@@ -96,7 +96,7 @@ def compile_kernel():
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
-def test_the_disk_cache_gives_back_what_was_requested(frontend, order):
+def test_the_disk_cache_returns_the_current_states_kernel(frontend, order):
     texts: dict[str, set[str]] = {}
     for state in [*order, *reversed(order)]:
         switch(frontend, state)
@@ -109,7 +109,7 @@ def test_the_disk_cache_gives_back_what_was_requested(frontend, order):
 
 
 @pytest.mark.parametrize(("before", "after"), CHANGES)
-def test_a_compilation_ends_as_it_began_though_the_state_changes_meanwhile(frontend, monkeypatch, before, after):
+def test_a_compilation_is_unaffected_by_a_concurrent_state_change(frontend, monkeypatch, before, after):
     """As another thread's enable() or disable() would: behind the key on disk, before the stages."""
     texts = {}
     for state in (before, after):
@@ -133,9 +133,7 @@ def test_a_compilation_ends_as_it_began_though_the_state_changes_meanwhile(front
 
 
 @pytest.mark.parametrize(("before", "after"), CHANGES)
-def test_a_launch_compiles_for_its_own_key_though_the_state_changes_meanwhile(
-    frontend, gpu, monkeypatch, before, after
-):
+def test_a_launch_compiles_for_its_cache_key_despite_a_state_change(frontend, gpu, monkeypatch, before, after):
     """Behind the key in memory, before the one on disk."""
 
     def launched(state):
@@ -154,7 +152,7 @@ def test_a_launch_compiles_for_its_own_key_though_the_state_changes_meanwhile(
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
-def test_a_launch_runs_what_was_requested(frontend, gpu, order):
+def test_launches_run_the_kernel_of_the_current_state(frontend, gpu, order):
     for state in [*order, *reversed(order)]:
         switch(frontend, state)
         compiled = kernel[(1,)](Pointer("i32"), 5)
@@ -193,7 +191,7 @@ def test_only_modules_loaded_while_enabled_are_armed(frontend, gpu, backend):
 
 
 @pytest.mark.skipif(not hasattr(knobs.runtime, "kernel_unload_hook"), reason="this Triton unloads no modules")
-def test_a_kernel_that_goes_is_forgotten_for_its_handle_may_come_again(frontend, gpu, backend):
+def test_unloaded_kernels_are_forgotten_because_handles_are_reused(frontend, gpu, backend):
     frontend._loading._seen.clear()
     frontend.enable(Recording())
     kernel[(1,)](Pointer("i32"), 5)
@@ -223,7 +221,7 @@ def unmarked(out, n):
     tl.store(out, n)
 
 
-def test_a_plain_kernel_without_regions_is_no_problem(frontend, gpu):
+def test_plain_kernels_without_regions_have_no_problem(frontend, gpu):
     plain = unmarked[(1,)](Pointer("i32"), 5)
     frontend.enable(Recording())
     plain[(1, 1, 1)](Pointer("i32"), 5)
@@ -234,7 +232,7 @@ STORES = Recording(selection=Selection(("store",)))
 OTHERS = Recording(selection=Selection(("store",), kernels=("attn_*",)))
 
 
-def test_a_selection_reaches_launches_and_leaves_none_marked(frontend, gpu):
+def test_changing_the_selection_marks_and_unmarks_launches(frontend, gpu):
     for recording in (None, STORES, OTHERS, None, STORES, Recording()):
         frontend.disable() if recording is None else frontend.enable(recording)
         compiled = unmarked[(1,)](Pointer("i32"), 5)
@@ -242,7 +240,7 @@ def test_a_selection_reaches_launches_and_leaves_none_marked(frontend, gpu):
     assert len(gpu.loaded) == 4
 
 
-def test_a_kernel_that_would_be_marked_is_named_when_it_is_launched_plain(frontend, gpu):
+def test_kernels_that_match_the_selection_are_reported_when_launched_plain(frontend, gpu):
     plain = unmarked[(1,)](Pointer("i32"), 5)
     for recording, named in ((STORES, 1), (OTHERS, 0)):
         frontend.disable()
@@ -276,7 +274,7 @@ def test_a_kernel_whose_marks_were_all_removed_is_named_whenever_it_is_launched(
         assert frontend.problems() == (problem,)
 
 
-def test_a_kernel_from_the_disk_cache_warns_as_a_compiled_one_does_once_per_process(frontend, gpu, monkeypatch):
+def test_disk_cached_kernels_repeat_their_warning_once_per_process(frontend, gpu, monkeypatch):
     frontend.enable(Recording())
     with pytest.warns(UserWarning, match="removed every mark of 'never'"):
         impossible[(1,)](Pointer("i32"), 5)
@@ -316,7 +314,7 @@ def test_the_hook_of_another_tool_keeps_running(frontend, plain_compiler):
     assert knobs.runtime.add_stages_inspection_hook == compiler.spy
 
 
-def test_a_hook_laid_over_ours_survives_disable(frontend, monkeypatch):
+def test_a_hook_wrapping_kscopes_survives_disable(frontend, monkeypatch):
     monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
     frontend.enable(Recording())
     ours = knobs.runtime.add_stages_inspection_hook
@@ -330,7 +328,7 @@ def test_a_hook_laid_over_ours_survives_disable(frontend, monkeypatch):
     assert described(compile_kernel()) is None
 
 
-def test_what_another_tool_has_laid_over_the_backends_hash_stays(frontend, monkeypatch):
+def test_a_backend_hash_replaced_by_another_tool_stays(frontend, monkeypatch):
     monkeypatch.setattr(CUDABackend, "hash", CUDABackend.hash)  # put back at the end
     backend = CUDABackend(GPUTarget("cuda", 90, 32))
     plain = backend.hash()
@@ -348,7 +346,7 @@ def test_what_another_tool_has_laid_over_the_backends_hash_stays(frontend, monke
 
 
 @pytest.mark.parametrize("between", ["disabled in between", "other options"])
-def test_a_hook_laid_over_ours_is_called_once_by_what_is_enabled_next(frontend, monkeypatch, between):
+def test_a_wrapped_hook_runs_once_per_compilation_after_enabling_again(frontend, monkeypatch, between):
     monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
     frontend.enable(Recording())
     ours, asked = knobs.runtime.add_stages_inspection_hook, []

@@ -79,12 +79,12 @@ def pipelined(a, b, out, n, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
-def test_a_helper_stands_in_a_pipelined_loop(plain_compiler, frontend, arch):
+def test_clock_helpers_work_in_a_pipelined_loop(plain_compiler, frontend, arch):
     ptx = plain_compiler(pipelined, arch, a="*fp16", b="*fp16", out="*fp32", n="i32", BLOCK=64).asm["ptx"]
     assert ptx.count("%clock64") >= 2
 
 
-def test_an_interpreted_kernel_has_them(tmp_path):
+def test_interpreted_kernels_have_the_device_helpers(tmp_path):
     script = tmp_path / "interpreted.py"
     script.write_text(
         textwrap.dedent("""

@@ -88,7 +88,7 @@ def test_lines_and_kernels_are_selected_and_what_matches_none_is_named(dry):
     assert "region no=other.py:7: no kernel has an operation at these lines" in done.stdout
 
 
-def test_a_script_that_fails_ends_as_it_would_and_every_kind_it_could_have_is_listed(dry):
+def test_a_dry_run_of_a_failing_script_keeps_its_error_and_lists_all_kinds(dry):
     done = dry("--dry-run", more="raise ValueError('no')")
     assert done.returncode == 1
     assert "ValueError: no" in done.stderr
@@ -119,7 +119,7 @@ def test_a_script_without_kernels_says_so(tmp_path, capsys):
         (("--region", "load=a.py"), "expected NAME=FILE:FIRST-LAST"),
     ],
 )
-def test_what_means_nothing_is_refused_before_the_script_starts(tmp_path, capsys, options, reason):
+def test_invalid_dry_run_options_are_refused_before_the_script_starts(tmp_path, capsys, options, reason):
     script = tmp_path / "script.py"
     script.write_text("raise SystemExit('the script ran')")
     assert main(["run", *options, str(script)]) == 2

@@ -163,7 +163,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_an_older_triton_is_named_before_anything_of_it_is_missed(tmp_path: Path, asked: str) -> None:
+def test_an_unsupported_triton_is_reported_by_version(tmp_path: Path, asked: str) -> None:
     """One that has no knobs, nor much else: only its version may be asked."""
     (tmp_path / "triton").mkdir()
     (tmp_path / "triton" / "__init__.py").write_text("__version__ = '3.5.1'")

@@ -42,13 +42,13 @@ EXPECTED = [
 ]  # fmt: skip
 
 
-def test_the_words_mean_the_same_under_their_other_name(compiler):
+def test_aliased_functions_emit_the_same_marks(compiler):
     compiler(kernel, a="*fp32", out="*fp32", n="i32", BLOCK=128)
     assert compiler.marks() == EXPECTED
 
 
 @pytest.mark.parametrize("word", ["instant", "counter", "region"])
-def test_the_words_take_the_same_under_their_other_name(word):
+def test_aliased_functions_have_the_same_signatures(word):
     assert inspect.signature(getattr(triton_kscope, word)) == inspect.signature(getattr(kscope, word))
 
 
@@ -66,13 +66,13 @@ def nowhere(out, x):
     tl.store(out, tl.math.exp(x))
 
 
-def test_marks_are_known_under_their_other_name_and_in_helpers_of_another_module():
+def test_marks_are_found_through_aliases_and_imported_helpers():
     """Of what was launched without them: a kernel that was compiled too early is named."""
     found = {one.fn.__name__: loading.has_marks(one) for one in (kernel, doubled, elsewhere, nowhere)}
     assert found == {"kernel": True, "doubled": True, "elsewhere": True, "nowhere": False}
 
 
-def test_a_kernel_copied_by_inductor_finds_its_words(compiler, tmp_path):
+def test_kernels_copied_by_inductor_resolve_kscope_names(compiler, tmp_path):
     wrapper = pytest.importorskip("torch._inductor.codegen.wrapper")
     copied = wrapper.user_defined_triton_kernel_transitive_closure_source_code(kernel)
     path = tmp_path / "copied.py"
@@ -107,7 +107,7 @@ SHOW = "print(config.use_static_cuda_launcher, config.compile_threads == 1)"
 
 
 @pytest.mark.parametrize("imported", ["before", "while enabled"])
-def test_inductor_compiles_here_and_launches_through_triton_while_enabled(imported):
+def test_inductor_compiles_in_process_and_launches_through_triton_while_enabled(imported):
     pytest.importorskip("torch")
     load = "from torch._inductor import config\nplain = config.compile_threads\nconfig.compile_threads = 4"
     steps = {

@@ -81,7 +81,7 @@ def test_an_interpreted_kernel_runs_plain_outside_of_a_session(tmp_path):
     assert out == "0\n"
 
 
-def test_what_another_tool_has_laid_over_a_hook_stays(tmp_path):
+def test_hooks_installed_by_other_tools_stay(tmp_path):
     out = interpreted(
         tmp_path,
         """
@@ -107,7 +107,7 @@ def test_what_another_tool_has_laid_over_a_hook_stays(tmp_path):
     assert out == "16 16 3 6\n"
 
 
-def test_a_value_of_64_bits_is_refused_there_too(tmp_path):
+def test_64_bit_values_are_refused_in_the_interpreter(tmp_path):
     out = interpreted(
         tmp_path,
         """
@@ -128,7 +128,7 @@ def test_a_value_of_64_bits_is_refused_there_too(tmp_path):
     assert out == "InterpreterError True\n"
 
 
-def test_words_of_a_simulated_kernel_are_its_own_after_an_interpreted_one(tmp_path):
+def test_device_helpers_of_simulated_kernels_work_after_interpreted_ones(tmp_path):
     out = interpreted(
         tmp_path,
         """

@@ -57,7 +57,7 @@ def pipelined(a, b, out, K, BM: tl.constexpr, BK: tl.constexpr):
 
 
 @ARCHS
-def test_a_software_pipelined_loop_keeps_its_marks(compiler, arch):
+def test_software_pipelined_loops_keep_their_marks(compiler, arch):
     types = {"a": "*fp16", "b": "*fp16", "out": "*fp32", "K": "i32", "BM": 128, "BK": 64}
     kernel = compiler(pipelined, arch, {"num_stages": 3, "num_warps": 8}, **types)
     assert {"enter load", "exit load", "enter dot", "exit dot"} == set(compiler.marks())
@@ -208,7 +208,7 @@ def chosen_warps(out):
             tl.store(out, 1)
 
 
-def test_a_region_may_choose_who_records_it(compiler):
+def test_regions_may_have_their_own_strategy(compiler):
     compiler(chosen_warps, out="*i32")
     assert "//kscope enter first - warps:0 with" in compiler.texts[-1]
     assert "//kscope enter each - lanes with" in compiler.texts[-1]
@@ -228,7 +228,7 @@ def pinned(a, out, n, BLOCK: tl.constexpr):
 
 
 @ARCHS
-def test_a_pin_takes_every_word_that_a_thread_holds(compiler, arch):
+def test_a_pin_covers_every_register_of_a_thread(compiler, arch):
     kernel = compiler(pinned, arch, {"num_warps": 1}, a="*fp32", out="*fp32", n="i32", BLOCK=128)
     assert compiler.marks().count("pin exp") == 4  # 128 floats over 32 lanes
     assert compiler.marks().count("pin narrow") == 1 + 2  # a scalar, and two packed pairs of halves
@@ -248,7 +248,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("case", VALUES)
-def test_a_value_that_is_no_32_bit_scalar_is_refused(compiler, module, case):
+def test_values_that_are_not_32_bit_scalars_are_refused(compiler, module, case):
     expression, given, cure = VALUES[case]
     kernels = module(f"""
         @triton.jit
@@ -266,7 +266,7 @@ def test_a_value_that_is_no_32_bit_scalar_is_refused(compiler, module, case):
 
 
 @pytest.mark.parametrize("name", ["n", "''", "3", "'x' * 600"])
-def test_a_name_that_is_no_constant_string_is_refused(compiler, module, name):
+def test_non_constant_names_are_refused(compiler, module, name):
     kernels = module(f"""
         @triton.jit
         def kernel(out, n):

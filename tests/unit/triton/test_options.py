@@ -56,7 +56,7 @@ def test_every_recording_assembles(frontend, plain_compiler, name, arch):
     assert compiled.asm["cubin"]
 
 
-def test_each_kernel_is_lowered_for_the_recording_that_was_on_when_its_compilation_began(frontend, plain_compiler):
+def test_kernels_are_lowered_with_the_options_active_when_compilation_starts(frontend, plain_compiler):
     kinds = {}
     for records in (16, 64):
         frontend.enable(Recording(records=records))
@@ -133,7 +133,7 @@ def test_kscope_in_the_environment_prepares(module, imports, wanted):
     assert done.stdout == f"{wanted == '1'}\n", done.stderr
 
 
-def test_a_kernel_for_another_make_of_gpu_compiles_plain(frontend):
+def test_kernels_for_amd_gpus_compile_plain(frontend):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 

@@ -47,7 +47,7 @@ def without_kscope(source: str) -> str:
     return "\n".join(out)
 
 
-def test_the_comparison_removes_every_word_of_kscope():
+def test_the_comparison_strips_every_kscope_call():
     assert "kscope" not in without_kscope(MATMUL)
     assert "region" not in without_kscope(MATMUL)
     assert "total = tl.dot(x, y, total)" in without_kscope(MATMUL)

@@ -81,7 +81,7 @@ def test_a_mark_carries_its_predicate_and_its_track(compiler, kernel, arch):
     assert made.asm["cubin"]
 
 
-def test_a_constant_predicate_that_holds_is_none(compiler):
+def test_a_constant_true_predicate_adds_no_predicate(compiler):
     compiler(asks, DEBUG=True, **TYPES)
     assert ("enter", "debug", None, False, False) in placed(compiler)
 
@@ -138,6 +138,6 @@ def silent_call(out, DEBUG: tl.constexpr):
     LOAD.exit()
 
 
-def test_an_explicit_enter_that_never_records_takes_its_exit_with_it(compiler):
+def test_a_never_recording_explicit_enter_removes_its_exit(compiler):
     assert "ks_" not in compiler(silent_call, out="*i32", DEBUG=False).asm["ptx"]
     assert "ks_w0" not in compiler(silent_call, out="*i32", DEBUG=True).asm["ptx"]

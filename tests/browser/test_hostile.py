@@ -35,7 +35,7 @@ def hostile() -> Trace:
     return decode(Capture(synth.EPOCH, (synth.device([synth.slab(records, log2=4)]),), (module,)))
 
 
-def test_names_stay_names_wherever_they_are_shown(show: Show) -> None:
+def test_names_print_verbatim_everywhere(show: Show) -> None:
     page = show(hostile())
     assert page.run("window.ran") is None
     assert page.run(

@@ -24,7 +24,7 @@ def test_a_recording_opens_alone_and_in_silence(show: Show, name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [bulk, odd, lambda: golden("attention"), lambda: golden("globaltimer")])
-def test_the_page_reads_every_record_as_it_was_recorded(show: Show, make: Callable[[], Trace]) -> None:
+def test_the_report_decodes_every_record(show: Show, make: Callable[[], Trace]) -> None:
     trace = make()
     page = show(trace)
     code = """(async () => {
@@ -63,7 +63,7 @@ def test_records_of_a_line_neither_overlap_nor_stand_out_of_order(show: Show) ->
     assert page.run(code) == [0, 3 * 4]
 
 
-def test_close_up_the_overview_is_drawn_from_the_records(show: Show) -> None:
+def test_the_zoomed_overview_is_drawn_from_records(show: Show) -> None:
     page = show(bulk())
     start = page.run("model.lanes.start[model.placeLanes[view.place]]")
     page.run(f"setWindow({start} + 900, {start} + 1100)")

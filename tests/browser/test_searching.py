@@ -40,7 +40,7 @@ def test_search_finds_names_and_durations_and_enter_goes_through_them(show: Show
     assert page.run("view.query") is None
 
 
-def test_search_goes_to_the_next_sm_when_this_one_has_no_match(show: Show) -> None:
+def test_search_continues_on_the_next_sm(show: Show) -> None:
     trace = golden("matmul")
     page = show(trace)
     longest = trace.dur_ns.max()

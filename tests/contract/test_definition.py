@@ -126,7 +126,7 @@ def test_a_loop_that_is_not_entered_leaves_no_steps() -> None:
     assert {tuple(regions(lane)) for lane in recorded("loop_never")} == {("loop",)}
 
 
-def test_a_region_in_one_of_its_name_ends_first() -> None:
+def test_nested_regions_of_one_name_end_innermost_first() -> None:
     inner, outer = recorded("itself")[0].records
     assert (inner.region, outer.region) == ("item", "item")
     assert outer.start < inner.start <= inner.end <= outer.end

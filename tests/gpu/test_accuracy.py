@@ -48,7 +48,7 @@ def warm(sources: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("length", [200, 1980, 20_000, 2_000_000])
-def test_a_region_lasts_as_long_as_the_kernels_own_clock_says(sources: ModuleType, length: int, table: Table) -> None:
+def test_region_durations_agree_with_the_kernels_own_clock(sources: ModuleType, length: int, table: Table) -> None:
     blocks, rounds = sms(), 20
     out = cupy.zeros((blocks, rounds, 2), np.int64)
     with kscope.profile(records=64) as prof:

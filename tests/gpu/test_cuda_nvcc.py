@@ -187,7 +187,7 @@ def test_sessions_follow_each_other(build: Build) -> None:
     ],
     ids=["relocatable", "ptx", "globaltimer", "shared-runtime"],
 )
-def test_libraries_record_however_they_are_built(build: Build, options: tuple[str, ...]) -> None:
+def test_libraries_record_with_every_build_mode(build: Build, options: tuple[str, ...]) -> None:
     path = build("left", "right", options=options)
     kscope_cuda.arm(path)
     left, right = Unit(path, "left"), Unit(path, "right")

@@ -49,7 +49,7 @@ def test_blocks_and_grids_of_three_dimensions(c: ModuleType) -> None:
     assert bool((out == 4).all())
 
 
-def test_a_kernel_with_regions_runs_in_blocks_of_1024_threads_where_it_did_without(c: ModuleType) -> None:
+def test_kernels_with_regions_still_run_in_blocks_of_1024_threads(c: ModuleType) -> None:
     x = cupy.random.default_rng(1).random(64, cupy.float32) / 2
     plain, marked = cupy.zeros((4, 1024), cupy.float32), cupy.zeros((4, 1024), cupy.float32)
     wide = cupy.RawKernel(c.WIDE, "wide", (*c.INCLUDE, "-DCOUNT=52"))

@@ -90,7 +90,7 @@ def test_a_task_of_the_megakernel_begins_when_those_it_waits_for_have_ended(
         assert begun.min() > -SLACK_NS
 
 
-def test_a_chunk_is_waited_for_until_it_was_requested(tmp_path: Path) -> None:
+def test_a_tma_wait_does_not_end_before_its_request(tmp_path: Path) -> None:
     import torch
 
     if torch.cuda.get_device_capability() < (9, 0):

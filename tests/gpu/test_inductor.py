@@ -97,7 +97,7 @@ def test_a_recorded_process_has_every_record_of_its_launches(said: dict[tuple[st
         assert len(prepared) == 1 and prepared.pop().startswith("halved"), which
 
 
-def test_a_plain_process_loads_the_same_cubins_whatever_was_compiled_before(
+def test_plain_processes_load_the_same_cubins_after_recording(
     said: dict[tuple[str, str], list[Said]], table: Table
 ) -> None:
     alone = said["folder", "off-off-off"][0]["loaded"]

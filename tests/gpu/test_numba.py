@@ -105,7 +105,7 @@ def test_regions_close_when_a_kernel_raises(n: ModuleType) -> None:
     assert counted(prof.trace) == {"outer": 16, "loop": 16, "step": 16}
 
 
-def test_explicit_calls(n: ModuleType) -> None:
+def test_explicit_enter_and_exit_record(n: ModuleType) -> None:
     out = n.ints(8)
     with kscope.profile() as prof:
         n.explicit[8, 32](out, 5)

@@ -70,7 +70,7 @@ def slack(capture: Any) -> float:
     return sum(widths) / 2 + sum(device.tick_ns for device in capture.devices) + 1000
 
 
-def test_threads_that_fill_both_pools_at_once_lose_nothing(k: ModuleType, both: dict[int, Any], table: Table) -> None:
+def test_concurrent_threads_filling_both_pools_lose_nothing(k: ModuleType, both: dict[int, Any], table: Table) -> None:
     """More is recorded on each than its pool holds, and both drains run at once."""
     import torch
 

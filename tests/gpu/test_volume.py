@@ -73,7 +73,7 @@ def test_a_hundred_thousand_launches_drop_nothing(k: ModuleType, table: Table) -
     assert slabs(capture) == (launches * blocks * warps, launches * blocks * warps * k.RECORDS)
 
 
-def test_a_grid_of_a_million_blocks_drops_nothing(k: ModuleType, table: Table) -> None:
+def test_a_grid_of_a_million_blocks_loses_no_records(k: ModuleType, table: Table) -> None:
     blocks = 1_000_000
     out = k.ints(blocks)
     kscope.enable()
@@ -90,7 +90,7 @@ def test_a_grid_of_a_million_blocks_drops_nothing(k: ModuleType, table: Table) -
     assert slabs(capture) == (blocks, blocks * k.RECORDS)
 
 
-def test_a_pool_that_is_too_small_says_what_was_lost_and_what_to_raise(k: ModuleType) -> None:
+def test_losses_from_a_small_pool_name_the_option_to_raise(k: ModuleType) -> None:
     out = k.ints(100_000)
     with kscope.profile(pool=2 << 20) as prof:
         k.four[(100_000,)](out, num_warps=4)

@@ -20,7 +20,7 @@ from kscope.lowering import assembler
         (None, None),
     ],
 )
-def test_the_release_of_a_ptxas_is_what_it_prints(
+def test_the_release_of_ptxas_is_parsed_from_its_output(
     tmp_path: Path, script: str | None, release: assembler.Release | None
 ) -> None:
     path = tmp_path / "ptxas"
@@ -39,7 +39,7 @@ def test_the_release_of_a_ptxas_is_what_it_prints(
         ("", None),
     ],
 )
-def test_the_release_of_a_text_is_in_its_first_lines(head: str, release: int | None) -> None:
+def test_the_release_of_ptx_is_parsed_from_its_first_lines(head: str, release: int | None) -> None:
     assert assembler.writer(f"{head}\n.version 8.8\n.target sm_90\n") == release
 
 
@@ -75,6 +75,6 @@ def test_the_newest_installed_ptxas_is_used(several: dict[str, str]) -> None:
     assert assembler.describe().startswith(f"{several['13.5']} (13.5), newest of ")
 
 
-def test_an_older_driver_gets_the_newest_that_suits_it(several: dict[str, str]) -> None:
+def test_older_drivers_get_the_newest_compatible_ptxas(several: dict[str, str]) -> None:
     assert assembler.ptxas(most=12) == several["12.8"]
     assert assembler.ptxas(most=11) is None

@@ -72,7 +72,7 @@ def test_a_file_is_matched_by_whole_parts_of_its_path() -> None:
     assert not Lines.of("a=attn.py:4-6").covers("attn.py", 7)
 
 
-def test_kinds_are_words_in_any_order_and_number() -> None:
+def test_kinds_are_accepted_in_any_order_and_number() -> None:
     assert Selection.of("loops, WGMMA,wait,wait") == Selection(("wait", "wgmma", "loop"))
     assert Selection.of(["barriers"]) == Selection(("barrier",))
     assert Selection.of(True) == Selection(DEFAULT)
@@ -158,9 +158,7 @@ def test_kinds_that_no_kernel_has_are_a_problem() -> None:
         (True, []),
     ],
 )
-def test_kinds_that_mark_nothing_in_a_kernel_where_others_do_are_a_problem_of_it(
-    kinds: str | bool, texts: list[str]
-) -> None:
+def test_kinds_without_operations_in_a_marked_kernel_are_reported(kinds: str | bool, texts: list[str]) -> None:
     selection = Selection.of(kinds)
     assert selection is not None
     own = [Mark("enter", "own"), Mark("exit", "own")]

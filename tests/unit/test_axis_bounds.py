@@ -147,14 +147,14 @@ def test_no_time_is_off_by_more_than_the_error_where_clocks_jump(max_clock_khz: 
     assert (seen.within <= seen.error).all()
 
 
-def test_where_one_clock_drives_all_sms_they_are_aligned_within_two_ticks() -> None:
+def test_sms_with_one_clock_are_aligned_within_two_ticks() -> None:
     seen = simulate(steady, 1)
     assert seen.error.max() <= 2 * TICK
     assert seen.within.max() < TICK
     assert kinds(seen) == set()
 
 
-def test_where_each_gpc_has_a_clock_of_its_own_their_ends_are_aligned_as_well() -> None:
+def test_sms_with_clocks_per_gpc_are_aligned_at_both_ends() -> None:
     seen = simulate(apart, 1)
     assert seen.at_ends.max() < TICK
     assert seen.within.max() < TICK

@@ -38,12 +38,12 @@ ENTER, EXIT = "//kscope enter a - - with\n", "//kscope exit a - - with\n"
 WORK = "st.global.u32 [%rd1], %r1;\n"
 
 
-def test_marks_right_behind_a_barrier_wait_for_it() -> None:
+def test_marks_directly_after_a_barrier_wait_for_it() -> None:
     text = lowered(f"bar.sync 0;\n{ENTER}{WORK}{EXIT}ret;")
     assert re.search(rf"bar\.sync 0;\s*{FENCE}[^;]*;\s*mov\.u64 ks_s0", text)
 
 
-def test_a_region_around_a_barrier_ends_behind_it() -> None:
+def test_regions_around_a_barrier_end_after_it() -> None:
     text = lowered(f"{ENTER}bar.sync 0;\n{EXIT}{WORK}ret;")
     assert re.search(rf"bar\.sync 0;\s*{FENCE}[^;]*;\s*mov\.u64 ks_e0", text)
 

@@ -131,13 +131,13 @@ def test_work_that_left_its_marks_is_reported(regions: ModuleType, body: list[st
     assert regions.doubt(body, {"FFMA": 2}) == says
 
 
-def test_a_loop_is_the_shortest_that_has_the_work(regions: ModuleType) -> None:
+def test_the_shortest_loop_with_the_work_is_measured(regions: ModuleType) -> None:
     code = [(0x10 * at, one) for at, one in enumerate(["NOP", *BODY, "EXIT", "SYNCS R1", "@P0 BRA 0x30"])]
     assert regions.loop_of(code, {"FFMA": 2}) == BODY
     assert regions.loop_of(code, {"LDG": 1}) == []
 
 
-def test_a_loop_that_reads_clocks_comes_before_a_shorter_one_that_does_not(regions: ModuleType) -> None:
+def test_loops_with_clock_reads_take_precedence_over_shorter_ones(regions: ModuleType) -> None:
     code = [(0x10 * at, one) for at, one in enumerate(["NOP", *BODY, "IADD3 R1, R1, 0x1", "@P0 BRA 0x60", "EXIT"])]
     assert regions.loop_of(code, {}) == BODY
 

@@ -248,7 +248,7 @@ def head_of_empty() -> tuple[dict, bytes]:  # type: ignore[type-arg]  # whatever
     return {"epoch": 0, "options": {}, "host": {}, "problems": [], "modules": [], "devices": []}, b""
 
 
-def test_a_file_that_unpacks_to_too_much_is_refused_unless_it_is_requested(tmp_path: Path) -> None:
+def test_oversized_packed_files_are_refused_without_max_bytes(tmp_path: Path) -> None:
     path = tmp_path / "bomb.kscope"
     path.write_bytes(bomb(300))
     with pytest.raises(FormatError, match=r"max_bytes=314572800"):
@@ -289,7 +289,7 @@ def test_a_capture_larger_than_memory_opens_only_with_max_bytes(
     assert equal(load_capture(path, max_bytes=needed), small())
 
 
-def test_a_chunk_that_unpacks_to_more_than_it_says_is_not_unpacked(tmp_path: Path) -> None:
+def test_chunks_larger_than_declared_are_not_unpacked(tmp_path: Path) -> None:
     packed = zlib.compress(bytes(64 << 20), 9)
     head, _ = head_of_empty()
     head["devices"] = [

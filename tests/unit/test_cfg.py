@@ -66,7 +66,7 @@ def test_unreferenced_labels_are_ignored() -> None:
     assert sorts("$L__tmp0:\nadd.u32 %r1, %r1, 1;\n$L__func_end0:\nret;") == ["other", "leave"]
 
 
-def test_comments_hide_what_they_hold() -> None:
+def test_commented_code_is_ignored() -> None:
     assert sorts("// bra L; }\n/* ret;\n } */ add.u32 %r1, %r1, 1; // { exit;\nret;") == ["other", "leave"]
 
 
@@ -93,7 +93,7 @@ def edges(body: str) -> list[list[int]]:
     return [sorted(block.successors) for block in cfg.blocks(function(body)[0])]
 
 
-def test_control_goes_where_jumps_and_labels_send_it() -> None:
+def test_jumps_and_labels_define_the_control_flow() -> None:
     assert edges("@%p1 bra B; A: bra C; B: bra A; C: ret;") == [[1, 2], [3], [1], []]
 
 
@@ -194,7 +194,7 @@ def test_regions_that_pair_on_every_path_have_no_fault(body: str) -> None:
     assert not faults(body)
 
 
-def test_depth_counts_how_often_a_name_is_open_already() -> None:
+def test_depth_counts_open_regions_of_one_name() -> None:
     marks = "//kscope enter a - - with\n" * 2 + "//kscope exit a - - with\n" * 2
     found, _ = function(marks + "ret;")
     assert list(pairing.check(found, cfg.blocks(found)).depths.values()) == [0, 1, 1, 0]

@@ -78,7 +78,7 @@ def test_export_writes_the_format_of_the_suffix(capture: Path, name: str, capsys
     assert f"{name}: 48 records" in capsys.readouterr().out
 
 
-def test_export_writes_as_many_records_as_it_is_requested(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_obeys_the_record_limit(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(capture), "-o", "x.json", "--limit", "10"]) == 0
     assert "x.json: 10 of 48 records" in capsys.readouterr().out
     assert cli.main(["export", str(capture), "-o", "x.json", "--limit", "all", "--force"]) == 0
@@ -86,7 +86,7 @@ def test_export_writes_as_many_records_as_it_is_requested(capture: Path, capsys:
     assert "limit=0" in _refused(capsys, "export", str(capture), "-o", "x.json", "--limit", "0")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nosuch.kscope" in _refused(capsys, "summary", str(tmp_path / "nosuch.kscope"))
 
 
@@ -128,7 +128,7 @@ def test_an_unknown_suffix_lists_the_known_ones(capture: Path, capsys: pytest.Ca
     assert ".pftrace" in _refused(capsys, "export", str(capture), "-o", "x.doc")
 
 
-def test_an_output_in_a_folder_that_is_not_there_is_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_in_missing_folders_are_refused(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere" in _refused(capsys, "export", str(capture), "-o", "nowhere/x.json")
 
 

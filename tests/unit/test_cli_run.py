@@ -157,7 +157,7 @@ def test_run_accepts_non_utf8_arguments(folder: Path, typed: tuple[str, ...]) ->
     assert _kscope("run", "--dry-run", *typed, cwd=folder).returncode == 0
 
 
-def test_a_script_that_fails_with_such_an_argument_shows_its_own_error(folder: Path) -> None:
+def test_failing_scripts_show_their_own_error(folder: Path) -> None:
     _script(folder, "launch()", "raise ValueError('mine')")
     done = _kscope("run", "script.py", ODD, cwd=folder)
     assert done.returncode == 1 and "ValueError: mine" in done.stderr

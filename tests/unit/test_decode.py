@@ -156,7 +156,7 @@ def test_a_record_that_looks_like_a_header_is_a_record() -> None:
     assert "torn" not in kinds(trace)
 
 
-def test_an_unfinished_warp_gives_what_it_stored() -> None:
+def test_stored_records_of_unfinished_warps_are_decoded() -> None:
     records = [Rec("load", 2000, 2100), Rec("dot", 2200, 2300)]
     trace = decode(synth.capture(synth.slab(records, end=None)))
     assert [(row[4], row[5]) for row in rows(trace)] == [(2000, 100), (2200, 100)]
@@ -186,7 +186,7 @@ def test_unfinished_warps_with_a_full_ring_are_ordered_and_report_an_unknown_cou
     assert kinds(trace)["count"] == 1
 
 
-def test_a_counted_record_that_did_not_arrive_is_missing_and_the_others_stay() -> None:
+def test_a_missing_counted_record_does_not_affect_the_others() -> None:
     lines = synth.slab([Rec("load", 2000, 2100), Rec("dot", 2200, 2300), Rec("load", 2400, 2500)])
     lines.reshape(-1, 4)[8 + 1] = 0
     trace = decode(synth.capture(lines))
@@ -229,7 +229,7 @@ def test_two_names_with_one_hash_are_reported(monkeypatch: pytest.MonkeyPatch) -
     assert "dot, load" in text
 
 
-def test_a_session_has_the_problems_of_the_kernels_that_claimed_a_slab_in_it_and_no_others() -> None:
+def test_a_session_has_only_the_problems_of_kernels_that_recorded() -> None:
     twins = (KernelMeta("dot", 1, 3), KernelMeta("dots", 2, 3))
     twice = tuple(Problem("pairing", f"told of {kernel.name}", kernel=kernel.name) for kernel in twins)
     shared = Problem("removed", "told of both")
@@ -265,7 +265,7 @@ def test_rare_region_ids_are_resolved() -> None:
     assert [region.name for region in trace.regions[1:]] == sorted(names)
 
 
-def test_noise_in_the_ids_is_bounded() -> None:
+def test_random_ids_add_a_bounded_number_of_regions() -> None:
     lines = synth.slab([Rec("load", 2000, 2100)] * (1 << 17), log2=17)
     lines.reshape(-1, 4)[8:, 1] = np.random.default_rng(0).integers(1, 1 << 32, 1 << 17, dtype=np.uint32)
     trace = decode(synth.capture(lines))
@@ -344,7 +344,7 @@ def test_hostile_slabs_whose_checks_are_right_never_raise(seed: int) -> None:
     assert (shown.end >= shown.begin).all()
 
 
-def test_a_slab_that_starts_at_a_time_that_no_clock_shows_is_left_out() -> None:
+def test_slabs_with_impossible_start_times_are_dropped() -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100)], start_time=1 << 63)))
     assert len(trace) == 0
     assert kinds(trace)["garbled"] == 1

@@ -58,7 +58,7 @@ def test_an_example_runs(tmp_path: Path, example: Path) -> None:
 
 @of_the_host
 @pytest.mark.skipif(find_spec("torch") is None or find_spec("triton") is None, reason="needs torch and triton")
-def test_a_triton_example_runs_in_the_interpreter_or_says_which_one_does(tmp_path: Path) -> None:
+def test_triton_examples_run_in_the_interpreter_or_name_one_that_does(tmp_path: Path) -> None:
     printed = _python(str(ROOT / "examples" / "triton_softmax.py"), cwd=tmp_path, TRITON_INTERPRET="1")
     assert "12 records of 4 lanes in 1 launch" in printed
     program = str(ROOT / "examples" / "triton_matmul.py")
@@ -69,7 +69,7 @@ def test_a_triton_example_runs_in_the_interpreter_or_says_which_one_does(tmp_pat
     assert done.returncode == 1 and done.stderr.startswith("TRITON_INTERPRET=1 runs kernels as Python")
 
 
-def test_an_example_says_how_it_is_run() -> None:
+def test_examples_name_their_command() -> None:
     for example in EXAMPLES:
         assert f"python examples/{example.name}" in example.read_text()
 
@@ -178,7 +178,7 @@ checked(triton_megakernel.run, 1, 128, 3)
 
 @of_the_host
 @pytest.mark.skipif(find_spec("triton") is None or find_spec("torch") is None, reason="needs triton and torch")
-def test_interpreted_triton_examples_compute_what_they_say(tmp_path: Path) -> None:
+def test_interpreted_triton_examples_compute_correct_results(tmp_path: Path) -> None:
     out = _python("-c", INTERPRETED, cwd=tmp_path, TRITON_INTERPRET="1")
     assert out.split() == ["triton_softmax", "triton_gemm", *["triton_attention_backward"] * 2, "triton_megakernel"]
 
@@ -216,7 +216,7 @@ def test_simulated_numba_examples_compute_correct_results(tmp_path: Path, exampl
 
 
 @of_the_host
-def test_the_same_kernel_runs_where_it_can_and_is_named_where_it_cannot(tmp_path: Path) -> None:
+def test_same_kernel_everywhere_runs_installed_languages_and_names_the_rest(tmp_path: Path) -> None:
     out = _python(str(ROOT / "examples" / "same_kernel_everywhere.py"), cwd=tmp_path)
     title, *rows = next(part for part in out.split("\n\n") if "softmax   " in part).splitlines()
     assert [row.split()[0] for row in rows] == [

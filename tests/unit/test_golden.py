@@ -83,7 +83,7 @@ def test_dropped_records_of_golden_captures_are_counted(name: str, dropped: int)
     assert sum(problem.count for problem in problems) == dropped
 
 
-def test_the_newest_stay_in_a_ring_and_the_oldest_where_it_stops() -> None:
+def test_rings_keep_the_newest_and_stopping_slabs_the_oldest_records() -> None:
     newest, oldest = (trace(name).filter(region="step").value for name in ("ring", "stop"))
     assert set(newest.astype(int).tolist()) == set(range(25, 40))
     assert set(oldest.astype(int).tolist()) == set(range(16))

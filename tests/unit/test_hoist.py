@@ -50,7 +50,7 @@ def test_addresses_of_the_next_copies_are_computed_above_the_wait() -> None:
     assert "add.s32 %r3" in text[text.index("bar.sync") :]  # behind the barrier it holds nobody up
 
 
-def test_without_a_mark_behind_the_wait_the_text_stays_as_it_is() -> None:
+def test_text_without_marks_after_the_wait_is_unchanged() -> None:
     plain = LOOP.replace("//kscope exit dot - - with", "")
     assert moved(plain) == HEAD + plain
 

@@ -27,7 +27,7 @@ def test_sizes_are_those_of_the_picture(dtype: np.dtype, size: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype", "unit"), [("HEADER", HEADER, 4), ("GATE", GATE, 1), ("STRIPE", STRIPE, 1)])
-def test_every_offset_in_a_comment_is_the_fields(name: str, dtype: np.dtype, unit: int) -> None:
+def test_offsets_in_comments_match_the_fields(name: str, dtype: np.dtype, unit: int) -> None:
     body = SOURCE[SOURCE.index(f"{name} = np.dtype(") :]
     told = re.findall(r'\("(\w+)", [^#\n]*\),  # (\d+)\b', body[: body.index("\n)\n")])
     assert told

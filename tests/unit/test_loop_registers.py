@@ -212,7 +212,7 @@ _kernels = st.builds(
 
 @examples(60)
 @given(cases(threads=4), _kernels, st.sampled_from(STRATEGIES))
-def test_any_launch_of_such_loops_leaves_the_records_that_its_marks_mean(
+def test_any_launch_of_optimized_loops_records_what_its_marks_mean(
     drawn: Case, kernel: KernelText, strategy: Strategy
 ) -> None:
     recording = replace(drawn.recording, strategy=strategy, live=False)
@@ -548,7 +548,7 @@ def assembled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 @needs_sass
 @pytest.mark.parametrize("fill", ["ring", "stop"])
 @pytest.mark.parametrize("begin", [ENTER, ENTER.replace("- - with", "i32 - with %r1")], ids=["no value", "a value"])
-def test_an_empty_region_is_two_clock_reads_that_wait_for_no_store(
+def test_an_empty_region_is_two_clock_reads_without_a_store_between(
     assembled: Callable[..., Code], begin: str, fill: str
 ) -> None:
     code = assembled(begin + EXIT, {"STG": 1, "CS2R": 2}, fill=fill)
@@ -570,7 +570,7 @@ PLANNED = {"ring": 12, "stop": 13}
 @pytest.mark.parametrize("fill", ["ring", pytest.param("stop", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("place", ["around", "behind"])
-def test_a_record_of_a_loop_of_64_multiplications_is_planned_to_take_a_dozen_cycles(
+def test_a_loop_record_beside_64_multiplications_costs_a_dozen_cycles(
     assembled: Callable[..., Code], value: str, fill: str, place: str
 ) -> None:
     """Nothing waits for the store of the turn before, until it is long done."""

@@ -110,7 +110,7 @@ def test_a_span_gets_the_weights_of_the_spans_whose_parent_it_is(tracks: list[Sp
         assert behind == sorted(behind)
 
 
-def test_spans_nested_deeper_than_is_distinguished_are_counted_where_parents_puts_them() -> None:
+def test_spans_beyond_the_depth_limit_count_toward_their_parent() -> None:
     spans = [(100 - depth, 200 + depth) for depth in range(MOST_LEVELS + 20)]
     start, end, track = columns([spans])
     weight = np.arange(len(start)) + 1
@@ -144,7 +144,7 @@ def test_columns_longer_than_a_chunk_are_the_same_as_short_ones() -> None:
     assert not crossing.any()
 
 
-def test_damage_that_nests_without_end_is_cut() -> None:
+def test_nesting_depth_is_limited() -> None:
     count = 1000
     start = np.arange(count, 0, -1, dtype=np.int64)
     depth, _ = nest(start, np.arange(count, dtype=np.int64) + count + 1, np.zeros(count, np.int32))

@@ -25,7 +25,7 @@ def pictures() -> ModuleType:
     return module
 
 
-def test_the_pages_show_every_picture_as_it_is_now(pictures: ModuleType) -> None:
+def test_pictures_in_the_docs_are_up_to_date(pictures: ModuleType) -> None:
     pages = [page.read_text() for page in pictures.PAGES]
     assert [pictures.drawn(page) for page in pages] == pages, "run: python docs/pictures.py"
     assert all(f"<!-- picture: {name} -->" in "".join(pages) for name in pictures.pictures())

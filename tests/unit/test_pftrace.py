@@ -61,7 +61,7 @@ def test_every_span_is_there_with_its_track_name_depth_and_duration(
     assert len(found.slices) == slabs * (records + 1)
 
 
-def test_windows_do_not_change_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_size_does_not_change_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = bulk(100, 100, 5)
     whole = exported(trace, tmp_path)
     monkeypatch.setattr(pftrace, "WINDOW", 512)
@@ -74,7 +74,7 @@ def test_tracks_go_from_launch_to_sm_to_lane(tmp_path: Path) -> None:
     assert one.track == ("matmul #0", "SM 12", "block 3,1 warp 2 lane 5")
 
 
-def test_launches_and_sms_sort_by_name_as_they_sort_by_number(tmp_path: Path) -> None:
+def test_names_of_launches_and_sms_sort_numerically(tmp_path: Path) -> None:
     slabs = [
         synth.slab(
             [Rec("load", at, at + 100)], sm=(0, 2, 10, 131)[n % 4], grid_id=n + 1, start=at - 1000, end=at + 1000
@@ -134,7 +134,7 @@ def test_filters_do_not_change_an_unfinished_warps_lifetime(tmp_path: Path) -> N
     assert len(lives[0]) == 1
 
 
-def test_a_span_of_unknown_duration_is_an_instant_that_says_so(tmp_path: Path) -> None:
+def test_spans_of_unknown_duration_become_marked_instants(tmp_path: Path) -> None:
     trace = decode(synth.capture(synth.slab([Rec("load", 2000, 2100 + (1 << 32))], end=2 << 32)))
     found = exported(trace, tmp_path)
     assert not spans(found)
@@ -202,7 +202,7 @@ def test_large_exports_warn_and_too_large_ones_are_refused(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("limit", [0, -3, True, "all"])
-def test_a_limit_that_is_no_number_is_refused(limit: object, tmp_path: Path) -> None:
+def test_non_numeric_limits_are_refused(limit: object, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a positive number of records, None for all"):
         bulk(1, 3).export(tmp_path / "x.pftrace", limit=limit)
 

@@ -84,7 +84,7 @@ def hashed(name: str) -> int:
     ("name", "dtype"),
     [("record", layout.RECORD), ("header", layout.HEADER), ("gate", layout.GATE), ("stripe", layout.STRIPE)],
 )
-def test_every_field_stands_where_the_layout_has_it(name: str, dtype: np.dtype[np.void]) -> None:
+def test_every_field_is_at_its_layout_offset(name: str, dtype: np.dtype[np.void]) -> None:
     wanted = {}
     for field_name in dtype.names or ():
         kind, offset = dtype.fields[field_name][:2]  # type: ignore[index]  # a structured dtype has fields

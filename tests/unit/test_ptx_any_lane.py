@@ -101,7 +101,7 @@ def test_a_lane_records_only_if_elected_and_its_predicate_is_true() -> None:
 
 @examples(60)
 @given(cases(threads=5), st.data())
-def test_any_launch_of_elected_lanes_leaves_what_its_marks_mean(drawn: Case, data: st.DataObject) -> None:
+def test_any_launch_of_elected_lanes_records_what_its_marks_mean(drawn: Case, data: st.DataObject) -> None:
     recording = replace(drawn.recording, strategy=ANY)
     units = layout.slab_units(4)
     judged(execute(replace(drawn, recording=recording, pool=data.draw(pools(units)))))
@@ -156,7 +156,7 @@ NOTICING = [
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_broken_claim_is_noticed(name: str) -> None:
+def test_a_broken_claim_is_detected(name: str) -> None:
     pattern, new = MUTATIONS[name]
     assert all(re.search(pattern, one.lowered().text) for one in NOTICING[:1])
     wrong = 0

@@ -49,7 +49,7 @@ def lowered(text: str) -> Lowered:
 
 
 @pytest.mark.parametrize("case", TEXTS)
-def test_a_text_is_lowered_however_it_is_written(case: str) -> None:
+def test_ptx_is_lowered_in_any_formatting(case: str) -> None:
     low = lowered(TEXTS[case])
     assert [kernel.name for kernel in low.meta.kernels] == ["k"]
     assert [region.name for region in low.meta.regions] == ["a"]
@@ -67,7 +67,7 @@ def test_the_register_bound_precedes_the_kernel_body(case: str) -> None:
     assert not ptxas() or "error" not in complaint(text, "90")
 
 
-def test_nothing_of_the_users_text_is_lost() -> None:
+def test_lowering_keeps_all_user_text() -> None:
     for text in TEXTS.values():
         kept = lowered(text).text
         assert all(word in kept for word in text.replace(ENTER, "").replace(EXIT, "").split())

@@ -179,7 +179,7 @@ def at_words(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", TEXT)
-def test_a_broken_instruction_is_noticed(name: str) -> None:
+def test_a_broken_instruction_is_detected(name: str) -> None:
     mutate = changes(*map(at_words, TEXT[name]))
     assert any(mutate(case.lowered().text) != case.lowered().text for case in BATTERY), (
         "no such text: rewrite the mutation"
@@ -194,7 +194,7 @@ def test_unmutated_loops_pass_the_check(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_a_broken_instruction_of_a_loop_that_hides_nothing_is_noticed(name: str) -> None:
+def test_a_broken_loop_instruction_is_detected(name: str) -> None:
     mutate = changes(*LOOPS[name])
     assert any(mutate(case.lowered().text) != case.lowered().text for case in LOOPED), (
         "no such text: rewrite the mutation"
@@ -214,7 +214,7 @@ def test_a_missed_loop_entry_is_detected(missing: str, monkeypatch: pytest.Monke
     assert any(noticed(case, lambda text: text + "\n") for case in LOOPED)
 
 
-def test_the_stop_fills_bound_is_noticed() -> None:
+def test_a_broken_stop_bound_is_detected() -> None:
     def mutate(text: str) -> str:
         return re.sub(r"setp\.lt\.and\.u32 ks_q, ks_n, \d+, (\w+);", r"mov.pred ks_q, \1;", text)
 
@@ -222,7 +222,7 @@ def test_the_stop_fills_bound_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("name", ["last in, first out", "waits across branches", "value read at the store"])
-def test_a_broken_plan_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_plan_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutations of the pass, not of the text: the order of stores, where they stand, when values are copied."""
     if name == "last in, first out":
         flush = emitting.Emitter._flush
@@ -251,7 +251,7 @@ def test_a_broken_plan_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert some_case_notices(lambda text: text + "\n")
 
 
-def test_a_pairing_check_that_ignores_new_values_of_guards_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pairing_check_that_ignores_redefined_guards_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its trust in predicates ends where they are written."""
     monkeypatch.setattr(pairing, "_writes", lambda *_: {})
 

@@ -26,7 +26,7 @@ def lowered(body: str, **options: object) -> object:
 
 @examples(30)
 @given(cases(threads=4), st.integers(0, 1 << 10))
-def test_where_a_compiler_deleted_a_mark_the_other_regions_are_recorded_right(case: Case, which: int) -> None:
+def test_a_mark_deleted_by_the_compiler_does_not_affect_other_regions(case: Case, which: int) -> None:
     case = replace(case, kernel=case.kernel.without(which))
     outcome = judged(execute(case), pairs=False)
     named = " ".join(problem.text for problem in outcome.lowered.problems)
@@ -35,7 +35,7 @@ def test_where_a_compiler_deleted_a_mark_the_other_regions_are_recorded_right(ca
 
 @examples(30)
 @given(cases(threads=2), st.integers(0, 1 << 10))
-def test_a_deleted_enter_or_exit_is_never_silent(case: Case, which: int) -> None:
+def test_deleted_enters_and_exits_are_always_reported(case: Case, which: int) -> None:
     mark = case.kernel.marks[which % len(case.kernel.marks)]
     assume(mark.act in ("enter", "exit"))
     broken = replace(case, kernel=case.kernel.without(which)).lowered()
@@ -81,7 +81,7 @@ def test_a_with_that_lost_its_exit_is_a_problem_and_the_kernel_still_runs() -> N
     assert "'load'" in problem.text
 
 
-def test_a_region_that_some_lanes_leave_by_exit_is_recorded_where_the_others_leave_it() -> None:
+def test_regions_with_exiting_lanes_end_with_the_remaining_lanes() -> None:
     """asm("exit;") in a kernel's source: its compiler goes on to the region's end. The lanes that are gone make no
     record of it, as where a kernel traps."""
     marks = "//kscope enter load - - {0}\n{1}\n//kscope exit load - - {0}"
@@ -92,7 +92,7 @@ def test_a_region_that_some_lanes_leave_by_exit_is_recorded_where_the_others_lea
             assert not low.problems  # type: ignore[attr-defined]  # as above
 
 
-def test_too_many_conditions_are_an_error_that_says_so() -> None:
+def test_too_many_conditions_are_refused_with_the_reason() -> None:
     names = [f"r{n}" for n in range(8)]
     enters = "".join(f"@%p{n} bra E{n};\n//kscope enter {name} - - call\nE{n}:\n" for n, name in enumerate(names))
     exits = "".join(f"@%p{n} bra X{n};\n//kscope exit {name} - - call\nX{n}:\n" for n, name in enumerate(names))
@@ -106,7 +106,7 @@ def test_one_name_has_one_type_of_value() -> None:
 
 
 @pytest.mark.parametrize("sorts", [("enter", "counter"), ("instant", "enter"), ("counter", "instant")])
-def test_values_of_a_name_have_one_type_whatever_it_names(sorts: tuple[str, str]) -> None:
+def test_a_names_values_have_one_type_for_every_kind_of_mark(sorts: tuple[str, str]) -> None:
     marks = [f"//kscope {act} a {{}} - call {{}}" + ("\n//kscope exit a - - call" * (act == "enter")) for act in sorts]
     with pytest.raises(UsageError, match=r"'a' has a value of type f32 at one place .*and i32 at another"):
         lowered("\n".join((marks[0].format("i32", 1), marks[1].format("f32", 2))))

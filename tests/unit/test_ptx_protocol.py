@@ -42,7 +42,7 @@ def simple(kernel: KernelText = ONE_REGION, **changes: object) -> Case:
 
 @examples(80)
 @given(cases())
-def test_any_launch_leaves_exactly_the_records_that_its_marks_mean(case: Case) -> None:
+def test_any_launch_records_exactly_what_its_marks_mean(case: Case) -> None:
     judged(execute(case))
 
 
@@ -70,7 +70,7 @@ def test_unbound_modules_never_read_the_control_block() -> None:
     assert sum(1 for _ in steps(launch.start(), "turns")) > 0
 
 
-def test_an_empty_pool_turns_every_lane_off_and_counts_it() -> None:
+def test_with_an_empty_pool_all_lanes_are_counted_as_lost() -> None:
     outcome = judged(execute(simple(pool=Pool((Ring(0, free=0), Ring(0, free=0))), smids=(5,))))
     assert not outcome.slabs
     assert int(outcome.host.stripe(1)["lost"]) == 3
@@ -83,7 +83,7 @@ def test_a_full_stripe_falls_back_on_the_reserve() -> None:
     assert not int(outcome.host.stripe(0)["lost"])
 
 
-def test_a_slab_that_would_cross_the_rings_edge_is_claimed_again_behind_it() -> None:
+def test_slabs_never_cross_the_ring_edge() -> None:
     pool = Pool((Ring(3, head=6), Ring(0)))
     outcome = judged(execute(simple(pool=pool, recording=Recording(records=4), threads=(0,))))
     assert [int(slab.header["position"]) for slab in outcome.slabs] == [9]
@@ -144,7 +144,7 @@ def test_sampling_by_block_reaches_past_two_to_the_thirty_two(data: st.DataObjec
 
 @examples(40)
 @given(cases(threads=4), st.integers(0, 200))
-def test_a_snapshot_at_any_time_holds_no_wrong_word(case: Case, moment: int) -> None:
+def test_snapshots_never_contain_wrong_words(case: Case, moment: int) -> None:
     """A slab whose check word is right has a right header; one that is done has every record."""
     host, threads, ideals, about = prepared(case)
     for n, _ in enumerate(steps(threads, case.order, case.seed)):

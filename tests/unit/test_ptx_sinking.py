@@ -41,7 +41,7 @@ def by_lane(outcome: Outcome) -> dict[tuple[int, int, int, int], tuple[list[int]
 
 @examples(15)
 @given(cases(depth=3, threads=2, roomy=True), st.sampled_from([1, 2, 3, 64]))
-def test_sunk_and_in_place_give_identical_records_in_identical_order(case: Case, pending: int) -> None:
+def test_deferred_and_in_place_stores_record_the_same(case: Case, pending: int) -> None:
     in_place = judged(execute(replace(case, recording=replace(case.recording, pending=0, live=False))))
     for options in ({"pending": pending, "live": False}, {"pending": 8, "live": False}, {"pending": 8, "live": True}):
         sunk = judged(execute(replace(case, recording=replace(case.recording, **options))))

@@ -87,7 +87,7 @@ MUTATIONS = {
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_broken_predicate_is_noticed(name: str) -> None:
+def test_a_broken_predicate_is_detected(name: str) -> None:
     pattern, new = MUTATIONS[name]
     # with one strategy of all lanes, a lane that does not record is one that found no room
     cases = [*CASES, *(replace(case, pool=Pool((Ring(4), Ring(0)))) for case in CASES)]

@@ -91,7 +91,7 @@ def test_equal_recordings_have_one_tag_in_every_process() -> None:
         ("pending", 65, "64"),
     ],
 )
-def test_a_wrong_option_says_what_was_typed_and_what_is_possible(option: str, value: object, expected: str) -> None:
+def test_invalid_options_name_the_typed_and_possible_values(option: str, value: object, expected: str) -> None:
     with pytest.raises(UsageError, match=expected) as failure:
         Recording(**{option: value})  # type: ignore[arg-type]  # the error is the test
     assert f"{option}={value!r}" in str(failure.value)

@@ -420,7 +420,7 @@ def test_ptxas_takes_a_register_limit_beside_the_number_of_threads(tmp_path: Pat
     assert found is not None
 
 
-def test_a_text_is_assembled_once_whatever_its_metadata_is(tmp_path: Path) -> None:
+def test_equal_texts_with_other_metadata_are_assembled_once(tmp_path: Path) -> None:
     """The cubins are those of the whole texts, byte for byte."""
     program = assembler.ptxas()
     if program is None:

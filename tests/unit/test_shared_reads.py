@@ -32,17 +32,17 @@ def reads(*nodes: Node, **options: bool | int) -> int:
     return len(re.findall(r"mov\.u64 ks_[se]\d+, %clock64;", text))
 
 
-def test_four_regions_in_a_row_read_the_clock_five_times() -> None:
+def test_four_adjacent_regions_read_the_clock_five_times() -> None:
     assert reads(*regions(*NAMES)) == 5
 
 
-def test_two_or_three_in_a_row_read_it_at_every_mark() -> None:
+def test_short_sequences_read_the_clock_at_every_mark() -> None:
     assert reads(*regions(*NAMES[:2])) == 4
     assert reads(*regions(*NAMES[:3])) == 6
 
 
 @pytest.mark.parametrize("apart", [Node("bar"), Node("store", (0, "%v0")), Node("wait")])
-def test_a_region_that_does_not_follow_at_once_reads_the_clock_when_it_begins(apart: Node) -> None:
+def test_non_adjacent_regions_read_their_own_begin_clock(apart: Node) -> None:
     first, *others = regions(*NAMES)
     assert reads(first, apart, *others, *regions("überlauf")) == 2 + 5
 
@@ -52,7 +52,7 @@ def test_a_region_that_does_not_follow_at_once_reads_the_clock_when_it_begins(ap
     [(("load", "load", "load", "load"), {}), ((*NAMES, "load"), {}), (NAMES, {"pending": 3})],
     ids=["a name again", "a name again behind others", "more than may wait"],
 )
-def test_where_a_record_is_stored_within_the_row_every_mark_reads_the_clock(names: Any, options: Any) -> None:
+def test_a_store_within_adjacent_regions_prevents_shared_clock_reads(names: Any, options: Any) -> None:
     """The store, and the claim that the first one waits for, would else be in the next region."""
     assert reads(*regions(*names), **options) == 2 * len(names)
 
@@ -69,7 +69,7 @@ def test_pairs_are_counted_within_one_block() -> None:
 
 
 @pytest.mark.parametrize("options", [{"live": True}, {"pending": 0}])
-def test_stored_in_place_a_region_begins_behind_the_store(options: dict[str, bool | int]) -> None:
+def test_regions_stored_in_place_begin_after_the_store(options: dict[str, bool | int]) -> None:
     assert reads(*regions(*NAMES), **options) == 8
 
 

@@ -198,7 +198,7 @@ def test_a_kernel_cannot_launch() -> None:
         kscope_sim.launch(lambda warp: kscope_sim.launch(marked))
 
 
-def test_each_name_is_hashed_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_name_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check for equal hashes compared each name with all others."""
     names, hashed = 500, list[str]()
     monkeypatch.setattr(module.layout, "name_hash", lambda name: hashed.append(name) or len(hashed))

@@ -97,7 +97,7 @@ def test_ctrl_c_ends_a_launch_whose_kernel_spins_and_one_that_waits() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_threads_that_launch_at_once_lose_nothing_and_record_nothing_twice() -> None:
+def test_concurrent_launches_lose_and_duplicate_nothing() -> None:
     def launches() -> None:
         for _ in range(60):
             kscope_sim.launch(work, grid=4, block=64, sms=2)

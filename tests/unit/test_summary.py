@@ -78,7 +78,7 @@ def test_kernels_of_one_name_are_distinguished_by_their_hashes() -> None:
 
 
 @pytest.mark.parametrize("by", ["", "track"])
-def test_the_life_of_a_lane_that_did_not_finish_is_the_same_whatever_a_filter_leaves(by: str) -> None:
+def test_filters_do_not_change_the_life_of_an_unfinished_lane(by: str) -> None:
     spans = [Rec("load", 2000, 3000), Rec(f"dot{TRACK}dots", 50_000, 99_000)]
     trace = decode(synth.capture(synth.slab(spans, end=None), names=("load", f"dot{TRACK}dots")))
     life = float((warp_ends(trace) - trace.warps.start_ns)[0])

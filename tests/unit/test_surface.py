@@ -59,7 +59,7 @@ def test_profile_and_enable_take_the_options_of_the_table() -> None:
     assert set(taken["enable"]) == set(COMPILED)
 
 
-def test_the_page_on_sessions_lists_every_option_and_says_which_are_compiled_in() -> None:
+def test_the_sessions_page_lists_every_option_and_marks_compiled_ones() -> None:
     section = (ROOT / "docs" / "sessions.md").read_text().partition("## Options\n")[2].partition("\n## ")[0]
     sentence, *table = section.partition("|")[0], *(row for row in section.splitlines() if row.startswith("| `"))
     documented = [name for row in table for name in re.findall(r"`(\w+)`", row.split("|")[1])]

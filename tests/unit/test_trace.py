@@ -91,7 +91,7 @@ def test_pandas_gets_every_column_with_names(trace: Trace) -> None:
     assert frame[frame.region == "tile"].dur_cycles.tolist() == [610, 610]
 
 
-def test_without_pandas_the_remedy_is_reported(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pandas_is_reported_with_the_remedy(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingError, match=r"pip install '\.\[pandas\]' in a checkout"):
         trace.to_pandas()

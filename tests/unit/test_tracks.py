@@ -59,7 +59,7 @@ def test_a_region_has_its_name_and_its_track(trace: Trace) -> None:
     }  # fmt: skip
 
 
-def test_the_first_use_of_a_track_is_the_earliest_on_any_lane() -> None:
+def test_tracks_are_ordered_by_earliest_use_on_any_lane() -> None:
     late, early = (f"{name}{grammar.TRACK}{name}s" for name in ("late", "early"))
     slabs = [
         synth.slab([synth.Rec(late, 2000, 2010), synth.Rec(early, 50_000, 50_010)], warp=0),

@@ -79,7 +79,7 @@ def test_short_spans_of_a_long_lane_unwrap_from_the_previous_end() -> None:
     assert not [problem for problem in trace.problems if problem.kind == "wrap"]
 
 
-def test_a_span_that_may_have_lasted_a_turn_more_is_unknown_and_never_short() -> None:
+def test_spans_of_ambiguous_clock_wraps_have_unknown_duration() -> None:
     trace = trace_of([Rec("a", 1000, 1100 + TURN), Rec("b", 2 * TURN, 2 * TURN + 5)], start=0, end=3 * TURN)
     assert trace.dur_cycles.tolist() == [-1, -1]
     assert str(trace.summary()).count("unknown duration") == 1
@@ -92,7 +92,7 @@ def test_ends_are_exact_where_no_turn_is_missing_between_the_anchors() -> None:
     assert trace.dur_cycles.tolist() == [100, -1]
 
 
-def test_an_unfinished_lane_is_taken_to_have_had_no_pause_of_a_turn() -> None:
+def test_unfinished_lanes_are_unwrapped_without_long_pauses() -> None:
     records = [Rec("a", 1000, 1100), Rec("b", TURN + 5, TURN + 10), Rec("a", TURN + 20, TURN + 70)]
     trace = trace_of(records, start=900, end=None)
     assert trace.dur_cycles.tolist() == [100, 5, 50]

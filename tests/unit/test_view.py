@@ -69,7 +69,7 @@ def test_a_resource_is_served_with_its_type_and_the_policy(server: Server) -> No
     assert "Python" not in headers["Server"]
 
 
-def test_the_first_page_has_no_name_and_head_has_no_body(server: Server) -> None:
+def test_the_index_needs_no_name_and_head_requests_have_no_body(server: Server) -> None:
     assert ask(server, f"/{server.token}/")[1] == b"first"
     answer, body = ask(server, f"/{server.token}/bytes", "HEAD")
     assert (answer.status, answer.getheader("Content-Length"), body) == (200, "5", b"")
@@ -159,7 +159,7 @@ def test_a_capture_is_served_as_a_report(capture: Path) -> None:
     assert body.startswith(b"<!doctype html>") and b'"load"' in body
 
 
-def test_a_report_is_served_as_it_is(tmp_path: Path) -> None:
+def test_reports_are_served_unchanged(tmp_path: Path) -> None:
     (tmp_path / "x.html").write_text("page")
     server, _ = view.served(options(tmp_path / "x.html"))
     with running(server):
@@ -198,7 +198,7 @@ def test_a_port_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert "70000: expected a port from 0 to 65535" in capsys.readouterr().err
 
 
-def test_without_a_screen_no_browser_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_display_no_browser_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("webbrowser.open", asked.append)
     monkeypatch.setattr("sys.platform", "linux")

@@ -66,7 +66,7 @@ def test_proton_viewer_adds_up_cycles(name: str, tmp_path: Path) -> None:
 
 
 @needs_proton
-def test_proton_viewer_shows_time_as_the_summary_has_it(tmp_path: Path) -> None:
+def test_proton_viewer_times_agree_with_the_summary(tmp_path: Path) -> None:
     got = trace("attention")
     got.export(tmp_path / "x.hatchet")
     found = shown("time/us", tmp_path / "x.hatchet")

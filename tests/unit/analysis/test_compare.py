@@ -67,7 +67,7 @@ def test_new_and_gone_regions_are_reported() -> None:
     }
 
 
-def test_new_and_gone_regions_stand_where_their_time_puts_them() -> None:
+def test_new_and_gone_regions_are_sorted_by_time() -> None:
     def one(**took: int) -> Trace:
         lane, time = traces.Lane(), 1000
         for name, ns in took.items():
@@ -80,7 +80,7 @@ def test_new_and_gone_regions_stand_where_their_time_puts_them() -> None:
     assert [row.region for row in found] == ["tile", "dot", "load", "wait"]
 
 
-def test_with_many_launches_launches_are_drawn_and_the_kernel_is_judged() -> None:
+def test_comparisons_of_many_launches_resample_launches() -> None:
     found = compare(run(launches=10, seed=1), run(1.3, launches=10, seed=2))
     assert {row.unit for row in found.regions} == {"launch"}
     [kernel] = found.kernels

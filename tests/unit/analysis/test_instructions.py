@@ -48,7 +48,7 @@ def test_code_of_another_region_has_no_sites(samples: Path) -> None:
     assert sass.sites(function, {layout.record_id("other", Kind.SPAN): "other"}).sites == ()
 
 
-def test_a_record_of_a_tight_loop_is_followed_through_its_shifts_and_to_its_id_before_the_loop() -> None:
+def test_ids_of_tight_loop_records_are_resolved_before_the_loop() -> None:
     number = layout.record_id("probe", Kind.SPAN)
     [function] = sass.functions(
         kernel(
@@ -66,7 +66,7 @@ def test_a_record_of_a_tight_loop_is_followed_through_its_shifts_and_to_its_id_b
     assert (site.begin, site.end, site.between) == (0x10, 0x30, 1)
 
 
-def test_a_record_that_is_selected_where_the_lane_records_is_followed_to_its_clocks() -> None:
+def test_predicated_records_are_traced_to_their_clock_reads() -> None:
     number = layout.record_id("probe", Kind.SPAN)
     [function] = sass.functions(
         kernel(
@@ -141,7 +141,7 @@ def test_halves_of_a_constant_are_put_together() -> None:
     assert [found.region for found in sass.sites(function, ids).sites] == ["probe"]
 
 
-def test_a_clock_that_cannot_be_followed_is_named() -> None:
+def test_unresolvable_clocks_are_named() -> None:
     [function] = sass.functions(kernel("IADD3 R4, R1, R2, RZ", "NOP", END, IDENTIFY, STORE))
     assert sass.sites(function, IDS).unresolved == ("probe",)
 
@@ -346,7 +346,7 @@ def test_impossible_block_sizes_are_refused() -> None:
         perturb.warps_per_sm(32, 0, 2000, perturb.LIMITS[90])
 
 
-def test_a_missing_tool_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_errors_for_missing_tools_name_their_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(tools, "_PACKAGES", {})
     for name in ("CUDA_HOME", "CUDA_PATH"):

@@ -326,7 +326,7 @@ def test_launches_carry_their_kernels_hash(root: Path) -> None:
     assert found <= {f"0x{number:x}" for number in ids}
 
 
-def test_protons_regions_that_overlap_are_not_joined() -> None:
+def test_overlapping_proton_regions_are_not_joined() -> None:
     launch = LogLaunch(1, (1, 1, 1), (32, 1, 1))
     nested = [Event(0, 0, 0, "a", "k", 1000.0, 0.0), Event(0, 0, 0, "b", "k", 10.0, 5.0)]
     found = ipc.join(ipc.of_events(nested, launch), counts(2))

@@ -215,9 +215,7 @@ def test_a_triton_kernel_is_compared_as_triton_builds_it(job: Path, capfd: pytes
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_where_ncu_may_not_measure_the_rest_is_reported(
-    late: bool, job: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_without_ncu_permission_the_rest_is_reported(late: bool, job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     said = ["==PROF== Connected", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"]
     ncu(job.parent, said, code=1, late=late)
     assert cli.main(["perturb", str(job)]) == 0
@@ -246,7 +244,7 @@ def test_flags_of_the_recording_reach_the_run_with_marks() -> None:
     assert options.args == ["--records", "8"]
 
 
-def test_a_script_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_script_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["perturb", "nowhere.py"]) == 2
     assert "nowhere.py: no such file" in capsys.readouterr().err
 

@@ -37,7 +37,7 @@ def distinct(made: Made) -> bool:
 
 
 @given(st.randoms(use_true_random=False))
-def test_at_every_nanosecond_the_piece_is_the_innermost_region(rng: random.Random) -> None:
+def test_every_piece_is_the_innermost_region(rng: random.Random) -> None:
     made = [one for one in traces.lanes(rng) if distinct([one])]
     trace = traces.trace(made)
     pieces = flatten(trace)
@@ -211,14 +211,14 @@ def test_overwritten_waits_with_values_find_their_signals() -> None:
     assert path.unmatched == 0 and [step.kind for step in path.steps].count("flight") == 1
 
 
-def test_without_a_wait_that_was_blocked_the_path_stays_on_its_warp() -> None:
+def test_the_critical_path_stays_on_a_warp_without_blocked_waits() -> None:
     made = pipeline()
     made[1].spans = [("wait", 1150, 1152), ("dot", 1152, 1200), ("wait", 1240, 1242), ("dot", 1242, 1290)]
     [step] = critical_path(traces.trace(made), [Edge("load", "wait")]).steps
     assert (step.kind, step.lane, step.end_ns) == ("run", "block 0 warp 1", 290)
 
 
-def test_a_lag_leaves_the_first_rounds_without_a_wait() -> None:
+def test_a_lag_skips_waits_in_the_first_rounds() -> None:
     producer = traces.Lane(warp=0, end=1600)
     producer.spans = [("wait", 1000, 1002), ("load", 1002, 1010), ("wait", 1010, 1195), ("load", 1195, 1205)]
     consumer = traces.Lane(warp=1, end=1600)

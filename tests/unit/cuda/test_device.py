@@ -57,7 +57,7 @@ extern "C" __global__ void k(long long* out) {
 """
 
 
-def test_clocks_are_read_where_they_stand() -> None:
+def test_clock_helpers_keep_their_place() -> None:
     host = Host(Pool((Ring(12), Ring(12))))
     out = host.memory.allocate("out", 40)
     program = host.load(compiled(HEADER + CLOCKS, PLAIN).decode())

@@ -50,7 +50,7 @@ def test_the_header_is_up_to_date() -> None:
     assert header.PATH.read_text() == header.text(), "run: python -m kscope_cuda.header"
 
 
-def test_every_placeholder_of_the_template_is_filled() -> None:
+def test_every_template_placeholder_is_filled() -> None:
     assert set(header.texts()) == set(re.findall(r"@(?:asm|line) (\w+)@", header.TEMPLATE.read_text()))
     assert set(header.constants()) == set(re.findall(r"@([A-Z][A-Z0-9_]*)@", header.TEMPLATE.read_text()))
 

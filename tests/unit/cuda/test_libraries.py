@@ -199,7 +199,7 @@ def test_explicit_marks_of_a_library_that_do_not_pair_are_reported(build: Build,
 
 @needs_nvcc
 @pytest.mark.parametrize("options", [(PLAIN,), ()])
-def test_a_library_that_is_plain_is_refused_with_what_to_do(
+def test_plain_libraries_are_refused_with_the_remedy(
     build: Build, backend: FakeBackend, options: tuple[str, ...]
 ) -> None:
     with pytest.raises(UsageError, match=r"plain\.so was not built with kscope.*nvcc -DKSCOPE=1"):

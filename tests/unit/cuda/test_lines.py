@@ -255,7 +255,7 @@ def test_the_patterns_of_a_kind(statement: str, kind: str) -> None:
     assert found.sites["f"][0].what == kind
 
 
-def test_kinds_that_are_not_selected_are_left_alone() -> None:
+def test_unselected_kinds_are_not_marked() -> None:
     found = marked(SCALE, selection(kinds=("barrier",)))
     assert found is not None
     assert [site.region for site in found.sites["scale"]] == ["barrier scale:16"]

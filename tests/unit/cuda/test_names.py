@@ -62,7 +62,7 @@ def test_names_are_found_in_every_kind_of_object(to: str) -> None:
     ],
     ids=" ".join,
 )
-def test_names_are_found_however_a_library_is_built(arguments: list[str]) -> None:
+def test_names_are_found_with_every_build_mode(arguments: list[str]) -> None:
     assert names(compiled(SOURCE, IN_PLACE, *arguments, to="so")) == EXPECTED
 
 

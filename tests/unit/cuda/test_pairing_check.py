@@ -27,7 +27,7 @@ def problem_texts(body: str, *options: str) -> list[str]:
         ('for (int i = 0; i < n; i++) { KSCOPE_ENTER("r"); out[i] = 0; }', "is entered while it is open"),
     ],
 )
-def test_a_mark_without_its_other_half_is_named_with_kernel_and_line(body: str, fault: str) -> None:
+def test_unpaired_marks_are_named_with_kernel_and_line(body: str, fault: str) -> None:
     texts = problem_texts(f'KSCOPE_ENTER("good");\n{body}\nKSCOPE_EXIT("good");')
     assert all(text.startswith("x.so: kernel k: region 'r' (unit.cu:6) ") for text in texts)
     assert fault in " ".join(texts)
@@ -59,7 +59,7 @@ def test_marks_that_pair_are_no_problem(options: tuple[str, ...]) -> None:
     assert problems_beside(['if (n) KSCOPE_ENTER("r");']) != []  # of any kernel in the file
 
 
-def test_code_without_its_text_is_taken_as_it_is() -> None:
+def test_code_without_ptx_is_not_checked_for_pairing() -> None:
     body = 'if (n) KSCOPE_ENTER("r"); out[0] = n;'
     assert problem_texts(body, IN_PLACE, "-gencode=arch=compute_90,code=sm_90") == []
     assert problem_texts(body) != []

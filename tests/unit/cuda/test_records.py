@@ -95,12 +95,12 @@ template <> __device__ void down<0>(int* out) { KSCOPE_REGION("bottom"); out[0] 
     assert spans(lane) == ["bottom", "level", "level", "level"]
 
 
-def test_regions_of_two_lines_that_are_one_scope_both_end_with_it() -> None:
+def test_two_line_regions_in_one_scope_end_together() -> None:
     (lane,) = both(kernel('  KSCOPE_REGION("a");\n  KSCOPE_REGION("b");\n  out[0] = n;'))
     assert spans(lane) == ["b", "a"]
 
 
-def test_values_come_as_they_are() -> None:
+def test_values_are_unchanged() -> None:
     body = r"""
   enum Phase { LOAD = 3 };
   enum class Role : unsigned { CONSUMER = 7 };

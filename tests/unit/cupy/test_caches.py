@@ -115,7 +115,7 @@ def test_a_changed_header_is_compiled_again(frontend, gpu, source, tmp_path, mon
     assert len(gpu.compiled) == 2
 
 
-def test_sources_without_macros_are_left_alone(frontend, gpu):
+def test_sources_without_macros_are_unchanged(frontend, gpu):
     frontend.enable(Recording())
     bare = 'extern "C" __global__ void kernel(int* out) { out[0] = 1; }'
     prepared = gpu.compile(bare)

@@ -81,7 +81,7 @@ def test_lines_become_a_region(frontend, gpu, arch, region):
     assert names(cubin) == {name: f"kern.cu:{first}"}
 
 
-def test_lines_of_this_file_are_those_of_the_text_in_it(frontend, gpu):
+def test_selected_lines_match_source_literals_in_the_file(frontend, gpu):
     frontend.enable(recording(f"load={HERE}:{FIRST + 4}-{FIRST + 5}"))
     ours = gpu.compile(SCALE)
     frontend.enable(recording(LOADS))
@@ -217,7 +217,7 @@ def test_a_dry_run_leaves_nothing_on_disk(frontend, gpu, tmp_path):
     assert not [path for path in (tmp_path / "disk").rglob("*") if path.is_file()]
 
 
-def test_a_return_that_a_header_hides_leaves_the_region_out_and_says_so(frontend, gpu, tmp_path):
+def test_regions_with_a_return_inside_a_macro_are_dropped_and_reported(frontend, gpu, tmp_path):
     (tmp_path / "checks.h").write_text("#define CHECK(x) if (!(x)) return\n")
     code = '#include "checks.h"\n__global__ void f(int* out, int n) {\n    CHECK(n > out[0]);\n    out[1] = n;\n}\n'
     frontend.enable(recording("r=f:3-4", "all=f:4"))

@@ -158,13 +158,13 @@ def spelled(made: Made) -> str:
     return "".join(next((sign for sign, test in SIGNS.items() if test(line)), "") for line in lines)
 
 
-def test_marks_of_the_hopper_kernel_stand_where_the_source_has_them(compilations: Compilations) -> None:
+def test_marks_of_the_hopper_kernel_follow_source_order(compilations: Compilations) -> None:
     word = spelled(compilations(HOPPER, "on"))
     assert re.search("cwx?ccttc", word), word  # wait_empty holds the wait, ask both copies
     assert re.search("cwccm{4}dc", word), word  # wait_ready the wait, multiply four wgmma and their wait
 
 
-def test_marks_of_the_pipelined_kernel_stand_where_the_source_has_them(compilations: Compilations) -> None:
+def test_marks_of_the_pipelined_kernel_follow_source_order(compilations: Compilations) -> None:
     word = spelled(compilations(PIPELINED, "on"))
     assert re.search("cwx?ttc", word), word
     assert re.search("cwccm+dc", word), word
@@ -178,14 +178,14 @@ def test_a_region_around_the_loads_of_a_pipelined_loop_ends_with_them(compilatio
     assert re.search("cwccm+dc", word), word
 
 
-def test_marks_of_the_blackwell_kernel_stand_where_the_source_has_them(compilations: Compilations) -> None:
+def test_marks_of_the_blackwell_kernel_follow_source_order(compilations: Compilations) -> None:
     word = spelled(compilations(BLACKWELL, "on"))
     assert re.search("cwx?ccttc", word), word
     assert re.search("cwccm{4}c", word), word
     assert re.search("clc", word), word
 
 
-def test_marks_of_the_ampere_kernel_stand_where_the_source_has_them(compilations: Compilations) -> None:
+def test_marks_of_the_ampere_kernel_follow_source_order(compilations: Compilations) -> None:
     word = spelled(compilations(AMPERE, "on"))
     assert re.search("ca+ga+gc", word), word  # fill
     assert re.search("cpbcca+gccm+c", word), word  # wait, copy, mma

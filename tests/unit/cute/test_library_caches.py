@@ -147,7 +147,9 @@ def test_each_recording_has_its_own_entries(frontend: Any, libraries: None, user
 
 
 @users
-def test_a_library_imported_while_recording_keeps_its_entries_apart(frontend: Any, libraries: None, user: str) -> None:
+def test_libraries_imported_while_recording_have_separate_cache_entries(
+    frontend: Any, libraries: None, user: str
+) -> None:
     frontend.enable(CYCLES)
     module = importlib.import_module(user)
     marked = module.softmax((64, 128))

@@ -109,7 +109,7 @@ def test_a_device_used_later_is_armed_then(gpu: Gpu, prepared: Any) -> None:
     assert gpu.loaded == [31, 32]
 
 
-def test_an_executor_from_before_is_armed_when_it_launches_while_enabled(gpu: Gpu, frontend: Any) -> None:
+def test_older_executors_are_armed_when_launched_while_enabled(gpu: Gpu, frontend: Any) -> None:
     loaded = Loaded(5)
     executor = jit_executor.JitExecutor(loaded, None, False)
     executor.run_compiled_program([])
@@ -122,7 +122,7 @@ def test_an_executor_from_before_is_armed_when_it_launches_while_enabled(gpu: Gp
     assert gpu.paces == 1
 
 
-def test_a_host_function_without_kernels_is_left_alone(gpu: Gpu, prepared: Any) -> None:
+def test_host_functions_without_kernels_are_not_armed(gpu: Gpu, prepared: Any) -> None:
     launch(Loaded())
     assert (gpu.loaded, gpu.paces) == ([], 0)
 

@@ -211,7 +211,7 @@ def test_regions_of_code_that_never_runs_are_named(make: Make) -> None:
     assert [problem.kind for problem in metadata_of(made).problems] == ["removed", "hollow"]
 
 
-def test_a_region_whose_work_is_elsewhere_is_reported(make: Make) -> None:
+def test_regions_without_instructions_are_reported(make: Make) -> None:
     with pytest.warns(UserWarning, match="region 'one' .* has no instruction between its clock readings"):
         made = make('with region("one"):\n    unused = Float32(n) * 2.0\nx[thread] = 1.0')
     (problem,) = metadata_of(made).problems

@@ -103,7 +103,7 @@ def test_selected_lines_compile_as_the_annotated_kernel_does(frontend: Any) -> N
     assert len(bare.ptx.splitlines()) == len(annotated.ptx.splitlines())
 
 
-def test_lines_of_a_helper_are_marked_wherever_it_is_called(frontend: Any) -> None:
+def test_selected_helper_lines_are_marked_at_every_call(frontend: Any) -> None:
     module, line = kernels()
     frontend.enable(recording(f"twice={module.__file__}:{line['doubled = value + value']}"))
     assert regions(compile(module.host, *arguments())).keys() == {"twice"}

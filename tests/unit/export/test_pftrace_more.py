@@ -78,7 +78,7 @@ def test_filters_do_not_change_lifetime_arguments(narrowed: str, tmp_path: Path)
     assert (life.args["prologue_most"], life.args["epilogue_most"]) == (700, 9000 - 2300 + life.args["epilogue_least"])
 
 
-def test_spans_of_a_lane_that_all_cross_keep_their_times(tmp_path: Path) -> None:
+def test_crossing_spans_keep_their_times(tmp_path: Path) -> None:
     records = [Rec("tile", 2000 + 100 * number, 5000 + 200 * number) for number in range(16)]
     slab = synth.slab(records, start=1000, end=9000, start_time=1000, end_time=9000, log2=4)
     found = exported(decode(synth.capture(slab, names=NAMES)), tmp_path)
@@ -282,5 +282,5 @@ def test_any_recording_exports_with_any_option(tmp_path_factory: pytest.TempPath
             assert one.start < other.start + other.dur
 
 
-def test_cycles_that_only_damage_can_show_are_left_out() -> None:
+def test_impossible_cycle_counts_are_dropped() -> None:
     assert np.iinfo(np.int64).max > pfslots.MOST_CYCLES > 1.98e9 * 3600 * 24

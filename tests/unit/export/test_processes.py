@@ -72,7 +72,7 @@ def test_exported_processes_keep_launches_on_separate_threads(suffix: str, tmp_p
 
 
 @pytest.mark.parametrize("group", ["sm", "block", "warp"])
-def test_nothing_is_lost_or_merged(group: str, tmp_path: Path) -> None:
+def test_process_grouping_neither_loses_nor_merges_spans(group: str, tmp_path: Path) -> None:
     trace = _trace(2)
     spans = []
     for processes in ("launches", "groups"):

@@ -184,7 +184,7 @@ def test_csv_names_are_quoted_and_never_formulas(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.parquet", "x.arrow", "x.feather"])
-def test_without_pyarrow_the_command_that_installs_it_is_named_before_any_work(
+def test_missing_pyarrow_is_reported_with_the_install_command_before_work(
     name: str, trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)

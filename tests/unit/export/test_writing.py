@@ -51,7 +51,7 @@ class Counting:
         """Nothing to end."""
 
 
-def test_without_a_package_for_bars_percents_are_shown(
+def test_without_rich_or_tqdm_percentages_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "find_spec", lambda name: None)
@@ -194,7 +194,7 @@ def test_a_name_of_the_greatest_length_can_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 77])
-def test_the_packer_gives_back_what_it_got(size: int) -> None:
+def test_packing_round_trips(size: int) -> None:
     import gzip
     import random
 

@@ -131,7 +131,7 @@ def recording(frontend: Any) -> None:
 
 @pytest.mark.usefixtures("recording")
 @pytest.mark.parametrize(("form", "lto"), list(_forms()))
-def test_a_region_costs_what_it_costs_in_cuda(bench: Any, tmp_path: Path, form: str, lto: bool) -> None:
+def test_regions_cost_the_same_as_in_cuda(bench: Any, tmp_path: Path, form: str, lto: bool) -> None:
     plain = in_numba(bench, tmp_path, "", lto)
     assert plain.cycles == in_cuda("").cycles, "the loops without a region are to be alike"
     check(added(in_numba(bench, tmp_path, form, lto), plain), added(in_cuda(form), in_cuda("")))
@@ -152,7 +152,7 @@ def test_a_counter_of_64_bits_costs_as_much_in_cuda(bench: Any, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_the_measured_loops_are_planned_alike(bench: Any, frontend: Any, tmp_path: Path) -> None:
+def test_measured_loops_have_the_same_plan(bench: Any, frontend: Any, tmp_path: Path) -> None:
     """Those of bench/on_numba.py, so that what it measures is the same work in both languages."""
     frontend.enable(RECORDING)
     found = {way.name: bench.planned(tmp_path, way) for way in bench.WAYS if way.bits == 32}

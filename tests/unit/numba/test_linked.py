@@ -72,7 +72,7 @@ def test_regions_from_a_user_header_are_recorded(
     assert b"in c++" in library.get_cubin(cc=(9, 0)).code
 
 
-def test_without_lto_they_are_refused_by_the_files_name(enabled: Any, written: Written, tmp_path: Path) -> None:
+def test_linked_source_without_lto_is_refused_by_file_name(enabled: Any, written: Written, tmp_path: Path) -> None:
     library = linked(written, tmp_path, lto=False)
     with pytest.raises(
         UnsupportedError, match=r"kernel kernel links scaled.cu, which has regions and is compiled separately.*lto=True"

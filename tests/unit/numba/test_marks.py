@@ -45,7 +45,7 @@ def test_regions_nest_and_carry_their_place(enabled: Any, written: Written, lto:
     "options", [{}, {"lto": True}, {"lineinfo": True}, {"lineinfo": True, "lto": True}, {"opt": False}], ids=str
 )
 @pytest.mark.parametrize("how", ["", "device=True", "device=True, inline='always'", "device=True, forceinline=True"])
-def test_device_functions_have_regions_however_they_are_inlined(
+def test_device_functions_have_regions_with_every_inlining(
     enabled: Any, written: Written, how: str, options: dict[str, Any]
 ) -> None:
     space = written(f"""
@@ -115,7 +115,7 @@ def test_closures_and_lambdas_and_their_constants(enabled: Any, written: Written
     assert regions(ptx(built(space["kernel"], SIGNATURE))).keys() == {"inner 16 of 3", "load 16", "point"}
 
 
-def test_early_leaves_and_else_of_loops(enabled: Any, written: Written) -> None:
+def test_break_and_loop_else_record(enabled: Any, written: Written) -> None:
     space = written("""
         @cuda.jit
         def kernel(x, n):
@@ -190,7 +190,7 @@ def test_values_have_the_type_of_their_expression(enabled: Any, written: Written
 
 
 @pytest.mark.parametrize(("kind", "low", "high"), [("int64", -(1 << 31), (1 << 31) - 1), ("uint64", 0, (1 << 32) - 1)])
-def test_wide_values_are_the_nearest_number(enabled: Any, written: Written, kind: str, low: int, high: int) -> None:
+def test_wide_values_are_clamped(enabled: Any, written: Written, kind: str, low: int, high: int) -> None:
     space = written("""
         def kernel(n):
             kscope.instant("n", n)

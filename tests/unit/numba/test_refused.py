@@ -143,7 +143,7 @@ def test_a_debug_build_without_regions_compiles(enabled: Any, written: Written) 
     assert "kscope" not in built(space["kernel"], SIGNATURE, debug=True, opt=False).get_asm_str(cc=(9, 0))
 
 
-def test_with_without_source_is_refused(enabled: Any, tmp_path: Path) -> None:
+def test_with_statements_without_source_are_refused(enabled: Any, tmp_path: Path) -> None:
     from numba import cuda
 
     import kscope

@@ -120,7 +120,7 @@ def test_a_rewritten_function_does_what_python_does(
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_a_function_without_its_marks_does_what_it_did_without_annotations(
+def test_functions_behave_the_same_with_marks_removed(
     part: int, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "emit", lambda mark, context, value=None: evaluator.collect(mark, value))

@@ -131,7 +131,7 @@ def test_a_kernel_that_is_not_selected_is_byte_identical(frontend: Any, kernels:
     assert normal(ptx(numba_offline.built(kernels["other"], SIGNATURE))) == plain
 
 
-def test_states_keep_apart_what_they_compiled(taught: Any, gpu: Backend, kernels: dict[str, Any]) -> None:
+def test_compiled_kernels_are_separate_per_state(taught: Any, gpu: Backend, kernels: dict[str, Any]) -> None:
     kernel = kernels["kernel"]
     plain = launch(kernel, gpu)
     assert not is_marked(plain)
@@ -147,7 +147,7 @@ def test_states_keep_apart_what_they_compiled(taught: Any, gpu: Backend, kernels
     taught.disable()
 
 
-def test_a_device_function_concerns_the_kernels_that_call_it(
+def test_selected_device_function_lines_are_marked_in_calling_kernels(
     taught: Any, gpu: Backend, kernels: dict[str, Any]
 ) -> None:
     plain = launch(kernels["kernel"], gpu)

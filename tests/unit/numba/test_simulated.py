@@ -65,7 +65,7 @@ for value in (True, "text", np.zeros(3)):
     assert simulated(script) == "True\n" * 3
 
 
-def test_values_out_of_range_are_the_nearest_number() -> None:
+def test_values_out_of_range_are_clamped() -> None:
     script = """
 import numpy as np
 import kscope

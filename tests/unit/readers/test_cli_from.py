@@ -40,7 +40,7 @@ FROM = ("--from", "flashinfer", "--names", "load,dot")
     ],
     ids=lambda argv: argv[0] if isinstance(argv, tuple) else None,
 )  # fmt: skip
-def test_commands_read_them(argv: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_read_foreign_buffers(argv: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*argv]) == 0, capsys.readouterr().err
 
 

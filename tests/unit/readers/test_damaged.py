@@ -113,7 +113,7 @@ def _told(trace: Trace, kind: str) -> int:
     return sum(problem.count for problem in trace.problems if problem.kind == kind)
 
 
-def test_marks_without_their_other_half_are_reported() -> None:
+def test_unpaired_marks_are_reported() -> None:
     lost = Group(0, 0, 0, [("end", 1, 10), ("begin", 0, 20), ("begin", 0, 30), ("end", 0, 40)])
     trace = readers.flashinfer(foreign.flashinfer([lost], 1))
     assert _told(trace, "unpaired") == 2

@@ -177,7 +177,7 @@ def test_proton_durations_are_cycles_and_its_blocks_stand_on_the_timer() -> None
     assert sorted(trace.warps.end_ns.tolist()) == [1500, 1500, 1900]
 
 
-def test_proton_rates_are_read_where_the_file_has_them_and_reported_where_not() -> None:
+def test_missing_proton_clock_rates_are_reported() -> None:
     block = [("k", 0, 0, 5, 905, [(0, "a", 0, 720)])]
     told, silent = (readers.proton(foreign.proton(block, mhz)) for mhz in (1800.0, None))
     assert told.dur_cycles.tolist() == [720] and told.dur_ns.tolist() == [pytest.approx(400)]

@@ -146,7 +146,7 @@ def test_a_reset_drops_what_was_claimed_before(bench: Make) -> None:
     assert found(rig, 2) == [3]
 
 
-def test_a_warp_that_never_ends_is_in_the_capture_as_it_is(bench: Make) -> None:
+def test_hung_warps_are_in_the_capture(bench: Make) -> None:
     rig = bench().arm()
     Lane(rig.memory, block=5).claim().begin().record(2)
     assert found(rig, wait=False) == [5]
@@ -164,7 +164,7 @@ def test_collecting_waits_for_kernels_that_run(bench: Make) -> None:
     assert slab.finished[0]
 
 
-def test_a_launch_of_which_blocks_have_not_begun_is_waited_for_before_the_gate_closes(bench: Make) -> None:
+def test_sessions_wait_for_unstarted_blocks_before_closing_the_gate(bench: Make) -> None:
     rig = bench().arm()
     rig.driver.running.append(lambda: (time.sleep(0.1), Lane(rig.memory, block=5).claim().begin().record().leave()))
     rig.backend.wait()
@@ -191,9 +191,7 @@ def test_the_pool_is_kept_between_sessions_and_replaced_when_another_size_is_req
     assert found(rig, 3) == list(range(300))
 
 
-def test_a_session_that_ends_when_threads_cannot_begin_waits_all_the_same(
-    bench: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sessions_wait_for_kernels_even_if_no_thread_can_start(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = bench().arm()
     lane = Lane(rig.memory, block=5).claim().begin()
     rig.driver.running.append(lambda: lane.record().leave())
@@ -246,7 +244,7 @@ def test_a_pool_that_is_too_small_is_refused(bench: Make) -> None:
         (None, r"needs \d+ bytes of device memory, 30000 are free: free some before the session"),
     ],
 )
-def test_a_pool_that_does_not_fit_says_how_much_is_free_and_what_to_do(
+def test_a_pool_larger_than_free_memory_is_refused_with_the_remedy(
     by_hand: None, monkeypatch: pytest.MonkeyPatch, pool: int | None, message: str
 ) -> None:
     rig = Bench(Gpu(free=30_000))
@@ -278,7 +276,7 @@ def test_a_second_device_joins_the_session_when_it_is_first_used(by_hand: None) 
     assert rig.driver.current == 2
 
 
-def test_a_device_that_cannot_be_armed_leaves_none_armed(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_to_arm_one_device_arms_none(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Bench(Gpu(0), Gpu(1, sms=400))
     rig.backend.module_loaded(MODULE)
     rig.driver.current = 2

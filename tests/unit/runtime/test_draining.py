@@ -168,7 +168,7 @@ def test_a_slab_that_stays_open_holds_its_own_stripe_alone(by_hand: None) -> Non
     assert sum(keys(device.lines).values()) == 201
 
 
-def test_a_full_pool_turns_lanes_off_and_counts_them(by_hand: None) -> None:
+def test_lanes_without_pool_space_stop_recording_and_are_counted(by_hand: None) -> None:
     bench = Bench().arm()
     lanes = [Lane(bench.memory, sm=block % 4, block=block).run() for block in range(1000)]
     granted = sum(lane.slab is not None for lane in lanes)

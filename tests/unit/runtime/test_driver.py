@@ -118,7 +118,7 @@ def test_device_memory_is_allocated_such_that_it_outlives_its_context(cu: Bindin
         os.fstat(exported)
 
 
-def test_memory_that_cannot_be_exported_is_allocated_all_the_same(cu: Bindings, exported: int) -> None:
+def test_memory_is_allocated_even_if_it_cannot_be_exported(cu: Bindings, exported: int) -> None:
     cu.answers["cuMemExportToShareableHandle"] = CUresult.CUDA_ERROR_NOT_FOUND
     cu.values["cuMemAlloc"] = (4096,)
     memory = CudaDriver().allocate(100)
@@ -136,7 +136,7 @@ def test_memory_under_compute_sanitizer_is_not_exported(
     assert CudaDriver().allocate(100) == Allocation(4096, 100)
 
 
-def test_a_full_device_is_reported_and_leaves_no_descriptor_open(cu: Bindings, exported: int) -> None:
+def test_a_failed_allocation_is_reported_without_leaking_descriptors(cu: Bindings, exported: int) -> None:
     cu.answers["cuMemAddressReserve"] = CUresult.CUDA_ERROR_OUT_OF_MEMORY
     with pytest.raises(DriverError, match="OUT_OF_MEMORY"):
         CudaDriver().allocate(100)
@@ -149,13 +149,13 @@ def test_a_full_device_is_reported_and_leaves_no_descriptor_open(cu: Bindings, e
     [CUresult.CUDA_ERROR_NO_DEVICE, RuntimeError("libcuda.so.1 was not found"), OSError("no such file")],
     ids=["no device", "no library", "broken library"],
 )
-def test_a_machine_without_a_driver_says_so(cu: Bindings, answer: CUresult | Exception) -> None:
+def test_a_missing_driver_is_reported(cu: Bindings, answer: CUresult | Exception) -> None:
     cu.answers["cuInit"] = answer
     with pytest.raises(MissingError, match="nvidia-smi"):
         CudaDriver()
 
 
-def test_a_driver_without_a_gpu_says_so(cu: Bindings) -> None:
+def test_a_driver_without_a_gpu_is_reported(cu: Bindings) -> None:
     cu.values["cuDeviceGetCount"] = (0,)
     with pytest.raises(MissingError, match="CUDA_VISIBLE_DEVICES"):
         CudaDriver()
@@ -181,7 +181,7 @@ def test_older_cuda_python_bindings_are_a_fallback(monkeypatch: pytest.MonkeyPat
     assert driver._bindings() == "cuda.cuda"  # type: ignore[comparison-overlap]  # a stand-in
 
 
-def test_a_symbol_that_is_not_there_is_none(cu: Bindings) -> None:
+def test_missing_symbols_are_none(cu: Bindings) -> None:
     cu.answers["cuModuleGetGlobal"] = CUresult.CUDA_ERROR_NOT_FOUND
     assert CudaDriver().symbol(1, "kscope_ctl") is None
     cu.answers["cuModuleGetGlobal"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
@@ -198,7 +198,7 @@ def test_a_stream_is_queried_without_waiting(cu: Bindings) -> None:
         CudaDriver().ready(1)
 
 
-def test_the_capture_mode_is_put_back_whatever_happens(cu: Bindings) -> None:
+def test_the_graph_capture_mode_is_always_restored(cu: Bindings) -> None:
     cu.values["cuThreadExchangeStreamCaptureMode"] = (0,)
     with pytest.raises(ZeroDivisionError), CudaDriver().relaxed():
         _ = 1 / 0

@@ -105,7 +105,7 @@ def test_binding_works_during_a_graph_capture_on_the_same_thread(rig: Bench, mon
     assert rig.driver.strict == [0]
 
 
-def test_a_plain_module_is_refused_with_what_to_do(rig: Bench) -> None:
+def test_plain_modules_are_refused_with_the_remedy(rig: Bench) -> None:
     rig.gpu.module(8, prepared=False)
     with pytest.raises(UsageError, match=r"no kscope marks.*compiled plain; compile them after kscope\.enable"):
         kscope.bind(module(8))

@@ -95,7 +95,7 @@ def test_a_full_arena_stays_full(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(made.lines()) == 0
 
 
-def test_a_session_that_fills_the_memory_keeps_what_it_has_and_reports_a_problem(
+def test_running_out_of_memory_keeps_records_and_reports_a_problem(
     by_hand: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arena, "_LOOK", 0)

@@ -38,7 +38,7 @@ def once(bench: Bench) -> int:
     return bench.drain._passes.once(share=1 << 20)
 
 
-def test_at_the_end_all_of_several_rings_is_whole(bench: Bench) -> None:
+def test_several_rings_are_complete_at_the_end(bench: Bench) -> None:
     lanes = [Lane(bench.memory, sm=block % 4, block=block).run(3) for block in range(80)]
     assert all(lane.slab is not None for lane in lanes)
     bench.backend.disarm()

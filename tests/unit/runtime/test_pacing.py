@@ -99,7 +99,7 @@ def looks(bench: Bench) -> int:
     return bench.driver.calls.count("read")
 
 
-def test_a_launch_waits_for_room_on_its_own_device_and_not_for_ever(by_hand: None, clock: Clock) -> None:
+def test_launches_wait_a_bounded_time_for_their_own_device(by_hand: None, clock: Clock) -> None:
     bench = armed(clock, Gpu(0), Gpu(1))
     bench.driver.current = 2
     bench.driver.gpus[1].module(20)

@@ -28,7 +28,7 @@ def test_the_default_pool_of_an_h200_is_four_mib_per_sm_and_256_to_share() -> No
 
 
 @given(st.integers(1, 512))
-def test_a_pool_that_is_too_small_says_what_is_enough(stripes: int) -> None:
+def test_too_small_pools_are_refused_with_the_minimum(stripes: int) -> None:
     with pytest.raises(UsageError, match=str(least(stripes))):
         rings(LEAST_RING, stripes)
 

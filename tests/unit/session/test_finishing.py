@@ -98,7 +98,7 @@ def test_invalid_export_options_are_refused_before_the_body(options: dict[str, A
         kscope.profile(**options)
 
 
-def test_a_pass_that_gives_no_trace_is_named() -> None:
+def test_analysis_passes_that_return_no_trace_are_named() -> None:
     def forgot(trace: Trace) -> None:
         trace.filter(warp=0)
 

@@ -153,7 +153,7 @@ def test_prepared_frontends_are_notified_of_each_session(log: list[str], monkeyp
 # the three states
 
 
-def test_plain_armed_plain(log: list[str]) -> None:
+def test_a_session_arms_and_disarms_in_order(log: list[str]) -> None:
     with kscope.profile(records=64, pool=1000):
         log.append("body")
     assert log == ["enable 64", "arm pool=1000", "body", "wait", "disarm", "collect True", "disarm", "disable"]
@@ -207,9 +207,7 @@ def test_a_missing_device_is_reported_before_the_body_runs(log: list[str], monke
     assert "body" not in log and log[-1] == "disable"
 
 
-def test_a_device_that_could_not_be_armed_is_armed_when_it_is_tried_again(
-    log: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arming_a_device_can_be_retried(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.TABLE, "other", Entry("json", "noted:Other", ""))
     monkeypatch.setitem(registry.BACKENDS, "other", "noted:OtherBackend")
     other = type("OtherBackend", (NotedBackend,), {"fails": DriverError("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY", 2)})

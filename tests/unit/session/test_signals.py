@@ -112,7 +112,7 @@ def test_a_second_ctrl_c_soon_after_the_first_leaves_the_next_session_working(lo
         check(log)
 
 
-def test_the_body_has_the_programs_own_handler_which_asyncio_looks_for() -> None:
+def test_the_body_runs_with_the_programs_signal_handler() -> None:
     with kscope.profile():
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -98,13 +98,13 @@ def test_the_recording_of_kscope_run_is_saved_too(tmp_path: Path) -> None:
     assert len(kscope.decode(kscope.load(tmp_path / "script.failed.kscope"))) == 1
 
 
-def test_a_handler_of_the_program_replaces_the_sessions(tmp_path: Path) -> None:
+def test_the_programs_signal_handler_replaces_the_sessions(tmp_path: Path) -> None:
     status, text = _terminated(_start(tmp_path, "with_a_handler"))
     assert status == 3 and text == ""
     assert len(kscope.decode(kscope.load(tmp_path / "run.failed.kscope"))) == 1
 
 
-def test_a_forked_child_dies_alone(tmp_path: Path) -> None:
+def test_a_crashing_child_does_not_affect_its_parent(tmp_path: Path) -> None:
     out, text = _start(tmp_path, "with_a_child").communicate(timeout=60)
     assert (out, text) == (f"{-signal.SIGTERM}\n", "")
     assert [path.name for path in tmp_path.glob("*.kscope")] == ["run.kscope"]

@@ -229,7 +229,7 @@ def test_selected_lines_of_a_pipelined_loop_cover_its_prologue_and_body(arch):
         assert {int(line) for line in site.where.rpartition(":")[2].split("-")} <= own
 
 
-def test_lines_that_hold_a_loop_hold_all_of_it():
+def test_line_ranges_include_whole_loops():
     (whole,) = sites("softmax", 90, regions=[lines("softmax", "rows", "the loop", "the store")])
     assert (whole.region, whole.loops, whole.operations) == ("rows", (), 3)  # what frees the buffers
     (some,) = sites("softmax", 90, regions=[lines("softmax", "rows", "the maximum", "the sum")])

@@ -96,7 +96,7 @@ def test_a_dry_run_of_a_failing_script_keeps_its_error_and_lists_all_kinds(dry):
     assert {region.partition(" ")[0] for region, _ in found} == {"async_wait", "load", "store", "loop", "iteration"}
 
 
-def test_the_name_of_a_kernel_is_whole_however_narrow_the_terminal(monkeypatch):
+def test_kernel_names_are_never_truncated(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     name = "triton_tem_fused__to_copy_flex_attention_ones_permute_select_slice_sort_sum_transpose_view_zeros_3"
     text = sites.show(
@@ -105,7 +105,7 @@ def test_the_name_of_a_kernel_is_whole_however_narrow_the_terminal(monkeypatch):
     assert text.splitlines()[0] == f"{name} (triton, sm_90a): 1 place, 1 region"
 
 
-def test_a_script_without_kernels_says_so(tmp_path, capsys):
+def test_scripts_without_kernels_are_reported(tmp_path, capsys):
     (tmp_path / "empty.py").write_text("")
     assert main(["run", "--dry-run", str(tmp_path / "empty.py")]) == 0
     assert "no kernel was compiled" in capsys.readouterr().out

@@ -2,13 +2,12 @@
 
 Inductor compiles in worker processes, where kscope is not enabled, and launches with a launcher
 without hooks. While recording is enabled, it compiles in this process and launches through Triton.
-torch is not imported: Inductor reads the two settings on import; if it is already imported, they are set directly.
 Its autotuner compiles all configurations before it times one, with marks; each is timed by its plain kernel.
+torch is not imported.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -20,15 +19,15 @@ from kscope.util.import_hook import Watcher
 from .compile import META
 from .tuning import Tuning
 
-_CONFIG = "torch._inductor.config"
-_AUTOTUNER = "torch._inductor.runtime.triton_heuristics"
+_CONFIG, _AUTOTUNER = "torch._inductor.config", "torch._inductor.runtime.triton_heuristics"
 _KEPT = {"torch._inductor.async_compile": "CompiledTritonKernels", "torch._inductor.codecache": "PyCodeCache"}
 """Inductor's in-process caches of kernels, by module."""
-_SETTINGS: dict[str, tuple[str, int, str]] = {
-    # attribute of Inductor's config: environment variable, value while enabled, config's function for its default
-    "use_static_cuda_launcher": ("TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER", 0, "static_cuda_launcher_default"),
-    "compile_threads": ("TORCHINDUCTOR_COMPILE_THREADS", 1, "decide_compile_threads"),
+_SETTINGS: dict[str, int] = {
+    "use_static_cuda_launcher": False,
+    "use_static_triton_launcher": False,  # the same: in torch 2.13 an alias
+    "compile_threads": 1,
 }
+"""Attributes of Inductor's config while recording is enabled, in the order in which they are set."""
 
 
 class Inductor:
@@ -41,50 +40,44 @@ class Inductor:
 
     def __init__(self, tuning: Tuning) -> None:
         self._tuning = tuning
-        self._bench: Hook | None = None
-        self._watcher = Watcher((_AUTOTUNER,), lambda name: self._hook())
-        self._environment: dict[str, str | None] | None = None
-        self._config: dict[str, Any] = {}
         self._recording: Recording | None = None
+        self._before: dict[str, tuple[Any, Any]] = {}  # a setting's value in the thread that set it, and its default
+        self._bench: Hook | None = None
+        self._watcher = Watcher((_CONFIG, _AUTOTUNER), lambda name: self._imported())
 
     def install(self, recording: Recording) -> None:
-        """Apply the settings, also to an Inductor imported since the last call. Idempotent."""
-        if self._recording is not None and self._recording != recording:
+        """Apply the settings now, or when Inductor is imported. Idempotent."""
+        if self._recording is None:
+            self._watcher.install()
+        elif self._recording != recording:
             _forget_kernels()
         self._recording = recording
-        self._hook()
-        if self._environment is None:
-            self._watcher.install()
-            self._environment = {variable: os.environ.get(variable) for variable, _, _ in _SETTINGS.values()}
-            os.environ.update({variable: str(value) for variable, value, _ in _SETTINGS.values()})
-        config = sys.modules.get(_CONFIG)
-        for name, (_, value, _) in _SETTINGS.items():
-            if config is not None and name not in self._config and hasattr(config, name):
-                self._config[name] = getattr(config, name)
-                setattr(config, name, type(self._config[name])(value))
-                _forget_kernels()
+        self._imported()
 
     def remove(self) -> None:
         """Inverse of install()."""
-        if self._environment is None:
+        if self._recording is None:
             return
+        self._recording = None
         self._watcher.remove()
         if self._bench is not None:
             self._bench.remove()
-        for variable, value in self._environment.items():
-            if value is None:
-                os.environ.pop(variable, None)
-            else:
-                os.environ[variable] = value
-        self._environment = self._recording = None
         config = sys.modules.get(_CONFIG)
-        for name, (_, _, default) in _SETTINGS.items():
-            if config is not None and hasattr(config, name):
-                # imported while enabled, with our settings: recompute its default
-                before = self._config[name] if name in self._config else getattr(config, default)()
-                setattr(config, name, before)
-        self._config = {}
+        for name, (value, default) in reversed(self._before.items()):
+            if config is not None:
+                _assign(config, name, value, default)
+        self._before = {}
         _forget_kernels()
+
+    def _imported(self) -> None:
+        """Apply the settings to what is imported."""
+        config = sys.modules.get(_CONFIG)
+        for name, value in _SETTINGS.items():
+            if name not in self._before and hasattr(config, name):
+                self._before[name] = getattr(config, name), getattr(_entry(config, name), "default", None)
+                _assign(config, name, value, value)
+                _forget_kernels()
+        self._hook()
 
     def _hook(self) -> None:
         """Watch the function that times a configuration, once it is imported."""
@@ -99,6 +92,19 @@ class Inductor:
     ) -> Any:
         with self._tuning.running():
             return original(autotuner, _plain(autotuner, launcher), *args, **kwargs)
+
+
+def _entry(config: Any, name: str) -> Any:
+    """Inductor's entry for a setting, which has its default; an int or bool in old versions."""
+    return vars(config).get("_config", {}).get(name)
+
+
+def _assign(config: Any, name: str, value: Any, default: Any) -> None:
+    """Set a setting for all threads: in torch 2.13 an attribute is that of the thread that sets it."""
+    entry = _entry(config, name)
+    if isinstance(getattr(entry, "default", None), int):  # not an alias
+        entry.default = default
+    setattr(config, name, value)
 
 
 def _plain(autotuner: Any, launcher: Callable[..., Any]) -> Callable[..., Any]:

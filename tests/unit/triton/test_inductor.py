@@ -120,15 +120,36 @@ def test_inductor_compiles_in_process_and_launches_through_triton_while_enabled(
     assert disabled.split()[0] == "True"
 
 
-def test_the_environment_is_as_before_after_disable(frontend, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "3")
-    monkeypatch.delenv("TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER", raising=False)
-    before = dict(os.environ)
+def test_a_thread_that_starts_while_enabled_has_the_settings():
+    """In torch 2.13 an attribute of the config is that of the thread that sets it."""
+    pytest.importorskip("torch")
+    show = f"thread = threading.Thread(target=lambda: {SHOW})\nthread.start()\nthread.join()"
+    load = "import threading\nfrom torch._inductor import config\nplain = config.compile_threads"
+    steps = [load, show, "frontend.enable(Recording())", show, "frontend.disable()", show]
+    before, enabled, after = configured("\n".join(steps))[:3]
+    assert (before.split()[0], enabled, after) == ("True", "False True", before)
+
+
+NAMES = {
+    "one name": ("use_static_cuda_launcher", "compile_threads"),
+    "an alias": ("use_static_cuda_launcher", "use_static_triton_launcher", "compile_threads"),
+    "the other name": ("use_static_triton_launcher", "compile_threads"),
+    "none": ("compile_threads",),
+}
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_the_settings_apply_by_every_name_that_they_had_and_leave_the_environment_alone(frontend, monkeypatch, names):
+    config = SimpleNamespace(**{name: 4 if name == "compile_threads" else True for name in names})
+    environment = dict(os.environ)
+    monkeypatch.setitem(sys.modules, "torch._inductor.config", config)
+    before = dict(vars(config))
     frontend.enable(Recording())
     frontend.enable(Recording(records=64))
-    assert os.environ["TORCHINDUCTOR_COMPILE_THREADS"] == "1"
+    assert vars(config) == {name: 1 if name == "compile_threads" else False for name in names}
+    assert dict(os.environ) == environment
     frontend.disable()
-    assert dict(os.environ) == before
+    assert vars(config) == before
 
 
 def test_kernels_that_inductor_keeps_go_when_other_options_are_recorded(frontend, monkeypatch):

@@ -19,5 +19,5 @@ def refusal(attempt: Callable[[], object], refused: type[Exception]) -> str:
             os._exit(0)
     os.waitpid(child, 0)
     os.close(write)
-    with os.fdopen(read) as said:
-        return said.read()
+    with os.fdopen(read) as message:
+        return message.read()

@@ -63,16 +63,16 @@ def _compile(source: str, arguments: tuple[str, ...], to: str) -> tuple[bytes | 
 
 def compiled(source: str, *arguments: str, to: str = "ptx") -> bytes:
     """The file that nvcc makes of a source, without a warning. to: its suffix; so = a shared library."""
-    made, said = _made(source, ("-Werror", "all-warnings", *arguments), to)
-    assert made is not None, said
+    made, message = _made(source, ("-Werror", "all-warnings", *arguments), to)
+    assert made is not None, message
     return made
 
 
 def refused(source: str, *arguments: str, to: str = "cubin") -> str:
     """What the compiler says of a source that it must refuse."""
-    made, said = _made(source, arguments, to)
+    made, message = _made(source, arguments, to)
     assert made is None, "it was compiled"
-    return said
+    return message
 
 
 def kernel(body: str, *, before: str = "", options: str = "") -> str:

@@ -374,5 +374,5 @@ FUNCTIONS = {name.rstrip("_"): name for name in re.findall(r"__global__ void (\w
 def source_of(kernel: str) -> str:
     """A translation unit with one kernel, by the contract's name, and what it calls."""
     head, *bodies = re.split(r"(?=^extern \"C\")", SOURCE + LOWERED, flags=re.M)
-    wanted = re.compile(rf"__global__ void {FUNCTIONS[kernel]}\(")
-    return head + next(body for body in bodies if wanted.search(body))
+    expected = re.compile(rf"__global__ void {FUNCTIONS[kernel]}\(")
+    return head + next(body for body in bodies if expected.search(body))

@@ -70,10 +70,10 @@ def ready(program: Program) -> Callable[[], None]:
 
 
 @lru_cache
-def loaded(told: tuple[str, ...], plain: bool) -> ctypes.CDLL:
+def loaded(reported: tuple[str, ...], plain: bool) -> ctypes.CDLL:
     """The library that is built so, armed. Its file stays: its names are read from there."""
     path = Path(tempfile.mkdtemp(prefix="kscope-"), "contract.so")
-    path.write_bytes(_building()[told].result())
+    path.write_bytes(_building()[reported].result())
     library = ctypes.CDLL(str(path))
     if not plain:
         kscope_cuda.arm(library)
@@ -84,25 +84,25 @@ def loaded(told: tuple[str, ...], plain: bool) -> ctypes.CDLL:
 def _building() -> dict[tuple[str, ...], Future[bytes]]:
     """All libraries that programs need, at once: a build is seconds of one core."""
     pool = ThreadPoolExecutor(os.cpu_count())
-    wanted = {options(program.recording, program.state) for program in PROGRAMS if program.name not in ABSENT}
-    return {told: pool.submit(_built, told) for told in wanted}
+    expected = {options(program.recording, program.state) for program in PROGRAMS if program.name not in ABSENT}
+    return {reported: pool.submit(_built, reported) for reported in expected}
 
 
-def _built(told: tuple[str, ...]) -> bytes:
-    kept = _kept(told, Path(os.environ.get(KEPT, "")))
+def _built(reported: tuple[str, ...]) -> bytes:
+    kept = _kept(reported, Path(os.environ.get(KEPT, "")))
     if KEPT in os.environ and kept.exists():
         return kept.read_bytes()
-    return compiled(SOURCE + LAUNCHER, (*told, "-arch=native", "-shared", "-Xcompiler", "-fPIC"), ".so")
+    return compiled(SOURCE + LAUNCHER, (*reported, "-arch=native", "-shared", "-Xcompiler", "-fPIC"), ".so")
 
 
-def _kept(told: tuple[str, ...], folder: Path) -> Path:
-    return folder / f"{sha256(repr(told).encode()).hexdigest()}.so"
+def _kept(reported: tuple[str, ...], folder: Path) -> Path:
+    return folder / f"{sha256(repr(reported).encode()).hexdigest()}.so"
 
 
 def keep(folder: Path) -> None:
     """Builds all libraries into a folder, for processes that are told of it in their environment (KEPT)."""
-    for told, built in _building().items():
-        _kept(told, folder).write_bytes(built.result())
+    for reported, built in _building().items():
+        _kept(reported, folder).write_bytes(built.result())
 
 
 def compile(program: Program, arch: int) -> list[str]:

@@ -59,8 +59,8 @@ def ready(program: Program) -> Callable[[], None]:
 
 
 def compile(program: Program, arch: int) -> list[str]:
-    told = nvrtc.options(None if program.state == "plain" else program.recording)
-    return [_ptx(name, (f"-arch=compute_{arch}", "-std=c++17", *told)) for name in program.kernels]
+    reported = nvrtc.options(None if program.state == "plain" else program.recording)
+    return [_ptx(name, (f"-arch=compute_{arch}", "-std=c++17", *reported)) for name in program.kernels]
 
 
 @lru_cache(256)

@@ -32,8 +32,8 @@ def record(program: Program, texts: Sequence[str], frontend: object) -> Capture:
     for when, (number, replay, ptx) in enumerate(launches):
         called = _ENTRY.search(ptx)
         assert called is not None, f"no kernel in {ptx}"
-        told = _launch(host, program, called[1], ptx, frontend, grid_id=number + 1, when=when, seed=replay)
-        modules += [renamed(module, {called[1]: program.kernels[number]}) for module in told]
+        reported = _launch(host, program, called[1], ptx, frontend, grid_id=number + 1, when=when, seed=replay)
+        modules += [renamed(module, {called[1]: program.kernels[number]}) for module in reported]
     lines = np.concatenate([np.frombuffer(bytes(ring.data), np.uint32) for ring in host.rings]).reshape(-1, 16)
     lost = sum(int(host.stripe(number)["lost"]) for number in range(STRIPES))
     return Capture(1, (DeviceCapture(0, "interpreted", lines, STRIPES, lost),), tuple(modules))

@@ -73,8 +73,8 @@ def _by_key(lanes: list[Lane]) -> dict[Any, Lane]:
 
 def _told(lane: Lane) -> list[tuple[Any, ...]]:
     """The records without their times; with their depth where the clock is fine enough to tell it."""
-    told = depths(lane.records) if lane.clock == "cycles" else [None] * len(lane.records)
-    return [(r.region, r.kind.name, r.value, depth) for r, depth in zip(lane.records, told, strict=True)]
+    reported = depths(lane.records) if lane.clock == "cycles" else [None] * len(lane.records)
+    return [(r.region, r.kind.name, r.value, depth) for r, depth in zip(lane.records, reported, strict=True)]
 
 
 def depths(records: tuple[Record, ...]) -> list[int]:

@@ -25,13 +25,13 @@ class Device:
 @contextmanager
 def device(cc: tuple[int, int] = CC) -> Iterator[None]:
     """Numba takes the machine for one with such a GPU."""
-    asked, ensured = dispatcher.get_current_device, CUDACodeLibrary._ensure_cc
+    requested, ensured = dispatcher.get_current_device, CUDACodeLibrary._ensure_cc
     dispatcher.get_current_device = lambda: Device(cc)
     CUDACodeLibrary._ensure_cc = lambda library, given: given or cc
     try:
         yield
     finally:
-        dispatcher.get_current_device, CUDACodeLibrary._ensure_cc = asked, ensured
+        dispatcher.get_current_device, CUDACodeLibrary._ensure_cc = requested, ensured
 
 
 def built(kernel: Any, signature: Any, cc: tuple[int, int] = CC, **options: Any) -> Any:

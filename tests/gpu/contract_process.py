@@ -29,8 +29,10 @@ def main(name: str, *without: str) -> None:
         print(f"program {program.name}", flush=True)
         capture = record(program, frontend.ready)
         lanes, (defined, _) = read(capture), definition(program)
-        found, wanted = regions(lanes), regions(defined)
-        assert found == wanted or (program.some and found <= wanted), f"{program.name}: {found}, expected {wanted}"
+        found, expected = regions(lanes), regions(defined)
+        assert found == expected or (program.some and found <= expected), (
+            f"{program.name}: {found}, expected {expected}"
+        )
         covered, records = covered + 1, records + sum(len(lane.records) for lane in lanes)
     print(f"covered {covered} programs, {records} records", flush=True)
 

@@ -72,7 +72,7 @@ def main(state: str, result: Path, artifacts: list[Path]) -> None:
     loaded: dict[str, tuple[str, bool]] = {}
     watch(loaded)
     torch.testing.assert_close(compiled(x), x * 0.5 + 1)
-    said: dict[str, Any] = {"loaded": loaded}
+    message: dict[str, Any] = {"loaded": loaded}
     if state == "on":
         with kscope.profile() as prof:
             for _ in range(LAUNCHES):
@@ -80,13 +80,13 @@ def main(state: str, result: Path, artifacts: list[Path]) -> None:
         regions = {
             region.name: len(prof.trace.filter(region=region.name)) for region in prof.trace.regions if region.known
         }
-        said |= {"regions": regions, "launches": len(prof.trace.launches), "doubts": doubts(prof.trace)}
+        message |= {"regions": regions, "launches": len(prof.trace.launches), "doubts": doubts(prof.trace)}
     saved = torch.compiler.save_cache_artifacts()
     result.with_suffix(".bin").write_bytes(b"" if saved is None else saved[0])
     from torch._dynamo.utils import counters
 
-    said["hits"] = counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]
-    result.write_text(json.dumps(said))
+    message["hits"] = counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]
+    result.write_text(json.dumps(message))
 
 
 if __name__ == "__main__":

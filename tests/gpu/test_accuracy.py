@@ -119,11 +119,11 @@ def test_record_times_agree_with_globaltimer_on_every_sm(
     table(
         f"{off.size:,} records by the global timer, {condition}", f"off by up to {off.max():.0f} ns beside the median"
     )
-    table("  what the trace says of its error", told(trace))
+    table("  what the trace says of its error", reported(trace))
     assert (least - error).max() <= (most + error).min()
 
 
-def told(trace: kscope.Trace) -> str:
+def reported(trace: kscope.Trace) -> str:
     """What a trace says of its own alignment."""
     error, ends = trace.warps.error_ns, trace.warps.ends_error_ns
     rates = trace.warps.tick_ns
@@ -232,7 +232,7 @@ def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleTy
     worst = np.argsort(-size)[:6]
     sites = ", ".join(f"SM {warps.sm[there[at]]}: {apart[at]:+.0f} (told {bound[at]:.0f})" for at in worst)
     table("  the farthest", f"{sites}; from SM {np.unique(warps.sm[here]).tolist()}")
-    table("  what the trace says of its alignment", told(trace))
+    table("  what the trace says of its alignment", reported(trace))
     assert (forth > -bound[:, None]).all() and (back > -bound[:, None]).all()
     # how much longer one way may be than the other is known to half of both, and no better
     assert (size <= bound + (forth + back).min(axis=1) / 2).all()

@@ -59,8 +59,10 @@ def test_compensation_brings_a_region_nearer_to_its_time_without_marks_inside(k:
 
     without, within = cycles(outer[False]), cycles(outer[True])
     corrected = cycles(compensate(outer[True], cost()))
-    told = f"{within:.0f} cycles with {ROUNDS} regions inside, {corrected:.0f} compensated, {without:.0f} without any"
-    table("compensation of a loop", told)
+    reported = (
+        f"{within:.0f} cycles with {ROUNDS} regions inside, {corrected:.0f} compensated, {without:.0f} without any"
+    )
+    table("compensation of a loop", reported)
     assert within > without
     assert abs(corrected - without) < within - without
 

@@ -53,18 +53,18 @@ def microseconds(launch: Callable[[], object], times: int = 20) -> float:
 
 
 def recorded(
-    name: str, launch: Callable[[], Any], check: Callable[[], None], table: Table, **asked: Any
+    name: str, launch: Callable[[], Any], check: Callable[[], None], table: Table, **requested: Any
 ) -> kscope.Trace:
     """Launches plain, recorded and plain again; checks each result, and tells what recording cost."""
     plain = microseconds(launch)
     check()
-    with kscope.profile(**asked) as prof:
+    with kscope.profile(**requested) as prof:
         launch()  # compiles
         sync()
         prof.reset()
         launch()
     check()
-    kscope.enable(**asked)
+    kscope.enable(**requested)
     with kscope.profile():
         armed = microseconds(launch)
     kscope.disable()

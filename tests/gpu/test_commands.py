@@ -32,8 +32,8 @@ def _importable(module: str) -> bool:
 
 
 def test_the_demo_records_on_the_gpu(tmp_path: Path) -> None:
-    said = _kscope("demo", "-o", "d.pftrace", cwd=tmp_path)
-    assert "a Triton matmul on this GPU" in said
+    message = _kscope("demo", "-o", "d.pftrace", cwd=tmp_path)
+    assert "a Triton matmul on this GPU" in message
     trace = kscope.decode(kscope.load(tmp_path / "kscope-demo.kscope"))
     assert {problem.kind for problem in trace.problems} <= CLOCKS
     # 8 warps of 64 blocks: the loop, the epilogue, and two regions in each of 16 iterations
@@ -41,15 +41,15 @@ def test_the_demo_records_on_the_gpu(tmp_path: Path) -> None:
 
 
 def test_the_doctor_measures_the_timer_and_a_region(tmp_path: Path, table: Table) -> None:
-    said = _kscope("doctor", cwd=tmp_path)
-    found = {line[4:14].strip(): line for line in said.splitlines()}
+    message = _kscope("doctor", cwd=tmp_path)
+    found = {line[4:14].strip(): line for line in message.splitlines()}
     absent = {name: entry.dsl for name, entry in registry.TABLE.items() if not _importable(entry.dsl)}
     for what, line in found.items():
         expected = (
             f"--  {what:10} {absent[what]} is not installed: pip install " if what in absent else f"ok  {what:10} "
         )
-        assert line.startswith(expected), said
-    assert {*registry.TABLE, "gpu 0", "timer", "region"} <= {*found}, said
+        assert line.startswith(expected), message
+    assert {*registry.TABLE, "gpu 0", "timer", "region"} <= {*found}, message
     assert re.search(r"ticks every \d+ ns", found["timer"])
     cycles = [int(number) for number in re.findall(r"(\d+) cycles", found["region"])]
     assert len(cycles) == 2

@@ -97,11 +97,11 @@ def test_a_tma_wait_does_not_end_before_its_request(tmp_path: Path) -> None:
         pytest.skip("bulk copies need sm_90")
     trace, _ = recorded(tmp_path, "cuda_tma", "tma.kscope")
     assert not doubts(trace)
-    asked, waited = trace.filter(region="room"), trace.filter(region="wait")
-    assert set(asked.warp.tolist()) == {8}
+    requested, waited = trace.filter(region="room"), trace.filter(region="wait")
+    assert set(requested.warp.tolist()) == {8}
     assert set(waited.warp.tolist()) == set(range(8))
-    issued = np.full(int(asked.value.max()) + 1, np.inf)
-    issued[asked.value.astype(int)] = asked.start_ns + asked.dur_ns
+    issued = np.full(int(requested.value.max()) + 1, np.inf)
+    issued[requested.value.astype(int)] = requested.start_ns + requested.dur_ns
     assert (waited.start_ns + waited.dur_ns - issued[waited.value.astype(int)]).min() > -SLACK_NS
 
 

@@ -49,25 +49,25 @@ def process(how: str, state: str, cache: Path, result: Path, artifacts: list[Pat
     command = [sys.executable, "-m", "gpu.inductor_process", state, str(result), *map(str, artifacts)]
     done = run(command, timeout=180, **env)
     assert done.returncode == 0, done.stderr
-    said: Said = json.loads(result.read_text())
-    return said
+    message: Said = json.loads(result.read_text())
+    return message
 
 
 def chain(how: str, states: list[str], folder: Path) -> list[Said]:
     """Three processes, one after the other."""
-    said: list[Said] = []
+    message: list[Said] = []
     artifacts: list[Path] = []
     for number, state in enumerate(states):
         result = folder / f"{number}.json"
         cache = folder / (f"cache{number}" if how == "artifacts" else "cache")
-        said.append(process(how, state, cache, result, artifacts))
+        message.append(process(how, state, cache, result, artifacts))
         if how == "artifacts":
             artifacts.append(result.with_suffix(".bin"))
-    return said
+    return message
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Said]]:
+def message(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Said]]:
     """What the processes of each chain said."""
     folders = [tmp_path_factory.mktemp("inductor") for _ in CHAINS]
     with ThreadPoolExecutor(len(CHAINS)) as pool:
@@ -77,42 +77,44 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list
         return dict(zip(CHAINS, [run.result() for run in runs], strict=True))
 
 
-def processes(said: dict[tuple[str, str], list[Said]], state: str) -> list[tuple[str, Said]]:
+def processes(message: dict[tuple[str, str], list[Said]], state: str) -> list[tuple[str, Said]]:
     """(which, what it said) of the processes in that state."""
     return [
         (f"{how} {order} {number}", what)
-        for (how, order), whats in said.items()
+        for (how, order), whats in message.items()
         for number, (mine, what) in enumerate(zip(CHAINS[how, order], whats, strict=True))
         if mine == state
     ]
 
 
-def test_a_recorded_process_has_every_record_of_its_launches(said: dict[tuple[str, str], list[Said]]) -> None:
+def test_a_recorded_process_has_every_record_of_its_launches(message: dict[tuple[str, str], list[Said]]) -> None:
     from .inductor_process import BLOCKS, LAUNCHES
 
     expected = dict.fromkeys(("load", "half", "store"), BLOCKS * WARPS * LAUNCHES)
-    for which, what in processes(said, "on"):
+    for which, what in processes(message, "on"):
         assert (what["regions"], what["launches"], what["doubts"]) == (expected, LAUNCHES, []), which
         prepared = {name for name, (_, prepared) in what["loaded"].items() if prepared}
         assert len(prepared) == 1 and prepared.pop().startswith("halved"), which
 
 
 def test_plain_processes_load_the_same_cubins_after_recording(
-    said: dict[tuple[str, str], list[Said]], table: Table
+    message: dict[tuple[str, str], list[Said]], table: Table
 ) -> None:
-    alone = said["folder", "off-off-off"][0]["loaded"]
+    alone = message["folder", "off-off-off"][0]["loaded"]
     assert len(alone) > 1 and any(name.startswith("halved") for name in alone)
-    for which, what in processes(said, "off"):
+    for which, what in processes(message, "off"):
         assert not any(prepared for _, prepared in what["loaded"].values()), which
         assert what["loaded"] == alone, which
-    table("torch.compile on and off across processes", f"{len(processes(said, 'off'))} plain ones with the same cubins")
+    table(
+        "torch.compile on and off across processes", f"{len(processes(message, 'off'))} plain ones with the same cubins"
+    )
 
 
 @pytest.mark.parametrize(("how", "order"), CHAINS)
 def test_the_third_process_hits_the_cache_of_the_first(
-    said: dict[tuple[str, str], list[Said]], how: str, order: str
+    message: dict[tuple[str, str], list[Said]], how: str, order: str
 ) -> None:
-    first, second, third = (what["hits"] for what in said[how, order])
+    first, second, third = (what["hits"] for what in message[how, order])
     assert first == 0 and third > 0
     # with Inductor's own launcher the states have graphs of their own, else one that Triton's keys keep apart
     assert (second > 0) == (how == "launcher" or order == "off-off-off")

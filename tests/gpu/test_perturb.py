@@ -46,12 +46,12 @@ def test_one_command_shows_what_marks_did_to_a_kernel(tmp_path: Path, table: Tab
     assert on["instructions"] > off["instructions"] > 10
     assert on["registers"] >= off["registers"] > 0
     assert 0 < on["warps_per_sm"] <= off["warps_per_sm"]
-    told = (
+    reported = (
         f"{off['registers']} -> {on['registers']} registers, {off['instructions']} -> {on['instructions']} instructions"
     )
     if shutil.which("ncu") and not any("ncu measured nothing" in problem for problem in report["problems"]):
         assert kernel["on_executed"] > kernel["off_executed"] > 1024 * 4 * 16
         assert 0 < kernel["off_ns"] < 1e7
         assert 0 < kernel["on_ns"] < 1e7
-        told += f", {kernel['off_ns'] / 1e3:.2f} -> {kernel['on_ns'] / 1e3:.2f} us ({kernel['slowdown']:+.1%})"
-    table(" ".join(["kscope perturb", *selected]), told)
+        reported += f", {kernel['off_ns'] / 1e3:.2f} -> {kernel['on_ns'] / 1e3:.2f} us ({kernel['slowdown']:+.1%})"
+    table(" ".join(["kscope perturb", *selected]), reported)

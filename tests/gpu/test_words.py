@@ -127,34 +127,34 @@ def test_device_helpers_work_in_triton(recorded: bool, table: Table) -> None:
     else:
         asks[(64,)](out, 1000)
         torch.cuda.synchronize()
-    told = out.view(64, 5).cpu()
-    assert told[:, 0].tolist() == list(range(64))
-    assert bool((told[:, 1] > 0).all())
-    assert bool((told[:, 2] > 1_600_000_000).all())
+    reported = out.view(64, 5).cpu()
+    assert reported[:, 0].tolist() == list(range(64))
+    assert bool((reported[:, 1] > 0).all())
+    assert bool((reported[:, 2] > 1_600_000_000).all())
     properties = torch.cuda.get_device_properties(0)
-    assert bool((told[:, 3] >= 0).all() and (told[:, 3] < properties.multi_processor_count).all())
-    assert bool(((told[:, 4] - told[:, 1]).abs() < 1000).all())  # 32 and 64 bits of one counter
+    assert bool((reported[:, 3] >= 0).all() and (reported[:, 3] < properties.multi_processor_count).all())
+    assert bool(((reported[:, 4] - reported[:, 1]).abs() < 1000).all())  # 32 and 64 bits of one counter
     if not recorded:
-        table("a loop of 1000 in a plain Triton kernel, by kscope.clock64()", f"{int(told[:, 1].min()):,} cycles")
+        table("a loop of 1000 in a plain Triton kernel, by kscope.clock64()", f"{int(reported[:, 1].min()):,} cycles")
 
 
 def test_every_thread_of_a_cuda_kernel_gets_its_place() -> None:
     out = cupy.zeros((6, 96, 4), cupy.int32)
     kernel = cupy.RawKernel(HELPERS, "places", options=("-I" + kscope.cuda_include(),))
     kernel((3, 2), (8, 4, 3), (out,))
-    told = out.get()
+    reported = out.get()
     threads = np.arange(96)
     for block in range(6):
-        assert told[block, :, 0].tolist() == (threads // 32).tolist()
-        assert told[block, :, 1].tolist() == (threads % 32).tolist()
-        assert told[block, :, 2].tolist() == [block] * 96
-        assert len({*told[block, :, 3].tolist()}) == 1  # a block runs on one SM
+        assert reported[block, :, 0].tolist() == (threads // 32).tolist()
+        assert reported[block, :, 1].tolist() == (threads % 32).tolist()
+        assert reported[block, :, 2].tolist() == [block] * 96
+        assert len({*reported[block, :, 3].tolist()}) == 1  # a block runs on one SM
 
 
 def test_device_helpers_agree_in_numba() -> None:
     pytest.importorskip("numba.cuda")
-    told = helped(blocks=4, threads=70)
-    assert told[:, 0].tolist() == [block for block in range(4) for _ in range(70)]
-    assert told[:, 1].tolist() == [thread // 32 for _ in range(4) for thread in range(70)]
-    assert told[:, 2].tolist() == [thread % 32 for _ in range(4) for thread in range(70)]
-    assert (told[:, 3] > 0).all()
+    reported = helped(blocks=4, threads=70)
+    assert reported[:, 0].tolist() == [block for block in range(4) for _ in range(70)]
+    assert reported[:, 1].tolist() == [thread // 32 for _ in range(4) for thread in range(70)]
+    assert reported[:, 2].tolist() == [thread % 32 for _ in range(4) for thread in range(70)]
+    assert (reported[:, 3] > 0).all()

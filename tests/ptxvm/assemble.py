@@ -53,8 +53,8 @@ def complaint(text: str, arch: str) -> str:
         source.write_text(text)
         command = [tool, f"-arch=sm_{arch}", str(source), "-o", str(Path(folder) / "k.cubin")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = done.stdout + done.stderr
-    answer = said if done.returncode or said.strip() else ""
+    message = done.stdout + done.stderr
+    answer = message if done.returncode or message.strip() else ""
     STORE.mkdir(parents=True, exist_ok=True)
     kept.write_text(answer)
     return answer

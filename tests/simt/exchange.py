@@ -44,10 +44,10 @@ def _shuffle(m: Machine, i: Instr, lanes: Lanes) -> None:
 
 
 def _vote(m: Machine, i: Instr, lanes: Lanes) -> None:
-    said = m.raw(i.args[1], lanes) > 0
+    message = m.raw(i.args[1], lanes) > 0
     warps = m.warp[lanes]
-    some = np.isin(warps, warps[said])
-    every = ~np.isin(warps, warps[~said])
+    some = np.isin(warps, warps[message])
+    every = ~np.isin(warps, warps[~message])
     m.write(i.args[0], {"any": some, "all": every}[i.op[2]], "pred", lanes)
 
 

@@ -118,13 +118,13 @@ def buffers(data: bytes, folder: Path) -> None:
     if len(data) < 2:
         return
     name = tuple(name for name in READERS if name != "proton")[data[0] % (len(READERS) - 1)]
-    told: dict[str, Any] = {"units": data[1] >> 1, "compact": bool(data[1] & 1)} if name == "nuggets" else {}
+    reported: dict[str, Any] = {"units": data[1] >> 1, "compact": bool(data[1] & 1)} if name == "nuggets" else {}
     if name == "flashinfer":
-        told = {"stride": data[1] >> 1, "sm": (None, True, False)[data[1] % 3]}
+        reported = {"stride": data[1] >> 1, "sm": (None, True, False)[data[1] % 3]}
     path = folder / "x.bin"
     path.write_bytes(data[2:])
     with suppress(KscopeError):
-        use(READERS[name](path, ["load", "dot"], **told), folder)
+        use(READERS[name](path, ["load", "dot"], **reported), folder)
 
 
 def arrays(data: bytes, folder: Path) -> None:

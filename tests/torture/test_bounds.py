@@ -69,21 +69,21 @@ def test_ten_gigabytes_of_zeros_are_not_accepted_as_a_capture(tmp_path: Path) ->
 
 def test_an_empty_file_is_not_accepted_as_a_capture(tmp_path: Path) -> None:
     (tmp_path / "x.kscope").touch()
-    code, said = command("summary", tmp_path / "x.kscope")
-    assert code == 2 and "truncated or empty" in said
+    code, message = command("summary", tmp_path / "x.kscope")
+    assert code == 2 and "truncated or empty" in message
 
 
 def test_a_head_of_ten_gigabytes_is_not_read(tmp_path: Path) -> None:
     begin = FIRST_LINE + (HUGE - 29).to_bytes(8, "little") + bytes(4)
-    code, said = command("summary", sparse(tmp_path / "x.kscope", begin))
-    assert code == 2 and "the head has 10,737,418,211 bytes, expected at most" in said
+    code, message = command("summary", sparse(tmp_path / "x.kscope", begin))
+    assert code == 2 and "the head has 10,737,418,211 bytes, expected at most" in message
 
 
 def test_an_uncompressed_ten_gigabyte_capture_is_refused_if_it_exceeds_memory(tmp_path: Path) -> None:
     head = chunked(HUGE // UNIT // CHUNK * CHUNK, bytes(CHUNK * UNIT), packed=0)
     path = sparse(tmp_path / "x.kscope", head, len(head) + HUGE)
-    code, said = command("summary", path)
-    assert code == 2 and f"load it with max_bytes={HUGE}" in said
+    code, message = command("summary", path)
+    assert code == 2 and f"load it with max_bytes={HUGE}" in message
 
 
 def test_an_uncompressed_capture_of_zeros_is_read_if_it_fits(tmp_path: Path) -> None:
@@ -115,16 +115,16 @@ def test_packed_zeros_are_read_within_little_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "begin", "says"),
+    ("flag", "begin", "expected_text"),
     [
         ("--chrome-trace", b"", "expected at most"),
         ("--cutracer-trace", b"", "expected a text file"),
         ("--cutracer-trace", b"warp_id,region_id,count\n0,0,", "expected a text file"),
     ],
 )
-def test_ten_gigabyte_tracer_files_are_refused(flag: str, begin: bytes, says: str, tmp_path: Path) -> None:
-    code, said = command("ipc", flag, sparse(tmp_path / "x", begin))
-    assert code == 2 and says in said
+def test_ten_gigabyte_tracer_files_are_refused(flag: str, begin: bytes, expected_text: str, tmp_path: Path) -> None:
+    code, message = command("ipc", flag, sparse(tmp_path / "x", begin))
+    assert code == 2 and expected_text in message
 
 
 def test_ten_gigabyte_logs_and_disassemblies_are_refused(tmp_path: Path) -> None:
@@ -132,17 +132,17 @@ def test_ten_gigabyte_logs_and_disassemblies_are_refused(tmp_path: Path) -> None
     (tmp_path / "trace.json").write_text("[]")
     (tmp_path / "hist.csv").write_text("warp_id,region_id,count\n")
     joined = ("--chrome-trace", tmp_path / "trace.json", "--cutracer-trace", tmp_path / "hist.csv")
-    code, said = command("ipc", *joined, "--cutracer-log", huge)
-    assert code == 2 and "expected a text file" in said
-    code, said = command("perturb", huge, huge)
-    assert code == 2 and "expected at most" in said
+    code, message = command("ipc", *joined, "--cutracer-log", huge)
+    assert code == 2 and "expected a text file" in message
+    code, message = command("perturb", huge, huge)
+    assert code == 2 and "expected at most" in message
 
 
 @pytest.mark.parametrize("reader", ["flashinfer", "mirage", "triton-distributed", "nuggets", "sm-profiler", "proton"])
 def test_ten_gigabyte_buffers_are_refused(reader: str, tmp_path: Path) -> None:
     for name in ("x.bin", "x.npy"):
-        code, said = command("summary", sparse(tmp_path / name, b""), "--from", reader)
-        assert code == 2 and ("exceeds the limit" in said or "expected at most" in said), said
+        code, message = command("summary", sparse(tmp_path / name, b""), "--from", reader)
+        assert code == 2 and ("exceeds the limit" in message or "expected at most" in message), message
 
 
 def test_a_log_of_any_size_is_read_line_by_line(tmp_path: Path) -> None:
@@ -210,10 +210,10 @@ def test_a_range_is_counted_before_it_is_made(typed: list[str], tmp_path: Path) 
     (tmp_path / "x.kscope").write_bytes(with_head(orjson.dumps(EMPTY)))
     assert load_capture(tmp_path / "x.kscope").devices == ()
     try:
-        code, said = command("summary", tmp_path / "x.kscope", *typed)
+        code, message = command("summary", tmp_path / "x.kscope", *typed)
     except AssertionError as error:
         raise AssertionError(f"{typed[0]}: {error}") from None
-    assert (code == 2 and "expected" in said) or "invalid" in said
+    assert (code == 2 and "expected" in message) or "invalid" in message
 
 
 def _about(folder: Path, what: str) -> str:

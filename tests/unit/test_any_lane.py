@@ -31,13 +31,13 @@ def traced(kernel=divergent, lanes=(5, 6, 9), strategy=ANY, replays=1, **options
     return prof.trace
 
 
-def told(trace: Trace) -> list[Problem]:
+def reported(trace: Trace) -> list[Problem]:
     return [problem for problem in trace.problems if problem.kind not in ("rate", "clock", "absent")]
 
 
 def test_each_warp_is_one_row_for_any_recording_lane() -> None:
     trace = traced()
-    assert told(trace) == []
+    assert reported(trace) == []
     assert len(trace.warps) == 4
     assert trace.warps.written.tolist() == trace.warps.records.tolist() == [6] * 4
     names = trace.region_names()[trace.region].tolist()
@@ -64,7 +64,7 @@ def test_replays_are_distinguished_with_data_dependent_claims() -> None:
                     warp.work(10)
 
     trace = traced(kernel, replays=3)
-    assert told(trace) == []
+    assert reported(trace) == []
     assert [launch.replay for launch in trace.launches] == [0, 1, 2]
     counts = np.bincount(trace.launch, minlength=3).tolist()
     assert counts == [4, 8, 8]
@@ -72,7 +72,7 @@ def test_replays_are_distinguished_with_data_dependent_claims() -> None:
 
 def test_dropped_records_of_elected_lanes_are_counted_exactly() -> None:
     trace = traced(records=4, fill="stop", lanes=(5,))
-    (problem,) = told(trace)
+    (problem,) = reported(trace)
     assert (problem.kind, problem.count) == ("refused", 4)  # lane 5 of four warps: five records where four fit
     assert int((trace.warps.written - trace.warps.records).sum()) == 4
 
@@ -89,7 +89,7 @@ def test_the_any_lane_strategy_may_apply_to_one_region() -> None:
     names = trace.region_names()[trace.region].tolist()
     assert sorted(set(names)) == ["all", "some"]
     assert len(trace.warps) == 4
-    assert told(trace) == []
+    assert reported(trace) == []
 
 
 def test_lanes_that_all_record_keep_their_rows() -> None:

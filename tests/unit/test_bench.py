@@ -118,7 +118,7 @@ def test_work_between_the_marks_is_accepted(regions: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "expected_text"),
     [
         ([BODY[1], BODY[0], *BODY[2:]], "1 of 2 FFMA are not between the marks"),
         ([BODY[0], BODY[1], BODY[3], BODY[2]], "1 of 2 FFMA are not between the marks"),
@@ -127,8 +127,8 @@ def test_work_between_the_marks_is_accepted(regions: ModuleType) -> None:
         ([], "0 clock readings in its loop"),
     ],
 )
-def test_work_that_left_its_marks_is_reported(regions: ModuleType, body: list[str], says: str) -> None:
-    assert regions.doubt(body, {"FFMA": 2}) == says
+def test_work_that_left_its_marks_is_reported(regions: ModuleType, body: list[str], expected_text: str) -> None:
+    assert regions.doubt(body, {"FFMA": 2}) == expected_text
 
 
 def test_the_shortest_loop_with_the_work_is_measured(regions: ModuleType) -> None:
@@ -161,14 +161,14 @@ def test_the_work_of_every_loop_lies_between_its_marks(regions: ModuleType, name
 
 
 def test_fixed_launch_cost_is_excluded_from_loop_rows(regions: ModuleType) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def taken(iterations: int) -> float:
-        asked.append(iterations)
+        requested.append(iterations)
         return 2300 + 34 * iterations
 
     assert regions.per_iteration(taken, 2000, 3) == [34, 34, 34]
-    assert asked == [2000] * 3 + [4000] * 3
+    assert requested == [2000] * 3 + [4000] * 3
 
 
 def test_benchmark_places_with_equal_alignment_are_doubted(regions: ModuleType) -> None:

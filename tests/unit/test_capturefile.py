@@ -154,7 +154,7 @@ def test_a_missing_folder_and_a_folder_for_a_file_are_reported(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "expected_text"),
     [
         (b"", "truncated or empty"),
         (b"kscope cap", "truncated or empty"),
@@ -167,10 +167,10 @@ def test_a_missing_folder_and_a_folder_for_a_file_are_reported(tmp_path: Path) -
         (with_head({"devices": 3}, b""), "devices is 3, expected a list"),
     ],
 )
-def test_invalid_captures_are_refused_with_reason_and_remedy(tmp_path: Path, data: bytes, says: str) -> None:
+def test_invalid_captures_are_refused_with_reason_and_remedy(tmp_path: Path, data: bytes, expected_text: str) -> None:
     path = tmp_path / "x.kscope"
     path.write_bytes(data)
-    with pytest.raises(FormatError, match=says):
+    with pytest.raises(FormatError, match=expected_text):
         load_capture(path)
 
 

@@ -39,10 +39,10 @@ def capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     """The one line that a refused command says; what is wrong with the capture may stand before it."""
     assert cli.main(argv) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    lines = [line for line in said.err.splitlines() if "nothing is recorded on " not in line]
-    assert len(lines) == 1 and lines[0].startswith("kscope: "), said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = [line for line in captured.err.splitlines() if "nothing is recorded on " not in line]
+    assert len(lines) == 1 and lines[0].startswith("kscope: "), captured.err
     return lines[0]
 
 
@@ -142,7 +142,7 @@ def test_an_export_never_replaces_its_own_capture(capture: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (("--launch", "9"), "--launch 9: not in this capture, which has launch 0"),
         (("--sm", "500-502"), "--sm 500-502: not in this capture, which has sm "),
@@ -154,9 +154,9 @@ def test_an_export_never_replaces_its_own_capture(capture: Path, capsys: pytest.
 )
 @pytest.mark.parametrize("command", [("summary",), ("assert", "dropped == 0")], ids=lambda command: command[0])
 def test_a_filter_that_nothing_can_match_does_not_pass(
-    command: tuple[str, ...], flags: tuple[str, ...], said: str, capture: Path, capsys: pytest.CaptureFixture[str]
+    command: tuple[str, ...], flags: tuple[str, ...], message: str, capture: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said in _refused(capsys, command[0], str(capture), *command[1:], *flags)
+    assert message in _refused(capsys, command[0], str(capture), *command[1:], *flags)
 
 
 def test_filters_without_a_common_match_are_reported(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,8 +205,8 @@ def test_every_command_opens_a_capture_that_is_trusted_to_be_large(
 
 
 def test_max_bytes_is_refused_for_foreign_buffers(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = _refused(capsys, "summary", "--max-bytes", "1G", "--from", "flashinfer", str(capture))
-    assert "--max-bytes 1G: only for captures" in said
+    message = _refused(capsys, "summary", "--max-bytes", "1G", "--from", "flashinfer", str(capture))
+    assert "--max-bytes 1G: only for captures" in message
 
 
 def test_non_utf8_names_print_as_valid_json(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,10 +218,10 @@ def test_a_pipe_in_the_place_of_a_capture_is_not_waited_for(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "x.kscope")
     process = _process("summary", "x.kscope", cwd=tmp_path)
     try:
-        _, said = process.communicate(timeout=60)
+        _, message = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert said == "kscope: x.kscope: not a regular file; expected a capture written by kscope\n"
+    assert message == "kscope: x.kscope: not a regular file; expected a capture written by kscope\n"
 
 
 def test_a_closed_output_pipe_is_not_an_error(capture: Path) -> None:
@@ -229,9 +229,9 @@ def test_a_closed_output_pipe_is_not_an_error(capture: Path) -> None:
     os.close(reading)
     process = _process("summary", str(capture), cwd=capture.parent, stdout=writing)
     os.close(writing)
-    _, said = process.communicate()
+    _, message = process.communicate()
     assert process.returncode == 141
-    assert said == ""
+    assert message == ""
 
 
 @pytest.mark.parametrize("argv", [[], ["dance"], ["summary"], ["export", "x.kscope"], ["run"]], ids=" ".join)
@@ -253,9 +253,9 @@ def test_the_demo_runs_where_there_is_no_gpu(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["demo", "--on", "sim", "-o", "d.pftrace"]) == 0
-    said = capsys.readouterr().out
-    assert "simulated" in said
-    assert "wait for tile" in said
+    message = capsys.readouterr().out
+    assert "simulated" in message
+    assert "wait for tile" in message
     assert (tmp_path / "d.pftrace").stat().st_size > 1000
     assert cli.main(["summary", "kscope-demo.kscope"]) == 0
 
@@ -288,8 +288,8 @@ def test_unknown_demo_frontends_list_the_known_ones(capsys: pytest.CaptureFixtur
 
 def test_the_doctor_lists_installed_and_missing_parts(tmp_path: Path) -> None:
     process = _process("doctor", cwd=tmp_path)
-    said, errors = process.communicate()
-    assert process.returncode == 0, said + errors
-    lines = {line[4:].split()[0]: line[:2] for line in said.splitlines()}
+    message, errors = process.communicate()
+    assert process.returncode == 0, message + errors
+    lines = {line[4:].split()[0]: line[:2] for line in message.splitlines()}
     assert lines["kscope"] == lines["numpy"] == lines["sim"] == "ok"
     assert {"gpu", "timer", "region", "triton"} <= {name.rstrip("0123456789") for name in lines}

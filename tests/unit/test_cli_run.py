@@ -261,11 +261,11 @@ def test_session_threads_are_not_waited_for_at_exit() -> None:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 @pytest.mark.parametrize(
-    ("ends", "code", "says"),
+    ("ends", "code", "expected_text"),
     [("pass", 0, ""), ("sys.exit(0)", 0, ""), ("sys.exit(7)", 7, ""), ("raise ValueError('mine')", 1, "mine\n")],
 )
 def test_a_forked_child_keeps_its_exit_code_and_output(
-    folder: Path, ends: str, code: int, says: str, dry: tuple[str, ...]
+    folder: Path, ends: str, code: int, expected_text: str, dry: tuple[str, ...]
 ) -> None:
     _script(
         folder,
@@ -279,7 +279,7 @@ def test_a_forked_child_keeps_its_exit_code_and_output(
     done = _kscope("run", "-q", *dry, "script.py", cwd=folder)
     assert done.returncode == 0
     assert done.stdout.startswith(f"child {code}\n") and done.stdout.count("no kernel was compiled") == len(dry)
-    assert done.stderr.endswith(says) and done.stderr.count("Traceback") == bool(says)
+    assert done.stderr.endswith(expected_text) and done.stderr.count("Traceback") == bool(expected_text)
     assert "kscope:" not in done.stderr
     assert [path.name for path in folder.glob("*.kscope")] == ["script.kscope"][: not dry]
     assert dry or _records(folder / "script.kscope") == RECORDS
@@ -360,9 +360,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("argv", "says"), BAD, ids=[" ".join(argv) for argv, _ in BAD])
+@pytest.mark.parametrize(("argv", "expected_text"), BAD, ids=[" ".join(argv) for argv, _ in BAD])
 def test_impossible_run_options_are_refused_before_the_script_runs(
-    folder: Path, capsys: pytest.CaptureFixture[str], argv: list[str], says: str
+    folder: Path, capsys: pytest.CaptureFixture[str], argv: list[str], expected_text: str
 ) -> None:
     _script(folder, "open('ran', 'w')")
     (folder / "folder").mkdir()
@@ -370,10 +370,10 @@ def test_impossible_run_options_are_refused_before_the_script_runs(
     _script(folder, "open('ran', 'w')", name="script.kscope")
     (folder / "script.json").symlink_to("script.kscope")
     assert cli.main(argv) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("kscope: ")
-    assert says in said.err
-    assert said.err.count("\n") == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("kscope: ")
+    assert expected_text in captured.err
+    assert captured.err.count("\n") == 1
     assert not (folder / "ran").exists()
 
 

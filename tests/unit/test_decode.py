@@ -236,15 +236,15 @@ def test_a_session_has_only_the_problems_of_kernels_that_recorded() -> None:
     both = ModuleMeta("synth", twins, (RegionMeta("load"),), problems=(*twice, shared))
     other = ModuleMeta("synth", (KernelMeta("other", 3, 3),), (), problems=(Problem("moved", "told of other"),))
 
-    def told(*kernels: int) -> list[str]:
+    def reported(*kernels: int) -> list[str]:
         slabs = [synth.slab([], kernel=kernel, grid_id=at) for at, kernel in enumerate(kernels)]
         found = decode(replace(synth.capture(*slabs), modules=(both, other)))
         return [problem.text for problem in found.problems if "told of" in problem.text]
 
-    assert told() == []
-    assert told(1, 1) == ["told of dot", "told of both"]
-    assert told(2) == ["told of dots", "told of both"]
-    assert told(3, 2, 3, 1) == ["told of dot", "told of dots", "told of both", "told of other"]
+    assert reported() == []
+    assert reported(1, 1) == ["told of dot", "told of both"]
+    assert reported(2) == ["told of dots", "told of both"]
+    assert reported(3, 2, 3, 1) == ["told of dot", "told of dots", "told of both", "told of other"]
 
 
 def test_names_of_kernels_that_are_not_in_the_session_do_not_blur_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,9 +148,9 @@ def test_compiled_examples_contain_their_regions(tmp_path: Path, example: str) -
     out = _python("-c", COMPILE, example, str(tmp_path), *arches, cwd=tmp_path, CUTE_DSL_CACHE_DIR=cache)
     abouts = [orjson.loads(line.removeprefix("about ")) for line in out.splitlines() if line.startswith("about ")]
     assert [{name for name, *_ in about["regions"]} for about in abouts] == REGIONS[example] * len(arches)
-    told = {kind for about in abouts for kind, *_ in about["problems"]}
+    reported = {kind for about in abouts for kind, *_ in about["problems"]}
     # every region is there; pipelining moves loads, and 16 bytes of the megakernel spill for sm_100 in Triton 3.6
-    assert told <= {"hollow", "registers", "occupancy"}
+    assert reported <= {"hollow", "registers", "occupancy"}
     clocks = [int(line.removeprefix("clocks ")) for line in out.splitlines() if line.startswith("clocks ")]
     assert len(clocks) == len(REGIONS[example])
     for read, regions in zip(clocks, REGIONS[example], strict=True):

@@ -29,11 +29,13 @@ def test_sizes_are_those_of_the_picture(dtype: np.dtype, size: int) -> None:
 @pytest.mark.parametrize(("name", "dtype", "unit"), [("HEADER", HEADER, 4), ("GATE", GATE, 1), ("STRIPE", STRIPE, 1)])
 def test_offsets_in_comments_match_the_fields(name: str, dtype: np.dtype, unit: int) -> None:
     body = SOURCE[SOURCE.index(f"{name} = np.dtype(") :]
-    told = re.findall(r'\("(\w+)", [^#\n]*\),  # (\d+)\b', body[: body.index("\n)\n")])
-    assert told
+    reported = re.findall(r'\("(\w+)", [^#\n]*\),  # (\d+)\b', body[: body.index("\n)\n")])
+    assert reported
     fields = dtype.fields
     assert fields is not None
-    assert {field: int(offset) for field, offset in told} == {field: fields[field][1] // unit for field, _ in told}
+    assert {field: int(offset) for field, offset in reported} == {
+        field: fields[field][1] // unit for field, _ in reported
+    }
 
 
 def test_nothing_is_larger_than_its_alignment() -> None:

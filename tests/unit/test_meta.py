@@ -35,7 +35,7 @@ def test_metadata_end_at_the_nul_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "says"),
+    ("field", "value", "expected_text"),
     [
         ("frontend", 3, "frontend"),
         ("clock", "sundial", "cycles, globaltimer"),
@@ -52,9 +52,9 @@ def test_metadata_end_at_the_nul_byte() -> None:
         ("problems", [["a", "b", "many"]], "count"),
     ],
 )
-def test_a_wrong_field_is_named_with_what_was_expected(field: str, value: object, says: str) -> None:
+def test_a_wrong_field_is_named_with_what_was_expected(field: str, value: object, expected_text: str) -> None:
     data = metadata.to_dict(MODULE) | {field: value}
-    with pytest.raises(FormatError, match=says):
+    with pytest.raises(FormatError, match=expected_text):
         metadata.from_dict(data)
 
 

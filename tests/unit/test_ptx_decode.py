@@ -48,14 +48,14 @@ def in_turn(outcome: Outcome) -> bool:
     return flags(outcome.marks, outcome.case.recording) & (layout.FLAG_ANY | layout.FLAG_LANES) == layout.FLAG_ANY
 
 
-def joined(wanted: dict[Where, tuple[list[Event], int]]) -> dict[Where, tuple[list[Event], int]]:
+def joined(wanted_rows: dict[Where, tuple[list[Event], int]]) -> dict[Where, tuple[list[Event], int]]:
     """What lanes of one warp kept, under the first of them: by their ends, the lane's own order among equal ones."""
     found: dict[Where, tuple[list[Event], int]] = {}
     rows: dict[Where, Where] = {}
-    for where in sorted(wanted, key=lambda where: where[2]):
+    for where in sorted(wanted_rows, key=lambda where: where[2]):
         row = rows.setdefault(where[:2], where)
         events, span = found.get(row, ([], 0))
-        found[row] = (events + wanted[where][0], max(span, wanted[where][1]))
+        found[row] = (events + wanted_rows[where][0], max(span, wanted_rows[where][1]))
     return {row: (sorted(events, key=lambda event: event.ticks[1]), span) for row, (events, span) in found.items()}
 
 
@@ -67,14 +67,14 @@ def inside(one: Event, other: Event) -> bool:
 def compare(outcome: Outcome) -> None:
     """Every record of the trace is the event that it should be; a duration is right or unknown."""
     trace = kscope.decode(captured(outcome))
-    wanted = expected(outcome)
-    assert len(trace) == sum(len(events) for events, _ in wanted.values())
+    wanted_rows = expected(outcome)
+    assert len(trace) == sum(len(events) for events, _ in wanted_rows.values())
     where = np.stack([getattr(trace, name).astype(np.int64) for name in WHERE], axis=1) if len(trace) else []
-    rows: dict[tuple[int, ...], list[int]] = {key: [] for key in wanted}
+    rows: dict[tuple[int, ...], list[int]] = {key: [] for key in wanted_rows}
     for row, key in enumerate(where):
         rows[tuple(key.tolist())].append(row)
     names = trace.region_names()
-    for key, (events, span) in wanted.items():
+    for key, (events, span) in wanted_rows.items():
         for row, event in zip(rows[key], events, strict=True):
             if span >= 1 << 32 and any(inside(other, event) for other in events):
                 continue  # a name within itself for 2^32 ticks: its start is told wrong (docs/outputs.md, `wrap`)
@@ -89,11 +89,11 @@ def compare(outcome: Outcome) -> None:
                 assert (int(trace.start_ticks[row]), found) == (start, end - start)
             else:
                 assert span >= 1 << 32, "only a lane of 2^32 ticks or more may hold an unknown duration"
-    told = {problem.kind: problem.count for problem in trace.problems}
+    reported = {problem.kind: problem.count for problem in trace.problems}
     dropped = sum(max(0, len(outcome.ideals[slab.key].events) - len(slab.ring)) for slab in outcome.slabs)
-    assert told.get("overwritten", 0) + told.get("refused", 0) == dropped
+    assert reported.get("overwritten", 0) + reported.get("refused", 0) == dropped
     lost = sum(int(outcome.host.stripe(n)["lost"]) for n in range(len(outcome.host.rings)))
-    assert told.get("lost", 0) == lost
+    assert reported.get("lost", 0) == lost
 
 
 @examples(30)

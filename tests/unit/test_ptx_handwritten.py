@@ -56,8 +56,8 @@ def test_ptx_is_lowered_in_any_formatting(case: str) -> None:
     assert not low.problems
     assert PREFIX not in low.text
     if ptxas():
-        said = [line for line in complaint(low.text, "90").splitlines() if line and "Pragma" not in line]
-        assert said == []
+        message = [line for line in complaint(low.text, "90").splitlines() if line and "Pragma" not in line]
+        assert message == []
 
 
 @pytest.mark.parametrize("case", TEXTS)
@@ -117,9 +117,9 @@ def test_blanking_comments_keeps_offsets_and_lines() -> None:
 @pytest.mark.parametrize("returns", [False, True])
 def test_a_path_ends_where_a_function_is_called_that_never_returns(returns: bool) -> None:
     """As NVRTC writes an assert: behind the call nothing says that control does not go on."""
-    said = "" if returns else "\n.noreturn"
+    message = "" if returns else "\n.noreturn"
     declared = (
-        f".extern .func (.param .b32 r) other\n(\n.param .b64 a\n)\n;\n.extern .func fail(.param .b64 a){said};\n"
+        f".extern .func (.param .b32 r) other\n(\n.param .b64 a\n)\n;\n.extern .func fail(.param .b64 a){message};\n"
     )
     body = f"""
     .reg .pred %p<2>;

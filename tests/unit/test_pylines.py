@@ -46,8 +46,8 @@ def wrapped(*lines: str, source: str = SOURCE) -> str:
     tree = ast.parse(source)
     (definition,) = tree.body
     assert isinstance(definition, ast.FunctionDef)
-    asked = [Lines.of(f"{name}=k.py:{place}") for name, place in (one.split("=") for one in lines)]
-    pylines.wrap(definition, asked, lambda one: ast.Name(one.name, ast.Load()))
+    requested = [Lines.of(f"{name}=k.py:{place}") for name, place in (one.split("=") for one in lines)]
+    pylines.wrap(definition, requested, lambda one: ast.Name(one.name, ast.Load()))
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
@@ -155,12 +155,12 @@ def outcome(text: str | ast.Module, name: str, seed: int, draw: int) -> tuple[An
     """What the function returns or raises, and what it logs and asks for."""
     space: dict[str, Any] = {}
     exec(compile(text, name, "exec"), space)
-    random, log, asked = Random(draw), [], 0
+    random, log, requested = Random(draw), [], 0
 
     def nxt() -> int:
-        nonlocal asked
-        asked += 1
-        if asked > STEPS:
+        nonlocal requested
+        requested += 1
+        if requested > STEPS:
             raise TimeoutError
         log.append(number := random.randint(0, 9))
         return number
@@ -182,15 +182,15 @@ def test_random_lines_of_random_functions_change_nothing_and_pair(part: int, mon
         last = text.count("\n") - 1
         for _ in range(6):
             first = random.randint(9, max(9, last - 1))
-            asked = [Lines("r0", "f.py", first, min(last - 1, first + random.choice([0, 0, 1, 2, 4, 30])))]
-            inner = random.randint(asked[0].first, asked[0].last)
-            asked += [Lines("r1", "f.py", inner, asked[0].last)] if random.random() < 0.3 else []
+            requested = [Lines("r0", "f.py", first, min(last - 1, first + random.choice([0, 0, 1, 2, 4, 30])))]
+            inner = random.randint(requested[0].first, requested[0].last)
+            requested += [Lines("r1", "f.py", inner, requested[0].last)] if random.random() < 0.3 else []
             tree = ast.parse(text)
             (make,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
             definition = make.body[0]
             assert isinstance(definition, ast.FunctionDef)
             try:
-                pylines.wrap(definition, asked, pylines.entered)
+                pylines.wrap(definition, requested, pylines.entered)
             except UsageError:
                 refused += 1
                 continue
@@ -201,7 +201,7 @@ def test_random_lines_of_random_functions_change_nothing_and_pair(part: int, mon
             marked += 1
             for draw in range(3):
                 listener.open.clear()
-                assert outcome(tree, "f.py", seed, draw) == outcome(text, "f.py", seed, draw), (seed, asked, text)
+                assert outcome(tree, "f.py", seed, draw) == outcome(text, "f.py", seed, draw), (seed, requested, text)
                 assert not listener.open or "raised" in str(outcome(text, "f.py", seed, draw)[0])
     assert marked > COUNT / 5
     assert refused and listener.count > COUNT / 5

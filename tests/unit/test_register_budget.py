@@ -124,8 +124,8 @@ def test_kernels_with_spilled_registers_request_one_block_per_sm():
 
 def test_the_kernels_own_register_directives_stay():
     assert register_budget.request_max_registers(SIZED).count(".minnctapersm") == 1
-    said = SIZED.replace("256", "256\n.maxnreg 64")
-    assert register_budget.request_max_registers(said) == said
+    message = SIZED.replace("256", "256\n.maxnreg 64")
+    assert register_budget.request_max_registers(message) == message
     assert register_budget.request_max_registers(MARKED) == MARKED, "the directive needs the number of threads"
 
 

@@ -48,8 +48,8 @@ def trace() -> Trace:
 
 
 def test_a_region_has_its_name_and_its_track(trace: Trace) -> None:
-    told = {(region.name, region.track) for region in trace.regions if region.known}
-    assert told == {
+    reported = {(region.name, region.track) for region in trace.regions if region.known}
+    assert reported == {
         ("all", None), ("compute", None), ("load", "loads"), ("issued", "loads"), ("depth", "queue"),
     }  # fmt: skip
     assert trace.user_tracks == ("loads", "queue")  # in order of first use
@@ -96,8 +96,8 @@ def test_tables_have_the_track(trace: Trace, tmp_path: Path) -> None:
     trace.export(tmp_path / "run.csv")
     with open(tmp_path / "run.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    told = {(row["region"], row["user_track"]) for row in rows}
-    assert told == {("all", ""), ("compute", ""), ("load", "loads"), ("issued", "loads"), ("depth", "queue")}
+    reported = {(row["region"], row["user_track"]) for row in rows}
+    assert reported == {("all", ""), ("compute", ""), ("load", "loads"), ("issued", "loads"), ("depth", "queue")}
 
 
 def test_arrow_and_pandas_have_the_track(trace: Trace) -> None:
@@ -199,12 +199,12 @@ def test_a_pftrace_has_every_span_on_its_track(trace: Trace, tmp_path: Path) -> 
     found = replay(tmp_path / "run.pftrace")
     assert found.in_order
     assert found.stray_ends == found.unfinished == 0
-    told = {
+    reported = {
         (one.track[-1].removeprefix("block 0 warp 0"), one.name)
         for one in found.slices
         if "block 0 warp 0" in one.track[-1]
     }
-    assert told == {("", "warp"), ("", "all"), ("", "compute"), (" loads", "load")}
+    assert reported == {("", "warp"), ("", "all"), ("", "compute"), (" loads", "load")}
     assert {track[-1].removeprefix("block 0 warp 0") for track, *_ in found.instants} >= {" loads"}
     names = trace.region_names()[trace.region]
     assert sum(one.name == "load" for one in found.slices) == int((names == "load").sum())

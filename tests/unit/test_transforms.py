@@ -94,7 +94,7 @@ def test_passes_are_chained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda t: transforms.rename(t, {"lod": "x"}), "this trace has dot, load, mark"),
         (lambda t: transforms.rename(t, {"load": ["a"]}), "no value"),
@@ -102,8 +102,8 @@ def test_passes_are_chained() -> None:
         (lambda t: transforms.regroup(t, {"lod": "x"}), "no such region"),
     ],
 )
-def test_invalid_transforms_are_refused(call: object, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_transforms_are_refused(call: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         call(_trace())  # type: ignore[operator]  # a lambda of the list above
 
 

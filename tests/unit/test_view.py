@@ -199,21 +199,21 @@ def test_a_port_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_a_display_no_browser_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("webbrowser.open", asked.append)
+    requested: list[str] = []
+    monkeypatch.setattr("webbrowser.open", requested.append)
     monkeypatch.setattr("sys.platform", "linux")
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     view.opened("http://127.0.0.1:1/word/")
-    assert asked == []
+    assert requested == []
 
 
 def test_the_token_is_passed_in_a_private_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("webbrowser.open", asked.append)
+    requested: list[str] = []
+    monkeypatch.setattr("webbrowser.open", requested.append)
     monkeypatch.setenv("DISPLAY", ":0")
     view.opened("http://127.0.0.1:1/word/")
-    path = Path(asked[0].removeprefix("file://"))
-    assert "word" not in asked[0] and path.stat().st_mode & 0o077 == 0
+    path = Path(requested[0].removeprefix("file://"))
+    assert "word" not in requested[0] and path.stat().st_mode & 0o077 == 0
     assert "http://127.0.0.1:1/word/" in path.read_text()
     path.unlink()

@@ -51,8 +51,8 @@ class Kernel:
         key = device, self.ptx(arch)
         if key not in self._loaded:
             module = _call("cuModuleLoadData", key[1].encode() + b"\0")
-            for told in hooks.LOADED:
-                told(int(module))
+            for reported in hooks.LOADED:
+                reported(int(module))
             self._loaded[key] = _call("cuModuleGetFunction", module, self.__name__.encode())
         return self._loaded[key]
 

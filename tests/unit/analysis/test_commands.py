@@ -42,8 +42,8 @@ JSON = {name: (*argv, "--json") for name, argv in LOOKING.items() if name != "pe
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     code = cli.main(argv)
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 @pytest.mark.parametrize("width", [60, 100, 160])
@@ -102,7 +102,7 @@ def test_a_summary_can_be_of_a_part(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (("summary", WS, "--by", "sms"), "by='sms': expected"),
         (("summary", WS, "--region", "laod"), "no such region"),
@@ -124,11 +124,11 @@ def test_a_summary_can_be_of_a_part(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_invalid_command_options_are_refused_in_one_line(
-    argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    argv: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, err = run(capsys, *argv)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 

@@ -44,12 +44,12 @@ def test_pieces_of_spans_that_cross_are_disjoint_and_add_up_to_the_lanes_life(rn
     made = tangled(rng)
     pieces = flatten(traces.trace(made))
     for row, one in enumerate(made):
-        told = ["?"] * (one.end - one.start)
-        assert pieces.ns[pieces.track == row].sum() == len(told)
+        reported = ["?"] * (one.end - one.start)
+        assert pieces.ns[pieces.track == row].sum() == len(reported)
         for at in np.flatnonzero(pieces.track == row).tolist():
             for time in range(int(pieces.start[at]), int(pieces.end[at])):
-                told[time] = pieces.names[pieces.name[at]] if pieces.name[at] != NONE else ""
-        assert told == names_at(one)
+                reported[time] = pieces.names[pieces.name[at]] if pieces.name[at] != NONE else ""
+        assert reported == names_at(one)
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(traces.NAMES))

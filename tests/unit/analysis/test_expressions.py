@@ -71,7 +71,7 @@ def test_unknown_values_are_named(text: str, unknown: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "expected a number, a name or a bracket at its end"),
         ("a", "expected a comparison"),
@@ -96,8 +96,8 @@ def test_unknown_values_are_named(text: str, unknown: tuple[str, ...]) -> None:
         ("a < 1 " * 400, "expected at most 2000"),
     ],
 )
-def test_invalid_conditions_are_refused_with_a_hint(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_conditions_are_refused_with_a_hint(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         holds(text)
 
 
@@ -161,7 +161,7 @@ def test_names_with_dots_and_spaces_can_be_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("laod.p99 < 1us", "laod.p99: no region or kernel of that name; this capture has load, matmul"),
         ("load.p95 < 1us", "load.p95: expected .*p99"),
@@ -169,8 +169,8 @@ def test_names_with_dots_and_spaces_can_be_written() -> None:
         ("dot.count == 0", "dot.count: no region"),
     ],
 )
-def test_a_typing_error_does_not_pass(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_typing_error_does_not_pass(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         checks.check(trace(), [text])
 
 
@@ -207,9 +207,9 @@ def variants() -> Trace:
 def test_the_suggested_hashes_select_kernels_of_one_name(name: str) -> None:
     with pytest.raises(UsageError, match="several kernels have it: use one of ") as refused:
         checks.check(variants(), [f"{name} > {'0ns' if 'time' in name else 0}"])
-    said = str(refused.value).partition("use one of ")[2].split(", ")
-    assert said == [f"0x{synth.KERNEL + at:x}.{name.removeprefix('matmul.')}" for at in (0, 1)]
-    for text in said:
+    message = str(refused.value).partition("use one of ")[2].split(", ")
+    assert message == [f"0x{synth.KERNEL + at:x}.{name.removeprefix('matmul.')}" for at in (0, 1)]
+    for text in message:
         [found] = checks.check(variants(), [f"{text} > {'0ns' if 'time' in name else 0}"])
         assert found.holds
 
@@ -228,11 +228,11 @@ def test_names_that_need_quotes_are_suggested_in_quotes() -> None:
     both = decode(Capture(synth.EPOCH, (synth.device(slabs),), modules))
     with pytest.raises(UsageError, match="use one of ") as refused:
         checks.check(both, ["'two words'.count == 1"])
-    said = str(refused.value).partition("use one of ")[2].split(", ")
-    assert said == ['"gemm<f32>"."two words".count', 'b."two words".count'] or said == [
+    message = str(refused.value).partition("use one of ")[2].split(", ")
+    assert message == ['"gemm<f32>"."two words".count', 'b."two words".count'] or message == [
         'b."two words".count', '"gemm<f32>"."two words".count',
     ]  # fmt: skip
-    assert all(one.holds for one in checks.check(both, [f"{text} == 1" for text in said]))
+    assert all(one.holds for one in checks.check(both, [f"{text} == 1" for text in message]))
 
 
 def test_conditions_hold_for_golden_captures(root: Path) -> None:

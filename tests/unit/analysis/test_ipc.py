@@ -36,8 +36,8 @@ def data(root: Path) -> Path:
 
 def run(data: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
     code = cli.main(["ipc", *(str(data / one) if "." in one else one for one in argv)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 MODES = {
@@ -145,8 +145,8 @@ def test_a_pipe_is_written_to_and_stays_one(data: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     assert cli.main(["ipc", "--cutracer-trace", str(data / COUNTS), "-o", str(tmp_path / "pipe")]) == 0
-    with os.fdopen(reading) as said:
-        assert said.read() == (data / "hist.csv").read_text()
+    with os.fdopen(reading) as message:
+        assert message.read() == (data / "hist.csv").read_text()
     assert (tmp_path / "pipe").is_fifo()
 
 
@@ -184,7 +184,7 @@ def test_every_warp_that_fits_has_its_ipc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("warps", "have", "said"),
+    ("warps", "have", "message"),
     [
         ([[A, B], [A]], (4, 4), "number of regions differs"),
         ([[A, B]], (4, 4), "counts, and no record"),
@@ -194,10 +194,10 @@ def test_every_warp_that_fits_has_its_ipc() -> None:
         ([[A, Rec("b", A.end, A.end + 50)]], (4,), "begin with the clock read that ends another"),
     ],
 )
-def test_mismatched_counts_are_named(warps: list[list[Rec]], have: tuple[int, ...], said: str) -> None:
+def test_mismatched_counts_are_named(warps: list[list[Rec]], have: tuple[int, ...], message: str) -> None:
     found = ipc.join(ipc.of_trace(capture(*warps)), counts(*have))
-    assert any(said in one for one in found.mismatches), found.mismatches
-    if said == "number of regions differs":
+    assert any(message in one for one in found.mismatches), found.mismatches
+    if message == "number of regions differs":
         assert [row.ipc is None for row in found.rows] == [row.global_warp_id == 1 for row in found.rows]
 
 
@@ -252,7 +252,7 @@ def ipc_mismatch() -> int:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a,b\n1,2\n", "no column warp_id, region_id, count"),
         ("warp_id,region_id,count\n0,x,3\n", "line 2: region_id is 'x'"),
@@ -261,9 +261,9 @@ def ipc_mismatch() -> int:
         ("", "no column"),
     ],
 )
-def test_an_invalid_histogram_is_refused_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_histogram_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "h.csv").write_text(text)
-    with pytest.raises(FormatError, match=said):
+    with pytest.raises(FormatError, match=message):
         cutracer.read_histogram(tmp_path / "h.csv")
 
 

@@ -66,8 +66,8 @@ def test_compensation_removes_the_cost_of_marks(rng: random.Random) -> None:
     np.testing.assert_array_equal(got.start_ticks, truth.start_ticks)
     np.testing.assert_array_equal(got.dur_cycles, truth.dur_cycles)
     cycles = (got.warps.end_ns - got.warps.start_ns) / got.warps.tick_ns
-    wanted = [run(steps, RegionCost(0))[1] - 1990 for steps in warps]
-    np.testing.assert_allclose(cycles, wanted, atol=1e-3)
+    expected = [run(steps, RegionCost(0))[1] - 1990 for steps in warps]
+    np.testing.assert_allclose(cycles, expected, atol=1e-3)
 
 
 @given(st.randoms(use_true_random=False), st.floats(0, 200), st.floats(0, 1))

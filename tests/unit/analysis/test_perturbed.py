@@ -97,9 +97,9 @@ blocks = 132 if marked else {off}
 for name, (unit, value) in metrics.items():
     lines += [row.format(n, blocks, name, unit, value) for n in (0, 1)]
     lines += [row.format(2, 1, name, unit, 1)]
-said = {said!r} if marked or not {late} else []
-open(sys.argv[at], "w").write("\\n".join(said or lines))
-sys.exit(code or ({code} if said else 0))
+message = {message!r} if marked or not {late} else []
+open(sys.argv[at], "w").write("\\n".join(message or lines))
+sys.exit(code or ({code} if message else 0))
 """
 
 
@@ -123,28 +123,28 @@ def job(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script
 
 
-def ncu(folder: Path, said: list[str] | None = None, code: int = 0, off: int = 132, late: bool = False) -> None:
+def ncu(folder: Path, message: list[str] | None = None, code: int = 0, off: int = 132, late: bool = False) -> None:
     """Puts a stand-in for Nsight Compute on the path; off: blocks that it sees without marks; late: it fails with marks
     alone."""
     (folder / "bin").mkdir()
     tool = folder / "bin" / "ncu"
-    tool.write_text(NCU.format(python=sys.executable, head=HEAD, said=said or [], code=code, off=off, late=late))
+    tool.write_text(NCU.format(python=sys.executable, head=HEAD, message=message or [], code=code, off=off, late=late))
     tool.chmod(0o755)
 
 
 def test_one_command_compares_a_scripts_kernels(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ncu(job.parent)
     assert cli.main(["perturb", "--records", "32", str(job), "--its", "own"]) == 0
-    said = capfd.readouterr()
-    assert said.err.count("the script was here --its own") == 2
-    assert said.out.startswith("scale, sm_90, blocks of 128 threads\n")
-    rows = {name: rest for name, *rest in (re.split(r"\s{2,}", line.strip()) for line in said.out.splitlines())}
+    captured = capfd.readouterr()
+    assert captured.err.count("the script was here --its own") == 2
+    assert captured.out.startswith("scale, sm_90, blocks of 128 threads\n")
+    rows = {name: rest for name, *rest in (re.split(r"\s{2,}", line.strip()) for line in captured.out.splitlines())}
     assert rows["kernel time"] == ["2 us", "2.1 us", "+5.0%"]
     assert rows["executed in a launch"] == ["1,400", "4,200", "+2,800"]
     assert rows["dynamic shared, bytes"] == ["65,536", "65,536"]
     assert int(rows["instructions"][-1]) > 50
     assert rows["warps that fit on an SM"] == ["12", "12"]
-    assert "kernel plain: its build without marks is unknown" in said.out
+    assert "kernel plain: its build without marks is unknown" in captured.out
 
 
 def test_builds_and_capture_are_kept_where_they_are_requested(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -162,10 +162,10 @@ def test_a_script_without_kernels_to_compare_is_reported_by_the_exit_code(
 ) -> None:
     job.write_text("print('nothing to see')")
     assert cli.main(["perturb", str(job)]) == perturb.NOTHING
-    said = capfd.readouterr()
-    assert said.out.startswith("no kernel was compared") and "! no kernel with marks was compiled" in said.out
-    assert "nothing was recorded" not in said.out
-    assert "nothing to see" in said.err
+    captured = capfd.readouterr()
+    assert captured.out.startswith("no kernel was compared") and "! no kernel with marks was compiled" in captured.out
+    assert "nothing was recorded" not in captured.out
+    assert "nothing to see" in captured.err
 
 
 def test_a_kernel_of_the_simulator_has_no_machine_code_to_compare(job: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -205,19 +205,19 @@ def test_a_triton_kernel_is_compared_as_triton_builds_it(job: Path, capfd: pytes
     pytest.importorskip("triton")
     job.write_text(dedent(TRITON))
     assert cli.main(["perturb", "--json", "--threads", "128", str(job)]) == 0
-    said = capfd.readouterr()
-    found = json.loads(said.out)
+    captured = capfd.readouterr()
+    found = json.loads(captured.out)
     [kernel] = found["kernels"]
     assert kernel["on"]["kernel"] == "double"
-    assert "no kernel language" not in said.err  # Triton was imported, wherever it may run
+    assert "no kernel language" not in captured.err  # Triton was imported, wherever it may run
     assert kernel["on"]["instructions"] > kernel["off"]["instructions"] > 10
     assert any("nothing was recorded" in problem for problem in found["problems"])
 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_without_ncu_permission_the_rest_is_reported(late: bool, job: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    said = ["==PROF== Connected", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"]
-    ncu(job.parent, said, code=1, late=late)
+    message = ["==PROF== Connected", "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"]
+    ncu(job.parent, message, code=1, late=late)
     assert cli.main(["perturb", str(job)]) == 0
     out = capfd.readouterr().out
     assert "scale, sm_90" in out

@@ -277,15 +277,15 @@ def test_the_critical_path_is_contiguous_and_ends_with_the_last_region(rng: rand
 
 
 @pytest.mark.parametrize(
-    ("edge", "block", "said"),
+    ("edge", "block", "message"),
     [
         (Edge("loda", "wait"), 0, "loda:wait: no region 'loda' in this block, which has dot, load, wait"),
         (Edge("load", "wait", -1), 0, "a lag of 0 or more"),
         (Edge("load", "wait"), 9, "launch 0, block 9: no records"),
     ],
 )
-def test_invalid_critical_path_arguments_are_refused(edge: Edge, block: int, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_critical_path_arguments_are_refused(edge: Edge, block: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         critical_path(traces.trace(pipeline()), [edge], block=block)
 
 

@@ -123,9 +123,9 @@ def test_lanes_blocks_launches_and_times_of_a_group_are_counted(rng: random.Rand
     trace = traces.trace(made)
     keys = [key for key in by.split(",") if key]
     for row in summarize(trace, by).lanes:
-        wanted = dict(zip(keys, row.key, strict=True))
+        wanted_rows = dict(zip(keys, row.key, strict=True))
         places = [{"launch": one.grid_id - 1, "sm": one.sm, "block": one.block, "warp": one.warp} for one in made]
-        mine = [one for one, place in zip(made, places, strict=True) if wanted.items() <= place.items()]
+        mine = [one for one, place in zip(made, places, strict=True) if wanted_rows.items() <= place.items()]
         launches = {one.grid_id for one in mine}
         assert (row.lanes, row.launches) == (len(mine), len(launches))
         assert row.blocks == len({(one.grid_id, one.block) for one in mine})
@@ -220,7 +220,7 @@ def test_roles_have_user_given_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "roles", "said"),
+    ("by", "roles", "message"),
     [
         ("smm", None, r"by='smm': expected .*sm"),
         ("role", {"a": [40]}, "warp numbers from 0 to 31"),
@@ -228,8 +228,8 @@ def test_roles_have_user_given_names() -> None:
         ("role", {"a": [0, 1], "b": [1]}, "warp 1 has the role 'a' already"),
     ],
 )
-def test_invalid_keys_and_roles_are_refused(by: str, roles: dict[str, list[int]] | None, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_keys_and_roles_are_refused(by: str, roles: dict[str, list[int]] | None, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         group(traces.trace([traces.Lane(end=2000)]), by, roles)
 
 

@@ -20,15 +20,15 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 def test_all_records_are_reported_while_their_overlaps_are_summed_up() -> None:
     trace = traces.trace(traces.lanes(random.Random(3), blocks=9, launches=3))
     for work in (overlap, waits):
-        told: list[int] = []
-        work(trace, step=told.append)
-        assert sum(told) == len(trace)
+        reported: list[int] = []
+        work(trace, step=reported.append)
+        assert sum(reported) == len(trace)
 
 
 def test_a_capture_shows_how_much_of_its_file_is_read() -> None:
-    path, told = GOLDEN / "attention.kscope", list[int]()
-    assert load_capture(path, step=told.append).devices
-    assert path.stat().st_size * 0.9 < sum(told) < path.stat().st_size
+    path, reported = GOLDEN / "attention.kscope", list[int]()
+    assert load_capture(path, step=reported.append).devices
+    assert path.stat().st_size * 0.9 < sum(reported) < path.stat().st_size
 
 
 def test_long_operations_show_a_progress_bar_in_a_terminal(
@@ -48,6 +48,6 @@ def test_long_operations_show_a_progress_bar_in_a_terminal(
 
 def test_json_output_contains_no_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["gaps", str(GOLDEN / "attention.kscope"), "--json"]) == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("{")
-    assert "%" not in said.err
+    captured = capsys.readouterr()
+    assert captured.out.startswith("{")
+    assert "%" not in captured.err

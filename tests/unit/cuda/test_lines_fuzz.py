@@ -70,8 +70,8 @@ def variants(seed: int) -> tuple[str, list[tuple[str, str]], list[str]]:
             inner = random.randint(*spans[0])
             spans.append((inner, random.randint(inner, spans[0][1])))
         try:
-            asked = tuple(Lines(f"r{at}", "f", *span) for at, span in enumerate(spans))
-            found = marked(text, Selection(random.choice(KINDS), asked))
+            requested = tuple(Lines(f"r{at}", "f", *span) for at, span in enumerate(spans))
+            found = marked(text, Selection(random.choice(KINDS), requested))
         except UsageError as error:
             refused.append(str(error))
             continue

@@ -327,8 +327,8 @@ def test_calls_through_tvm_ffi_are_armed(
 ) -> None:
     module = source(BODY)
     compiled = compile(module.host, *arguments(), options=FFI).compiled
-    says = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 7)
-    monkeypatch.setattr(compiled, "engine", _Engine({ffi.LIBRARY: ctypes.cast(says, ctypes.c_void_p).value}))
+    expected_text = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 7)
+    monkeypatch.setattr(compiled, "engine", _Engine({ffi.LIBRARY: ctypes.cast(expected_text, ctypes.c_void_p).value}))
     for _ in range(2):
         with pytest.raises(Exception, match=r"(?i)device"):  # memory of the host is refused, after our hook
             compiled(np.zeros(1024, np.float32), 4)
@@ -352,18 +352,18 @@ def test_exported_objects_contain_the_bind_function(
     module = source(BODY)
     compiled = compile(module.host, *arguments(), options=FFI).compiled
     compiled.export_to_c(str(tmp_path / "made.o"), function_name="made")
-    asked: list[str] = []
+    requested: list[str] = []
     library = ffi._library
 
     def holding(engine: Any, symbol: str, **unmarked: Any) -> Any:
-        asked.append(symbol)
+        requested.append(symbol)
         assert engine.lookup(symbol)
         return SimpleNamespace(cuda_library=[9], kernels=[])
 
     monkeypatch.setattr(ffi, "_library", holding)
     assert library is not holding
     load_module(str(tmp_path / "made.o"), enable_tvm_ffi=True).made  # noqa: B018  # looking it up loads it
-    assert (asked, gpu.loaded) == (["__cute_internal_made_kscope_library"], [91])
+    assert (requested, gpu.loaded) == (["__cute_internal_made_kscope_library"], [91])
 
 
 def test_a_plain_function_from_an_object_file_is_named_with_its_file(

@@ -194,8 +194,8 @@ def test_line_information_refers_only_to_user_code(make: Make) -> None:
 def test_every_option_compiles(make: Make, strategy: Any, clock: Any, fill: Any) -> None:
     recording = Recording(strategy=strategy, clock=clock, fill=fill)
     made = make('with region("one"):\n    x[thread] = 1.0', recording=recording)
-    said = metadata_of(made)
-    assert (said.strategy, said.clock, said.fill) == (strategy.spec, clock, fill)
+    message = metadata_of(made)
+    assert (message.strategy, message.clock, message.fill) == (strategy.spec, clock, fill)
 
 
 def test_the_store_waits_for_the_end_of_its_block(make: Make) -> None:
@@ -224,7 +224,7 @@ def test_a_name_that_is_not_static_is_refused(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("cutlass.Int64(n)", r"a Int64: .* pass value=cutlass.Int32\(x\)"),
         ("cutlass.Float16(1.0)", r"a Float16: .* pass value=cutlass.Float32\(x\)"),
@@ -234,8 +234,8 @@ def test_a_name_that_is_not_static_is_refused(make: Make) -> None:
         ("x", "Tensor"),
     ],
 )
-def test_only_32_bit_scalars_are_values(make: Make, value: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_only_32_bit_scalars_are_values(make: Make, value: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         make(f'with region("one", value={value}):\n    x[thread] = 1.0')
 
 

@@ -41,16 +41,16 @@ def test_every_format_of_the_help_is_written(suffix: str, capture: str, capsys: 
     if suffix in (".parquet", ".arrow", ".feather"):
         pytest.importorskip("pyarrow")
     assert cli.main(["export", capture, "-o", f"x{suffix}"]) == 0
-    said = capsys.readouterr()
-    assert f"x{suffix}: 24 records" in said.out
-    assert "2 lanes found the pool full" in said.err
+    captured = capsys.readouterr()
+    assert f"x{suffix}: 24 records" in captured.out
+    assert "2 lanes found the pool full" in captured.err
 
 
 def test_the_help_names_every_suffix(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["export", "--help"])
-    said = capsys.readouterr().out
-    assert [suffix for suffix in suffixes() if suffix.removesuffix(".gz") not in said] == []
+    message = capsys.readouterr().out
+    assert [suffix for suffix in suffixes() if suffix.removesuffix(".gz") not in message] == []
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_options_of_timelines_reach_the_file(capture: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["-o", "x.csv", "--group", "warp"], "only timelines have this option"),
         (["-o", "x.pftrace", "--flow", "load", "tile"], "no region 'tile' with value="),
@@ -93,10 +93,10 @@ def test_options_of_timelines_reach_the_file(capture: str) -> None:
     ],
 )
 def test_invalid_export_flags_are_refused_in_one_line(
-    flags: list[str], said: str, capture: str, capsys: pytest.CaptureFixture[str]
+    flags: list[str], message: str, capture: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["export", capture, *flags]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert sorted(path.name for path in Path().iterdir()) == [capture]
 
 

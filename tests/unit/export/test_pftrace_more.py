@@ -227,7 +227,7 @@ def test_arrows_from_a_region_without_values_are_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"group": "region"}, "expected one of sm, block, warp"),
         ({"args": 1}, "expected True or False"),
@@ -236,8 +236,8 @@ def test_arrows_from_a_region_without_values_are_refused(tmp_path: Path) -> None
         ({"flows": [("load", 3)]}, "expected pairs of region names"),
     ],
 )
-def test_invalid_export_options_are_refused(options: dict[str, object], said: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_export_options_are_refused(options: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
         decode(synth.capture(names=NAMES)).export(tmp_path / "x.pftrace", **options)
 
 

@@ -56,9 +56,9 @@ def test_without_rich_or_tqdm_percentages_are_shown(
 ) -> None:
     monkeypatch.setattr(progress, "find_spec", lambda name: None)
     bulk().export(tmp_path / "x.json", progress=True)
-    said = capsys.readouterr()
-    assert "x.json: 100 %" in said.err
-    assert said.out == ""
+    captured = capsys.readouterr()
+    assert "x.json: 100 %" in captured.err
+    assert captured.out == ""
 
 
 @pytest.mark.parametrize("package", ["rich", "tqdm"])

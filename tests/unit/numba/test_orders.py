@@ -68,8 +68,8 @@ ANNOTATED = ("annotated", "calls")
 
 def enter(frontend: Any, state: str) -> None:
     """The process is in this state from now on."""
-    wanted = STATES[state]
-    frontend.disable() if wanted is None else frontend.enable(wanted)
+    expected = STATES[state]
+    frontend.disable() if expected is None else frontend.enable(expected)
 
 
 @pytest.mark.parametrize("seed", range(4))

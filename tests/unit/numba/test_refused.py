@@ -33,7 +33,7 @@ def refused(written: Written, body: str, kind: type[Exception], **options: Any) 
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("statement", "said"), [
+@pytest.mark.parametrize(("statement", "output"), [
     ('with kscope.region(f"step {n}"): x[0] = 1', "n is a variable of the kernel"),
     ("with kscope.region(): x[0] = 1", "missing 1 required positional argument: 'name'"),
     ("with kscope.region: x[0] = 1", "a region needs a name"),
@@ -55,9 +55,9 @@ def refused(written: Written, body: str, kind: type[Exception], **options: Any) 
     ('with kscope.regoin("a"): x[0] = 1', "with kscope.regoin('a'): expected kscope.region(name), or a scope"),
     ('with kscope.region("a"), cuda.pinned(x): x[0] = 1', "with cuda.pinned(x): expected kscope.region(name)"),
 ])  # fmt: skip
-def test_errors_quote_the_code_and_its_location(enabled: Any, written: Written, statement: str, said: str) -> None:
+def test_errors_quote_the_code_and_its_location(enabled: Any, written: Written, statement: str, output: str) -> None:
     message = refused(written, statement, UsageError)
-    assert said in message
+    assert output in message
     assert ".py:9" in message
 
 
@@ -123,8 +123,8 @@ def test_regions_in_a_recursive_function(enabled: Any, written: Written, body: s
             with kscope.region("outer"):
                 x[0] = depth(n)
     """.replace("BODY", body.replace("\n", "\n            ")), __name__="__main__")  # fmt: skip
-    said = r"kernel calls a recursive function that contains region 'deeper' \(.*\.py:(9|14)\)"
-    with pytest.raises(UnsupportedError, match=said):
+    output = r"kernel calls a recursive function that contains region 'deeper' \(.*\.py:(9|14)\)"
+    with pytest.raises(UnsupportedError, match=output):
         ptx(built(space["kernel"], SIGNATURE, lto=lto))
 
 
@@ -196,10 +196,10 @@ def test_a_missing_hook_point_is_named_and_nothing_is_changed(
     assert dict(vars(CUDACodeLibrary)) == before
 
 
-@pytest.mark.parametrize(("installed", "said"), [("0.23.0", "0.23.0 is installed; kscope needs 0.24 or later")])
-def test_an_old_version_is_refused(monkeypatch: pytest.MonkeyPatch, installed: str, said: str) -> None:
+@pytest.mark.parametrize(("installed", "output"), [("0.23.0", "0.23.0 is installed; kscope needs 0.24 or later")])
+def test_an_old_version_is_refused(monkeypatch: pytest.MonkeyPatch, installed: str, output: str) -> None:
     monkeypatch.setattr(hook_points.metadata, "version", lambda name: installed)
-    with pytest.raises(UnsupportedError, match=said):
+    with pytest.raises(UnsupportedError, match=output):
         hook_points.version()
 
 

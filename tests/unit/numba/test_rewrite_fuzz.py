@@ -63,12 +63,12 @@ def compiled(seed: int) -> FunctionType:
 
 def run(function: FunctionType, log: list[Any], seed: int) -> Any:
     """What it returned or raised. Numbers that it asked for are in the log as well."""
-    random, asked = Random(seed), 0
+    random, requested = Random(seed), 0
 
     def nxt() -> int:
-        nonlocal asked
-        asked += 1
-        if asked > STEPS:
+        nonlocal requested
+        requested += 1
+        if requested > STEPS:
             raise EndlessError
         number = random.randint(0, 9)
         log.append(("asked", number))

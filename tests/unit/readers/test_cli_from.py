@@ -53,16 +53,16 @@ def test_names_and_filters_apply_to_foreign_buffers(here: Path, capsys: pytest.C
 
 def test_every_reader_is_offered(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["summary", "buffer.npy", "--from", "perf"]) == 2
-    said = capsys.readouterr().err
-    assert all(name in said for name in readers.READERS)
+    message = capsys.readouterr().err
+    assert all(name in message for name in readers.READERS)
     with pytest.raises(SystemExit):
         cli.main(["summary", "--help"])
-    said = capsys.readouterr().out
-    assert all(name in said.replace("\n", "") for name in readers.READERS)
+    message = capsys.readouterr().out
+    assert all(name in message.replace("\n", "") for name in readers.READERS)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("nuggets:unit=3", "units, compact, tid"), ("nuggets:units=x", "expected a number"), ("proton:mhz=fast", "MHz"),
         ("nuggets:compact=3", "true or false"), ("nuggets:tid=lane", "'block' or 'warp'"),
@@ -74,10 +74,10 @@ def test_every_reader_is_offered(here: Path, capsys: pytest.CaptureFixture[str])
     ],
 )  # fmt: skip
 def test_invalid_reader_options_are_refused(
-    given: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]
+    given: str, message: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["summary", "proton.json", "--from", given]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

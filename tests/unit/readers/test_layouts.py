@@ -179,9 +179,9 @@ def test_proton_durations_are_cycles_and_its_blocks_stand_on_the_timer() -> None
 
 def test_missing_proton_clock_rates_are_reported() -> None:
     block = [("k", 0, 0, 5, 905, [(0, "a", 0, 720)])]
-    told, silent = (readers.proton(foreign.proton(block, mhz)) for mhz in (1800.0, None))
-    assert told.dur_cycles.tolist() == [720] and told.dur_ns.tolist() == [pytest.approx(400)]
-    assert told.problems == ()
+    reported, silent = (readers.proton(foreign.proton(block, mhz)) for mhz in (1800.0, None))
+    assert reported.dur_cycles.tolist() == [720] and reported.dur_ns.tolist() == [pytest.approx(400)]
+    assert reported.problems == ()
     assert silent.dur_cycles.tolist() == [720] and kinds(silent) == {"assumed"}
 
 

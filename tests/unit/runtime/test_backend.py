@@ -440,8 +440,8 @@ def test_clocks_are_compared_when_a_session_begins_and_ends(bench: Make) -> None
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
 def test_a_forked_child_gets_the_reason_why_it_cannot_record(bench: Make) -> None:
     rig = bench().arm()
-    said = refusal(lambda: rig.backend.module_loaded(MODULE), UsageError)
-    assert "forked" in said and "'spawn'" in said
+    output = refusal(lambda: rig.backend.module_loaded(MODULE), UsageError)
+    assert "forked" in output and "'spawn'" in output
 
 
 def test_the_gate_carries_what_is_sampled(bench: Make) -> None:

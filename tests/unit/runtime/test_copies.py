@@ -54,16 +54,16 @@ def test_room_is_published_after_each_batch(by_hand: None, monkeypatch: pytest.M
     for block in range(84):
         Lane(bench.memory, sm=block % 4, block=block).run()
     passes = bench.drain._passes
-    told: list[bool] = []
+    reported: list[bool] = []
     free = Passes._free
 
     def watched(self: Passes, *batch: object) -> int:
-        told.append(self.room.is_set())
+        reported.append(self.room.is_set())
         return free(self, *batch)  # type: ignore[arg-type]  # as it was called
 
     monkeypatch.setattr(Passes, "_free", watched)
     once(bench)
-    assert not told[0] and passes.room.is_set()
+    assert not reported[0] and passes.room.is_set()
 
 
 def test_a_claim_refused_during_a_host_read_does_not_mask_an_active_lane(by_hand: None) -> None:

@@ -116,10 +116,10 @@ def test_bind_asks_for_the_file_if_the_module_has_no_names(rig: Bench) -> None:
     with pytest.raises(UsageError, match=r"no kscope_meta.*kscope\.bind\(module, 'kernels\.cubin'\)"):
         kscope.bind(module(9))
     assert rig.gpu.bound(9) == 0
-    told = (ModuleMeta("cuda", (KernelMeta("of the file", 5, 8),), ()),)
-    assert rig.backend.bind(module(9), told) == told
+    reported = (ModuleMeta("cuda", (KernelMeta("of the file", 5, 8),), ()),)
+    assert rig.backend.bind(module(9), reported) == reported
     assert rig.gpu.bound(9) != 0
-    assert rig.backend.modules() == told
+    assert rig.backend.modules() == reported
 
 
 def test_names_that_cannot_be_read_are_reported(rig: Bench) -> None:

@@ -213,12 +213,12 @@ def test_freed_memory_counts_as_room_only_after_the_device_write(
     burst = Burst(bench)
     drained(bench)
     burst.leave()
-    told: list[bool] = []
+    reported: list[bool] = []
     free = Passes._free
 
     def look() -> None:
         clock.now += 2 * module._FRESH_S
-        told.append(bench.drain._reading.has_room(module._FRESH_S, bench.drain._passes.forecast))
+        reported.append(bench.drain._reading.has_room(module._FRESH_S, bench.drain._passes.forecast))
 
     def watched(self: Passes, *batch: object) -> int:
         found = free(self, *batch)  # type: ignore[arg-type]  # as it was called
@@ -228,7 +228,7 @@ def test_freed_memory_counts_as_room_only_after_the_device_write(
     monkeypatch.setattr(Passes, "_free", watched)
     assert drained(bench) > 0
     look()
-    assert told == [False, True]
+    assert reported == [False, True]
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -24,10 +24,10 @@ slabs = st.tuples(
 )
 
 
-def memory(wanted: list[tuple[int, int, str, int]], tail: int) -> Lines:
+def memory(expected: list[tuple[int, int, str, int]], tail: int) -> Lines:
     """Slabs one behind the other from position `tail` on."""
     parts = []
-    for log2, count, state, ended in wanted:
+    for log2, count, state, ended in expected:
         units = layout.slab_units(log2)
         words = np.zeros(units * 16, np.uint32)
         parts.append(words)
@@ -64,9 +64,9 @@ def pieces(lines: Lines, tail: int, cut: int) -> Iterator[Pieces]:
 @examples(150)
 @given(st.lists(slabs, min_size=1, max_size=60), st.integers(0, 0xFFFFFFFF), st.sampled_from([0, SETTLED]), st.data())
 def test_header_stepping_finds_the_same_slabs_as_a_scan(
-    wanted: list[tuple[int, int, str, int]], tail: int, settled: int, data: st.DataObject
+    expected: list[tuple[int, int, str, int]], tail: int, settled: int, data: st.DataObject
 ) -> None:
-    lines = memory(wanted, tail)
+    lines = memory(expected, tail)
     cut = data.draw(st.integers(1, len(lines) - 1))
     for parts in pieces(lines, tail, cut):
         with pytest.MonkeyPatch.context() as patch:
@@ -77,15 +77,15 @@ def test_header_stepping_finds_the_same_slabs_as_a_scan(
             stepped = find(lines, parts, settled)
         for name in ("at", "piece", "units", "closed", "epoch", "position", "over"):
             assert np.array_equal(getattr(scanned, name), getattr(stepped, name)), name
-        if len(parts.stripe) == 1 and {state for _, _, state, _ in wanted} == {"closed"}:
-            assert len(scanned.at) == len(wanted) and scanned.closed.all()
+        if len(parts.stripe) == 1 and {state for _, _, state, _ in expected} == {"closed"}:
+            assert len(scanned.at) == len(expected) and scanned.closed.all()
 
 
 @pytest.mark.parametrize("least", [0, 1 << 30], ids=["stepping", "scanning"])
 def test_records_are_checked_only_in_recently_closed_slabs(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slab_search, "_LEAST_LINES", least)
-    wanted = [(3, 8, "closed", SETTLED), (3, 8, "late record", SETTLED), (3, 8, "late record", SETTLED - 1)]
-    lines = memory(wanted, 0)
+    expected = [(3, 8, "closed", SETTLED), (3, 8, "late record", SETTLED), (3, 8, "late record", SETTLED - 1)]
+    lines = memory(expected, 0)
     (whole, _) = pieces(lines, 0, 1)
     assert find(lines, whole, SETTLED).closed.tolist() == [True, False, True]
     assert find(lines, whole).closed.tolist() == [True, False, False]

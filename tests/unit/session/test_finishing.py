@@ -86,15 +86,15 @@ def test_kernels_are_selected_by_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"export": "no/such/folder/a.json"}, "does not exist"), ({"export": "a.png"}, "unknown suffix"),
         ({"export": [3]}, "expected the path"), ({"then": 3}, "not iterable|expected a function"),
         ({"then": ["x"]}, "expected a function"),
     ],
 )  # fmt: skip
-def test_invalid_export_options_are_refused_before_the_body(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_export_options_are_refused_before_the_body(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         kscope.profile(**options)
 
 

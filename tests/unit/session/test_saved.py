@@ -148,7 +148,7 @@ def test_a_session_that_atexit_ends_is_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("run.pftrace", "ends in .kscope"),
         ("none/run.kscope", "does not exist: mkdir -p"),
@@ -156,9 +156,9 @@ def test_a_session_that_atexit_ends_is_saved(tmp_path: Path) -> None:
         ("/proc/run.kscope", "nothing can be written"),
     ],
 )
-def test_a_path_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, path: str, said: str) -> None:
+def test_a_path_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, path: str, message: str) -> None:
     (tmp_path / "folder.kscope").mkdir()
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         kscope.profile(tmp_path / path)
 
 

@@ -374,5 +374,5 @@ def test_selections_without_a_supporting_frontend_are_reported() -> None:
     assert len(prof.trace) == 2
     texts = [problem.text for problem in prof.trace.problems]
     assert any("region one=a.py:3: no kernel that ran has an operation at these lines" in text for text in texts)
-    asked = "auto= (kinds of operation) and regions= (lines of source)"
-    assert f"{asked}: not supported by the imported DSLs (sim)" in texts
+    requested = "auto= (kinds of operation) and regions= (lines of source)"
+    assert f"{requested}: not supported by the imported DSLs (sim)" in texts

@@ -61,10 +61,10 @@ def about(kernel):
     return meta.from_json(kernel.metadata.kscope.encode())
 
 
-def sites(name, arch, **asked):
+def sites(name, arch, **requested):
     """Where a selection would mark a kernel."""
     with catalog.listing() as found:
-        kscope.enable(**asked)
+        kscope.enable(**requested)
         try:
             compiled(name, arch)
         finally:
@@ -381,9 +381,9 @@ def test_restored_regions_keep_their_names_and_report_a_problem(compiler):
     assert {(region.name, region.type) for region in known.regions} == {
         ("load", None), ("constant", "i32"), ("store", None),
     }  # fmt: skip
-    told = {problem.kind: problem.text for problem in known.problems}
-    assert "removed every mark of 'constant', 'load'; kscope restored them" in told["moved"]
-    assert "removed every mark of 'sometimes', 'turn'" in told["removed"]
+    reported = {problem.kind: problem.text for problem in known.problems}
+    assert "removed every mark of 'constant', 'load'; kscope restored them" in reported["moved"]
+    assert "removed every mark of 'sometimes', 'turn'" in reported["removed"]
     marks = [mark for mark in map(parse, compiler.texts[-1].splitlines()) if mark is not None]
     entered = {(mark.operand, mark.strategy) for mark in marks if (mark.act, mark.name) == ("enter", "constant")}
     assert entered == {("0x00000007", "block")}

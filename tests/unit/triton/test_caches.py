@@ -349,10 +349,10 @@ def test_a_backend_hash_replaced_by_another_tool_stays(frontend, monkeypatch):
 def test_a_wrapped_hook_runs_once_per_compilation_after_enabling_again(frontend, monkeypatch, between):
     monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
     frontend.enable(Recording())
-    ours, asked = knobs.runtime.add_stages_inspection_hook, []
+    ours, requested = knobs.runtime.add_stages_inspection_hook, []
 
     def over(backend=None, stages=None, *more):
-        asked.append("compile" if stages else "key")
+        requested.append("compile" if stages else "key")
         return ours(backend, stages, *more)
 
     knobs.runtime.add_stages_inspection_hook = over
@@ -361,9 +361,9 @@ def test_a_wrapped_hook_runs_once_per_compilation_after_enabling_again(frontend,
     frontend.enable(Recording(records=64))
     _, key = knobs.runtime.add_stages_inspection_hook()
     assert key.count("kscope-") == 1
-    asked.clear()
+    requested.clear()
     (lowered,) = metadata.from_json(described(compile_kernel()).encode()).kernels
-    assert lowered.log2_records == 6 and asked.count("compile") == 1
+    assert lowered.log2_records == 6 and requested.count("compile") == 1
     frontend.disable()
     assert knobs.runtime.add_stages_inspection_hook is over
     assert described(compile_kernel()) is None

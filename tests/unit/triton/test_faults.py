@@ -173,7 +173,7 @@ def test_an_unsupported_triton_is_reported_by_version(tmp_path: Path, asked: str
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode == 0) == (asked == "doctor")
-    said = (done.stdout + done.stderr).strip().splitlines()
-    line = next(line for line in reversed(said) if "triton" in line)
+    message = (done.stdout + done.stderr).strip().splitlines()
+    line = next(line for line in reversed(message) if "triton" in line)
     assert "triton 3.5.1 is installed; kscope needs 3.6 or later: pip install -U" in line
     assert asked == "doctor" or "UnsupportedError" in line

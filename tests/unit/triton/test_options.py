@@ -119,18 +119,18 @@ print(hasattr(compiled.metadata, "kscope"))
 
 
 @pytest.mark.parametrize("imports", ["import kscope, triton", "import triton, kscope"])
-@pytest.mark.parametrize("wanted", ["0", "1"])
-def test_kscope_in_the_environment_prepares(module, imports, wanted):
+@pytest.mark.parametrize("expected", ["0", "1"])
+def test_kscope_in_the_environment_prepares(module, imports, expected):
     made = module("""
         @triton.jit
         def kernel(out):
             with kscope.region("store"):
                 tl.store(out, 1)
     """)
-    environment = {**os.environ, "KSCOPE": wanted, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "KSCOPE": expected, "PYTHONPATH": os.pathsep.join(sys.path)}
     code = PREPARED.format(imports=imports, path=made.__file__)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == f"{wanted == '1'}\n", done.stderr
+    assert done.stdout == f"{expected == '1'}\n", done.stderr
 
 
 def test_kernels_for_amd_gpus_compile_plain(frontend):

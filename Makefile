@@ -17,7 +17,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9.-]+):.*## /  make \1\t/' | expand -t 24
 
 # A stamp file is newer than the files its venv was made from.
-.venv/.base: pyproject.toml
+.venv/.base: pyproject.toml setup.py $(wildcard kscope/native/*.[ch])
 	@.ci/venv .venv $(PYTHON)
 	.venv/bin/pip install -q -e .
 	@touch $@
@@ -113,15 +113,21 @@ test-cute: .venv-cute/.test  ## tests of CuTe DSL
 	.venv-cute/bin/python -m pytest $(SIDE_BY_SIDE) -m "$(TESTS)" tests/unit/cute tests/contract/test_contract.py \
 	    tests/unit/test_examples*.py tests/unit/test_bench_kernels.py -k cute
 
-gpu:  ## the device tests, with python3 and its packages; PYTEST_ARGS='-k two_gpus' selects
+# The compiled loops for a python3 that has no kscope installed; without a C compiler numpy does the same.
+NATIVE := kscope/native/_native.abi3.so
+$(NATIVE): $(wildcard kscope/native/*.[ch])
+	-$(CC) -std=c11 -O3 -ffp-contract=off -fPIC -shared -o $@ $(filter %.c,$^)
+
+gpu: $(NATIVE)  ## the device tests, with python3 and its packages; PYTEST_ARGS='-k two_gpus' selects
 	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract/test_on_gpu.py tests/unit/test_readme.py tests/unit/test_examples.py
 
 test-newest: .venv-newest/.test  ## the fast set with the newest release of every DSL
 	TRITON_CACHE_DIR=$(CACHE)/triton-newest .venv-newest/bin/python -m pytest $(SIDE_BY_SIDE) -m "not slow and not gpu" tests
 
-lint: .venv/.test  ## ruff
+lint: .venv/.test  ## ruff, and the C compiler's warnings
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	$(CC) -std=c11 -O3 -Wall -Wextra -Werror -fsyntax-only kscope/native/*.c
 
 types: mypy pyright  ## mypy --strict and pyright
 

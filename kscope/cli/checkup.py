@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import Literal
 
+from .. import native
 from .._version import __version__
 from ..capture import layout
 from ..errors import KscopeError, MissingError
@@ -45,6 +46,7 @@ def examine() -> Iterator[Finding]:
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.machine()}, {sys.executable}")
     for package in ("numpy", "orjson"):
         yield Finding(package, "ok", metadata.version(package))
+    yield _native()
     if ptxas := assembler.describe():
         yield Finding("ptxas", "ok", ptxas)
     else:
@@ -52,6 +54,15 @@ def examine() -> Iterator[Finding]:
     yield from _device()
     for name, entry in registry.table().items():
         yield _frontend(name, entry)
+
+
+def _native() -> Finding:
+    if native.available():
+        return Finding("native", "ok", f"compiled loops for decoding and draining: {native.path()}")
+    if native.path() is not None:
+        return Finding("native", "ok", "KSCOPE_NATIVE=0: numpy decodes and drains")
+    text = "numpy decodes and drains, several times slower; install kscope where there is a C compiler"
+    return Finding("native", "missing", text)
 
 
 def _device() -> Iterator[Finding]:

@@ -12,10 +12,12 @@ around T, which is narrower than a tick if they are many or close together.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import native
 from ..util.parallel import CHUNK, each
 
 Float = npt.NDArray[np.float64]
@@ -72,30 +74,42 @@ class Rates:
 
 @dataclass(frozen=True)
 class Rows:
-    """Neighboring anchors with one key each, (rows,): indices of their first and their last anchor. row: (a,) the row
-    of each anchor, from 0."""
+    """Neighboring anchors with one key each, (rows,): indices of their first and their last anchor."""
 
     first: Int64
     last: Int64
-    row: Int64
 
     @staticmethod
     def of(key: Int64) -> Rows:
         """The rows of anchors whose keys (a,) stand together."""
-        first = np.flatnonzero(np.diff(key, prepend=key[:1] - 1))
-        last = np.append(first[1:], len(key)) - 1
-        return Rows(first, last, np.repeat(np.arange(len(first)), last - first + 1))
+        return Rows.starting(np.flatnonzero(np.diff(key, prepend=key[:1] - 1)), len(key))
+
+    @staticmethod
+    def starting(first: Int64, anchors: int) -> Rows:
+        """The rows that begin at `first` (rows,), of so many anchors."""
+        return Rows(first, np.append(first[1:], anchors) - 1)
+
+    @cached_property
+    def row(self) -> Int64:
+        """(a,) the row of each anchor, from 0."""
+        return np.repeat(np.arange(len(self.first)), self.last - self.first + 1)
+
+    def cuts(self) -> list[tuple[int, int]]:
+        """Ranges of rows with so many anchors that a core's cache holds what is made of them, and at least one row."""
+        cuts = np.unique(np.searchsorted(self.first, np.arange(0, self.first[-1] + 1, CHUNK))).tolist()
+        return list(zip(cuts, [*cuts[1:], len(self.first)], strict=True))
 
     def parts(self) -> list[tuple[slice, slice, Rows]]:
-        """(which rows, which anchors, the same as rows of these alone) of so many anchors that a core's cache holds
-        what is made of them, and at least one row."""
-        cuts = np.unique(np.searchsorted(self.first, np.arange(0, self.first[-1] + 1, CHUNK))).tolist()
+        """(which rows, which anchors, the same as rows of these alone) for each of the cuts."""
         found = []
-        for a, b in zip(cuts, [*cuts[1:], len(self.first)], strict=True):
+        for a, b in self.cuts():
             begin, end = int(self.first[a]), int(self.last[b - 1]) + 1
-            alone = Rows(self.first[a:b] - begin, self.last[a:b] - begin, self.row[begin:end] - a)
-            found.append((slice(a, b), slice(begin, end), alone))
+            found.append((slice(a, b), slice(begin, end), Rows(self.first[a:b] - begin, self.last[a:b] - begin)))
         return found
+
+    def compiled(self, name: str, *arguments: npt.NDArray[np.generic] | float) -> None:
+        """Call a compiled function on all rows, in parallel."""
+        each(lambda cut: native.call(name, *cut, self.first, self.last, *arguments), self.cuts())
 
     def largest(self, values: Float) -> Int64:
         """For each row the index of an anchor whose value is the largest."""
@@ -120,6 +134,9 @@ def tightest(anchors: Anchors, rows: Rows, rate: Float) -> tuple[Int64, Int64]:
     """(after, before): per row the anchors between which a line of its rate has the least room. It does not run under
     the first, nor over the second."""
     after, before = np.empty((2, len(rows.first)), np.int64)
+    if native.available():
+        rows.compiled("tightest", anchors.x, anchors.width, anchors.y, rate, after, before)
+        return after, before
 
     def work(part: tuple[slice, slice, Rows]) -> None:
         which, where, mine = part
@@ -135,6 +152,10 @@ def band(anchors: Anchors, rows: Rows, tick: int, rates: Rates) -> tuple[Float, 
     """(low, high): the least and the most ns of each anchor's first cycle, by all anchors of its row. rates: per row,
     what a cycle takes at least and at most."""
     low, high = np.empty((2, len(anchors.x)))
+    if native.available():
+        columns = anchors.x, anchors.width, anchors.y
+        rows.compiled("band", *columns, float(tick), rates.least, rates.most, low, high)
+        return low, high
 
     def work(part: tuple[slice, slice, Rows]) -> None:
         which, where, mine = part

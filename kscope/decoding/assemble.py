@@ -12,6 +12,7 @@ from ..capture.model import CaptureData, DeviceCapture, ModuleMeta, Problem
 from ..tracedata.data import Launch, TraceData
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
+from ..util.runs import groups
 from ..util.text import counted
 from .axis import Axis, fit_axis
 from .columns import Records, decode_slabs, id_sample
@@ -55,11 +56,12 @@ def assemble(capture: CaptureData) -> TraceData:
         records = decode_slabs(device, slabs, table)
         problems += _on(device, capture, [*_unfinished(slabs, capture.modules), *records.problems])
         devices.append(_Device(records.slabs, records, _host_offset(device)))
-    slabs = _joined([device.slabs for device in devices])
+    slabs = Slabs.joined([device.slabs for device in devices])
     owner = np.repeat(np.arange(len(devices)), [len(device.slabs) for device in devices])
     launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
     regions, renumber = table.sorted_regions()
-    kernel_ids, kernel = np.unique(slabs.header["kernel"], return_inverse=True)
+    first, _, kernel = groups(slabs.header["kernel"])
+    kernel_ids = slabs.header["kernel"][first]
     kernels = _kernel_names(kernel_ids.tolist(), capture.modules)
     problems += _whole(launches, capture)
     origin = min((_first_time(device) + device.offset for device in devices if len(device.slabs)), default=0)
@@ -139,14 +141,6 @@ def _on(device: DeviceCapture, capture: CaptureData, problems: Iterable[Problem]
 
 def _column(parts: list[npt.NDArray[np.generic]], dtype: type[np.generic]) -> npt.NDArray:  # type: ignore[type-arg]  # of that dtype
     return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.zeros(0, dtype)])
-
-
-def _joined(parts: list[Slabs]) -> Slabs:
-    if len(parts) == 1:
-        return parts[0]
-    empty = find(np.zeros((0, 16), np.uint32), 0)[0]
-    parts = [*parts, empty]
-    return Slabs(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("line", "header", "finished")))
 
 
 def _host_offset(device: DeviceCapture) -> int:

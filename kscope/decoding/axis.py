@@ -17,8 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from .. import native
 from ..capture.model import DeviceCapture, Problem
-from ..util.parallel import map_ahead
+from ..util.parallel import each, map_ahead
+from ..util.runs import groups
 from ..util.text import counted
 from . import clock_drift, time_bounds
 from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, between, tightest
@@ -96,7 +98,7 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
         offset, rate = offset[sm], rate[one]
         within = time_bounds.limits(anchors, rows, tick, max_clock_khz)
     else:
-        _, launch = np.unique(launch, return_inverse=True)
+        _, _, launch = groups(launch)
         group = _numbered(launch, sm)
         anchors = anchors.at(np.argsort(group[anchors.slab], kind="stable"))
         rows = Rows.of(group[anchors.slab])
@@ -145,6 +147,8 @@ def _sms(slabs: Slabs) -> Int64:
 
 def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> Anchors:
     """The anchors of slabs (s,) on SMs `sm` (s,). reference: (sms,)."""
+    if native.available():
+        return _compiled_anchors(slabs, sm, reference, origin)
 
     def of(which: Int64) -> Anchors:
         header, ended = slabs.take(which).header, np.flatnonzero(slabs.finished[which])
@@ -161,6 +165,20 @@ def _anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> Anchors:
     parts = list(map_ahead(of, [order[where] for _, where, _ in Rows.of(sm[order]).parts()]))
     names = ("x", "width", "y", "slab")
     return Anchors(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _compiled_anchors(slabs: Slabs, sm: Int64, reference: Int64, origin: int) -> Anchors:
+    begin, order = np.empty(len(reference) + 1, np.int64), np.empty(len(sm), np.int64)
+    native.call("order", sm, len(sm), len(reference), begin, order)
+    out = begin + np.append(0, np.cumsum(slabs.finished[order]))[begin]
+    x, width, y = np.empty((3, int(out[-1])))
+    anchors = Anchors(x, width, y, np.empty(int(out[-1]), np.int64))
+    names = ("start_clock", "start_time", "start_width", "end_clock", "end_time", "end_width")
+    inputs = *(slabs.header[name] for name in names), slabs.finished
+    columns = *inputs, anchors.x, anchors.width, anchors.y, anchors.slab
+    sms = range(len(reference))
+    each(lambda sm: native.call("anchors", sm, sm + 1, order, begin, out, reference, origin, *columns), sms)
+    return anchors
 
 
 def _per_launch(anchors: Anchors, rows: Rows, launch: Int64, tick: int) -> tuple[Float, Float, Rates, Bools]:

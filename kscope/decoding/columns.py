@@ -1,11 +1,7 @@
 """From raw words to columns: start, duration, region and slab of every record, in ticks. Never raises on data.
 
-The record loop runs on all cores (numpy releases the GIL; chunks stay in cache) on three kinds of chunks, in this order
-of output:
-
-    view     neighboring slabs of one size that kept the same records in order: read in place
-    gather   finished slabs of any size and rotation: rows are collected, then the same arithmetic
-    long     slabs of 2^32 ticks or more, and unfinished ones: one by one through unwrap.py
+Finished slabs of less than 2^32 ticks come first, in chunks on all cores: compiled if possible, else in numpy. Longer
+and unfinished ones follow, one by one through unwrap.py.
 """
 
 from __future__ import annotations
@@ -17,6 +13,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from .. import native
 from ..capture.layout import HEADER_UNITS, RECORDS_PER_UNIT
 from ..capture.model import DeviceCapture, Problem
 from ..tracedata.data import UNKNOWN
@@ -30,7 +27,8 @@ __all__ = ["Records", "decode_slabs", "id_sample"]
 
 CHUNK = 1 << 16
 """Records of a chunk: 1 MiB of words, a core's L2 cache; with fewer, threads wait for one another."""
-_LEAST_RUN = 16
+_MOST_SLABS = 1 << 15
+"""Slabs of a chunk."""
 _COUNT_TURNS = 1 << 32
 _LEAST_TICKS = 3
 """A device counts records modulo 2^32. A record takes at least one clock read of 7 cycles, which is more than 3 ns, so
@@ -98,15 +96,10 @@ def decode_slabs(device: DeviceCapture, slabs: Slabs, table: IdTable) -> Records
     plan = _plan(slabs, rows)
     span = plan.slabs.last_tick - plan.slabs.first_tick
     short = plan.slabs.finished & (span >= 0) & (span < 1 << 32)
-    runs = _runs(plan, short)
-    order = np.concatenate([runs.members, np.flatnonzero(short & ~runs.mask), np.flatnonzero(~short)])
-    plan = plan.take(order)
-    ends = np.cumsum(plan.kept)
-    total = int(ends[-1]) if len(ends) else 0
-    loop = _Loop(rows, plan, ends - plan.kept, table, total)
-    jobs = loop.views(runs.lengths) + loop.gathers(len(runs.members), int(np.count_nonzero(short))) + loop.longs()
-    each(lambda job: job(), jobs)
-    return loop.finish(plan)
+    plan = plan.take(np.concatenate([np.flatnonzero(short), np.flatnonzero(~short)]))
+    loop = _Loop(rows, plan, table)
+    each(lambda job: job(), loop.jobs(int(np.count_nonzero(short))))
+    return loop.finish()
 
 
 def _rows_of(lines: Words) -> Words:
@@ -155,83 +148,71 @@ def _note_dropped(plan: _Plan, open_full: int) -> None:
         note(Problem("count", text, int(turned.sum())))
 
 
-@dataclass(frozen=True)
-class _Runs:
-    mask: npt.NDArray[np.bool_]
-    members: Int64
-    lengths: Int64
-
-
-def _runs(plan: _Plan, short: npt.NDArray[np.bool_]) -> _Runs:
-    """Runs of neighboring slabs that one strided view reads."""
-    straight = short & (plan.turn == 0)
-    stride = plan.capacity + HEADER_UNITS * RECORDS_PER_UNIT
-    joined = straight[1:] & straight[:-1] & (np.diff(plan.rows) == stride[:-1])
-    joined &= (np.diff(plan.kept) == 0) & (np.diff(plan.capacity) == 0)
-    starts = np.flatnonzero(np.concatenate([[True], ~joined])) if len(short) else np.zeros(0, np.int64)
-    lengths = np.diff(starts, append=len(short))
-    long_enough = (lengths >= _LEAST_RUN) | ((lengths * plan.kept[starts] >= CHUNK) & straight[starts])
-    mask = np.repeat(long_enough & straight[starts], lengths)
-    return _Runs(mask, np.flatnonzero(mask), lengths[long_enough & straight[starts]])
-
-
 Job = Callable[[], None]
 
 
 class _Loop:
     """The output columns and the jobs that write disjoint slices of them."""
 
-    def __init__(self, rows: Words, plan: _Plan, offsets: Int64, table: IdTable, total: int) -> None:
-        self._rows, self._plan, self._offsets, self._table = rows, plan, offsets, table
+    def __init__(self, rows: Words, plan: _Plan, table: IdTable) -> None:
+        self._rows, self._plan, self._table = rows, plan, table
         self._first = plan.slabs.first_tick
         self._span = np.clip(plan.slabs.last_tick - self._first, 0, (1 << 32) - 1).astype(np.uint32)
-        self._low = self._first.astype(np.uint32)
+        ends = np.cumsum(plan.kept)
+        self._offsets = ends - plan.kept
+        total = int(ends[-1]) if len(ends) else 0
         self.start, self.duration = np.empty(total, np.int64), np.empty(total, np.int64)
         self.region, self.value = np.empty(total, np.uint16), np.empty(total, np.uint32)
         self._garbled: list[int] = []
         self._wrapped: list[int] = []
         self._missing: list[int] = []
 
-    def views(self, lengths: Int64) -> list[Job]:
+    def jobs(self, short: int) -> list[Job]:
+        """Jobs that decode all slabs. The first `short` ones lasted less than 2^32 ticks."""
+        decode = self._compiled if native.available() else self._gather
         jobs: list[Job] = []
-        slab = 0
-        for length in lengths.tolist():
-            kept = max(1, int(self._plan.kept[slab]))
-            step = max(1, CHUNK // kept)
-            for a in range(slab, slab + length, step):
-                jobs.append(partial(self._view, a, min(a + step, slab + length)))
-            slab += length
-        return jobs
-
-    def gathers(self, first: int, end: int) -> list[Job]:
-        jobs: list[Job] = []
-        while first < end:
-            reach = int(np.searchsorted(self._offsets[:end], self._offsets[first] + CHUNK, side="left"))
-            stop = min(max(reach, first + 1), end)
-            jobs.append(partial(self._gather, first, stop))
+        first = 0
+        while first < short:
+            reach = int(np.searchsorted(self._offsets[:short], self._offsets[first] + CHUNK, side="left"))
+            stop = min(max(reach, first + 1), first + _MOST_SLABS, short)
+            jobs.append(partial(decode, first, stop))
             first = stop
-        return jobs
+        return jobs + [partial(self._long, slab) for slab in range(short, len(self._plan.slabs))]
 
-    def longs(self) -> list[Job]:
-        plan = self._plan
-        ticks = plan.slabs.last_tick - self._first
-        long = ~plan.slabs.finished | (ticks < 0) | (ticks >= 1 << 32)
-        return [partial(self._long, slab) for slab in np.flatnonzero(long).tolist()]
-
-    def _view(self, a: int, b: int) -> None:
-        kept, capacity, row = int(self._plan.kept[a]), int(self._plan.capacity[a]), int(self._plan.rows[a])
-        if not kept:
+    def _compiled(self, a: int, b: int) -> None:
+        """As _gather."""
+        plan, at, counts = self._plan, self._records(a, b), np.empty(3, np.int64)
+        slabs = (column[a:b] for column in (plan.rows, plan.capacity, plan.kept, plan.turn, self._first, self._span))
+        columns = (column[at] for column in (self.start, self.duration, self.region, self.value))
+        native.call("records", self._rows, b - a, *slabs, *self._table.slots(), int(MISSING), *columns, counts)
+        garbled, missing, unknown = counts.tolist()
+        if unknown:  # an id that the sample lacks
+            self._gather(a, b)
             return
-        stride = capacity + HEADER_UNITS * RECORDS_PER_UNIT
-        block = np.lib.stride_tricks.as_strided(
-            self._rows[row:], (b - a, kept, 4), (stride * 16, 16, 4), writeable=False
-        )
-        self._convert(a, b, block, lambda column: column[a:b, None])
+        self._garbled.append(garbled)
+        self._missing.append(missing)
+
+    def _records(self, a: int, b: int) -> slice:
+        """The records of slabs a..b in the columns."""
+        return slice(int(self._offsets[a]), int(self._offsets[b - 1] + self._plan.kept[b - 1]))
 
     def _gather(self, a: int, b: int) -> None:
-        rows, kept = self._picked(a, b)
-        if len(rows):
-            self._convert(a, b, self._rows.take(rows, axis=0), lambda column: np.repeat(column[a:b], kept))
+        """Decode slabs a..b of less than 2^32 ticks, where differences of low words are exact."""
+        picked, kept = self._picked(a, b)
+        if not len(picked):
+            return
+        words, at = self._rows.take(picked, axis=0), self._records(a, b)
+        first = np.repeat(self._first[a:b], kept)
+        low = first.astype(np.uint32)
+        start, end = words[:, 0] - low, words[:, 2] - low
+        duration = self.duration[at]
+        duration[:] = end - start
+        wrong = ((end < start) | (end > np.repeat(self._span[a:b], kept))) & (words[:, 1] != 0)
+        duration[wrong] = UNKNOWN
+        self._garbled.append(int(np.count_nonzero(wrong)))
+        np.add(first, start, out=self.start[at])
+        self.value[at] = words[:, 3]
+        self._name(words[:, 1], at)
 
     def _picked(self, a: int, b: int) -> tuple[Int64, Int64]:
         """The rows of the records of slabs a..b in order of end, and the number of each slab's."""
@@ -241,31 +222,9 @@ class _Loop:
         within &= np.repeat(plan.capacity[a:b] - 1, kept)
         return within + np.repeat(plan.rows[a:b], kept), kept
 
-    def _convert(self, a: int, b: int, words: Words, spread: Callable[[npt.NDArray], npt.NDArray]) -> None:  # type: ignore[type-arg]  # any column
-        """Convert slabs a..b of less than 2^32 ticks, where differences of low words are exact."""
-        at = slice(int(self._offsets[a]), int(self._offsets[b - 1] + self._plan.kept[b - 1]))
-        shape = words.shape[:-1]
-        low = spread(self._low)
-        start, end = words[..., 0] - low, words[..., 2] - low
-        duration = self.duration[at].reshape(shape)
-        duration[...] = end - start
-        wrong = end < start
-        wrong |= end > spread(self._span)
-        if wrong.any():
-            wrong &= words[..., 1] != 0
-            self._garbled.append(int(np.count_nonzero(wrong)))
-            duration[wrong] = UNKNOWN
-        ticks = self.start[at].reshape(shape)
-        ticks[...] = start
-        ticks += spread(self._first)
-        self.value[at].reshape(shape)[...] = words[..., 3]
-        self._name(words[..., 1].ravel(), at)
-
     def _name(self, ids: Words, at: slice) -> None:
-        region = self.region[at]
-        self._table.lookup(ids, region)
-        if region.max() == MISSING:
-            self._missing.append(int(np.count_nonzero(region == MISSING)))
+        self._table.lookup(ids, self.region[at])
+        self._missing.append(int(np.count_nonzero(ids == 0)))
 
     def _long(self, slab: int) -> None:
         rows, _ = self._picked(slab, slab + 1)
@@ -275,13 +234,13 @@ class _Loop:
         finished = bool(self._plan.slabs.finished[slab])
         last = int(self._plan.slabs.last_tick[slab]) if finished else None
         found = unwrap(words, int(self._first[slab]), last)
-        at = slice(int(self._offsets[slab]), int(self._offsets[slab]) + len(rows))
+        at = self._records(slab, slab + 1)
         self.start[at], self.duration[at], self.value[at] = found.start, found.duration, words[:, 3]
         self._name(words[:, 1], at)
         self._wrapped.append(int(np.count_nonzero(found.duration == UNKNOWN)))
 
-    def finish(self, plan: _Plan) -> Records:
-        problems, counts = plan.problems, plan.kept
+    def finish(self) -> Records:
+        problems, counts = self._plan.problems, self._plan.kept
         garbled, wrapped, missing = sum(self._garbled), sum(self._wrapped), sum(self._missing)
         if garbled:
             text = f"{counted(garbled, 'record')} with clocks outside the warp's lifetime: durations are not shown"
@@ -300,5 +259,5 @@ class _Loop:
             kept = np.flatnonzero(~gone)
             self.start, self.duration = self.start[kept], self.duration[kept]
             self.region, self.value = self.region[kept], self.value[kept]
-        slabs, written = plan.slabs, plan.written
+        slabs, written = self._plan.slabs, self._plan.written
         return Records(self.start, self.duration, self.region, self.value, slabs, counts, written, problems)

@@ -116,6 +116,10 @@ class IdTable:
             at = np.flatnonzero(~hit)
             out[at] = self._resolve(words[at])
 
+    def slots(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint16], int, int]:
+        """The ids and regions of the hash table of sampled ids: a word's slot is (word * multiplier) >> shift."""
+        return self._slot_id, self._slot_region, int(self._multiplier), int(self._shift)
+
     def _resolve(self, words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint16]:
         distinct, inverse = np.unique(words, return_inverse=True)
         with self._lock:

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..util.runs import fresh, heads
+from ..util.runs import fresh, groups, heads
 from .slabs import Slabs
 
 Int64 = npt.NDArray[np.int64]
+
+_TABLE = 64
+"""Bytes of a table per key up to which it is faster than a sort."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,15 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
         offset: (devices,) ns from a device's %globaltimer to the shared axis.
     """
     header = slabs.header
-    _, _, kernel = _dense(header["kernel"])
-    _, _, grid_id = _dense(header["grid_id"])
+    _, _, kernel = groups(header["kernel"])
+    _, _, grid_id = groups(header["grid_id"])
     kernels, grids = int(kernel.max(initial=0)) + 1, int(grid_id.max(initial=0)) + 1
-    first, _, grid = _dense((device * kernels + kernel) * grids + grid_id)
+    first, _, grid = groups((device * kernels + kernel) * grids + grid_id)
     block = block_index(slabs)
     in_turn = _in_turn(slabs, grid, block)
     replay = _replays(slabs, grid, block, in_turn)
     turns = int(replay.max(initial=0)) + 1
-    first, size, launch = _dense(grid * turns + replay)
+    first, size, launch = groups(grid * turns + replay)
     if in_turn.any():  # which lanes besides 0 record depends on the data
         size = np.bincount(launch, ~in_turn | (slabs.lane == 0), len(first)).astype(np.int64)
     time = header["start_time"].astype(np.int64) + offset[device]
@@ -100,14 +103,6 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
     )
 
 
-def _dense(values: npt.NDArray[np.generic]) -> tuple[Int64, Int64, Int64]:
-    """(index of a first member, size, group of each value), with groups from 0 in sorted order."""
-    if len(values) and (values == values[0]).all():
-        return np.zeros(1, np.int64), np.array([len(values)]), np.zeros(len(values), np.int64)
-    _, first, group, size = np.unique(values, return_index=True, return_inverse=True, return_counts=True)
-    return first, size, group.astype(np.int64)
-
-
 def _in_turn(slabs: Slabs, grid: Int64, block: Int64) -> npt.NDArray[np.bool_]:
     """Slabs of warps with lanes that record in turn, except for those of lanes that all record."""
     if not slabs.in_turn.any():
@@ -122,7 +117,7 @@ def _replays(slabs: Slabs, grid: Int64, block: Int64, in_turn: npt.NDArray[np.bo
     """Replay number of each slab within its grid."""
     lane = slabs.warp.astype(np.int64) * 32 + slabs.lane
     key = _joined(grid, block, lane)
-    if key is not None and not (np.diff(np.sort(key)) == 0).any():
+    if key is not None and _all_different(key):
         return np.zeros(len(grid), np.int64)
     time = slabs.header["start_time"].astype(np.int64)
     order = np.lexsort((time, lane, block, grid))
@@ -175,13 +170,33 @@ def _by_intervals(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tupl
     return result, sure
 
 
-def _distinct_per_group(group: Int64, member: Int64, groups: int) -> Int64:
+def _all_different(key: Int64) -> bool:
+    """Whether no number from 0 on is there twice."""
+    if (table := _table(key)) is not None:
+        return bool(np.count_nonzero(table) == len(key))
+    return not (np.diff(np.sort(key)) == 0).any()
+
+
+def _table(key: Int64) -> npt.NDArray[np.bool_] | None:
+    """Which numbers from 0 on there are; None if a sort is faster."""
+    if _values(key) > _TABLE * len(key):
+        return None
+    table = np.zeros(_values(key), bool)
+    table[key] = True
+    return table
+
+
+def _distinct_per_group(group: Int64, member: Int64, count: int) -> Int64:
     key = _joined(group, member)
+    if key is not None and (table := _table(key)) is not None:
+        table.resize(count * _values(member))
+        return np.asarray(table.reshape(count, -1).sum(axis=1), np.int64)
     if key is not None:
-        return np.asarray(np.bincount(np.unique(key) // _values(member), minlength=groups), np.int64)
+        key.sort()
+        return np.asarray(np.bincount(key[heads(key)] // _values(member), minlength=count), np.int64)
     order = np.lexsort((member, group))
     new = order[heads(group[order], member[order])]
-    return np.asarray(np.bincount(group[new], minlength=groups), np.int64)
+    return np.asarray(np.bincount(group[new], minlength=count), np.int64)
 
 
 def _joined(*columns: Int64) -> Int64 | None:

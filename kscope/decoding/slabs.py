@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import native
 from ..capture.layout import (
     DONE_WORD,
     FLAG_ANY,
@@ -35,32 +37,57 @@ from ..util.text import counted
 
 _LAST_CLOCK, _LAST_TIME = 1 << 58, 1 << 62
 """Clocks from here on are damage: 4 years of cycles, 146 years of ns after 1970."""
-_HEADERS = 1 << 12
-"""Headers that are read at a time: half a MiB."""
+_HEADERS, _HEADERS_COMPILED = 1 << 12, 1 << 16
+"""Headers that are read at a time. numpy makes temporaries: half a MiB."""
+_FIELDS = {name: field for name, field in HEADER.fields.items() if field[0].shape == () and "reserved" not in name}  # type: ignore[union-attr]  # it has fields
+_PLACE, _CHECK = (HEADER.fields[name][1] // 4 for name in ("place", "check"))  # type: ignore[index]  # it has fields
+_WHOLE, _TORN, _CUT, _ALIEN = range(4)
+"""States of what looks like a header."""
 
 Int64 = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
+Bools = npt.NDArray[np.bool_]
+Column = npt.NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
 class Slabs:
     """Slabs of one device in the order of its memory; every array has shape (s,).
 
-    line: index of the header's first line. header: layout.HEADER records. log2: records that fit, as
-    an exponent. finished: the end anchor was written. clock, fill and place are taken apart below.
+    Attributes:
+        line: index of the header's first line.
+        header: the fields of layout.HEADER but for reserved ones, each a column of its own.
+        finished: the end anchor was written.
     """
 
     line: Int64
-    header: npt.NDArray[np.void]
-    finished: npt.NDArray[np.bool_]
+    header: Mapping[str, Column]
+    finished: Bools
 
     def __len__(self) -> int:
         return len(self.line)
 
-    def take(self, which: npt.NDArray[np.bool_] | Int64) -> Slabs:
+    def take(self, which: Bools | Int64) -> Slabs:
         """The slabs that a mask or an index array chooses."""
-        words = self.header.view(np.uint32).reshape(-1, 32)
-        return Slabs(self.line[which], _headers(words[which]), self.finished[which])
+        columns = {name: column[which] for name, column in self.header.items()}
+        return Slabs(self.line[which], columns, self.finished[which])
+
+    @staticmethod
+    def joined(parts: Sequence[Slabs]) -> Slabs:
+        """The slabs of several devices, in turn."""
+        if len(parts) == 1:
+            return parts[0]
+        parts = [*parts, Slabs.at(np.zeros((0, 16), np.uint32), np.zeros(0, np.int64))]
+        columns = {name: np.concatenate([part.header[name] for part in parts]) for name in _FIELDS}
+        line, finished = (np.concatenate([getattr(part, name) for part in parts]) for name in ("line", "finished"))
+        return Slabs(line, columns, finished)
+
+    @staticmethod
+    def at(lines: Words, line: Int64) -> Slabs:
+        """The slabs whose headers begin at the lines `line` (s,) of (n, 16) uint32 lines."""
+        header = {name: np.empty(len(line), field[0]) for name, field in _FIELDS.items()}
+        each(lambda part: _read_headers(lines, line[part], [column[part] for column in header.values()]), _parts(line))
+        return Slabs(line, header, _finished(header))
 
     @cached_property
     def log2(self) -> Int64:
@@ -122,48 +149,76 @@ class Slabs:
 
 def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     """The slabs among (n, 16) uint32 lines that the session `epoch` claimed, and what is wrong with the rest."""
-    at = _candidates(lines)
-    words, sound = np.empty((len(at), 32), np.uint32), np.empty(len(at), bool)
-
-    def read(part: slice) -> None:
-        both = (at[part, None] + np.arange(HEADER_UNITS)).ravel()
-        np.take(lines, both, axis=0, out=words[part].reshape(-1, 16), mode="clip")
-        sound[part] = header_check(words[part]) == _headers(words[part])["check"]
-
-    each(read, chunks(len(at), _HEADERS))
-    header = _headers(words)
-    log2 = (header["place"] >> LOG2_SHIFT & 31).astype(np.int64)
-    size = HEADER_UNITS + (1 << log2) // RECORDS_PER_UNIT
-    ours = header["magic"] >> 8 == HEADER_WORD >> 8
-    sane = (log2 >= MIN_LOG2_RECORDS) & (log2 <= MAX_LOG2_RECORDS)
-    whole = ours & sane & sound
-    fits = at + size <= len(lines)
-    good = _without_overlap(at, size, whole & fits)
-    covered = _covered(at, at[good], size[good])
+    lines = np.ascontiguousarray(lines)
+    at, state = _search_compiled(lines) if native.available() else _search(lines)
     problems: list[Problem] = []
-    torn = ours & ~whole & ~covered
-    _add_problem(problems, "torn", torn, "torn slab header", "the claim was cut short, or the data is damaged")
-    cut = whole & ~fits & ~covered
-    _add_problem(problems, "cut", cut, "cut slab", "past the end of the data, records are lost")
-    alien = ~ours & ~covered
-    versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(header["magic"][alien] & 0xFFFF)[:4].tolist())
+    _add_problem(
+        problems, "torn", state == _TORN, "torn slab header", "the claim was cut short, or the data is damaged"
+    )
+    _add_problem(problems, "cut", state == _CUT, "cut slab", "past the end of the data, records are lost")
+    alien = state == _ALIEN
+    versions = ", ".join(f"{v >> 8}.{v & 255}" for v in np.unique(lines[at[alien], 0] & 0xFFFF)[:4].tolist())
     why = f"layout {versions}, and this kscope reads layout {MAJOR}: decode with the kscope that recorded"
     _add_problem(problems, "version", alien, "slab", why)
-    foreign = good & (header["epoch"] != epoch)
+    slabs = Slabs.at(lines, at if not state.any() else at[state == _WHOLE])
+    foreign = slabs.header["epoch"] != epoch
     _add_problem(problems, "foreign", foreign, "slab", "claimed under another session, left out")
-    senseless = good & ~foreign & ((header["start_clock"] >= _LAST_CLOCK) | (header["start_time"] >= _LAST_TIME))
+    senseless = (slabs.header["start_clock"] >= _LAST_CLOCK) | (slabs.header["start_time"] >= _LAST_TIME)
+    senseless &= ~foreign
     _add_problem(problems, "garbled", senseless, "slab", "impossible start time, left out")
-    kept_slabs = np.flatnonzero(good & ~foreign & ~senseless)
-    slabs = Slabs(at, header, _finished(header))
-    return slabs if len(kept_slabs) == len(at) else slabs.take(kept_slabs), problems
+    left_out = foreign | senseless
+    return slabs.take(~left_out) if left_out.any() else slabs, problems
 
 
-def _headers(words: Words) -> npt.NDArray[np.void]:
-    """Rows of 32 words as records: rows are selected several times faster than records."""
-    return words.view(HEADER)[:, 0]
+def _search_compiled(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
+    """Lines that begin with the magic number and stand in no slab, and the state of each."""
+    most = int(np.count_nonzero(lines[:-1, 0] >> 16 == MAGIC))
+    at, state = np.empty(most, np.int64), np.empty(most, np.uint8)
+    limits = LOG2_SHIFT, MIN_LOG2_RECORDS, MAX_LOG2_RECORDS
+    found = native.call("find", lines, len(lines), HEADER_WORD, *limits, at, state)
+    return at[:found], state[:found]
 
 
-def _finished(header: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+def _search(lines: Words) -> tuple[Int64, npt.NDArray[np.uint8]]:
+    """The same in numpy."""
+    at = _candidates(lines)
+    state, size = np.empty(len(at), np.uint8), np.empty(len(at), np.int64)
+
+    def read(part: slice) -> None:
+        words = np.take(lines, (at[part, None] + np.arange(HEADER_UNITS)).ravel(), axis=0, mode="clip").reshape(-1, 32)
+        log2 = (words[:, _PLACE] >> LOG2_SHIFT & 31).astype(np.int64)
+        size[part] = HEADER_UNITS + (1 << log2) // RECORDS_PER_UNIT
+        sane = (log2 >= MIN_LOG2_RECORDS) & (log2 <= MAX_LOG2_RECORDS)
+        sound = sane & (header_check(words) == words[:, _CHECK])
+        fits = at[part] + size[part] <= len(lines)
+        ours = words[:, 0] >> 8 == HEADER_WORD >> 8
+        state[part] = np.select([~ours, ~sound, ~fits], [_ALIEN, _TORN, _CUT], _WHOLE)
+
+    each(read, _parts(at))
+    good = _without_overlap(at, size, state == _WHOLE)
+    outside = good | ~_covered(at, at[good], size[good])
+    return at[outside], state[outside]
+
+
+def _parts(line: Int64) -> list[slice]:
+    return chunks(len(line), _HEADERS_COMPILED if native.available() else _HEADERS)
+
+
+def _read_headers(lines: Words, line: Int64, columns: list[Column]) -> None:
+    """Write the fields of the headers at lines `line` (s,) to the columns."""
+    if native.available():
+        offsets = np.array([field[1] for field in _FIELDS.values()])
+        sizes = np.array([field[0].itemsize for field in _FIELDS.values()])
+        addresses = np.array([column.ctypes.data for column in columns], np.uintp)
+        native.call("headers", lines, line, len(line), len(columns), offsets, sizes, addresses)
+        return
+    words = np.take(lines, (line[:, None] + np.arange(HEADER_UNITS)).ravel(), axis=0).reshape(-1, 32)
+    header = words.view(HEADER)[:, 0]
+    for name, column in zip(_FIELDS, columns, strict=True):
+        column[:] = header[name]
+
+
+def _finished(header: Mapping[str, Column]) -> Bools:
     """Whether the end anchor was written, and makes sense."""
     done = np.uint32(DONE_WORD) ^ header["count"] ^ header["end_clock"].astype(np.uint32)
     after = (header["end_clock"] >= header["start_clock"]) & (header["end_time"] >= header["start_time"])
@@ -181,13 +236,13 @@ def _candidates(lines: Words) -> Int64:
     return np.concatenate([np.zeros(0, np.int64), *map_ahead(scan, chunks(len(first), 1 << 18))])
 
 
-def _add_problem(problems: list[Problem], kind: str, where: npt.NDArray[np.bool_], noun: str, why: str) -> None:
+def _add_problem(problems: list[Problem], kind: str, where: Bools, noun: str, why: str) -> None:
     count = int(np.count_nonzero(where))
     if count:
         problems.append(Problem(kind, f"{counted(count, noun)}: {why}", count))
 
 
-def _without_overlap(at: Int64, size: Int64, good: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _without_overlap(at: Int64, size: Int64, good: Bools) -> Bools:
     """True for slabs that start outside any earlier slab: a record may look like a header by chance."""
     candidates = np.flatnonzero(good)
     ends = at[candidates] + size[candidates]
@@ -200,7 +255,7 @@ def _without_overlap(at: Int64, size: Int64, good: npt.NDArray[np.bool_]) -> npt
     return kept
 
 
-def _covered(at: Int64, starts: Int64, size: Int64) -> npt.NDArray[np.bool_]:
+def _covered(at: Int64, starts: Int64, size: Int64) -> Bools:
     """Whether each line stands in one of the slabs, which are sorted and do not overlap."""
     if not len(starts):
         return np.zeros(len(at), bool)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .anchors import FASTEST, SLOWEST, Anchors, Float, Int64, Rates, Rows, band, between
+from .. import native
+from ..util.parallel import each
+from .anchors import FASTEST, SLOWEST, WIDE, Anchors, Float, Int64, Rates, Rows, band, between
 
 _MARGIN = 1.25
 """A clock may be this much slower than the anchors show, and this much faster if the device's highest is unknown."""
@@ -26,19 +28,29 @@ def limits(anchors: Anchors, rows: Rows, tick: int, max_clock_khz: int) -> tuple
         tick: the timer's step, ns.
         max_clock_khz: the device's highest SM clock, 0 if unknown.
     """
-    first = np.flatnonzero(rows.row[1:] == rows.row[:-1])
-    pairs = [between(anchors, first, first + 1, tick), between(anchors, rows.first, rows.last, tick)]
-    sound = [rates.least <= rates.most for rates in pairs]
-    known = np.concatenate([rates.middle[fine & rates.close] for rates, fine in zip(pairs, sound, strict=True)])
-    if not len(known):
-        known = np.array([FASTEST * _MARGIN, SLOWEST / _MARGIN])
-    fast, slow = float(known.min()) / _MARGIN, float(known.max()) * _MARGIN
+    whole = _extremes(between(anchors, rows.first, rows.last, tick))
+    if native.available():
+        found = [np.array([np.inf, -np.inf, np.inf]) for _ in rows.cuts()]
+        columns = rows.first, rows.last, anchors.x, anchors.width, anchors.y
+        jobs = zip(rows.cuts(), found, strict=True)
+        each(lambda job: native.call("limits", *job[0], *columns, float(tick), WIDE, job[1]), jobs)
+    else:
+        first = np.flatnonzero(rows.row[1:] == rows.row[:-1])
+        found = [_extremes(between(anchors, first, first + 1, tick))]
+    least, most, highest = (np.array([whole, *found]) * [1, -1, 1]).min(axis=0).tolist()
+    if least == np.inf:
+        least, most = FASTEST * _MARGIN, -SLOWEST / _MARGIN
+    fast, slow = least / _MARGIN, -most * _MARGIN
     if max_clock_khz:
-        highest = 1e6 / (max_clock_khz * _JITTER)
-        fast = min(
-            highest, *(float(rates.most[fine].min(initial=highest)) for rates, fine in zip(pairs, sound, strict=True))
-        )
+        fast = min(1e6 / (max_clock_khz * _JITTER), highest)
     return max(fast, FASTEST), min(max(slow, fast * _MARGIN), SLOWEST)
+
+
+def _extremes(rates: Rates) -> Float:
+    """Of rates whose bounds agree: the least and the most middle of close bounds, and the least upper bound."""
+    sound = rates.least <= rates.most
+    close = rates.middle[sound & rates.close]
+    return np.array([close.min(initial=np.inf), close.max(initial=-np.inf), rates.most[sound].min(initial=np.inf)])
 
 
 def errors(
@@ -61,6 +73,13 @@ def errors(
     rows = _unbroken(anchors, rows, tick, Rates(np.array(fast), np.array(slow)))
     count = len(rows.first)
     low, high = band(anchors, rows, tick, Rates(np.full(count, fast), np.full(count, slow)))
+    if native.available():
+        first, last = np.empty((2, len(ends)), np.int64)
+        native.call("reach", len(anchors.slab), anchors.slab, first, last)
+        error, inside = np.empty((2, len(ends)))
+        slabs = [np.ascontiguousarray(column) for column in (start, rate, ends)]
+        rows.compiled("errors", anchors.x, anchors.slab, low, high, fast, slow, *slabs, first, last, error, inside)
+        return error, inside
     first, last = _reach(anchors, rows, ends)
     x = anchors.x
 
@@ -110,6 +129,11 @@ def _reach(anchors: Anchors, rows: Rows, ends: Float) -> tuple[Int64, Int64]:
 
 def _unbroken(anchors: Anchors, rows: Rows, tick: int, within: Rates) -> Rows:
     """The rows, cut where a clock was certainly outside its limits: it stood still, or an anchor is damaged."""
+    if native.available():
+        breaks = np.empty(len(anchors.x), bool)
+        columns = anchors.x, anchors.width, anchors.y
+        rows.compiled("breaks", *columns, float(tick), float(within.least), float(within.most), breaks)
+        return Rows.starting(np.flatnonzero(breaks), len(breaks))
     step = np.arange(len(anchors.x) - 1)
     rates = between(anchors, step, step + 1, tick)
     broken = (rates.least > within.most) | (rates.most < within.least)

@@ -11,7 +11,7 @@ import sys
 from imports import arrows, imports, modules
 
 FLOORS = (
-    {"errors", "_version"},
+    {"errors", "_version", "native"},
     {"util"},
     {"marks"},
     {"capture"},

@@ -1,0 +1,335 @@
+/* Anchors of SM clocks: their order, lines and bands through them, and what a line may be off.
+   The formulas are those of decoding/anchors.py and decoding/time_bounds.py, which do the same in numpy. Every function
+   works on the rows [from, to): anchors of one SM, in order of x. */
+
+#include "native.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    double x, width, y;
+    int64_t slab;
+} Anchor;
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Insertion sort: anchors of slabs are mostly in order but for warps that ran at once. Gives up, with all anchors in
+   some order, after more moves than a merge sort needs. */
+static int inserted(Anchor *all, int64_t count)
+{
+    int64_t moves = 64 * count;
+    for (int64_t i = 1; i < count; i++) {
+        const Anchor one = all[i];
+        int64_t at = i;
+        for (; at > 0 && all[at - 1].x > one.x; at--)
+            all[at] = all[at - 1];
+        all[at] = one;
+        if ((moves -= i - at) < 0)
+            return 0;
+    }
+    return 1;
+}
+
+static void merge(const Anchor *left, const Anchor *middle, const Anchor *high, Anchor *out)
+{
+    const Anchor *right = middle;
+    while (left < middle && right < high)
+        *out++ = right->x < left->x ? *right++ : *left++;
+    while (left < middle)
+        *out++ = *left++;
+    while (right < high)
+        *out++ = *right++;
+}
+
+/* Stable. other: room for as many. */
+static void sort(Anchor *all, Anchor *other, int64_t count)
+{
+    if (inserted(all, count))
+        return;
+    Anchor *from = all, *to = other;
+    for (int64_t run = 1; run < count; run *= 2) {
+        for (int64_t low = 0; low < count; low += 2 * run) {
+            const int64_t middle = low + run < count ? low + run : count;
+            const int64_t high = low + 2 * run < count ? low + 2 * run : count;
+            merge(from + low, from + middle, from + high, to + low);
+        }
+        Anchor *swap = from;
+        from = to;
+        to = swap;
+    }
+    if (from != all)
+        memcpy(all, from, sizeof(Anchor) * (size_t)count);
+}
+
+/* The anchors of the slabs of some SMs, SM after SM, in order of x.
+   slabs: indices of slabs by SM; those of SM m are begin[m]..begin[m + 1]. out: index of the first anchor of each SM.
+   Returns -1 without memory. */
+int64_t ks_anchors(int64_t from, int64_t to, const int64_t *slabs, const int64_t *begin, const int64_t *out,
+                   const int64_t *reference, int64_t origin, const uint64_t *start_clock, const uint64_t *start_time,
+                   const uint32_t *start_width, const uint64_t *end_clock, const uint64_t *end_time,
+                   const uint32_t *end_width, const uint8_t *finished, double *x, double *width, double *y,
+                   int64_t *slab)
+{
+    int64_t most = 0;
+    for (int64_t sm = from; sm < to; sm++)
+        most = begin[sm + 1] - begin[sm] > most ? begin[sm + 1] - begin[sm] : most;
+    Anchor *const space = malloc(sizeof(Anchor) * 4 * (size_t)(most + 1));
+    if (!space)
+        return -1;
+    for (int64_t sm = from; sm < to; sm++) {
+        Anchor *const starts = space, *const ends = starts + most, *const all = ends + most;
+        int64_t started = 0, ended = 0;
+        for (int64_t i = begin[sm]; i < begin[sm + 1]; i++) {
+            const int64_t s = slabs[i];
+            starts[started++] = (Anchor){(double)((int64_t)start_clock[s] - reference[sm]), start_width[s] + 1.0,
+                                         (double)((int64_t)start_time[s] - origin), s};
+            if (finished[s])
+                ends[ended++] = (Anchor){(double)((int64_t)end_clock[s] - reference[sm]), end_width[s] + 1.0,
+                                         (double)((int64_t)end_time[s] - origin), s};
+        }
+        sort(starts, all, started);
+        sort(ends, all, ended);
+        memmove(starts + started, ends, sizeof(Anchor) * (size_t)ended);
+        merge(starts, starts + started, starts + started + ended, all);
+        for (int64_t i = 0; i < started + ended; i++) {
+            x[out[sm] + i] = all[i].x;
+            width[out[sm] + i] = all[i].width;
+            y[out[sm] + i] = all[i].y;
+            slab[out[sm] + i] = all[i].slab;
+        }
+    }
+    free(space);
+    return 0;
+}
+
+/* after, before: per row the anchors between which a line of its rate has the least room. */
+int64_t ks_tightest(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x,
+                 const double *width, const double *y, const double *rate, int64_t *after, int64_t *before)
+{
+    for (int64_t row = from; row < to; row++) {
+        double least = -INFINITY, most = -INFINITY;
+        after[row] = before[row] = first[row];
+        for (int64_t i = first[row]; i <= last[row]; i++) {
+            const double low = y[i] - (x[i] + width[i]) * rate[row], high = x[i] * rate[row] - y[i];
+            if (low >= least) {
+                least = low;
+                after[row] = i;
+            }
+            if (high >= most) {
+                most = high;
+                before[row] = i;
+            }
+        }
+    }
+    return 0;
+}
+
+/* The bounds of the rate between two anchors, ns per cycle. */
+static void between(const double *x, const double *width, const double *y, int64_t one, int64_t next, double tick,
+                    double *least, double *most)
+{
+    const double elapsed = y[next] - y[one];
+    const double longest = x[next] + width[next] - x[one], shortest = x[next] - x[one] - width[one];
+    *least = longest > 0 ? (elapsed - tick) / longest : 0;
+    *most = shortest > 0 ? (elapsed + tick) / shortest : INFINITY;
+}
+
+/* Of the neighbors in rows whose bounds agree: the least and the most middle of bounds closer than `wide`, and the least
+   upper bound; in found[0..3), which hold the extremes so far. */
+int64_t ks_limits(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x,
+               const double *width, const double *y, double tick, double wide, double *found)
+{
+    for (int64_t row = from; row < to; row++) {
+        for (int64_t i = first[row]; i < last[row]; i++) {
+            double least, most;
+            between(x, width, y, i, i + 1, tick, &least, &most);
+            if (!(least <= most))
+                continue;
+            const double middle = (least + most) / 2;
+            if (most - least < wide * middle) {
+                found[0] = middle < found[0] ? middle : found[0];
+                found[1] = middle > found[1] ? middle : found[1];
+            }
+            found[2] = most < found[2] ? most : found[2];
+        }
+    }
+    return 0;
+}
+
+/* breaks[i]: no clock between `fast` and `slow` ns per cycle ran from anchor i - 1 of the row to anchor i. */
+int64_t ks_breaks(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x,
+               const double *width, const double *y, double tick, double fast, double slow, uint8_t *breaks)
+{
+    for (int64_t row = from; row < to; row++) {
+        breaks[first[row]] = 1;
+        for (int64_t i = first[row]; i < last[row]; i++) {
+            double least, most;
+            between(x, width, y, i, i + 1, tick, &least, &most);
+            breaks[i + 1] = least > slow || most < fast;
+        }
+    }
+    return 0;
+}
+
+/* The least and the most ns of each anchor's first cycle, by all anchors of its row. */
+int64_t ks_band(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x, const double *width,
+             const double *y, double tick, const double *least, const double *most, double *low, double *high)
+{
+    for (int64_t row = from; row < to; row++) {
+        const double fast = least[row], slow = most[row], x0 = x[first[row]], y0 = y[first[row]];
+        double above = -INFINITY, below = INFINITY;
+        for (int64_t i = first[row]; i <= last[row]; i++) {
+            const double at = x[i] - x0, from_here = y[i] - y0 - width[i] * slow, to_here = y[i] - y0 + tick;
+            above = larger(above, from_here - fast * at);
+            below = smaller(below, to_here - slow * at);
+            low[i] = above + fast * at;
+            high[i] = below + slow * at;
+        }
+        above = -INFINITY, below = INFINITY;
+        for (int64_t i = last[row]; i >= first[row]; i--) {
+            const double at = x[i] - x0, from_here = y[i] - y0 - width[i] * slow, to_here = y[i] - y0 + tick;
+            above = larger(above, from_here - slow * at);
+            below = smaller(below, to_here - fast * at);
+            low[i] = larger(low[i], above + slow * at);
+            high[i] = smaller(high[i], below + fast * at);
+            if (!(low[i] <= high[i])) { /* an anchor is damaged, or the rates are wrong: each stands for itself */
+                low[i] = from_here;
+                high[i] = to_here;
+            }
+            low[i] += y0;
+            high[i] += y0;
+        }
+    }
+    return 0;
+}
+
+static double clipped(double value, double most)
+{
+    return value < 0 ? 0 : value > most ? most : value;
+}
+
+/* levels[k][i] is the largest of values[i .. i + 2^k), for values = levels[0]. */
+static void fill_levels(double *levels, int64_t count, int level)
+{
+    for (int one = 1; one <= level; one++) {
+        const double *const below = levels + (one - 1) * count;
+        const int64_t half = (int64_t)1 << (one - 1);
+        for (int64_t i = 0; i + 2 * half <= count; i++)
+            levels[one * count + i] = larger(below[i], below[i + half]);
+    }
+}
+
+static int level_of(int64_t length)
+{
+    return 63 - __builtin_clzll((unsigned long long)length);
+}
+
+/* The largest of the values from..to. */
+static double largest(const double *levels, int64_t count, int64_t from, int64_t to)
+{
+    const int level = level_of(to - from + 1);
+    const double *const row = levels + level * count;
+    return larger(row[from], row[to + 1 - ((int64_t)1 << level)]);
+}
+
+/* The last anchor that bounds the slab of anchor i of a row that ends at z: its second one; of an unfinished slab the
+   first one at its end or later, else z. */
+static int64_t last_of(int64_t i, int64_t z, const double *x, double cycles, int64_t second)
+{
+    if (second != i || !(cycles > 0))
+        return second < z ? second : z;
+    int64_t before = i - 1, end = z;
+    while (end - before > 1) {
+        const int64_t half = (before + end) / 2;
+        if (x[half] >= x[i] + cycles)
+            end = half;
+        else
+            before = half;
+    }
+    return end;
+}
+
+/* The first and the last anchor of each slab. */
+int64_t ks_reach(int64_t count, const int64_t *slab, int64_t *slab_first, int64_t *slab_last)
+{
+    for (int64_t i = count - 1; i >= 0; i--)
+        slab_first[slab[i]] = i;
+    for (int64_t i = 0; i < count; i++)
+        slab_last[slab[i]] = i;
+    return 0;
+}
+
+/* The most that each slab's line may be off: at its ends, and anywhere inside. Returns -1 without memory. */
+int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const double *x,
+                  const int64_t *slab, const double *low, const double *high, double fast, double slow,
+                  const double *start, const double *rate, const double *ends, const int64_t *slab_first,
+                  const int64_t *slab_last, double *at_ends, double *inside)
+{
+    for (int64_t row = from; row < to; row++) {
+        const int64_t a = first[row], z = last[row], count = z - a + 1;
+        const double middle = (low[a] + high[a]) / 2, origin = x[a];
+        const double pace = ((low[z] + high[z]) / 2 - middle) / larger(x[z] - origin, 1.0);
+        int64_t widest = 1;
+        for (int64_t i = a; i <= z; i++) {
+            const int64_t s = slab[i];
+            if (slab_first[s] == i)
+                {
+                const int64_t length = last_of(i, z, x, ends[s], slab_last[s]) - i;
+                widest = length > widest ? length : widest;
+            }
+        }
+        const int level = level_of(widest);
+        double *const upper = malloc(sizeof(double) * 2 * (size_t)(count * (level + 1)));
+        double *const lower = upper + count * (level + 1);
+        if (!upper)
+            return -1;
+        for (int64_t i = a; i <= z; i++) {
+            const double chord = middle + (x[i] - origin) * pace;
+            upper[i - a] = high[i] - chord;
+            lower[i - a] = chord - low[i];
+        }
+        for (int64_t i = 0; i + 1 < count; i++) { /* the corners between this anchor and the next */
+            const double *const lo = low + a + i, *const hi = high + a + i;
+            const double cycles = x[a + i + 1] - x[a + i];
+            const double rising = clipped((hi[1] - hi[0] - fast * cycles) / (slow - fast), cycles);
+            const double falling = clipped((slow * cycles - lo[1] + lo[0]) / (slow - fast), cycles);
+            const double up = upper[i] + rising * (slow - pace), down = lower[i] - falling * (fast - pace);
+            upper[i] = larger(larger(upper[i], upper[i + 1]), up);
+            lower[i] = larger(larger(lower[i], lower[i + 1]), down);
+        }
+        fill_levels(upper, count, level);
+        fill_levels(lower, count, level);
+        for (int64_t i = a; i <= z; i++) {
+            const int64_t s = slab[i];
+            if (slab_first[s] != i)
+                continue;
+            const int64_t end = last_of(i, z, x, ends[s], slab_last[s]);
+            const double stop = x[i] + ends[s], at_end = start[s] + ends[s] * rate[s];
+            const double beyond = larger(stop - x[end], 0.0);
+            double error = larger(high[end] + beyond * slow - at_end, at_end - low[end] - beyond * fast);
+            if (x[end] > stop)
+                error = 0.0; /* no anchor there: the next one bounds it, below */
+            error = larger(error, larger(high[i] - start[s], start[s] - low[i]));
+            at_ends[s] = inside[s] = error;
+            if (end > i) {
+                const double ahead = start[s] - (middle + (x[i] - origin) * pace);
+                const double behind = start[s] + (x[end] - x[i]) * rate[s] - (middle + (x[end] - origin) * pace);
+                const double above = largest(upper, count, i - a, end - 1 - a) - smaller(ahead, behind);
+                const double below = largest(lower, count, i - a, end - 1 - a) + larger(ahead, behind);
+                inside[s] = larger(larger(above, below), error);
+            }
+        }
+        free(upper);
+    }
+    return 0;
+}

@@ -1,0 +1,6 @@
+#ifndef KSCOPE_NATIVE_H
+#define KSCOPE_NATIVE_H
+
+#include <stdint.h>
+
+#endif

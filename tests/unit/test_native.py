@@ -1,0 +1,111 @@
+"""The compiled loops give numpy's results, from any words of a device."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import synth
+from hypothesis import given
+from hypothesis import strategies as st
+from synth import Rec, instant
+
+from kscope import native
+from kscope.capture import layout
+from kscope.capture.capture import Capture
+from kscope.decoding.assemble import assemble
+from kscope.tracedata.data import TraceData
+from kscope.util.runs import groups
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="kscope was installed without a C compiler")
+
+
+@st.composite
+def captured_slabs(draw: st.DrawFn) -> npt.NDArray[np.uint32]:
+    """Slabs of several SMs, launches and sizes, some of them unfinished, far apart, or damaged."""
+    number = st.integers(0, 3)
+    far = draw(st.sampled_from([0, 1 << 20, 1 << 33]))
+    mhz = draw(st.sampled_from([1980, 1500]))
+    slabs = []
+    for index in range(draw(st.integers(1, 24))):
+        start = 1000 + index * 700 + far * draw(number)
+        inside = [Rec(draw(st.sampled_from("abc")), start + 40 * at + 5, start + 40 * at + 30) for at in range(9)]
+        records = [*inside, instant("mark", start + 400)][: draw(st.integers(0, 10))]
+        end = draw(st.sampled_from([None, start + 500, start + 500, start + 500, start + (1 << 33)]))
+        slabs.append(
+            synth.slab(
+                records,
+                log2=draw(st.integers(2, 4)),
+                start=start,
+                end=end,
+                sm=draw(number),
+                grid_id=draw(number),
+                block=(draw(number), 0, 0),
+                grid=(4, 1, 1),
+                warp=draw(number),
+                lane=draw(st.sampled_from([0, 0, 5])),
+                kernel=draw(st.sampled_from([1, synth.KERNEL])),
+                width=draw(st.integers(0, 40)),
+                flags=draw(st.sampled_from([0, 0, layout.FLAG_STOP, layout.FLAG_GLOBALTIMER, layout.FLAG_ANY])),
+                start_time=synth.time_of(start, mhz),
+                end_time=synth.time_of(end or 0, draw(st.sampled_from([1980, mhz]))),
+                epoch=draw(st.sampled_from([synth.EPOCH] * 7 + [1])),
+            )
+        )
+    lines = np.concatenate(slabs)
+    for _ in range(draw(st.sampled_from([0, 0, 1, 4]))):
+        lines[draw(st.integers(0, len(lines) - 1)), draw(st.integers(0, 15))] ^= 1 << draw(st.integers(0, 31))
+    return lines[: draw(st.integers(1, len(lines)))] if draw(st.booleans()) else lines
+
+
+def both_ways(capture: Capture) -> tuple[TraceData, TraceData]:
+    """The capture decoded with compiled loops, and with numpy alone."""
+    compiled = assemble(capture)
+    os.environ["KSCOPE_NATIVE"] = "0"
+    try:
+        return compiled, assemble(capture)
+    finally:
+        del os.environ["KSCOPE_NATIVE"]
+
+
+@given(lines=captured_slabs())
+def test_compiled_loops_decode_as_numpy_does(lines: npt.NDArray[np.uint32]) -> None:
+    compiled, plain = both_ways(synth.capture(lines, names=("a", "b", "c", "mark")))
+    assert compiled.problems == plain.problems
+    assert compiled.launches == plain.launches and compiled.regions == plain.regions
+    for name in ("region", "track", "start_ticks", "dur_cycles", "bits"):
+        assert getattr(compiled, name).tolist() == getattr(plain, name).tolist(), name
+    for one in fields(plain.warps):
+        got, expected = getattr(compiled.warps, one.name), getattr(plain.warps, one.name)
+        assert got.dtype == expected.dtype and got.shape == expected.shape, one.name
+        # numpy adds an offset to each row of a running maximum, which costs digits
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-3, err_msg=one.name)
+
+
+def test_compiled_loops_decode_many_slabs_as_numpy_does() -> None:
+    compiled, plain = both_ways(synth.capture(synth.bulk(20_000, 5, waves=3)))
+    assert len(compiled) == 100_000 and compiled.problems == plain.problems
+    for one in fields(plain.warps):
+        got, expected = getattr(compiled.warps, one.name), getattr(plain.warps, one.name)
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-6, err_msg=one.name)
+    assert np.array_equal(compiled.start_ticks, plain.start_ticks) and np.array_equal(compiled.region, plain.region)
+
+
+@given(values=st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 9), max_size=60))
+def test_compiled_groups_are_those_of_numpy(values: list[int]) -> None:
+    column = np.array(values * 40, np.uint64)  # enough to let the table grow
+    first, size, group = groups(column)
+    distinct, index, which, count = np.unique(column, return_index=True, return_inverse=True, return_counts=True)
+    if len(column):
+        assert column[first].tolist() == distinct.tolist()
+    assert (first.tolist(), size.tolist(), group.tolist()) == (index.tolist(), count.tolist(), which.tolist())
+
+
+def test_a_table_of_groups_grows() -> None:
+    column = np.random.default_rng(0).permutation(np.arange(100_000, dtype=np.uint64) ** 3 % np.uint64(77_777))
+    expected = np.unique(column, return_index=True, return_inverse=True, return_counts=True)[1:]
+    for got, wanted in zip(groups(column), (expected[0], expected[2], expected[1]), strict=True):
+        assert np.array_equal(got, wanted)

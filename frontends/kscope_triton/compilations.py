@@ -22,6 +22,8 @@ def _code(function: Any) -> CodeType:
 
 
 _COMPILE, _FOR_A_LAUNCH = _code(compiler.compile), _code(vars(JITFunction)["_do_compile"])
+_SUBMITTED = next((one for one in _FOR_A_LAUNCH.co_consts if getattr(one, "co_name", "") == "async_compile"), None)
+"""What an AsyncCompileMode's executor runs, later and in another thread."""
 _BEGUN = (_COMPILE, _FOR_A_LAUNCH, _code(JITFunction.run))
 
 
@@ -33,6 +35,18 @@ def source() -> Any:
 def launch_key() -> str | None:
     """The key in memory of the launch for which this thread compiles; None if it compiles for no launch."""
     return next((str(frame.f_locals["key"]) for frame in stacks.own() if frame.f_code is _FOR_A_LAUNCH), None)
+
+
+def source_to_submit() -> Any:
+    """What this thread submits to an AsyncCompileMode; None if it submits nothing."""
+    if source() is not None:
+        return None
+    return next((frame.f_locals.get("src") for frame in stacks.own() if frame.f_code is _FOR_A_LAUNCH), None)
+
+
+def is_submitted() -> bool:
+    """Whether this thread compiles what was submitted to an AsyncCompileMode."""
+    return any(frame.f_code is _SUBMITTED for frame in stacks.own())
 
 
 def any_running() -> bool:

@@ -69,7 +69,7 @@ class Pipeline:
     """The hook's behavior while recording is enabled.
 
     A compilation keeps the recording that its keys were computed for, whatever other threads do meanwhile. While one
-    runs, remove() leaves the hooks in place, which serve it and no other.
+    runs or waits for an executor (AsyncCompileMode), remove() leaves the hooks in place, which serve it and no other.
     """
 
     def __init__(self) -> None:
@@ -79,6 +79,7 @@ class Pipeline:
         self._slot: Slot | None = None
         self._hash = Hook(CUDABackend, _HASH, self._hashed)
         self._thread = threading.local()  # began: _Began, marked: _Marked
+        self._submitted = weakref.WeakKeyDictionary[Any, str]()  # source -> tag, until an executor compiles it
         self._always: bool | None = None
         self.tuning = Tuning(self._switch_mode)
 
@@ -141,7 +142,7 @@ class Pipeline:
 
     def _unhook(self) -> None:
         """Restore what was hooked, unless a compilation still needs it."""
-        if self.recording is not None or self._slot is None or compilations.any_running():
+        if self.recording is not None or self._slot is None or self._submitted or compilations.any_running():
             return
         if getattr(knobs.runtime, _HOOK) is self._slot:
             setattr(knobs.runtime, _HOOK, self._slot.previous)
@@ -169,12 +170,15 @@ class Pipeline:
 
     def _hashed(self, original: Callable[[Any], str], backend: Any) -> str:
         """The backend's part of the key on disk. What a launch compiles has the recording of its key in memory."""
-        source = compilations.source()
-        tag = self._tag_here()
+        source, tag = compilations.source(), self._tag_here()
+        if (key := compilations.launch_key()) is not None:
+            tag = next((tag for tag in self._tags if tag in key), "")
         if source is not None:
-            if (key := compilations.launch_key()) is not None:
-                tag = next((tag for tag in self._tags if tag in key), "")
+            if compilations.is_submitted():
+                tag = self._submitted.pop(source, "")
             self._thread.began = _Began(weakref.ref(source), self._tags.get(tag))
+        elif tag and (submitted := compilations.source_to_submit()) is not None:
+            self._submitted[submitted] = tag
         return original(backend) + tag
 
     def _began(self) -> Recording | None:

@@ -6,7 +6,9 @@ import gc
 import itertools
 import os
 import sys
+import threading
 import warnings
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import ASTSource, compiler
+from triton.runtime._async_compile import AsyncCompileMode
 from triton.runtime.driver import driver
 
 import kscope
@@ -149,6 +152,62 @@ def test_a_launch_compiles_for_its_cache_key_despite_a_state_change(frontend, gp
     assert right and second != first
     switch(frontend, before)
     assert launched(before) == (True, first)
+
+
+class Later(Executor):
+    """An executor that runs nothing before run(), and then in other threads."""
+
+    def __init__(self):
+        self.waiting = []
+
+    def submit(self, work, /, *arguments, **named):
+        future = Future()
+        self.waiting.append(lambda: future.set_result(work(*arguments, **named)))
+        return future
+
+    def run(self):
+        for work in self.waiting:
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        self.waiting = []
+
+
+@pytest.mark.parametrize(("before", "after"), [*CHANGES, ("plain", "plain"), ("prepared", "prepared")])
+def test_an_asynchronous_compilation_keeps_the_state_of_its_submission(frontend, gpu, before, after):
+    def compiled():
+        return kernel.warmup(Pointer("i32"), 5, grid=(1,))
+
+    later = Later()
+    switch(frontend, before)
+    with AsyncCompileMode(later):
+        future = compiled()
+        switch(frontend, after)
+        later.run()
+    submitted = future.result()
+    assert (described(submitted) is None) == (before == "plain")
+    for state in (after, before):
+        switch(frontend, state)
+        assert (compiled() is submitted) == (state == before)
+    kernel.device_caches.clear()
+    for state in (after, before):
+        switch(frontend, state)
+        assert (compiled().asm["ptx"] == submitted.asm["ptx"]) == (state == before)
+
+
+def test_a_submitted_compilation_that_never_runs_leaves_no_hooks(frontend, gpu):
+    hooks = knobs.runtime.add_stages_inspection_hook, CUDABackend.hash
+    switch(frontend, "prepared")
+    mode = AsyncCompileMode(Later())
+    mode.__enter__()
+    kernel.warmup(Pointer("i32"), 5, grid=(1,))
+    mode.raw_futures.clear()
+    mode.__exit__(None, None, None)
+    mode.executor.waiting.clear()
+    kernel.device_caches.clear()
+    gc.collect()
+    frontend.disable()
+    assert (knobs.runtime.add_stages_inspection_hook, CUDABackend.hash) == hooks
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)

@@ -24,7 +24,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
 def has_gpu() -> bool:
-    """Whether the machine has an NVIDIA device, asked without a driver call: a test that forks stays safe."""
+    """True if the machine has an NVIDIA device. Makes no driver call, so tests may fork afterwards."""
     return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 

@@ -1,4 +1,4 @@
-"""What a child says that was forked in the middle of a test: it leaves before pytest notices."""
+"""Runs code in a forked child, which exits before pytest notices; its output."""
 
 from __future__ import annotations
 

@@ -66,12 +66,12 @@ class Row:
 
     @property
     def code(self) -> list[str]:
-        """What stands in backquotes in the middle."""
+        """The backquoted code of the middle column."""
         return [found.replace("\\|", "|") for found in re.findall(r"`([^`]+)`", self.here)]
 
 
 def rows(page: Path) -> list[Row]:
-    """The rows of all tables with three columns whose middle one is called kscope."""
+    """The rows of all three-column tables whose middle column is called kscope."""
     found, inside = [], False
     for number, line in enumerate(page.read_text().splitlines(), 1):
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -85,7 +85,7 @@ def rows(page: Path) -> list[Row]:
 
 
 def check(row: Row) -> None:
-    """Runs or looks up what the row says. Raises whatever it raises, and AssertionError for what is not there."""
+    """Run or look up the row's code. Raises AssertionError if something is missing, and any error of the code."""
     if row.here.startswith(NOT_OFFERED):
         assert len(row.note) > 20, f"{row.page}:{row.line}: not offered, and no reason"
         return
@@ -112,7 +112,7 @@ def one(code: str, *, parse_only: bool = False) -> None:
 
 
 def python(code: str) -> None:
-    """Runs a line of Python: in a kernel where it has words of kernels, else here."""
+    """Run a line of Python, inside a kernel if it uses kernel functions."""
     tree = ast.parse(code)
     words = {
         node.attr

@@ -46,7 +46,7 @@ def imports(name: str) -> frozenset[tuple[str, bool]]:
 
 
 def arrows(name: str) -> set[str]:
-    """The modules of ours that a module imports."""
+    """The kscope modules that a module imports."""
     ours = modules()
     found = {target if target in ours else target.rpartition(".")[0] for target, _ in imports(name)}
     return {target for target in found if target in ours} - {name}

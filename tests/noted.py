@@ -1,4 +1,4 @@
-"""Kernels and a frontend for tests of sessions: the frontend and its backend write down what they are told."""
+"""Kernels, a frontend and a backend for tests of sessions; both log their calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def launch(kernel: Any = work) -> None:
 
 
 class Noted(Frontend):
-    """A frontend that writes down what it is told."""
+    """A frontend that logs its calls."""
 
     name: ClassVar[str] = "noted"
     backend: ClassVar[str] = "noted"
@@ -51,7 +51,7 @@ class Noted(Frontend):
 
 
 class NotedBackend(Backend):
-    """A backend that writes down what it is told."""
+    """A backend that logs its calls."""
 
     fails: ClassVar[Exception | None] = None
     impatient: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""nvcc on sources with kscope.cuh: what the tests of the header compile with."""
+"""Compiles sources with kscope.cuh through nvcc, for tests of the header."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def compiled(source: str, *arguments: str, to: str = "ptx") -> bytes:
 
 
 def refused(source: str, *arguments: str, to: str = "cubin") -> str:
-    """What the compiler says of a source that it must refuse."""
+    """The compiler's message for a source that it must refuse."""
     made, message = _made(source, arguments, to)
     assert made is None, "it was compiled"
     return message

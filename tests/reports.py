@@ -47,7 +47,7 @@ class Report:
     about: dict[str, Any]
 
     def text(self, name: str) -> str:
-        """What stands in the element with that id."""
+        """The text of the element with that id."""
         return next(text for _, attributes, text in self.elements if attributes.get("id") == name)
 
     def columns(self, name: str, spec: list[Any] | None = None) -> dict[str, np.ndarray]:

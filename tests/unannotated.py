@@ -1,4 +1,4 @@
-"""Kernels as the tutorials of Triton and their readers write them, with no word of kscope in them."""
+"""Unannotated kernels in the style of Triton's tutorials."""
 
 from __future__ import annotations
 
@@ -114,8 +114,7 @@ def leaving(out, n):
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel, and what it is compiled for. types: of its arguments, or their constants; archs: compute capabilities
-    that it is for."""
+    """A kernel and its compilation. types: of its arguments, or their constants; archs: its compute capabilities."""
 
     kernel: Any
     types: dict[str, Any]
@@ -123,7 +122,7 @@ class Case:
     archs: tuple[int, ...] = (80, 90, 100)
 
     def line(self, what: str, of: Any = None) -> int:
-        """The line whose comment that is."""
+        """The number of the line with that comment."""
         source, first = inspect.getsourcelines((of or self.kernel).fn)
         (found,) = (first + at for at, text in enumerate(source) if text.rstrip().endswith(f"# {what}"))
         return found
@@ -164,7 +163,7 @@ CASES = {
 
 
 def _pairs() -> Iterator[Any]:
-    """Each for sm_90 and, in turn, for one of its other architectures; for the rest if there is time."""
+    """Each for sm_90 and, in turn, one other architecture; the rest are variations."""
     for number, (name, case) in enumerate(CASES.items()):
         others = [arch for arch in case.archs if arch != 90]
         for arch in case.archs:

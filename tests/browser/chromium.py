@@ -33,7 +33,7 @@ def binary() -> str | None:
 
 
 def _started(command: list[str]) -> tuple[int, int, int]:
-    """(process, what we read, what we write) of a browser whose descriptors 3 and 4 are the other ends."""
+    """(process, our read end, our write end) of a browser whose descriptors 3 and 4 are the other ends."""
     pipes = [*os.pipe(), *os.pipe()]
     theirs_in, ours_out, ours_in, theirs_out = (fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 10) for one in pipes)
     for one in pipes:
@@ -106,7 +106,7 @@ class Page:
                 return answer["result"]
 
     def _next(self, seconds: float) -> dict[str, Any]:
-        """The next message; what the page says by itself is noted on the way."""
+        """The next message; console output of the page is collected on the way."""
         deadline = time.monotonic() + seconds
         while b"\0" not in self._left:
             if not select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -161,7 +161,7 @@ class Page:
         return value
 
     def prefer(self, scheme: str) -> None:
-        """What the page is told that the user likes: dark or light."""
+        """Emulate the user's color scheme: dark or light."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def key(self, key: str, *, shift: bool = False) -> None:
@@ -198,5 +198,5 @@ class Page:
         self.mouse("mouseReleased", *end, **more)
 
     def picture(self, path: Path) -> None:
-        """Write what the page looks like now as a PNG."""
+        """Write a screenshot of the page as a PNG."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))

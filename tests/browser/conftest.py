@@ -24,7 +24,7 @@ def browser() -> Iterator[Page]:
 
 @pytest.fixture
 def page(browser: Page) -> Iterator[Page]:
-    """The browser's page, with nothing said yet; a test that makes it say something fails."""
+    """The browser's page with an empty console; a test whose page logs anything fails."""
     browser.said.clear()
     browser.asked.clear()
     browser.prefer("light")
@@ -34,7 +34,7 @@ def page(browser: Page) -> Iterator[Page]:
 
 @pytest.fixture
 def show(page: Page, tmp_path: Path) -> Callable[[Trace], Page]:
-    """Writes the report of a trace, opens it and waits until it is drawn."""
+    """Write a trace's report, open it, and wait until it is drawn."""
 
     def opened(trace: Trace) -> Page:
         path = tmp_path / "report.html"

@@ -39,7 +39,7 @@ _ROWS = """(async () => {
 
 @contextmanager
 def opened(browser: Page, file: Path) -> Iterator[Query]:
-    """The file in Perfetto's UI, to be asked in SQL."""
+    """Load the file in Perfetto's UI for SQL queries."""
     command = [sys.executable, "-m", "kscope", "view", str(file), "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""The report in a browser: what is drawn is what was recorded."""
+"""The report in a browser draws the recorded data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searching in the report: what is found is what numpy finds."""
+"""Searching in the report finds what numpy finds."""
 
 from __future__ import annotations
 

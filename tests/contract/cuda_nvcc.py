@@ -19,7 +19,7 @@ if not shutil.which("nvcc"):
 
 
 def options(recording: Recording, state: State) -> tuple[str, ...]:
-    """What nvcc is told for this recording; every record of nvcc's is stored in place."""
+    """nvcc's flags for this recording; nvcc code stores every record in place."""
     if state == "plain":
         return (f"-I{cuda_include()}",)
     return tuple(

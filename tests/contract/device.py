@@ -70,7 +70,7 @@ def with_torch(launch: Launch, replays: int) -> Launch:
 
 
 def with_stream(launch: Launch, stream: int, replays: int) -> Launch:
-    """The same by the driver's own words, for what is launched in this stream of the current context."""
+    """The same through the driver API, for launches in this stream of the current context."""
     from cuda.bindings import driver
 
     def call(name: str, *arguments: object) -> Any:

@@ -30,7 +30,7 @@ available = no_gpu
 
 @lru_cache(256)
 def _kernel(name: str, arch: str, recording: Recording, state: State) -> Any:
-    """Compiled as recording is enabled now, which is what the last two say; armed."""
+    """Compile with the current recording state, and arm."""
     code = core.compile(source_of(name), cuda_core.ProgramOptions(std="c++17", arch=arch))
     core.arm(code)
     return code.get_kernel(FUNCTIONS[name])

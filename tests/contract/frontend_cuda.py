@@ -100,7 +100,7 @@ def _kept(reported: tuple[str, ...], folder: Path) -> Path:
 
 
 def keep(folder: Path) -> None:
-    """Builds all libraries into a folder, for processes that are told of it in their environment (KEPT)."""
+    """Build all libraries into a folder; other processes find it through the environment variable KEPT."""
     for reported, built in _building().items():
         _kept(reported, folder).write_bytes(built.result())
 
@@ -111,5 +111,5 @@ def compile(program: Program, arch: int) -> list[str]:
 
 
 def described(text: str) -> tuple[ModuleMeta, ...]:
-    """The header tells names by notes of its own in the file."""
+    """Names are in the file's notes, which the header emits."""
     return kscope_cuda.describe(text.encode())

@@ -1,4 +1,4 @@
-"""The contract's kernels in CuTe DSL. It has no return from the middle of a kernel: what would leave goes round."""
+"""The contract's kernels in CuTe DSL, which has no early return from a kernel: warps skip the rest instead."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
 
 
 def launcher(program: Program, name: str) -> Any:
-    """The host's function for one kernel of a program: its grid and block are known when it is compiled."""
+    """The host function for one kernel of a program; its grid and block are compile-time constants."""
     kernel, grid, block = KERNELS[name], list(program.grid), list(program.block)
 
     @cute.jit

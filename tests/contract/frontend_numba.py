@@ -27,7 +27,7 @@ import kscope
 
 try:
     from numba import cuda
-except AttributeError as error:  # a numpy that Numba does not know yet
+except AttributeError as error:  # a numpy that Numba does not support yet
     raise ImportError(f"numba.cuda cannot be imported: {error}") from error
 
 import kscope_numba
@@ -319,7 +319,7 @@ KERNELS: dict[str, Any] = {
 
 
 def taught(program: Program) -> None:
-    """Numba must know what a mark is for a kernel that is compiled before it is ever prepared."""
+    """Numba must recognize marks in kernels compiled before the first enable()."""
     if program.state == "plain" and not points_of.SIMULATED:
         kscope_numba.teach()
 
@@ -357,7 +357,7 @@ def _driver() -> Any:
 
 
 def _captured(launch: Any, stream: Any) -> Any:
-    """A graph of the launches, by the driver: Numba has no word for it."""
+    """A graph of the launches through the driver API, because Numba has none."""
     mode = points_of.module("cudadrv.driver").binding.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
     _driver().cuStreamBeginCapture(stream.handle, mode)
     launch()

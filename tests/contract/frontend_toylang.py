@@ -1,4 +1,4 @@
-"""The contract's kernels in toylang, the language of tests/plugin: what a third party has to write, and no more."""
+"""The contract's kernels in toylang, the language of tests/plugin: the minimum that a third party writes."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def compile(program: Program, arch: int) -> list[str]:
 
 
 def ptx(source: Any, kernel: Any, arch: int, launched: dict[str, Any]) -> str:
-    """A kernel's PTX. source: Triton's or Gluon's class for what is to be compiled."""
+    """A kernel's PTX. source: Triton's or Gluon's source class."""
     signature = {"out": "*i32", "n": "i32"}
     made = triton.compile(source(kernel, signature, {}), target=GPUTarget("cuda", arch, 32), options=launched)
     assert made.asm["cubin"].startswith(b"\x7fELF")
@@ -60,5 +60,5 @@ def block(program: Program) -> Dim:
 
 
 def options(program: Program) -> dict[str, Any]:
-    """enable_fp_fusion is said because Triton 3.9 warns where it is not."""
+    """enable_fp_fusion is passed because Triton 3.9 warns without it."""
     return {"num_warps": block(program)[0] // 32, "enable_fp_fusion": True}

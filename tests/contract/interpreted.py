@@ -40,7 +40,7 @@ def record(program: Program, texts: Sequence[str], frontend: object) -> Capture:
 
 
 def _rings(pool: int | None) -> tuple[Ring, ...]:
-    """As on a device of 128 SMs, of which a few are used: half of a pool that is told is shared by their rings."""
+    """The pool of a device of 128 SMs of which a few are used: a given pool's rings share half of it."""
     if pool is None:
         return ENOUGH
     units = (pool // layout.UNIT).bit_length() - 1
@@ -78,6 +78,6 @@ def _launch(
 
 
 def renamed(module: ModuleMeta, names: dict[str, str]) -> ModuleMeta:
-    """What a module says of itself, with other names of its kernels."""
+    """A module's metadata with its kernels renamed."""
     kernels = tuple(replace(kernel, name=names.get(kernel.name, kernel.name)) for kernel in module.kernels)
     return replace(module, kernels=kernels)

@@ -26,7 +26,7 @@ OURS = ("kscope", "contract", "ptxvm")
 
 
 def load(name: str) -> ModuleType:
-    """The dialect; the test is skipped where its DSL is not installed, and fails where something of ours is not."""
+    """The dialect's module. Skips if its DSL is not installed; fails if a module of kscope is missing."""
     try:
         return import_module(f"contract.frontend_{name}")
     except ImportError as error:
@@ -51,7 +51,7 @@ def least(module: ModuleType, program: Program) -> int:
 
 @lru_cache(256)
 def compiled(name: str, program: Program, arch: int) -> tuple[str, ...]:
-    """The program's kernels as PTX, compiled as the program says, without a GPU."""
+    """The program's kernels as PTX with the program's options, compiled without a GPU."""
     module = import_module(f"contract.frontend_{name}")
     if program.state == "plain":
         return tuple(module.compile(program, arch))

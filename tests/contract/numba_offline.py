@@ -1,4 +1,4 @@
-"""Numba kernels compiled where there is no GPU."""
+"""Compiles Numba kernels without a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CC = (9, 0)
 
 
 class Device:
-    """Stands for a GPU, as far as compiling asks."""
+    """A stand-in for a GPU with what the compiler queries."""
 
     name = b"offline"
 
@@ -35,7 +35,7 @@ def device(cc: tuple[int, int] = CC) -> Iterator[None]:
 
 
 def built(kernel: Any, signature: Any, cc: tuple[int, int] = CC, **options: Any) -> Any:
-    """The code library of a kernel compiled for a signature, with its device functions compiled anew."""
+    """Compile a kernel and its device functions again for a signature; its code library."""
     arguments, _ = sigutils.normalize_signature(signature)
     with device(cc):
         made = dispatcher._Kernel(kernel.py_func, arguments, **{**kernel.targetoptions, **options})

@@ -11,7 +11,7 @@ PLUGIN = Path(__file__).resolve().parents[1] / "plugin"
 
 
 def plug() -> None:
-    """Packages and entry points of the plugin are found from now on. Not twice, and not where it is installed."""
+    """Put the plugin's packages and entry points on the path, once, unless it is installed."""
     if str(PLUGIN) in sys.path:
         return
     project = (PLUGIN / "pyproject.toml").read_text()

@@ -107,7 +107,7 @@ def read(capture: Capture) -> list[Lane]:
 
 
 def _slabs(lines: np.ndarray, epoch: int) -> list[tuple[Any, np.ndarray]]:
-    """Headers and rings of records of the session, wherever a header's check word is right."""
+    """Headers and record rings of the session at every header with a valid check word."""
     found, behind = [], 0
     for at in np.flatnonzero(lines[: 1 - layout.HEADER_UNITS, 0] == layout.HEADER_WORD).tolist():
         words = np.ascontiguousarray(lines[at : at + layout.HEADER_UNITS]).reshape(-1)

@@ -1,4 +1,4 @@
-"""What stands between a kernel and its trace changes nothing: the session, the file, the decoder."""
+"""Session, file and decoder do not change what a kernel recorded."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _named(region: str) -> tuple[str, str | None]:
 
 
 def trace_clocks(trace: Trace) -> list[str]:
-    """A clock's ticks are whole nanoseconds where it is globaltimer."""
+    """globaltimer ticks are whole nanoseconds."""
     return ["globaltimer" if tick == 1.0 else "cycles" for tick in set(trace.warps.tick_ns.tolist())]
 
 

@@ -1,7 +1,5 @@
-"""A frontend of somebody else: installed like any package, found by its entry point, and kept by the same rules.
-
-That it records what it must is told by test_contract.py, as of every frontend.
-"""
+"""A third-party frontend: installed as a package, found through its entry point. test_contract.py checks its records
+like those of every frontend."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python(site: Path, *arguments: str) -> str:
-    """What a fresh process prints that finds the plugin where it is installed, and kscope."""
+    """The output of a new process in which kscope and the plugin are importable."""
     paths = os.pathsep.join(map(str, (site, ROOT, ROOT / "frontends", ROOT / "runtime")))
     environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The verdict finds what a recording lost, and lanes that should not be there."""
+"""The verdict detects lost records and unexpected lanes."""
 
 from __future__ import annotations
 

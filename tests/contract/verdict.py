@@ -1,4 +1,4 @@
-"""What every frontend's recording of a program is held against: the simulator's, and what it lost."""
+"""Compares a frontend's recording of a program, and its losses, with the simulator's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kscope.capture.capture import Capture
 
 
 def verdict(program: Program, got: Capture) -> list[str]:
-    """Everything in which a recording of the program breaks the contract: none means it is kept."""
+    """Every deviation of a recording from the contract; none if it conforms."""
     have, lost = _read(program, got), sum(device.lost for device in got.devices)
     if program.some:
         return [*_some(program, have, lost)]
@@ -38,7 +38,7 @@ def _read(program: Program, capture: Capture) -> list[Lane]:
 
 
 def _placed(lane: Lane) -> tuple[Record, ...]:
-    """The records; the value on "sm" is whether it is the lane's SM, which is up to the machine."""
+    """The records; the value of "sm" is whether it equals the lane's SM, which the machine assigns."""
     return tuple(replace(one, value=one.value == lane.smid) if one.region == "sm" else one for one in lane.records)
 
 

@@ -1,4 +1,4 @@
-"""CUDA C++ kernels with known truths: what their regions last, and what happens first, the kernels themselves know."""
+"""CUDA C++ kernels that measure their own regions' durations and order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels whose time follows from their source: arithmetic in a loop, with and without a region in it."""
+"""Kernels with predictable time: arithmetic in a loop, with and without a region inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several device tests ask: is a trace in order, and how does a process of its own go."""
+"""Helpers of several device tests: check a trace, run code in a new process."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ CLOCKS = {"clock", "rate"}
 
 
 def doubts(trace: kscope.Trace) -> list[str]:
-    """What is wrong with the records. A library that another test has armed in this process is told of in every session
-    whose options it does not have."""
+    """Problems of the trace. Ignores those of libraries armed by other tests in this process with other options."""
     return [f"{one.kind}: {one.text}" for one in trace.problems if one.kind not in {"options", "occupancy", *CLOCKS}]
 
 

@@ -1,7 +1,5 @@
-"""Device tests: skipped where there is no GPU, and a table at the end of what they measured.
-
-make gpu        (python3 -m pytest tests/gpu)
-"""
+"""Device tests: skipped without a GPU; their measurements are printed as a table at the end. make gpu (python3 -m
+pytest tests/gpu)"""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ def table(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def two_gpus() -> None:
-    """Skips where there are not."""
+    """Skips on machines with fewer GPUs."""
     import torch
 
     if torch.cuda.device_count() < 2:

@@ -1,4 +1,4 @@
-"""Kernels of the CuPy device tests, in CUDA C++: what they record can be counted from their launch."""
+"""CUDA C++ kernels of the CuPy device tests, with a predictable number of records per launch."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ summed = cupy.RawKernel(SUMMED, "summed", options=INCLUDE)
 
 
 def fresh(source: str, name: str) -> cupy.RawKernel:
-    """A kernel that nobody has launched."""
+    """A kernel that was never launched."""
     fresh.count += 1  # type: ignore[attr-defined]  # counts calls
     return cupy.RawKernel(source, name, options=(f"-DFRESH={fresh.count}", *INCLUDE))  # type: ignore[attr-defined]
 

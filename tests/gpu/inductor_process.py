@@ -26,7 +26,7 @@ from .checks import doubts
 from .triton_kernels import halved
 
 BLOCK, BLOCKS, LAUNCHES = 256, 16, 3
-inductor.triton.autotune_pointwise = False  # else the clock decides which of two kernels is loaded
+inductor.triton.autotune_pointwise = False  # otherwise timing decides which of two kernels is loaded
 
 
 def watch(loaded: dict[str, tuple[str, bool]]) -> None:

@@ -1,4 +1,4 @@
-"""Kernels of the device tests: what they record can be counted from their launch."""
+"""Kernels of the device tests, with a predictable number of records per launch."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def asserting(out):
 
 @triton.jit
 def hang(out, flag):
-    """One region ends, then every block waits for a flag that nobody sets."""
+    """Finish one region, then wait forever for a flag."""
     with kscope.region("before"):
         tl.store(out + tl.program_id(0), 1)
     while tl.load(flag, volatile=True) == 0:

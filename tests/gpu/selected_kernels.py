@@ -1,4 +1,4 @@
-"""Kernels of CUDA C++ that nobody annotated: a tiled product of matrices, and a sum that leaves early."""
+"""Unannotated CUDA C++ kernels: a tiled matrix product, and a sum with early exits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of Numba that nobody annotated: a tiled product of matrices, and a sum that leaves early."""
+"""Unannotated Numba kernels: a tiled matrix product, and a sum with early exits."""
 
 from __future__ import annotations
 

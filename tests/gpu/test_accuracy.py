@@ -124,7 +124,7 @@ def test_record_times_agree_with_globaltimer_on_every_sm(
 
 
 def reported(trace: kscope.Trace) -> str:
-    """What a trace says of its own alignment."""
+    """A trace's own figures of its alignment."""
     error, ends = trace.warps.error_ns, trace.warps.ends_error_ns
     rates = trace.warps.tick_ns
     problems = "; ".join(problem.text for problem in trace.problems) or "no problems"

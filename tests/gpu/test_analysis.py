@@ -1,4 +1,4 @@
-"""What only a GPU can say about the analyses: what a region costs, whether compensation helps, what marks did."""
+"""The analyses on a GPU: the cost of a region, compensation, the effect of marks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Table = Callable[[str, str], None]
 
 @pytest.fixture
 def k() -> ModuleType:
-    """The kernels; imported late, for where there is no Triton."""
+    """The kernels' module, imported late because Triton may be missing."""
     from . import analysis_kernels
 
     return analysis_kernels

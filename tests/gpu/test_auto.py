@@ -25,7 +25,7 @@ Table = Callable[[str, str], None]
 
 @pytest.fixture
 def u() -> ModuleType:
-    """The kernels; imported late, for where there is no Triton."""
+    """The kernels' module, imported late because Triton may be missing."""
     import unannotated
 
     return unannotated
@@ -55,7 +55,7 @@ def microseconds(launch: Callable[[], object], times: int = 20) -> float:
 def recorded(
     name: str, launch: Callable[[], Any], check: Callable[[], None], table: Table, **requested: Any
 ) -> kscope.Trace:
-    """Launches plain, recorded and plain again; checks each result, and tells what recording cost."""
+    """Launch plain, recorded and plain again; check each result, and add the cost of recording to the table."""
     plain = microseconds(launch)
     check()
     with kscope.profile(**requested) as prof:
@@ -77,7 +77,7 @@ def recorded(
 
 
 def where(trace: kscope.Trace) -> dict[str, str]:
-    """Where the regions stand."""
+    """The source lines of the regions."""
     return {region.name: str(region.where) for region in trace.regions if region.known}
 
 

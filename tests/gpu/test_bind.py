@@ -1,4 +1,4 @@
-"""Code that the driver loads behind kscope's back records once it is bound, whatever handle it is bound by."""
+"""Code loaded directly through the driver records after kscope.bind(), with every type of handle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line where there is a GPU: demo, doctor and run, each in a process of its own."""
+"""The command line on a GPU: demo, doctor and run, each in a new process."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def job() -> Job:
 
 
 def full(trace: Trace, launches: int = 1) -> None:
-    """All of it is there and pairs, and nothing is to be said about it."""
+    """The trace is complete and has no problems."""
     assert not doubts(trace)
     assert len(trace) == launches * RECORDS
     names = Counter(trace.region_names()[region] for region in trace.region.tolist())

@@ -1,4 +1,4 @@
-"""What recordings of the examples say, beyond their own checks: languages agree, tasks keep their order."""
+"""Recordings of the examples: languages agree, tasks keep their order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLACK_NS = 1000
 
 
 def recorded(tmp_path: Path, example: str, file: str, *arguments: str) -> tuple[Trace, str]:
-    """What an example recorded, and what it printed."""
+    """An example's trace and output."""
     done = run([sys.executable, str(EXAMPLES / f"{example}.py"), *arguments], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     return kscope.decode(kscope.load(tmp_path / file)), done.stdout
@@ -106,7 +106,7 @@ def test_a_tma_wait_does_not_end_before_its_request(tmp_path: Path) -> None:
 
 
 def test_memcheck_finds_nothing_in_the_examples_of_cuda(sanitizer: str, tmp_path: Path) -> None:
-    """Each in a process of its own, side by side; each checks its result and the number of its records as well."""
+    """Run every example in its own process, concurrently; each checks its result and its number of records."""
     import torch
 
     pytest.importorskip("cupy")

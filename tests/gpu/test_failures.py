@@ -1,4 +1,4 @@
-"""What goes wrong on a device: each in a process of its own, for a context that broke stays broken."""
+"""Device failures, each in its own process, because a broken context stays broken."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Table = Callable[[str, str], None]
 
 
 def process(how: str, state: str, cache: Path, result: Path, artifacts: list[Path]) -> Said:
-    """Run tests/gpu/inductor_process.py; what it said."""
+    """Run tests/gpu/inductor_process.py and return its result."""
     env = {
         "TORCHINDUCTOR_CACHE_DIR": str(cache),
         "TRITON_CACHE_DIR": str(cache / "triton" / "0"),
@@ -68,7 +68,7 @@ def chain(how: str, states: list[str], folder: Path) -> list[Said]:
 
 @pytest.fixture(scope="module")
 def message(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Said]]:
-    """What the processes of each chain said."""
+    """The results of the processes of each chain."""
     folders = [tmp_path_factory.mktemp("inductor") for _ in CHAINS]
     with ThreadPoolExecutor(len(CHAINS)) as pool:
         runs = [
@@ -78,7 +78,7 @@ def message(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], l
 
 
 def processes(message: dict[tuple[str, str], list[Said]], state: str) -> list[tuple[str, Said]]:
-    """(which, what it said) of the processes in that state."""
+    """(name, result) of the processes in that state."""
     return [
         (f"{how} {order} {number}", what)
         for (how, order), whats in message.items()

@@ -1,4 +1,4 @@
-"""Numba on a GPU: every record that a launch must leave is there, and kernels compute what they compute."""
+"""Numba on a GPU: records are complete and results are correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kscope perturb SCRIPT` where there is a GPU: both builds, as they were launched, and how long they took."""
+"""`kscope perturb SCRIPT` on a GPU: both builds, with their launch shapes and times."""
 
 from __future__ import annotations
 

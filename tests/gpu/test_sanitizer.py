@@ -74,7 +74,7 @@ memory and barriers of its own at gl.warp_specialize, for a race. kscope's instr
 
 @pytest.fixture(scope="module")
 def sanitizer() -> str:
-    """Its path; skips where there is none."""
+    """Its path; skips if it is not installed."""
     found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not Path(found).exists():
         pytest.skip("needs compute-sanitizer, which comes with the CUDA toolkit")
@@ -88,7 +88,7 @@ def under(sanitizer: str, tool: str) -> tuple[str, ...]:
 
 
 def clean(done: CompletedProcess[str], tool: str) -> bool:
-    """Whether the tool saw the process to its end and found nothing, in what it started neither."""
+    """True if the tool watched the process and its children to the end and found nothing."""
     return done.returncode == 0 and CLEAN[tool][1] in done.stdout and not re.search("SUMMARY: [1-9]", done.stdout)
 
 

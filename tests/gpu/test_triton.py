@@ -13,7 +13,7 @@ from .checks import doubts
 
 @pytest.fixture
 def k() -> ModuleType:
-    """The kernels; imported late, for where there is no Triton."""
+    """The kernels' module, imported late because Triton may be missing."""
     from . import triton_kernels
 
     return triton_kernels

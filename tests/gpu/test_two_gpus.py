@@ -65,7 +65,7 @@ def times(trace: kscope.Trace, launch: int) -> tuple[float, float]:
 
 
 def slack(capture: Any) -> float:
-    """How far apart the axes of two devices may stand, in ns: half of each host bracket, a tick, and some drift."""
+    """Allowed distance between the axes of two devices in ns: half of each host bracket, a tick, and some drift."""
     widths = [min(sync.host_after - sync.host_before for sync in device.syncs) for device in capture.devices]
     return sum(widths) / 2 + sum(device.tick_ns for device in capture.devices) + 1000
 

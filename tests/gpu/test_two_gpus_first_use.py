@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("two_gpus")
 
 
 def run(code: str) -> None:
-    """A process of its own, which must succeed; N: records of a launch of `four`."""
+    """Run code in a new process, which must succeed; N: records of a launch of `four`."""
     done = python("N = 264 * 4 * k.RECORDS\n" + code)
     assert done.returncode == 0, done.stdout + done.stderr
 

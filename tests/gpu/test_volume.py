@@ -1,4 +1,4 @@
-"""Much at once: nothing is dropped with the default pool, and what does not fit is counted."""
+"""Large volumes: the default pool loses nothing, and losses from smaller pools are counted."""
 
 from __future__ import annotations
 

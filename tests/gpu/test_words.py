@@ -1,4 +1,4 @@
-"""Device helpers, predicates, tracks and elected lanes on a GPU: what they say is so, and every record is there."""
+"""Device helpers, predicates, tracks and elected lanes on a GPU: correct values, complete records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA C++ kernels that end in odd ways: what they record, and what they write, can be counted from their launch."""
+"""CUDA C++ kernels with unusual exits, with a predictable number of records and stores per launch."""
 
 from __future__ import annotations
 

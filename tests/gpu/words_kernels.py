@@ -1,4 +1,4 @@
-"""Kernels that ask for clocks and places."""
+"""Kernels that read clocks and positions."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Outcome:
 
     @property
     def marks(self) -> list[Mark]:
-        """The marks that were lowered: those whose names pair."""
+        """The lowered marks: those whose names pair."""
         return [mark for mark in self.case.kernel.marks if mark.name not in left_out(self.case, self.lowered)]
 
 
@@ -86,7 +86,7 @@ def launch(case: Case, host: Host, text: str) -> tuple[Launch, bytearray]:
 
 
 def prepared(case: Case) -> tuple[Host, list[Started], dict[Key, Ideal], int]:
-    """Host, started threads, ideals and kernel id of a case whose steps the caller takes."""
+    """Host, started threads, expected records and kernel id of a case that the caller steps."""
     lowered, host = case.lowered(), Host(case.pool, case.sampling, case.epoch)
     plain, _ = launch(case, Host(case.pool, case.sampling, case.epoch), case.kernel.text(case.arch))
     work, _ = launch(case, host, lowered.text)
@@ -108,14 +108,14 @@ def execute(case: Case, *, mutate: Callable[[str], str] = lambda text: text) -> 
 
 
 def flags(marks: Iterable[Mark], recording: Recording) -> int:
-    """Those flags of a header that say who records."""
+    """The header flags of the strategy."""
     used = oracle.strategies(marks, recording)
     every, first = (any(s.spec == spec for s in used) for spec in (AllThreads().spec, ANY_LANE))
     return layout.FLAG_LANES * every | layout.FLAG_ANY * first
 
 
 def should_record(outcome: Outcome) -> set[Key]:
-    """The lanes that must claim: armed, chosen by a strategy of the kernel's, sampled."""
+    """The lanes that must claim: armed, selected by a strategy of the kernel, and sampled."""
     case = outcome.case
     used = oracle.strategies(outcome.marks, case.recording)
     return {

@@ -75,7 +75,7 @@ def _guarded(ops: Ops, instr: Instr) -> list[str]:
         return body
     sign = "not " if instr.guard.negated else ""
     agreed = [f"t.uniform({instr.line}, {instr.guard.py})"] if instr.op[:2] == ("bra", "uni") else []
-    # a clock goes on when it would have been read, whoever reads it
+    # a clock advances at every potential read, for every thread
     passed = ["else:", "    t.tick()"] if any(map(is_clock, instr.args)) else []
     return [*agreed, f"if {sign}{instr.guard.py}:", *(f"    {line}" for line in body), "    pass", *passed]
 

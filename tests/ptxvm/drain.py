@@ -20,7 +20,7 @@ M32 = 0xFFFFFFFF
 
 @dataclass
 class Drain:
-    """Frees what it can, in three looks at the device that may be any time apart."""
+    """Frees closed slabs in three reads of the device at arbitrary intervals."""
 
     host: Host
     tails: list[int] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Drain:
         self.skipped = [ring.skipped for ring in self.host.pool.rings]
 
     def look(self, phase: int) -> None:
-        """phase 0: copy `skipped`; 1: copy `head`; 2: read the slabs, free and clear what is surely closed."""
+        """phase 0: copy `skipped`; 1: copy `head`; 2: read the slabs, then free and clear closed ones."""
         rows = [self.host.stripe(n) for n in range(len(self.tails))]
         if phase == 0:
             self._skipped = [int(row["skipped"]) for row in rows]

@@ -14,7 +14,7 @@ from .memory import Allocation, Memory
 
 M32 = 0xFFFFFFFF
 STRIPE_OFFSET: dict[str, int] = {name: layout.STRIPE.fields[name][1] for name in layout.STRIPE.names or ()}  # type: ignore[index]  # fields is there where names are
-"""Where each word of a stripe's line is."""
+"""The offset of each word of a stripe's line."""
 RING_BASE = 0x7F80_0000_0000
 
 
@@ -152,7 +152,7 @@ class Host:
         return found
 
     def room_when_lost(self) -> dict[Thread, int]:
-        """For each lane that was counted as lost: the units that the reserve had left at that moment."""
+        """For each lost lane: the free units of the reserve at that time."""
         lost = {self.control.base + self.line(n) + STRIPE_OFFSET["lost"] for n in range(len(self.rings))}
         reserve = self.pool.rings[-1]
         at, head, found = self.control.base + self.line(self.pool.stripes) + STRIPE_OFFSET["head"], reserve.head, {}

@@ -102,7 +102,7 @@ def headers_tell_where_the_lane_was(
     kernel: int,
     who: int,
 ) -> None:
-    """Every word of every header is the one that the launch dictates."""
+    """Every header word has the value determined by the launch."""
     claims = {claim.address: claim for claim in host.claims() if claim.granted}
     for slab in slabs:
         one, claim = ideals[slab.key], claims[slab.address]

@@ -266,7 +266,7 @@ class _Warps:
         return self.release(self.key(thread))
 
     def gone(self, thread: Thread) -> list[Ready]:
-        """A lane has left the kernel; the lanes that waited for nobody else."""
+        """A lane has exited; lanes that were waiting only for it continue."""
         self.left[self.key(thread)] -= 1
         return self.release(self.key(thread))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 GUARD = 1 << 20
-"""Bytes between allocations that belong to nobody."""
+"""Unallocated bytes between allocations."""
 
 
 class FaultError(Exception):
@@ -68,7 +68,7 @@ class Memory:
         return made
 
     def find(self, address: int, size: int, space: str, line: int, text: str) -> tuple[Allocation, int]:
-        """The allocation and offset of an access; raises FaultError when it is not wholly inside one."""
+        """The allocation and offset of an access; raises FaultError unless it lies inside one allocation."""
         i = bisect_right(self._bases, address) - 1
         if i >= 0:
             found = self._allocations[i]

@@ -27,7 +27,7 @@ def ones(width: int) -> int:
 
 
 class Ops:
-    """Writes the Python of instructions; raises PtxError for those that it does not know."""
+    """Translates instructions to Python; raises PtxError for unknown ones."""
 
     def statements(self, i: Instr) -> list[str]:
         known = getattr(self, "op_" + i.op[0], None)
@@ -304,7 +304,7 @@ class Ops:
     op_barrier = op_membar = op_fence = op_nanosleep = nothing
 
     def op_cp(self, i: Instr) -> list[str]:
-        """Only the waits for copies: there are none to wait for."""
+        """Waits for copies, which are complete at once."""
         if i.op[:3] not in (
             ("cp", "async", "wait_all"),
             ("cp", "async", "wait_group"),

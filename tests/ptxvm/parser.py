@@ -253,7 +253,7 @@ def _integer(text: str) -> int:
 
 
 def _split(text: str) -> list[str]:
-    """Pieces between commas that stand outside of braces and brackets."""
+    """Split at commas outside braces and brackets."""
     pieces, depth, start = [], 0, 0
     for i, char in enumerate(text):
         depth += (char in "{[") - (char in "}]")

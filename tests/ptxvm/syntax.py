@@ -1,4 +1,4 @@
-"""PTX as values: what the parser makes and the compiler reads."""
+"""PTX as data: the parser's output and the compiler's input."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ VALUES = 5
 """Registers %v0..%v4 that statements compute with."""
 
 UNTOUCHED = 60
-"""Offset in the output of a word that no statement stores to."""
+"""Offset in the output of a word without stores."""
 TYPES: dict[str, str | None] = {"load": None, "dot": "i32", "a b/c": "u32", "überlauf": "f32", "wait.x": None}
 """Names of regions, with the one type of value that each has."""
 
@@ -56,7 +56,7 @@ START = """
 
 @dataclass(frozen=True)
 class Node:
-    """A statement: `kind` says which, the rest is what the kind needs."""
+    """A statement of a `kind`, with its operands."""
 
     kind: str
     args: tuple[Any, ...] = ()
@@ -94,7 +94,7 @@ class _Writer:
         self.mark("exit", name, None, spec, "with")
 
     def leave_regions(self, down_to: int) -> None:
-        """Exit marks on a path that goes elsewhere; what is open here stays so."""
+        """Exit marks on a path that leaves; regions open here stay open."""
         for name, spec in reversed(self.open[down_to:]):
             self.mark("exit", name, None, spec, "with")
 
@@ -144,12 +144,12 @@ class _Writer:
         self.add(f"@{'!' * negated}{guard} st.global.u32 [%rd0+{4 * offset}], {value};")
 
     def write_quit(self, node: Node) -> None:
-        """Leave the kernel, whatever is open, and the compiler does not know: asm("exit;")."""
+        """Leave the kernel with regions open, unknown to the compiler: asm("exit;")."""
         guard, negated = node.args
         self.add(f"@{'!' * negated}{guard} exit;")
 
     def write_load(self, node: Node) -> None:
-        """Of a word that nobody stores to."""
+        """A load from a word without stores."""
         self.add(f"ld.global.u32 {node.args[0]}, [%rd0+{UNTOUCHED}];")
 
     def write_if(self, node: Node) -> None:
@@ -182,7 +182,7 @@ class _Writer:
         self.add(f"mov.u32 {n}, 0;")
         if shape == "two entries":  # a loop that is also entered in its middle: irreducible
             self.add("setp.gt.u32 %p1, %v1, 1;", f"@%p1 bra {again};")
-        elif shape == "two ways in":  # its top is jumped to from elsewhere, and fallen into
+        elif shape == "two ways in":  # its top is entered by a jump and by falling through
             other = self.label()
             self.add("setp.eq.u32 %p1, %v1, 0;", f"@%p1 bra {other};", f"bra.uni {top};")
             self.lines.append(f"{other}:")
@@ -204,7 +204,7 @@ class _Writer:
         self.lines.append(f"{after}:")
 
     def write_break(self, node: Node) -> None:
-        """Leave or continue the innermost loop, or return, where the test says so."""
+        """Break or continue the innermost loop, or return, if the test holds."""
         how, register, mask = node.args
         skip = self.label()
         self.test(register, mask)
@@ -222,7 +222,7 @@ class _Writer:
         self.lines.append(f"{skip}:")
 
     def write_spin(self, node: Node) -> None:
-        """An asm block with braces, a register and a label of its own, as barrier waits have."""
+        """An asm block with braces, its own register and its own label, like barrier waits."""
         self.add("{ .reg .pred P1; .reg .b32 %r0;", "mov.u32 %r0, 0;", "LAB_WAIT:", "add.u32 %r0, %r0, 1;")
         self.add(f"setp.eq.u32 P1, %r0, {node.args[0]};", "@P1 bra.uni DONE;", "bra.uni LAB_WAIT;", "DONE:", "}")
 

@@ -23,7 +23,7 @@ def run(machine: Machine, block: Dim, threads: Dim, grid: Dim) -> None:
             return
         ready = machine.alive & ~machine.waiting
         if not ready.any():
-            machine.waiting[:] = False  # all that are left have come to the barrier
+            machine.waiting[:] = False  # all remaining warps have arrived at the barrier
             continue
         lowest = np.full(machine.warp[-1] + 1, _FAR)
         np.minimum.at(lowest, machine.warp[ready], machine.at[ready])

@@ -94,7 +94,7 @@ def _mbarrier(m: Machine, i: Instr, lanes: Lanes) -> None:
 
 
 def _copy(m: Machine, i: Instr, lanes: Lanes) -> None:
-    """cp.async.bulk from global to shared memory, told to an mbarrier."""
+    """cp.async.bulk from global to shared memory, with completion at an mbarrier."""
     if i.op[:3] != ("cp", "async", "bulk") or "complete_tx::bytes" not in i.text:
         raise PtxError(i.line, f"unknown form of an instruction: {i.text}")
     to, source, barrier = (m.address(i.args[n], lanes).tolist() for n in (0, 1, 3))

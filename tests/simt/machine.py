@@ -1,4 +1,4 @@
-"""A block of threads: where each stands, and its registers."""
+"""A block of threads: program counters and registers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def width(kind: str) -> int:
 
 
 class Machine:
-    """A kernel, and the block that it runs. params: its arguments, as words; those that are not given are 0."""
+    """A kernel and the block that runs it. params: its arguments as words; missing ones are 0."""
 
     def __init__(self, module: Module, name: str, memory: Memory, params: Sequence[int]) -> None:
         kernel = module.kernels[name]
@@ -37,7 +37,7 @@ class Machine:
             self.code += block
 
     def enter(self, block: Dim, threads: Dim, grid: Dim) -> None:
-        """All threads of a block stand at the kernel's first instruction."""
+        """All threads of a block at the kernel's first instruction."""
         self.count = int(np.prod(threads))
         thread, (x, y, _) = np.arange(self.count), threads
         self.warp = thread // 32
@@ -57,7 +57,7 @@ class Machine:
         self.at[lanes] = self.begin[block]
 
     def raw(self, arg: Operand, lanes: Lanes) -> Words:
-        """The word of an operand in each lane. Clocks, and what else is not told, are 0."""
+        """The word of an operand in each lane. Clocks and other unknown registers are 0."""
         if isinstance(arg, Imm):
             return np.full(len(lanes), arg.value & (1 << 64) - 1, np.uint64)
         if isinstance(arg, Reg):

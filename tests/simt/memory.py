@@ -33,7 +33,7 @@ class Memory:
         return at
 
     def get(self, at: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What stands at an address, with the shape and type of `like`."""
+        """Read memory at an address with the shape and type of `like`."""
         return self.bytes[at : at + like.nbytes].view(like.dtype).reshape(like.shape).copy()
 
     def symbols(self, module: Module) -> dict[str, int]:

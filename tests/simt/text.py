@@ -1,4 +1,4 @@
-"""What compilers write, cut down to what ptxvm's parser takes."""
+"""Reduces compiler output to the PTX that ptxvm's parser accepts."""
 
 from __future__ import annotations
 

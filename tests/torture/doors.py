@@ -57,7 +57,7 @@ FILES = ("a.kscope", "b.kscope", "hist.csv", "log.txt", "trace.json", "code.sass
 
 
 def capture(data: bytes, folder: Path) -> None:
-    """A .kscope file, whatever its bytes are."""
+    """A .kscope file of arbitrary bytes."""
     path = folder / "x.kscope"
     path.write_bytes(data)
     with suppress(KscopeError):
@@ -71,7 +71,7 @@ def head(data: bytes, folder: Path) -> None:
 
 
 def words(data: bytes, folder: Path) -> None:
-    """Words as a device left them. The first byte says whether headers get the check word that they should have."""
+    """Device words. The first byte selects whether headers get a valid check word."""
     repair, data = bool(data[:1]) and data[0] & 1, data[1:]
     lines = np.frombuffer(data[: len(data) // 64 * 64], "<u4").reshape(-1, 16).astype(np.uint32)
     if repair:
@@ -81,14 +81,14 @@ def words(data: bytes, folder: Path) -> None:
 
 
 def metadata(data: bytes, folder: Path) -> None:
-    """What a module says of itself, as it comes out of a GPU's memory or a cubin."""
+    """A module's metadata from GPU memory or a cubin."""
     with suppress(KscopeError):
         found = meta.from_json(data)
         assert meta.from_json(meta.to_json(found)) == found
 
 
 def histogram(data: bytes, folder: Path) -> None:
-    """CUTracer's histogram beside a capture of ours, all the way through the join."""
+    """CUTracer's histogram joined with a capture."""
     _ipc(folder, "hist.csv", data, ["a.kscope", "--cutracer-trace", "hist.csv"])
 
 
@@ -103,7 +103,7 @@ def log(data: bytes, folder: Path) -> None:
 
 
 def chrome(data: bytes, folder: Path) -> None:
-    """A Chrome trace of somebody's."""
+    """A foreign Chrome trace."""
     _ipc(
         folder,
         "trace.json",
@@ -114,7 +114,7 @@ def chrome(data: bytes, folder: Path) -> None:
 
 
 def buffers(data: bytes, folder: Path) -> None:
-    """Another profiler's buffer: the first byte says whose, the second what the reader is told of it."""
+    """Another profiler's buffer: the first byte selects the profiler, the second the reader's arguments."""
     if len(data) < 2:
         return
     name = tuple(name for name in READERS if name != "proton")[data[0] % (len(READERS) - 1)]
@@ -154,7 +154,7 @@ def library(data: bytes, folder: Path) -> None:
 
 
 def code(data: bytes, folder: Path) -> None:
-    """A disassembly, and what cuobjdump says of a kernel."""
+    """A disassembly and cuobjdump's usage output of a kernel."""
     text = data.decode("utf-8", "replace")
     ids = {synth.layout.record_id(name, kind): name for name in ("load", "dot") for kind in (1, 2)}
     for function in sass.functions(text):
@@ -178,7 +178,7 @@ def condition(data: bytes, folder: Path) -> None:
 
 
 def arguments(data: bytes, folder: Path) -> None:
-    """A command line: words that a NUL ends, of a command that reads. It leaves with a code and never a traceback."""
+    """A command line of NUL-terminated arguments for a reading command. Exits with a code, never a traceback."""
     with inside(folder):
         words = [os.fsdecode(word).replace("/", "_") for word in data.split(b"\0")[:40]]
         if words[0] not in READING:
@@ -187,7 +187,7 @@ def arguments(data: bytes, folder: Path) -> None:
 
 
 def recording(data: bytes, folder: Path) -> None:
-    """The options of `kscope run`, all the way to what a session makes of them; the script is not run."""
+    """The options of `kscope run` up to the session's options; the script is not run."""
     typed = [os.fsdecode(word) for word in data.split(b"\0")[:40]]
     try:
         with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
@@ -209,7 +209,7 @@ DOORS: dict[str, Door] = {
 
 
 def corpus() -> list[Path]:
-    """The files that knock: corpus/<door>/<what it is>."""
+    """The corpus files: corpus/<door>/<description>."""
     return sorted(Path(__file__).with_name("corpus").glob("*/*"))
 
 

@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def vocabulary(name: str) -> set[bytes]:
-    """The words of the door's corpus: what is worth putting together in another order."""
+    """The corpus' words, as a fuzzing dictionary."""
     files = (path for path in doors.corpus() if path.parent.name == name)
     return {word for file in files for word in re.findall(rb"[\w.:=,<>*%+-]{2,40}", file.read_bytes())}
 

@@ -167,7 +167,7 @@ def test_a_whole_file_has_a_bound_that_a_growing_one_does_not_pass(tmp_path: Pat
     with pytest.raises(FormatError, match="5 bytes, expected at most 4"):
         read_bytes(tmp_path / "x", 4)
     with pytest.raises(FormatError, match="expected at most 1,000,000"):
-        read_bytes(Path("/dev/zero"), 1_000_000)  # says that it has 0 bytes
+        read_bytes(Path("/dev/zero"), 1_000_000)  # its size is reported as 0 bytes
 
 
 def test_the_memory_budget_is_a_quarter_of_the_address_limit() -> None:
@@ -181,7 +181,7 @@ def test_the_memory_budget_is_a_quarter_of_the_address_limit() -> None:
 
 
 def container(flags: int, unpacked: int) -> bytes:
-    """A fatbin of one cubin that is packed, and says how large it is."""
+    """A fatbin of one compressed cubin with a declared size."""
     entry = struct.pack("<HHIQI20xQQQ", 2, 1, 64, 8, 8, flags, 0, unpacked) + bytes(8)
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
 

@@ -1,7 +1,5 @@
-"""Every file of the corpus knocks at its door: what the fuzzer once got in with, and one of each kind of input.
-
-A file that the fuzzer finds (`make fuzz`) is put into corpus/<door>/ under a name that says what it was.
-"""
+"""Every corpus file goes through its reader: former findings of the fuzzer, and one file of each kind. New findings
+(`make fuzz`) are added to corpus/<door>/ under a descriptive name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small capture, cut at every byte and flipped at every bit: no damage of a file goes unseen."""
+"""A small capture, cut at every byte and flipped at every bit: all damage is detected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TINY = synth.capture(synth.slab([synth.Rec("load", 2000, 2100)], log2=2), names=
 
 
 STEP = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 3
-"""Every bit of a header; or every third, from another one on in each word."""
+"""Every bit of a header, or every third bit with a different offset in each word."""
 
 
 def test_a_capture_that_ends_at_any_byte_is_refused(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_slab_with_any_bit_of_its_header_flipped_is_decoded_and_a_torn_one_is_
             lines.reshape(-1)[word] ^= np.uint32(1 << bit)
             trace = decode(_of(lines))
             kinds = {problem.kind for problem in trace.problems}
-            checked = word < 21  # words that the check word covers, itself among them
+            checked = word < 21  # words covered by the check word, including itself
             if checked and word != 0:
                 assert "torn" in kinds, (word, bit)
             assert len(trace) == 0 or not checked, (word, bit)

@@ -1,4 +1,4 @@
-"""Names are strangers' bytes: on a terminal they are text, whatever they say, and on a path they lead nowhere."""
+"""Hostile names print as text and never become paths."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMMANDS = (
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With a capture in it all of whose words are hostile, and code of a kernel of that name."""
+    """A folder with a capture of hostile names, and code of a kernel with such a name."""
     records = [synth.Rec(name, 2000 + 100 * at, 2050 + 100 * at) for at, name in enumerate(ODD)]
     capture = synth.capture(synth.slab(records), names=ODD)
     module = capture.modules[0]

@@ -1,4 +1,4 @@
-"""docs/reliability.md names tests: they are there, and so are the commands."""
+"""Tests and commands named in docs/reliability.md exist."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ def test_the_torture_page_lists_every_device_test() -> None:
 
 def test_every_reader_has_a_fuzz_target() -> None:
     assert {"buffers", "proton", "chrome", "log", "histogram"} <= DOORS.keys()
-    assert len(READERS) == 6  # buffers() knocks at all but Proton's, which has a door of its own
+    assert len(READERS) == 6  # buffers() covers all readers except Proton's, which has its own target

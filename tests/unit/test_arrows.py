@@ -1,7 +1,5 @@
-"""The rooms and their arrows: who may import whom, read from the source of every file.
-
-Every import counts: at the top of a file, inside a function, and under TYPE_CHECKING.
-"""
+"""Import rules between rooms, read from every source file. Every import counts: at the top of a file, inside
+functions, and under TYPE_CHECKING."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ WRITERS, READERS = (
     {"ptx", "lowering", "language"},
     {"tracedata", "decoding", "analysis", "report", "export", "trace", "readers"},
 )
-"""Marks become instructions, words become time: neither side knows the other."""
+"""The write side and the read side are independent."""
 BASE, OPTIONAL = {"numpy", "orjson"}, {"pandas", "pyarrow"}
 """What kscope/ may import: always, and only inside a function."""
 VOCABULARY = {

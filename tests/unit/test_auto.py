@@ -1,4 +1,4 @@
-"""What a user may ask to be marked in kernels without annotations."""
+"""User input that selects code in unannotated kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cycles to nanoseconds, against generators that know the truth."""
+"""Cycles to nanoseconds, checked against generators with known true times."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Gpu:
         return decode(Capture(synth.EPOCH, (device,), (synth.module(),), {"blocks": "sampled"}))
 
     def errors(self, trace: Trace) -> np.ndarray:
-        """How far each record's time is off, after the one shift that nobody can know."""
+        """Each record's time error after one common shift, which cannot be determined."""
         off = trace.start_ns - np.array(self.truth)
         return np.abs(off - np.median(off))
 

@@ -44,7 +44,7 @@ def swaying(gpc: int, ns: np.ndarray) -> np.ndarray:
 
 
 def braked(gpc: int, ns: np.ndarray) -> np.ndarray:
-    """Full speed for 5 us, then as much as the power allows: what a matmul does."""
+    """Full speed for 5 us, then power-limited, like a matmul."""
     return np.where(ns < 5_000, 1.98, 1.66 + 0.005 * gpc)
 
 

@@ -1,4 +1,4 @@
-"""A clock read behind a barrier waits for it: in the text, and in the machine code of what assemblers there are."""
+"""Clock reads after a barrier wait for it, in the text and in the machine code of all installed assemblers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_loops_and_branches_are_followed_to_their_end() -> None:
 
 
 def test_the_marks_of_a_region_that_is_not_recorded_read_no_clock() -> None:
-    """Between a barrier and a mark that is recorded, they are nothing."""
+    """Instructions that do not separate a barrier from a recorded mark."""
     broken = ENTER.replace(" a ", " b ")
     body = f"bar.sync 0;\n{broken}{ENTER}{WORK}{EXIT}ret;"
     assert fences(body) == fences(f"bar.sync 0;\n{ENTER}{WORK}{EXIT}ret;") == 1

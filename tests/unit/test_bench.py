@@ -1,4 +1,4 @@
-"""The benches without a GPU: their rows, tables and files, and that the work of a loop is seen where it stands."""
+"""The benchmarks without a GPU: rows, tables, files, and finding a loop's work in machine code."""
 
 from __future__ import annotations
 

@@ -32,11 +32,11 @@ LANGUAGES = [
     for name in ("triton", "gluon", "cupy", "numba", "cute")
 ]
 COLUMNS, TASKS, EACH, THREADS, WIDTH, QUERIES = 8192, 4096, 16, 256, 32, 128
-"""As in bench/problems.py: most languages know them when they compile."""
+"""As in bench/problems.py; compile-time constants in most languages."""
 
 
 class Shaped:
-    """As much of an array of 32-bit numbers as an argument says of it."""
+    """The shape that an argument carries of an array of 32-bit numbers."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape, self.size = shape, int(np.prod(shape))
@@ -115,7 +115,7 @@ def test_a_row_is_normalized(tmp_path: Path, language: str) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_block_takes_tasks_until_the_queue_is_empty(tmp_path: Path, language: str) -> None:
-    """The last three: the arrays begin so far before the memory that there is."""
+    """The last three tasks: the arrays begin that far before allocated memory."""
     memory, x, first = Memory(), numbers(3, EACH, THREADS), TASKS - 3
     turn, out = memory.put(np.array([first], np.int32)), memory.put(np.zeros((3, THREADS), np.float32))
     from_x = (memory.put(x) - first * x[0].nbytes, Shaped((TASKS, EACH, THREADS)))
@@ -129,7 +129,7 @@ def test_a_block_takes_tasks_until_the_queue_is_empty(tmp_path: Path, language: 
 
 @pytest.mark.parametrize("language", [one for one in LANGUAGES if one.values != ("numba",)])
 def test_the_benchmark_attention_computes_attention(tmp_path: Path, language: str) -> None:
-    length = 1024 if language == "cute" else 256  # CuTe's layouts know it when they are compiled
+    length = 1024 if language == "cute" else 256  # a compile-time constant of CuTe's layouts
     memory, (q, k, v) = Memory(), numbers(3, 2, length, WIDTH)
     arguments = [(memory.put(one), one) for one in (q, k, v, np.zeros_like(q))]
     scale = WIDTH**-0.5 * 1.4426950408889634

@@ -1,4 +1,4 @@
-"""bench/tables.py: what bench/gpu.py wrote becomes the tables of docs/performance.md."""
+"""bench/tables.py turns results of bench/gpu.py into the tables of docs/performance.md."""
 
 from __future__ import annotations
 

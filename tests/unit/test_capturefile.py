@@ -84,7 +84,7 @@ def test_an_empty_capture_survives(tmp_path: Path) -> None:
 
 
 ODD = "caf\udce9"
-"""As Python has a path's bytes that are no UTF-8."""
+"""A non-UTF-8 path as Python decodes it."""
 
 
 def test_metadata_with_unencodable_text_and_huge_numbers_is_saved(tmp_path: Path) -> None:

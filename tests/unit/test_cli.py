@@ -1,4 +1,4 @@
-"""The command line but for `run`: what it prints, and that an error is one line and a code."""
+"""The command line except `run`: output, and errors as one line with an exit code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def capture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    """The one line that a refused command says; what is wrong with the capture may stand before it."""
+    """The error line of a refused command; problems of the capture may precede it."""
     assert cli.main(argv) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -1,4 +1,4 @@
-"""`kscope run`: the script runs as it always did, and what it launched is in the capture."""
+"""`kscope run`: the script behaves as usual, and its launches are in the capture."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECORDS = 2 * 2
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory; and a language that runs anywhere, whatever else this process has imported."""
+    """An empty current directory, with only the simulator imported."""
     assert kscope_sim.launch
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -46,7 +46,7 @@ def _script(folder: Path, *lines: str, name: str = "script.py") -> Path:
 
 
 def _kscope(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """Run the command in a new process."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
     return subprocess.run(
         [sys.executable, "-m", "kscope", *argv], cwd=cwd, env=env, capture_output=True, text=True, check=False
@@ -139,7 +139,7 @@ def test_a_failed_run_leaves_the_last_good_capture(folder: Path) -> None:
 
 
 ODD = os.fsdecode(b"caf\xe9")
-"""Bytes that are no UTF-8, as Python has them."""
+"""Non-UTF-8 bytes as Python decodes them."""
 
 
 @pytest.mark.parametrize(

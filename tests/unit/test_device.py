@@ -1,4 +1,4 @@
-"""kscope.clock() and its like: where they may be called, and what a simulated warp reads."""
+"""Device helpers (kscope.clock() etc.): where they may be called, and their values in simulated warps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_simulated_warp_reads_its_position() -> None:
     read = []
 
     def kernel(warp) -> None:
-        warp.work(1_000)  # so that the next block goes to another SM
+        warp.work(1_000)  # so that the next block runs on another SM
         read.append((int(kscope.block_id()), int(kscope.warp_id()), int(kscope.smid()), kscope.lane_id().tolist()))
 
     kscope_sim.launch(kernel, grid=(2, 2), block=64, sms=4)

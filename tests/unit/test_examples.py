@@ -21,7 +21,7 @@ PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime", "tests")
 
 
 NEEDS = {"cute": "cutlass", "triton": "triton", "gluon": "triton", "cupy": "cupy", "numba": "numba_cuda"}
-"""The package without which an example cannot start, by the first word of its name."""
+"""The package that an example requires, by its file name prefix."""
 
 
 ON_GPU = any(Path("/dev").glob("nvidia[0-9]*"))

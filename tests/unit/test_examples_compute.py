@@ -84,7 +84,7 @@ def machine(text: str, memory: Memory, *params: int) -> Machine:
 
 
 def passed(example: str, at: int, matrix: Floats) -> list[int]:
-    """A matrix as an argument: Numba's are nine words."""
+    """A matrix as an argument; nine words in Numba."""
     return [0, 0, matrix.size, 4, at, *matrix.shape, *matrix.strides] if example.startswith("numba") else [at]
 
 
@@ -115,7 +115,7 @@ def test_the_softmax_equals_numpys(tmp_path: Path, example: str) -> None:
 
 @pytest.mark.parametrize("example", _languages("gemm"))
 def test_a_tile_of_a_product_is_right(tmp_path: Path, example: str) -> None:
-    size = 1024 if example.startswith("cute") else 128  # CuTe's layouts know it when they are compiled
+    size = 1024 if example.startswith("cute") else 128  # a compile-time constant of CuTe's layouts
     memory, threads = Memory(), (16, 16, 1) if example.startswith(("numba", "cupy")) else (256, 1, 1)
     a, b = (NUMBERS.standard_normal((size, size), dtype=np.float32) for _ in range(2))
     places = [memory.put(matrix) for matrix in (a, b, np.zeros_like(a))]

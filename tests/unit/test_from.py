@@ -1,4 +1,4 @@
-"""docs/from: each row of each table runs, names a test or macro that exists, or says why it is not offered."""
+"""docs/from: each table row runs, names an existing test or macro, or explains why it is not offered."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ THEIRS = {
     ),
     "mosaic": ("record", "bounds_check", "dump_path", "profiler.measure", "warpgroup", "overhead", "JSON", "smid"),
 }  # fmt: skip
-"""What the documents of each system have, in their words."""
+"""Features in each system's documentation, in its terms."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The table of frontends and backends: each is one object, whoever asks for it first."""
+"""The table of frontends and backends creates each object once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_concurrent_loads_return_one_instance(ask: Callable[[str], object], monk
     got: list[object] = []
 
     class Slow:
-        """While it is made, another thread asks for it, and is done sooner."""
+        """Another thread requests it during its creation, and finishes first."""
 
         first = True
 

@@ -1,4 +1,4 @@
-"""Captures that a real GPU recorded still say what its launches did (made by tests/golden/record.py)."""
+"""Captures recorded on a GPU decode to what their launches did (made by tests/golden/record.py)."""
 
 from __future__ import annotations
 

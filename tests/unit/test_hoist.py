@@ -1,4 +1,4 @@
-"""kscope.lowering.hoist: moved arithmetic computes what it computed, and stands above the wait."""
+"""kscope.lowering.hoist: moved arithmetic computes the same, and precedes the wait."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_addresses_of_the_next_copies_are_computed_above_the_wait() -> None:
     text = moved(LOOP)
     above = text[: text.index("wgmma.wait_group")]
     assert all(line in above for line in ("add.s32 %r1", "mul.wide.s32 %rd3", "add.s64 %rd4"))
-    assert "add.s32 %r3" in text[text.index("bar.sync") :]  # behind the barrier it holds nobody up
+    assert "add.s32 %r3" in text[text.index("bar.sync") :]  # after the barrier it delays no other warp
 
 
 def test_text_without_marks_after_the_wait_is_unchanged() -> None:
@@ -77,9 +77,9 @@ def test_arithmetic_that_no_copy_needs_stays() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "add.s32 %r1, %r90, 1;",  # what the wait is for
+        "add.s32 %r1, %r90, 1;",  # the result of the wait
         "mov.u32 %r1, %clock;",  # not a register
-        "@%p3 add.s32 %r1, %r0, 1;",  # depends on who runs it
+        "@%p3 add.s32 %r1, %r0, 1;",  # depends on the executing thread
         "ld.shared.u32 %r1, [%r0];",  # memory
     ],
 )
@@ -183,13 +183,13 @@ def test_the_loop_counter_moves_above_all_region_exits() -> None:
     ("old", "new"),
     [
         ("fma.rn.f32 %f1, %f1, %f1, %f2;", ""),  # a region around nothing would be around the counter
-        ("fma.rn.f32 %f1, %f1, %f1, %f2;", "bar.sync 0;"),  # its end would be told late
+        ("fma.rn.f32 %f1, %f1, %f1, %f2;", "bar.sync 0;"),  # its end would be recorded late
         ("fma.rn.f32 %f1, %f1, %f1, %f2;", "wgmma.wait_group.sync.aligned 0;\n    add.s32 %r8, %r9, 1;"),
         ("add.s32 %r1, %r1, 1;", "ld.global.u32 %r1, [%rd1];"),
         ("add.s32 %r1, %r1, 1;", "add.f32 %f3, %f3, %f4;"),
         ("add.s32 %r1, %r1, 1;", "mov.u32 %r1, %clock;"),
         ("add.s32 %r1, %r1, 1;", "mov.u64 %rd1, %clock64;"),
-        ("add.s32 %r1, %r1, 1;", "add.s32 %r1, %r1, 1;\n" * hoist.COUNTING),  # work of its own, not a counter
+        ("add.s32 %r1, %r1, 1;", "add.s32 %r1, %r1, 1;\n" * hoist.COUNTING),  # work, not a counter
         ("add.s32 %r1, %r1, 1;", "@%p2 add.s32 %r1, %r1, 1;"),
         ("//kscope exit work - - with", "//kscope exit work - - with\n    //kscope counter n u32 %r1 with"),
         ("@%p1 bra $L0;", "@%p1 bra $L1;\n$L1:"),  # no loop

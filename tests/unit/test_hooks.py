@@ -1,4 +1,4 @@
-"""kscope.hooks: functions of others are wrapped while recording is enabled, whoever else wraps them."""
+"""kscope.hooks: third-party functions are wrapped while recording is enabled, also below other tools' wrappers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that are alive in a process: which are found, and when it is said that some may not be."""
+"""Finding the live kernels of a process, and reporting when some may be missed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kscope.instrument.live_objects import FROZEN_BY_PYTHON, frozen_objects, liv
 
 
 class Kernel:
-    """As of another library; the collector knows what can hold others."""
+    """An object of another library whose references the collector can follow."""
 
     def __init__(self) -> None:
         self.launches: list[int] = []
@@ -22,7 +22,7 @@ def test_every_live_object_of_a_type_is_found() -> None:
 
 
 class Derived(Kernel):
-    """As a wrapper of somebody's."""
+    """A third-party wrapper."""
 
 
 class Twice(Derived, dict[str, int]):
@@ -31,7 +31,7 @@ class Twice(Derived, dict[str, int]):
 
 def test_objects_of_types_that_inherit_are_found_and_proxies_are_not_touched() -> None:
     class Proxy:
-        """It says that it is one, and would load what it stands for."""
+        """A proxy that claims the type and would load its target."""
 
         def __init__(self) -> None:
             self.held = [self]

@@ -31,7 +31,7 @@ from kscope.marks.strategies import AllThreads, Elected, Lane0Warp0, Strategy, T
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
-# -- what is recorded
+# -- records
 
 LANES = (0, 1, 32, 64, 65)
 """Lanes of three warps: elected ones, and such as only AllThreads takes."""
@@ -100,7 +100,7 @@ FORMS: dict[str, tuple[tuple[Node, ...], int]] = {
     "a store behind its region": ((Node("loop", ("bottom", 9), ((region(work=2), Node("store", (6, "%v2"))), ())),), 1),
     "nothing recorded elsewhere": ((Node("store", (5, "%v1")), loop(region(work=1)), Node("bar")), 1),
 }  # fmt: skip
-"""By name, statements and how many loops of theirs are tight."""
+"""Statements by name, and how many of their loops are tight."""
 
 
 def case(kernel: KernelText, recording: Recording, **changes: Any) -> Case:
@@ -109,7 +109,7 @@ def case(kernel: KernelText, recording: Recording, **changes: Any) -> Case:
 
 
 def loops_of(text: str) -> int:
-    """How many loops of a lowered text have registers of their own."""
+    """The number of loops with loop registers in a lowered text."""
     return len(set(re.findall(r"\bks_nth\d+", text)))
 
 
@@ -123,7 +123,7 @@ def options() -> Iterator[Recording]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_loop_registers_do_not_change_records(form: str) -> None:
-    """With room for four records of nine: what a full ring overwrites, and what is refused, is among them."""
+    """With room for four of nine records: overwritten and refused ones are included."""
     nodes, count = FORMS[form]
     kernel = written((*nodes, *STORED))
     for recording in options():
@@ -160,7 +160,7 @@ def test_a_lane_without_a_slab_stores_nothing(form: str, fill: Any, changes: dic
 
 
 def test_conflicting_strategies_in_one_region_store_and_count_with_the_exits() -> None:
-    """In a text that says two things, who counts is who stores: a record that is counted and not stored never comes."""
+    """If the marks disagree, the storing lanes also count: a counted record that is never stored would stay missing."""
     text = written((TICK, loop(region(spec="lanes")))).text().replace("exit dot - lanes", "exit dot - block")
     low = plan.lower(text, Recording(), frontend="test").text
     stored = re.findall(r"@(\w+) st\.global\.v4\.b32 \[ks_to", low)
@@ -394,7 +394,7 @@ def test_unpaired_names_use_no_loop_registers() -> None:
     assert not loops_of(low.text)
 
 
-# -- what is where in the text
+# -- order in the text
 
 
 def order(text: str, *parts: str) -> None:
@@ -472,7 +472,7 @@ def test_the_value_of_a_long_region_is_from_before_the_count() -> None:
     order(text, "mov.u32 ks_b0", "mov.b32 ks_v0, %r1;", COUNT, "mov.u32 ks_x0")
 
 
-# -- what the assembler makes of it
+# -- machine code
 
 
 def _has(tool: str) -> bool:
@@ -573,7 +573,7 @@ PLANNED = {"ring": 12, "stop": 13}
 def test_a_loop_record_beside_64_multiplications_costs_a_dozen_cycles(
     assembled: Callable[..., Code], value: str, fill: str, place: str
 ) -> None:
-    """Nothing waits for the store of the turn before, until it is long done."""
+    """The loop does not wait for the previous iteration's store."""
     (begin, more), work = VALUES[value], {"FFMA": 64}
     plain = assembled(CHAINED, work)
     assert not plain.clocks

@@ -1,4 +1,4 @@
-"""Marks: a comment line that any assembler may carry, and that gives back what was put in."""
+"""Marks round-trip through a comment line that every assembler accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module metadata as JSON: what goes in comes out, and nothing else comes in."""
+"""Module metadata round-trip through JSON; anything else is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is computed on the pages is as it is now: the layout's pictures, the README's summary."""
+"""Computed parts of the docs are up to date: the layout's pictures, the README's summary."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_page_of_outputs_explains_every_kind_of_problem() -> None:
 
 
 def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
-    """kscope is installed from a checkout: nobody may be told to `pip install kscope`, with an extra or without."""
+    """kscope is installed from a checkout: no page may recommend `pip install kscope`, with an extra or without."""
     texts = [*DOCS.glob("*.md"), ROOT / "README.md"]
     texts += [
         path for folder in ("kscope", "runtime", "frontends", "examples") for path in (ROOT / folder).rglob("*.py")

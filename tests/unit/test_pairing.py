@@ -187,7 +187,7 @@ def test_a_region_open_at_a_guarded_return_is_a_fault():
 
 @pytest.mark.parametrize("declared", ["%p2", "%p1, %p2", "%p<3>"])
 def test_shadowed_registers_are_distinct(declared: str) -> None:
-    """A wait's own %p2 holds where the wait ends; that says nothing of the kernel's %p2."""
+    """The %p2 inside a wait's braces is not the kernel's %p2."""
     body = f"""
         {enter("a")}
         {{ .reg .pred {declared}; W: setp.eq.s32 %p2, %r2, 0; @!%p2 bra W; }}
@@ -198,7 +198,7 @@ def test_shadowed_registers_are_distinct(declared: str) -> None:
 
 
 def under_conditions(count: int) -> str:
-    """So many regions, each under a condition of its own, all open at once."""
+    """That many regions, each under its own condition, all open at once."""
     enters = "".join(f"@%p{n} bra E{n};\n{enter(f'r{n}')}E{n}:\n" for n in range(count))
     return enters + "".join(f"@%p{n} bra X{n};\n{leave(f'r{n}')}X{n}:\n" for n in range(count)) + "ret;"
 

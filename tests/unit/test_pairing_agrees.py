@@ -1,4 +1,4 @@
-"""What pairs, and with what: the check of a compiled text and the simulator, where the kernel runs, say the same."""
+"""The pairing check of compiled text agrees with the simulator."""
 
 from __future__ import annotations
 

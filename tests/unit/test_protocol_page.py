@@ -1,4 +1,4 @@
-"""docs/protocol.md is enough: a reader that was written from that page alone finds what kscope's own reader finds."""
+"""docs/protocol.md is sufficient: a reader written from it agrees with kscope's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def picture(name: str) -> list[str]:
 
 @cache
 def structure(name: str) -> Fields:
-    """Field -> (offset, bytes in its first row); words that are kept free are left out."""
+    """Field -> (offset, bytes in its first row), without reserved words."""
     fields: Fields = {}
     for line in picture(name):
         row = re.fullmatch(r"\|(.*)\|  (\d+)(?:\.\.\d+)?", line)

@@ -1,4 +1,4 @@
-"""Elected(any_lane=True) in the emitted text: who is elected, slabs that are claimed late, and what is counted."""
+"""Elected(any_lane=True) in the emitted text: election, late slabs and counts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ANY = Elected(any_lane=True)
 BODY = (Node("region", ("dot", None, "%n0", False), ((Node("bar"),),)),)
 LOOP = Node("loop", ("bottom", 6), (BODY, ()))
 DIVERGENT = written((Node("if", ("%v0", 2), ((LOOP, Node("point", ("tick", None, "0", False))), ())),))
-"""Only threads whose index has the bit 2 get to the marks."""
+"""Only threads with bit 2 in their index reach the marks."""
 LANES = tuple(range(8))
 ROOM = Pool((Ring(12), Ring(12)))
 
 
 def case(**changes: object) -> Case:
-    """One warp, all of whose lanes are alone."""
+    """One warp of fully diverged lanes."""
     made = Case(
         DIVERGENT, Recording(records=4, strategy=ANY), Grid((1, 1, 1), (32, 1, 1)), ((0, 0, 0),), LANES, ROOM,
         order="random",
@@ -114,7 +114,7 @@ def test_other_strategies_emit_no_lane_election_code() -> None:
 
 
 def test_late_claims_reread_thread_and_sm_instead_of_holding_registers() -> None:
-    """The thread's index and the SM are read anew, because they would hold registers in the whole kernel."""
+    """The thread index and the SM are read again, because they would occupy registers in the whole kernel."""
     text = lower(DIVERGENT.text(), Recording(strategy=ANY), frontend="test").text
     for claim in text.split("bra KS_LATE;")[1:]:
         for register in ("ks_thread", "ks_sm"):

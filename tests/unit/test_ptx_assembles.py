@@ -1,4 +1,4 @@
-"""ptxas takes what kscope emits, for every generation of GPU that it is emitted for."""
+"""ptxas accepts kscope's output for every supported architecture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ARCHITECTURES = ("80", "90", "100")
 
 
 def module(bodies: list[KernelText], arch: str) -> str:
-    """Several kernels in one text, each with a name of its own."""
+    """Several kernels in one text, with distinct names."""
     return HEAD.format(arch=arch) + "".join(k.body.replace("k_param", f"k{n}_param").replace(" k(", f" k{n}(")
                                             for n, k in enumerate(bodies))  # fmt: skip
 

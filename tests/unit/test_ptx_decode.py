@@ -1,4 +1,4 @@
-"""Header and decoder agree: kscope.decode reads what the emitted text wrote, and says nothing that is not so."""
+"""kscope.decode reads what the emitted text wrote, without false problems."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def compare(outcome: Outcome) -> None:
     for key, (events, span) in wanted_rows.items():
         for row, event in zip(rows[key], events, strict=True):
             if span >= 1 << 32 and any(inside(other, event) for other in events):
-                continue  # a name within itself for 2^32 ticks: its start is told wrong (docs/outputs.md, `wrap`)
+                continue  # a recursive name of 2^32 ticks: its start is wrong (docs/outputs.md, `wrap`)
             if span >= 1 << 32 and in_turn(outcome):
                 continue  # an unknown duration has no end to be in order by
             region = trace.regions[trace.region[row]]

@@ -70,7 +70,7 @@ class Metal:
 
 
 class AtOnce(Executor):
-    """Runs what it is given at once, in the caller's thread."""
+    """An executor that runs calls immediately in the caller's thread."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()

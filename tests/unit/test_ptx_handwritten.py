@@ -1,4 +1,4 @@
-"""PTX as no compiler writes it: comments, strings, heads and lines that stand otherwise are read all the same."""
+"""Hand-written PTX with unusual comments, strings, headers and lines is read correctly."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_blanking_comments_keeps_offsets_and_lines() -> None:
 
 @pytest.mark.parametrize("returns", [False, True])
 def test_a_path_ends_where_a_function_is_called_that_never_returns(returns: bool) -> None:
-    """As NVRTC writes an assert: behind the call nothing says that control does not go on."""
+    """An assert as NVRTC emits it: nothing after the call marks it as non-returning."""
     message = "" if returns else "\n.noreturn"
     declared = (
         f".extern .func (.param .b32 r) other\n(\n.param .b64 a\n)\n;\n.extern .func fail(.param .b64 a){message};\n"

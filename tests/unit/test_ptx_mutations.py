@@ -135,7 +135,7 @@ LOOPS: dict[str, tuple[str, str]] = {
     "the place is not made ready": (r"(ks_x\d+, 0; \})\n\tand\.b32 ks_nth\d+, ks_n, \d+;", r"\1"),
     "the words are not made ready": (r"mov\.b32 ks_q\d+_3, ks_nil\d+;", ""),
 }
-"""The same of what loops that hide nothing have instead."""
+"""The same for the instructions of unoptimized loops."""
 
 
 def noticed(case: Case, mutate: Callable[[str], str]) -> bool:
@@ -223,7 +223,7 @@ def test_a_broken_stop_bound_is_detected() -> None:
 
 @pytest.mark.parametrize("name", ["last in, first out", "waits across branches", "value read at the store"])
 def test_a_broken_plan_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutations of the pass, not of the text: the order of stores, where they stand, when values are copied."""
+    """Mutations of the pass, not of the text: store order, placement and value copies."""
     if name == "last in, first out":
         flush = emitting.Emitter._flush
 
@@ -252,13 +252,13 @@ def test_a_broken_plan_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_pairing_check_that_ignores_redefined_guards_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its trust in predicates ends where they are written."""
+    """Predicates are invalidated when they are written."""
     monkeypatch.setattr(pairing, "_writes", lambda *_: {})
 
     def unsound(drawn: tuple[Case, KernelText]) -> bool:
         try:
             outcome = judged(execute(replace(drawn[0], kernel=drawn[1])), pairs=False)
-        except (judge.Wrong, IndexError, KeyError):  # an exit of what is not open
+        except (judge.Wrong, IndexError, KeyError):  # an exit without an enter
             return True
         return any(any(one.open.values()) and not one.thread.quit for one in outcome.ideals.values())
 

@@ -145,7 +145,7 @@ def test_sampling_by_block_reaches_past_two_to_the_thirty_two(data: st.DataObjec
 @examples(40)
 @given(cases(threads=4), st.integers(0, 200))
 def test_snapshots_never_contain_wrong_words(case: Case, moment: int) -> None:
-    """A slab whose check word is right has a right header; one that is done has every record."""
+    """A slab with a valid check word has a valid header; a finished one has every record."""
     host, threads, ideals, about = prepared(case)
     for n, _ in enumerate(steps(threads, case.order, case.seed)):
         if n == moment:

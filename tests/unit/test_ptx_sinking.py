@@ -29,7 +29,7 @@ PLACED = (
     "count",
     "done",
 )
-"""Header fields that do not depend on where stores stand or on who claimed first."""
+"""Header fields independent of store placement and claim order."""
 
 
 def by_lane(outcome: Outcome) -> dict[tuple[int, int, int, int], tuple[list[int], bytes]]:
@@ -76,7 +76,7 @@ def test_a_loops_counter_that_is_moved_changes_no_record(
 
 
 def stores(text: str) -> list[str]:
-    """In order: S for a record's store, and the other lines that a test asks about."""
+    """In order: S for a record's store, and the other lines of interest."""
     return ["S" if "st.global.v4.b32" in line else line.strip() for line in text.splitlines()]
 
 

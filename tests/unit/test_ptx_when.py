@@ -1,4 +1,4 @@
-"""Predicates of marks in the emitted text: who records is decided at the enter, in a register, without a branch."""
+"""Predicates of marks in the emitted text: evaluated at the enter, in a register, without a branch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kscope.marks.strategies import AllThreads
 
 ODD = (Node("assign", ("and.b32", "%v0", "%v0", "1")),)
 BODY = (Node("region", ("dot", None, "%n0", True, "%v0"), ((Node("bar"),),)),)
-"""A region that lanes record whose %v0 is not 0 at its enter; inside of it another number is written to %v0."""
+"""A region recorded by lanes with nonzero %v0 at its enter; %v0 is overwritten inside."""
 KERNEL = written((*ODD, Node("loop", ("bottom", 5), (BODY, ())), Node("point", ("tick", None, "0", False, "%v0"))))
 CASES = [
     Case(KERNEL, Recording(records=records, fill=fill, strategy=AllThreads()), Grid((1, 1, 1), (64, 1, 1)),

@@ -152,7 +152,7 @@ class Listener(Frontend):
 
 
 def outcome(text: str | ast.Module, name: str, seed: int, draw: int) -> tuple[Any, list[Any]]:
-    """What the function returns or raises, and what it logs and asks for."""
+    """The function's result or exception, its log and the numbers that it read."""
     space: dict[str, Any] = {}
     exec(compile(text, name, "exec"), space)
     random, log, requested = Random(draw), [], 0

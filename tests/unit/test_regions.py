@@ -1,4 +1,4 @@
-"""The words of a kernel: they reach the frontend that traces, and do nothing where none does."""
+"""Public functions used in kernels: they reach the tracing frontend, and do nothing without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many records may wait in registers: what the assembler says decides, and only where it must."""
+"""How many records may be pending in registers: decided from the assembler's output, and only if needed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def metadata_of(text: str) -> ModuleMeta:
 
 
 class Assembler:
-    """Says what it is told to say: of the text without marks, and of a lowered text by `pending`."""
+    """A stand-in for the assembler with given results: for the text without marks, and for lowered texts by
+    `pending`."""
 
     def __init__(self, plain: Usage | None, known: tuple[Problem, ...] = (), **by_pending: Usage | None) -> None:
         self.plain, self.asked = plain, []
@@ -60,7 +61,7 @@ class Assembler:
 
 
 def lowered(assembler: Assembler, **options: object) -> tuple[int, list[str]]:
-    """Which `pending` was chosen, and the kinds of problem."""
+    """The selected `pending`, and the kinds of problem."""
     result = lower_to_fit(MARKED, Recording(**options), frontend="test", measure=assembler)
     assert metadata.to_json(result.meta)
     bare = plan.lower(MARKED, Recording(), frontend="test")
@@ -221,7 +222,7 @@ def test_registers_are_read_by_kernel():
 
 
 def grown(text: str, plain: int, marked: int, narrow: Usage | None = None) -> tuple[str, list[str], list[str]]:
-    """Lowered to fit, where the kernel k needs so many registers; whom it asked, and the kinds of problem."""
+    """The text lowered to fit if kernel k needs that many registers, what was measured, and the kinds of problem."""
     asked = []
 
     def measure(asking: str) -> Usage | None:
@@ -292,7 +293,7 @@ TURNS = MARKED.replace(
 
 
 def spent(own: Usage, other: Usage | None, **more: Usage) -> tuple[bool, list[str]]:
-    """Whether registers were spent on that loop, and who was asked of."""
+    """Whether the loop uses loop registers, and what was measured."""
     asked = []
 
     def measure(asking: str) -> Usage | None:

@@ -1,4 +1,4 @@
-"""The report holds what the trace holds: every record exactly, every lane in a row of its own, every number."""
+"""The report contains every record, lane and number of the trace."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TRACES = {"several": several, "large": large} | {
 
 
 def rows(trace: Trace, found: reports.Report) -> np.ndarray:
-    """The row of trace.warps of each lane of the report, found by what lanes are named by."""
+    """The row of trace.warps of each lane of the report, matched by the lanes' labels."""
     lanes = found.columns("lanes")
     warps = trace.warps
     known = {

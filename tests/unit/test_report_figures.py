@@ -37,7 +37,7 @@ def own_time(trace: Trace, found: reports.Report, bins: int) -> np.ndarray:
     place = {tuple(one): number for number, one in enumerate(about["places"])}
     begin, end = trace.start_ns - about["base"], trace.start_ns + trace.dur_ns - about["base"]
     stack: list[int] = []
-    for index in range(len(trace)):  # in order of end: what is inside of a span comes before it
+    for index in range(len(trace)):  # in order of end: nested spans come first
         row = int(trace.track[index])
         where = place[int(trace.warps.device[row]), int(trace.warps.sm[row])]
         name = about["names"].index(trace.regions[trace.region[index]].name)

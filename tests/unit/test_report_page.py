@@ -1,4 +1,4 @@
-"""The page around the data: nothing that a trace says becomes markup or script, and nothing is fetched."""
+"""The report's HTML: names never become markup or script, and nothing is fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is sampled: what a user types, and the gate's words."""
+"""Sampling: user input and the gate's words."""
 
 from __future__ import annotations
 

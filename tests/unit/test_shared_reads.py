@@ -53,7 +53,7 @@ def test_non_adjacent_regions_read_their_own_begin_clock(apart: Node) -> None:
     ids=["a name again", "a name again behind others", "more than may wait"],
 )
 def test_a_store_within_adjacent_regions_prevents_shared_clock_reads(names: Any, options: Any) -> None:
-    """The store, and the claim that the first one waits for, would else be in the next region."""
+    """Otherwise the store, and the claim before the first one, would fall into the next region."""
     assert reads(*regions(*names), **options) == 2 * len(names)
 
 

@@ -1,4 +1,4 @@
-"""The host's side of the simulated GPU: what it shows of warps that do not end, and who may launch at once."""
+"""The simulated GPU's host side: unfinished warps and concurrent launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator's lanes, its pool, and what it refuses."""
+"""The simulator's lanes, pool and refusals."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_claim_counter_may_pass_two_to_the_32() -> None:
     assert len(read(Capture(1, (device,), backend.modules()))) == 200
 
 
-# what is refused
+# refusals
 
 
 def refused(kernel: Any) -> str:

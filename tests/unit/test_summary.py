@@ -69,7 +69,7 @@ def test_kernels_of_one_name_are_distinguished_by_their_hashes() -> None:
     assert [row.kernel for row in summary.points] == ["matmul 0x5"]
     assert [line for line in str(summary).splitlines() if line.startswith("matmul")] == names
     assert str(summary).count("1 launch of ") == 2
-    for name in names:  # what a table shows can be asked for, and so can the hash alone
+    for name in names:  # names shown in a table select kernels, and so do hashes
         assert [row.count for row in trace.filter(kernel=name).summary().regions] == [1]
         assert len(trace.filter(kernel=name)) == len(trace.filter(kernel=name.split()[1]))
     assert len(trace.filter(kernel="matmul")) == 3

@@ -1,4 +1,4 @@
-"""What `import kscope` offers, what it costs, and what an installation brings along."""
+"""The public surface of `import kscope`, its import cost, and the installed files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _python(code: str, **environment: str) -> str:
 
 
 def _declared() -> set[str]:
-    """The names that type checkers see: what __init__.py imports from kscope's modules."""
+    """The names visible to type checkers: __init__.py's imports from kscope's modules."""
     imports = [
         node for node in ast.walk(ast.parse(Path(kscope.__file__).read_text())) if isinstance(node, ast.ImportFrom)
     ]
@@ -89,7 +89,7 @@ def test_importing_kscope_takes_under_150_ms_of_cpu_beyond_numpy() -> None:
         "[getattr(kscope, n) for n in kscope.__all__]; print(b - a, time.process_time() - b)"
     )
     runs = [tuple(map(float, _python(code).split())) for _ in range(8)]
-    # on a slow or busy machine what importing numpy takes is the measure
+    # numpy's import time is the reference on slow or busy machines
     assert any(own < max(0.150, 1.5 * numpys) for numpys, own in runs), runs
 
 

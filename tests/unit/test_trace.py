@@ -1,4 +1,4 @@
-"""The columns that users see, and what filters leave of them."""
+"""The public columns of a trace, with and without filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kscope view`: reachable from this machine, by whoever knows the word, and by nobody else."""
+"""`kscope view`: reachable only from this machine and with the token."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_record_is_made_where_the_predicate_holds() -> None:
     assert values(trace, "point") == [4, 5]
     assert values(trace, "number") == [5]
     assert values(trace, "load") == [1, 2]
-    assert trace.warps.written.tolist() == [7]  # what was not made is not counted
+    assert trace.warps.written.tolist() == [7]  # unrecorded events are not counted
 
 
 def test_per_lane_predicates_are_evaluated_once_on_entry() -> None:

@@ -89,7 +89,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
-    """speedscope, and what a test puts into tmp_path, on 127.0.0.1."""
+    """Serve speedscope and the files of tmp_path on 127.0.0.1."""
     assert SPEEDSCOPE is not None
     for file in Path(SPEEDSCOPE).iterdir():
         (tmp_path / file.name).symlink_to(file.resolve())

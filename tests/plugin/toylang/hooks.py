@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 PASSES: list[Callable[[str], str]] = []
-"""A kernel's PTX goes through these before it is assembled."""
+"""Functions applied to a kernel's PTX before it is assembled."""
 KEYS: list[Callable[[], str]] = []
 """What a compiled kernel depends on beside its own code."""
 LOADED: list[Callable[[int], None]] = []

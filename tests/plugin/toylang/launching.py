@@ -1,4 +1,4 @@
-"""Kernels: compiled when they are first needed, loaded and launched through the driver."""
+"""Kernels: compiled on first launch, loaded and launched through the driver."""
 
 from __future__ import annotations
 

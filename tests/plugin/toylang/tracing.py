@@ -1,4 +1,4 @@
-"""From a Python function to PTX: the function is called once, with a Tracer that writes down what it does."""
+"""Traces a Python function to PTX: the function is called once with a Tracer, which records its operations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Value:
         return self.tracer.arithmetic("rem.u32", self, other)
 
     def is_(self, compared: str, other: Value | int) -> Value:
-        """1 where the comparison (``ge``, ``lt`` ...) holds, else 0."""
+        """1 if the comparison (``ge``, ``lt`` ...) holds, otherwise 0."""
         return self.tracer.made(
             f"{{ .reg .pred %h; setp.{compared}.s32 %h, {self.register}, {_operand(other)}; selp.b32 @@, 1, 0, %h; }}"
         )
@@ -76,7 +76,7 @@ class Tracer:
         self.made(f"atom.global.add.u32 @@, [{where}], 1;")
 
     def wait(self, out: str, index: Value | int, least: int) -> None:
-        """Go on when out[index] is no less."""
+        """Wait until out[index] is at least the value."""
         where, label = self._address(out, index), self._new("$L")
         self.add(f"{label}:")
         found = self.made(f"ld.volatile.global.b32 @@, [{where}];")
@@ -120,7 +120,7 @@ class Tracer:
         return f"{kind}{self._used[kind]}"
 
     def made(self, line: str) -> Value:
-        """What a line of PTX leaves in a register; ``@@`` stands for it."""
+        """The result register of a line of PTX, in which ``@@`` stands for it."""
         made = Value(self, self._new("%r"))
         self.add(line.replace("@@", made.register))
         return made

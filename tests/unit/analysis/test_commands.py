@@ -1,4 +1,4 @@
-"""The commands that look at captures: what they print, how they end, and that no file makes them crash."""
+"""Commands that read captures: output, exit codes, and no crash on any file."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ HOSTILE = (
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> str:
-    """A capture whose names are meant to do harm, the kernel's too."""
+    """A capture with hostile region and kernel names."""
     records = [synth.Rec(name, 2000 + 200 * n, 2100 + 200 * n) for n, name in enumerate(HOSTILE)]
     slabs = [synth.slab(records, log2=4, warp=warp, block=(0, 0, 0)) for warp in (0, 1)]
     module = synth.module(HOSTILE, name="ker\x1b[2Jnel\n| x")

@@ -1,4 +1,4 @@
-"""Two recordings beside each other: what is slower is called slower, and noise is not."""
+"""Comparing two recordings: slower regions are reported, noise is not."""
 
 from __future__ import annotations
 

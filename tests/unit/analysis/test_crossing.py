@@ -20,7 +20,7 @@ from kscope.trace import decode
 
 
 def tangled(rng: random.Random) -> list[traces.Lane]:
-    """Lanes whose spans nest and cross as they like."""
+    """Lanes whose spans nest and cross arbitrarily."""
     made = [traces.Lane(block=block, end=1030) for block in range(2)]
     for one in made:
         spans = [sorted(rng.sample(range(1000, 1024), 2)) for _ in range(rng.randrange(8))]

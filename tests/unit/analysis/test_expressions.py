@@ -1,4 +1,4 @@
-"""Conditions: what holds, what does not, and what is refused with a hint."""
+"""Conditions: true, false, and refused with a hint."""
 
 from __future__ import annotations
 

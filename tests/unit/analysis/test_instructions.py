@@ -1,4 +1,4 @@
-"""Machine code read as text: which region an instruction belongs to, and what marks did to a build."""
+"""Machine code as text: instructions per region, and the effect of marks on a build."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_ambiguous_clock_read_leaves_the_site_unresolved(selected: str) -> No
 
 
 def kernel(*lines: str) -> str:
-    """A listing of one function `k`, an instruction per line; a label stands before the line that it names."""
+    """A listing of one function `k`, one instruction per line, labels before their lines."""
     out, at = ['\t.section\t.text.k,"ax",@progbits'], 0
     for line in lines:
         if line.endswith(":"):
@@ -214,7 +214,7 @@ def test_code_of_another_kernel_or_build_is_named() -> None:
     assert "no mark of it in this code" in region_code(trace(), empty).problems[0]
 
 
-# what ptxas really makes
+# actual output of ptxas
 
 PTX = """
 .version 8.0

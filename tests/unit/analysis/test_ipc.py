@@ -1,4 +1,4 @@
-"""Instructions per cycle: joined by warp and ordinal, in CUTracer's columns; what does not fit is named."""
+"""Instructions per cycle: joined by warp and ordinal, in CUTracer's columns; mismatches are named."""
 
 from __future__ import annotations
 

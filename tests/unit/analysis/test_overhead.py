@@ -1,4 +1,4 @@
-"""What recording costs: a trace with a known cost in it gives the truth back, and says when it cannot."""
+"""The cost of recording: compensation restores a trace with a known cost, or reports that it cannot."""
 
 from __future__ import annotations
 

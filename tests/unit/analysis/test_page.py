@@ -1,4 +1,4 @@
-"""docs/analysis.md: its commands are the ones there are, and those that need only a capture run."""
+"""docs/analysis.md lists every command, and those that need only a capture run."""
 
 from __future__ import annotations
 

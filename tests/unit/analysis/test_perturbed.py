@@ -124,8 +124,8 @@ def job(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ncu(folder: Path, message: list[str] | None = None, code: int = 0, off: int = 132, late: bool = False) -> None:
-    """Puts a stand-in for Nsight Compute on the path; off: blocks that it sees without marks; late: it fails with marks
-    alone."""
+    """Put a stand-in for Nsight Compute on the path. off: blocks that it reports without marks; late: it fails only
+    with marks."""
     (folder / "bin").mkdir()
     tool = folder / "bin" / "ncu"
     tool.write_text(NCU.format(python=sys.executable, head=HEAD, message=message or [], code=code, off=off, late=late))

@@ -1,4 +1,4 @@
-"""A lane's life in exclusive pieces, and what is built on it: each nanosecond looked at by itself agrees."""
+"""A lane's life in exclusive pieces and the analyses built on it, checked nanosecond by nanosecond."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Made = list[traces.Lane]
 
 
 def distinct(made: Made) -> bool:
-    """Of two equal spans nobody knows which holds the other."""
+    """The nesting of two equal spans is ambiguous."""
     return all(len({(a, b) for _, a, b in one.spans}) == len(one.spans) for one in made)
 
 

@@ -94,7 +94,7 @@ def test_self_idle_and_starts_are_what_counting_every_nanosecond_gives(rng: rand
     for name, row in rows.items():
         assert (row.first_ns, row.last_ns) == (min(starts[name]), max(starts[name]))
     unique = all(len({(a, b) for _, a, b in one.spans}) == len(one.spans) for one in made)
-    if unique:  # of two equal spans it is not told which holds the other
+    if unique:  # the nesting of two equal spans is ambiguous
         assert {name: row.self_ns for name, row in rows.items()} == pytest.approx({n: own[n] for n in rows})
         assert {name: row.idle_ns for name, row in rows.items()} == pytest.approx({n: idle[n] for n in rows})
 

@@ -1,4 +1,4 @@
-"""Work that takes long tells how far it is, and a bar is shown where somebody looks."""
+"""Long operations report progress, as a bar in terminals."""
 
 from __future__ import annotations
 

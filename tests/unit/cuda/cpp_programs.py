@@ -1,7 +1,5 @@
-"""Random C++ functions of every shape that lines may be selected in.
-
-They emit numbers, their own line numbers among them, and ask for some.
-"""
+"""Random C++ functions of every shape in which lines may be selected. They emit numbers, their own line numbers
+included, and read some."""
 
 from __future__ import annotations
 

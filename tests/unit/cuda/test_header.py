@@ -1,4 +1,4 @@
-"""kscope.cuh: it is up to date, compiles everywhere, and is nothing where recording is off."""
+"""kscope.cuh is up to date, compiles everywhere, and is empty when recording is off."""
 
 from __future__ import annotations
 

@@ -365,7 +365,7 @@ def test_flags_are_what_the_header_reads() -> None:
     "strategy", [kscope.TargetWarp(0), kscope.TargetWarp(0, 31), kscope.Lane0Warp0(), kscope.AllThreads()], ids=str
 )
 def test_flags_mean_the_same_in_a_shell(strategy: kscope.Strategy) -> None:
-    """torch writes them into build.ninja as they are."""
+    """torch writes them to build.ninja unquoted."""
     where, *flags = kscope_cuda.flags(strategy=strategy, records=1000, fill="stop", clock="globaltimer")
     assert where.startswith("-I") and shlex.split(" ".join(flags)) == flags == [shlex.quote(flag) for flag in flags]
 
@@ -378,5 +378,5 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_importing_kscope_cuda_does_not_join_sessions() -> None:
-    """arm() does: who only looks for the header has no GPU, maybe."""
+    """arm() joins them: programs that only need the header may have no GPU."""
     assert registry.TABLE["cuda"] == Entry("kscope_cuda.frontend", "kscope_cuda:CudaFrontend", "cuda")

@@ -1,4 +1,4 @@
-"""Which statements of CUDA C++ a range of lines means, what is refused, and where a file's lines are in a source."""
+"""Statements selected by a line range of CUDA C++, refused ranges, and the lines of a file in a source."""
 
 from __future__ import annotations
 

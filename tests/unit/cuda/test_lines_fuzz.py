@@ -1,4 +1,4 @@
-"""A C++ function with marks around random lines does what it did, on the lines where it was, and its marks pair."""
+"""A C++ function with marks around random lines computes the same, keeps its lines, and its marks pair."""
 
 from __future__ import annotations
 

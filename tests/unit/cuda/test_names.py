@@ -69,7 +69,7 @@ def test_names_are_found_with_every_build_mode(arguments: list[str]) -> None:
 @needs_nvcc
 @pytest.mark.parametrize(("to", "arguments"), [("so", ["-compress-mode=size"]), ("o", [])])
 def test_names_are_found_in_code_that_is_packed_with_zstandard(to: str, arguments: list[str]) -> None:
-    """If it is installed; otherwise the message names the package to install."""
+    """Skips if it is not installed; the product's message names the package."""
     library = compiled(SOURCE + KERNELS, IN_PLACE, *arguments, to=to)
     if find_spec("zstandard"):
         assert ("load", None) in names(library)

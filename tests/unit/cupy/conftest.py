@@ -24,7 +24,7 @@ INCLUDE = ("-I" + kscope.cuda_include(),)
 
 
 class Loaded(function.Module):
-    """A module that keeps what CuPy would have given to the driver."""
+    """A module that keeps the code CuPy would give to the driver."""
 
     payload = b""
     made: ClassVar[list[Loaded]] = []
@@ -48,7 +48,7 @@ class Backend:
 
 
 class Gpu:
-    """What the tests ask of the machine that is not there. arch: what CuPy takes the device for."""
+    """A stand-in for the GPU. arch: the architecture that CuPy sees."""
 
     def __init__(self) -> None:
         self.arch, self.backend = "90", Backend()
@@ -107,7 +107,7 @@ def frontend(gpu: Gpu) -> Iterator[Any]:
 
 @pytest.fixture
 def source() -> Callable[..., str]:
-    """Makes a kernel of C++: a region, and what is to stand around it."""
+    """Source of a C++ kernel with a region and surrounding code."""
 
     def make(body: str = "out[0] = n;", before: str = "", name: str = "kernel", include: bool = True) -> str:
         head = "#include <kscope.cuh>\n" if include else ""

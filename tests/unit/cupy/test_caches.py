@@ -96,7 +96,7 @@ def test_name_expressions_come_back_from_the_disk(frontend, gpu):
     for state in ("plain", "prepared", "plain", "prepared"):
         switch(frontend, state)
         cubin = gpu.compile(code, INCLUDE, name_expressions=names)
-        assert (b'["kernel<int>",' in cubin) == (state == "prepared")  # what the trace calls it
+        assert (b'["kernel<int>",' in cubin) == (state == "prepared")  # its name in the trace
         module = cupy.RawModule(code=code, options=INCLUDE, name_expressions=names)
         assert module.module.mapping == {"kernel<int>": "_Z6kernelIiEvPT_", "kernel<float>": "_Z6kernelIfEvPT_"}
     if hasattr(compiler, "_kernel_cache_backend"):  # before 14.1 CuPy compiles such modules in every process
@@ -132,7 +132,7 @@ def test_macros_included_through_a_user_header_are_lowered(frontend, gpu, tmp_pa
     assert b"kscope_ctl" in gpu.compile(code, (f"-I{tmp_path}", *INCLUDE))
 
 
-# modules with variables of their own
+# modules with global variables
 
 VARIABLE = "__constant__ int table[4];"
 
@@ -333,7 +333,7 @@ def test_hooks_installed_by_other_tools_stay(frontend, gpu, source, monkeypatch,
     assert getattr(owner, name) is theirs
     plain = gpu.compile(source(), INCLUDE)
     assert b"kscope" not in plain
-    for _ in range(2):  # with it in between, and laid over it anew
+    for _ in range(2):  # with a hook in between, and wrapped again
         frontend.enable(Recording())
         frontend.enable(Recording(records=64))
         assert b"kscope_ctl" in gpu.compile(source(), INCLUDE)

@@ -1,4 +1,4 @@
-"""kscope.clock() and its like in cupyx.jit kernels; in CUDA C++ they are functions of the header."""
+"""Device helpers (kscope.clock() etc.) in cupyx.jit kernels; in CUDA C++ they are functions of the header."""
 
 from __future__ import annotations
 

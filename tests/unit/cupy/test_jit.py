@@ -1,4 +1,4 @@
-"""cupyx.jit: what a `with` becomes, that it pairs on every way out, and that plain code is as without it."""
+"""cupyx.jit: the translation of `with`, pairing on every exit, and unchanged plain code."""
 
 from __future__ import annotations
 
@@ -239,7 +239,9 @@ def never():
 @pytest.mark.parametrize("arch", ["80", "90", "100"])
 @pytest.mark.parametrize("annotated", [straight, pytest.param(loops, marks=NEEDS_BREAK)])
 def test_a_plain_kernel_is_byte_identical(frontend, gpu, monkeypatch, annotated, arch):
-    monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", "1")  # else the source's digest is part of symbols of CuPy's headers
+    monkeypatch.setenv(
+        "CUPY_CACHE_IN_MEMORY", "1"
+    )  # otherwise the source's digest is part of symbols of CuPy's headers
     gpu.arch = arch
     (without,) = (function for function in never() if function.__name__ == annotated.__name__)
     cubin = compile(gpu, without, OUT, INT)

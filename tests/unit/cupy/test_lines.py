@@ -46,7 +46,7 @@ HERE = Path(__file__).name
 FIRST = next(
     number for number, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.startswith("SCALE")
 )
-"""The line of this file on which the source's first line stands."""
+"""The line number of the source's first line in this file."""
 LOADS, LOOP = "load=scale:5-6", "loop=scale:8-11"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")  # read at the import; there is no GPU to ask
+os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")  # read on import, because no GPU can be queried
 
 cutlass = pytest.importorskip("cutlass", reason="needs nvidia-cutlass-dsl")
 
@@ -143,7 +143,7 @@ def source(body: str, before: str = "", around: str = "if True:", number: int = 
 
 
 def load(path: Path) -> Any:
-    """The module of a file, under a name of its own."""
+    """Import a file under a unique module name."""
     name = f"kscope_tested_{path.parent.name}_{path.stem}".replace("-", "_")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None

@@ -106,7 +106,7 @@ def ampere_host(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor):
     ampere(a, b, c, layout, copy, mma).launch(grid=[SIZE // AM, SIZE // AN, 1], block=[128, 1, 1])
 
 
-# Hopper: one warpgroup asks for tiles and multiplies, in a loop that the compiler pipelines
+# Hopper: one warpgroup requests tiles and multiplies, in a loop that the compiler pipelines
 
 PM, PN, PK, P_STAGES = 128, 128, 64, 4
 
@@ -198,7 +198,7 @@ def pipelined_host(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, across: cutla
     )
 
 
-# Blackwell: one warp asks for tiles, one issues tcgen05.mma, four read tensor memory and store
+# Blackwell: one warp requests tiles, one issues tcgen05.mma, four read tensor memory and store
 
 TM, TN, TK, T_STAGES = 128, 128, 64, 4
 

@@ -1,4 +1,4 @@
-"""CuTe's caches, in memory and on disk, keep the states apart; hooks come and go with them."""
+"""CuTe's caches, in memory and on disk, are separate per state; hooks are installed and removed with it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_key_of_a_module_differs_between_recordings(frontend: Any, hashes: l
 
 
 def call(module: Any) -> None:
-    """What a direct call does up to its launch: trace, ask the caches, compile. Then there is no driver."""
+    """A direct call up to its launch, for which there is no driver: trace, look in the caches, compile."""
     with pytest.raises(DSLCudaRuntimeError):
         module.host(from_dlpack(np.zeros(1024, np.float32)), cutlass.Int32(4))
 

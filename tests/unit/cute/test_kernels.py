@@ -1,4 +1,4 @@
-"""Four kernels in the manner of CUTLASS's examples: what regions leave of them, in PTX and in machine code."""
+"""Four kernels in the style of CUTLASS's examples: their PTX and machine code with regions."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def spelled(made: Made) -> str:
 
 def test_marks_of_the_hopper_kernel_follow_source_order(compilations: Compilations) -> None:
     word = spelled(compilations(HOPPER, "on"))
-    assert re.search("cwx?ccttc", word), word  # wait_empty holds the wait, ask both copies
+    assert re.search("cwx?ccttc", word), word  # wait_empty contains the wait, ask both copies
     assert re.search("cwccm{4}dc", word), word  # wait_ready the wait, multiply four wgmma and their wait
 
 

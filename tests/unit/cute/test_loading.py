@@ -77,7 +77,7 @@ def prepared(frontend: Any) -> Any:
 
 
 class Loaded:
-    """As CuTe's CudaDialectJitModule: what a JitExecutor launches from."""
+    """A stand-in for CuTe's CudaDialectJitModule, which a JitExecutor launches."""
 
     def __init__(self, *handles: int) -> None:
         self.cuda_library = list(handles)

@@ -1,4 +1,4 @@
-"""What marks of every kind become in CuTe kernels, and what is refused and how."""
+"""Marks of every kind in CuTe kernels, and refused ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Make = Callable[..., Made]
 
 
 def metadata_of(made: Made) -> ModuleMeta:
-    """What the module says of itself."""
+    """The module's metadata."""
     found = re.search(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}", made.ptx)
     assert found is not None
     return metadata.from_json(bytes(map(int, found[1].split(","))))

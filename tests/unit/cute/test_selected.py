@@ -48,7 +48,7 @@ _META = re.compile(rf"{layout.META_SYMBOL}\[\d+\] = \{{([^}}]*)\}}")
 
 
 def kernels() -> tuple[Any, dict[str, int]]:
-    """A module of its own, and its lines by their text."""
+    """A new module, and its line numbers by their text."""
     module = source(BODY, before=HELPER)
     lines = Path(module.__file__).read_text().splitlines()
     return module, {text.strip(): number for number, text in enumerate(lines, 1)}
@@ -333,7 +333,7 @@ def test_an_annotated_kernel_is_listed_with_its_two_builds(frontend: Any, tmp_pa
 
 
 def test_random_lines_compile_and_pair(frontend: Any) -> None:
-    """A record for each entered region: what does not pair is a problem of the module, which says so in a warning."""
+    """A record for each entered region; unpaired marks are a problem of the module and a warning."""
     module, line = kernels()
     low, high = line["total = Float32(0)"], line["x[thread] = total"]
     random, compiled = Random(7), 0

@@ -82,7 +82,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 
 def written(trace: Trace, folder: Path, suffix: str, **options: Any) -> None:
-    """Export and read back; nothing else may be in the folder."""
+    """Export and read back; no other file may be in the folder."""
     path = folder / f"x{suffix}"
     trace.export(path, **options)
     assert list(folder.iterdir()) == [path]
@@ -96,7 +96,7 @@ def written(trace: Trace, folder: Path, suffix: str, **options: Any) -> None:
 
 
 def hostile() -> Trace:
-    """A trace all of whose names are hostile: regions, kernel, problems."""
+    """A trace with hostile names of regions, kernel and problems."""
     names = [name.encode("utf-8", "replace").decode() for name in NAMES]
     records = [Rec(name, 2000 + 10 * at, 2005 + 10 * at) for at, name in enumerate(names)]
     records += [instant(NAMES[1], 3000, 5), Rec(NAMES[0], 3100, 3100, Kind.COUNTER, 7)]
@@ -132,7 +132,7 @@ def test_names_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def _everywhere(name: str) -> Trace:
-    """A trace of two launches with that name wherever a name stands, in a span and in a counter."""
+    """A trace of two launches that uses the name everywhere, for a span and a counter."""
     records = [Rec("a", 2000, 2100), Rec("a", 2200, 2200, Kind.COUNTER, 3)]
     trace = decode(synth.capture(*(synth.slab(records, grid_id=number) for number in (1, 2)), names="a"))
     return replace(
@@ -246,7 +246,7 @@ def test_damaged_words_are_exported(tmp_path_factory: pytest.TempPathFactory, da
     for _ in range(data.draw(st.integers(1, 12))):
         words[data.draw(st.integers(0, len(words) - 1))] ^= np.uint32(1 << data.draw(st.integers(0, 31)))
     repaired = data.draw(st.booleans())
-    if repaired:  # headers that say nonsense with a good check word
+    if repaired:  # nonsense headers with a valid check word
         for at in range(0, len(lines), len(slabs[0])):
             lines[at, 15] = _check(lines[at : at + 2])
     lines = lines[: data.draw(st.integers(0, len(lines)))] if data.draw(st.booleans()) else lines

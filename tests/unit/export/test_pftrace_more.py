@@ -1,4 +1,4 @@
-"""What slices of a .pftrace say beside name and time: arguments, groups, arrows; and the packed file."""
+"""Slices of a .pftrace beyond name and time: arguments, groups, arrows; and the packed file."""
 
 from __future__ import annotations
 

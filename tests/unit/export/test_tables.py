@@ -31,7 +31,7 @@ NAMES = (("load", "i32"), "dot", ("mark", "f32"), ("queue", "f32"), "tile")
 
 @pytest.fixture
 def trace() -> Trace:
-    """Every kind of record, values of every sort, in two launches that stand in memory the wrong way round."""
+    """Every kind of record and value, in two launches that are in memory in reverse order."""
     third = int(np.float32(1 / 3).view(np.uint32))
     records = [
         Rec("load", 2000, 2198, Kind.SPAN_VALUE, 0xFFFFFFFF),

@@ -1,4 +1,4 @@
-"""Call trees: own times add up to what the lanes lived, in every file that shows them."""
+"""Call trees: self times add up to the lanes' lifetimes in every file format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How files are written: where, how far one is, and what is refused before any work."""
+"""Writing files: targets, progress, and refusals before any work."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("numba.cuda", reason="numba-cuda is not installed: make test-numba", exc_type=ImportError)
 
-from contract import numba_offline  # after the check that it is there
+from contract import numba_offline  # after checking that it is installed
 from cuda.bindings import nvrtc as bindings
 from numba.cuda import dispatcher
 from numba.cuda.core import entrypoints
@@ -67,7 +67,7 @@ def enabled(frontend: Any) -> Any:
 
 @pytest.fixture
 def taught(frontend: Any) -> Any:
-    """The frontend, with regions left out while it is disabled."""
+    """The frontend after teach(): regions compile away while it is disabled."""
     frontend.teach()
     return frontend
 

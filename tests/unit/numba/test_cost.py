@@ -27,7 +27,7 @@ from kscope.machine_code import tools
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 FMAS, ALIKE = 32, 1.2
-"""FMAS: of the loop's work. ALIKE: a region may cost so many times what it costs in CUDA C++."""
+"""FMAS: multiply-adds of the loop. ALIKE: allowed ratio of a region's cost to its cost in CUDA C++."""
 RECORDING = Recording(records=256)
 FORMS = {
     "a with": ('with kscope.region("work"):', "", 'KSCOPE_REGION("work");'),
@@ -36,7 +36,7 @@ FORMS = {
     "enter and exit": ("WORK.enter()", "WORK.exit()", 'KSCOPE_REGION("work");'),
     "enter with a value": ("WORK.enter(i)", "WORK.exit()", 'KSCOPE_REGION_V("work", i);'),
 }  # fmt: skip
-"""What stands before and behind the work in Numba, and before it in CUDA C++."""
+"""Code before and after the work in Numba, and before it in CUDA C++."""
 COUNTERS = {32: "int", 64: "long long"}
 
 
@@ -52,7 +52,7 @@ pytestmark = [needs_nvcc, pytest.mark.skipif(_missing(), reason="needs cuobjdump
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The measurement whose loops these are."""
+    """The benchmark module with these loops."""
     monkeypatch.syspath_prepend(str(BENCH))
     return import_module("on_numba")
 
@@ -110,7 +110,7 @@ def added(marked: Any, plain: Any) -> tuple[int, int]:
 
 
 def check(here: tuple[int, int], there: tuple[int, int]) -> None:
-    """What a region adds here, beside what it adds in CUDA C++."""
+    """A region's cost in Numba, compared with CUDA C++."""
     assert 5 < here[0] <= ALIKE * there[0]
     assert 5 < here[1] <= ALIKE * there[1]
 

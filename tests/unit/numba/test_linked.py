@@ -1,4 +1,4 @@
-"""CUDA C++ that a kernel links: recorded where it is inlined while linking, refused by name where it is not."""
+"""CUDA C++ linked into a kernel: recorded if it is inlined by the linker, otherwise refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which functions have regions, where they may stand, and what they carry."""
+"""Regions in Numba: functions, places and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions, pauses and launches in any order: each launch runs what its state asks for, and nothing of another one."""
+"""Sessions, pauses and launches in any order: each launch runs the kernel of its state."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_launches_run_the_kernels_of_their_state_in_any_order(
             name = random.choice(["annotated", "bare", "fixed", "calls"])
             rests = state == "plain" and not taught and name in ANNOTATED
             if rests and name not in compiled:
-                continue  # Numba knows no `with`
+                continue  # Numba does not compile `with`
             cubin = launch(space[name], gpu)
             compiled.add(name)
             where = f"{name} in {state}, taught: {taught}"

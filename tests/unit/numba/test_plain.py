@@ -1,4 +1,4 @@
-"""Plain is plain: an annotated kernel compiles to what it was without annotations, and no hook stays in Numba."""
+"""Plain kernels: annotated kernels compile as without annotations, and no hook stays in Numba."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ BARE = """
 
 
 """
-"""The same lines, without what is kscope's."""
+"""The same source without kscope's calls."""
 SIZE = 2000
 MADE = ("False.ptx", "False.cubin", "True.ptx", "True.cubin")
 POINTS = [

@@ -1,4 +1,4 @@
-"""What a rewritten function does is what Python does: thousands of random functions, every one run both ways."""
+"""Thousands of random functions behave the same rewritten and in Python."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .programs import program
 
 COUNT = {"thorough": 6000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 300)
 STEPS = 300
-"""Numbers that a run may ask for before it is given up as endless."""
+"""Numbers that a run may read before it counts as endless."""
 
 
 class EndlessError(Exception):
-    """The function asked for too many numbers."""
+    """The function read too many numbers."""
 
 
 class Listener(Frontend):
@@ -62,7 +62,7 @@ def compiled(seed: int) -> FunctionType:
 
 
 def run(function: FunctionType, log: list[Any], seed: int) -> Any:
-    """What it returned or raised. Numbers that it asked for are in the log as well."""
+    """Its result or exception. The log contains the numbers that it read."""
     random, requested = Random(seed), 0
 
     def nxt() -> int:

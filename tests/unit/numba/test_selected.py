@@ -118,7 +118,7 @@ def test_selected_lines_compile_as_the_annotated_kernel_does(frontend: Any, writ
 
 
 def _code(text: str) -> str:
-    """Without what is said of the code: the text's own hash, places and lines."""
+    """The code without its hash, places and lines."""
     text = re.sub(rf"{layout.META_SYMBOL}\[[^;]*;", "", normal(text))
     kept = [one for one in text.splitlines() if not one.lstrip().startswith((".loc", ".file", "//"))]
     return re.sub(r"(?<=mov\.u32 ks_[xy], )\d+", "hash", "\n".join(kept))

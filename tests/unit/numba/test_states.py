@@ -49,7 +49,7 @@ class Array:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> object:
-    """Modules are loaded, one as the other: what Numba launches then."""
+    """Replace module loading; returns the code that Numba launches."""
     function = SimpleNamespace(module=SimpleNamespace(handle=5))
     monkeypatch.setattr(CUDACodeLibrary, "get_cufunc", lambda library: function)
     driver = SimpleNamespace(cuLibraryGetModule=lambda library: int(library) + 70)
@@ -133,7 +133,7 @@ def test_callees_of_a_fixed_kernel_are_compiled_first_in_any_gc_order(
 ) -> None:
     def made(name: str) -> None:
         if name in collected.split():
-            gc.collect()  # what is old stands behind what is young
+            gc.collect()  # old objects come after young ones
 
     gc.collect()
     space = written(

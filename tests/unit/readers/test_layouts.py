@@ -69,7 +69,7 @@ def kinds(trace: Trace) -> set[str]:
 def test_tagged_records_come_back_as_they_were_made(layout: str, seed: int, turn: bool) -> None:
     made = traces.lanes(random.Random(seed), blocks=4, warps=3)
     write, read = FAMILY[layout]
-    # a word of zeros is taken as not written: no time is 0
+    # a zero word counts as unwritten, so no time is 0
     buffer = write(groups(made, (1 << 32) - 1030 if turn else 0), 4, 3)
     trace = read(buffer, NAMES)
     sm = layout in HAVE_SM and any(lane.sm for lane in made if lane.spans)
@@ -86,7 +86,7 @@ def test_sm_profiler_events_come_back(seed: int) -> None:
 
 
 def _apart(lane: traces.Lane) -> bool:
-    """Whether no span is inside of one of its own name: sm-profiler drops those itself."""
+    """True if no span is nested in one of its name, which sm-profiler itself drops."""
     inside = [
         (a, b) for a in lane.spans for b in lane.spans if a is not b and a[0] == b[0] and a[1] <= b[1] and b[2] <= a[2]
     ]

@@ -1,4 +1,4 @@
-"""What the pages say of other profilers' data."""
+"""The docs about other profilers' data."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Gpu:
         return self.blocks[start][address - start : address - start + size]
 
     def module(self, handle: int, *, meta: bytes | None = None, prepared: bool = True) -> int:
-        """A module as the driver knows it."""
+        """A module loaded in the fake driver."""
         symbols = {}
         if prepared:
             symbols[layout.CTL_SYMBOL] = (self.allocate(8, fill=0), 8)
@@ -60,7 +60,7 @@ class Gpu:
         return handle
 
     def bound(self, handle: int) -> int:
-        """What stands in a module's kscope_ctl."""
+        """The contents of a module's kscope_ctl."""
         return int(self.view(*self.modules[handle][layout.CTL_SYMBOL]).view("<u8")[0])
 
     def memory(self, handle: int) -> Memory:
@@ -163,7 +163,7 @@ class FakeDriver:
         self.calls: list[str] = []
         self.host: dict[int, Bytes] = {}
         self.clock = 10_000
-        self.full = False  # persistent blocks everywhere: no kernel of ours begins
+        self.full = False  # persistent blocks fill the device, so that kscope's kernels cannot start
         self.strict: list[int] = [0]  # stack of capture modes: 0 = a capture of this thread forbids what is unsafe
         self.running: list[Any] = []  # called by synchronize_context: the work that ends then
         self.streams: dict[int, list[Any]] = {}  # copies that wait, in order

@@ -1,4 +1,4 @@
-"""The CUDA backend over a fake driver: what is armed when, and what is left when things break."""
+"""The CUDA backend over a fake driver: arming, and the state after failures."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_failing_to_arm_one_device_arms_none(by_hand: None, monkeypatch: pytest.
         prof._arm("cuda")
     assert rig.gpu.memory(MODULE).gate["epoch"] == 0
     rig.driver.gpus[1].module(21)
-    rig.backend.module_loaded(21)  # outside of a session: there is nothing to arm its device for
+    rig.backend.module_loaded(21)  # outside a session, no device is armed
 
 
 def test_a_device_that_is_first_used_in_a_pause_joins_after_it(by_hand: None) -> None:

@@ -116,7 +116,7 @@ def test_overrun_slabs_are_not_taken_before_they_settle(
     assert [once(bench), once(bench), once(bench)] == [0, 0, 0]
     lane.memory.pending.append(newest)
     lane.memory.happen()
-    assert starts(bench) == [202, 203, 204, 205]  # nothing runs any more: all of it is taken
+    assert starts(bench) == [202, 203, 204, 205]  # nothing is running, so all of it is taken
 
 
 def test_snapshots_include_overrun_rings_immediately(late: tuple[Bench, Lane, tuple[int, np.ndarray]]) -> None:

@@ -33,7 +33,7 @@ class CUresult(IntEnum):
 
 
 class Bindings:
-    """Answers every call with what `answers` says, else with success and `values`; notes the arguments."""
+    """Answers every call from `answers`, otherwise with success and `values`; logs the arguments."""
 
     CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTREGISTER_DEVICEMAP = 1, 2
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED=2)

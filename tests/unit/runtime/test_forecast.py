@@ -13,9 +13,8 @@ POOL = 1024  # units
 
 
 class Gpu:
-    """Runs one launch at a time, `ms` after the one before; the drain frees `freed` units a ms; what finds no room is
-    lost. Time passes in steps of 0.1 ms.
-    """
+    """Runs one launch at a time, `ms` apart; the drain frees `freed` units per ms; claims without room are lost.
+    Time passes in steps of 0.1 ms."""
 
     def __init__(self, claims: dict[str, int], ms: float = 0.1, freed: int = 400) -> None:
         self.claims, self.every, self.freed = claims, round(ms * 10), freed / 10

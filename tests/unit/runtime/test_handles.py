@@ -1,4 +1,4 @@
-"""kscope.bind(): what the driver gave somebody becomes a module that records, over a fake driver."""
+"""kscope.bind(): modules loaded through the driver record, over a fake driver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POINTER = ctypes.POINTER(ctypes.c_void_p)
 
 
 def handle(name: str, number: int) -> object:
-    """What cuda-bindings has of that name: an object of a type of its own, that is a number when asked."""
+    """A stand-in for cuda-bindings' type of that name, which converts to a number."""
     return type(name, (), {"__int__": lambda self: number, "__repr__": lambda self: f"<{name} {number:#x}>"})()
 
 
@@ -33,7 +33,7 @@ def module(number: int) -> object:
 
 @pytest.fixture
 def rig(bench: Make, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """A GPU with a module that nobody told of, as a library, and its kernel and function."""
+    """A GPU with an unregistered module, as a library, and its kernel and function."""
     made = bench()
     made.driver.libraries[LIBRARY], made.driver.kernels[KERNEL], made.driver.functions[FUNCTION] = (
         MODULE,

@@ -1,4 +1,4 @@
-"""Records in host memory: bounded by what the process may use, and freed with the capture."""
+"""Records in host memory: limited by the process's memory, and freed with the capture."""
 
 from __future__ import annotations
 

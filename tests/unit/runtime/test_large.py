@@ -100,7 +100,7 @@ def test_a_ring_behind_an_open_slab_is_not_scanned(bench: Bench, monkeypatch: py
 
     monkeypatch.setattr(bench.driver, "read", watched)
     assert once(bench) == 0
-    # by the pass, and once more to see what holds it up
+    # by the pass, and again to find what blocks it
     assert [size for size in read if size != control(bench)] == [UNITS * layout.UNIT] * 2
 
 
@@ -110,7 +110,7 @@ def test_refused_claims_are_found_across_position_wraparound(turn: int) -> None:
     table = np.zeros(1, layout.STRIPE)
     table["mask"] = 63
     state = Stripes.at(table)
-    for step in range(turn):  # what has long been drained
+    for step in range(turn):  # already drained
         head = np.array([(step + 1) << 30 & MASK], np.uint32)
         state.tail, state.found, state.limit = head, head.copy(), head + np.uint32(64)
         state.then = state.limit.copy()

@@ -1,5 +1,4 @@
-"""When launches wait for room in the pool, and for how long: in a time of the test's own, which passes only where
-somebody sleeps."""
+"""When and how long launches wait for room in the pool, in simulated time that passes only in sleeps."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from .fake import FakeDriver, Gpu, Lane
 
 
 class Clock:
-    """Stands for the module `time`. meanwhile: what others do when somebody sleeps."""
+    """A stand-in for the module `time`. meanwhile: called during each sleep."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -192,7 +191,7 @@ def test_stale_pool_queries_are_not_trusted(by_hand: None, clock: Clock) -> None
     clock.meanwhile = lambda: None
     bench.drain.stop()
     clock.now += 60
-    assert waited(bench, clock) == 0  # nobody looks any more
+    assert waited(bench, clock) == 0  # no more pool queries
 
 
 def test_a_waiting_launch_limits_its_pool_queries(by_hand: None, clock: Clock) -> None:
@@ -208,7 +207,7 @@ def test_a_waiting_launch_limits_its_pool_queries(by_hand: None, clock: Clock) -
 def test_freed_memory_counts_as_room_only_after_the_device_write(
     by_hand: None, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The host knows what it frees before it is cleared, and until then claims are refused there."""
+    """The host frees memory before the device's counter is written; until then claims there are refused."""
     bench = armed(clock)
     burst = Burst(bench)
     drained(bench)

@@ -15,7 +15,7 @@ from kscope.session import states
 
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Only the simulator is imported, whatever other tests have imported; nothing stays prepared."""
+    """Only the simulator counts as imported; nothing stays prepared."""
     monkeypatch.setattr(registry, "_frontends", {})
     monkeypatch.setattr(registry, "TABLE", {"sim": Entry("kscope_sim", "kscope_sim:SimFrontend", "")})
     monkeypatch.setattr("kscope.instrument.registry._announced", lambda path: {})
@@ -26,7 +26,7 @@ def _apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The noted frontend stands in the table, and its DSL is imported; what it was told."""
+    """Register the logging frontend, whose DSL counts as imported; its log."""
     log: list[str] = []
     monkeypatch.setattr(Noted, "log", log)
     monkeypatch.setattr(registry, "TABLE", {"noted": Entry("json", "noted:Noted", "")})

@@ -16,7 +16,7 @@ import kscope
 from kscope.errors import UsageError
 from kscope.session import session, states
 
-# what is refused
+# refusals
 
 
 def test_a_session_in_a_session_is_refused() -> None:

@@ -18,7 +18,7 @@ from kscope.capture.model import DeviceCapture, Problem
 from kscope.errors import DriverError, UsageError
 from kscope.session import session, states
 
-# where it goes
+# target paths
 
 
 def fail_in(prof: session.Session) -> None:

@@ -1,4 +1,4 @@
-"""Sessions: the three states, and what comes out, with the simulator's frontend."""
+"""Sessions: the three states and their results, with the simulator's frontend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kscope.instrument.selection.auto import Lines, Selection
 from kscope.session import states
 from kscope.session.kernel_filter import Patterns, only
 
-# what comes out
+# results
 
 
 def test_a_session_records_what_is_launched_in_it() -> None:
@@ -347,7 +347,7 @@ def test_an_unsupported_dsl_does_not_stop_others_from_recording(
     monkeypatch.delitem(sys.modules, "old_dsl")
 
 
-# kernels that nobody annotated
+# unannotated kernels
 
 
 def test_profile_selection_reaches_the_compiler(log: list[str]) -> None:

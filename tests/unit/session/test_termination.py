@@ -1,4 +1,4 @@
-"""SIGTERM during a session: what the host has is saved, and the process dies by the signal."""
+"""SIGTERM during a session: records on the host are saved, and the process dies by the signal."""
 
 from __future__ import annotations
 

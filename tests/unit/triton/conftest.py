@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # 3.9 warns where nobody has chosen
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # 3.9 warns if it is not set
 
 triton = pytest.importorskip("triton")
 
@@ -88,7 +88,7 @@ def plain_compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
 
 @pytest.fixture
 def compiler(plain_compiler: Compiler, frontend: Any) -> Compiler:
-    """A Compiler, with recording enabled as it is by default."""
+    """A Compiler with default recording enabled."""
     frontend.enable(Recording())
     return plain_compiler
 

@@ -1,4 +1,4 @@
-"""Kernels that nobody annotated: marks go around operations by kind or by line, and nothing else changes."""
+"""Unannotated kernels: marks enclose operations by kind or by line, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KEPT = re.compile(
 
 @cache
 def build(name, arch, selection=None):
-    """A kernel compiled for recording what is selected; without a selection, plain."""
+    """A kernel compiled with a selection; plain without one."""
     frontend = registry.frontend("triton")
     if selection is not None:
         frontend.enable(Recording(selection=selection))
@@ -57,7 +57,7 @@ def build(name, arch, selection=None):
 
 
 def about(kernel):
-    """What a module says of itself."""
+    """The module's metadata."""
     return meta.from_json(kernel.metadata.kscope.encode())
 
 
@@ -222,7 +222,7 @@ def test_selected_lines_of_a_pipelined_loop_cover_its_prologue_and_body(arch):
     )
     assert {site.region for site in found} == {"load", "dot"}
     outside, inside = ([site.region for site in found if len(site.loops) == depth] for depth in (0, 1))
-    assert "load" in outside and {"load", "dot"} == set(inside)  # the first tiles are asked for before the loop
+    assert "load" in outside and {"load", "dot"} == set(inside)  # the first tiles are requested before the loop
     own = {CASES["matmul"].line(what) for what in ("load a", "load b", "the dot")}
     for site in found:
         assert site.operations > 0
@@ -231,7 +231,7 @@ def test_selected_lines_of_a_pipelined_loop_cover_its_prologue_and_body(arch):
 
 def test_line_ranges_include_whole_loops():
     (whole,) = sites("softmax", 90, regions=[lines("softmax", "rows", "the loop", "the store")])
-    assert (whole.region, whole.loops, whole.operations) == ("rows", (), 3)  # what frees the buffers
+    assert (whole.region, whole.loops, whole.operations) == ("rows", (), 3)  # frees the buffers
     (some,) = sites("softmax", 90, regions=[lines("softmax", "rows", "the maximum", "the sum")])
     assert len(some.loops) == 1 and some.operations > 2
 

@@ -1,4 +1,4 @@
-"""What kernels compute does not change with marks that nobody placed: their PTX, run with numbers (tests/simt)."""
+"""Automatically placed marks do not change results: the PTX is executed with numbers (tests/simt)."""
 
 from __future__ import annotations
 

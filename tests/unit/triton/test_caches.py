@@ -51,7 +51,7 @@ ORDERS = [*itertools.permutations(STATES), ("plain", "prepared", "plain", "prepa
 
 
 class Backend:
-    """Stands for the CUDA runtime: notes which modules it was told of."""
+    """A stand-in for the CUDA runtime that logs module loads."""
 
     def __init__(self):
         self.loaded = []
@@ -89,7 +89,7 @@ def switch(frontend, state):
 
 
 def described(compiled):
-    """What the compiled kernel says of itself; None = plain."""
+    """The compiled kernel's metadata; None if plain."""
     return getattr(compiled.metadata, "kscope", None)
 
 

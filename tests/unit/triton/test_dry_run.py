@@ -1,4 +1,4 @@
-"""`kscope run --dry-run`: what would be marked in a script's kernels, and what it costs; nothing stays behind."""
+"""`kscope run --dry-run` lists the marks and their costs, and leaves no files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOP = CASES["softmax"].line("the loop")
 
 @pytest.fixture
 def dry(tmp_path):
-    """Runs kscope in a process of its own, in a folder with a script; its temporary files are in one of theirs."""
+    """Run kscope in a new process in a folder with a script; temporary files go to another one."""
     folder, temporary = tmp_path / "work", tmp_path / "temporary"
     folder.mkdir()
     temporary.mkdir()
@@ -68,7 +68,7 @@ def test_a_dry_run_lists_kernels_places_and_costs_every_time(dry):
     assert head == "softmax (triton, sm_90a): 6 places, 5 regions"
     assert (
         found[f"wait {FILE}:{LOAD}", f"1 per turn of {FILE}:{LOOP}"] == "3"
-    )  # the wait, its barrier, and what keeps the clock behind it
+    )  # the wait, its barrier, and the fence before the clock
     assert re.fullmatch(r"\d+ to \d+, which branch", found[f"load {FILE}:{LOAD}", "1 per launch"])
     assert re.fullmatch(r"  with all marks: \d+ -> \d+ registers, \d+ -> \d+ instructions", foot)
     _, found, _ = rows(first.stdout, "specialized")

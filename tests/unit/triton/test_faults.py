@@ -1,4 +1,4 @@
-"""What a user is told when something cannot be recorded."""
+"""Errors and warnings for kernels that cannot be recorded."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ ASKED = {
 
 @pytest.mark.parametrize("asked", ASKED)
 def test_an_unsupported_triton_is_reported_by_version(tmp_path: Path, asked: str) -> None:
-    """One that has no knobs, nor much else: only its version may be asked."""
+    """An old Triton without knobs: only its version may be read."""
     (tmp_path / "triton").mkdir()
     (tmp_path / "triton" / "__init__.py").write_text("__version__ = '3.5.1'")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""torch.compile: copied kernels find their words, and Inductor's shortcuts are closed while recording."""
+"""torch.compile: copied kernels resolve kscope's names, and Inductor's own launch paths are closed while recording."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def nowhere(out, x):
 
 
 def test_marks_are_found_through_aliases_and_imported_helpers():
-    """Of what was launched without them: a kernel that was compiled too early is named."""
+    """Decides which kernels launched without marks are reported."""
     found = {one.fn.__name__: loading.has_marks(one) for one in (kernel, doubled, elsewhere, nowhere)}
     assert found == {"kernel": True, "doubled": True, "elsewhere": True, "nowhere": False}
 
@@ -93,7 +93,7 @@ frontend = kscope_triton.TritonFrontend()
 
 
 def configured(steps: str) -> list[str]:
-    """Runs steps in a process of its own; what they print, line by line."""
+    """Run steps in a new process; their output by lines."""
     import_path = os.pathsep.join(sys.path)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CONFIGURE.format(steps=steps)],

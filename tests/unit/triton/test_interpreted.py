@@ -31,7 +31,7 @@ def kernel(n, f, BLOCK: tl.constexpr):
 
 
 def interpreted(tmp_path: Path, steps: str) -> str:
-    """Runs steps after the kernels above, interpreted, in a process of its own; what they print."""
+    """Run the kernels above and then the steps, interpreted, in a new process; their output."""
     script = tmp_path / "interpreted.py"
     script.write_text(KERNEL + textwrap.dedent(steps))
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}

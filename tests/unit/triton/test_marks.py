@@ -1,4 +1,4 @@
-"""What a user writes in a jit function, and which marks stand in the PTX for it."""
+"""Public functions in jit functions and their marks in the PTX."""
 
 from __future__ import annotations
 

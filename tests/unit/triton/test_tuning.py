@@ -50,7 +50,7 @@ class Timer:
 
 
 class Backend:
-    """Stands for the CUDA runtime: notes the modules and launches that it was told of."""
+    """A stand-in for the CUDA runtime that logs modules and launches."""
 
     def __init__(self):
         self.loaded, self.launched = [], 0
@@ -192,7 +192,7 @@ class Result:
 
 
 class CachingAutotuner:
-    """Stands for Inductor's autotuner, whose methods have these names."""
+    """A stand-in for Inductor's autotuner with its method names."""
 
     def __init__(self, fn):
         self.fn, self.timed = fn, []

@@ -12,30 +12,13 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..machine_code import tools
+from ..machine_code.occupancy import SMS
 from ..machine_code.sass import Function, functions
 
 _USAGE = re.compile(r"Function\s+(?P<name>[^\s:]+):\s*(?P<rest>[^\n]*(?:\n[^\n]*REG:[^\n]*)?)")
 _NUMBER = re.compile(r"(REG|STACK|SHARED|LOCAL):([0-9]{1,12})")
 _TARGET = re.compile(r"(?:\.target\s+sm_|\bEF_CUDA_SM)([0-9]{1,4})")
-_REGISTER_UNIT, _REGISTERS, _SHARED_UNIT, _RESERVED = 256, 65536, 128, 1024
 _SPILLS = ("STL", "LDL")
-
-
-@dataclass(frozen=True)
-class SmLimits:
-    """Capacity of one SM: warps, blocks, bytes of shared memory. CUDA C++ Programming Guide, "Compute Capabilities"."""
-
-    warps: int
-    blocks: int
-    shared: int
-
-
-LIMITS = {
-    75: SmLimits(32, 16, 64 << 10), 80: SmLimits(64, 32, 164 << 10), 86: SmLimits(48, 16, 100 << 10),
-    87: SmLimits(48, 16, 164 << 10), 89: SmLimits(48, 24, 100 << 10), 90: SmLimits(64, 32, 228 << 10),
-    100: SmLimits(64, 32, 228 << 10),
-}  # fmt: skip
-"""By compute capability; other architectures have no occupancy in the report."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +32,7 @@ class Build:
         shared_bytes: static, per block.
         instructions: in the code.
         spill_instructions: of them, to and from local memory.
-        warps_per_sm: resident warps; None if the block size or the GPU is unknown.
+        warps_per_sm: resident warps, in whole blocks; None if the block size or the GPU is unknown.
     """
 
     kernel: str
@@ -124,7 +107,7 @@ def perturbation(
         times_ns: measured kernel times (off, on).
 
     Raises:
-        UsageError: the kernel is not in both, or a time is not positive.
+        UsageError: the kernel is not in both, a time is not positive, or threads is not from 1 to 1024.
         MissingError: the CUDA tools are not installed.
         FormatError: the tools refuse a file.
     """
@@ -158,27 +141,12 @@ def build(usage: str, code: str, kernel: str, threads: int | None = None, dynami
 
 
 def _fits(build: Build, threads: int | None, dynamic_shared: int) -> int | None:
-    if threads is None or build.arch not in LIMITS:
+    if threads is None or build.arch not in SMS:
         return None
-    return warps_per_sm(build.registers, build.shared_bytes + dynamic_shared, threads, LIMITS[build.arch])
-
-
-def warps_per_sm(registers: int, shared: int, threads: int, limits: SmLimits) -> int:
-    """Warps that fit on an SM; whole blocks only.
-
-    Registers are allocated per warp in units of 256, shared memory per block in units of 128 bytes plus 1 KiB reserved.
-
-    Raises:
-        UsageError: threads is not from 1 to 1024.
-    """
     if not 1 <= threads <= 1024:
         raise UsageError(f"threads={threads}: expected the threads of a block, 1 to 1024")
     warps = -(-threads // 32)
-    per_warp = -(-max(1, registers) * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
-    by_registers = _REGISTERS // per_warp // warps
-    used = -(-(shared + _RESERVED) // _SHARED_UNIT) * _SHARED_UNIT
-    blocks = min(limits.blocks, limits.warps // warps, by_registers, limits.shared // used)
-    return blocks * warps
+    return warps * SMS[build.arch].fitting(build.registers, build.shared_bytes + dynamic_shared, warps)
 
 
 def _numbers(usage: str, kernel: str) -> dict[str, int]:

@@ -1,7 +1,4 @@
-"""Blocks of a kernel that fit on an SM: by registers, threads and shared memory.
-
-Figures are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-"""
+"""Register limits with which as many blocks of a kernel fit on an SM with marks as without."""
 
 from __future__ import annotations
 
@@ -9,16 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ..machine_code.occupancy import LARGEST, SMS
 from . import cfg
 
 _TARGET = re.compile(r"^\.target\s+sm_(\d+)", re.M)
 _THREADS = re.compile(r"\.(?:req|max)ntid\s+([\d,\s]+)")
 _BOUND = re.compile(r"\.(?:minnctapersm|maxnctapersm|maxnreg)\b")
-_WARPS = {75: 32, 86: 48, 87: 48, 89: 48, 120: 48, 121: 48}
-_SHARED_KIB = {75: 64, 80: 164, 86: 100, 87: 164, 89: 100, 120: 100, 121: 100}
-_MOST_WARPS, _MOST_SHARED_KIB, _MOST_REGISTERS = 64, 228, 255
-_RESERVED = 1024
-"""Bytes of shared memory that each block occupies in addition."""
+_MOST_REGISTERS = 255
 _GROWTH, _FULL = 64, 240
 """Registers per thread that marks add at most; above _FULL the assembler may have used any number without marks."""
 
@@ -28,7 +22,7 @@ class Limits:
     """What limits the blocks of a kernel, besides registers.
 
     Attributes:
-        arch: compute capability, such as 90.
+        arch: compute capability, such as 90; an unknown one counts as the largest.
         warps: per block.
         shared: bytes of shared memory per block.
     """
@@ -39,21 +33,12 @@ class Limits:
 
     def blocks(self, registers: int) -> int:
         """Blocks that fit on an SM with this many registers per thread."""
-        by_warps = _WARPS.get(self.arch, _MOST_WARPS) // self.warps
-        by_shared = _SHARED_KIB.get(self.arch, _MOST_SHARED_KIB) * 1024 // (self.shared + _RESERVED)
-        return min(by_warps, by_shared, warps(registers) // self.warps)
+        return SMS.get(self.arch, LARGEST).fitting(registers, self.shared, self.warps)
 
     def most_registers(self, blocks: int) -> int:
         """The most registers per thread with which this many blocks fit."""
         fitting = (count for count in range(_MOST_REGISTERS // 8 * 8, 0, -8) if self.blocks(count) >= blocks)
         return next(fitting, 0)
-
-
-def warps(registers: int) -> int:
-    """Warps per SM at `registers` per thread: each of four partitions has 16,384 registers, allocates them to a warp in
-    units of 256, and holds at most 16 warps.
-    """
-    return 4 * min(16, 16384 // (256 * -(-max(registers, 1) // 8)))
 
 
 def limits(text: str, shared: int) -> dict[str, Limits]:

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from ..capture.model import Problem
 from ..instrument.recording import Recording
+from ..machine_code.occupancy import warps_by_registers
 from . import cfg, metadata_patch, occupancy
-from .occupancy import Limits, warps
+from .occupancy import Limits
 from .plan import Lowered, SourceInfo, lower, without_marks
 
 FEW = 2
@@ -69,7 +70,10 @@ class Usage:
         """Whether this text spills more than the other, or leaves room on an SM for fewer of a kernel's warps."""
         mine = dict(self.entries)
         pairs = [(mine.get(name, self.registers), count) for name, count in other.entries]
-        fewer = any(warps(own) < warps(count) for own, count in pairs or [(self.registers, other.registers)])
+        fewer = any(
+            warps_by_registers(own) < warps_by_registers(count)
+            for own, count in pairs or [(self.registers, other.registers)]
+        )
         return fewer or not self.no_worse(other)
 
     def fell_back_to_spilling(self, plain: Usage) -> bool:

@@ -1,1 +1,1 @@
-"""Machine code: NVIDIA's disassemblers, and the instructions and regions in what they print."""
+"""Machine code: NVIDIA's disassemblers, instructions and regions in what they print, and blocks that fit on an SM."""

@@ -349,13 +349,6 @@ def test_fewer_records_wait_before_registers_are_spent():
     assert texts[3] == plan.lower(TURNS, Recording(pending=0), frontend="test", spare=True).text
 
 
-@pytest.mark.parametrize(
-    ("registers", "warps"), [(32, 64), (33, 48), (40, 48), (41, 40), (136, 12), (144, 12), (255, 8)]
-)
-def test_warps_that_fit_are_those_of_four_parts_of_an_sm(registers, warps):
-    assert occupancy.warps(registers) == warps
-
-
 SMALL = MARKED.replace("k()\n", "k()\n.reqntid 128\n")
 FITS = {112: 4, 128: 4, 136: 3, 138: 3}
 """Registers per thread and blocks of 128 threads on an SM of compute capability 9.0."""

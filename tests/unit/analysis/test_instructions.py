@@ -21,7 +21,7 @@ from kscope.capture.model import KernelMeta
 from kscope.errors import FormatError, MissingError, UsageError
 from kscope.instrument.recording import Recording
 from kscope.lowering import plan
-from kscope.machine_code import sass, tools
+from kscope.machine_code import occupancy, sass, tools
 from kscope.trace import Trace, decode
 
 IDS = {layout.record_id("probe", Kind.SPAN): "probe"}
@@ -332,18 +332,31 @@ def test_register_and_spill_counts_are_parsed_from_tool_output(samples: Path) ->
         (32, 0, 256, 90, 64),
         (128, 0, 256, 90, 16),  # 65536 / (128 * 32) = 16
         (110, 98304, 256, 90, 16),  # registers in units of 8 a thread: 112, and two blocks of 96 KiB + 1
-        (40, 0, 1024, 80, 32),  # 65536 / (40 * 32) = 51 warps, whole blocks of 32
+        (40, 0, 1024, 80, 32),  # 4 * (16384 / (40 * 32)) = 48 warps, whole blocks of 32
+        (40, 0, 32, 80, 32),  # 32 blocks at most
+        (40, 0, 64, 90, 48),  # 12 warps in each of four partitions
+        (32, 0, 128, 120, 48),  # 48 warps at most
+        (32, 99 << 10, 32, 120, 1),  # 100 KiB, of which a block takes one in addition
         (16, 0, 32, 86, 16),  # 16 blocks at most
         (255, 0, 1024, 90, 0),  # cannot run
     ],
 )
 def test_occupancy_is_the_least_of_its_limits(registers: int, shared: int, threads: int, arch: int, warps: int) -> None:
-    assert perturb.warps_per_sm(registers, shared, threads, perturb.LIMITS[arch]) == warps
+    assert occupancy.SMS[arch].fitting(registers, shared, threads // 32) * threads // 32 == warps
 
 
-def test_impossible_block_sizes_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("registers", "warps"), [(32, 64), (33, 48), (40, 48), (41, 40), (136, 12), (144, 12), (255, 8)]
+)
+def test_warps_that_fit_are_those_of_four_partitions_of_an_sm(registers: int, warps: int) -> None:
+    assert occupancy.warps_by_registers(registers) == warps
+
+
+@pytest.mark.parametrize("threads", [0, 2000])
+def test_impossible_block_sizes_are_refused(samples: Path, threads: int) -> None:
+    usage, code = ((samples / f"loop_{tool}.txt").read_text() for tool in ("usage", "nvdisasm"))
     with pytest.raises(UsageError, match="1 to 1024"):
-        perturb.warps_per_sm(32, 0, 2000, perturb.LIMITS[90])
+        perturb.build(usage, code, "ks", threads=threads)
 
 
 def test_errors_for_missing_tools_name_their_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

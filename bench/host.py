@@ -187,12 +187,23 @@ def decoding(capture: Capture, repeat: int) -> list[Row]:
         Row("decode: start, duration, region, slab", *best(repeat, words), count),
         Row("  the same in a Python loop over struct", *best(1, lambda: looped(few)), 200_000),
         Row("decode to a Trace: with launches and the ns axis", *best(repeat, lambda: decode(capture)), count),
-        Row(f"  of warps with {FEW} records each", *best(repeat, lambda: decode(short)), count // 5),
+        Row("  with numpy alone", *best(repeat, lambda: plainly(lambda: decode(capture))), count),
+        Row(f"decode to a Trace, warps of {FEW} records", *best(repeat, lambda: decode(short)), count // 5),
+        Row("  with numpy alone", *best(repeat, lambda: plainly(lambda: decode(short))), count // 5),
         Row("depth, on first use", *best(repeat, depth), count),
         Row("summary, self time and exact percentiles included", *best(repeat, trace.summary), count),
         Row("  count, sum, mean, min, max, percentiles with pandas", *best(1, lambda: with_pandas(trace)), count),
         Row("decode and summary", *best(repeat, lambda: decode(capture).summary()), count),
     ]
+
+
+def plainly(work: Callable[[], object]) -> None:
+    """Without the compiled loops."""
+    os.environ["KSCOPE_NATIVE"] = "0"
+    try:
+        work()
+    finally:
+        del os.environ["KSCOPE_NATIVE"]
 
 
 def with_pandas(trace: Trace) -> object:
@@ -237,7 +248,7 @@ def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
     trace = decode(capture)
     count = len(trace)
     some = trace.take(np.arange(min(count, 2_000_000)))
-    few = trace.take(np.arange(min(count, 200_000)))
+    few, short = trace.take(np.arange(min(count, 200_000))), decode(recorded(count // 10, each=FEW))
 
     def written(whole: Trace, name: str, times: int = repeat, **options: object) -> Row:
         """Each time a new file: giving the old one's memory back is no part of it."""
@@ -261,6 +272,11 @@ def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
         Row(".kscope, load", *best(2, lambda: load_capture(folder / "x.kscope")), count),
         written(trace, "x.pftrace", args=False),
         written(trace, "x.pftrace"),
+        Row(
+            f"  of warps with {FEW} records, lifetimes counted",
+            *written(short, "x.pftrace")[1:4],
+            len(short) * (FEW + 1) // FEW,
+        ),
         written(some, "x.pftrace.gz", 2),
         written(some, "x.json", args=False),
         plainly[0],

@@ -115,7 +115,7 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
     ranked = sorted(parts.items(), key=lambda part: -part[1])
     shares = tuple((name, ns, ns / total if total > 0 else 0.0) for name, ns in ranked)
     rows = sorted({step.row for step in steps})
-    label = dict(zip(rows, mine.warps.labels(np.array(rows)), strict=True))
+    label = dict(zip(rows, mine.warps.labels(np.array(rows)).strings(), strict=True))
     steps_named = tuple(Step(step.kind, label[step.row], step.start_ns, step.end_ns, step.via) for step in steps)
     return Path(kernel, launch, block, total, steps_named, shares, waits.unmatched)
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from ..tracedata.data import TraceData
+from ..util.runs import group_equal
 from ..util.text import number_ranges
 
 Int64 = npt.NDArray[np.int64]
@@ -108,10 +109,11 @@ def role(trace: TraceData, named: Roles | None = None) -> tuple[Int64, tuple[str
     if not len(trace):
         return np.zeros(len(warps), np.int64), ("no region",)
     place = warps.kernel * 1024 + warps.warp
-    places, of = np.unique(place, return_inverse=True)
+    first, _, of = group_equal(place)
+    places = place[first]
     time = np.zeros((len(places), len(trace.regions)))
     weight = np.maximum(trace.dur_cycles, 0) + 1.0
-    np.add.at(time, (of.ravel()[trace.track], trace.region), weight)
+    np.add.at(time, (of[trace.track], trace.region), weight)
     found: dict[tuple[int, bytes], list[int]] = {}
     for row, number in enumerate(places.tolist()):
         found.setdefault((number // 1024, (time[row] > 0).tobytes()), []).append(row)
@@ -121,7 +123,7 @@ def role(trace: TraceData, named: Roles | None = None) -> tuple[Int64, tuple[str
         total = time[rows].sum(axis=0)
         most = trace.regions[int(total.argmax())].name if total.any() else "no region"
         names.append(f"{most} (warp {number_ranges((places[rows] % 1024).tolist())})")
-    return code_of_place[of.ravel()], tuple(names)
+    return code_of_place[of], tuple(names)
 
 
 def _named(trace: TraceData, named: Roles) -> tuple[Int64, tuple[str, ...]]:
@@ -151,5 +153,5 @@ def _check_keys(by: str | Iterable[str], devices: bool) -> tuple[str, ...]:
 
 
 def _one(column: Int64) -> tuple[Int64, Int64]:
-    found, code = np.unique(column, return_inverse=True)
-    return found[:, None], code
+    first, _, code = group_equal(column)
+    return column[first][:, None], code

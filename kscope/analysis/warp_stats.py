@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
-from ..util.runs import extents
+from ..util.runs import extents, group_equal
 from ..util.text import counted
 from .cells import Cells, under_tick
 from .groups import Groups, Key
@@ -77,7 +77,7 @@ def warp_stats(trace: TraceData, groups: Groups, found: Cells) -> tuple[WarpStat
     order, worst = np.lexsort((-rows, quiet[rows], code)), np.full(len(groups), -1)
     worst[code[order]] = rows[order]  # of several the last one stays: the first lane of those longest in no region
     named = np.flatnonzero(worst >= 0)
-    labels = dict(zip(named.tolist(), warps.labels(worst[named]), strict=True))
+    labels = dict(zip(named.tolist(), warps.labels(worst[named]).strings(), strict=True))
     kernels = kernel_names(trace)
     return tuple(
         WarpStats(
@@ -95,9 +95,9 @@ def _times(
 ) -> tuple[list[int], list[float], list[float]]:
     """(launches, mean and longest time from a launch's first start to its last end) of every group."""
     width = int(launch.max(initial=0)) + 1
-    pairs, index = np.unique(code * width + launch, return_inverse=True)
-    first, last = extents(index.ravel(), len(pairs), start, end)
-    of = pairs // width
+    member, _, index = group_equal(code * width + launch)
+    first, last = extents(index, len(member), start, end)
+    of = code[member]
     count, longest = np.bincount(of, minlength=groups), np.zeros(groups)
     np.maximum.at(longest, of, last - first)
     total = np.bincount(of, weights=last - first, minlength=groups)
@@ -106,9 +106,9 @@ def _times(
 
 def _distinct(code: Int64, groups: int, launch: Int64, block: Int64) -> Int64:
     """(groups,) number of blocks, counted per launch."""
-    _, place = np.unique(launch * (int(block.max(initial=0)) + 1) + block, return_inverse=True)
-    width = int(place.max(initial=0)) + 1
-    return np.bincount(np.unique(code * width + place.ravel()) // width, minlength=groups)
+    _, _, place = group_equal(launch * (int(block.max(initial=0)) + 1) + block)
+    member, _, _ = group_equal(code * (int(place.max(initial=0)) + 1) + place)
+    return np.bincount(code[member], minlength=groups)
 
 
 def notes(trace: TraceData, found: Cells) -> tuple[str, ...]:

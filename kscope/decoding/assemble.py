@@ -12,7 +12,7 @@ from ..capture.model import CaptureData, DeviceCapture, ModuleMeta, Problem
 from ..tracedata.data import Launch, TraceData
 from ..tracedata.region import Region
 from ..tracedata.warps import Warps, last_ends
-from ..util.runs import groups
+from ..util.runs import group_equal
 from ..util.text import counted
 from .axis import Axis, fit_axis
 from .columns import Records, decode_slabs, id_sample
@@ -60,7 +60,7 @@ def assemble(capture: CaptureData) -> TraceData:
     owner = np.repeat(np.arange(len(devices)), [len(device.slabs) for device in devices])
     launches = number(slabs, owner, np.array([device.offset for device in devices], np.int64))
     regions, renumber = table.sorted_regions()
-    first, _, kernel = groups(slabs.header["kernel"])
+    first, _, kernel = group_equal(slabs.header["kernel"])
     kernel_ids = slabs.header["kernel"][first]
     kernels = _kernel_names(kernel_ids.tolist(), capture.modules)
     problems += _whole(launches, capture)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from .. import native
 from ..capture.model import DeviceCapture, Problem
 from ..util.parallel import each, map_ahead
-from ..util.runs import groups
+from ..util.runs import group_equal
 from ..util.text import counted
 from . import clock_drift, time_bounds
 from .anchors import FASTEST, SLOWEST, Anchors, Bools, Float, Int64, Rates, Rows, between, tightest
@@ -98,7 +98,7 @@ def _fit(slabs: Slabs, launch: Int64, last_tick: Int64, tick: int, max_clock_khz
         offset, rate = offset[sm], rate[one]
         within = time_bounds.limits(anchors, rows, tick, max_clock_khz)
     else:
-        _, _, launch = groups(launch)
+        _, _, launch = group_equal(launch)
         group = _numbered(launch, sm)
         anchors = anchors.at(np.argsort(group[anchors.slab], kind="stable"))
         rows = Rows.of(group[anchors.slab])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..util.runs import fresh, groups, heads
+from ..util.runs import fresh, group_equal, heads
 from .slabs import Slabs
 
 Int64 = npt.NDArray[np.int64]
@@ -65,15 +65,15 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
         offset: (devices,) ns from a device's %globaltimer to the shared axis.
     """
     header = slabs.header
-    _, _, kernel = groups(header["kernel"])
-    _, _, grid_id = groups(header["grid_id"])
+    _, _, kernel = group_equal(header["kernel"])
+    _, _, grid_id = group_equal(header["grid_id"])
     kernels, grids = int(kernel.max(initial=0)) + 1, int(grid_id.max(initial=0)) + 1
-    first, _, grid = groups((device * kernels + kernel) * grids + grid_id)
+    first, _, grid = group_equal((device * kernels + kernel) * grids + grid_id)
     block = block_index(slabs)
     in_turn = _in_turn(slabs, grid, block)
     replay = _replays(slabs, grid, block, in_turn)
     turns = int(replay.max(initial=0)) + 1
-    first, size, launch = groups(grid * turns + replay)
+    first, size, launch = group_equal(grid * turns + replay)
     if in_turn.any():  # which lanes besides 0 record depends on the data
         size = np.bincount(launch, ~in_turn | (slabs.lane == 0), len(first)).astype(np.int64)
     time = header["start_time"].astype(np.int64) + offset[device]

@@ -70,12 +70,13 @@ def errors(
         (s,) ns at the first anchor and at the end, and (s,) ns anywhere between them.
     """
     fast, slow = within
+    whole = rows
     rows = _unbroken(anchors, rows, tick, Rates(np.array(fast), np.array(slow)))
     count = len(rows.first)
     low, high = band(anchors, rows, tick, Rates(np.full(count, fast), np.full(count, slow)))
     if native.available():
         first, last = np.empty((2, len(ends)), np.int64)
-        native.call("reach", len(anchors.slab), anchors.slab, first, last)
+        whole.compiled("reach", anchors.slab, first, last)
         error, inside = np.empty((2, len(ends)))
         slabs = [np.ascontiguousarray(column) for column in (start, rate, ends)]
         rows.compiled("errors", anchors.x, anchors.slab, low, high, fast, slow, *slabs, first, last, error, inside)

@@ -71,13 +71,14 @@ class _Threads:
 def _threads(timeline: Timeline) -> _Threads:
     drawn = hierarchy(timeline)
     first = _FIRST_PID + max(len(drawn.processes), len(timeline.trace.launches)) + 1
-    pid, tid = np.zeros((2, len(timeline.tracks)), np.int64)
+    pid, tid = np.zeros((2, timeline.tracks), np.int64)
     tid[drawn.index] = np.arange(first, first + len(drawn.index))
     pid[drawn.index] = _FIRST_PID + drawn.process
-    titles = [clean(f"{group} {name}".lstrip()) for group, name in zip(drawn.groups, drawn.names, strict=True)]
+    groups = [f"{name} " if name else "" for _, _, name in drawn.groups]
+    titles = [clean(groups[group] + name) for group, name in zip(drawn.group.tolist(), drawn.names(), strict=True)]
     columns = (tid[drawn.index].tolist(), pid[drawn.index].tolist(), titles)
     names = {number: (process, title) for number, process, title in zip(*columns, strict=True)}
-    return _Threads(pid, tid, names, drawn.processes, first + len(timeline.tracks))
+    return _Threads(pid, tid, names, drawn.processes, first + timeline.tracks)
 
 
 def _other_events(timeline: Timeline, threads: _Threads) -> Iterator[list[Event]]:
@@ -185,7 +186,7 @@ class _Records:
         self._threads = {tid: name for tid, (_, name) in threads.names.items()}
         self._tid = threads.tid
         clock = trace.warps.timer.astype(np.intp)
-        rows = np.array([track.row for track in timeline.tracks], np.int64)
+        rows = timeline.rows
         self._clock = text.table([b',"args":{"cycles":', b',"args":{"timer_ns":'], SPACE)[clock[rows]]
         self._valued = np.array([region.kind in (Kind.SPAN_VALUE, Kind.INSTANT_VALUE) for region in trace.regions])
 

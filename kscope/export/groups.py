@@ -10,11 +10,13 @@ With processes="groups" the first two levels swap: SM 12 is a process, and holds
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ..util.cells import Cells, constant, decimals, joined
 from ..util.runs import fresh
 from .timeline import Timeline
 
@@ -26,12 +28,14 @@ class Hierarchy:
     """The t drawn tracks in display order.
 
     Attributes:
-        index: (t,) index into timeline.tracks.
+        index: (t,) the track.
         row: (t,) row of trace.warps.
         process: (t,) index into `processes`.
-        group: (t,) number of the group, unique within its process.
-        groups: (t,) names of the groups; a group with an empty name is not drawn.
-        names: (t,) names of the tracks.
+        group: (t,) index into `groups`.
+        groups: (process, number, name) of each group: the number orders those of a process; one without a name is not
+            drawn.
+        labels: (t,) names of the tracks without their suffixes.
+        suffixes: suffixes by place in (t,), of user tracks and tracks of crossing spans.
         processes: names of the processes.
     """
 
@@ -39,9 +43,17 @@ class Hierarchy:
     row: Int64
     process: Int64
     group: Int64
-    groups: list[str]
-    names: list[str]
+    groups: list[tuple[int, int, str]]
+    labels: Cells
+    suffixes: dict[int, str]
     processes: list[str]
+
+    def names(self) -> list[str]:
+        """(t,) names of the tracks."""
+        names = self.labels.strings()
+        for at, suffix in self.suffixes.items():
+            names[at] += suffix
+        return names
 
 
 def hierarchy(timeline: Timeline, *, padded: bool = False) -> Hierarchy:
@@ -52,13 +64,11 @@ def hierarchy(timeline: Timeline, *, padded: bool = False) -> Hierarchy:
         padded: group numbers have leading zeros, for viewers that sort by name.
     """
     warps = timeline.trace.warps
-    drawn = np.zeros(len(timeline.tracks), bool)
+    drawn = np.zeros(timeline.tracks, bool)
     drawn[timeline.alive] = True
     drawn[len(warps) :] = True
     index = np.flatnonzero(drawn)
-    row = np.concatenate(
-        [index[index < len(warps)], np.array([track.row for track in timeline.tracks[len(warps) :]], np.int64)]
-    )
+    row = timeline.rows[index]
     launch, block, warp, sm = (getattr(warps, name)[row].astype(np.int64) for name in ("launch", "block", "warp", "sm"))
     group = {"sm": sm, "block": block, "warp": warp}[timeline.view.group]
     swapped = timeline.view.processes == "groups"
@@ -66,45 +76,67 @@ def hierarchy(timeline: Timeline, *, padded: bool = False) -> Hierarchy:
     outer, inner = (group, launch) if swapped else (launch, group)
     order = np.lexsort((index, warps.lane[row], warp, block, inner, outer, device))
     index, row, inner, outer, device = (column[order] for column in (index, row, inner, outer, device))
-    groups, names = _names(timeline, row, padded)
-    first = fresh(outer, device)
-    starts = np.flatnonzero(first).tolist()
+    first, grouped = fresh(outer, device), fresh(outer, device, inner)
+    process, starts, heads = np.cumsum(first) - 1, np.flatnonzero(first), np.flatnonzero(grouped)
+    titles = _titles(timeline, row, padded)
     if swapped:
         several = len(timeline.trace.launches) > 1
-        processes = [_process(timeline, groups[at], int(row[at])) for at in starts]
-        groups = [launch_name(timeline, number) if several else "" for number in inner.tolist()]
+        named = zip(titles(starts), row[starts].tolist(), strict=True)
+        processes = [_process(timeline, title, at) for title, at in named]
+        names = [launch_name(timeline, number) if several else "" for number in inner[heads].tolist()]
     else:
-        processes = [launch_name(timeline, int(outer[at])) for at in starts]
-    for at in np.flatnonzero(index >= len(warps)).tolist():  # user tracks and tracks of crossing spans
-        names[at] += timeline.tracks[index[at]].suffix
-    return Hierarchy(index, row, np.cumsum(first) - 1, inner, groups, names, processes)
+        processes = [launch_name(timeline, number) for number in outer[starts].tolist()]
+        names = titles(heads)
+    groups = list(zip(process[heads].tolist(), inner[heads].tolist(), names, strict=True))
+    extra = np.flatnonzero(index >= len(warps))
+    more = [timeline.more[number].suffix for number in (index[extra] - len(warps)).tolist()]
+    suffixes = dict(zip(extra.tolist(), more, strict=True))
+    place = np.cumsum(grouped) - 1
+    return Hierarchy(index, row, process, place, groups, _labels(timeline, row), suffixes, processes)
 
 
 def _process(timeline: Timeline, group: str, row: int) -> str:
     """The name of a group that is a process. Blocks omit the SM, which differs between launches."""
     trace, by = timeline.trace, timeline.view.group
     if by == "block":
-        return f"block {trace.warps.blocks(np.array([row]))[0]}"
+        return f"block {trace.warps.blocks(np.array([row])).strings()[0]}"
     if by == "sm" and len(trace.devices) > 1:
         return f"{group} on device {trace.devices[trace.warps.device[row]]}"
     return group
 
 
-def _names(timeline: Timeline, row: Int64, padded: bool) -> tuple[list[str], list[str]]:
+def _titles(timeline: Timeline, row: Int64, padded: bool) -> Callable[[Int64], list[str]]:
+    """Names the groups of some of the drawn tracks (t,), whose rows are `row`."""
     warps, group = timeline.trace.warps, timeline.view.group
-    digits = len(str(int(warps.sm[row].max(initial=0)))) if padded and group == "sm" else 1
-    sms = [f"SM {sm:0{digits}}" for sm in warps.sm[row].tolist()]
+    column: npt.NDArray[np.integer] = warps.sm if group == "sm" else warps.block if group == "block" else warps.warp
+    digits = len(str(int(column[row].max(initial=0)))) if padded else 1
+    axes = (warps.grid[row].max(axis=0, initial=1) - 1).tolist()
+    least = [len(str(most)) for most in axes] if padded else [1, 1, 1]
+
+    def titles(at: Int64) -> list[str]:
+        some = row[at]
+        if group == "block":
+            return joined(constant(b"block ", len(at)), warps.blocks(some, least), _on_sm(timeline, some)).strings()
+        word = b"SM " if group == "sm" else b"warp "
+        return joined(constant(word, len(at)), decimals(column[some], digits)).strings()
+
+    return titles
+
+
+def _on_sm(timeline: Timeline, row: Int64) -> Cells:
+    return joined(constant(b" SM ", len(row)), decimals(timeline.trace.warps.sm[row]))
+
+
+def _labels(timeline: Timeline, row: Int64) -> Cells:
+    """Names of tracks in their groups."""
+    warps, group = timeline.trace.warps, timeline.view.group
     if group == "sm":
-        return sms, warps.labels(row)
-    digits = len(str(int(warps.warp[row].max(initial=0)))) if padded and group == "warp" else 1
-    roles = [f"warp {warp:0{digits}}" for warp in warps.warp[row].tolist()]
-    lanes = [f" lane {lane}" if lane else "" for lane in warps.lane[row].tolist()]
-    size = [len(str(most)) for most in (warps.grid[row].max(axis=0, initial=1) - 1).tolist()]
-    blocks = warps.blocks(row, size if padded and group == "block" else (1, 1, 1))
-    on = [f"block {block} {sm}" for block, sm in zip(blocks, sms, strict=True)]
+        return warps.labels(row)
+    lane = warps.lane[row]
+    lanes = joined(constant(b" lane ", len(row)), decimals(lane)).where(lane > 0)
     if group == "block":
-        return on, [role + lane for role, lane in zip(roles, lanes, strict=True)]
-    return roles, [block + lane for block, lane in zip(on, lanes, strict=True)]
+        return joined(constant(b"warp ", len(row)), decimals(warps.warp[row]), lanes)
+    return joined(constant(b"block ", len(row)), warps.blocks(row), _on_sm(timeline, row), lanes)
 
 
 def launch_name(timeline: Timeline, launch: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..util.parallel import chunks, each
 from . import lifetimes
 from .flows import Flows
 from .pftracks import ARGUMENTS
@@ -29,31 +30,38 @@ class ExtraFields:
 
     def __init__(self, timeline: Timeline) -> None:
         self._records = len(timeline.trace)
-        self._lifetimes = _lifetimes(timeline) if timeline.view.args else None
-        flows = timeline.flows
-        self._arrows = _Arrows(flows) if len(flows) else None
+        self._lifetimes = _lifetimes(timeline) if timeline.view.args else np.empty((0, 0), np.uint8)
+        self._arrows = _Arrows(timeline.flows) if len(timeline.flows) else None
 
-    def of(self, items: Int64, end: Bools) -> dict[int, bytes]:
-        """The extra fields of events (m,): row -> bytes."""
+    def of_arrows(self, items: Int64, end: Bools) -> dict[int, bytes]:
+        """The ends of arrows at events (m,): row -> bytes."""
         fields: dict[int, bytes] = {}
-        if self._lifetimes is not None:
-            at = np.flatnonzero((items >= self._records) & ~end)
-            for row, life in zip(at.tolist(), (items[at] - self._records).tolist(), strict=True):
-                fields[row] = self._lifetimes[life].tobytes()
         if self._arrows is not None:
             self._arrows.add(fields, items, end)
         return fields
+
+    def of_lifetimes(self, items: Int64, end: Bools) -> tuple[Int64, Bytes]:
+        """(k,) those of the events (m,) that begin a lifetime with arguments, and their fields (k, bytes)."""
+        if not len(self._lifetimes):
+            return np.zeros(0, np.int64), self._lifetimes
+        at = np.flatnonzero((items >= self._records) & ~end)
+        return at, self._lifetimes[items[at] - self._records]
 
 
 def _lifetimes(timeline: Timeline) -> Bytes:
     """(w, bytes) annotations of the drawn lanes; unknown values are padding."""
     known = [one for one in lifetimes.arguments(timeline.trace) if one.known.any()]
     out = np.empty((len(timeline.alive), _BYTES * len(known)), np.uint8)
-    for place, number in enumerate(known):
-        part = out[:, _BYTES * place : _BYTES * (place + 1)]
-        part[:, :5] = (0x22, _BYTES - 2, 0x08, ARGUMENTS.index(number.name) + 1, 0x18)
-        padded(part[:, 5:], number.values[timeline.alive].astype(np.uint64))
-        part[~number.known[timeline.alive]] = _BEGINS * (_BYTES // 2)
+
+    def fill(rows: slice) -> None:
+        alive = timeline.alive[rows]
+        for place, number in enumerate(known):
+            part = out[rows, _BYTES * place : _BYTES * (place + 1)]
+            part[:, :5] = (0x22, _BYTES - 2, 0x08, ARGUMENTS.index(number.name) + 1, 0x18)
+            padded(part[:, 5:], number.values[alive].astype(np.uint64))
+            part[~number.known[alive]] = _BEGINS * (_BYTES // 2)
+
+    each(fill, chunks(len(out)))
     return out
 
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import native
 from .pflong import padded
 from .pfslots import BEGIN, COUNTER, END, INSTANT, MOST_CYCLES, SORTS, cycles, filler, times, values
 from .pftracks import CYCLES, FIRST_TRACK, SEQUENCE, START_NS, TIMER_NS, Names, varint
@@ -158,32 +159,64 @@ class RowEncoder:
         out[...] = where.view("<u4")
 
 
-def packets(encoder: RowEncoder, rows: U32, delta: Unsigned, more: Mapping[int, bytes]) -> Iterator[memoryview | bytes]:
-    """Rows as bytes, in pieces. `more`: extra fields by row. Long times between events get an advance() packet."""
+def packets(
+    encoder: RowEncoder, rows: U32, delta: Unsigned, more: Mapping[int, bytes], lives: Int64, fields: U8
+) -> Iterator[memoryview | bytes]:
+    """Rows as bytes, in pieces. Long times between events get an advance() packet.
+
+    Args:
+        encoder: made the rows.
+        rows: (m, words).
+        delta: (m,) ns after the previous event.
+        more: extra fields by row.
+        lives: rows of further events with extra fields, ascending.
+        fields: (len(lives), bytes), these fields.
+    """
     encoder.set_times(rows, delta)
-    flat = rows.reshape(-1).view(np.uint8).data
-    width, done = rows.shape[1] * 4, 0
+    flat, done = rows.view(np.uint8), 0
+    longer = _extended(flat[lives], fields)
+
+    def piece(first: int, stop: int) -> bytes | memoryview:
+        a, b = np.searchsorted(lives, (first, stop)).tolist()
+        return spliced(flat[first:stop], lives[a:b] - first, longer[a:b])
+
     far = np.flatnonzero(delta >= _SMALL) if int(delta.max(initial=0)) >= _SMALL else ()
     before = {int(row): advance(int(delta[row])) for row in far}
     for row in sorted({*before, *more}):
-        yield flat[done * width : row * width]
+        yield piece(done, row)
         yield before.get(row, b"")
-        event = bytes(flat[row * width : (row + 1) * width])
-        yield _extended(event, more[row]) if row in more else event
+        if row in more:
+            yield _extended(flat[row : row + 1], np.frombuffer(more[row], np.uint8)[None]).tobytes()
+        else:
+            yield piece(row, row + 1)
         done = row + 1
-    yield flat[done * width :]
+    yield piece(done, len(rows))
 
 
-def _extended(row: bytes, fields: bytes) -> bytes:
-    """A row with extra fields of its event."""
-    event = len(row) - _EVENT + len(fields)
-    length = _length(event)
-    packet = _length(_EVENT - 3 + len(length) + event)
-    return b"".join((b"\x0a", packet, row[2 : _EVENT - 2], b"\x5a", length, row[_EVENT:], fields))
+def spliced(rows: U8, at: Int64, other: U8) -> bytes | memoryview:
+    """The rows (m, width) as bytes, with those of `other` (k, bytes) in place of the rows `at` (k,)."""
+    if not len(at):
+        return rows.reshape(-1).data
+    if native.available():
+        out = np.empty(rows.size + len(at) * (other.shape[1] - rows.shape[1]), np.uint8)
+        native.call("splice", rows, *rows.shape, at, len(at), other, other.shape[1], out)
+        return out.data
+    places = zip([0, *(at + 1).tolist()], [*at.tolist(), len(rows)], strict=True)
+    return b"".join(
+        data
+        for (first, stop), instead in zip_longest(places, other)
+        for data in (rows[first:stop].tobytes(), b"" if instead is None else instead.tobytes())
+    )
 
 
-_length = lru_cache(varint)
-"""Most extended events have equal lengths."""
+def _extended(rows: U8, fields: U8) -> U8:
+    """Rows (m, width) with extra fields (m, bytes) of their events."""
+    event = rows.shape[1] - _EVENT + fields.shape[1]
+    length = varint(event)
+    packet = varint(_EVENT - 3 + len(length) + event)
+    parts = (b"\x0a" + packet, rows[:, 2 : _EVENT - 2], b"\x5a" + length, rows[:, _EVENT:], fields)
+    columns = [np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part for part in parts]
+    return np.hstack([np.broadcast_to(column, (len(rows), column.shape[-1])) for column in columns])
 
 
 def _cycles(ticks: Int64, kind: U8 | None, out: U32) -> None:
@@ -200,7 +233,7 @@ def _cycles(ticks: Int64, kind: U8 | None, out: U32) -> None:
 def _clocks(timeline: Timeline, names: Names) -> U32:
     """Word 5 by track: the argument that names a duration in ticks."""
     timer = timeline.trace.warps.timer
-    rows = np.array([track.row for track in timeline.tracks], np.int64)
+    rows = timeline.rows
     named = np.full(names.tracks, _CYCLES, np.uint32)  # unused for counters
     named[: len(rows)][timer[rows]] = _TIMER
     return named

@@ -131,7 +131,7 @@ class _Events:
         arranged = self._arranged(low, high)
         if not len(arranged.time):
             return None
-        more = self._extra.of(arranged.items, arranged.ends)
+        more = self._extra.of_arrows(arranged.items, arranged.ends)
         table, order = self._rows(arranged, more), _order(arranged.time)
         out: list[memoryview | bytes] = []
         first = before = int(arranged.time[order[0]])
@@ -143,7 +143,8 @@ class _Events:
             longer = np.flatnonzero(rows[:, 1]).tolist() if more else ()
             extra = {row: more[int(index[row])] for row in longer}
             delta = np.diff(now, prepend=now.dtype.type(before))
-            out.append(b"".join(packets(self._encoder, rows, delta, extra)))
+            lives = self._extra.of_lifetimes(arranged.items[index], arranged.ends[index])
+            out.append(b"".join(packets(self._encoder, rows, delta, extra, *lives)))
             before = int(now[-1])
         return _Window(low + first, low + before, out, len(order))
 

@@ -9,12 +9,18 @@ Perfetto v52.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
 from ..capture.layout import Kind
+from ..util.cells import Cells, constant, joined, varints
+from ..util.parallel import chunks
 from .groups import hierarchy
 from .timeline import LIFETIME, UNFINISHED, Timeline
+
+Int64 = npt.NDArray[np.int64]
 
 INCREMENTAL, BOOTTIME, REALTIME = 64, 6, 1
 SEQUENCE = 1
@@ -91,7 +97,7 @@ class Names:
         self.name[len(trace) :] = ~trace.warps.finished[timeline.alive]
         self.track = timeline.track
         self.counters: list[tuple[int, int]] = []
-        self.tracks = len(timeline.tracks)
+        self.tracks = timeline.tracks
         self.kinds: npt.NDArray[np.uint8] | None = None
         self.values: npt.NDArray[np.float64] | None = None
         if not timeline.span.all() or any(region.kind == Kind.SPAN_VALUE for region in trace.regions):
@@ -118,7 +124,7 @@ class Names:
             distinct, which = np.unique(pairs, axis=0, return_inverse=True)
             self.counters = [(track, region) for track, region in distinct.tolist()]
             self.track = self.track.copy()
-            self.track[counts] = (len(timeline.tracks) + which.ravel()).astype(np.int32)
+            self.track[counts] = (timeline.tracks + which.ravel()).astype(np.int32)
             self.tracks += len(self.counters)
 
 
@@ -153,31 +159,47 @@ def _descriptor(uuid: int, parent: int | None, name: str, rank: int = 0, extra: 
     return b"\x0a" + varint(len(body)) + body
 
 
-def _tree(timeline: Timeline, names: Names) -> list[bytes]:
-    """Descriptors of the drawn launches, groups, lanes and counters, parents first."""
+def _tree(timeline: Timeline, names: Names) -> Iterator[bytes]:
+    """Descriptors of the drawn launches, groups, tracks and counters, parents first."""
     drawn = hierarchy(timeline, padded=True)
-    uuid = FIRST_TRACK + names.tracks
-    found: list[bytes] = []
-    parents: dict[tuple[int, int], int] = {}
-    processes: dict[int, int] = {}
+    process = FIRST_TRACK + names.tracks
+    group = process + len(drawn.processes)
     ordered = number(11, _EXPLICIT)
-    columns = (drawn.index.tolist(), drawn.process.tolist(), drawn.group.tolist(), drawn.groups, drawn.names)
-    for rank, (track, process, group, title, name) in enumerate(zip(*columns, strict=True)):
-        parent = parents.get((process, group))
-        if parent is None:
-            if process not in processes:
-                processes[process], uuid = uuid, uuid + 1
-                found.append(_process(processes[process], process, drawn.processes[process]))
-            parent = parents[process, group] = uuid if title else processes[process]
-            if title:
-                uuid += 1
-                found.append(_descriptor(parent, processes[process], title, group, ordered))
-        found.append(_descriptor(FIRST_TRACK + track, parent, name, rank, ordered if names.counters else b""))
+    for index, name in enumerate(drawn.processes):
+        yield _process(process + index, index, name)
+    for index, (parent, rank, name) in enumerate(drawn.groups):
+        if name:
+            yield _descriptor(group + index, process + parent, name, rank, ordered)
+    titled = np.array([bool(name) for _, _, name in drawn.groups], bool)
+    parents = np.where(titled[drawn.group], group + drawn.group, process + drawn.process)
+    extra = ordered if names.counters else b""
+    for part in chunks(len(drawn.index)):
+        ranks = np.arange(part.start, part.stop)
+        body = _bodies(FIRST_TRACK + drawn.index[part], parents[part], drawn.labels.take(part), ranks, extra)
+        body = body.where(~np.isin(ranks, list(drawn.suffixes)))
+        yield body.tobytes()
+    labels = drawn.names() if drawn.suffixes else []
+    for rank in drawn.suffixes:
+        yield _descriptor(FIRST_TRACK + int(drawn.index[rank]), int(parents[rank]), labels[rank], rank, extra)
     for rank, (track, region) in enumerate(names.counters):
-        place = FIRST_TRACK + len(timeline.tracks) + rank
+        place = FIRST_TRACK + timeline.tracks + rank
         name = timeline.trace.regions[region].name
-        found.append(_descriptor(place, FIRST_TRACK + track, name, rank, block(8, b"")))
-    return found
+        yield _descriptor(place, FIRST_TRACK + track, name, rank, block(8, b""))
+
+
+def _bodies(uuids: Int64, parents: Int64, names: Cells, ranks: Int64, extra: bytes) -> Cells:
+    """As _descriptor, of many tracks."""
+
+    def always(data: bytes) -> Cells:
+        return constant(data, len(uuids))
+
+    ranks = np.minimum(ranks, (1 << 31) - 1)
+    fields = joined(
+        always(b"\x08"), varints(uuids), always(b"\x12"), varints(names.sizes), names, always(extra),
+        always(b"\x28"), varints(parents), always(b"\x60"), varints(ranks), always(_UNMERGED),
+    )  # fmt: skip
+    track = joined(always(_OF_SEQUENCE), varints(fields.sizes), fields)
+    return joined(always(b"\x0a"), varints(track.sizes), track)
 
 
 def _process(uuid: int, index: int, name: str) -> bytes:

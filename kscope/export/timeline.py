@@ -30,12 +30,12 @@ _FAR = float(1 << 60)
 
 @dataclass(frozen=True)
 class Track:
-    """A row of events.
+    """A row of events that is not a warp's own: a user track, or one for crossing spans.
 
     Attributes:
         row: row of trace.warps.
         number: 0, or more for spans that cross those of lower numbers.
-        user: name of the user track; empty for the warp's own track.
+        user: name of the user track; empty for one of crossing spans of the warp's own track.
     """
 
     row: int
@@ -55,9 +55,9 @@ class Timeline:
     Attributes:
         trace: the trace, limited.
         begin, end: (n + w,) int64, ns after `origin`, 0 <= begin <= end; equal for points.
-        track: (n + w,) int32, index into `tracks`.
+        track: (n + w,) int32: below len(trace.warps) the track of that warp, then those of `more`.
         span: (n,) bool, the record has a duration; others are instants, counters and spans of unknown duration.
-        tracks: the tracks.
+        more: tracks besides those of the warps.
         alive: (w,) int64, drawn rows of trace.warps.
         origin: UNIX ns.
         exact: (n + w,) float64, begins in unrounded ns after trace.origin; None without view.args.
@@ -71,13 +71,23 @@ class Timeline:
     end: Int64
     track: npt.NDArray[np.int32]
     span: npt.NDArray[np.bool_]
-    tracks: tuple[Track, ...]
+    more: tuple[Track, ...]
     alive: Int64
     origin: int
     exact: npt.NDArray[np.float64] | None
     flows: Flows
     view: View
     problems: tuple[Problem, ...]
+
+    @property
+    def tracks(self) -> int:
+        """Number of tracks."""
+        return len(self.trace.warps) + len(self.more)
+
+    @property
+    def rows(self) -> Int64:
+        """(tracks,) row of trace.warps of each track."""
+        return np.concatenate([np.arange(len(self.trace.warps)), np.array([one.row for one in self.more], np.int64)])
 
 
 def first(trace: TraceData, limit: int | None) -> tuple[TraceData, list[Problem]]:
@@ -109,11 +119,11 @@ def timeline(trace: TraceData, limit: int | None = None, view: View | None = Non
     if not span.all():  # damaged instants may have two times
         points = np.flatnonzero(~span)
         end[points] = begin[points]
-    track, tracks = _tracks(trace, span, begin, end)
+    track, more = _tracks(trace, span, begin, end)
     track = np.concatenate([track, alive.astype(np.int32)])
     arrows, unlinked = flows(trace, begin, end, view.flows)
     return Timeline(
-        trace, begin, end, track, span, tracks, alive, trace.origin + base, exact, arrows, view,
+        trace, begin, end, track, span, more, alive, trace.origin + base, exact, arrows, view,
         (*problems, *hidden, *unlinked, *trace.problems),
     )  # fmt: skip
 
@@ -173,11 +183,10 @@ def _whole_ns(trace: TraceData, alive: Int64, keep: bool) -> tuple[Int64, Int64,
 def _tracks(
     trace: TraceData, span: npt.NDArray[np.bool_], begin: Int64, end: Int64
 ) -> tuple[npt.NDArray[np.int32], tuple[Track, ...]]:
-    """The track of each record: its warp's, the user's, or an additional one for crossing spans."""
-    tracks = [Track(row) for row in range(len(trace.warps))]
-    result, users = _users(trace)
-    tracks += users
-    count = len(trace)
+    """The track of each record, its warp's, the user's, or an additional one for crossing spans; and those besides the
+    warps'."""
+    result, more = _users(trace)
+    users, count = len(more), len(trace)
     where: slice | Int64 = slice(count) if span.all() else np.flatnonzero(span)
     if users:
         where = np.flatnonzero(span)
@@ -185,14 +194,16 @@ def _tracks(
     track = result[where]
     lane = sublanes(begin[where], end[where], track)
     if not lane.any():
-        return result, tuple(tracks)
+        return result, tuple(more)
     result = result.copy()
     moved = np.flatnonzero(lane)
     pairs, index = np.unique(np.stack([track[moved], lane[moved]], axis=1), axis=0, return_inverse=True)
     at = np.arange(count)[where][moved]
-    result[at] = (len(tracks) + index.ravel()).astype(np.int32)
-    tracks += [replace(tracks[base], number=number) for base, number in pairs.tolist()]
-    return result, tuple(tracks)
+    first = len(trace.warps)
+    result[at] = (first + users + index.ravel()).astype(np.int32)
+    for base, number in pairs.tolist():
+        more.append(Track(base, number) if base < first else replace(more[base - first], number=number))
+    return result, tuple(more)
 
 
 def _users(trace: TraceData) -> tuple[npt.NDArray[np.int32], list[Track]]:

@@ -218,28 +218,9 @@ static double clipped(double value, double most)
     return value < 0 ? 0 : value > most ? most : value;
 }
 
-/* levels[k][i] is the largest of values[i .. i + 2^k), for values = levels[0]. */
-static void fill_levels(double *levels, int64_t count, int level)
-{
-    for (int one = 1; one <= level; one++) {
-        const double *const below = levels + (one - 1) * count;
-        const int64_t half = (int64_t)1 << (one - 1);
-        for (int64_t i = 0; i + 2 * half <= count; i++)
-            levels[one * count + i] = larger(below[i], below[i + half]);
-    }
-}
-
 static int level_of(int64_t length)
 {
     return 63 - __builtin_clzll((unsigned long long)length);
-}
-
-/* The largest of the values from..to. */
-static double largest(const double *levels, int64_t count, int64_t from, int64_t to)
-{
-    const int level = level_of(to - from + 1);
-    const double *const row = levels + level * count;
-    return larger(row[from], row[to + 1 - ((int64_t)1 << level)]);
 }
 
 /* The last anchor that bounds the slab of anchor i of a row that ends at z: its second one; of an unfinished slab the
@@ -259,14 +240,48 @@ static int64_t last_of(int64_t i, int64_t z, const double *x, double cycles, int
     return end;
 }
 
-/* The first and the last anchor of each slab. */
-int64_t ks_reach(int64_t count, const int64_t *slab, int64_t *slab_first, int64_t *slab_last)
+/* The first and the last anchor of each slab; all of a slab are in one row. */
+int64_t ks_reach(int64_t from, int64_t to, const int64_t *first, const int64_t *last, const int64_t *slab,
+                 int64_t *slab_first, int64_t *slab_last)
 {
-    for (int64_t i = count - 1; i >= 0; i--)
-        slab_first[slab[i]] = i;
-    for (int64_t i = 0; i < count; i++)
-        slab_last[slab[i]] = i;
+    for (int64_t row = from; row < to; row++) {
+        for (int64_t i = last[row]; i >= first[row]; i--)
+            slab_first[slab[i]] = i;
+        for (int64_t i = first[row]; i <= last[row]; i++)
+            slab_last[slab[i]] = i;
+    }
     return 0;
+}
+
+/* Of one row of anchors: how far its band lies above and below its chord, and where its slabs end. */
+typedef struct {
+    double *above, *below;
+    int64_t *end; /* of the slab that begins here, -1 where none does */
+    double middle, origin, pace;
+} Row;
+
+static double chord(const Row *row, double x)
+{
+    return row->middle + (x - row->origin) * row->pace;
+}
+
+/* above, below: from the corners between an anchor and the next one. */
+static void fill_corners(Row *row, int64_t count, const double *x, const double *low, const double *high, double fast,
+                         double slow)
+{
+    for (int64_t i = 0; i < count; i++) {
+        row->above[i] = high[i] - chord(row, x[i]);
+        row->below[i] = chord(row, x[i]) - low[i];
+    }
+    for (int64_t i = 0; i + 1 < count; i++) {
+        const double cycles = x[i + 1] - x[i];
+        const double rising = clipped((high[i + 1] - high[i] - fast * cycles) / (slow - fast), cycles);
+        const double falling = clipped((slow * cycles - low[i + 1] + low[i]) / (slow - fast), cycles);
+        const double up = row->above[i] + rising * (slow - row->pace);
+        const double down = row->below[i] - falling * (fast - row->pace);
+        row->above[i] = larger(larger(row->above[i], row->above[i + 1]), up);
+        row->below[i] = larger(larger(row->below[i], row->below[i + 1]), down);
+    }
 }
 
 /* The most that each slab's line may be off: at its ends, and anywhere inside. Returns -1 without memory. */
@@ -275,42 +290,23 @@ int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t 
                   const double *start, const double *rate, const double *ends, const int64_t *slab_first,
                   const int64_t *slab_last, double *at_ends, double *inside)
 {
-    for (int64_t row = from; row < to; row++) {
-        const int64_t a = first[row], z = last[row], count = z - a + 1;
-        const double middle = (low[a] + high[a]) / 2, origin = x[a];
-        const double pace = ((low[z] + high[z]) / 2 - middle) / larger(x[z] - origin, 1.0);
-        int64_t widest = 1;
+    int64_t most = 1;
+    for (int64_t one = from; one < to; one++)
+        most = last[one] - first[one] + 1 > most ? last[one] - first[one] + 1 : most;
+    double *const space = malloc((2 * sizeof(double) + sizeof(int64_t)) * (size_t)most);
+    if (!space)
+        return -1;
+    Row row = {space, space + most, (int64_t *)(space + 2 * most), 0, 0, 0};
+    for (int64_t one = from; one < to; one++) {
+        const int64_t a = first[one], z = last[one], count = z - a + 1;
+        int64_t longest = 0;
+        row.middle = (low[a] + high[a]) / 2;
+        row.origin = x[a];
+        row.pace = ((low[z] + high[z]) / 2 - row.middle) / larger(x[z] - x[a], 1.0);
+        fill_corners(&row, count, x + a, low + a, high + a, fast, slow);
         for (int64_t i = a; i <= z; i++) {
             const int64_t s = slab[i];
-            if (slab_first[s] == i)
-                {
-                const int64_t length = last_of(i, z, x, ends[s], slab_last[s]) - i;
-                widest = length > widest ? length : widest;
-            }
-        }
-        const int level = level_of(widest);
-        double *const upper = malloc(sizeof(double) * 2 * (size_t)(count * (level + 1)));
-        double *const lower = upper + count * (level + 1);
-        if (!upper)
-            return -1;
-        for (int64_t i = a; i <= z; i++) {
-            const double chord = middle + (x[i] - origin) * pace;
-            upper[i - a] = high[i] - chord;
-            lower[i - a] = chord - low[i];
-        }
-        for (int64_t i = 0; i + 1 < count; i++) { /* the corners between this anchor and the next */
-            const double *const lo = low + a + i, *const hi = high + a + i;
-            const double cycles = x[a + i + 1] - x[a + i];
-            const double rising = clipped((hi[1] - hi[0] - fast * cycles) / (slow - fast), cycles);
-            const double falling = clipped((slow * cycles - lo[1] + lo[0]) / (slow - fast), cycles);
-            const double up = upper[i] + rising * (slow - pace), down = lower[i] - falling * (fast - pace);
-            upper[i] = larger(larger(upper[i], upper[i + 1]), up);
-            lower[i] = larger(larger(lower[i], lower[i + 1]), down);
-        }
-        fill_levels(upper, count, level);
-        fill_levels(lower, count, level);
-        for (int64_t i = a; i <= z; i++) {
-            const int64_t s = slab[i];
+            row.end[i - a] = -1;
             if (slab_first[s] != i)
                 continue;
             const int64_t end = last_of(i, z, x, ends[s], slab_last[s]);
@@ -319,17 +315,31 @@ int64_t ks_errors(int64_t from, int64_t to, const int64_t *first, const int64_t 
             double error = larger(high[end] + beyond * slow - at_end, at_end - low[end] - beyond * fast);
             if (x[end] > stop)
                 error = 0.0; /* no anchor there: the next one bounds it, below */
-            error = larger(error, larger(high[i] - start[s], start[s] - low[i]));
-            at_ends[s] = inside[s] = error;
+            at_ends[s] = inside[s] = larger(error, larger(high[i] - start[s], start[s] - low[i]));
             if (end > i) {
-                const double ahead = start[s] - (middle + (x[i] - origin) * pace);
-                const double behind = start[s] + (x[end] - x[i]) * rate[s] - (middle + (x[end] - origin) * pace);
-                const double above = largest(upper, count, i - a, end - 1 - a) - smaller(ahead, behind);
-                const double below = largest(lower, count, i - a, end - 1 - a) + larger(ahead, behind);
-                inside[s] = larger(larger(above, below), error);
+                row.end[i - a] = end - a;
+                longest = end - i > longest ? end - i : longest;
             }
         }
-        free(upper);
+        for (int level = 0; longest && level <= level_of(longest); level++) {
+            const int64_t half = (int64_t)1 << level; /* above[i] is now the largest of 2^level from i on */
+            for (int64_t i = 0; i < count; i++) {
+                const int64_t end = row.end[i];
+                if (end < 0 || level_of(end - i) != level)
+                    continue;
+                const int64_t s = slab[a + i], other = end - half;
+                const double ahead = start[s] - chord(&row, x[a + i]);
+                const double behind = start[s] + (x[a + end] - x[a + i]) * rate[s] - chord(&row, x[a + end]);
+                const double above = larger(row.above[i], row.above[other]) - smaller(ahead, behind);
+                const double below = larger(row.below[i], row.below[other]) + larger(ahead, behind);
+                inside[s] = larger(larger(above, below), at_ends[s]);
+            }
+            for (int64_t i = 0; i + half < count; i++) {
+                row.above[i] = larger(row.above[i], row.above[i + half]);
+                row.below[i] = larger(row.below[i], row.below[i + half]);
+            }
+        }
     }
+    free(space);
     return 0;
 }

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..util.cells import Cells, constant, decimals, joined
+
 Int64 = npt.NDArray[np.int64]
 
 
@@ -66,29 +68,27 @@ class Warps:
 
     def label(self, row: int) -> str:
         """A row's label: ``block 3 warp 0``, with y, z and the lane if they matter."""
-        return self.labels(np.array([row]))[0]
+        return self.labels(np.array([row])).strings()[0]
 
-    def labels(self, rows: Int64) -> list[str]:
+    def labels(self, rows: Int64) -> Cells:
         """The labels of many rows."""
-        places = zip(self.blocks(rows), self.warp[rows].tolist(), self.lane[rows].tolist(), strict=True)
-        return [
-            f"block {block} warp {warp} lane {lane}" if lane else f"block {block} warp {warp}"
-            for block, warp, lane in places
-        ]
+        lane = self.lane[rows]
+        parts = [constant(b"block ", len(rows)), self.blocks(rows), constant(b" warp ", len(rows))]
+        parts.append(decimals(self.warp[rows]))
+        if lane.any():
+            parts.append(joined(constant(b" lane ", len(rows)), decimals(lane)).where(lane > 0))
+        return joined(*parts)
 
-    def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> list[str]:
+    def blocks(self, rows: Int64, digits: Sequence[int] = (1, 1, 1)) -> Cells:
         """Block indices of many rows: ``3``, ``3,1`` or ``3,1,0``. digits: least digits of each axis."""
-        width, height, depth = digits
-        shape = (self.grid[rows, 1].tolist(), self.grid[rows, 2].tolist())
-        columns = (*(self.block_xyz[rows, axis].tolist() for axis in range(3)), *shape)
-        return [
-            f"{x:0{width}}"
-            if ny == nz == 1
-            else f"{x:0{width}},{y:0{height}}"
-            if nz == 1
-            else f"{x:0{width}},{y:0{height}},{z:0{depth}}"
-            for x, y, z, ny, nz in zip(*columns, strict=True)
-        ]
+        x, y, z = (self.block_xyz[rows, axis] for axis in range(3))
+        deep = self.grid[rows, 2] != 1
+        wide = deep | (self.grid[rows, 1] != 1)
+        parts = [decimals(x, digits[0])]
+        for index, needed, least in ((y, wide, digits[1]), (z, deep, digits[2])):
+            if needed.any():
+                parts.append(joined(constant(b",", len(rows)), decimals(index, least)).where(needed))
+        return joined(*parts)
 
 
 def last_ends(counts: Int64, start: Int64, took: Int64, first_tick: Int64) -> Int64:

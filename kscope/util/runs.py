@@ -25,7 +25,7 @@ def heads(*columns: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
     return np.flatnonzero(fresh(*columns))
 
 
-def groups(values: npt.NDArray[np.integer]) -> tuple[Int64, Int64, Int64]:
+def group_equal(values: npt.NDArray[np.integer]) -> tuple[Int64, Int64, Int64]:
     """Groups of equal values (n,), in order of value, from 0.
 
     Returns:

@@ -18,7 +18,7 @@ from kscope.capture import layout
 from kscope.capture.capture import Capture
 from kscope.decoding.assemble import assemble
 from kscope.tracedata.data import TraceData
-from kscope.util.runs import groups
+from kscope.util.runs import group_equal
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="kscope was installed without a C compiler")
 
@@ -97,7 +97,7 @@ def test_compiled_loops_decode_many_slabs_as_numpy_does() -> None:
 @given(values=st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 9), max_size=60))
 def test_compiled_groups_are_those_of_numpy(values: list[int]) -> None:
     column = np.array(values * 40, np.uint64)  # enough to let the table grow
-    first, size, group = groups(column)
+    first, size, group = group_equal(column)
     distinct, index, which, count = np.unique(column, return_index=True, return_inverse=True, return_counts=True)
     if len(column):
         assert column[first].tolist() == distinct.tolist()
@@ -107,5 +107,5 @@ def test_compiled_groups_are_those_of_numpy(values: list[int]) -> None:
 def test_a_table_of_groups_grows() -> None:
     column = np.random.default_rng(0).permutation(np.arange(100_000, dtype=np.uint64) ** 3 % np.uint64(77_777))
     expected = np.unique(column, return_index=True, return_inverse=True, return_counts=True)[1:]
-    for got, wanted in zip(groups(column), (expected[0], expected[2], expected[1]), strict=True):
+    for got, wanted in zip(group_equal(column), (expected[0], expected[2], expected[1]), strict=True):
         assert np.array_equal(got, wanted)

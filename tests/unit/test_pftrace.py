@@ -42,7 +42,7 @@ def bulk(slabs: int, records: int, waves: int = 1) -> Trace:
 
 def expected(trace: Trace) -> Counter[tuple[str, str, int, int]]:
     """(lane, name, depth, ns) of every span, rounded as integers round."""
-    labels = trace.warps.labels(np.arange(len(trace.warps)))
+    labels = trace.warps.labels(np.arange(len(trace.warps))).strings()
     names = trace.region_names()[trace.region]
     ns = (np.rint(trace.start_ns + trace.dur_ns) - np.rint(trace.start_ns)).astype(int)
     return Counter(

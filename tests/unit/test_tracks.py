@@ -77,13 +77,14 @@ def test_a_trace_is_filtered_by_track(trace: Trace) -> None:
 
 def test_a_timeline_has_a_row_per_lane_and_track_below_the_lane(trace: Trace, tmp_path: Path) -> None:
     drawn = timeline.timeline(trace)
-    assert {track.number for track in drawn.tracks} == {0}  # nothing crosses within a track
-    users = [(track.row, track.user) for track in drawn.tracks[len(trace.warps) :]]
+    assert {track.number for track in drawn.more} == {0}  # nothing crosses within a track
+    users = [(track.row, track.user) for track in drawn.more]
     assert users == [(row, user) for row in range(4) for user in ("loads", "queue")]
     names = trace.region_names()[trace.region]
     for number, track in zip(drawn.track[: len(trace)].tolist(), trace.user_track.tolist(), strict=True):
-        assert drawn.tracks[number].user == ("" if track < 0 else trace.user_tracks[track])
-    assert {drawn.tracks[number].row for number in drawn.track[: len(trace)][names == "load"]} == {0, 1, 2, 3}
+        user = "" if number < len(trace.warps) else drawn.more[number - len(trace.warps)].user
+        assert user == ("" if track < 0 else trace.user_tracks[track])
+    assert {*drawn.rows[drawn.track[: len(trace)][names == "load"]].tolist()} == {0, 1, 2, 3}
     trace.export(tmp_path / "run.json")
     events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     threads = [event["args"]["name"] for event in events if event["name"] == "thread_name"]

@@ -67,6 +67,10 @@ class TritonFrontend(Frontend):
         """Report launches from now on."""
         self._loading.begin()
 
+    def launches(self) -> dict[int, int]:
+        """Launches of marked kernels since begin(), by kernel id, without those that a graph captured."""
+        return self._loading.launches()
+
     def tuning_launches(self) -> int:
         """Launches since begin() by which Triton's autotuner or Inductor's timed configurations."""
         return self._pipeline.tuning.launches

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,18 @@ from kscope.instrument import registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import UNMATCHED, Selection
+from kscope.util import stacks
 from kscope.util.text import install_command
 
 from .compile import LOST, META, warn
 from .tuning import Tuning
 
 _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
+_LAUNCHED = "launch_exit_hook"
+_COUNTS = "kscope_counts"
+"""Key in a launch's metadata: the counts that it joins when it is queued."""
+_GRID, _NEAR = ("gridX", "gridY", "gridZ"), 8
+"""The grid in the frame of Triton's launcher, which is so near to its hooks."""
 
 
 class Loading:
@@ -36,7 +44,11 @@ class Loading:
         self._plain: dict[Any, str] = {}  # handle -> name of kernels loaded before enable()
         self._lost: dict[Any, str] = {}  # handle -> why the kernel has no marks
         self._launched_lost: set[str] = set()
-        self._hooks = {_LOAD: self._loaded, _UNLOAD: self._unloaded, _LAUNCH: self._launched}
+        self._ids: dict[Any, int] = {}  # handle -> kernel id of marked kernels
+        self._counts: Counter[int] = Counter()  # launches, by kernel id
+        self._hooks = {
+            _LOAD: self._loaded, _UNLOAD: self._unloaded, _LAUNCH: self._launching, _LAUNCHED: self._launched
+        }  # fmt: skip
 
     @property
     def problems(self) -> list[Problem]:
@@ -56,7 +68,7 @@ class Loading:
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook that this Triton lacks (only unloading may be missing: 3.6)."""
-        for point in (_LOAD, _LAUNCH):
+        for point in (_LOAD, _LAUNCH, _LAUNCHED):
             if not hasattr(getattr(knobs.runtime, point, None), "add"):
                 raise UnsupportedError(
                     f"triton {triton.__version__} has no knobs.runtime.{point} to add to, which kscope needs to find "
@@ -76,6 +88,11 @@ class Loading:
         self._plain.clear()
         self._launched_lost.clear()
         self._tuning.launches = 0
+        self._counts = Counter()
+
+    def launches(self) -> dict[int, int]:
+        """Launches since begin() that certainly record, by kernel id."""
+        return dict(self._counts)
 
     def remove(self) -> None:
         """Inverse of install()."""
@@ -89,6 +106,8 @@ class Loading:
         metadata = _metadata(group)
         if lost := metadata.get(LOST):
             self._lost[function] = lost
+        if module_metadata := metadata.get(META):
+            self._ids[function] = next(kernel.id for kernel in from_json(module_metadata.encode()).kernels)
         warn(_problems(metadata), again=False)  # of a kernel from the disk cache
         registry.backend("cuda").module_loaded(module)
 
@@ -96,8 +115,9 @@ class Loading:
         self._seen.discard(function)
         self._plain.pop(function, None)
         self._lost.pop(function, None)
+        self._ids.pop(function, None)
 
-    def _launched(self, metadata: Any) -> None:
+    def _launching(self, metadata: Any) -> None:
         # not .get(), which calls the user's launch_metadata function; other launchers have no data
         launch = getattr(metadata, "data", None)
         if launch is None:
@@ -105,12 +125,30 @@ class Loading:
         if self._tuning.here:
             self._tuning.launches += 1
             return
-        function = launch["function"]
-        registry.backend("cuda").pace(function)
-        if function not in self._seen:
+        function, backend = launch["function"], registry.backend("cuda")
+        if function in self._ids:
+            if backend.records(launch["stream"]) and (grid := _grid()) is not None:
+                if 0 in grid:
+                    return  # Triton calls the hooks, and launches nothing
+                launch[_COUNTS] = self._counts
+        elif function not in self._seen:
             self._plain.setdefault(function, launch["name"])
         elif function in self._lost:
             self._launched_lost.add(self._lost[function])
+        backend.pace(function)
+
+    def _launched(self, metadata: Any) -> None:
+        launch = getattr(metadata, "data", None)
+        if launch is not None and _COUNTS in launch:
+            launch[_COUNTS][self._ids[launch["function"]]] += 1
+
+
+def _grid() -> tuple[int, ...] | None:
+    """The grid of the launch whose hook this thread runs; None if it is unknown."""
+    for frame in islice(stacks.own(), _NEAR):
+        if _GRID[0] in frame.f_code.co_varnames:
+            return tuple(frame.f_locals[name] for name in _GRID)
+    return None
 
 
 def _metadata(group: dict[str, str]) -> dict[str, Any]:

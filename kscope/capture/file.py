@@ -115,6 +115,7 @@ def _write(capture: CaptureData, file: BinaryIO) -> None:
             "epoch": capture.epoch,
             "options": capture.options,
             "host": capture.host,
+            "launches": [[number, count] for number, count in capture.launches.items()],
             "tuning_launches": capture.tuning_launches,
             "problems": metadata.problems_to_list(capture.problems),
             "modules": [metadata.to_dict(module) for module in capture.modules],
@@ -175,6 +176,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         options=_object(head.get("options"), "options"),
         problems=metadata.problems_from_list(head.get("problems")),
         host=_object(head.get("host"), "host"),
+        launches=dict(_launches(row) for row in _list({"launches": [], **head}, "launches")),
         tuning_launches=_number({"tuning_launches": 0, **head}, "tuning_launches", 0, 1 << 62),
     )
 
@@ -249,6 +251,15 @@ def _inflated(data: bytes, size: int) -> bytes:
     if len(found) != size or not ended:
         raise FormatError("the data is damaged (a chunk has the wrong size): copy it again, or record again")
     return found
+
+
+def _launches(row: object) -> tuple[int, int]:
+    """A kernel's id and the number of its launches."""
+    match row:
+        case [int(kernel), int(count)] if 0 <= kernel < 1 << 64 and 0 <= count < 1 << 62:
+            return kernel, count
+        case _:
+            raise FormatError(f"invalid head: a kernel's launches are {str(row)[:60]}")
 
 
 def _device(head: dict[str, Any], lines: _Lines) -> DeviceCapture:

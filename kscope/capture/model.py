@@ -145,6 +145,8 @@ class CaptureData:
         options: the session's options, ready for JSON.
         problems: problems of the whole session.
         host: versions, machine, command, start (UNIX ns).
+        launches: how often the session launched kernels, by kernel id: launches that the host saw and that began and
+            ended while recording; without graph replays. Empty if the session was paused or interrupted.
         tuning_launches: launches by which autotuners timed configurations; they run plain and record nothing.
     """
 
@@ -154,4 +156,5 @@ class CaptureData:
     options: dict[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     host: dict[str, Any] = field(default_factory=dict)
+    launches: dict[int, int] = field(default_factory=dict)
     tuning_launches: int = 0

@@ -19,6 +19,7 @@ from .columns import Records, decode_slabs, id_sample
 from .ids import IdTable, Names
 from .lane_joining import join
 from .launches import Launches, block_index, number
+from .lost import Lost, find_lost
 from .slabs import Slabs, find
 
 Int64 = npt.NDArray[np.int64]
@@ -63,7 +64,8 @@ def assemble(capture: CaptureData) -> TraceData:
     first, _, kernel = group_equal(slabs.header["kernel"])
     kernel_ids = slabs.header["kernel"][first]
     kernels = _kernel_names(kernel_ids.tolist(), capture.modules)
-    problems += _whole(launches, capture)
+    lost = Lost() if _sampled(capture) else find_lost(capture, slabs, launches)
+    problems += [*lost.problems, *_whole(launches, capture)]
     origin = min((_first_time(device) + device.offset for device in devices if len(device.slabs)), default=0)
     counts = _column([device.records.counts for device in devices], np.int64)
     start = _column([device.records.start for device in devices], np.int64)
@@ -90,11 +92,12 @@ def assemble(capture: CaptureData) -> TraceData:
         regions=regions,
         types=_types(kernel_ids.tolist(), capture.modules, regions),
         kernels=kernels,
-        launches=_launches(launches, kernel_ids, kernels, capture.devices),
+        launches=_launches(launches, kernel_ids, kernels, capture.devices, lost),
         devices=tuple(device.ordinal for device in capture.devices),
         origin=origin,
         tick_ns=max((axis.tick for axis in axes), default=0),
         problems=tuple(problems),
+        lost_launches=lost.launches,
         tuning_launches=capture.tuning_launches,
     )
     return join(trace, launches.in_turn)
@@ -185,20 +188,26 @@ def _types(ids: list[int], modules: Iterable[ModuleMeta], regions: tuple[Region,
 
 
 def _launches(
-    launches: Launches, kernel_ids: npt.NDArray[np.uint64], kernels: tuple[str, ...], devices: tuple[DeviceCapture, ...]
-) -> tuple[Launch, ...]:
+    launches: Launches, kernel_ids: npt.NDArray[np.uint64], kernels: tuple[str, ...],
+    devices: tuple[DeviceCapture, ...], lost: Lost,
+) -> tuple[Launch, ...]:  # fmt: skip
     kernel = np.searchsorted(kernel_ids, launches.kernel).tolist()
     columns = (launches.device, launches.grid_id, launches.replay, launches.grid)
-    rows = zip(kernel, *(column.tolist() for column in columns), strict=True)
+    missing = lost.lanes.tolist() or [0] * len(launches)
+    rows = zip(kernel, *(column.tolist() for column in columns), missing, strict=True)
     return tuple(
-        Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z), int(kernel_ids[k])) for k, d, g, r, (x, y, z) in rows
+        Launch(kernels[k], devices[d].ordinal, g, r, (x, y, z), int(kernel_ids[k]), lanes)
+        for k, d, g, r, (x, y, z), lanes in rows
     )
+
+
+def _sampled(capture: CaptureData) -> bool:
+    return any(capture.options.get(name) not in (None, "", "all") for name in _SAMPLING)
 
 
 def _whole(launches: Launches, capture: CaptureData) -> list[Problem]:
     """A problem for launches recorded in part, unless sampling or lost warps explain it."""
-    sampled = any(capture.options.get(name) not in (None, "", "all") for name in _SAMPLING)
-    if sampled or any(device.lost for device in capture.devices):
+    if _sampled(capture) or any(device.lost for device in capture.devices):
         return []
     partial = int(np.count_nonzero((launches.missing_blocks > 0) | launches.uneven))
     if not partial:

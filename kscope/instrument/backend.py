@@ -62,6 +62,10 @@ class Backend(ABC):
             kernel: identifies the kernel or its library, so that the backend learns how much a launch records.
         """
 
+    def records(self, stream: int) -> bool:
+        """Whether a launch on the stream records now: a session is open, and no graph captures the stream."""
+        return False
+
     def wait(self) -> None:
         """Return when everything launched so far has finished; at once where launches are synchronous."""
         return

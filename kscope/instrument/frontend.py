@@ -85,6 +85,10 @@ class Frontend(ABC):
     def begin(self) -> None:  # noqa: B027  # a frontend that observes no launches keeps no problems
         """Called when a session begins or resumes: clear the problems of earlier launches."""
 
+    def launches(self) -> dict[int, int]:
+        """Launches since begin() that certainly record, by kernel id; graph replays are not seen."""
+        return {}
+
     def tuning_launches(self) -> int:
         """Launches since begin() by which an autotuner timed configurations: they run plain and record nothing."""
         return 0

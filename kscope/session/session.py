@@ -53,7 +53,8 @@ class Session:
         self._started = 0
         self._backends: dict[str, Backend] = {}
         self._absent: dict[str, MissingError] = {}
-        self._paused = False
+        self._paused = self._was_paused = False
+        self._launches: dict[int, int] = {}  # by kernel id, before the wait at the end
         self._capture: Capture | None = None
         self._trace: tuple[Capture, Trace] | None = None
         self._statement: weakref.ref[Callable[..., None]] | None = None
@@ -95,12 +96,12 @@ class Session:
             if not self._within("reset"):
                 return
             self._epoch, self._started = next(_epochs), time.time_ns()
-            for name in STATE.names:
-                registry.frontend(name).begin()
             for backend in self._backends.values():
                 backend.arm(self._epoch, self._sampling, self._pool)
                 if self._paused:
                     backend.disarm()
+            for name in STATE.names:
+                registry.frontend(name).begin()
 
     @contextmanager
     def paused(self) -> Generator[None, None, None]:
@@ -117,7 +118,7 @@ class Session:
         if self._paused:
             raise UsageError("prof.paused() inside prof.paused(): the session is paused already")
         with alone():
-            self._paused = True
+            self._paused = self._was_paused = True
             for backend in self._backends.values():
                 backend.disarm()
         try:
@@ -167,8 +168,8 @@ class Session:
             STATE.termination.install()
         hook(self._recording)
         for name in STATE.names:
-            registry.frontend(name).begin()
             self._arm(registry.frontend(name).backend)
+            registry.frontend(name).begin()
         if self._absent and not self._backends:
             raise next(iter(self._absent.values()))
         STATE.arm = self._arm
@@ -261,6 +262,9 @@ class Session:
             self._close()
 
     def _wait(self) -> None:
+        if not self._was_paused:
+            for name in STATE.names:
+                self._launches |= registry.frontend(name).launches()
         for backend in self._backends.values():
             backend.wait()
 
@@ -298,6 +302,7 @@ class Session:
             options=in_effect(self._recording, self._sampling, pool=self._pool, kernels=self._kernels.globs),
             problems=tuple(dict.fromkeys(problems)),
             host=facts(self._started),
+            launches=self._launches if wait else {},
             tuning_launches=sum(registry.frontend(name).tuning_launches() for name in STATE.names),
         )
         return only(capture, self._kernels)

@@ -45,6 +45,7 @@ class Launch:
         replay: counts the runs of one %gridid, as in a captured CUDA graph.
         grid: blocks along x, y, z.
         kernel_id: 64-bit FNV-1a of the module's text and the kernel's name; variants of one name differ in it.
+        missing: at least so many of its warps (with AllThreads, lanes) did not record; 0 unless the pool was full.
     """
 
     kernel: str
@@ -53,11 +54,29 @@ class Launch:
     replay: int
     grid: tuple[int, int, int]
     kernel_id: int = 0
+    missing: int = 0
 
     @property
     def hash(self) -> str:
         """kernel_id as other tools write kernel hashes: ``0x7fa21c3``."""
         return f"0x{self.kernel_id:x}"
+
+
+@dataclass(frozen=True)
+class LostLaunches:
+    """Launches of a kernel that left no record while the pool was full.
+
+    Attributes:
+        kernel: the kernel's name.
+        kernel_id: as in Launch.
+        count: at least so many.
+        launched: launches that the host saw; graph replays are not seen.
+    """
+
+    kernel: str
+    kernel_id: int
+    count: int
+    launched: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +98,7 @@ class TraceData:
         origin: start of the axis, UNIX ns (%globaltimer if it was not compared with the host's clock).
         tick_ns: the timer's step in ns.
         problems: what a reader of the trace must know.
+        lost_launches: launches that left no record while the pool was full, by kernel.
         tuning_launches: launches by which autotuners timed configurations; they are not in the trace.
     """
 
@@ -96,6 +116,7 @@ class TraceData:
     origin: int
     tick_ns: int
     problems: tuple[Problem, ...] = ()
+    lost_launches: tuple[LostLaunches, ...] = ()
     tuning_launches: int = 0
     _whole: tuple[Any, Int64] | None = None
 

@@ -94,6 +94,10 @@ class CudaBackend(Backend):
             if drain is not None:
                 drain.wait_for_room(kernel)
 
+    def records(self, stream: int) -> bool:
+        """Whether a launch on the stream of the current context records now, and is not captured into a graph."""
+        return self._open and not self._driver.capturing(stream)
+
     def wait(self) -> None:
         """Wait for all work of all devices. Without the lock: running work may wait for a thread that loads a
         module.

@@ -63,7 +63,10 @@ def test_pools_of_one_slab_count_every_lane_that_found_no_room(k: ModuleType, ta
     trace = prof.trace
     assert len(trace.warps) + lost(prof) == blocks * launches
     assert len(trace) == 10 * len(trace.warps) and trace.warps.finished.all()
-    assert kinds(trace) <= {"lost", "partial"}
+    assert kinds(trace) <= {"lost", "partial", "unrecorded"}
+    gone = sum(kernel.count for kernel in trace.lost_launches)
+    assert gone == launches - len(trace.launches)
+    assert sum(launch.missing for launch in trace.launches) + gone * blocks == lost(prof)
     assert bool((out == 8).all())
     table("pool of one slab per SM", f"{len(trace.warps):,} of {blocks * launches:,} lanes recorded, the rest counted")
 

@@ -34,7 +34,7 @@ def equal(one: Capture, other: Capture) -> bool:
         )
         for a, b in zip(one.devices, other.devices, strict=True)
     ]
-    names = ("epoch", "modules", "options", "problems", "host", "tuning_launches")
+    names = ("epoch", "modules", "options", "problems", "host", "launches", "tuning_launches")
     rest = [getattr(one, name) == getattr(other, name) for name in names]
     return all((*lines, *heads, *rest))
 
@@ -45,7 +45,14 @@ def small() -> Capture:
         replace(synth.device(synth.bulk(40, 30), ordinal=1, lost=3), uuid="GPU-1", read_ns=5),
     )
     return Capture(
-        7, two, (synth.module(),), {"strategy": "warp"}, (Problem("odd", "a sentence", 2),), {"cuda": "13.0"}, 40
+        7,
+        two,
+        (synth.module(),),
+        {"strategy": "warp"},
+        (Problem("odd", "a sentence", 2),),
+        {"cuda": "13.0"},
+        {(1 << 64) - 1: 3},
+        40,
     )
 
 

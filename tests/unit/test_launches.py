@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
+import pytest
 import synth
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kscope.capture.model import Problem
 from kscope.trace import Trace, decode
+from kscope.tracedata.data import LostLaunches
 
 US = 1980  # cycles
 
@@ -80,3 +86,80 @@ def test_each_lane_occurs_once_per_launch_even_after_losses(claims: set[tuple[in
     trace = decode(synth.capture(*slabs))
     keys = list(zip(trace.warps.launch.tolist(), trace.warps.block.tolist(), trace.warps.warp.tolist(), strict=True))
     assert len({*keys}) == len(keys)
+
+
+# what a full pool kept out
+
+WARPS, BLOCKS = 2, 3
+
+
+def launches(dropped: set[tuple[int, int, int]], *, replays: int = 1, **changes: Any) -> Trace:
+    """A trace of 4 launches of 3 blocks of 2 warps, each run `replays` times, without the dropped (run, block, warp).
+    The host saw 4 launches."""
+    slabs = [
+        warp(100 + 10 * (number * replays + replay), block=block, grid=BLOCKS, warp=index, grid_id=number)
+        for number in range(4)
+        for replay in range(replays)
+        for block in range(BLOCKS)
+        for index in range(WARPS)
+        if (number * replays + replay, block, index) not in dropped
+    ]
+    capture = replace(synth.capture(*slabs, lost=len(dropped)), launches={synth.KERNEL: 4})
+    return decode(replace(capture, **changes))
+
+
+def texts(trace: Trace) -> list[str]:
+    return [problem.text for problem in trace.problems if problem.kind in ("partial", "unrecorded")]
+
+
+ALL = {(block, index) for block in range(BLOCKS) for index in range(WARPS)}
+GONE = {(1, *place) for place in ALL}
+PARTS = {(2, 0, 0), (3, 1, 0), (3, 1, 1)}
+
+
+def test_a_full_pool_is_reported_by_kernel_and_by_launch() -> None:
+    trace = launches(GONE | PARTS)
+    assert [launch.missing for launch in trace.launches] == [0, 1, 2]
+    assert trace.lost_launches == (LostLaunches("matmul", synth.KERNEL, 1, 4),)
+    assert texts(trace) == [
+        "kernel matmul: 2 launches recorded in part, at least 3 lanes missing",
+        "kernel matmul: at least 1 of 4 launches left no record",
+    ]
+    assert {problem.kernel for problem in trace.problems if problem.kind in ("partial", "unrecorded")} == {"matmul"}
+
+
+def test_a_kernel_without_any_record_is_named() -> None:
+    trace = launches({(number, *place) for number in range(4) for place in ALL})
+    assert texts(trace) == ["kernel matmul: at least 4 of 4 launches left no record"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"options": {"blocks": [0, 2, 1]}},
+        {"launches": {}},
+        {"launches": {5: 9}},  # a kernel that kernels= removed
+        {"problems": (Problem("driver", "the context is broken"),)},
+        {"problems": (Problem("drain", "draining stopped"),)},
+    ],
+    ids=str,
+)
+def test_no_launch_is_reported_as_lost_if_something_else_may_have_kept_it_out(changes: dict[str, Any]) -> None:
+    trace = launches(GONE, **changes)
+    assert trace.lost_launches == () and texts(trace) == []
+
+
+def test_nothing_is_missing_if_the_pool_was_never_full() -> None:
+    trace = launches(set(), launches={synth.KERNEL: 9})
+    assert trace.lost_launches == () and texts(trace) == []
+
+
+@given(st.sets(st.tuples(st.integers(0, 7), st.integers(0, BLOCKS - 1), st.integers(0, WARPS - 1))), st.booleans())
+def test_no_number_of_what_was_lost_is_too_high(dropped: set[tuple[int, int, int]], graph: bool) -> None:
+    """Whichever warps found no room, in launches or in replays of a graph."""
+    replays = 2 if graph else 1
+    dropped = {place for place in dropped if place[0] < 4 * replays}
+    gone = sum(all((number, *place) in dropped for place in ALL) for number in range(4))
+    trace = launches(dropped, replays=replays, launches={} if graph else {synth.KERNEL: 4})
+    assert sum(lost.count for lost in trace.lost_launches) == (0 if graph else gone)
+    assert sum(launch.missing for launch in trace.launches) <= len(dropped)

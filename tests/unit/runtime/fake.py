@@ -168,6 +168,7 @@ class FakeDriver:
         self.running: list[Any] = []  # called by synchronize_context: the work that ends then
         self.streams: dict[int, list[Any]] = {}  # copies that wait, in order
         self.kernels_on: set[int] = set()  # streams that kernels were launched on
+        self.captured: set[int] = set()  # streams that a graph captures
         self.meanwhile: list[Any] = []  # one is called after each wait for a stream: what warps do until the next
 
     def _call(self, name: str) -> Gpu:
@@ -217,6 +218,9 @@ class FakeDriver:
     def _finish(self, stream: int) -> None:
         while self.streams[stream]:
             self.streams[stream].pop(0)()
+
+    def capturing(self, stream: int) -> bool:
+        return stream in self.captured
 
     def ready(self, stream: int) -> bool:
         self._call("ready")

@@ -198,6 +198,17 @@ def test_a_stream_is_queried_without_waiting(cu: Bindings) -> None:
         CudaDriver().ready(1)
 
 
+def test_a_stream_of_unknown_state_counts_as_captured(cu: Bindings) -> None:
+    for answer, status, capturing in (
+        (CUresult.CUDA_SUCCESS, 0, False),
+        (CUresult.CUDA_SUCCESS, 1, True),
+        (CUresult.CUDA_SUCCESS, 2, True),  # invalidated
+        (CUresult.CUDA_ERROR_ILLEGAL_ADDRESS, 0, True),
+    ):
+        cu.answers["cuStreamIsCapturing"], cu.values["cuStreamIsCapturing"] = answer, (status,)
+        assert CudaDriver().capturing(1) == capturing
+
+
 def test_the_graph_capture_mode_is_always_restored(cu: Bindings) -> None:
     cu.values["cuThreadExchangeStreamCaptureMode"] = (0,)
     with pytest.raises(ZeroDivisionError), CudaDriver().relaxed():

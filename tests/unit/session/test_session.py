@@ -133,6 +133,21 @@ def test_kernels_that_were_compiled_plain_are_named(log: list[str]) -> None:
     assert [problem.kind for problem in prof.capture.problems] == ["plain"]
 
 
+def test_launches_that_certainly_recorded_are_in_the_capture(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {5: 2}
+    monkeypatch.setattr(Noted, "launches", lambda self: dict(seen))
+    with kscope.profile() as prof:
+        assert prof.capture.launches == {}  # they may wait in a stream
+        seen[5] = 3
+    assert prof.capture.launches == {5: 3}
+    with kscope.profile() as prof, prof.paused():
+        pass
+    assert prof.capture.launches == {}
+    with pytest.raises(KeyboardInterrupt), kscope.profile() as prof:
+        raise KeyboardInterrupt
+    assert prof.capture.launches == {}
+
+
 def test_launches_of_autotuning_are_in_the_capture(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Noted, "tuning_launches", lambda self: 40)
     with kscope.profile() as prof:

@@ -43,8 +43,8 @@ class FakeGpu:
         return module, module * 1000, 32, 0, 1024
 
     def launcher_cls(self, source: Any, metadata: Any) -> Any:
-        def launch(x: int, y: int, z: int, stream: int, function: int, packed: Any, described: Any, *rest: Any) -> None:
-            enter, leave = rest[:2]
+        def launch(gridX: int, gridY: int, gridZ: int, stream: int, function: int, *rest: Any) -> None:
+            _, described, enter, leave = rest[:4]
             enter(described)
             self.launched.append(metadata.name)
             leave(described)

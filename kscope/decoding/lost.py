@@ -1,0 +1,100 @@
+"""What a full pool kept out of the trace, per kernel, as far as it can be known.
+
+The device counts lanes that found no room, but not their kernels. The blocks of a launch show what the others lack; and
+a launch that the host saw and no slab names left nothing. Both are lower bounds: a launch that left nothing has an
+unknown number of lanes, and the host does not see graph replays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ..capture.model import CaptureData, Problem
+from ..tracedata.data import LostLaunches
+from ..util.runs import group_equal, heads
+from ..util.text import counted
+from .launches import Launches, block_index
+from .slabs import Slabs
+
+Int64 = npt.NDArray[np.int64]
+_FAILED = ("driver", "drain")
+"""Problems after which launches may be missing that had room."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What is known to be missing.
+
+    Attributes:
+        lanes: (l,) lanes without a slab, at least, of each launch in the trace; or empty.
+        launches: launches without any slab.
+        problems: both, in words, per kernel.
+    """
+
+    lanes: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    launches: tuple[LostLaunches, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
+    """What is missing, if a device counted lanes that found no room.
+
+    Args:
+        capture: a capture in which every block, warp and SM may record.
+        slabs: of all its devices.
+        launches: of these slabs.
+    """
+    full = np.array([device.lost > 0 for device in capture.devices], bool)
+    if not full.any():
+        return Lost()
+    names = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
+    lanes = _missing(slabs, launches) * full[launches.device]
+    gone = () if any(one.kind in _FAILED for one in capture.problems) else _gone(capture.launches, launches, names)
+    return Lost(lanes, gone, (*_in_part(launches, lanes, names), *map(_unrecorded, gone)))
+
+
+def _missing(slabs: Slabs, launches: Launches) -> Int64:
+    """(l,) lanes that the blocks of a launch have less than the fullest block of this kernel and block size."""
+    rows = np.flatnonzero(~launches.in_turn | (slabs.lane == 0))  # which other lanes record depends on the data
+    launch, block = launches.of[rows], block_index(slabs)[rows]
+    order = np.lexsort((block, launch))
+    first = heads(launch[order], block[order])
+    of, lanes = launch[order][first], np.diff(np.append(first, len(order)))
+    threads = np.zeros(len(launches), np.int64)
+    threads[launch] = slabs.header["ntid"][rows]
+    _, _, shape = group_equal(group_equal(launches.kernel)[2] << 32 | threads)
+    most = np.zeros(len(launches), np.int64)
+    np.maximum.at(most, shape[of], lanes)
+    seen, blocks = (np.bincount(one, minlength=len(launches)) for one in (launch, of))
+    return np.asarray(np.maximum((launches.missing_blocks + blocks) * most[shape] - seen, 0), np.int64)
+
+
+def _gone(seen: dict[int, int], launches: Launches, names: dict[int, str]) -> tuple[LostLaunches, ...]:
+    """Kernels with fewer launches in the trace than the host saw."""
+    ids, counts = np.unique(launches.kernel, return_counts=True)
+    recorded = dict(zip(ids.tolist(), counts.tolist(), strict=True))
+    found = [
+        LostLaunches(names[number], number, count - recorded.get(number, 0), count)
+        for number, count in seen.items()
+        if number in names and count > recorded.get(number, 0)
+    ]
+    return tuple(sorted(found, key=lambda one: (one.kernel, one.kernel_id)))
+
+
+def _in_part(launches: Launches, missing: Int64, names: dict[int, str]) -> list[Problem]:
+    problems = []
+    for number in np.unique(launches.kernel[missing > 0]).tolist():
+        mine = missing[(launches.kernel == number) & (missing > 0)]
+        kernel, lanes = names.get(number, f"{number:016x}"), counted(int(mine.sum()), "lane")
+        text = f"kernel {kernel}: {counted(len(mine), 'launch')} recorded in part, at least {lanes} missing"
+        problems.append(Problem("partial", text, len(mine), kernel))
+    return problems
+
+
+def _unrecorded(lost: LostLaunches) -> Problem:
+    launched = counted(lost.launched, "launch")
+    text = f"kernel {lost.kernel}: at least {lost.count:,} of {launched} left no record"
+    return Problem("unrecorded", text, lost.count, lost.kernel)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kscope import native
 from kscope.capture import layout
 
 from .slab_search import Bools, Ints, Lines, Pieces, Slabs, U32s
@@ -132,22 +133,12 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
         slabs: their slabs.
         most: the result of uncut(), an upper bound.
     """
-    start = slabs.at - pieces.first[slabs.piece]
-    stop = start + slabs.units
     opens = np.searchsorted(slabs.piece, np.arange(len(pieces.stripe) + 1))
-    low, high = opens[:-1], opens[1:]
-    before = np.concatenate([[0], stop])[:-1]
-    before[low[low < high]] = 0
-    breaks, gaps = np.flatnonzero(~slabs.closed | (start != before)), np.flatnonzero(start != before)
-    bounds = np.searchsorted(breaks, opens)
-    # usually slabs follow each other from the tail on: free up to the first open one
-    end = np.append(breaks, len(start))[bounds[:-1]]
-    ends = np.concatenate([[0], stop])
-    free = np.where(np.minimum(end, high) > low, ends[np.minimum(end, high)], 0)
-    reach = np.where(high > low, ends[high], 0)
+    free, reach, gaps = _extents(pieces, slabs, opens)
     stripe, head = pieces.stripe, (pieces.head - pieces.tail).astype(np.int64)
     room = (state.limit[stripe] - pieces.tail).astype(np.int64)
-    plain = (np.diff(np.searchsorted(gaps, opens)) == 0) & ((reach >= head) | (head <= room))
+    # usually slabs follow each other from the tail on: free up to the first open one
+    plain = ~gaps & ((reach >= head) | (head <= room))
     # of a stripe larger than its copy, a part without slabs may be known to be skipped
     plain &= pieces.whole | (_since(state.proven[stripe], pieces.tail) <= free)
     mine = stripe[plain]
@@ -155,33 +146,57 @@ def advance(state: Stripes, pieces: Pieces, slabs: Slabs, most: Ints) -> Ints:
     known = np.where(reach >= head, reach, free)[plain]
     proven = np.maximum(known, _since(state.proven[mine], pieces.tail[plain]))
     state.proven[mine] = pieces.tail[plain] + proven.astype(np.uint32)
-    if plain.all():
-        return free
-    sums = np.concatenate([[0], np.cumsum(slabs.units)])
     for p in np.flatnonzero(~plain).tolist():
-        run = _Run(start, stop, slabs.closed, sums, int(low[p]), int(high[p]))
-        free[p] = _advance(state, pieces, p, run, breaks[bounds[p] : bounds[p + 1]], int(most[p]))
+        free[p] = _advance(state, pieces, p, _Run.of(pieces, slabs, p, slice(*opens[p : p + 2].tolist())), int(most[p]))
     return free
+
+
+def _extents(pieces: Pieces, slabs: Slabs, opens: Ints) -> tuple[Ints, Ints, Bools]:
+    """How far each part's slabs follow each other, in units from its tail: up to the first open slab or gap, and up to
+    the end of the last slab; and whether there is a gap before a slab. opens: (p + 1,) where each part's slabs begin.
+    """
+    parts = len(pieces.stripe)
+    free, reach = np.empty((2, parts), np.int64)
+    gaps = np.empty(parts, bool)
+    if native.available():
+        columns = slabs.at, slabs.units, slabs.closed
+        native.call("extents", parts, opens, pieces.first, *columns, free, reach, gaps)
+        return free, reach, gaps
+    for p in range(parts):
+        run = _Run.of(pieces, slabs, p, slice(*opens[p : p + 2].tolist()))
+        breaks, follows = run.breaks(), run.start[1:] == run.stop[:-1]
+        reach[p] = run.stop[-1] if len(run.stop) else 0
+        gaps[p] = len(run.start) > 0 and bool(run.start[0] or not follows.all())
+        last = int(breaks[0]) if len(breaks) else len(run.stop)
+        free[p] = run.stop[last - 1] if last else 0
+    return free, reach, gaps
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Slabs low..high of one part: where they start and stop, in units from its tail; sums over all parts."""
+    """The slabs of one part: where they start and stop in units from its tail, and which are closed."""
 
     start: Ints
     stop: Ints
     closed: Bools
-    sums: Ints
-    low: int
-    high: int
+
+    @staticmethod
+    def of(pieces: Pieces, slabs: Slabs, p: int, which: slice) -> _Run:
+        start = slabs.at[which] - pieces.first[p]
+        return _Run(start, start + slabs.units[which], slabs.closed[which])
 
     def units(self, end: int) -> int:
         """Units of the slabs that start before `end`."""
-        last = self.low + int(np.searchsorted(self.start[self.low : self.high], end))
-        return int(self.sums[last] - self.sums[self.low])
+        last = int(np.searchsorted(self.start, end))
+        return int((self.stop[:last] - self.start[:last]).sum())
+
+    def breaks(self) -> Ints:
+        """Slabs that are open, or behind a gap."""
+        before = np.concatenate([[0], self.stop[:-1]])[: len(self.start)]
+        return np.flatnonzero(~self.closed | (self.start != before))
 
 
-def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints, most: int) -> int:
+def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, most: int) -> int:
     stripe, tail = int(pieces.stripe[p]), int(pieces.tail[p])
     head, skipped, whole = int(pieces.head[p]) - tail & MASK, int(pieces.skipped[p]), bool(pieces.whole[p])
     found, ring = int(state.found[stripe]), int(state.ring[stripe])
@@ -190,12 +205,13 @@ def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints, mo
     # the sums agree: nothing below head is in flight
     if whole and tail + head - skipped - found - run.units(head) & MASK == 0:
         proven = head
-    free, first = 0, run.low
-    for at in [*breaks.tolist(), run.high]:
+    free = first = 0
+    slabs = len(run.start)
+    for at in [*run.breaks().tolist(), slabs]:
         if at > first:
             free = int(run.stop[at - 1])
         first = at
-        if at == run.high or not run.closed[at]:
+        if at == slabs or not run.closed[at]:
             break
         known, gap_to = max(free, proven), int(run.start[at])
         if gap_to > known:
@@ -207,7 +223,7 @@ def _advance(state: Stripes, pieces: Pieces, p: int, run: _Run, breaks: Ints, mo
             proven = gap_to
         free, first = int(run.stop[at]), at + 1
     # units below `proven` outside slabs were skipped; the first slab that is kept ends them
-    kept = int(run.start[first]) if first < run.high else most
+    kept = int(run.start[first]) if first < slabs else most
     free = max(free, min(int(proven), kept))
     state.found[stripe] = found + run.units(free) & MASK
     state.proven[stripe] = tail + max(proven, free) & MASK

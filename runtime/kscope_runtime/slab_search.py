@@ -1,7 +1,7 @@
 """Finds the slabs in a copy of claimed memory, and which of them are complete. Pure functions.
 
-Slabs of one size mostly follow each other without a gap. Such a run is found by stepping from header to header, and
-only the words that must be checked are read. What is mixed or full of gaps is scanned line by line.
+Compiled if possible: one pass from header to header, which reads only the words that must be checked. numpy scans every
+line.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kscope import native
 from kscope.capture import layout
 
 U32s = npt.NDArray[np.uint32]
 Lines = npt.NDArray[np.uint32]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-_MOST_RUNS = 16
-"""Runs of a part before it is scanned."""
-_LEAST_LINES = 256
-"""Lines of a part, on average, from which on runs are faster than a scan."""
 _WORDS = layout.UNIT // 4
 
 
@@ -67,15 +64,6 @@ class Slabs:
     over: Bools
 
 
-@dataclass(frozen=True)
-class _Run:
-    """`count` headers from line `at` on, `units` apart."""
-
-    at: int
-    count: int
-    units: int
-
-
 def find(lines: Lines, pieces: Pieces, settled: int = 0) -> Slabs:
     """All slabs with a complete header at the place that it names, within one part.
 
@@ -85,16 +73,14 @@ def find(lines: Lines, pieces: Pieces, settled: int = 0) -> Slabs:
         settled: %globaltimer, ns. The stores of warps that ended before it have arrived; the records of later ones are
             checked one by one.
     """
+    if native.available():
+        return _compiled(lines, pieces, settled)
     low, high = int(pieces.first[0]), int(pieces.first[-1])
-    runs = _all_runs(lines, pieces)
-    if runs is None:
-        at = np.flatnonzero(lines[low : high - 1].reshape(-1)[::_WORDS] == layout.HEADER_WORD) + low
-        begin, end = lines.take(at, axis=0), lines.take(at + 1, axis=0)
-    else:
-        at, begin, end = _joined(lines, runs)
+    at = np.flatnonzero(lines[low : high - 1].reshape(-1)[::_WORDS] == layout.HEADER_WORD) + low
+    begin, end = lines.take(at, axis=0), lines.take(at + 1, axis=0)
     piece = np.repeat(np.arange(len(pieces.stripe)), np.diff(np.searchsorted(at, pieces.first)))
     where = (at + (pieces.tail - pieces.first[:-1])[piece]).astype(np.uint32)
-    log2 = _log2(begin).astype(np.int64)
+    log2 = (begin[:, 11] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31)).astype(np.int64)
     units = layout.HEADER_UNITS + (1 << log2) // layout.RECORDS_PER_UNIT
     good = at + units <= pieces.first[1:][piece]
     good &= begin[:, 13] == where
@@ -102,73 +88,28 @@ def find(lines: Lines, pieces: Pieces, settled: int = 0) -> Slabs:
     good &= _checked(begin, end)
     if not good.all():
         at, piece, units, begin, end = at[good], piece[good], units[good], begin[good], end[good]
-        runs = None
     count = end[:, 13].astype(np.int64)
     room = (units - layout.HEADER_UNITS) * layout.RECORDS_PER_UNIT
     closed = end[:, 15] == (end[:, 13] ^ end[:, 8] ^ np.uint32(layout.DONE_WORD))
     ended = np.ascontiguousarray(end[:, 10:12]).view("<u8")[:, 0]
     needed = np.where(closed & (ended >= np.uint64(settled)), np.minimum(count, room), 0)
-    if not needed.any():
-        pass
-    elif runs is None:
+    if needed.any():
         closed &= _arrived(lines[low:high], at - low, units) >= needed
-    else:
-        closed &= _complete(lines, runs, needed)
     ring = begin[:, 11] >> np.uint32(layout.FLAG_SHIFT) & np.uint32(layout.FLAG_STOP) == 0
     return Slabs(at, piece, units, closed, begin[:, 1], begin[:, 13], ring & (count > room))
 
 
-def _all_runs(lines: Lines, pieces: Pieces) -> list[_Run] | None:
-    """The runs of all parts, ascending; None if a scan is faster."""
-    if pieces.first[-1] - pieces.first[0] < _LEAST_LINES * len(pieces.stripe):
-        return None
-    found: list[_Run] = []
-    for first, stop in zip(pieces.first[:-1].tolist(), pieces.first[1:].tolist(), strict=True):
-        runs = _runs(lines, first, stop)
-        if runs is None:
-            return None
-        found += runs
-    return found
-
-
-def _runs(lines: Lines, at: int, stop: int) -> list[_Run] | None:
-    """The runs in lines [at, stop); None if there are too many."""
-    found: list[_Run] = []
-    while at < stop - 1:
-        if lines[at, 0] != layout.HEADER_WORD:
-            ahead = np.flatnonzero(lines[at : stop - 1, 0] == layout.HEADER_WORD)
-            if not len(ahead):
-                break
-            at += int(ahead[0])
-        if len(found) == _MOST_RUNS:
-            return None
-        units = layout.slab_units(int(_log2(lines[at : at + 1])[0]))
-        headers = lines[at : max(at, stop - units + 1) : units]
-        if not len(headers):  # it continues behind the copy
-            at += 1
-            continue
-        step = np.arange(len(headers), dtype=np.uint32) * np.uint32(units)
-        follows = (headers[:, 0] == layout.HEADER_WORD) & (headers[:, 13] - headers[0, 13] == step)
-        follows &= _log2(headers) == _log2(headers[:1])
-        breaks = np.flatnonzero(~follows)
-        count = int(breaks[0]) if len(breaks) else len(headers)
-        found.append(_Run(at, count, units))
-        at += count * units
-    return found
-
-
-def _joined(lines: Lines, runs: list[_Run]) -> tuple[Ints, Lines, Lines]:
-    """Every run's header lines: their indices, the lines, and the lines after them."""
-    none = np.zeros((0, _WORDS), np.uint32)
-    at = [run.at + np.arange(run.count) * run.units for run in runs]
-    begin = [lines[run.at :: run.units][: run.count] for run in runs]
-    end = [lines[run.at + 1 :: run.units][: run.count] for run in runs]
-    return np.concatenate([*at, np.zeros(0, np.int64)]), np.concatenate([*begin, none]), np.concatenate([*end, none])
-
-
-def _log2(begin: Lines) -> U32s:
-    """Each slab's number of records, as an exponent of two."""
-    return np.asarray(begin[:, 11] >> np.uint32(layout.LOG2_SHIFT) & np.uint32(31))
+def _compiled(lines: Lines, pieces: Pieces, settled: int) -> Slabs:
+    most = int(pieces.first[-1] - pieces.first[0]) // (layout.HEADER_UNITS + 1) + 1
+    at, piece, units = np.empty((3, most), np.int64)
+    closed, over = np.empty((2, most), bool)
+    epoch, position = np.empty((2, most), np.uint32)
+    stop_bit = layout.FLAG_STOP << layout.FLAG_SHIFT
+    words = layout.HEADER_WORD, layout.DONE_WORD, layout.LOG2_SHIFT, stop_bit
+    parts = len(pieces.stripe), pieces.first, pieces.tail, pieces.stripe
+    columns = at, piece, units, closed, epoch, position, over
+    n = native.call("claims", lines, *parts, *words, settled, *columns)
+    return Slabs(at[:n], piece[:n], units[:n], closed[:n], epoch[:n], position[:n], over[:n])
 
 
 def _checked(begin: Lines, end: Lines) -> Bools:
@@ -179,28 +120,6 @@ def _checked(begin: Lines, end: Lines) -> Bools:
         fold ^= column
     folded = (fold ^ fold >> np.uint64(32)).astype(np.uint32) ^ end[:, 4]
     return np.asarray(folded == 0)
-
-
-def _complete(lines: Lines, runs: list[_Run], needed: Ints) -> Bools:
-    """Whether the first `needed` records of each slab have arrived: an id is never 0, and memory is cleared before
-    use.
-    """
-    complete = np.ones(len(needed), bool)
-    row = 0
-    for run in runs:
-        rows = slice(row, row + run.count)
-        row, most = rows.stop, int(needed[rows].max(initial=0))
-        if not most:
-            continue
-        slabs = lines[run.at :][: run.count * run.units].reshape(run.count, run.units * _WORDS)
-        ids = slabs[:, layout.HEADER_BYTES // 4 + 1 :: layout.RECORD_BYTES // 4][:, :most]
-        some = np.flatnonzero(needed[rows])
-        there = (ids if len(some) == run.count else ids[some]) != 0
-        mine = needed[rows][some]
-        if int(mine.min()) < most:
-            there |= np.arange(most) >= mine[:, None]
-        complete[rows][some] = there.all(axis=1)
-    return complete
 
 
 def _arrived(lines: Lines, at: Ints, units: Ints) -> Ints:

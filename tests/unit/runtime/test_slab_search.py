@@ -1,4 +1,4 @@
-"""Slabs are found alike by stepping from header to header and by scanning every line."""
+"""Compiled code and numpy find the same slabs in a copy of claimed memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from ptxvm.profile import examples
 
 from kscope.capture import layout
-from kscope_runtime import slab_search
 from kscope_runtime.slab_search import Lines, Pieces, find
 
 EPOCH, STRIPE = 7, 3
@@ -63,27 +62,26 @@ def pieces(lines: Lines, tail: int, cut: int) -> Iterator[Pieces]:
 
 @examples(150)
 @given(st.lists(slabs, min_size=1, max_size=60), st.integers(0, 0xFFFFFFFF), st.sampled_from([0, SETTLED]), st.data())
-def test_header_stepping_finds_the_same_slabs_as_a_scan(
+def test_compiled_code_finds_the_same_slabs_as_numpy(
     expected: list[tuple[int, int, str, int]], tail: int, settled: int, data: st.DataObject
 ) -> None:
     lines = memory(expected, tail)
     cut = data.draw(st.integers(1, len(lines) - 1))
     for parts in pieces(lines, tail, cut):
+        compiled = find(lines, parts, settled)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(slab_search, "_LEAST_LINES", 1 << 30)
+            patch.setenv("KSCOPE_NATIVE", "0")
             scanned = find(lines, parts, settled)
-            patch.setattr(slab_search, "_LEAST_LINES", 0)
-            patch.setattr(slab_search, "_MOST_RUNS", 1000)
-            stepped = find(lines, parts, settled)
         for name in ("at", "piece", "units", "closed", "epoch", "position", "over"):
-            assert np.array_equal(getattr(scanned, name), getattr(stepped, name)), name
+            got, plain = getattr(compiled, name), getattr(scanned, name)
+            assert got.dtype == plain.dtype and np.array_equal(got, plain), name
         if len(parts.stripe) == 1 and {state for _, _, state, _ in expected} == {"closed"}:
             assert len(scanned.at) == len(expected) and scanned.closed.all()
 
 
-@pytest.mark.parametrize("least", [0, 1 << 30], ids=["stepping", "scanning"])
-def test_records_are_checked_only_in_recently_closed_slabs(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slab_search, "_LEAST_LINES", least)
+@pytest.mark.parametrize("native", ["1", "0"])
+def test_records_are_checked_only_in_recently_closed_slabs(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KSCOPE_NATIVE", native)
     expected = [(3, 8, "closed", SETTLED), (3, 8, "late record", SETTLED), (3, 8, "late record", SETTLED - 1)]
     lines = memory(expected, 0)
     (whole, _) = pieces(lines, 0, 1)

@@ -240,12 +240,10 @@ def test_an_error_is_shown_before_threads_have_ended(folder: Path) -> None:
 
 @pytest.mark.parametrize("leave", ["pass", "sys.exit()"])
 def test_ctrl_c_while_threads_are_waited_for_saves_what_is_there(folder: Path, leave: str) -> None:
-    sends = "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()"
-    heeds = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell's background job would not
-    _script(folder, THREADS, "import os, signal", heeds, "launch()", sends, "threading.Thread(target=later).start()")
-    wait = "threading.Thread(target=time.sleep, args=(2,)).start()"
-    with (folder / "script.py").open("a") as script:
-        script.write(f"\n{wait}\n{leave}\n")
+    handler = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell ignores it in background jobs
+    interrupt = "def interrupt():\n    later()\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(0.1)"
+    start = "threading.Thread(target=interrupt).start()"
+    _script(folder, THREADS, "import os, signal", handler, "launch()", interrupt, start, leave)
     done = _kscope("run", "script.py", cwd=folder)
     assert done.returncode == 130 and "KeyboardInterrupt" in done.stderr
     assert _records(folder / "script.failed.kscope") == 2 * RECORDS

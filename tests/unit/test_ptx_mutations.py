@@ -91,6 +91,8 @@ BATTERY = [
         {"order": "turns", "epoch": 0},
     )
 ]
+# a slab of three units ends behind the ring, by one
+BATTERY.append(replace(BATTERY[0], pool=Pool((Ring(3, head=6), Ring(5)))))
 """Cases that notice most mutations at once."""
 
 

@@ -20,7 +20,7 @@ from kscope.instrument.selection import pykinds, pylines
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
 from kscope.marks.grammar import Mark
 
-COUNT = {"thorough": 3000}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 250)
+COUNT = {"thorough": 3000, "repeat": 250}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), 125)
 STEPS = 300
 SOURCE = textwrap.dedent("""\
     def kernel(x, out, n):

@@ -46,9 +46,9 @@ def test_rank_statistics_equal_those_of_sorted_values(
 
 @pytest.mark.parametrize("period", [2, 3, 61])
 def test_a_misleading_sample_does_not_change_the_statistics(period: int) -> None:
-    values = np.where(np.arange(4096) % period, 1.0, np.arange(4096) + 2.0)
-    values = np.concatenate([values, np.linspace(5, 6, 100)])
-    _, _, found = statistics(values, [], 512, 4)
+    values = np.where(np.arange(1024) % period, 1.0, np.arange(1024) + 2.0)
+    values = np.concatenate([values, np.linspace(5, 6, 25)])
+    _, _, found = statistics(values, [], 128, 4)
     assert found[:, 0].tolist() == np.sort(values).tolist()
 
 

@@ -7,7 +7,9 @@ import ctypes
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,18 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     kscope.disable()
 
 
+NVCC = "nvcc", "-arch=sm_90", "-Xcompiler", "-fPIC", f"-I{kscope.cuda_include()}"
+
+
+@cache
+def _object(name: str, text: str, command: tuple[str, ...]) -> bytes:
+    """The object file that the command makes of a source; most libraries here share their units."""
+    with tempfile.TemporaryDirectory(prefix="kscope-") as folder:
+        Path(folder, name).write_text(text)
+        subprocess.run([*command, name, "-o", "unit.o"], cwd=folder, check=True)
+        return Path(folder, "unit.o").read_bytes()
+
+
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
     """Builds a library of units with these kernels, against the stand-in. more: code in each, after its region."""
@@ -106,18 +120,16 @@ def build(tmp_path: Path) -> Build:
         def run(*command: str) -> None:
             subprocess.run(command, cwd=folder, check=True)
 
-        nvcc = "nvcc", "-arch=sm_90", "-Xcompiler", "-fPIC", f"-I{kscope.cuda_include()}"
-        (folder / "standin.c").write_text(STANDIN)
-        run("gcc", "-w", "-c", "-fPIC", "-fvisibility=hidden", "standin.c")
-        objects = ["standin.o"]
+        standin = "gcc", "-w", "-c", "-fPIC", "-fvisibility=hidden"
+        sources = {"standin.c": (standin, STANDIN)}
         for kernel in kernels:
-            (folder / f"{kernel}.cu").write_text(
-                UNIT.replace("NAME", kernel).replace("  out[0]", f"  {more}\n  out[0]")
-            )
-            run(*nvcc, "-c", *options, f"{kernel}.cu", "-o", f"{kernel}.o")
-            objects.append(f"{kernel}.o")
+            source = UNIT.replace("NAME", kernel).replace("  out[0]", f"  {more}\n  out[0]")
+            sources[f"{kernel}.cu"] = ((*NVCC, "-c", *options), source)
+        objects = [Path(source).stem + ".o" for source in sources]
+        for made, (source, (command, text)) in zip(objects, sources.items(), strict=True):
+            (folder / made).write_bytes(_object(source, text, command))
         if "-rdc=true" in options:
-            run(*nvcc, "-dlink", *objects[1:], "-o", "linked.o")
+            run(*NVCC, "-dlink", *objects[1:], "-o", "linked.o")
             objects.append("linked.o")
         run("g++", "-shared", *objects, "-o", f"{name}.so")
         return folder / f"{name}.so"

@@ -57,7 +57,8 @@ class NotedBackend(Backend):
     impatient: ClassVar[bool] = False
     broken: ClassVar[tuple[Problem, ...]] = ()
 
-    def module_loaded(self, module: int) -> None: ...
+    def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
+        return ()
 
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
         if self.fails is not None:

@@ -27,8 +27,9 @@ class SimBackend(Backend):
         self.recording: Recording | None = None
         self._modules: dict[tuple[object, str], Module] = {}
 
-    def module_loaded(self, module: int) -> None:
+    def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         """Does nothing: simulated modules share one gate."""
+        return ()
 
     def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
         """A fresh pool and an open gate."""

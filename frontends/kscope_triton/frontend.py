@@ -69,7 +69,7 @@ class TritonFrontend(Frontend):
 
     def launches(self) -> dict[int, int]:
         """Launches of marked kernels since begin(), by kernel id, without those that a graph captured."""
-        return self._loading.launches()
+        return self._loading.counts.by_kernel()
 
     def tuning_launches(self) -> int:
         """Launches since begin() by which Triton's autotuner or Inductor's timed configurations."""

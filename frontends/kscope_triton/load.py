@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from kscope.capture.model import Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.code_objects import reachable, uses_kscope
+from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import UNMATCHED, Selection
 from kscope.util import stacks
@@ -45,7 +45,7 @@ class Loading:
         self._lost: dict[Any, str] = {}  # handle -> why the kernel has no marks
         self._launched_lost: set[str] = set()
         self._ids: dict[Any, int] = {}  # handle -> kernel id of marked kernels
-        self._counts: Counter[int] = Counter()  # launches, by kernel id
+        self.counts = LaunchCounts()
         self._hooks = {
             _LOAD: self._loaded, _UNLOAD: self._unloaded, _LAUNCH: self._launching, _LAUNCHED: self._launched
         }  # fmt: skip
@@ -88,11 +88,7 @@ class Loading:
         self._plain.clear()
         self._launched_lost.clear()
         self._tuning.launches = 0
-        self._counts = Counter()
-
-    def launches(self) -> dict[int, int]:
-        """Launches since begin() that certainly record, by kernel id."""
-        return dict(self._counts)
+        self.counts.begin()
 
     def remove(self) -> None:
         """Inverse of install()."""
@@ -127,10 +123,11 @@ class Loading:
             return
         function, backend = launch["function"], registry.backend("cuda")
         if function in self._ids:
-            if backend.records(launch["stream"]) and (grid := _grid()) is not None:
+            counts = self.counts.open(launch["stream"])
+            if counts is not None and (grid := _grid()) is not None:
                 if 0 in grid:
                     return  # Triton calls the hooks, and launches nothing
-                launch[_COUNTS] = self._counts
+                launch[_COUNTS] = counts
         elif function not in self._seen:
             self._plain.setdefault(function, launch["name"])
         elif function in self._lost:

@@ -21,10 +21,13 @@ class Backend(ABC):
     """The memory that kernels record into, on every device of one kind."""
 
     @abstractmethod
-    def module_loaded(self, module: int) -> None:
+    def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         """A module was loaded on the current device: arm it if it was compiled for recording.
 
         Safe during CUDA graph capture. The handle is not kept: the module may be unloaded at any time.
+
+        Returns:
+            The metadata of an armed module.
         """
 
     def arm_control_block(self, control: int, metas: Sequence[ModuleMeta]) -> None:

@@ -28,14 +28,15 @@ class Modules:
         for meta in metas:
             self._metas.setdefault(to_json(meta), meta)
 
-    def loaded(self, module: int, device: Device) -> None:
+    def loaded(self, module: int, device: Device) -> tuple[ModuleMeta, ...]:
         """Arm a module that was loaded on the device. Unreadable metadata becomes a problem, and the module stays
         unarmed.
         """
         try:
-            self.bind(module, device)
+            return self.bind(module, device)
         except (FormatError, UsageError) as error:
             self.problems.append(Problem("metadata", f"a module was not armed: {error}"))
+            return ()
 
     def bind(self, module: int, device: Device, known: Sequence[ModuleMeta] = ()) -> tuple[ModuleMeta, ...]:
         """Arm a module that was loaded on the device.

@@ -58,11 +58,12 @@ class CudaBackend(Backend):
 
     # Backend
 
-    def module_loaded(self, module: int) -> None:
+    def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         """Arm a module loaded in the current context, if it was compiled for recording. Safe during graph capture."""
         with self._mine(), self._driver.relaxed():
-            if self._driver.symbol(module, layout.CTL_SYMBOL) is not None:
-                self._modules.loaded(module, self._device())
+            if self._driver.symbol(module, layout.CTL_SYMBOL) is None:
+                return ()
+            return self._modules.loaded(module, self._device())
 
     def arm_control_block(self, control: int, metas: Sequence[ModuleMeta]) -> None:
         """Arm a module that a library loaded in the current context."""

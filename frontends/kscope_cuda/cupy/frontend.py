@@ -77,6 +77,10 @@ class CupyFrontend(Frontend):
     def begin(self) -> None:
         self._loader.begin()
 
+    def launches(self) -> dict[int, int]:
+        """Launches of kernels compiled from source since begin(), by kernel id, without those that a graph captured."""
+        return self._loader.counts.by_kernel()
+
     def problems(self) -> tuple[Problem, ...]:
         """Kernels launched since begin() that were loaded plain and cannot be replaced."""
         return tuple(self._loader.problems)

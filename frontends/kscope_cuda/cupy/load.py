@@ -13,9 +13,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kscope.capture.layout import CTL_SYMBOL
-from kscope.capture.model import Problem
+from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument import registry
 from kscope.instrument.hooks import Hook
+from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
@@ -24,7 +25,8 @@ from kscope.instrument.selection.auto import Selection
 from .. import lines, nvrtc
 from ..binary_metadata import describe_file
 from . import hook_points
-from .hook_points import cub_reduction, cupy, driver, elementwise, function, interface, raw, reduction, runtime
+from .functions import PlainKernel, PreparedKernel, PreparedModule
+from .hook_points import cub_reduction, cupy, driver, elementwise, interface, raw, reduction, runtime
 
 _RAW, _UNCACHED = "_get_raw_module", "__wrapped__"
 _JIT = "_JitRawKernel"
@@ -40,47 +42,6 @@ _VARIABLES = re.compile(r"__constant__|__managed__|__device__(?:[\w\s:<>,*&]|(?:
 _INCLUDES = re.compile(r"""^\s*#\s*include\s*["<]([^">\n]+)[">]""", re.M)
 _STATIC_LIMIT = 48 << 10
 """Bytes of static and dynamic shared memory that a kernel may use without opting in."""
-
-
-class PreparedKernel(function.Function):
-    """A function of a prepared module: delays launches while the pool is almost full."""
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        registry.backend("cuda").pace(self.ptr)
-        return super().__call__(*args, **options)
-
-    def linear_launch(self, *args: Any, **options: Any) -> Any:
-        registry.backend("cuda").pace(self.ptr)
-        return super().linear_launch(*args, **options)
-
-
-class PlainKernel(function.Function):
-    """Wraps a function that stays plain, to report its launches."""
-
-    def __init__(self, wrapped: Any, name: str, launched: set[str]) -> None:
-        self.ptr, self.module = wrapped.ptr, wrapped.module
-        self.wrapped, self._name, self._launched = wrapped, name, launched
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        self._launched.add(self._name)
-        return self.wrapped(*args, **options)
-
-    def linear_launch(self, *args: Any, **options: Any) -> Any:
-        self._launched.add(self._name)
-        return self.wrapped.linear_launch(*args, **options)
-
-
-class PreparedModule(function.Module):
-    """Takes over the handle of a prepared module that CuPy loaded."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__()
-        self.ptr, module.ptr = module.ptr, 0  # only this one unloads it
-        if module.mapping is not None:
-            self._set_mapping(module.mapping)
-
-    def get_function(self, name: Any) -> PreparedKernel:
-        return PreparedKernel(self, name)
 
 
 class LoaderHooks:
@@ -102,6 +63,7 @@ class LoaderHooks:
         self._jit: WeakKeyDictionary[Any, tuple[str, dict[str, Any]]] = WeakKeyDictionary()  # state, other caches
         self.taught = False  # teach() was called
         self._launched: set[str] = set()  # names of plain kernels
+        self.counts = LaunchCounts()
         self._hidden: tuple[Problem, ...] = ()  # objects that the last switch could not find
         self._thread = threading.local()
 
@@ -113,6 +75,7 @@ class LoaderHooks:
     def begin(self) -> None:
         """Forget earlier launches."""
         self._launched.clear()
+        self.counts.begin()
 
     def check(self) -> None:
         """Raise UnsupportedError naming the hook point that this CuPy lacks."""
@@ -140,8 +103,9 @@ class LoaderHooks:
 
     def prepared(self, module: Any) -> PreparedModule:
         """Arm a prepared module that CuPy compiled and loaded."""
-        prepared = PreparedModule(module)
-        self._arm(prepared)
+        prepared = PreparedModule(module, self.counts)
+        metas = self._arm(prepared)
+        prepared.numbers = {kernel.name: kernel.id for meta in metas for kernel in meta.kernels}
         return prepared
 
     def compiling(self) -> None:
@@ -149,8 +113,8 @@ class LoaderHooks:
         if getattr(self._thread, "only_loaded", False):
             raise _NotLoadedError
 
-    def _arm(self, module: Any) -> None:
-        registry.backend("cuda").module_loaded(int(module.ptr))
+    def _arm(self, module: Any) -> tuple[ModuleMeta, ...]:
+        return registry.backend("cuda").module_loaded(int(module.ptr))
 
     def _arm_file(self, module: Any, path: str) -> None:
         """Arm a module from a cubin or PTX that nvcc built with kscope.cuh, or that kscope prepared."""

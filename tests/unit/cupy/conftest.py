@@ -16,6 +16,7 @@ from cupy._core import core, raw  # noqa: E402  # after the check that it is the
 from cupy.cuda import compiler, function  # noqa: E402
 
 import kscope  # noqa: E402
+from kscope.capture.model import ModuleMeta  # noqa: E402
 from kscope.instrument import registry  # noqa: E402
 from kscope_cuda.cupy import load as loading  # noqa: E402
 
@@ -35,13 +36,19 @@ class Loaded(function.Module):
 
 
 class Backend:
-    """Stands for the CUDA runtime: counts loaded modules."""
+    """Stands for the CUDA runtime: counts loaded modules. `metas`: of every module; `captured`: streams of graphs."""
 
     def __init__(self) -> None:
         self.loaded = 0
+        self.metas: tuple[ModuleMeta, ...] = ()
+        self.captured: set[int] = set()
 
-    def module_loaded(self, module: int) -> None:
+    def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         self.loaded += 1
+        return self.metas
+
+    def records(self, stream: int) -> bool:
+        return stream not in self.captured
 
     def pace(self, kernel: object = None) -> None:
         """Nothing fills up here."""

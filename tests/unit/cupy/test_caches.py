@@ -22,7 +22,7 @@ from kscope.errors import UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope_cuda import nvrtc
-from kscope_cuda.cupy import load
+from kscope_cuda.cupy import functions, load
 
 INCLUDE = ("-I" + kscope.cuda_include(),)
 STATES = {
@@ -83,7 +83,7 @@ def test_one_module_is_kept_per_state(frontend, gpu, source, order):
     found: dict[str, set[int]] = {}
     for state in [*order, *reversed(order)]:
         switch(frontend, state)
-        assert isinstance(module.module, load.PreparedModule) == (state != "plain")
+        assert isinstance(module.module, functions.PreparedModule) == (state != "plain")
         found.setdefault(state, set()).add(id(module.module))
     assert all(len(modules) == 1 for modules in found.values())
     assert gpu.backend.loaded == len(found) - ("plain" in found)
@@ -172,7 +172,7 @@ def test_a_prepared_module_with_variables_stays_prepared(frontend, gpu, source):
     assert module.module is prepared
     other = cupy.RawModule(code=source(), options=INCLUDE)
     frontend.disable()
-    assert not isinstance(other.module, load.PreparedModule)
+    assert not isinstance(other.module, functions.PreparedModule)
 
 
 # kernels that keep what they loaded
@@ -195,7 +195,7 @@ def test_a_kernel_that_was_loaded_plain_is_loaded_again(frontend, gpu, source, c
     kernel = cupy.RawKernel(source(), "kernel", options=INCLUDE)
     bare = cupy.RawKernel('extern "C" __global__ void bare() {}', "bare")
     for each in (kernel, bare):
-        cache_of(each).append(load.function.Function.__new__(load.function.Function))
+        cache_of(each).append(functions.function.Function.__new__(functions.function.Function))
     frontend.enable(Recording())
     assert cache_of(kernel) == [None]
     assert cache_of(bare) != [None]
@@ -203,7 +203,7 @@ def test_a_kernel_that_was_loaded_plain_is_loaded_again(frontend, gpu, source, c
     assert frontend.problems() == ()
 
 
-class Plain(load.function.Function):
+class Plain(functions.function.Function):
     """What CuPy has loaded of a kernel that has nothing of kscope's in it; launching it does nothing."""
 
     def __init__(self):

@@ -19,7 +19,7 @@ from kscope.instrument.selection import catalog
 from kscope.instrument.selection.auto import KINDS, Lines, Selection
 from kscope.session import states
 from kscope_cuda import lines
-from kscope_cuda.cupy import load
+from kscope_cuda.cupy import functions
 
 SCALE = r"""
 extern "C" __global__ void scale(const float* x, float* out, int n) {
@@ -144,7 +144,7 @@ def test_modules_in_memory_are_those_of_the_state(frontend, gpu):
     plain = kernel.module
     frontend.enable(recording(LOADS))
     marked = cupy.RawModule(code=SCALE)
-    assert isinstance(marked.module, load.PreparedModule) and gpu.backend.loaded == 1
+    assert isinstance(marked.module, functions.PreparedModule) and gpu.backend.loaded == 1
     frontend.disable()
     assert cupy.RawModule(code=SCALE).module is plain
     frontend.enable(recording(LOADS))

@@ -48,7 +48,7 @@ SAMPLED = {
     "unit/cuda/test_pairing_check.py::test_marks_that_pair_are_no_problem": 0.4,
     "unit/cuda/test_pairing_check.py::test_unpaired_marks_are_named_with_kernel_and_line": 0.4,
     "unit/cuda/test_refused.py::test_a_function_of_one_file_is_inlined_in_relocatable_code_too": 0.3,
-    "unit/cuda/test_refused.py::test_device_debugging_by_the_name_of_the_function_and_the_line_of_the_mark": 0.4,
+    "unit/cuda/test_refused.py::test_device_debugging_is_refused_by_function_and_line": 0.4,
     "unit/cuda/test_refused.py::test_device_debugging_is_refused_for_every_kind_of_mark": 0.3,
     "unit/cuda/test_refused.py::test_errors_name_the_function_of_every_mark": 0.3,
     "unit/cuda/test_refused.py::test_inlined_functions_contain_no_mark_of_their_name": 0.3,

@@ -79,7 +79,7 @@ def test_keys_zoom_pan_choose_and_fit(show: Show) -> None:
     assert page.run("view.selection") is None
 
 
-def test_brackets_go_from_launch_to_launch(show: Show) -> None:
+def test_flow_brackets_connect_launches(show: Show) -> None:
     page = show(golden("graph"))
     launches = page.run("[...model.launches.begin].map((begin, at) => [begin, model.launches.end[at]])")
     assert len(launches) == 6

@@ -15,7 +15,7 @@ from kscope.trace import Trace, decode
 
 
 @pytest.mark.parametrize("name", ["attention", "graph", "lanes", "warp_specialized", "block"])
-def test_a_recording_opens_alone_and_in_silence(show: Show, name: str) -> None:
+def test_the_report_opens_without_requests_or_console_messages(show: Show, name: str) -> None:
     page = show(golden(name))
     assert [where for where in page.asked if not where.startswith("file:")] == []
     assert len(page.asked) == 1
@@ -50,7 +50,7 @@ def test_the_report_decodes_every_record(show: Show, make: Callable[[], Trace]) 
         assert value == pytest.approx(np.nansum(trace.value[mine]))
 
 
-def test_records_of_a_line_neither_overlap_nor_stand_out_of_order(show: Show) -> None:
+def test_records_of_a_line_are_ordered_and_disjoint(show: Show) -> None:
     page = show(odd())
     code = """(async () => {
         let wrong = 0, lines = 0;
@@ -106,7 +106,7 @@ def test_points_counters_and_crossing_spans_are_drawn(show: Show) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: decode(synth.capture()), lambda: decode(synth.capture(synth.slab([])))])
-def test_a_recording_without_records_opens_too(show: Show, make: Callable[[], Trace]) -> None:
+def test_reports_without_records_open(show: Show, make: Callable[[], Trace]) -> None:
     page = show(make())
     for key in "wasd0fn.[]t":
         page.key(key)
@@ -118,7 +118,7 @@ def test_a_recording_without_records_opens_too(show: Show, make: Callable[[], Tr
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_damaged_capture_is_drawn_too(show: Show, seed: int) -> None:
+def test_damaged_captures_are_drawn(show: Show, seed: int) -> None:
     rng = np.random.default_rng(seed)
     capture = load_capture(GOLDEN / ["matmul.kscope", "block.kscope", "warp_specialized.kscope"][seed % 3])
     words = capture.devices[0].lines.copy().reshape(-1)

@@ -92,7 +92,7 @@ def test_the_decoder_agrees_with_the_reference_reader(program: Program) -> None:
     assert sorted(got, key=repr) == sorted(expected, key=repr)
 
 
-def test_a_capture_comes_back_from_its_file(tmp_path: Path) -> None:
+def test_captures_keep_their_records_through_a_file(tmp_path: Path) -> None:
     capture = frontend_sim.run(BY_NAME["values"])
     capture.save(tmp_path / "values.kscope")
     loaded = read(kscope.load(tmp_path / "values.kscope"))

@@ -60,7 +60,7 @@ def test_a_program_becomes_ptx_and_sass_for(name: str, program: Program, arch: i
 
 
 @pytest.mark.parametrize("name", sorted({*joined.COMPILERS, *joined.ON_GPU}))
-def test_a_frontend_has_the_kernels_of_the_contract_and_no_others(name: str) -> None:
+def test_every_frontend_has_exactly_the_contracts_kernels(name: str) -> None:
     frontend = joined.load(name)
     absent = {*frontend.ABSENT} - ({*BY_NAME} - {*frontend_sim.KERNELS})
     assert {*frontend.KERNELS, *absent} == {*frontend_sim.KERNELS}

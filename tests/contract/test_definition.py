@@ -55,7 +55,7 @@ def test_the_lanes_that_record_are_those_of_strategy_sampling_and_launches(name:
     assert len(recorded(name)) == lanes
 
 
-def test_records_stand_in_the_order_of_their_ends() -> None:
+def test_exported_records_are_ordered_by_end() -> None:
     assert regions(recorded("nested")[0]) == ["inner", "middle", "inner", "outer"]
     assert regions(recorded("helper")[0]) == ["item", "caller", "item"]
 

@@ -65,7 +65,7 @@ DAMAGE: dict[str, Callable[[Lane], Lane]] = {
 }
 
 
-def test_a_recording_keeps_its_own_contract(lanes: list[Lane]) -> None:
+def test_the_judge_accepts_an_identical_recording(lanes: list[Lane]) -> None:
     assert judge(lanes, lanes) == []
 
 
@@ -79,7 +79,7 @@ def test_missing_lanes_are_detected(lanes: list[Lane]) -> None:
     assert judge(lanes[1:], lanes) != []
 
 
-def test_times_alone_make_no_difference(lanes: list[Lane]) -> None:
+def test_the_judge_accepts_other_times(lanes: list[Lane]) -> None:
     def later(record: Record) -> Record:
         return replace(record, start=2 * record.start, end=2 * record.end)
 

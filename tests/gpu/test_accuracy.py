@@ -65,7 +65,7 @@ def test_region_durations_agree_with_the_kernels_own_clock(sources: ModuleType, 
         assert error.max() <= 0.02
 
 
-def test_cycles_become_the_nanoseconds_of_the_global_timer(sources: ModuleType, table: Table) -> None:
+def test_cycles_convert_to_globaltimer_nanoseconds(sources: ModuleType, table: Table) -> None:
     blocks, rounds, ns = sms(), 5, 100_000
     out = cupy.zeros((blocks, rounds, 2, 2), np.int64)
     warm(sources)
@@ -145,7 +145,7 @@ def test_a_chain_of_fmas_takes_four_cycles_each(sources: ModuleType, table: Tabl
     assert 4 * 255 < short < 4 * 256 + 32
 
 
-def test_warps_that_meet_at_a_barrier_go_on_together(sources: ModuleType, table: Table) -> None:
+def test_warps_leave_a_barrier_together(sources: ModuleType, table: Table) -> None:
     blocks, rounds, warps = sms(), 32, 4
     out = cupy.zeros(32 * warps, np.int32)
     with kscope.profile(records=64) as prof:

@@ -46,7 +46,7 @@ def test_the_cost_of_a_region_is_measured_here(table: Table) -> None:
     table("a region", f"{found.cycles:.1f} cycles, {found.inside:g} of them in its duration")
 
 
-def test_compensation_brings_a_region_nearer_to_its_time_without_marks_inside(k: ModuleType, table: Table) -> None:
+def test_compensation_approaches_the_time_without_inner_marks(k: ModuleType, table: Table) -> None:
     outer: dict[bool, kscope.Trace] = {}
     for inner in (False, True):
         k.chained[(BLOCKS,)](floats(), ROUNDS, inner, num_warps=1)

@@ -228,7 +228,7 @@ def test_lines_of_a_warp_specialized_loop(u: ModuleType, table: Table) -> None:
     assert len(set(trace.filter(region="load").warp.tolist())) == 12  # its issue in one group, its wait in the others
 
 
-def test_annotations_that_the_compiler_dropped_are_put_back() -> None:
+def test_annotations_dropped_by_the_compiler_are_restored() -> None:
     import torch
     import triton
 

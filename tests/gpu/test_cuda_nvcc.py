@@ -148,7 +148,7 @@ def test_blocks_and_grids_of_three_dimensions(build: Build) -> None:
     assert (blocks.block == blocks.value).all()
 
 
-def test_a_thousand_launches_are_a_thousand_launches(build: Build) -> None:
+def test_a_thousand_launches_are_counted(build: Build) -> None:
     unit = Unit(build("one"))
     kscope_cuda.arm(unit.library)
     with kscope.profile() as prof:

@@ -137,7 +137,7 @@ def call(request: pytest.FixtureRequest, job: Job, tmp_path: Path) -> Call:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler to link with")
-def test_a_shared_library_that_cute_does_not_load_records_once_it_is_bound(job: Job, tmp_path: Path) -> None:
+def test_shared_libraries_not_loaded_by_cute_record_after_bind(job: Job, tmp_path: Path) -> None:
     ffi = pytest.importorskip("tvm_ffi")
     path = tmp_path / "made.so"
     kscope.enable()

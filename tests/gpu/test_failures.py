@@ -43,7 +43,7 @@ with kscope.profile(sys.argv[1]) as prof:
     assert not (tmp_path / "run.kscope").exists()
 
 
-def test_a_context_that_is_reset_inside_a_session_is_a_problem_and_no_crash(tmp_path: Path) -> None:
+def test_resetting_the_context_inside_a_session_is_a_problem_not_a_crash(tmp_path: Path) -> None:
     """cudaDeviceReset() frees the driver's memory, which the drain may be reading."""
     done = python(
         """

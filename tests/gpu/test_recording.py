@@ -211,7 +211,7 @@ def test_a_capture_is_saved_and_read_again(k: ModuleType, tmp_path: Path) -> Non
     assert again.start_ns.tolist() == prof.trace.start_ns.tolist()
 
 
-def test_a_snapshot_is_there_while_a_session_runs(k: ModuleType) -> None:
+def test_snapshots_are_available_during_a_session(k: ModuleType) -> None:
     out = k.ints(10)
     with kscope.profile() as prof:
         k.four[(10,)](out, num_warps=1)

@@ -140,7 +140,7 @@ def test_kinds_of_statements_record(kernels: Kernels, table: Table) -> None:
     table("an unannotated product, by kind", f"{len(prof.trace):,} records")
 
 
-def test_another_kernels_pattern_leaves_the_kernel_alone(kernels: Kernels) -> None:
+def test_kernels_matching_no_pattern_are_unchanged(kernels: Kernels) -> None:
     plain = kernels.product()
     with kscope.profile(auto=True, kernels="attn_*") as prof:
         assert np.array_equal(kernels.product(), plain)

@@ -73,7 +73,7 @@ def test_an_empty_file_is_not_accepted_as_a_capture(tmp_path: Path) -> None:
     assert code == 2 and "truncated or empty" in message
 
 
-def test_a_head_of_ten_gigabytes_is_not_read(tmp_path: Path) -> None:
+def test_ten_gigabytes_of_metadata_are_not_read(tmp_path: Path) -> None:
     begin = FIRST_LINE + (HUGE - 29).to_bytes(8, "little") + bytes(4)
     code, message = command("summary", sparse(tmp_path / "x.kscope", begin))
     assert code == 2 and "the head has 10,737,418,211 bytes, expected at most" in message
@@ -161,7 +161,7 @@ def test_lines_above_the_length_limit_are_refused(tmp_path: Path) -> None:
         list(read_lines(tmp_path / "x"))
 
 
-def test_a_whole_file_has_a_bound_that_a_growing_one_does_not_pass(tmp_path: Path) -> None:
+def test_growing_files_are_read_up_to_the_limit(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"12345")
     assert read_bytes(tmp_path / "x", 5) == b"12345"
     with pytest.raises(FormatError, match="5 bytes, expected at most 4"):

@@ -130,7 +130,7 @@ def test_every_selection_has_its_own_cache_key() -> None:
     assert Recording(selection=Selection(("wait",))).tag() == tags[1]
 
 
-def test_lines_at_which_no_kernel_has_anything_are_a_problem() -> None:
+def test_selected_lines_without_operations_are_a_problem() -> None:
     selection = Selection(lines=(Lines("load", "a.py", 4, 5), Lines("dot", "a.py", 7, 7)), kernels=("mm*",))
     module = ModuleMeta("triton", (), (RegionMeta("load", origin="lines"), RegionMeta("dot")))
     (problem,) = unmatched(selection, [module])
@@ -170,7 +170,7 @@ def test_kinds_without_operations_in_a_marked_kernel_are_reported(kinds: str | b
     assert not lowered.problems, "compilers do not warn of it"
 
 
-def test_a_narrower_kind_is_one_of_its_wider_kinds() -> None:
+def test_narrow_kinds_belong_to_their_wider_kinds() -> None:
     selection = Selection(("wait", "wgmma", "mma", "dot"))
     (problem,) = unmatched_in_kernel(selection, "mm", ["wgmma a.py:7", "wait a.py:8"], ())
     assert problem.text == "kernel mm: auto= marked wait, wgmma, and no operation as mma"

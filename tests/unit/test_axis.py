@@ -147,7 +147,7 @@ def test_launches_shorter_than_a_timer_tick_report_an_unknown_clock_rate() -> No
     assert 0.2 < trace.warps.tick_ns[0] < 10
 
 
-def test_warps_that_did_not_finish_take_the_rate_of_the_others() -> None:
+def test_unfinished_warps_use_the_clock_rate_of_the_others() -> None:
     gpu = Gpu()
     gpu.launch(1, 0, 400_000)
     c0, g0, width = gpu.anchor(5, 100_000)
@@ -209,7 +209,7 @@ def test_launches_of_several_devices_are_in_the_order_of_the_hosts_clock(timers:
 
 
 @given(st.lists(st.tuples(*[st.integers(0, (1 << 64) - 1)] * 4), min_size=1, max_size=8))
-def test_senseless_anchors_give_finite_times(anchors: list[tuple[int, int, int, int]]) -> None:
+def test_nonsense_anchors_give_finite_times(anchors: list[tuple[int, int, int, int]]) -> None:
     lines = [
         synth.slab([], start=c0, start_time=g0, end=c1, end_time=g1, block=(i, 0, 0), grid=(9, 1, 1))
         for i, (c0, g0, c1, g1) in enumerate(anchors)

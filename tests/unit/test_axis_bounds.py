@@ -162,7 +162,7 @@ def test_sms_with_clocks_per_gpc_are_aligned_at_both_ends() -> None:
 
 
 @pytest.mark.parametrize("speed", [falling, swaying, braked])
-def test_a_clock_that_changes_is_named_and_followed_at_the_ends_of_blocks(speed: GHz) -> None:
+def test_clock_changes_are_reported_and_followed_at_block_ends(speed: GHz) -> None:
     seen = simulate(speed, 1)
     assert "clock" in kinds(seen)
     assert seen.at_ends.max() < TICK

@@ -72,7 +72,7 @@ def test_one_fence_serves_adjacent_marks() -> None:
     assert fences(f"bar.sync 0;\n{ENTER}{EXIT}ret;") == 1
 
 
-def test_a_barrier_in_a_branch_or_at_the_end_of_a_loop_counts() -> None:
+def test_barriers_in_branches_and_at_loop_ends_are_found() -> None:
     assert fences(f"@%p1 bra L;\nbar.sync 0;\nL:\n{ENTER}{WORK}{EXIT}ret;") == 1
     assert fences(f"L:\n{ENTER}{WORK}{EXIT}bar.sync 0;\n@%p1 bra L;\n{WORK}ret;") == 1
 
@@ -81,7 +81,7 @@ def test_a_fence_follows_a_barrier_at_the_kernel_end() -> None:
     assert fences(f"{ENTER}{WORK}{EXIT}bar.sync 0;\nret;") == 1
 
 
-def test_before_sm_90_a_barrier_holds_its_warp_at_once() -> None:
+def test_no_fence_is_needed_before_sm_90() -> None:
     assert fences(f"bar.sync 0;\n{ENTER}{WORK}{EXIT}ret;", arch=80) == 0
 
 

@@ -103,7 +103,7 @@ def numbers(*shape: int) -> Floats:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_row_is_normalized(tmp_path: Path, language: str) -> None:
+def test_the_benchmark_layernorm_normalizes_rows(tmp_path: Path, language: str) -> None:
     memory, x, weight, bias = Memory(), numbers(2, COLUMNS), numbers(COLUMNS), numbers(COLUMNS)
     arguments = [(memory.put(one), one) for one in (x, weight, bias, np.zeros_like(x))]
     made = machine(language, "layernorm", tmp_path, memory, *arguments, COLUMNS, 1e-5)
@@ -166,7 +166,7 @@ print(len(prof.trace))
 
 
 @pytest.mark.skipif(find_spec("numba_cuda") is None, reason="no numba")
-def test_numba_answers_queries_in_its_simulator(tmp_path: Path) -> None:
+def test_numba_attention_works_in_the_simulator(tmp_path: Path) -> None:
     """Smaller ones, as a thread is one of Python's there. tests/simt has no local memory, which this kernel needs."""
     paths = ":".join([*PATHS, str(ROOT / "examples"), str(BENCH)])
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": paths}

@@ -41,14 +41,14 @@ def lines(tables: ModuleType, one: Any) -> list[str]:
     return str(tables.made(one.sections[0].name, one, one.sections[0])).splitlines()
 
 
-def test_a_region_is_a_line_with_its_best_and_its_median_place(tables: ModuleType, rows: ModuleType) -> None:
+def test_the_region_table_has_the_best_and_median_place_per_row(tables: ModuleType, rows: ModuleType) -> None:
     notes = {"sass": 7, "records": "global memory"}
     found = [rows.row("kscope", where, "cycles", [cycles], **notes) for where, cycles in
              (("A", 32.0), ("A, median place", 40.0), ("B", 24.0), ("B, median place", 25.0))]  # fmt: skip
     assert "| kscope | 32.0, 40.0 | 24.0, 25.0 | 7 | global memory |" in lines(tables, report(rows, "regions", found))
 
 
-def test_a_kernel_is_a_line_with_time_cost_and_registers(tables: ModuleType, rows: ModuleType) -> None:
+def test_the_kernel_table_has_time_cost_and_registers_per_row(tables: ModuleType, rows: ModuleType) -> None:
     found = [
         rows.row("matmul", "off", "us", [27.5, 27.7, 27.9]), rows.row("matmul", "kscope", "us", [28.0, 29.0, 30.0]),
         rows.row("matmul, added", "kscope", "%", [4.7]), rows.row("matmul, registers", "kscope", "registers", [118]),
@@ -81,7 +81,7 @@ TEXT = (
 )
 
 
-def test_only_what_was_measured_is_renewed_and_from_the_last_report(tables: ModuleType, rows: ModuleType) -> None:
+def test_only_measured_sections_are_updated_from_the_last_report(tables: ModuleType, rows: ModuleType) -> None:
     first, last = (report(rows, "loops", [rows.row("kscope", "A", "cycles", [n])]) for n in (32.0, 31.0))
     text = tables.renewed(TEXT, [first, last])
     assert "| kscope | 31.0 |" in text and "32.0" not in text
@@ -89,7 +89,7 @@ def test_only_what_was_measured_is_renewed_and_from_the_last_report(tables: Modu
     assert tables.renewed(text, [last]) == text
 
 
-def test_a_dry_run_renews_nothing(tables: ModuleType, rows: ModuleType) -> None:
+def test_a_dry_run_updates_no_document(tables: ModuleType, rows: ModuleType) -> None:
     dry = report(rows, "loops", [rows.row("kscope", "A", "instructions", [10])], command=["gpu.py", "--dry-run"])
     with pytest.raises(ValueError, match="dry run"):
         tables.renewed(TEXT, [dry])

@@ -113,7 +113,7 @@ def test_metadata_with_unencodable_text_and_huge_numbers_is_saved(tmp_path: Path
         lambda one: st.lists(one) | st.dictionaries(st.text(st.characters()), one),
     )
 )
-def test_any_value_is_saved_and_what_is_saved_is_read(tmp_path_factory: pytest.TempPathFactory, value: object) -> None:
+def test_arbitrary_values_round_trip_through_the_file(tmp_path_factory: pytest.TempPathFactory, value: object) -> None:
     load_capture(written(tmp_path_factory.mktemp("any"), Capture(7, (), (), {"it": value}, (), {"it": value})))
 
 
@@ -229,7 +229,7 @@ def test_trailing_bytes_are_a_format_error(tmp_path: Path) -> None:
         lambda device: device | {"syncs": [[1, 2]]},
     ],
 )
-def test_a_head_whose_numbers_do_not_fit_the_file_is_refused(tmp_path: Path, change: object) -> None:
+def test_metadata_that_contradict_the_file_size_are_refused(tmp_path: Path, change: object) -> None:
     path = written(tmp_path)
     head, payload = head_of(path.read_bytes())
     head["devices"][0] = change(head["devices"][0])  # type: ignore[operator]  # a lambda
@@ -271,7 +271,7 @@ def test_oversized_packed_files_are_refused_without_max_bytes(tmp_path: Path) ->
     ],
     ids=["1 of 256", "5 of 1,024", "20 of 16,384", "1 of 262,144", "nothing"],
 )  # fmt: skip
-def test_a_pool_that_is_nearly_empty_is_read_again_whatever_its_ratio(
+def test_captures_with_a_nearly_empty_pool_are_read_at_any_compression_ratio(
     lines: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     capture = Capture(synth.EPOCH, (synth.device(lines.reshape(-1, 16)),), (synth.module(),))
@@ -315,7 +315,7 @@ def test_chunks_larger_than_declared_are_not_unpacked(tmp_path: Path) -> None:
     st.sampled_from(["epoch", "options", "host", "problems", "modules", "devices"]),
     st.recursive(st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.text(), st.lists),
 )
-def test_any_value_in_any_field_of_the_head_is_read_or_refused(
+def test_arbitrary_metadata_values_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, field: str, value: object
 ) -> None:
     path = tmp_path_factory.mktemp("head") / "x.kscope"

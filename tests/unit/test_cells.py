@@ -35,7 +35,7 @@ def test_parts_are_joined_where_a_condition_holds() -> None:
 
 @pytest.mark.parametrize("native", ["0", "1"])
 @given(count=st.integers(1, 30), data=st.data())
-def test_rows_of_another_width_stand_in_their_places(native: str, count: int, data: st.DataObject) -> None:
+def test_rows_of_another_width_keep_their_columns(native: str, count: int, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KSCOPE_NATIVE", native)
         at = sorted(data.draw(st.sets(st.integers(0, count - 1))))

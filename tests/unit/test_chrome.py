@@ -90,7 +90,7 @@ def test_an_empty_trace_is_valid_json(tmp_path: Path) -> None:
     assert [event["name"].partition(":")[0] for event in events] == ["process_name", "empty"]
 
 
-def test_a_name_of_any_text_is_escaped(tmp_path: Path) -> None:
+def test_arbitrary_names_are_escaped(tmp_path: Path) -> None:
     name = 'a "quoted" \\ </script> ünïcode \n'
     trace = decode(synth.capture(synth.slab([Rec(name, 2000, 2100)]), names=(name,)))
     assert name in [event["name"] for event in written(trace, tmp_path / "x.json")["traceEvents"]]

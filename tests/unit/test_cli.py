@@ -153,7 +153,7 @@ def test_an_export_never_replaces_its_own_capture(capture: Path, capsys: pytest.
     ],
 )
 @pytest.mark.parametrize("command", [("summary",), ("assert", "dropped == 0")], ids=lambda command: command[0])
-def test_a_filter_that_nothing_can_match_does_not_pass(
+def test_impossible_filters_are_refused(
     command: tuple[str, ...], flags: tuple[str, ...], message: str, capture: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert message in _refused(capsys, command[0], str(capture), *command[1:], *flags)

@@ -86,7 +86,7 @@ def test_every_kept_record_is_decoded_once_and_every_other_counted(data: st.Data
 
 
 @given(st.data())
-def test_order_within_a_lane_is_order_of_end(data: st.DataObject) -> None:
+def test_records_of_a_lane_are_ordered_by_end(data: st.DataObject) -> None:
     lines, kept, _ = data.draw(slabs(0))
     assert rows(decode(synth.capture(lines, names=NAMES))) == kept
 
@@ -122,7 +122,7 @@ def test_a_torn_header_is_a_problem_and_no_data() -> None:
     assert kinds(trace)["torn"] == 1
 
 
-def test_another_layout_is_named_with_what_to_do() -> None:
+def test_unknown_layouts_are_named_with_the_remedy() -> None:
     other = synth.slab([], magic=layout.MAGIC << 16 | (layout.MAJOR + 1) << 8 | 3)
     trace = decode(synth.capture(other))
     [problem] = [problem for problem in trace.problems if problem.kind == "version"]
@@ -247,7 +247,7 @@ def test_a_session_has_only_the_problems_of_kernels_that_recorded() -> None:
     assert reported(3, 2, 3, 1) == ["told of dot", "told of dots", "told of both", "told of other"]
 
 
-def test_names_of_kernels_that_are_not_in_the_session_do_not_blur_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_names_outside_the_session_do_not_make_names_ambiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     import kscope.decoding.ids as ids
 
     monkeypatch.setattr(ids, "name_hash", lambda name: layout.name_hash("load"))

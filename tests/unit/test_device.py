@@ -13,7 +13,7 @@ from kscope.language import device
 from kscope.ptx import READINGS
 
 
-def test_the_helpers_and_their_instructions_are_the_same_set() -> None:
+def test_every_device_helper_has_an_instruction() -> None:
     assert [helper.__name__ for helper in device.HELPERS] == list(READINGS)
     assert {helper.__name__ for helper in device.HELPERS} <= {*kscope.__all__}
 
@@ -62,7 +62,7 @@ def test_a_simulated_warps_clocks_go_on_with_its_work() -> None:
     assert nanoseconds > 1_000
 
 
-def test_a_helper_is_a_value_of_a_mark() -> None:
+def test_device_helpers_may_be_mark_values() -> None:
     def kernel(warp) -> None:
         with kscope.region("step", value=kscope.warp_id(), strategy=kscope.AllThreads()):
             kscope.instant("lane", kscope.lane_id(), strategy=kscope.AllThreads())

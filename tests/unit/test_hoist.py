@@ -43,7 +43,7 @@ def moved(body: str) -> str:
     return "".join([*out, text[at:]])
 
 
-def test_addresses_of_the_next_copies_are_computed_above_the_wait() -> None:
+def test_addresses_of_the_next_copies_move_above_the_wait() -> None:
     text = moved(LOOP)
     above = text[: text.index("wgmma.wait_group")]
     assert all(line in above for line in ("add.s32 %r1", "mul.wide.s32 %rd3", "add.s64 %rd4"))
@@ -220,7 +220,7 @@ def test_loop_counters_compared_with_loaded_values_do_not_move(work: str) -> Non
     assert moved(body) == HEAD + body
 
 
-def test_an_address_that_is_stored_to_may_count_with_the_loop() -> None:
+def test_addresses_used_by_stores_may_be_loop_counters() -> None:
     body = COUNTED.replace(FMA, f"st.global.u32 [%rd1], %r8;\n    {FMA}")
     text = moved(body.replace("add.s32 %r1", "add.s64 %rd1, %rd1, 4;\n    add.s32 %r1"))
     assert text.index("fma.rn") < text.index("add.s64 %rd1") < text.index("//kscope exit")

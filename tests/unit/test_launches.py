@@ -64,7 +64,7 @@ def test_launches_are_numbered_by_their_start() -> None:
     assert [launch.grid_id for launch in trace.launches] == [9, 5, 1]
 
 
-def test_blocks_that_are_missing_make_a_launch_partial_unless_the_user_chose_so() -> None:
+def test_missing_blocks_make_a_launch_partial_unless_sampled() -> None:
     capture = synth.capture(warp(1, block=0), warp(1, block=2))
     [problem] = [problem for problem in decode(capture).problems if problem.kind == "partial"]
     assert "1 launch recorded in part (2 blocks missing)" in problem.text
@@ -144,7 +144,7 @@ def test_a_kernel_without_any_record_is_named() -> None:
     ],
     ids=str,
 )
-def test_no_launch_is_reported_as_lost_if_something_else_may_have_kept_it_out(changes: dict[str, Any]) -> None:
+def test_launches_are_reported_as_lost_only_if_nothing_else_explains_them(changes: dict[str, Any]) -> None:
     trace = launches(GONE, **changes)
     assert trace.lost_launches == () and texts(trace) == []
 
@@ -155,7 +155,7 @@ def test_nothing_is_missing_if_the_pool_was_never_full() -> None:
 
 
 @given(st.sets(st.tuples(st.integers(0, 7), st.integers(0, BLOCKS - 1), st.integers(0, WARPS - 1))), st.booleans())
-def test_no_number_of_what_was_lost_is_too_high(dropped: set[tuple[int, int, int]], graph: bool) -> None:
+def test_loss_counts_are_never_too_high(dropped: set[tuple[int, int, int]], graph: bool) -> None:
     """Whichever warps found no room, in launches or in replays of a graph."""
     replays = 2 if graph else 1
     dropped = {place for place in dropped if place[0] < 4 * replays}

@@ -73,7 +73,7 @@ def test_a_slab_is_a_header_and_its_records(log2: int, units: int) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
-def test_a_record_id_keeps_name_and_kind_apart_and_is_never_zero(name: str) -> None:
+def test_record_ids_separate_name_and_kind_and_are_never_zero(name: str) -> None:
     for kind in Kind:
         word = layout.record_id(name, kind)
         assert word & 15 == kind
@@ -104,7 +104,7 @@ def test_the_check_word_detects_one_flipped_header_bit(words: list[int], word: i
     assert (layout.header_check(lines) != before).all() == (word not in (15, *range(21, 32)))
 
 
-def test_a_control_block_has_a_line_per_stripe_and_one_for_the_reserve() -> None:
+def test_the_control_block_has_one_line_per_stripe_and_one_for_the_reserve() -> None:
     assert layout.control_bytes(132) == 128 * (1 + 132 + 1)
 
 

@@ -29,7 +29,7 @@ class Twice(Derived, dict[str, int]):
     """And of two."""
 
 
-def test_objects_of_types_that_inherit_are_found_and_proxies_are_not_touched() -> None:
+def test_live_objects_of_subclasses_are_found_without_touching_proxies() -> None:
     class Proxy:
         """A proxy that claims the type and would load its target."""
 

@@ -403,7 +403,7 @@ def order(text: str, *parts: str) -> None:
     assert at == sorted(at), [part for _, part in sorted(zip(at, parts, strict=True))]
 
 
-def test_registers_are_made_ready_wherever_control_comes_from() -> None:
+def test_loop_registers_are_initialized_on_every_entry() -> None:
     held = "and.b32 ks_nil0, ks_l, 15;"
     assert lowered(TURN).count(held) == 1
     twice = lowered(f"@%p1 bra L;\n{WORK}{TURN}")
@@ -442,7 +442,7 @@ def turn(old: str = "", new: str = "") -> str:
     return text[text.index("L:") :]
 
 
-def test_the_loops_counter_stands_above_the_begin_of_a_short_region() -> None:
+def test_the_loop_counter_moves_above_a_short_region() -> None:
     order(turn(), COUNT, "setp.gt.s32 %p1", "mov.u32 ks_b0")
     order(turn(WORK, ""), COUNT, "setp.gt.s32 %p1", "mov.u32 ks_b0")
     order(turn(ENTER, f"add.s32 %r4, %r1, 1;\n{ENTER}"), "add.s32 %r4, %r1, 1;", COUNT, "mov.u32 ks_b0")
@@ -467,7 +467,7 @@ def test_the_loop_counter_moves_into_a_long_region() -> None:
     order(turn(WORK, 30 * WORK), "mov.u32 ks_b0", WORK, COUNT, "setp.gt.s32 %p1", "mov.u32 ks_x0")
 
 
-def test_the_value_of_a_long_region_is_from_before_the_count() -> None:
+def test_values_of_long_regions_are_read_before_the_count() -> None:
     text = turn(ENTER + WORK, ENTER.replace("- - with", "i32 - with %r1") + 30 * WORK)
     order(text, "mov.u32 ks_b0", "mov.b32 ks_v0, %r1;", COUNT, "mov.u32 ks_x0")
 

@@ -97,7 +97,7 @@ def test_crossing_spans_are_detected_without_depths(tracks: list[list[tuple[int,
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=9), min_size=1, max_size=3))
-def test_a_span_gets_the_weights_of_the_spans_whose_parent_it_is(tracks: list[Spans]) -> None:
+def test_spans_receive_the_weights_of_their_children(tracks: list[Spans]) -> None:
     for shortest in (0, 1):  # spans of no length among them, and none
         spans = [sorted(((s, s + max(took, shortest)) for s, took in spans), key=lambda s: s[1]) for spans in tracks]
         start, end, track = columns(spans)

@@ -140,7 +140,7 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("case", CHANGED)
-def test_a_condition_that_changed_in_between_guards_nothing(case):
+def test_a_condition_changed_between_marks_does_not_guard_them(case):
     body = f"""
         setp.eq.s32 %p1, %r1, 0;
         @%p1 bra L1;

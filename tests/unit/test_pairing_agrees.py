@@ -110,5 +110,7 @@ def test_the_text_and_the_simulator_agree(nodes: tuple[Node, ...]) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "pairs"), [(NESTED, True), (AROUND, True), (AGAIN, False), (INSIDE, False)])
-def test_a_with_may_nest_in_its_own_name_and_an_explicit_enter_may_not(nodes: tuple[Node, ...], pairs: bool) -> None:
+def test_with_regions_may_nest_in_their_own_name_but_explicit_enters_may_not(
+    nodes: tuple[Node, ...], pairs: bool
+) -> None:
     assert (of_the_text(nodes) is not None) == pairs

@@ -87,7 +87,7 @@ def test_unsampled_lanes_make_no_late_claim(changes: dict[str, object]) -> None:
     assert not outcome.host.claims()
 
 
-def test_a_lane_of_another_strategy_keeps_its_one_slab() -> None:
+def test_lanes_of_other_strategies_keep_a_single_slab() -> None:
     inner = Node("region", ("load", "lanes", None, False), ((*BODY,),))
     outcome = judged(execute(case(kernel=written((inner,)))))
     assert recorded(outcome) == dict.fromkeys(LANES, 2)

@@ -115,7 +115,7 @@ def test_blanking_comments_keeps_offsets_and_lines() -> None:
 
 
 @pytest.mark.parametrize("returns", [False, True])
-def test_a_path_ends_where_a_function_is_called_that_never_returns(returns: bool) -> None:
+def test_calls_that_never_return_end_a_path(returns: bool) -> None:
     """An assert as NVRTC emits it: nothing after the call marks it as non-returning."""
     message = "" if returns else "\n.noreturn"
     declared = (

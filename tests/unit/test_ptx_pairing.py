@@ -73,7 +73,7 @@ def test_entering_an_open_region_explicitly_is_refused_with_the_remedy() -> None
         lowered(turn)
 
 
-def test_a_with_that_lost_its_exit_is_a_problem_and_the_kernel_still_runs() -> None:
+def test_a_with_region_without_exit_is_a_problem_and_the_kernel_compiles() -> None:
     low = lowered("//kscope enter load - - with\n//kscope enter dot - - with\n//kscope exit dot - - with")
     assert [region.name for region in low.meta.regions] == ["dot"]  # type: ignore[attr-defined]  # a Lowered
     (problem,) = low.problems  # type: ignore[attr-defined]  # as above
@@ -126,7 +126,7 @@ def test_kernels_of_a_module_may_give_a_name_values_of_different_types() -> None
     assert [(one.type, one.kernel) for one in module("i32", "-", "f32")] == [("i32", 0), (None, 1), ("f32", 2)]
 
 
-def test_marks_in_a_function_that_was_not_inlined_are_refused_by_its_name() -> None:
+def test_marks_in_functions_that_were_not_inlined_are_refused_by_name() -> None:
     text = HEAD.format(arch="90") + ".func helper()\n{\n//kscope instant a - - call\nret;\n}\n.entry k()\n{\nret;\n}\n"
     with pytest.raises(UnsupportedError, match="helper"):
         lower(text, Recording(), frontend="test")
@@ -139,7 +139,7 @@ def test_ptx_without_marks_is_returned_unchanged() -> None:
     assert not low.meta.kernels
 
 
-def test_a_kernel_without_marks_beside_one_with_marks_is_not_touched() -> None:
+def test_unmarked_kernels_beside_marked_ones_are_unchanged() -> None:
     plain = ".entry plain()\n{\n\tmov.u32 %r1, 1;\nret;\n}\n"
     text = HEAD.format(arch="90") + plain + ".entry k()\n{\n//kscope instant a - - call\nret;\n}\n"
     low = lower(text, Recording(), frontend="test")

@@ -84,7 +84,7 @@ def test_labels_in_braces_are_local_and_loops_end() -> None:
     assert execute(f"mov.u32 %r1, 0;\n{loop}mov.u32 %r1, 2;\n{loop}st.global.u32 [%out], %r1; ret;")[0] == 5
 
 
-def test_a_branch_into_braces_is_refused() -> None:
+def test_branches_into_braces_are_refused() -> None:
     with pytest.raises(PtxError, match="no such label"):
         execute("bra INSIDE; { INSIDE: } ret;")
 
@@ -190,7 +190,7 @@ VOTE = """mov.u32 %r0, %tid.x; setp.eq.u32 %p0, %r0, 33; @%p0 exit; setp.eq.u32 
     mul.wide.u32 %rd0, %r0, 4; add.u64 %rd0, %out, %rd0; bar.warp.sync 0xffffffff; st.global.u32 [%rd0], %r1; ret;"""
 
 
-def test_lanes_of_a_warp_vote_together_and_do_not_wait_for_those_that_left() -> None:
+def test_votes_do_not_wait_for_exited_lanes() -> None:
     assert execute(VOTE, shape=Grid(block=(35, 1, 1)), size=140) == [4] * 32 + [99, 0, 99]
 
 

@@ -49,7 +49,7 @@ def test_every_python_block_of_the_readme_has_a_target() -> None:
     assert len(BLOCKS) == README.count("```python")
 
 
-def test_the_commands_of_make_are_there() -> None:
+def test_every_make_command_on_the_page_exists() -> None:
     targets = set(re.findall(r"^([a-z0-9.-]+):", (ROOT / "Makefile").read_text(), re.M))
     named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)`", page.read_text())}
     assert {"demo", "test"} <= named <= targets

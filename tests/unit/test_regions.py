@@ -56,13 +56,13 @@ def test_a_value_goes_with_the_enter(listener: Listener) -> None:
     assert [value for _, _, value in listener.heard] == [7, None]
 
 
-def test_a_value_of_zero_is_a_value(listener: Listener) -> None:
+def test_zero_is_recorded_as_a_value(listener: Listener) -> None:
     kscope.scope("load", value=5).enter(0)
     kscope.instant("here", 0)
     assert [value for _, _, value in listener.heard] == [0, 0]
 
 
-def test_a_strategy_is_spelled_in_both_marks(listener: Listener) -> None:
+def test_both_marks_of_a_region_contain_the_strategy(listener: Listener) -> None:
     with kscope.region("load", strategy=kscope.TargetWarp(0, 4)):
         pass
     assert [mark.strategy for mark, _, _ in listener.heard] == ["warps:0+4"] * 2

@@ -261,7 +261,7 @@ def test_a_bound_that_causes_spills_reduces_pending_records_and_is_reported():
     assert problems == ["registers"]
 
 
-def test_a_bound_that_the_assembler_refuses_is_left_out():
+def test_register_bounds_refused_by_the_assembler_are_dropped():
     def measure(asking: str) -> Usage | None:
         count = 68 if "kscope" in asking else 60
         return None if ".maxnreg" in asking else Usage(False, 0, count, (("k", count),))
@@ -269,7 +269,7 @@ def test_a_bound_that_the_assembler_refuses_is_left_out():
     assert ".maxnreg" not in lower_to_fit(MARKED, Recording(), frontend="test", measure=measure).text
 
 
-def test_a_kernel_stays_bounded_where_another_one_of_its_module_gets_all_registers():
+def test_register_bounds_are_independent_between_kernels_of_a_module():
     def measure(asking: str) -> Usage:
         plain, roomy = "kscope" not in asking, ".minnctapersm" in asking
         large, small = 250 if plain else 255 if roomy else 168, 60 if plain else 64 if ".maxnreg" in asking else 68
@@ -309,12 +309,12 @@ def needing(registers: int, spilled: int = 0) -> Usage:
     return Usage(False, spilled, registers, (("k", registers),))
 
 
-def test_registers_are_spent_on_a_loop_that_loads_where_as_many_warps_fit_as_before():
+def test_loop_registers_are_used_for_loading_loops_if_occupancy_is_kept():
     assert spent(needing(40), needing(36)) == (True, ["other", "own"])
     assert spent(needing(32), needing(20)) == (True, ["other", "own"])
 
 
-def test_registers_are_not_spent_where_fewer_warps_would_fit_or_more_would_spill():
+def test_loop_registers_are_not_used_at_the_cost_of_warps_or_spills():
     assert spent(needing(41), needing(36)) == (False, ["other", "own"])
     assert spent(needing(40, spilled=8), needing(36)) == (False, ["other", "own"])
 
@@ -335,7 +335,7 @@ def test_loop_registers_are_not_used_if_the_bound_would_spill():
     assert spent(needing(70), needing(66), **bounds)[0]
 
 
-def test_fewer_records_wait_before_registers_are_spent():
+def test_pending_records_are_reduced_before_loop_registers_are_used():
     usages = iter([SPILLS, GOOD, GOOD, SPILLS])  # as lowered, without marks, stored in place, with registers spent
     texts = []
 

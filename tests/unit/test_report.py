@@ -102,7 +102,7 @@ def test_lanes_of_one_row_never_run_at_the_same_time(name: str) -> None:
     assert (lanes["start"][1:] >= lanes["end"][:-1])[same].all()
 
 
-def test_warps_of_a_block_stand_one_below_the_other() -> None:
+def test_warps_of_a_block_are_in_adjacent_rows() -> None:
     trace = large()
     lanes = reports.written(trace).columns("lanes")
     for block in (0, 7, 49):
@@ -111,7 +111,7 @@ def test_warps_of_a_block_stand_one_below_the_other() -> None:
         assert dict(zip(lanes["warp"][mine], lanes["row"][mine] - first, strict=True)) == {w: w for w in range(8)}
 
 
-def test_a_row_is_used_again_when_its_block_has_ended() -> None:
+def test_report_rows_are_reused_after_their_block_ended() -> None:
     lives = ((1000, 9000), (2000, 5000), (6000, 8000), (9500, 9900))
     slabs = [
         synth.slab([Rec("load", start + 10, end - 10)], start=start, end=end, block=(number, 0, 0), grid=(4, 1, 1))
@@ -152,7 +152,7 @@ def test_counters_are_below_all_spans() -> None:
     assert records["line"][names[records["name"]] == "queue"].min() > records["line"][records["kind"] == 0].max()
 
 
-def test_the_table_is_the_summarys() -> None:
+def test_the_report_table_equals_the_summary() -> None:
     trace = several()
     summary, found = trace.summary(), reports.written(trace).about
     assert [(row["region"], row["count"], row["total_ns"]) for row in found["table"]] == [
@@ -211,7 +211,7 @@ def test_columns_come_back_as_they_were(column: np.ndarray) -> None:
     assert np.array_equal(read["column"], column, equal_nan=column.dtype.kind == "f")
 
 
-def test_a_column_of_another_type_is_refused_by_name() -> None:
+def test_columns_of_a_wrong_type_are_refused_by_name() -> None:
     with pytest.raises(TypeError, match="'at' is int64: expected one of u1"):
         pack({"at": np.arange(3)})
 
@@ -221,7 +221,7 @@ def test_narrow_takes_the_smallest_type_and_zigzag_keeps_signs() -> None:
     assert zigzag(np.array([0, -1, 1, -2, 2])).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_a_million_records_would_take_a_few_bytes_each() -> None:
+def test_report_size_is_a_few_bytes_per_record() -> None:
     trace = large(2000, 90)
     assert len(reports.written(trace).html) < 140_000 + 8 * len(trace)
 

@@ -72,7 +72,7 @@ def test_no_name_changes_the_page(name: str) -> None:
     assert tags(found) == tags(other)
 
 
-def test_data_stands_in_elements_that_no_browser_runs(plain: reports.Report) -> None:
+def test_report_data_is_in_inert_elements(plain: reports.Report) -> None:
     scripts = [attributes for tag, attributes, _ in plain.elements if tag == "script"]
     assert {attributes.get("type") for attributes in scripts} == {"text/plain", "application/json", None}
     assert [attributes for attributes in scripts if "type" not in attributes] == [{}]
@@ -103,7 +103,7 @@ def test_the_content_policy_precedes_all_content(plain: reports.Report) -> None:
     assert names[:4] == ["html", "head", "charset", "http-equiv"]
 
 
-def test_the_page_names_no_address(plain: reports.Report) -> None:
+def test_the_report_contains_no_urls(plain: reports.Report) -> None:
     assert not re.search(r"https?://|//cdn|url\(|@import", plain.html)
     assert not [a for _, attributes, _ in plain.elements for a in attributes if a in ("src", "href", "action", "style")]
     assert not [a for _, attributes, _ in plain.elements for a in attributes if a.startswith("on")]
@@ -128,7 +128,7 @@ def test_no_line_of_the_page_is_longer_than_120(path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 @pytest.mark.parametrize("at", [2.0**61, 2.0**60, 1e15, 0.0])
-def test_zooming_in_ends_at_a_window_whose_ruler_has_an_end(at: float) -> None:
+def test_zooming_in_stops_at_a_readable_ruler(at: float) -> None:
     """A damaged clock makes a trace of 73 years, in which nearby times round to the same double."""
     source = "".join((PAGE / "js" / name).read_text() for name in ("units.js", "view.js", "axis.js"))
     code = f"""

@@ -28,7 +28,7 @@ def test_multiples_of_a_stride_pass_the_divisibility_test(factor: int, stride: i
     assert (x * magic & U64 <= (magic - 1) & U64) == (x % stride == 0)
 
 
-def test_a_stride_of_one_takes_all() -> None:
+def test_a_stride_of_one_selects_every_block() -> None:
     assert block_magic(1) == 0  # x * 0 = 0 is never above 2^64 - 1
 
 
@@ -67,7 +67,7 @@ def test_warps_and_sms_are_one_number_or_several() -> None:
     assert Sampling.of(warps=3, sms=[7, 1, 7]) == Sampling(None, (3,), (1, 7))
 
 
-def test_columns_of_a_trace_choose_as_numbers_do() -> None:
+def test_columns_of_a_trace_are_valid_filters() -> None:
     sms, warps, blocks = np.array([3, 1], np.uint16), np.array([0, 2], np.uint8), np.array([8], np.int64)
     chosen = Sampling.of(blocks=blocks[0], warps=warps, sms=sms[0])
     assert chosen == Sampling(range(8), (0, 2), (3,))

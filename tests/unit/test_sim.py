@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_words() -> None:
 
 
 @pytest.mark.parametrize("ghz", [1.0, 1.98, (1.5, 1.6)])
-def test_a_span_lasts_its_work_and_one_clock_read(ghz: Any) -> None:
+def test_span_durations_are_their_work_plus_one_clock_read(ghz: Any) -> None:
     lanes = record(marked, machine=Machine(sms=2, ghz=ghz), grid=4)
     assert {record.end - record.start for lane in lanes for record in lane.records} == {107}
 
@@ -193,7 +193,7 @@ def test_kernel_exceptions_are_raised_by_launch() -> None:
         kscope_sim.launch(kernel, block=64)
 
 
-def test_a_kernel_cannot_launch() -> None:
+def test_kernels_cannot_launch_kernels() -> None:
     with pytest.raises(UsageError, match="from the host"):
         kscope_sim.launch(lambda warp: kscope_sim.launch(marked))
 

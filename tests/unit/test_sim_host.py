@@ -112,7 +112,7 @@ def test_concurrent_launches_lose_and_duplicate_nothing() -> None:
     assert prof.capture.devices[0].lost == 0
 
 
-def test_a_kernel_that_python_runs_may_take_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreted_kernels_may_take_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     with kscope.profile() as prof:
         host = registry.backend("sim")
         assert isinstance(host, SimBackend) and host.recording is not None

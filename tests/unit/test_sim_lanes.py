@@ -53,7 +53,7 @@ def test_an_untaken_branch_takes_no_time() -> None:
     kscope_sim.launch(kernel)
 
 
-def test_lanes_that_leave_early_stay_out() -> None:
+def test_exited_lanes_stay_inactive() -> None:
     def kernel(warp: Warp) -> None:
         with warp.where(0b1111):
             warp.leave(0b0011)
@@ -102,7 +102,7 @@ def test_memory_is_freed_and_used_again_while_a_grid_runs() -> None:
     assert len(read(taken)) == 1000
 
 
-def test_the_claim_counter_may_pass_two_to_the_32() -> None:
+def test_the_claim_counter_may_wrap_at_32_bits() -> None:
 
     from kscope_sim import SimBackend
 

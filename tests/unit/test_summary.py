@@ -128,7 +128,7 @@ def test_a_summary_without_records_explains_why() -> None:
     assert [problem.kind for problem in trace.problems] == ["empty"]
 
 
-def test_launches_of_autotuning_are_counted_though_they_are_not_in_the_trace() -> None:
+def test_unrecorded_autotuning_launches_are_counted() -> None:
     left_out = "40 launches of autotuning left out: they ran without regions"
     for capture in (synth.capture(synth.slab([Rec("load", 2000, 2100)])), synth.capture()):
         for count, lines in ((40, [left_out]), (0, [])):
@@ -137,7 +137,7 @@ def test_launches_of_autotuning_are_counted_though_they_are_not_in_the_trace() -
             assert all(line in str(summary) for line in lines)
 
 
-def test_a_filtered_trace_has_shares_of_its_own_lanes() -> None:
+def test_shares_of_a_filtered_trace_are_relative_to_its_lanes() -> None:
     trace = timed([[500], [1000]])
     [row] = trace.filter(block=0).summary().regions
     assert row.share == pytest.approx(0.5)

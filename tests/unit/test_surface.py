@@ -128,7 +128,7 @@ def test_every_folder_of_code_is_a_package_and_holds_nothing_stray() -> None:
                 assert header or page or path.name == "py.typed" or (path.parent / "__init__.py").exists(), path
 
 
-def test_every_frontend_of_the_table_comes_with_its_extra_and_its_types() -> None:
+def test_every_registered_frontend_ships_its_extra_and_types() -> None:
     from kscope.instrument.registry import TABLE
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

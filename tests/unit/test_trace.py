@@ -47,7 +47,7 @@ def test_lifetimes_hold_all_records(trace: Trace) -> None:
     assert (warps.end_ns[trace.track] >= trace.start_ns + trace.dur_ns).all()
 
 
-def test_a_filter_keeps_what_matches_and_depth_stays_that_of_the_whole(trace: Trace) -> None:
+def test_filters_keep_matching_records_and_their_depth(trace: Trace) -> None:
     found = trace.filter(region=["lo*", "dot"], block=1)
     assert names(found) == ["load", "dot"]
     assert found.depth.tolist() == [1, 1]

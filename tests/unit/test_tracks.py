@@ -177,7 +177,7 @@ def test_a_damaged_name_is_shown_unchanged() -> None:
 
 @given(NAMES, st.none() | NAMES)
 @settings(max_examples=100, deadline=None)
-def test_a_name_and_its_track_are_found_again(name: str, track: str | None) -> None:
+def test_names_and_tracks_round_trip(name: str, track: str | None) -> None:
     try:
         token = grammar.check_name(name, track)
     except UsageError:  # not valid Unicode

@@ -85,7 +85,7 @@ def test_spans_of_ambiguous_clock_wraps_have_unknown_duration() -> None:
     assert str(trace.summary()).count("unknown duration") == 1
 
 
-def test_ends_are_exact_where_no_turn_is_missing_between_the_anchors() -> None:
+def test_ends_are_exact_without_clock_wraps_between_anchors() -> None:
     records = [Rec("a", TURN + 100, TURN + 200), Rec("b", 2 * TURN + 150, 2 * TURN + 160, Kind.SPAN_VALUE, 1)]
     trace = trace_of(records, start=TURN + 50, end=2 * TURN + 190)
     assert (trace.start_ticks + trace.dur_cycles.clip(0)).tolist() == [TURN + 200, 2 * TURN + 160]

@@ -93,7 +93,7 @@ def test_summaries_come_as_csv_and_markdown(capsys: pytest.CaptureFixture[str]) 
     assert out.startswith("| kernel | region | count |")
 
 
-def test_a_summary_can_be_of_a_part(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summaries_may_cover_a_part_of_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(capsys, "summary", WS, "--json", "--region", "wait*", "--block", "0-1", "--warp", "0,6")
     rows = {row["region"]: row["count"] for row in json.loads(out)["regions"]}
     assert rows == {"wait_ready": 2 * 32, "wait_empty": 2 * 32}
@@ -132,7 +132,7 @@ def test_invalid_command_options_are_refused_in_one_line(
     assert err.count("\n") == 1
 
 
-def test_assert_ends_with_one_where_a_condition_is_false(capsys: pytest.CaptureFixture[str]) -> None:
+def test_assert_exits_with_1_if_a_condition_is_false(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "assert", RING, "dropped == 400", "step.p99 < 2us")
     assert code == 0
     assert out.count("ok ") == 2

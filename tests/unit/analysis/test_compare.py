@@ -37,7 +37,7 @@ def verdicts(a: Trace, b: Trace) -> dict[str, str]:
     return {row.region: row.verdict for row in compare(a, b).regions}
 
 
-def test_a_slower_region_is_slower_and_the_other_is_not() -> None:
+def test_only_the_slower_region_is_reported_as_slower() -> None:
     found = compare(run(seed=1), run(1.2, seed=2))
     rows = {row.region: row for row in found.regions}
     assert rows["load"].verdict == "slower"

@@ -130,7 +130,7 @@ conditions = st.recursive(
 
 
 @given(conditions)
-def test_arithmetic_and_logic_are_pythons(text: str) -> None:
+def test_arithmetic_and_logic_follow_python(text: str) -> None:
     assert holds(text) == eval(text)
 
 
@@ -169,7 +169,7 @@ def test_names_with_dots_and_spaces_can_be_written() -> None:
         ("dot.count == 0", "dot.count: no region"),
     ],
 )
-def test_a_typing_error_does_not_pass(text: str, message: str) -> None:
+def test_misspelled_names_are_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         checks.check(trace(), [text])
 

@@ -116,13 +116,13 @@ def site(*lines: str) -> sass.Site:
     return found
 
 
-def test_a_branch_between_the_marks_is_seen() -> None:
+def test_branches_between_marks_are_detected() -> None:
     assert site(BEGIN, "FADD R0, R0, R0", END, IDENTIFY, STORE).straight
     assert not site(BEGIN, "@P1 BRA `(.L_x_1)", "FADD R0, R0, R0", ".L_x_1:", END, IDENTIFY, STORE).straight
     assert not site("@P1 BRA `(.L_x_1)", BEGIN, ".L_x_1:", "FADD R0, R0, R0", END, IDENTIFY, STORE).straight
 
 
-def test_a_branch_to_the_first_clock_reading_is_a_loop_around_the_region() -> None:
+def test_a_branch_to_the_first_clock_read_is_a_loop_around_the_region() -> None:
     assert site(".L_x_1:", BEGIN, "FADD R0, R0, R0", END, IDENTIFY, STORE, "@P1 BRA `(.L_x_1)").straight
 
 
@@ -135,7 +135,7 @@ def test_ids_are_followed_through_imad_umov_and_copies() -> None:
     assert site(*moved).between == 1
 
 
-def test_halves_of_a_constant_are_put_together() -> None:
+def test_split_constants_are_combined() -> None:
     ids = {0x3C004000: "probe"}  # 1.0 and 2.0 as fp16
     [function] = sass.functions(kernel(BEGIN, END, "HFMA2.MMA R5, -RZ, RZ, 1, 2", STORE))
     assert [found.region for found in sass.sites(function, ids).sites] == ["probe"]
@@ -166,14 +166,14 @@ def test_unresolvable_clocks_are_named() -> None:
         )
     )
 )
-def test_any_listing_is_read(lines: list[str]) -> None:
+def test_arbitrary_listings_are_read(lines: list[str]) -> None:
     for function in sass.functions(kernel(*lines)):
         for found in sass.sites(function, IDS).sites:
             assert found.begin < found.end
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_listing_or_has_no_functions(text: str) -> None:
+def test_arbitrary_text_parses_to_functions_or_none(text: str) -> None:
     assert isinstance(sass.functions(f"Function : x\n{text}"), tuple)
 
 
@@ -192,14 +192,14 @@ def test_region_instructions_are_static_counts_times_executions() -> None:
     assert found.problems == ()
 
 
-def test_a_region_in_two_places_has_a_least_and_a_most() -> None:
+def test_regions_in_several_places_have_a_range_of_instructions() -> None:
     one = (BEGIN, "FADD R0, R0, R0", END, IDENTIFY, STORE)
     two = (BEGIN, *["FADD R0, R0, R0"] * 3, END, IDENTIFY, STORE)
     [row] = region_code(trace(), sass.functions(kernel(*one, *two))).regions
     assert (row.places, row.static, row.text) == (2, 4, "1 to 3 a time")
 
 
-def test_a_region_with_branches_claims_no_count() -> None:
+def test_regions_with_branches_have_no_exact_instruction_count() -> None:
     listing = kernel(BEGIN, "BRA `(.L_x_1)", "NOP", ".L_x_1:", END, IDENTIFY, STORE)
     [row] = region_code(trace(), sass.functions(listing)).regions
     assert (row.least, row.ipc_least, row.text) == (None, None, "2 in its code, with branches")

@@ -293,7 +293,7 @@ def test_arbitrary_chrome_events_are_read_or_skipped(
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_log_or_a_histogram_or_refused(tmp_path_factory: pytest.TempPathFactory, noise: bytes) -> None:
+def test_arbitrary_bytes_are_parsed_or_refused(tmp_path_factory: pytest.TempPathFactory, noise: bytes) -> None:
     path = tmp_path_factory.mktemp("noise") / "x"
     path.write_bytes(b"warp_id,region_id,count\n" + noise)
     assert isinstance(cutracer.read_log(path), tuple)

@@ -15,7 +15,7 @@ from kscope.errors import UsageError
 
 
 @given(st.randoms(use_true_random=False))
-def test_the_overview_is_what_counting_at_each_nanosecond_gives(rng: random.Random) -> None:
+def test_the_overview_matches_a_count_per_nanosecond(rng: random.Random) -> None:
     made = traces.lanes(rng)
     view = overview(traces.trace(made), bins=9)
     base = traces.origin(made)
@@ -67,7 +67,7 @@ def test_launches_at_the_same_time_share_the_time_of_their_device() -> None:
     assert found.mean_lanes == pytest.approx(300 / 250)
 
 
-def test_waves_and_tail_are_seen() -> None:
+def test_waves_and_the_tail_are_detected() -> None:
     made = blocks((0, 0, 100), (0, 100, 200), (0, 200, 300), (1, 10, 110), (1, 110, 210))
     [found] = waves(traces.trace(made))
     assert (found.blocks, found.sms, found.resident, found.waves) == (5, 2, 1, 3)

@@ -249,7 +249,7 @@ def test_a_missing_script_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nowhere.py: no such file" in capsys.readouterr().err
 
 
-def test_flags_that_fit_no_script_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_without_a_script_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["perturb", "--times", "1us,2us", "job.py"]) == 2
     assert "not for a script" in capsys.readouterr().err
 
@@ -291,7 +291,7 @@ def test_the_launch_shape_with_the_most_time_is_compared() -> None:
 
 
 @given(st.text(max_size=200), st.integers(0, 400))
-def test_any_text_is_a_table_of_what_can_be_read(text: str, cut: int) -> None:
+def test_arbitrary_ncu_output_parses_without_errors(text: str, cut: int) -> None:
     whole = f'{HEAD}\n"0","k","(32, 1, 1)","(7, 1, 1)","gpu__time_duration.sum","ns","50"\n{text}'
     for one in (*nsight.read(text), *nsight.read(whole[:cut])):
         assert one.ns is None or one.ns == one.ns

@@ -76,7 +76,7 @@ def test_the_parent_of_a_span_is_the_shortest_one_that_holds_it(rng: random.Rand
 
 
 @given(st.randoms(use_true_random=False))
-def test_the_overlap_matrix_is_what_counting_pairs_of_warps_gives(rng: random.Random) -> None:
+def test_the_overlap_matrix_matches_a_count_of_warp_pairs(rng: random.Random) -> None:
     made = [one for one in traces.lanes(rng, warps=3) if one.spans and distinct([one])]
     if not made:
         return
@@ -98,7 +98,7 @@ def test_the_overlap_matrix_is_what_counting_pairs_of_warps_gives(rng: random.Ra
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 40))
-def test_a_block_that_is_swept_in_slices_has_the_same_overlaps(rng: random.Random, cells: int) -> None:
+def test_sweeping_a_block_in_slices_gives_the_same_overlaps(rng: random.Random, cells: int) -> None:
     trace = traces.trace([one for one in traces.lanes(rng, warps=4) if one.spans])
     whole = overlap.overlap(trace)
     with pytest.MonkeyPatch.context() as patched:
@@ -228,7 +228,7 @@ def test_a_lag_skips_waits_in_the_first_rounds() -> None:
     assert path.unmatched == 0
 
 
-def test_a_path_over_many_waits_takes_as_many_steps_as_there_are_waits() -> None:
+def test_the_critical_path_has_one_step_per_wait() -> None:
     def lines_run(rounds: int) -> int:
         asker, answerer = traces.Lane(warp=0), traces.Lane(warp=1)
         for start in range(1000, 1000 + 200 * rounds, 200):
@@ -304,7 +304,7 @@ def test_a_histogram_counts_every_span_once(lengths: list[int], bins: int) -> No
         assert found.counts[k] == sum(low <= length < high or (last and length == high) for length in lengths)
 
 
-def test_gaps_too_short_for_a_damaged_clock_have_no_share() -> None:
+def test_gaps_with_damaged_clocks_have_no_share() -> None:
     """Far from 0, nearby times round to the same double."""
     trace = traces.trace([traces.Lane(end=3000, spans=[("load", 1010, 1020), ("tile", 1005, 1030)])])
     far = replace(trace, warps=replace(trace.warps, start_ns=trace.warps.start_ns + 2.0**60))

@@ -77,7 +77,7 @@ def test_rows_of_each_kernel_are_ordered_by_key() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_self_idle_and_starts_are_what_counting_every_nanosecond_gives(rng: random.Random) -> None:
+def test_self_idle_and_start_times_match_a_count_per_nanosecond(rng: random.Random) -> None:
     made = traces.lanes(rng)
     rows = {row.region: row for row in summarize(traces.trace(made)).regions}
     own = dict.fromkeys(traces.NAMES, 0)
@@ -179,7 +179,7 @@ def test_summaries_by_sm_name_no_worst_sm() -> None:
     assert all(np.isnan(row.sm_imbalance) and row.block_imbalance == row.warp_imbalance == 1 for row in rows)
 
 
-def test_scores_across_sms_blocks_and_warps_stand_beside_each_other() -> None:
+def test_imbalance_scores_of_sms_blocks_and_warps_share_a_table() -> None:
     row = load(busy({(block, warp, block % 2): 100 + 100 * warp for block in range(4) for warp in range(3)}))
     assert (row.sm_imbalance, row.block_imbalance, row.warp_imbalance) == (1.0, 1.0, 1.5)
     assert (row.imbalance, row.worst) == (1.5, "warp 2 takes 1.5x the median")
@@ -273,7 +273,7 @@ def test_names_with_newlines_stay_on_their_line_in_the_terminal() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_time_in_no_region_is_right_where_a_coarse_clock_gives_spans_no_length(rng: random.Random) -> None:
+def test_idle_time_is_exact_with_zero_length_spans(rng: random.Random) -> None:
     made = traces.lanes(rng, shortest=0)
     trace = traces.trace(made)
     without = [[one.innermost(time) is None for time in range(one.start, one.end)] for one in made]

@@ -17,7 +17,7 @@ from kscope.cli import filters
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def test_all_records_are_reported_while_their_overlaps_are_summed_up() -> None:
+def test_overlap_progress_reaches_all_records() -> None:
     trace = traces.trace(traces.lanes(random.Random(3), blocks=9, launches=3))
     for work in (overlap, waits):
         reported: list[int] = []

@@ -362,7 +362,7 @@ def test_arming_the_main_program_is_refused() -> None:
         kscope_cuda.arm(type(kscope)("builtin"))
 
 
-def test_flags_are_what_the_header_reads() -> None:
+def test_compile_flags_match_the_headers_macros() -> None:
     flags = kscope_cuda.flags(strategy=kscope.TargetWarp(1, 3), records=1000, fill="stop", clock="globaltimer")
     assert f"-I{kscope.cuda_include()}" in flags
     assert {"-DKSCOPE=1", "-DKSCOPE_RECORDS=1000", "-DKSCOPE_FILL=stop", "-DKSCOPE_CLOCK=globaltimer"} <= {*flags}

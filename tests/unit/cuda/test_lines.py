@@ -98,7 +98,7 @@ def test_regions_nest_in_the_order_of_their_lines() -> None:
     )
 
 
-def test_a_case_belongs_to_the_region_behind_its_label() -> None:
+def test_switch_cases_belong_to_the_region_after_their_label() -> None:
     assert shown("zero=scale:18-20") == {19: "<zero b += 1;", 20: "{ zero> break; }"}
 
 

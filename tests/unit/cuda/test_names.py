@@ -108,7 +108,7 @@ def test_plain_code_has_no_names() -> None:
         ("something else", "something else"),
     ],
 )
-def test_a_kernels_name_is_the_spelling_without_its_parameters(spelled: str, name: str) -> None:
+def test_kernel_names_omit_the_parameter_list(spelled: str, name: str) -> None:
     assert binary_metadata.name(spelled) == name
 
 
@@ -151,7 +151,7 @@ def test_damaged_notes_are_ignored() -> None:
 
 
 @given(st.binary(max_size=200), st.integers(0, 200))
-def test_any_bytes_are_read_without_trust(junk: bytes, cut: int) -> None:
+def test_arbitrary_bytes_never_crash_the_reader(junk: bytes, cut: int) -> None:
     start = binary_notes.MAGIC.to_bytes(4, "little")
     assert list(binary_notes.find(junk[:cut] + start + junk[cut:])) == []
     container = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(junk)) + junk

@@ -73,7 +73,7 @@ def test_nothing_is_recorded_by_default(defines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("standard", [14, 17])
-def test_a_module_gets_no_variable_but_the_constant_and_its_notes(standard: int) -> None:
+def test_lowering_adds_only_the_constant_and_notes_to_a_module(standard: int) -> None:
     ptx, _ = compile_with(SOURCE, IN_PLACE, f"-std=c++{standard}")
     assert ptx is not None
     variables = re.findall(rb"^(?:\.\w+ )*\.(?:global|const) .*?(\w+)(?:\[\d+\])?(?: =.*)?;", ptx, re.M)

@@ -117,7 +117,7 @@ def test_values_are_unchanged() -> None:
     assert [value for _, _, value in lane] == [minus, 4_000_000_000, 0xBFC00000, short, 200, 3, 7]
 
 
-def test_the_strategy_of_a_kernel_holds_for_its_functions_and_a_region_may_have_another() -> None:
+def test_the_kernels_strategy_applies_to_its_functions_unless_overridden() -> None:
     source = kernel(
         '  helper(out);\n  KSCOPE_REGION("mine", kscope::Elected);\n  out[1] = n;',
         before='__device__ void helper(int* out) {\n  KSCOPE_REGION("theirs");\n  out[0] = 1;\n}',

@@ -49,7 +49,7 @@ def test_names_that_are_not_literals_are_refused(mode: str, name: str) -> None:
 
 @BOTH
 @pytest.mark.parametrize("name", ['""', f'"{"x" * 129}"'])
-def test_a_name_that_is_empty_or_too_long(mode: str, name: str) -> None:
+def test_empty_and_overlong_names_are_refused(mode: str, name: str) -> None:
     assert "kscope: a name has 1 to 128 bytes" in refused(kernel(f"  KSCOPE_REGION({name});"), mode)
 
 
@@ -87,7 +87,7 @@ IN_PLACES = {
 
 
 @pytest.mark.parametrize("name", IN_PLACES)
-def test_device_debugging_by_the_name_of_the_function_and_the_line_of_the_mark(name: str) -> None:
+def test_device_debugging_is_refused_by_function_and_line(name: str) -> None:
     output = refused(HEADER + IN_PLACES[name].replace("@", 'KSCOPE_REGION("r");'), IN_PLACE, "-G")
     spaces = {"kernel": "__global__", "both": "__host__ __device__"}
     sort, _, called = name.partition(" ")
@@ -100,11 +100,11 @@ def test_device_debugging_is_refused_for_every_kind_of_mark(mark: str) -> None:
     assert f'{DEBUGS} from a __device__ function("apart")' in output
 
 
-def test_device_debugging_of_a_kernel_without_a_region() -> None:
+def test_device_debugging_is_refused_in_place_without_regions_too() -> None:
     assert f'{DEBUGS} from a __global__ function("k")' in refused(kernel("  out[0] = n;"), IN_PLACE, "-G")
 
 
-def test_device_debugging_of_what_kscope_lowers_by_the_names_of_its_functions() -> None:
+def test_device_debugging_of_lowered_code_is_refused_by_function() -> None:
     text = compiled(kernel('  KSCOPE_REGION("r");\n  out[0] = apart(n);', before=NOT_INLINED), MARKS, "-G").decode()
     with pytest.raises(
         UnsupportedError, match=r"regions in _Z5aparti, k: compiled with -G \(--device-debug\).* leave -G out"
@@ -124,13 +124,13 @@ def test_plain_code_may_be_debugged() -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["-rdc=true"]])
-def test_a_function_that_is_not_inlined_by_its_name_and_the_line_of_its_mark(more: list[str]) -> None:
+def test_noinline_functions_are_refused_by_name_and_line(more: list[str]) -> None:
     output = refused(kernel("  out[0] = apart(n);", before=NOT_INLINED), IN_PLACE, *more)
     assert f"{ILLEGAL}marks_out_of_it__int_apart_int_'" in output
     assert f"{GUARD}4'" in output
 
 
-def test_a_function_that_is_compiled_apart_by_its_name_and_the_line_of_its_mark() -> None:
+def test_separately_compiled_functions_are_refused_by_name_and_line() -> None:
     """With -rdc=true and no kernel in sight."""
     source = HEADER + '__device__ void apart(int* out) {\n  KSCOPE_REGION("r");\n  out[0] = 1;\n}\n'
     output = refused(source, IN_PLACE, to="o")
@@ -149,7 +149,7 @@ def test_a_function_of_one_file_is_inlined_in_relocatable_code_too(mode: str, ki
         assert [region.name for region in lowered.meta.regions] == ["apart"]
 
 
-def test_a_kernel_without_KSCOPE_KERNEL_by_its_name_and_the_line_of_its_mark() -> None:  # noqa: N802  # the macro's name
+def test_kernels_without_the_kernel_macro_are_refused_by_name_and_line() -> None:
     source = HEADER + '__global__ void k(int* out) {\n  KSCOPE_INSTANT("i");\n  out[0] = 1;\n}\n'
     output = refused(source, IN_PLACE)
     assert f"{ILLEGAL}marks_out_of_it__void_k_int___'" in output
@@ -183,7 +183,7 @@ def test_forceinline_functions_compile_without_optimization() -> None:
     compiled(source, IN_PLACE, "-Xcicc", "-O0", to="cubin")
 
 
-def test_a_strategy_that_the_kernel_does_not_list() -> None:
+def test_strategies_missing_from_the_kernels_list_are_refused() -> None:
     output = refused(kernel('  KSCOPE_REGION("r", kscope::AllThreads);'), IN_PLACE)
     assert "ks_strategy_that_KSCOPE_KERNEL_does_not_list_3" in output
 
@@ -195,20 +195,20 @@ def test_invalid_macro_options_are_refused(define: str) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["-rdc=true"]])
-def test_marks_in_a_function_that_is_not_inlined_by_its_name(more: list[str]) -> None:
+def test_marks_in_noinline_functions_are_refused_by_name(more: list[str]) -> None:
     text = compiled(kernel("  out[0] = apart(n);", before=NOT_INLINED), MARKS, *more).decode()
     with pytest.raises(UnsupportedError, match=r"regions in _Z5aparti: the function was compiled apart"):
         plan.lower(text, Recording(), frontend="test")
 
 
-def test_marks_in_a_function_that_is_compiled_apart_by_its_name() -> None:
+def test_marks_in_separately_compiled_functions_are_refused_by_name() -> None:
     """With -rdc=true and no kernel in sight."""
     apart = HEADER + '__device__ void apart(int* out) {\n  KSCOPE_REGION("r");\n  out[0] = 1;\n}\n'
     with pytest.raises(UnsupportedError, match=r"regions in _Z5apartPi: the function was compiled apart"):
         plan.lower(compiled(apart, MARKS, "-rdc=true").decode(), Recording(), frontend="test")
 
 
-def test_explicit_marks_that_do_not_pair_by_kernel_region_and_line() -> None:
+def test_unpaired_explicit_marks_are_refused_by_kernel_region_and_line() -> None:
     text = compiled(kernel('  if (n) KSCOPE_ENTER("r");\n  out[0] = n;'), MARKS, "-lineinfo").decode()
     with pytest.raises(PairingError, match=r"kernel k: region 'r' .*unit\.cu:7"):
         plan.lower(text, Recording(), frontend="test")

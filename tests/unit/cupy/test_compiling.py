@@ -90,7 +90,7 @@ TEXT = (
 
 
 @pytest.mark.parametrize("by", ["ptxas", "nvjitlink"])
-def test_each_assembler_shows_what_a_text_needs(by, monkeypatch):
+def test_each_assembler_reports_register_usage(by, monkeypatch):
     if getattr(assembler, by)() is None:
         pytest.skip(f"there is no {by} here")
     monkeypatch.setattr(assembler, "nvjitlink" if by == "ptxas" else "ptxas", lambda *most: None)
@@ -159,7 +159,7 @@ def test_too_few_registers_from_the_linker_give_a_warning(wide, monkeypatch):
 
 @pytest.mark.skipif(assembler.ptxas() is None, reason="there is no ptxas")
 @pytest.mark.parametrize(("count", "most"), [(8, None), (52, 64), (70, None), (118, 128)])
-def test_regions_do_not_take_a_kernel_past_what_large_blocks_can_have(frontend, gpu, monkeypatch, count, most):
+def test_regions_do_not_exceed_the_register_limit_of_large_blocks(frontend, gpu, monkeypatch, count, most):
     def registers() -> int:
         cubin = gpu.compile(WIDE, (*INCLUDE, f"-DCOUNT={count}"))
         assert isinstance(cubin, bytes)

@@ -43,7 +43,7 @@ def measures(out, n):
 
 
 @pytest.mark.parametrize("arch", ["80", "90", "100"])
-def test_a_helper_is_a_value_of_a_mark(gpu, frontend, arch):
+def test_device_helpers_may_be_mark_values(gpu, frontend, arch):
     gpu.arch = arch
     frontend.enable(Recording())
     assert layout.META_SYMBOL.encode() in compile(gpu, measures, OUT, INT)

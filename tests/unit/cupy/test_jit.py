@@ -117,7 +117,7 @@ def called(out, n):
     kscope.counter("depth", 3, strategy=kscope.AllThreads())
 
 
-def test_calls_are_marks_as_well(enabled, gpu):
+def test_enter_and_exit_calls_become_marks(enabled, gpu):
     assert placed(translate(called, OUT, INT)) == [
         "enter load call", "enter item i32 block call", "exit item block call", "exit load call",
         "instant here call", "instant there i32 call", "counter depth i32 lanes call",
@@ -204,7 +204,7 @@ def test_calls_that_do_not_pair_are_refused_by_name(enabled, gpu):
         compile(gpu, unpaired, OUT, INT)
 
 
-def test_another_context_manager_is_refused_as_without_kscope(enabled):
+def test_other_context_managers_are_refused_as_without_kscope(enabled):
     def other(out, n):
         with cupy.cuda.Device(0):
             out[0] = 1
@@ -257,7 +257,7 @@ def test_regions_without_teach_raise_cupys_error(frontend, gpu):
         translate(straight, OUT, INT)
 
 
-def test_a_kernel_keeps_a_cache_for_each_state(frontend, gpu):
+def test_kernels_have_one_cache_per_state(frontend, gpu):
     kernel = jit.rawkernel()(straight)
     frontend.teach()
     kernel._cached_codes["types"] = _compile.transpile(straight, ["__global__"], "cuda", (OUT, INT), _cuda_types.void)

@@ -184,9 +184,7 @@ def test_user_errors_stay_cute_errors(make: Make) -> None:
         make('with region("one"):\n    x[thread] = undefined_name')
 
 
-def test_a_hook_that_another_tool_has_wrapped_stays_and_does_nothing(
-    frontend: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hooks_wrapped_by_other_tools_stay_inactive(frontend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler.Compiler, "compile", compiler.Compiler.compile)  # put back at the end
     frontend.enable(Recording())
     ours = compiler.Compiler.compile

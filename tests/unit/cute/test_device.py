@@ -30,7 +30,7 @@ def test_plain_kernels_have_the_helpers(make: Callable[..., Made], arch: str) ->
         assert made.ptx.count(register) == count, register
 
 
-def test_a_helper_is_a_value_of_a_mark(make: Callable[..., Made]) -> None:
+def test_device_helpers_may_be_mark_values(make: Callable[..., Made]) -> None:
     made = make(
         """
         began = kscope.clock()

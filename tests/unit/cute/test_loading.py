@@ -102,7 +102,7 @@ def test_a_library_is_reported_once_before_its_first_launch(gpu: Gpu, prepared: 
     assert (gpu.loaded, loaded.calls, gpu.paces) == ([31], 2, 2)
 
 
-def test_a_device_used_later_is_armed_then(gpu: Gpu, prepared: Any) -> None:
+def test_devices_are_armed_on_first_use(gpu: Gpu, prepared: Any) -> None:
     loaded = Loaded(3)
     for gpu.current in (1, 2, 1):
         launch(loaded)
@@ -237,9 +237,7 @@ def named_after(gpu: Gpu, made: Made) -> None:
     gpu.names = [name]
 
 
-def test_a_region_that_tracing_does_not_reach_is_not_missed(
-    gpu: Gpu, prepared: Any, alone: Callable[[Any], Any]
-) -> None:
+def test_regions_not_reached_by_tracing_are_no_problem(gpu: Gpu, prepared: Any, alone: Callable[[Any], Any]) -> None:
     module = alone(source("helper(x, 3)", before=DEAD))
     named_after(gpu, compile(module.host, *arguments()))
     launch(Loaded(2))

@@ -124,7 +124,7 @@ def test_regions_compile_in_every_cute_construct(make: Make, body: str) -> None:
     assert "//kscope" not in made.ptx
 
 
-def test_a_region_in_a_helper_is_one_at_every_call(make: Make) -> None:
+def test_regions_in_helpers_record_at_every_call(make: Make) -> None:
     made = make(
         """
         with region("caller"):
@@ -265,9 +265,7 @@ def test_a_region_that_spans_prefetch_stages_is_refused(frontend: Any) -> None:
         compile(kernels.pipelined_host, *kernels.fakes(), True)
 
 
-def test_an_error_of_cute_is_not_replaced_by_one_that_the_program_handles(
-    frontend: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cute_errors_are_not_masked_by_handled_errors(frontend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*args: Any, **kwargs: Any) -> None:
         raise ValueError("no such pass")
 

@@ -38,7 +38,7 @@ def test_source_comments_are_read_back_and_removed(marks: list[tuple[int, str, s
     )
 
 
-def test_a_kernel_is_called_as_its_function(make: Callable[..., Made]) -> None:
+def test_kernels_are_named_after_their_function(make: Callable[..., Made]) -> None:
     made = make(
         "helper(x)", before="@cute.jit\ndef helper(x: cute.Tensor):\n    with region('one'):\n        x[0] = 1.0"
     )

@@ -66,7 +66,7 @@ def test_only_the_selected_records_are_written(flags: list[str], records: int, c
     assert len(list(csv.DictReader(io.StringIO(Path("x.csv").read_text(), newline="")))) == records
 
 
-def test_nothing_is_written_for_a_time_without_records(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_time_ranges_export_nothing(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", capture, "-o", "x.csv", "--time", "1ms:"]) == 2
     assert "--time 1ms:: no record then" in capsys.readouterr().err
     assert not Path("x.csv").exists()

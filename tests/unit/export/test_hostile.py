@@ -145,7 +145,7 @@ def _everywhere(name: str) -> Trace:
 
 @pytest.mark.parametrize("name", [*NAMES, "nul\0", "", "9" * 30, "9" * 5000])
 @pytest.mark.parametrize("suffix", sorted(READERS.keys() & HERE))
-def test_every_place_of_a_name_takes_any(suffix: str, name: str, tmp_path: Path) -> None:
+def test_every_name_field_accepts_any_text(suffix: str, name: str, tmp_path: Path) -> None:
     several = [{"group": group, "processes": processes} for group in GROUPS for processes in PROCESSES]
     for options in several if suffix in (".pftrace", ".json") else [{}]:
         written(_everywhere(name), tmp_path, suffix, **options)
@@ -176,7 +176,7 @@ def test_one_long_name_makes_neither_rows_nor_memory_larger(
     assert (tmp_path / f"x{suffix}").stat().st_size < 1_000_000
 
 
-def test_an_instant_with_two_times_is_a_point(tmp_path: Path) -> None:
+def test_instants_with_two_times_are_points(tmp_path: Path) -> None:
     slab = synth.slab(
         [Rec("load", 2000, 2100, Kind.INSTANT), Rec("tile", 1990, 2600), Rec("tile", 2700, 2800, Kind.COUNTER)]
     )

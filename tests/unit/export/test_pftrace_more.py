@@ -51,7 +51,7 @@ def test_a_span_carries_its_cycles_its_exact_start_and_its_value(tmp_path: Path)
     assert load.args == {"cycles": 101, "start_ns": pytest.approx(start["load"]), "value": 5}
 
 
-def test_without_arguments_slices_have_their_values_alone(tmp_path: Path) -> None:
+def test_slices_without_extra_arguments_have_only_their_value(tmp_path: Path) -> None:
     trace = decode(synth.capture(synth.slab([Rec("tile", 2000, 2107), valued("load", 2200, 2301, 5)]), names=NAMES))
     found = exported(trace, tmp_path, args=False)
     assert {one.name: one.args for one in found.slices} == {"tile": {}, "load": {"value": 5}, "warp": {}}
@@ -93,7 +93,7 @@ def test_unfinished_warps_have_no_epilogue_arguments(tmp_path: Path) -> None:
     assert life.args["prologue_most"] == 700
 
 
-def test_ticks_of_globaltimer_are_not_called_cycles(tmp_path: Path) -> None:
+def test_globaltimer_ticks_are_not_labeled_cycles(tmp_path: Path) -> None:
     slab = synth.slab([Rec("tile", 3200, 6400)], start_time=1600, end_time=9600, flags=layout.FLAG_GLOBALTIMER)
     [one] = spans(exported(decode(synth.capture(slab, names=NAMES)), tmp_path))
     assert one.args["timer_ns"] == 3200
@@ -199,13 +199,13 @@ def test_arrows_may_start_and_end_on_the_same_lane(tmp_path: Path) -> None:
     assert all(one.track == other.track for one, other in arrows)
 
 
-def test_a_wait_that_began_first_has_its_arrow_at_its_end(tmp_path: Path) -> None:
+def test_arrows_to_an_earlier_wait_point_to_its_end(tmp_path: Path) -> None:
     slabs = [synth.slab([valued("load", 2500, 2600, 4)]), synth.slab([valued("wait", 2000, 2700, 4)], warp=1)]
     [(one, other)] = exported(decode(synth.capture(*slabs, names=NAMES)), tmp_path, flows=[("load", "wait")]).arrows
     assert (one.name, other.name) == ("load", "wait")
 
 
-def test_slots_that_come_again_point_at_their_latest_use(tmp_path: Path) -> None:
+def test_reused_slots_have_arrows_to_their_latest_use(tmp_path: Path) -> None:
     records = [
         valued(name, at, at + 40, 1) for at, name in ((2000, "load"), (2100, "dot"), (2200, "load"), (2300, "dot"))
     ]

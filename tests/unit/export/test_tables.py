@@ -102,7 +102,7 @@ def test_exact_columns_are_exact(trace: Trace, tmp_path: Path) -> None:
         assert found[name].dtype == expected[name].dtype
 
 
-def test_to_arrow_is_the_trace_in_its_own_order(trace: Trace) -> None:
+def test_to_arrow_keeps_the_order_of_the_trace(trace: Trace) -> None:
     table = trace.to_arrow()
     assert table.column_names == list(COLUMNS)
     np.testing.assert_array_equal(table["start_ticks"].to_numpy(), trace.start_ticks)

@@ -43,7 +43,7 @@ def paths(nodes: tuple[Node, ...]) -> dict[str, Node]:
     return dict(zip(found, nodes, strict=True))
 
 
-def test_a_region_is_distinguished_by_its_parents_and_has_its_own_time() -> None:
+def test_call_tree_nodes_are_distinguished_by_parents_and_have_self_time() -> None:
     found = {path: (node.count, node.ticks) for path, node in paths(stacks(nested())).items()}
     assert found == {
         "matmul": (2, 2 * (10_000 - 500 - 100)),
@@ -69,7 +69,7 @@ def test_tree_times_add_up_to_warp_lifetimes(name: str) -> None:
     assert counted == Counter(names)
 
 
-def test_a_filtered_trace_has_its_lanes_alone() -> None:
+def test_a_filtered_trace_has_only_its_lanes() -> None:
     nodes = stacks(nested().filter(warp=1, region="load"))
     assert {path: node.count for path, node in paths(nodes).items()} == {"matmul": 1, "matmul;load": 3}
 
@@ -87,7 +87,7 @@ def test_hatchet_exports_have_totals_and_means_per_warp(tmp_path: Path) -> None:
     assert devices["CUDA"]["0"]["clock_rate"] == pytest.approx(1_980_000, rel=0.01)
 
 
-def test_a_kernel_that_was_timed_with_globaltimer_has_no_cycles(tmp_path: Path) -> None:
+def test_kernels_timed_with_globaltimer_have_no_cycles(tmp_path: Path) -> None:
     slab = synth.slab([Rec("tile", 3200, 6400)], start_time=1600, end_time=9600, flags=layout.FLAG_GLOBALTIMER)
     decode(synth.capture(slab, names=NAMES)).export(tmp_path / "x.hatchet")
     root, _ = json.loads((tmp_path / "x.hatchet").read_bytes())

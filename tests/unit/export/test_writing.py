@@ -187,7 +187,7 @@ def test_a_named_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "x.json").is_fifo()
 
 
-def test_a_name_of_the_greatest_length_can_be_written(tmp_path: Path) -> None:
+def test_names_of_maximum_length_compile(tmp_path: Path) -> None:
     name = "n" * (255 - len(".json")) + ".json"
     bulk(2).export(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -145,7 +145,7 @@ def test_marks_without_source_cost_the_same(bench: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("recording")
-def test_a_counter_of_64_bits_costs_as_much_in_cuda(bench: Any, tmp_path: Path) -> None:
+def test_64_bit_counters_cost_the_same_as_in_cuda(bench: Any, tmp_path: Path) -> None:
     """Comparing one takes longer, and what follows a clock reading cannot be hidden before it."""
     found = [in_numba(bench, tmp_path, form, lto=True, bits=64) for form in ("a with", "")]
     check(added(*found), added(in_cuda("a with", 64), in_cuda("", 64)))

@@ -41,7 +41,7 @@ def test_plain_kernels_have_the_helpers(taught: Any, written: Written, lto: bool
         assert text.count(register) == count, register
 
 
-def test_a_helper_is_a_value_of_a_mark(enabled: Any, written: Written) -> None:
+def test_device_helpers_may_be_mark_values(enabled: Any, written: Written) -> None:
     space = written("""
         @cuda.jit
         def kernel(x, n):

@@ -171,7 +171,7 @@ def test_regions_compile_away_after_teach_and_record_after_enable(taught: Any, w
 
 
 @pytest.mark.filterwarnings("ignore:Context.call_conv:DeprecationWarning")  # Numba's own, of such a function
-def test_a_function_that_calls_itself_is_plain_without_its_region(taught: Any, written: Written) -> None:
+def test_recursive_functions_compile_plain_without_their_region(taught: Any, written: Written) -> None:
     text = """
         @cuda.jit
         def depth(i):

@@ -93,7 +93,7 @@ def test_numba_errors_in_a_device_function_have_the_users_line(enabled: Any, wri
     'LOAD = kscope.scope("a")\nkscope.scope("a").enter()\nx[0] = 1',
     'if n > 3:\n    kscope.scope("a").enter()\nx[0] = 1\nkscope.scope("a").exit()',
 ])  # fmt: skip
-def test_calls_that_do_not_pair(enabled: Any, written: Written, body: str, lto: bool) -> None:
+def test_unpaired_calls_are_refused(enabled: Any, written: Written, body: str, lto: bool) -> None:
     body = body.removeprefix('LOAD = kscope.scope("a")\n')
     message = refused(written, body, PairingError, lto=lto)
     assert "kernel kernel: region 'a'" in message

@@ -67,7 +67,7 @@ def is_marked(cubin: bytes) -> bool:
     return b"kscope_ctl" in cubin
 
 
-def test_a_kernel_is_compiled_for_each_state_and_kept(taught: Any, gpu: Backend, written: Written) -> None:
+def test_kernels_are_compiled_once_per_state(taught: Any, gpu: Backend, written: Written) -> None:
     kernel = written(KERNELS)["kernel"]
     plain = launch(kernel, gpu)
     assert not is_marked(plain)

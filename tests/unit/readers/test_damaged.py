@@ -147,7 +147,7 @@ def test_events_that_found_no_room_are_counted() -> None:
     assert _told(readers.nuggets(foreign.nuggets(EVENTS, 2, counts=[2, 2, 7, 2]), units=4), "refused") == 5
 
 
-def test_a_range_that_did_not_end_is_unknown_and_one_that_ends_early_too() -> None:
+def test_ranges_without_an_end_or_with_an_early_end_are_unknown() -> None:
     made = Group(0, 0, 0, [("begin", 0, 100), ("begin", 1, 200), ("end", 1, 150)])
     trace = readers.sm_profiler(foreign.sm_profiler([made], 1))
     assert trace.dur_cycles.tolist() == [-1, -1]
@@ -242,7 +242,7 @@ def test_a_file_that_is_not_a_numpy_array_is_refused(tmp_path: Path) -> None:
         readers.flashinfer(tmp_path / "none.npy")
 
 
-def test_a_million_records_are_read_without_a_loop() -> None:
+def test_a_million_records_decode_without_a_python_loop() -> None:
     lanes, slots = 1000, 1000
     mark = np.arange(slots, dtype=np.uint64)
     tag = np.arange(lanes, dtype=np.uint64)[None, :] << np.uint64(12) | (mark % 2)[:, None]
@@ -264,7 +264,7 @@ def test_damaged_foreign_buffers_are_exported(suffix: str, tmp_path: Path) -> No
         assert trace.export(tmp_path / f"x{suffix}") == len(trace)
 
 
-def test_an_event_of_another_group_than_its_place_is_left_out() -> None:
+def test_events_outside_their_group_are_dropped() -> None:
     data = bytearray(foreign.sm_profiler([Group(0, 0, 0, [("begin", 0, 100), ("end", 0, 150)])], 1, 2, 1))
     place = len(data) - 80  # two groups of one event each
     data[place + 12] = 1

@@ -133,7 +133,7 @@ def test_instants_of_sm_profiler() -> None:
     assert set(trace.sm.tolist()) == {5}
 
 
-def test_an_event_within_itself_ends_innermost_first() -> None:
+def test_recursive_events_end_innermost_first() -> None:
     marks = [("begin", 0, 0), ("begin", 0, 10), ("end", 0, 20), ("end", 0, 40), ("begin", 0, 50), ("end", 0, 51)]
     made = Group(0, 0, 0, [(what, event, 1000 + time) for what, event, time in marks])
     trace = readers.flashinfer(foreign.flashinfer([made], 1), ["a"])
@@ -185,7 +185,7 @@ def test_missing_proton_clock_rates_are_reported() -> None:
     assert silent.dur_cycles.tolist() == [720] and kinds(silent) == {"assumed"}
 
 
-def test_a_block_that_proton_saw_twice_is_two_launches() -> None:
+def test_blocks_seen_twice_by_proton_are_two_launches() -> None:
     runs = [("k", 0, block, 1000 * run, 1000 * run + 500, [(0, "a", 0, 100)]) for run in (1, 2) for block in (0, 1)]
     trace = readers.proton(foreign.proton(runs), mhz=1000)
     assert len(trace.launches) == 2

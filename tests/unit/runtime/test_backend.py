@@ -318,7 +318,7 @@ def test_a_device_that_is_first_used_in_a_pause_joins_after_it(by_hand: None) ->
     assert Lane(memory).run().slab is not None
 
 
-def test_a_kernel_that_broke_the_context_leaves_every_record_to_another_process(bench: Make) -> None:
+def test_another_process_salvages_every_record_of_a_broken_context(bench: Make) -> None:
     rig = bench(salvaged=True).arm()
     Lane(rig.memory, block=1).run()
     rig.drain._passes.once(share=1 << 20)
@@ -452,7 +452,7 @@ def test_clocks_are_compared_when_a_session_begins_and_ends(bench: Make) -> None
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")  # Python 3.12
-def test_a_forked_child_gets_the_reason_why_it_cannot_record(bench: Make) -> None:
+def test_errors_in_a_forked_child_explain_why_it_cannot_record(bench: Make) -> None:
     rig = bench().arm()
     output = refusal(lambda: rig.backend.module_loaded(MODULE), UsageError)
     assert "forked" in output and "'spawn'" in output
@@ -475,7 +475,7 @@ def test_rings_stand_apart_inside_of_the_pool(bench: Make) -> None:
         rig.gpu.view(start, end - start)
 
 
-def test_arming_waits_for_no_device_where_none_is_in_use(bench: Make) -> None:
+def test_arming_does_not_wait_without_a_device_in_use(bench: Make) -> None:
     rig = bench()
     rig.driver.current = 0
     rig.backend.arm(1, Sampling(), None)
@@ -495,7 +495,7 @@ def test_a_session_begins_once_on_a_device(bench: Make, monkeypatch: pytest.Monk
     assert begun == [1, 2]
 
 
-def test_a_drain_is_made_once_per_device(bench: Make) -> None:
+def test_one_drain_is_created_per_device(bench: Make) -> None:
     rig = bench().arm()
     drain: Drain = rig.drain
     rig.backend.disarm()

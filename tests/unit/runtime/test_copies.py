@@ -29,7 +29,7 @@ def starts(bench: Bench) -> list[int]:
     return sorted(records[records[:, 1] == layout.record_id(REGION, layout.Kind.SPAN), 0].tolist())
 
 
-def test_a_batch_is_copied_while_threads_read_the_one_before(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_copied_while_the_previous_one_is_read(by_hand: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kscope_runtime.staging.BATCH", 8192)  # two of the rings
     bench = Bench().arm()
     for block in range(80):
@@ -125,7 +125,7 @@ def test_snapshots_include_overrun_rings_immediately(late: tuple[Bench, Lane, tu
     assert len(lines) == SLAB // layout.UNIT and lines[0, 0] == layout.HEADER_WORD
 
 
-def test_slabs_that_did_not_run_over_are_taken_at_first_sight(by_hand: None) -> None:
+def test_slabs_that_did_not_overrun_are_taken_immediately(by_hand: None) -> None:
     bench = Bench().arm()
     Lane(bench.memory).run(records=4)
     assert once(bench) == SLAB

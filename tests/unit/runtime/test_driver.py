@@ -254,7 +254,7 @@ def test_a_column_is_written_in_one_call(cu: Bindings) -> None:
     assert (copy.srcHost, copy.srcPitch) == (words.ctypes.data, 4)
 
 
-def test_facts_are_the_current_devices(cu: Bindings) -> None:
+def test_device_facts_are_those_of_the_current_device(cu: Bindings) -> None:
     cu.values |= {"cuCtxGetDevice": (1,), "cuDeviceGetName": (b"NVIDIA H200\0\0\0",), "cuDeviceGetAttribute": (132,)}
     cu.values["cuDeviceGetUuid"] = (SimpleNamespace(bytes=bytes(range(16))),)
     facts = CudaDriver().facts()

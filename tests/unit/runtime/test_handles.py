@@ -148,7 +148,7 @@ def test_an_image_in_the_place_of_a_handle_is_not_printed_whole(rig: Bench) -> N
     assert len(str(refused.value)) < 300
 
 
-def test_a_handle_that_the_driver_does_not_know(rig: Bench) -> None:
+def test_handles_unknown_to_the_driver_are_refused(rig: Bench) -> None:
     with pytest.raises(DriverError, match="cuLibraryGetModule failed: CUDA_ERROR_INVALID_HANDLE"):
         kscope.bind(0x666)
 

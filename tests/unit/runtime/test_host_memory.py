@@ -62,12 +62,12 @@ def test_the_limit_of_every_cgroup_above_counts_v1(machine: Callable[..., None])
     assert memory.available() == 512 << 10
 
 
-def test_in_a_container_the_mounted_tree_may_begin_at_its_group(machine: Callable[..., None]) -> None:
+def test_cgroup_mounts_may_start_at_the_containers_group(machine: Callable[..., None]) -> None:
     machine(proc__self__cgroup="0::/docker/0123", cgroup__memory_DOT_max=7 << 20)
     assert memory.limit() == 7 << 20
 
 
-def test_without_cgroups_the_machine_is_the_limit(machine: Callable[..., None]) -> None:
+def test_without_cgroups_the_machines_memory_is_the_limit(machine: Callable[..., None]) -> None:
     assert memory.limit() > 1 << 20
     assert memory.available() == memory.limit()
 

@@ -34,7 +34,7 @@ def test_too_small_pools_are_refused_with_the_minimum(stripes: int) -> None:
 
 
 @given(st.integers(0, 1 << 35), st.integers(1, 200), st.integers(0, 1 << 39), st.integers(-(1 << 24), 1 << 24))
-def test_no_ring_lies_across_a_multiple_of_four_gib(extra: int, stripes: int, units: int, near: int) -> None:
+def test_no_ring_crosses_a_4_gib_boundary(extra: int, stripes: int, units: int, near: int) -> None:
     cut = rings(least(stripes) + extra, stripes)
     for pool in (256 * units, max(0, (units // (1 << 24) << 32) - cut.total // 512 * 256 + 256 * near)):
         table = cut.words(pool)
@@ -47,7 +47,7 @@ def test_no_ring_lies_across_a_multiple_of_four_gib(extra: int, stripes: int, un
         assert cut.reserve / 8 <= sizes[-1] <= cut.reserve
 
 
-def test_a_pool_that_a_multiple_of_four_gib_is_not_within_is_cut_from_its_start() -> None:
+def test_a_pool_below_a_4_gib_boundary_is_divided_from_its_start() -> None:
     cut = rings(1 << 30, 132)
     table = cut.words(5 << 32)
     assert table["base"].tolist() == [(5 << 32) + n * cut.each for n in range(133)]
@@ -55,7 +55,7 @@ def test_a_pool_that_a_multiple_of_four_gib_is_not_within_is_cut_from_its_start(
 
 
 @pytest.mark.parametrize("before", [3 << 20, 100 << 20, 527 << 20, 530 << 20, 700 << 20])
-def test_a_pool_across_a_multiple_of_four_gib_keeps_its_rings_and_half_of_its_reserve(before: int) -> None:
+def test_a_pool_across_a_4_gib_boundary_keeps_its_rings_and_half_its_reserve(before: int) -> None:
     cut = rings(1 << 30, 132)
     table = cut.words((5 << 32) - before)
     assert (table["mask"][:-1] + 1 == cut.each // layout.UNIT).all()

@@ -105,7 +105,7 @@ def test_a_process_that_cannot_read_the_memory_ends_with_its_reason(
         salvaged.read(np.zeros(16, np.uint8), memory[0].address, 0)
 
 
-def test_the_new_process_is_not_recorded_itself(memory: list[Allocation], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_salvaging_process_is_not_recorded(memory: list[Allocation], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KSCOPE", "1")
     with SalvagedMemory(0, memory) as salvaged:
         salvaged.read(np.zeros(16, np.uint8), memory[0].address, 0)  # it has begun

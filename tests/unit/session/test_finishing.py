@@ -117,7 +117,7 @@ def test_the_command_line_exports_as_well(tmp_path: Path, monkeypatch: pytest.Mo
     assert {path.name for path in tmp_path.iterdir()} == {"script.py", "script.kscope", "a.pftrace", "a.csv"}
 
 
-def test_a_session_that_is_off_may_stand_in_one_that_is_on() -> None:
+def test_disabled_sessions_may_nest_in_enabled_ones() -> None:
     with kscope.profile() as prof:
         with kscope.profile(enabled=False):
             launch()

@@ -52,7 +52,7 @@ def test_the_state_is_not_changed_under_a_session(call: Callable[[], None]) -> N
         call()
 
 
-def test_a_session_is_used_once() -> None:
+def test_a_session_object_is_used_once() -> None:
     with kscope.profile() as prof:
         pass
     with pytest.raises(UsageError, match="recorded already"), prof:

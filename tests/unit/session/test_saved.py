@@ -90,7 +90,7 @@ def test_a_full_disk_is_reported_and_preserves_the_programs_error_and_exit_code(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_program_that_ends_with_exit_0_did_not_fail(tmp_path: Path) -> None:
+def test_exit_code_0_counts_as_success(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         leave_in(kscope.profile(tmp_path / "run.kscope"))
     assert (tmp_path / "run.kscope").exists()

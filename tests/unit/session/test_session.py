@@ -188,7 +188,7 @@ def test_a_prepared_process_is_armed_without_compiling_again(log: list[str]) -> 
     assert log == ["arm pool=None", "body", "wait", "disarm", "collect True", "disarm"]
 
 
-def test_a_session_with_other_options_goes_back_to_what_was_prepared(log: list[str]) -> None:
+def test_sessions_restore_the_prepared_options(log: list[str]) -> None:
     kscope.enable(records=64)
     with kscope.profile(records=128):
         log.append("body")
@@ -373,7 +373,7 @@ def test_profile_selection_reaches_the_compiler(log: list[str]) -> None:
     assert prof.capture.options["regions"] == ["one=a.py:3-4"]
 
 
-def test_a_session_takes_over_what_is_prepared_unless_changed(log: list[str]) -> None:
+def test_sessions_inherit_prepared_options_unless_changed(log: list[str]) -> None:
     kscope.enable(auto="wait", kernels="att*")
     with kscope.profile(kernels="other") as inherited:
         pass

@@ -203,7 +203,7 @@ def test_each_group_of_specialized_warps_has_its_own_places(arch):
     assert not {site.group for site in found if site.what == "dot"} & {"default", ""}
 
 
-def test_an_iteration_is_the_body_of_its_loop():
+def test_iteration_regions_cover_the_loop_body():
     (turn,) = sites("softmax", 90, auto="iterations")
     line = CASES["softmax"].line("the loop")
     assert (turn.region, turn.loops) == (f"iteration {FILE}:{line}", (f"{PATH}:{line}",))
@@ -319,7 +319,7 @@ def places(text, *aliases):
     return [(place.file, place.line, place.column) for place in function.operation.blocks[0].operations[0].places]
 
 
-def test_a_location_is_a_chain_of_places():
+def test_locations_are_chains_of_inlined_places():
     aliases = ['#loc1 = loc("/a b/c.py":3:4)', '#loc2 = loc("x"(#loc1))', '#loc3 = loc(callsite(#loc2 at "d.py":5:6))']
     assert places("unknown") == []
     assert places("#loc9") == []
@@ -389,7 +389,7 @@ def test_restored_regions_keep_their_names_and_report_a_problem(compiler):
     assert entered == {("0x00000007", "block")}
 
 
-def test_regions_that_end_elsewhere_are_not_put_back():
+def test_regions_that_end_elsewhere_are_not_restored():
     def module(*lines):
         text = "\n".join([*lines, "tt.return loc(#loc)"])
         return f'module {{\ntt.func public @k() {{\n{text}\n}} loc(#loc)\n}} loc(unknown)\n#loc = loc("k.py":1:1)'

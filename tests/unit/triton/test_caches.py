@@ -177,7 +177,7 @@ class Later(Executor):
 
 
 @pytest.mark.parametrize(("before", "after"), [*CHANGES, ("plain", "plain"), ("prepared", "prepared")])
-def test_an_asynchronous_compilation_keeps_the_state_of_its_submission(frontend, gpu, before, after):
+def test_asynchronous_compilations_keep_the_state_at_submission(frontend, gpu, before, after):
     def compiled():
         return kernel.warmup(Pointer("i32"), 5, grid=(1,))
 

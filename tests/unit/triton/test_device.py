@@ -62,7 +62,7 @@ def measures(out, n, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
-def test_a_helper_is_a_value_of_a_mark(compiler, arch):
+def test_device_helpers_may_be_mark_values(compiler, arch):
     compiler(measures, arch, out="*i32", n="i32", BLOCK=128)
     assert compiler.marks() == ["enter step i32", "exit step", "counter cycles u32"]
 

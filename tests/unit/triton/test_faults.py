@@ -95,7 +95,7 @@ def automatic(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
     z.store((tl.program_id(0) * BM, tl.program_id(1) * BN), total.to(tl.float16))
 
 
-def test_regions_that_automatic_warp_specialization_deleted_stand_again(compiler):
+def test_regions_deleted_by_automatic_warp_specialization_are_restored(compiler):
     types = dict.fromkeys("abc", "*fp16") | dict.fromkeys("MNK", "i32") | {"BM": 128, "BN": 128, "BK": 64}
     with pytest.warns(UserWarning, match="removed every mark of 'dot', 'load'; kscope restored them"):
         kernel = compiler(automatic, 90, {"num_warps": 4}, **types)

@@ -139,7 +139,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
-def test_the_settings_apply_by_every_name_that_they_had_and_leave_the_environment_alone(frontend, monkeypatch, names):
+def test_settings_apply_under_every_alias_without_changing_the_environment(frontend, monkeypatch, names):
     config = SimpleNamespace(**{name: 4 if name == "compile_threads" else True for name in names})
     environment = dict(os.environ)
     monkeypatch.setitem(sys.modules, "torch._inductor.config", config)

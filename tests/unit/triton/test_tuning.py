@@ -165,7 +165,7 @@ def test_timings_on_disk_are_those_of_the_plain_kernels_for_both_states(frontend
     assert timer.prepared == [False] * len(TIMES)
 
 
-def test_what_was_recorded_before_is_not_compiled_again(frontend, gpu, tuned, monkeypatch):
+def test_kernels_recorded_before_are_not_compiled_again(frontend, gpu, tuned, monkeypatch):
     compiled = []
     monkeypatch.setattr(knobs.compilation, "listener", lambda **what: compiled.append(what["cache_hit"]))
     frontend.enable(Recording())

@@ -159,12 +159,12 @@ peers: $(PEERS)/profiler.cuh $(PEERS)/warpscope.cuh  ## download the headers of 
 	.venv-fuzz/bin/pip install -q -e . "atheris==3.0.0"
 	@touch $@
 
-DOOR ?= capture
+TARGET ?= capture
 SECONDS ?= 60
-fuzz: .venv-fuzz/.test  ## coverage-guided fuzzing of one reader: make fuzz DOOR=capture SECONDS=60
-	mkdir -p $(CACHE)/fuzz/$(DOOR)
-	$(ON_PATH) .venv-fuzz/bin/python tests/torture/fuzz.py $(DOOR) -max_total_time=$(SECONDS) -max_len=16384 -timeout=20 \
-	    -artifact_prefix=$(CACHE)/fuzz/$(DOOR)/ $(CACHE)/fuzz/$(DOOR) tests/torture/corpus/$(DOOR)
+fuzz: .venv-fuzz/.test  ## coverage-guided fuzzing of one reader: make fuzz TARGET=capture SECONDS=60
+	mkdir -p $(CACHE)/fuzz/$(TARGET)
+	$(ON_PATH) .venv-fuzz/bin/python tests/torture/fuzz.py $(TARGET) -max_total_time=$(SECONDS) -max_len=16384 -timeout=20 \
+	    -artifact_prefix=$(CACHE)/fuzz/$(TARGET)/ $(CACHE)/fuzz/$(TARGET) tests/torture/corpus/$(TARGET)
 
 clean:  ## venvs, caches and builds
 	rm -rf .venv .venv36 .venv-numba .venv-cute .venv-viewers .venv-newest .venv-peers .venv-fuzz .cache build dist *.egg-info

@@ -1,4 +1,4 @@
-"""What every test may count on: how hard hypothesis looks, and which tests need a GPU.
+"""Settings of all tests: hypothesis profiles, sampling of variations, and skipping without a GPU.
 
 HYPOTHESIS_PROFILE is fast (the default), thorough, repeat (.ci/run: twice as many examples as fast, always the same),
 or brief (a few of them, for tests that run again with other versions of a dependency).

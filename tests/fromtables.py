@@ -1,15 +1,15 @@
-"""The tables of docs/from: what stands in them is run, or looked up. Each row is | theirs | here | note |.
+"""The tables of docs/from: their code is run, or looked up. Each row is | theirs | here | note |.
 
-What is in backquotes in the middle column is
+Backquoted code in the middle column is
 
-    kscope export run.kscope ...       a command: run where the files below are, and it must end with 0
+    kscope export run.kscope ...       a command: run in a folder with the files below; it must exit with 0
     tests/unit/x.py::test_y            a test: it must exist
     KSCOPE_REGION                      a macro of the CUDA header: it must be defined there
-    with kscope.region("load"): ...    words of kernels: run in a simulated kernel, and its marks must be recorded
+    with kscope.region("load"): ...    code of a kernel: run in a simulated kernel, and its marks must be recorded
     trace.export("x.json")             anything else is Python of the host, and is run
 
-A row that begins with "not offered" must say why in its note. A command whose note says "needs a GPU" (or another thing
-that is not here) is parsed and not run.
+A row that begins with "not offered" must explain why in its note. A command whose note contains "needs a GPU" (or
+another missing requirement) is parsed and not run.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ def without_macros(source: str) -> str:
 def recorded(
     ptx: bytes, n: int = 0, *, threads: int = 32, metas: tuple[ModuleMeta, ...] = ()
 ) -> list[list[tuple[str, str, int]]]:
-    """What each lane of one block records of the kernel `k`: (region, kind, value) in their order,
-    lanes in the order of their threads. metas: what explains the text where it has no notes."""
+    """The records of each lane of one block of the kernel `k`: (region, kind, value), lanes in thread order. metas:
+    the metadata, if the text has no notes."""
     metas = metas or describe(ptx)
     regions = {layout.name_hash(region.name): region.name for meta in metas for region in meta.regions}
     host = Host(Pool((Ring(12), Ring(12))))

@@ -1,4 +1,4 @@
-"""Reads a report.html back: its columns as arrays, its JSON as dicts. Shares no code with what wrote it."""
+"""Reads a report.html: its columns as arrays, its JSON as dicts. Shares no code with the writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One launch in the simulator, recorded: what the simulator's own tests look at."""
+"""One recorded launch in the simulator, for the simulator's own tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Synthetic slabs with a known truth, for tests and benchmarks of everything behind the device.
+"""Synthetic slabs with known contents, for tests and benchmarks of the host side.
 
-`slab()` writes one slab word by word, as a device would (ring, stop, unfinished, 32-bit clocks);
-`bulk()` writes many equal ones fast; `capture()` wraps lines with the metadata that names them.
-Written against the words of kscope/layout.py alone: it shares no code with what it tests.
+`slab()` writes one slab word by word, as a device would (ring, stop, unfinished, 32-bit clocks); `bulk()` writes many
+equal ones fast; `capture()` wraps lines with metadata. Written from the definitions in kscope/capture/layout.py alone:
+it shares no code with the code under test.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def record(program: Program, ready: Callable[[Program], Launch]) -> Capture:
 
 
 def with_torch(launch: Launch, replays: int) -> Launch:
-    """Launches once now, and then each time as often as the program says: as replays of a graph where that is more."""
+    """Launch once now, and then as often as the program requires, as graph replays beyond that."""
     import torch
 
     launch()

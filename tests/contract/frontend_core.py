@@ -1,7 +1,7 @@
 """The contract's kernels through cuda.core: CUDA C++, compiled and armed by kscope_cuda.core.
 
-Without a GPU nothing is compiled here: cuda.core asks the driver for its version before it calls NVRTC. The text is the
-one that CuPy's NVRTC gets, and a made-up driver compiles some in tests/unit/cupy/test_core.py.
+Without a GPU nothing is compiled here, because cuda.core queries the driver's version before it calls NVRTC. The source
+is the same as CuPy's NVRTC gets; tests/unit/cupy/test_core.py compiles some of it over a fake driver.
 """
 
 from __future__ import annotations

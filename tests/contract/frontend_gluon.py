@@ -70,6 +70,6 @@ def compile(program: Program, arch: int) -> list[str]:
 
 
 def _options(program: Program) -> dict[str, Any]:
-    """A kernel with roles is launched with the warps of its first role; its other warps come on top."""
+    """A kernel with roles is launched with the warps of its first role; its other warps are added."""
     options = frontend_triton.options(program)
     return options | {"num_warps": 4} if "roles" in program.kernels else options

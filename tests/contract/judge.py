@@ -38,7 +38,7 @@ def compare(expected: list[Lane], got: list[Lane]) -> Iterator[str]:
         ):
             if a != b:
                 yield f"{_name(one)}: {what}: expected {a}, got {b}"
-        # a simulator knows these of lanes that such a mark made claim, a compiled kernel of the whole warp
+        # the simulator has these only for lanes that such a mark made claim, a compiled kernel for the whole warp
         if other.every not in (one.every, key[:-1] in every):
             yield f"{_name(one)}: says of the warp that every lane has a slab: expected {one.every}, got {other.every}"
         if other.turn not in (one.turn, key[:-1] in turn):
@@ -78,7 +78,7 @@ def _told(lane: Lane) -> list[tuple[Any, ...]]:
 
 
 def depths(records: tuple[Record, ...]) -> list[int]:
-    """How many spans each record lies in. Records are in order of their ends, so parents come later."""
+    """The nesting depth of each record. Records are ordered by end, so parents come later."""
     return [
         sum(1 for parent in records[i + 1 :] if parent.kind in _SPANS and parent.start < record.start)
         for i, record in enumerate(records)

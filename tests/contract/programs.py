@@ -1,30 +1,30 @@
-"""The contract's programs: what each launches and how it is recorded, told once for every frontend.
+"""The contract's programs: what each launches and how it is recorded, defined once for every frontend.
 
-The simulator's kernels (frontend_sim.py) say what each kernel does. A frontend joins by giving kernels of the same
-names that place the same marks, each of them taking the address of 64 ints that are 0 and the program's n, in a module
-of this folder called ``frontend_<name>.py``. The suite finds it; there is no test to write.
+The simulator's kernels (frontend_sim.py) define what each kernel does. A frontend joins with a module of this folder
+called ``frontend_<name>.py``, whose kernels have the same names, place the same marks, and take the address of 64 zero
+ints and the program's n. The suite finds it; there is no test to write.
 
-    KERNELS: dict[str, Any]                 its kernels, by the names used here; they are called so, or name_
-    ABSENT: dict[str, str]                  kernels, or programs, that the DSL cannot express, and why
+    KERNELS: dict[str, Any]                 its kernels, by the names used here, themselves called so or name_
+    ABSENT: dict[str, str]                  kernels or programs that the DSL cannot express, and why
 
-with a device (else leave these three out):
+with a device (otherwise leave these three out):
 
     NEEDS_GPU = True
     available() -> str | None               why it cannot run here; None = it can
-    ready(program) -> Callable[[], None]    compile and launch the program's kernels once; what launches all of the
-                                            program and waits for it. The suite says what is recorded meanwhile
-                                            (device.py)
+    ready(program) -> Callable[[], None]    compile the program's kernels and launch them once; returns a function that
+                                            launches the whole program and waits for it. The suite switches recording
+                                            meanwhile (device.py)
 
-without a device (else leave these out): the suite assembles what comes out and runs it in tests/ptxvm
+without a device (otherwise leave these out): the suite assembles the output and runs it in tests/ptxvm
 
-    FRONTEND: str                           whose enable() makes compile() place marks
+    FRONTEND: str                           the frontend whose enable() makes compile() place marks
     compile(program, arch) -> list[str]     each kernel's PTX for sm_<arch>, as it would be loaded
-    LATER: dict[str, int]                   optional: kernels that only a later GPU than sm_80 runs: from which on
-    OWN_ASSEMBLER = True                    optional: compile() makes SASS as well, and fails where that fails
+    LATER: dict[str, int]                   optional: the least architecture of kernels that sm_80 cannot run
+    OWN_ASSEMBLER = True                    optional: compile() also makes SASS, and fails if that fails
     NOT_INTERPRETED: dict[str, str]         optional: kernels that tests/ptxvm cannot run, and why
-    block(program) -> Dim                   optional: the shape of a block, where that is not the program's
-    parameters(out, n) -> list[int]         optional: what a kernel takes, where that is more than these two
-    described(text) -> tuple[ModuleMeta]    optional: what a text says of itself, where kscope_meta does not
+    block(program) -> Dim                   optional: the shape of a block, if it is not the program's
+    parameters(out, n) -> list[int]         optional: a kernel's parameters, if there are more than these two
+    described(text) -> tuple[ModuleMeta]    optional: a text's metadata, if they are not in kscope_meta
 """
 
 from __future__ import annotations

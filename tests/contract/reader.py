@@ -1,4 +1,4 @@
-"""A second reader of captures, slow and plain: the independent check of kscope.decode, and the judge's eyes."""
+"""A second, slow and simple reader of captures: the independent check of kscope.decode, used by the judge."""
 
 from __future__ import annotations
 

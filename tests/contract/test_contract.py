@@ -32,7 +32,7 @@ def test_emitted_ptx_records_what_the_simulator_records(name: str, program: Prog
 
 
 def _for_architectures() -> Iterator[Any]:
-    """Each program for the one that is interpreted and, in turn, one of the others; for the rest if there is time."""
+    """Each program for the interpreted architecture and, in turn, one other; the rest are slow tests."""
     others = [arch for arch in joined.ARCHITECTURES if arch != INTERPRETED]
     for (number, program), arch in product(enumerate(PROGRAMS), joined.ARCHITECTURES):
         often = arch in (INTERPRETED, others[number % len(others)])

@@ -31,8 +31,8 @@ def definition(program: Program) -> tuple[list[Lane], int]:
 
 
 def _read(program: Program, capture: Capture) -> list[Lane]:
-    """The lanes. Where the frontend chooses the size of a slab, it is no part of the contract; a kernel whose name is a
-    word of its language has an underscore behind it."""
+    """The lanes. A slab size chosen by the frontend is not compared; a kernel named like a keyword has an underscore
+    appended."""
     lanes = [replace(lane, kernel=lane.kernel.rstrip("_"), records=_placed(lane)) for lane in read(capture)]
     return lanes if program.recording.records != "auto" else [replace(lane, capacity=0) for lane in lanes]
 

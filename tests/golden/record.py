@@ -1,4 +1,4 @@
-"""Records the golden captures: small, from a real GPU, judged there before they are written.
+"""Records the golden captures on a GPU, and checks them before they are written. They are small.
 
     python tests/golden/record.py [FOLDER [NAME...]]  needs a GPU
 

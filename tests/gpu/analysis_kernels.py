@@ -10,7 +10,7 @@ import kscope
 
 @triton.jit
 def chained(out, n, INNER: tl.constexpr):
-    """A chain of 64 multiply-adds, n times in one region; INNER: each time in a region of its own."""
+    """A chain of 64 multiply-adds, n times in one region; INNER: each time in another region."""
     x = tl.load(out + tl.program_id(0))
     with kscope.region("outer"):
         for _ in range(n):

@@ -40,8 +40,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def table(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Adds a line to the table that is printed at the end. It goes there with the test's report: xdist's workers print
-    nothing."""
+    """Add a line to the table at the end. It is passed in the test's report, because xdist's workers print nothing."""
     return lambda what, found: request.node.user_properties.append((ROW, what, found))
 
 

@@ -1,9 +1,9 @@
-"""One process of tests/gpu/test_inductor.py: compiles a function with torch.compile, runs it, says what happened.
+"""One process of tests/gpu/test_inductor.py: compiles a function with torch.compile, runs it, and writes the result.
 
     python -m gpu.inductor_process STATE RESULT [ARTIFACTS TO LOAD ...]
 
-STATE is on or off. RESULT (.json) gets the cubins that were loaded, and what was recorded; beside it (.bin) lie
-the artifacts that torch.compiler saves.
+STATE is on or off. RESULT (.json) gets the loaded cubins and the records; the file beside it (.bin) the artifacts that
+torch.compiler saves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a region says against what is known: the kernel's own clocks, chains, barriers, and who was first.
+"""Recorded regions compared with known truth: the kernel's own clocks, dependency chains, barriers, and order.
 
-Every bound is one that the trace itself gives (the tick of the timer, the error of its alignment), or that of the
-kernel's own readings right inside of a region and right around it. What is measured is printed with every run, so that
-a bound that breaks says how (docs/reliability.md has one run's numbers).
+Every bound comes from the trace itself (the tick of the timer, the error of its alignment), or from the kernel's own
+clock reads directly inside and around a region. Every run prints its measurements, so that a violated bound can be
+explained (docs/reliability.md has one run's numbers).
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def test_warps_leave_a_barrier_together(sources: ModuleType, table: Table) -> No
     ticks = by_round("after", trace.start_ticks)
     times = by_round("after", trace.start_ns)
     error = by_round("after", trace.warps.error_ns[trace.track])
-    early = came.max(axis=1) - left.min(axis=1)  # the last one comes before the first one leaves
+    early = came.max(axis=1) - left.min(axis=1)  # the last warp arrives before the first one leaves
     apart = ticks.max(axis=1) - ticks.min(axis=1)
     spread = times.max(axis=1) - times.min(axis=1)
     table("warps behind a barrier", f"median {np.median(apart):.0f} cycles apart, at most {apart.max()}")
@@ -173,15 +173,15 @@ def test_warps_leave_a_barrier_together(sources: ModuleType, table: Table) -> No
     assert (early <= 0).all()
     assert np.median(apart) < 100
     assert np.median(waited[:, 1:]) > 1900  # all but the one that worked for 2,000 cycles
-    # what the clock of one SM says, and what the axis makes of it: the same but for the bound that the trace tells
+    # one SM's clock and the axis agree within the trace's own bound
     cycles_ns = apart * trace.warps.tick_ns[0]
     assert (np.abs(spread - cycles_ns) <= 2 * error.max(axis=1) + 1).all()
 
 
 def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleType, table: Table) -> None:
-    """Signals go both ways between block 0 and every other, and both write down their own clocks. An axis that is wrong
-    by more than the way takes has an answer before its question. Half of what the two ways differ by, at
-    their fastest, estimates how far the axis sets two SMs apart: both lead through the same line of the same cache."""
+    """Blocks 0 and n signal each other and both record their clocks. If the axis is wrong by more than the latency,
+    an answer precedes its question. Half the difference of the fastest latencies in both directions estimates the
+    offset between two SMs: both signals go through the same cache line."""
     blocks, rounds, few = sms(), 256, 12
     lines = int(sources.FLAGS)
     flags = cupy.zeros(32 * lines * blocks, np.int32)
@@ -237,7 +237,7 @@ def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleTy
     # how much longer one way may be than the other is known to half of both, and no better
     assert (size <= bound + (forth + back).min(axis=1) / 2).all()
     if any(problem.kind == "clock" for problem in trace.problems):
-        return  # this GPU does not keep its clocks: the axis is as wide as the trace says, and that was just checked
+        return  # unsteady clocks: the axis is only as exact as its reported error, checked above
     assert (forth > 0).all() and (back > 0).all()
     assert np.median(size) <= 64
     assert np.median(warps.ends_error_ns) <= 64

@@ -89,7 +89,7 @@ def test_instructions_of_the_recorded_build_are_joined_with_its_cycles(
     kscope.enable()
     try:
         cubin, _ = _built(k, tmp_path / "k.cubin")
-        with kscope.profile() as prof:  # with what was prepared: the same build
+        with kscope.profile() as prof:  # with the prepared options: the same build
             k.chained[(BLOCKS,)](floats(), ROUNDS, True, num_warps=1)
     finally:
         kscope.disable()

@@ -1,6 +1,6 @@
-"""Kernels that nobody annotated, on a GPU: results are as before, regions stand where the lines say, and what it costs.
+"""Unannotated kernels on a GPU: unchanged results, regions at the selected lines, and the cost.
 
-Each kernel is one of Triton's tutorials (tests/unannotated.py) or what torch.compile makes of plain torch.
+Each kernel is one of Triton's tutorials (tests/unannotated.py) or compiled by torch.compile from plain torch.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def test_code_bound_during_a_session_records_from_then_on() -> None:
     with kscope.profile() as prof:
         for bound in (False, True):
             if bound:
-                sync()  # what is queued would find itself bound
+                sync()  # queued launches would otherwise see a bound module
                 kscope.bind(handle)
             of(driver.cuLaunchKernel(entry, BLOCKS, 1, 1, THREADS, 1, 1, 0, 0, arguments, 0))
     assert out.tolist() == [6] * BLOCKS

@@ -1,4 +1,4 @@
-"""CuTe DSL on a device: each way to launch a kernel, each state, caches, graphs; and what its GEMM shows."""
+"""CuTe DSL on a device: every way to launch a kernel, every state, caches, graphs, and the GEMM's regions."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def compiled(job: Job, folder: Path) -> Call:
 
 
 def exported(job: Job, folder: Path) -> Call:
-    """An object file, loaded. Its function is looked up once: each look-up loads the kernels anew, and unloads them
-    with the function that it gave, under a graph that has captured them."""
+    """A loaded object file. Its function is looked up once: each look-up loads the kernels again, and unloads them
+    with the returned function, even if a graph has captured them."""
     job.compile().export_to_c(str(folder), "made", function_prefix="made")
     made = load_module(str(folder / "made.o")).made
     return lambda: made(*job.arguments)
@@ -128,7 +128,7 @@ def exported_for_tvm_ffi(job: Job, folder: Path) -> Call:
 
 @pytest.fixture(params=[compiled, exported, tvm_ffi, exported_for_tvm_ffi], ids=lambda way: way.__name__)
 def call(request: pytest.FixtureRequest, job: Job, tmp_path: Path) -> Call:
-    """Each object that was compiled ahead, while recording is enabled: what launches it once."""
+    """Every kind of precompiled object, compiled while recording is enabled, as a function that launches it once."""
     if "tvm_ffi" in request.param.__name__:
         pytest.importorskip("tvm_ffi")
     kscope.enable()
@@ -224,7 +224,9 @@ def test_the_disk_cache_keeps_the_states_apart(tmp_path: Path) -> None:
     assert [process(state) for state in ("off", "on", "off", "on")] == [plain, recorded, plain, recorded]
 
 
-@pytest.mark.filterwarnings("ignore:cutlass.*deprecated:DeprecationWarning")  # what it says to use, 4.4 does not have
+@pytest.mark.filterwarnings(
+    "ignore:cutlass.*deprecated:DeprecationWarning"
+)  # 4.4 lacks the replacement that its warning names
 def test_producer_and_consumers_of_the_gemm_are_roles(table: Callable[[str, str], None], tmp_path: Path) -> None:
     import importlib.util
 

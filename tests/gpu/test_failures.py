@@ -19,7 +19,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_kernel_that_breaks_the_context_leaves_all_records_and_its_name(fault: str, tmp_path: Path) -> None:
-    """No pass of the drain has to come in time. An illegal address may kill the stores before it, too."""
+    """Does not depend on the timing of drain passes. An illegal address may cancel earlier stores, too."""
     done = python(
         f"""
 out = k.ints(64)

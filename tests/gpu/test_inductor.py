@@ -1,10 +1,10 @@
 """torch.compile, on and off across processes: neither state finds the other's kernels in Inductor's caches.
 
-Each chain is three processes, one after the other; the chains run side by side. How they share what was compiled:
+Each chain is three processes, one after the other; the chains run concurrently. How they share compiled code:
 
     folder      one cache folder, as by default: FX graphs, kernels for Inductor's own launcher, Triton's cache
-    artifacts   folders of their own, and all that torch.compiler.save_cache_artifacts gave before
-    launcher    one folder, and Inductor's own launcher off: then on and off share FX graphs
+    artifacts   separate folders, and the previous process's torch.compiler.save_cache_artifacts
+    launcher    one folder, with Inductor's own launcher off: then on and off share FX graphs
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHAINS = {
         ("artifacts", "on-off-on"),
         ("artifacts", "off-on-off"),
         ("launcher", "on-off-on"),
-        ("folder", "off-off-off"),  # never on: what Inductor does by itself
+        ("folder", "off-off-off"),  # never on: Inductor's own behavior
     )
 }
 WARPS = 4
@@ -116,5 +116,5 @@ def test_the_third_process_hits_the_cache_of_the_first(
 ) -> None:
     first, second, third = (what["hits"] for what in message[how, order])
     assert first == 0 and third > 0
-    # with Inductor's own launcher the states have graphs of their own, else one that Triton's keys keep apart
+    # with Inductor's own launcher each state has its graphs; otherwise one graph whose kernels Triton's keys separate
     assert (second > 0) == (how == "launcher" or order == "off-off-off")

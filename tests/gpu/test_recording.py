@@ -224,7 +224,7 @@ def test_snapshots_are_available_during_a_session(k: ModuleType) -> None:
 
 
 def test_nothing_is_written_outside_of_claimed_slabs(k: ModuleType) -> None:
-    """All memory is clear but for slabs: between them in what was drained, and in the pool after it was."""
+    """All memory outside slabs is zero: between them in drained data, and in the pool afterwards."""
     from kscope.capture import layout
     from kscope.decoding import slabs
     from kscope.instrument import registry

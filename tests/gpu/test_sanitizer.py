@@ -67,9 +67,9 @@ CLEAN = {
     "racecheck": (BARRIERS, HAZARDS),
 }
 LEFT_OUT = {("gluon", "racecheck"): ["roles"]}
-"""What a tool cannot judge. It takes the way in which Triton hands a block's warps to its partitions, words in shared
-memory and barriers of its own at gl.warp_specialize, for a race. kscope's instructions touch no shared memory
-(tests/unit/test_ptx_assembles.py)."""
+"""Known false positives. racecheck reports the way in which Triton hands a block's warps to its partitions at
+gl.warp_specialize (words in shared memory and its own barriers) as a race. kscope's instructions do not access
+shared memory (tests/unit/test_ptx_assembles.py)."""
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,7 @@ def sanitizer() -> str:
 
 
 def under(sanitizer: str, tool: str) -> tuple[str, ...]:
-    """A command line to put before another one. The driver's own libraries ask for functions that it may not have: what
-    the API answers is not for us to mend."""
+    """A command prefix. The driver's own libraries call unavailable functions, so API errors are not reported."""
     return (sanitizer, "--tool", tool, "--error-exitcode", "9", "--report-api-errors", "no")
 
 
@@ -113,7 +112,7 @@ def test_compute_sanitizer_finds_nothing_in_the_contract(
     with ThreadPoolExecutor(len(CLEAN)) as pool:
         done = dict(zip(CLEAN, pool.map(process, CLEAN), strict=True))
     for tool, one in done.items():
-        # a program says its name before it runs; where the host was is long, and tells nothing of a kernel
+        # the program prints its name before it runs; host backtraces are long and say nothing about a kernel
         lines = [line for line in one.stdout.splitlines() if "Host Frame" not in line]
         assert clean(one, tool), "\n".join([tool, *lines[:150], "...", *lines[-30:], one.stderr[-3000:]])
     (covered,) = re.findall(r"^covered (\d+ programs)", done["memcheck"].stdout, re.M)

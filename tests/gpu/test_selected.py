@@ -1,7 +1,5 @@
-"""Lines and kinds of statements of CUDA C++ and Numba kernels that nobody annotated, on a GPU.
-
-They record what they must, and compute what they compute without.
-"""
+"""Selected lines and kinds of statements of unannotated CUDA C++ and Numba kernels on a GPU: complete records and
+unchanged results."""
 
 from __future__ import annotations
 

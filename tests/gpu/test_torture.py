@@ -201,7 +201,7 @@ with kscope.profile(sys.argv[1]) as prof:
 
 @nvcc.needs_nvcc
 def test_modules_are_loaded_and_unloaded_200_times(t: ModuleType) -> None:
-    """Names outlive their module, and its control word is forgotten with it: later ones may stand at its place."""
+    """Names outlive their module, but its control word is forgotten: a later module may have the same address."""
     import cupy
     from cuda.bindings import driver
 

@@ -35,7 +35,7 @@ def k() -> ModuleType:
 
 @pytest.fixture
 def both(k: ModuleType) -> dict[int, Any]:
-    """The kernels prepared and loaded on both GPUs, whose pools are there; an output for each."""
+    """The prepared kernels loaded on both GPUs, with pools; an output for each."""
     import torch
 
     kscope.enable()

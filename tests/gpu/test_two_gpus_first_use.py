@@ -1,7 +1,5 @@
-"""Two GPUs of which one has no context, no control block and no pool yet when it is needed; or loses its context.
-
-Each in a process of its own: the order in which it first uses its GPUs is what is tested.
-"""
+"""Two GPUs of which one has no context, control block or pool when it is first used, or loses its context. Each test
+runs in its own process, because the order of first use is what is tested."""
 
 from __future__ import annotations
 

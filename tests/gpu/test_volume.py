@@ -30,7 +30,7 @@ def slabs(capture: Capture) -> tuple[int, int]:
 
     found = records = 0
     for device in capture.devices:
-        step = 3 << 22  # `four` takes slabs of three lines, and they stand without gaps but at a ring's edge
+        step = 3 << 22  # `four` takes slabs of three lines, without gaps except at a ring's edge
         for at in range(0, len(device.lines), step):
             part, _ = find(device.lines[at : at + step + 2], capture.epoch)
             mine = part.finished & (part.line < step)

@@ -22,7 +22,7 @@ extern "C" __global__ void early(int* out) {
 }
 """
 
-# A watchdog of the kernel's own: after `ns` nanoseconds without a sign it gives up, and the context is gone.
+# The kernel's own watchdog: after `ns` nanoseconds without a signal it traps, which breaks the context.
 TRAPPED = r"""
 #include <kscope.cuh>
 extern "C" __global__ void trapped(volatile int* sign, long long ns) {

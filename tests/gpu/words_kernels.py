@@ -41,7 +41,7 @@ def asks(out, n):
 
 
 def helped(blocks: int, threads: int) -> Any:
-    """(threads of the grid, 4): block, warp, lane, and cycles of a loop, as a plain Numba kernel is told."""
+    """(threads of the grid, 4): block, warp, lane, and cycles of a loop, from a plain Numba kernel."""
     from numba import cuda
 
     import kscope_numba

@@ -40,7 +40,7 @@ def _version(tool: str) -> str:
 
 
 def complaint(text: str, arch: str) -> str:
-    """What ptxas says against `text` for sm_<arch>, "" where it takes it without a warning. Ask ptxas() first."""
+    """ptxas's errors and warnings for `text` and sm_<arch>, "" if there are none. Call ptxas() first."""
     version = re.search(r"^\s*\.version\s+(\S+)", text, re.M)
     tool = ptxas(version[1]) if version else ptxas()
     assert tool is not None, f"no ptxas knows {version and version[0]}"

@@ -165,12 +165,12 @@ class Host:
         return found
 
     def slabs(self) -> list[Slab]:
-        """Every slab with a right check word, found by walking the rings unit by unit."""
+        """Every slab with a valid check word, found by walking the rings unit by unit."""
         return [slab for n, ring in enumerate(self.rings) for slab in slabs_in(bytes(ring.data), n, ring.base)]
 
 
 def slabs_in(data: bytes, stripe: int = 0, base: int = 0) -> list[Slab]:
-    """Every slab with a right check word in these bytes, which stand at address `base`."""
+    """Every slab with a valid check word in these bytes at address `base`."""
     found, at = [], 0
     while at + layout.HEADER_BYTES <= len(data):
         slab = _slab(data, at, stripe, base)

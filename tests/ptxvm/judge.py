@@ -1,7 +1,5 @@
-"""The verdict: does what a launch left in memory follow from the protocol and the oracle?
-
-Each check raises Wrong with a sentence.
-"""
+"""The verdict on a launch: the memory it leaves must follow from the protocol and the oracle. Each check raises
+Wrong with a sentence."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ def require(true: bool, sentence: str) -> None:
 
 
 def stores_stay_inside_claimed_slabs(host: Host, units: int) -> None:
-    """Every store to the pool lies in a slab granted to the thread that stores, and starts at its own line;
-    the control block is only added to."""
+    """Every store to the pool is inside a slab granted to the storing thread, and starts at its own line; the
+    control block is only added to."""
     granted: dict[Thread, range] = {}
     for claim in host.claims():
         require(claim.units == units, f"a claim of {claim.units} units where a slab has {units}")

@@ -13,7 +13,7 @@ from .writing import POINTS, TYPES, VALUES, KernelText, Node, written
 
 _value = st.sampled_from([f"%v{i}" for i in range(VALUES)])
 _when = st.one_of(st.just(()), st.just(()), st.tuples(_value))
-"""A predicate behind what a mark has else, or none."""
+"""An optional predicate of a mark."""
 _operand = st.one_of(_value, st.sampled_from(["0", "-1", "42", "0f3F800000"]))
 _mask = st.sampled_from([1, 2, 3, 4, 0])
 _op = st.sampled_from(["add.u32", "xor.b32", "mul.lo.u32", "sub.s32", "min.u32"])

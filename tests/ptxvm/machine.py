@@ -34,10 +34,8 @@ class Grid:
 
 @dataclass(frozen=True)
 class Clocks:
-    """How time passes: every reading of a clock moves a thread's own time by the next of `steps`.
-
-    Clocks are private to a thread so that what it reads depends on nothing but its own path.
-    """
+    """The passing of time: every clock read advances a thread's own time by the next of `steps`. Clocks are private
+    to a thread, so that its reads depend only on its own path."""
 
     cycles: int = (1 << 32) - 40
     time: int = (1 << 32) - 100

@@ -27,7 +27,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Access:
-    """One store or atomic: `thread` is the thread's identity, `old` what an atomic found."""
+    """One store or atomic: `thread` is the thread's identity, `old` the value that an atomic replaced."""
 
     thread: Any
     line: int

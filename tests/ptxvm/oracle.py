@@ -24,7 +24,7 @@ M32, M64 = 0xFFFFFFFF, (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Event:
-    """One record as it should be: the fields of layout.RECORD, and the 64-bit ticks that they stand for."""
+    """One expected record: the fields of layout.RECORD, and their 64-bit ticks."""
 
     start: int
     id: int
@@ -69,8 +69,8 @@ def sampled(sampling: Sampling, shape: Grid, thread: Thread) -> bool:
 def begins_right_behind_ends(
     blocks: Iterable[Iterable[Instr]], without: frozenset[str], recording: Recording
 ) -> set[int]:
-    """Lines of the enters that have no clock read of their own: right behind an exit, where three such pairs or more
-    stand with no label or jump between them, and all records wait for the end of that."""
+    """Lines of the enters without their own clock read: directly after an exit, in a sequence of three or more such
+    pairs without a label or jump, whose records are all pending until its end."""
     found: set[int] = set()
     for block in blocks:
         run: list[Instr] = []
@@ -103,8 +103,8 @@ def _of_run(run: Sequence[Instr], without: frozenset[str], recording: Recording)
 def ideal(
     launch: Launch, recording: Recording, without: frozenset[str] = frozenset()
 ) -> dict[tuple[int, int, int, int], Ideal]:
-    """Run the un-lowered text of `launch` and return what each thread should leave, by Thread.key. Marks of
-    the names in `without` are passed over."""
+    """Run the un-lowered text of `launch`; the expected result of each thread, by Thread.key. Ignores marks of the
+    names in `without`."""
     found: dict[tuple[int, int, int, int], Ideal] = {}
 
     def now(thread: Thread) -> int:

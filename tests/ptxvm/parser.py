@@ -1,4 +1,4 @@
-"""PTX text -> Module: symbols and kernels, with every register resolved to a name of its own."""
+"""PTX text -> Module: symbols and kernels, with every register resolved to a unique name."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Runs the PTX of whole kernels with real numbers, a block at a time, with no GPU: do they compute what they should?
+"""Runs the PTX of whole kernels with real numbers, one block at a time, without a GPU, to check their results.
 
-    text.py      what compilers write, as ptxvm's parser takes it
+    text.py      reduces compiler output to what ptxvm's parser accepts
     memory.py    one array of bytes: shared memory and symbols below, global memory above
-    machine.py   a block's threads: where each stands, and its registers
-    block.py     who runs when
+    machine.py   a block's threads: program counters and registers
+    block.py     the scheduler
     ops.py       one instruction for many lanes at once, in numpy
-    exchange.py  what lanes and the copy engine do together: shuffles, atomics, mbarriers, bulk copies
+    exchange.py  lanes and the copy engine together: shuffles, atomics, mbarriers, bulk copies
 
-ptxvm checks kscope's protocol, thread by thread, in every order, and knows integers only. Here nothing is recorded (the
-control word is 0, as before a session), and what a kernel of an example computes is looked at: marks must not change
-it. An instruction that is not there is an error that shows it.
+ptxvm checks kscope's protocol thread by thread, in every order, with integers only. Here nothing is recorded (the
+control word is 0, as before a session), and the results of a kernel are checked: marks must not change them. An
+unsupported instruction is an error that names it.
 """

@@ -1,6 +1,5 @@
-"""Who runs when: every warp goes on at the lowest instruction that one of its lanes stands at, so that lanes which
-parted meet again; warps take turns, and those at one instruction do it together.
-"""
+"""The scheduler: each warp continues at the lowest instruction of its lanes, so that diverged lanes reconverge;
+warps take turns, and lanes at one instruction execute it together."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Memory:
         return self.bytes[at : at + like.nbytes].view(like.dtype).reshape(like.shape).copy()
 
     def symbols(self, module: Module) -> dict[str, int]:
-        """Lays the variables of a module out; the one without a size, dynamic shared memory, comes last."""
+        """Place a module's variables; dynamic shared memory, which has no size, comes last."""
         places, at = {}, 1024
         for symbol in sorted(module.symbols.values(), key=lambda symbol: not symbol.data):
             align = symbol.align if symbol.data else 1024

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from torture.doors import with_head
+from torture.targets import with_head
 
 import kscope_cuda
 from kscope import cli

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import synth
-from torture.doors import saved, use
+from torture.targets import saved, use
 
 from kscope.capture.capture import Capture, load_capture
 from kscope.errors import FormatError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from torture.doors import DOORS
+from torture.targets import TARGETS
 
 from kscope.readers import READERS
 
@@ -29,5 +29,5 @@ def test_the_torture_page_lists_every_device_test() -> None:
 
 
 def test_every_reader_has_a_fuzz_target() -> None:
-    assert {"buffers", "proton", "chrome", "log", "histogram"} <= DOORS.keys()
+    assert {"buffers", "proton", "chrome", "log", "histogram"} <= TARGETS.keys()
     assert len(READERS) == 6  # buffers() covers all readers except Proton's, which has its own target

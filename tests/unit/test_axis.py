@@ -20,7 +20,7 @@ TICK = 32
 
 @dataclass
 class Gpu:
-    """Clocks of a GPU with a known truth: SMs count from offsets of their own, the timer ticks."""
+    """A GPU's clocks with known true times: SMs count from different offsets, the timer ticks."""
 
     ns_per_cycle: float = 1000 / 1980
     tick: int = TICK
@@ -185,7 +185,8 @@ def test_the_timer_tick_is_estimated_from_records() -> None:
 
 
 def of_two_devices(first_timer: int, second_timer: int) -> Trace:
-    """A warp each; the second starts 700 ns after the first by the host's clock, whatever their timers say."""
+    """One warp per device; the second starts 700 ns after the first by the host's clock, independent of their
+    timers."""
     devices = []
     for ordinal, timer in enumerate((first_timer, second_timer)):
         lines = synth.slab([synth.Rec("load", 2000, 2100)], start_time=timer, end_time=timer + 50_000)

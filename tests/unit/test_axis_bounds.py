@@ -1,7 +1,7 @@
-"""What the axis says of its own error, against simulated GPUs whose true time is known to the picosecond.
+"""The axis's own error bounds, against simulated GPUs whose true time is known to the picosecond.
 
-Each GPC's clock runs as a function says; its SMs count from offsets of their own; the timer ticks every 32 ns and is
-read somewhere in a bracket of 4 to 30 cycles. Absolute times are compared: nothing is shifted to fit.
+Each GPC's clock follows a given function; its SMs count from different offsets; the timer ticks every 32 ns and is read
+somewhere in a bracket of 4 to 30 cycles. Absolute times are compared: nothing is shifted to fit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def steady(gpc: int, ns: np.ndarray) -> np.ndarray:
 
 
 def apart(gpc: int, ns: np.ndarray) -> np.ndarray:
-    """Each GPC keeps a clock of its own, 0.5 % from the next."""
+    """Each GPC has its own clock, 0.5 % from the next."""
     return np.full(len(ns), 1.98 - 0.01 * gpc)
 
 

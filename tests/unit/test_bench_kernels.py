@@ -1,7 +1,5 @@
-"""The kernels of bench/everywhere_*.py compute what they should, with their regions: PTX run with numbers (tests/simt).
-
-Those of the examples are in test_examples_compute.py.
-"""
+"""The kernels of bench/everywhere_*.py with their regions compute correct results: PTX executed with numbers
+(tests/simt). Those of the examples are in test_examples_compute.py."""
 
 from __future__ import annotations
 
@@ -85,7 +83,7 @@ def compiled(language: str, kernel: str, folder: Path) -> str:
 
 
 def machine(language: str, kernel: str, folder: Path, memory: Memory, *arguments: Argument) -> Machine:
-    """The kernel with its arguments. An array is passed as (address, array): Numba is told shapes, and no numbers."""
+    """The kernel with its arguments. An array is passed as (address, array); for Numba only its shape is used."""
     words: list[int] = []
     for one in arguments:
         if isinstance(one, tuple):

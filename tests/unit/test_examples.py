@@ -1,5 +1,5 @@
-"""Every example runs as it stands: on the GPU where there is one; without, it simulates or compiles, for every
-architecture, and what can be computed without a GPU is computed and compared."""
+"""Every example runs unchanged: on the GPU if there is one; otherwise it simulates or compiles for every
+architecture, and results that need no GPU are compared."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _compiled() -> list[object]:
 def _arches(example: str) -> list[str]:
     if example.startswith("cute"):
         return ["80", "90a", "100a"]
-    # Triton 3.9 takes the loops of the backward pass apart for sm_100, and says so; for sm_80 they are too large
+    # Triton 3.9 splits the loops of the backward pass for sm_100, with a warning; for sm_80 they are too large
     return ["90"] if "backward" in example else ["80", "90", "100"]
 
 

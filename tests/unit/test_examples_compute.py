@@ -1,7 +1,5 @@
-"""What compilers make of the examples, with their regions, computes what it should: PTX, run with numbers (tests/simt).
-
-What Triton's own interpreter and Numba's simulator run is in test_examples.py; this is the text that a GPU gets.
-"""
+"""Compiled examples with their regions compute correct results: PTX executed with numbers (tests/simt). Runs in
+Triton's interpreter and Numba's simulator are in test_examples.py; this is the text that a GPU gets."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ THEIRS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with the files that lines read. Only the simulator is imported, whatever other tests imported."""
+    """A folder with the files that the rows read. Only the simulator counts as imported."""
     with pytest.MonkeyPatch.context() as patch:
         _alone(patch)
         made = tmp_path_factory.mktemp("from")

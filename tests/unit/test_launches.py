@@ -88,7 +88,7 @@ def test_each_lane_occurs_once_per_launch_even_after_losses(claims: set[tuple[in
     assert len({*keys}) == len(keys)
 
 
-# what a full pool kept out
+# launches lost to a full pool
 
 WARPS, BLOCKS = 2, 3
 

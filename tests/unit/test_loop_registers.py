@@ -1,5 +1,5 @@
-"""kscope.lowering.tight: records of loops around one region are those of any other loop; which loops those are, and
-what the assembler makes of them."""
+"""Loop registers: which loops around one region get them, that they do not change records, and the resulting machine
+code."""
 
 from __future__ import annotations
 
@@ -506,8 +506,8 @@ _INSTRUCTION = re.compile(
 
 @dataclass(frozen=True)
 class Code:
-    """A loop in machine code. waits: of each instruction, for which of six barriers. read: the barrier that says that
-    the record's store has read its registers. cycles: planned."""
+    """A loop in machine code. waits: the barriers (of six) that each instruction waits for. read: the barrier set
+    when the record's store has read its registers. cycles: planned."""
 
     texts: list[str]
     waits: list[int]

@@ -38,7 +38,7 @@ def expected(outcome: Outcome) -> dict[Where, tuple[list[Event], int]]:
         block = x + case.shape.grid[0] * (y + case.shape.grid[1] * z)
         clock = 0 if case.recording.clock == "cycles" else 1
         where = (block, one.thread.warp, one.thread.lane, one.thread.special["%smid"])
-        # an anchor may have taken as long as its width says: then nobody knows the lane's length any better
+        # an anchor may have taken its full width, so the lane's length is uncertain by as much
         found[where] = (kept, one.end[clock] - one.start[clock] + one.start[2] + one.end[2])
     return joined(found) if in_turn(outcome) else found
 

@@ -1,7 +1,7 @@
-"""The proofs of test_ptx_protocol.py are worth something: break the emitted text, and they fail.
+"""The checks of test_ptx_protocol.py detect broken text.
 
-Each mutation changes one thing that a careless edit of kscope/ptx or kscope/lowering could change. Random
-cases are run until one is judged wrong; a mutation that no case notices is a hole in the proofs.
+Each mutation changes one thing that a careless edit of kscope/ptx or kscope/lowering could change. Random cases are run
+until one is judged wrong; a mutation that no case detects is a gap in the checks.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Marks that do not pair: an error where the user placed them by hand, a problem where a compiler broke them;
-what is left is recorded right."""
+"""Marks that do not pair: an error if the user placed them explicitly, a problem if a compiler broke them; other
+regions are recorded correctly."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_deleted_enters_and_exits_are_always_reported(case: Case, which: int) ->
     assume(mark.act in ("enter", "exit"))
     broken = replace(case, kernel=case.kernel.without(which)).lowered()
     if mark.name in {region.name for region in broken.meta.regions}:
-        # only where the mark stood in code that is never reached
+        # only if the mark was in unreachable code
         assert not broken.problems
     else:
         assert any(repr(mark.name) in problem.text for problem in broken.problems)
@@ -82,8 +82,8 @@ def test_a_with_region_without_exit_is_a_problem_and_the_kernel_compiles() -> No
 
 
 def test_regions_with_exiting_lanes_end_with_the_remaining_lanes() -> None:
-    """asm("exit;") in a kernel's source: its compiler goes on to the region's end. The lanes that are gone make no
-    record of it, as where a kernel traps."""
+    """asm("exit;") in a kernel's source: the compiler's code continues to the region's end. Exited lanes make no
+    record of it, as if they had trapped."""
     marks = "//kscope enter load - - {0}\n{1}\n//kscope exit load - - {0}"
     for how in ("with", "call"):
         for leaving in ("@%p1 exit;", "@%p1 bra L;\nexit;\nL:", "trap;", "@%p1 trap;"):

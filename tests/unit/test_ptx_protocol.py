@@ -65,7 +65,7 @@ def test_unbound_modules_never_read_the_control_block() -> None:
     low = lower(ONE_REGION.text(), Recording(), frontend="test")
     program = host.load(low.text, bound=False)
     out = host.memory.allocate("out", 64)
-    host.control.base = 0  # gone: an access to where it was would be a fault of the test's own
+    host.control.base = 0  # freed: an access to it would be a fault
     launch = Launch(program, host.memory, "k", Grid(), [out.base])
     assert sum(1 for _ in steps(launch.start(), "turns")) > 0
 
@@ -211,8 +211,8 @@ def warps(count: int) -> Case:
 
 @pytest.mark.parametrize(("host_of", "right"), [(Drain, True), (LooksInTheWrongOrder, False)])
 def test_skipped_must_be_read_before_head(host_of: type[Drain], right: bool) -> None:
-    """One lane has claimed and written nothing yet; behind it a claim meets the ring's edge. Read after head, its
-    skipped units stand in for those on their way."""
+    """One lane has claimed but not yet written; after it a claim reaches the ring's edge. If `skipped` is read after
+    `head`, its skipped units compensate for the pending ones."""
     host, threads, _, _ = prepared(warps(3))
     drain = host_of(host)
 
@@ -258,7 +258,7 @@ def test_lanes_record_completely_or_not_at_all_around_a_session_change(
     case: Case, changes: list[tuple[int, int]]
 ) -> None:
     """A lane belongs to the session whose epoch it read at its start, or to none. A warp reads the gate with one
-    instruction, all lanes the same word, which this machine does not model: one lane stands for each warp."""
+    instruction for all lanes, which this machine does not model: one lane represents each warp."""
     leaders = tuple(thread for thread in case.threads if thread % 32 == 0)
     host, threads, ideals, about = prepared(replace(case, order="random", threads=leaders))
     moving, seen = steps(threads, "random", case.seed), {case.epoch}

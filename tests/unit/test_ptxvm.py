@@ -1,4 +1,4 @@
-"""The interpreter itself, by hand-written PTX whose results are known."""
+"""The interpreter itself, with hand-written PTX whose results are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines, and statements by their kind, of a Python function as regions: what they mean, and that nothing changes."""
+"""Line ranges and kinds of statements of a Python function as regions: their meaning, and that they change nothing."""
 
 from __future__ import annotations
 

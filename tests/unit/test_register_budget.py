@@ -355,7 +355,7 @@ FITS = {112: 4, 128: 4, 136: 3, 138: 3}
 
 
 def crowded(marked: Usage, *, shared: int | None = 0, narrow: int = 0) -> tuple[str, list[str], list[str]]:
-    """SMALL, lowered to fit; what was measured, and the problems. narrow: bytes that spill if registers are bounded."""
+    """SMALL lowered to fit, the measured texts, and the problems. narrow: bytes that spill with bounded registers."""
     asked = []
 
     def measure(text: str) -> Usage:
@@ -455,7 +455,7 @@ def test_a_kernel_that_always_spills_is_assembled_at_most_four_times(
 
 
 def test_the_work_of_lowering_is_linear_in_the_marks() -> None:
-    """Also where each of them is beside a wait, whose loop has the same label as every other one's."""
+    """Also if each is beside a wait whose loop has the same label in every kernel."""
     wait = (
         "{ .reg .pred p;\nW: mbarrier.try_wait.parity.shared::cta.b64 p, [%r1], 0;\n@p bra.uni D;\nbra.uni W;\nD:\n}\n"
     )

@@ -35,7 +35,7 @@ def program(rng: random.Random, depth: int = 3) -> list[tuple[str, str | int]]:
 
 
 def run(steps: list[tuple[str, str | int]], cost: RegionCost) -> tuple[list[Rec], int]:
-    """The records of a warp whose marks cost that much, and the clock at its end."""
+    """The records of a warp with marks of that cost, and its end clock."""
     clock, stack, records = 2000.0, list[float](), list[Rec]()
     for what, value in steps:
         if what == "work":

@@ -13,7 +13,7 @@ from kscope.analysis import quantiles, ranks
 
 
 def statistics(values: np.ndarray, cuts: list[int], batch: int, sample: int) -> tuple[float, float, np.ndarray]:
-    """Those of all values, which stand in pieces between the cuts, one after another with a stranger before each."""
+    """Statistics of all values, which are stored in pieces between the cuts, each after an unrelated value."""
     edges = [0, *sorted(cut % (len(values) + 1) for cut in cuts), len(values)]
     pieces = [values[a:b] for a, b in pairwise(edges) if b > a]
     apart = np.concatenate([np.concatenate([[-1e9], piece]) for piece in pieces])

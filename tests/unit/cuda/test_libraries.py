@@ -1,5 +1,5 @@
-"""Libraries that nvcc built: found by what they export, armed once, and explained. The CUDA runtime is a stand-in
-that gives every constant its own address in the host's memory."""
+"""Libraries built by nvcc: found through their exports, armed once, and described. The CUDA runtime is a stand-in
+that gives every constant its own address in host memory."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _object(name: str, text: str, command: tuple[str, ...]) -> bytes:
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    """Builds a library of units with these kernels, against the stand-in. more: code in each, after its region."""
+    """Build a library of units with these kernels, against the stand-in. more: code in each, after its region."""
 
     def build(name: str, *kernels: str, options: tuple[str, ...] = (IN_PLACE,), more: str = "") -> Path:
         folder = tmp_path / name
@@ -300,7 +300,7 @@ def test_session_options_without_effect_on_bound_code_name_its_file(tmp_path: Pa
         pass
     (problem,) = prof.capture.problems
     assert problem.text.startswith(f"{path} was built with fill=ring: ")
-    assert backend.bound == [7]  # the code may be gone by now
+    assert backend.bound == [7]  # the code may be unloaded by now
 
 
 @needs_nvcc

@@ -60,7 +60,7 @@ static int compare(int id, int (*f)(int), int (*g)(int)) {
 
 
 def variants(seed: int) -> tuple[str, list[tuple[str, str]], list[str]]:
-    """A program, its text with marks around random lines, each with the range, and what was refused."""
+    """A program, its text with marks around random lines and their ranges, and the number of refused ranges."""
     text, random = program(seed), Random(seed)
     count, made, refused = text.count("\n"), [], []
     for _ in range(TRIES):

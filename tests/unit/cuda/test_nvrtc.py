@@ -46,7 +46,7 @@ def compile_with(source: str, *options: str) -> tuple[bytes | None, str]:
     if not any("arch" in option for option in options):
         arguments.append("-arch=compute_90")
     (result,) = nvrtc.nvrtcCompileProgram(program, len(arguments), [argument.encode() for argument in arguments])
-    # no bytes: an empty log would be written into the one b" " that there is in the process
+    # no bytes: an empty log would overwrite the interned b" " of the process
     log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
     nvrtc.nvrtcGetProgramLog(program, log)
     if int(result):

@@ -62,7 +62,8 @@ class Gpu:
         self.compiled: list[str] = []
 
     def compile(self, source: str, options: tuple[str, ...] = (), **rest: Any) -> bytes:
-        """The source through CuPy's compiler and caches, as RawModule and ElementwiseKernel do; what was loaded."""
+        """Compile the source through CuPy's compiler and caches, as RawModule and ElementwiseKernel do; the loaded
+        code."""
         made = core.compile_with_cache(source, options, prepend_cupy_headers=False, **rest)
         assert isinstance(made, function.Module)
         return self.loaded()
@@ -93,7 +94,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Gpu:
 
     class Counted(program):
         def compile(self, options: Any = (), log_stream: Any = None) -> Any:
-            if self.src:  # CuPy asks for the version of an empty one
+            if self.src:  # CuPy queries the version of an empty one
                 made.compiled.append(self.src)
             return super().compile(options, log_stream)
 

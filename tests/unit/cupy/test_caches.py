@@ -175,7 +175,7 @@ def test_a_prepared_module_with_variables_stays_prepared(frontend, gpu, source):
     assert not isinstance(other.module, functions.PreparedModule)
 
 
-# kernels that keep what they loaded
+# kernels that cache loaded code
 
 
 def cache_of(kernel: cupy.RawKernel) -> list:

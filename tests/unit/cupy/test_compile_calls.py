@@ -39,7 +39,7 @@ def test_prepared_ptx_becomes_a_cubin_or_ptx_for_the_driver(gpu: Any) -> None:
         cubin, lowered = kscope_cuda.lower(text, "sm_90"), kscope_cuda.lower(text)
         assert cubin.startswith(b"\x7fELF") and b"kscope_ctl" in cubin
         assert b"kscope_ctl" in lowered and b"//kscope" not in lowered
-        assert b'"mine.cu:' in cubin.replace(b"/", b'"')  # where a region stands
+        assert b'"mine.cu:' in cubin.replace(b"/", b'"')  # the location of a region
     finally:
         kscope.disable()
     assert kscope_cuda.lower(text, "sm_90") == text.rstrip(b"\0")  # marks are comments

@@ -1,4 +1,4 @@
-"""Plain: a kernel with regions compiles to the same bytes as one that never heard of kscope."""
+"""Plain kernels: a kernel with regions compiles to the same bytes as one without kscope."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ def compile(function: Any, *args: Any, arch: str = "sm_90a", options: str = "") 
 
 @pytest.fixture
 def make(frontend: Any) -> Callable[..., Made]:
-    """Compiles a kernel's body with recording enabled, unless recording=None. The body may use x, a tensor of 1,024
-    floats, n, an Int32, and thread; `before` stands above it, `around` is the statement around its launch."""
+    """Compile a kernel's body with recording enabled, unless recording=None. The body may use x, a tensor of 1,024
+    floats, n, an Int32, and thread; `before` is code above it, `around` the statement around its launch."""
     numbers = itertools.count()
 
     def make(

@@ -1,4 +1,4 @@
-"""Kernels in the manner of CUTLASS's examples, each with regions where a user would put them.
+"""Kernels in the style of CUTLASS's examples, each with regions where a user would put them.
 
 An Ampere matmul (cp.async, mma.sync), a Hopper one whose loop the compiler pipelines (prefetch_stages), a
 warp-specialized Blackwell one (tcgen05), and their hosts. The warp-specialized Hopper matmul is examples/cute_gemm.py.

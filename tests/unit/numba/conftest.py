@@ -74,7 +74,7 @@ def taught(frontend: Any) -> Any:
 
 @pytest.fixture
 def nvrtc_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CUDA C++ becomes PTX without the driver, which cuda.core asks for its version."""
+    """Compile CUDA C++ to PTX without the driver, whose version cuda.core would query."""
     original = nvrtc.compile
 
     def compile_cu(source: Any, name: str, cc: Any, ltoir: bool = False, **options: Any) -> Any:

@@ -1,7 +1,5 @@
-"""A region costs in Numba what it costs in CUDA C++: the same loop in both, as the assembler plans it.
-
-What a region adds, instructions and cycles, is read from machine code (bench/scheduled.py).
-"""
+"""A region costs the same in Numba as in CUDA C++: the same loop in both, as the assembler schedules it. The added
+instructions and cycles are read from machine code (bench/scheduled.py)."""
 
 from __future__ import annotations
 
@@ -116,7 +114,7 @@ def check(here: tuple[int, int], there: tuple[int, int]) -> None:
 
 
 def _forms() -> Iterator[Any]:
-    """Each with link-time optimization and without; the first two always, of the others one, if there is no time."""
+    """Each with and without link-time optimization; the first two always, of the others one except in thorough runs."""
     for number, form in enumerate(FORMS):
         for lto in (True, False):
             often = number < 2 or lto == (number % 2 == 0)
@@ -146,14 +144,14 @@ def test_marks_without_source_cost_the_same(bench: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("recording")
 def test_64_bit_counters_cost_the_same_as_in_cuda(bench: Any, tmp_path: Path) -> None:
-    """Comparing one takes longer, and what follows a clock reading cannot be hidden before it."""
+    """Comparing a 64-bit counter takes longer, and code after a clock read cannot be hidden before it."""
     found = [in_numba(bench, tmp_path, form, lto=True, bits=64) for form in ("a with", "")]
     check(added(*found), added(in_cuda("a with", 64), in_cuda("", 64)))
 
 
 @pytest.mark.slow
 def test_measured_loops_have_the_same_plan(bench: Any, frontend: Any, tmp_path: Path) -> None:
-    """Those of bench/on_numba.py, so that what it measures is the same work in both languages."""
+    """The loops of bench/on_numba.py, so that it measures the same work in both languages."""
     frontend.enable(RECORDING)
     found = {way.name: bench.planned(tmp_path, way) for way in bench.WAYS if way.bits == 32}
     assert len({tuple((len(one.instructions), one.cycles) for one in code.values()) for code in found.values()}) == 1

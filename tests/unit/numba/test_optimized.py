@@ -1,5 +1,5 @@
-"""The PTX after link-time optimization records what the simulator does: run by the interpreter, as without LTO. And it
-is assembled as a whole program, as it is without regions."""
+"""The PTX after link-time optimization records what the simulator does, run by the interpreter as without LTO; and
+it is assembled as a whole program, as without regions."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def test_the_numba_entry_point_teaches_numba_regions(tmp_path: Path, root: Path)
     (tmp_path / "kernels.py").write_text("import kscope\nfrom numba import cuda\n" + textwrap.dedent(ANNOTATED))
     script = (
         "from contract.numba_offline import built\nimport kernels\n"
-        "kernels.kernel._compilation_chain_init_hook()\n"  # what a launch calls first
+        "kernels.kernel._compilation_chain_init_hook()\n"  # the first call of a launch
         f"assert 'kscope' not in built(kernels.kernel, {SIGNATURE!r}, lto=False).get_asm_str(cc=(9, 0))"
     )
     places = os.pathsep.join(map(str, (tmp_path, root, *(root / part for part in ("frontends", "runtime", "tests")))))

@@ -107,7 +107,7 @@ def test_unpaired_calls_are_refused(enabled: Any, written: Written, body: str, l
     "return 0 if i < 1 else depth(leaf(i) - 1) + 1",
 ])  # fmt: skip
 def test_regions_in_a_recursive_function(enabled: Any, written: Written, body: str, lto: bool) -> None:
-    """Also in what such a function calls."""
+    """Also in its callees."""
     space = written("""
         @cuda.jit
         def leaf(i):

@@ -245,7 +245,7 @@ def test_a_selected_kernel_without_source_is_reported(frontend: Any, kernels: di
         frontend.enable(recording(kinds=kinds))
         assert not frontend.problems()
         numba_offline.built(kernels["kernel"], SIGNATURE)
-        (problem,) = frontend.problems()  # the helper stands there as it was
+        (problem,) = frontend.problems()  # the helper is there unchanged
         assert problem.kind == "nothing" and problem.text.startswith("auto=: nothing is marked in kernel (")
         assert "its source differs from what was imported" in problem.text
     frontend.enable(recording(kinds=("loop",), kernels=("other",)))

@@ -1,4 +1,4 @@
-"""NUMBA_ENABLE_CUDASIM=1: the same kernels run on the CPU, and record what they record on a GPU."""
+"""NUMBA_ENABLE_CUDASIM=1: kernels run on the CPU and record the same as on a GPU."""
 
 from __future__ import annotations
 

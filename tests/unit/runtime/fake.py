@@ -76,7 +76,7 @@ def described(log2: int = 2, name: str = "kernel") -> bytes:
 
 @dataclass
 class Memory:
-    """What kscope_sim.protocol asks of memory; stores wait in `pending` until the test lets them happen."""
+    """The memory interface of kscope_sim.protocol; stores wait in `pending` until the test performs them."""
 
     gpu: Gpu
     control: int
@@ -150,8 +150,8 @@ class Lane:
 
 
 class FakeDriver:
-    """The driver over some Gpus; `current` is the context, an index into them plus one. `broken` makes
-    every call fail, as after a kernel that trapped. Copies happen when their stream is waited for or asked after."""
+    """The driver over several Gpus; `current` is the context, an index into them plus one. `broken` makes every call
+    fail, as after a kernel that trapped. Copies happen when their stream is synchronized or queried."""
 
     def __init__(self, *gpus: Gpu, current: int = 1) -> None:
         self.gpus = gpus or (Gpu(),)
@@ -164,12 +164,12 @@ class FakeDriver:
         self.host: dict[int, Bytes] = {}
         self.clock = 10_000
         self.full = False  # persistent blocks fill the device, so that kscope's kernels cannot start
-        self.strict: list[int] = [0]  # stack of capture modes: 0 = a capture of this thread forbids what is unsafe
+        self.strict: list[int] = [0]  # stack of capture modes: 0 = a capture on this thread forbids unsafe calls
         self.running: list[Any] = []  # called by synchronize_context: the work that ends then
         self.streams: dict[int, list[Any]] = {}  # copies that wait, in order
         self.kernels_on: set[int] = set()  # streams that kernels were launched on
         self.captured: set[int] = set()  # streams that a graph captures
-        self.meanwhile: list[Any] = []  # one is called after each wait for a stream: what warps do until the next
+        self.meanwhile: list[Any] = []  # called one by one after each stream synchronization: the progress of warps
 
     def _call(self, name: str) -> Gpu:
         self.calls.append(name)

@@ -86,7 +86,7 @@ def test_a_claim_refused_during_a_host_read_does_not_mask_an_active_lane(by_hand
 
 @pytest.fixture
 def late(by_hand: None) -> tuple[Bench, Lane, tuple[int, np.ndarray]]:
-    """A lane of four records whose sixth is still on its way when its end is there."""
+    """A lane of four records whose sixth has not arrived when its end has."""
     bench = Bench().arm()
     lane = Lane(bench.memory).claim().begin().record(5)
     assert lane.slab is not None

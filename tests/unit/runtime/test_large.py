@@ -57,7 +57,7 @@ def test_slabs_claimed_after_a_hung_warp_are_collected(bench: Bench) -> None:
 
 @pytest.mark.parametrize("lanes", [70, 400], ids=["some are refused", "many"])
 def test_a_ring_that_was_full_records_again(bench: Bench, lanes: int) -> None:
-    """Some units before its edge are in no slab, and those behind, too: only the sums tell that nobody writes there."""
+    """Some units before and after the ring's edge are in no slab; only the sums show that none of them is claimed."""
     for block in range(lanes):
         Lane(bench.memory, block=block).run()
     while once(bench):

@@ -68,7 +68,7 @@ class Burst:
 
 
 def armed(clock: Clock, *gpus: Gpu) -> Bench:
-    """A GPU that records, whose pool has room."""
+    """A recording GPU with room in its pool."""
     bench = Bench(*gpus).arm()
     bench.drain._passes.room = Room(clock)
     bench.drain._passes.room.set()

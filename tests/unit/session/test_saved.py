@@ -1,4 +1,4 @@
-"""Where a session's capture goes, after a body that failed too."""
+"""Where a session's capture is saved, also after a failing body."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from kscope_triton import compile
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import FakeGpu, Pointer  # it lies beside this file
+from fake_gpu import FakeGpu, Pointer  # it is in this folder
 
 
 @triton.jit

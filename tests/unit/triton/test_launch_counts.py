@@ -20,7 +20,7 @@ from kscope.instrument.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import FakeGpu, Pointer  # it lies beside this file
+from fake_gpu import FakeGpu, Pointer  # it is in this folder
 
 
 @triton.jit

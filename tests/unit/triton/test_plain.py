@@ -1,4 +1,4 @@
-"""Plain: an annotated kernel compiles to the same bytes as one that never heard of kscope."""
+"""Plain kernels: an annotated kernel compiles to the same bytes as one without kscope."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from kscope.instrument.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import FakeGpu, Pointer  # it lies beside this file
+from fake_gpu import FakeGpu, Pointer  # it is in this folder
 
 TIMES = {16: 3.0, 32: 1.0, 64: 2.0}
 REPEATED = 5

@@ -1,13 +1,13 @@
-"""Every door, with what hypothesis makes of good bytes: cut, doubled, flipped, spliced; words that mean too much."""
+"""Every fuzz target with mutated valid input (cut, doubled, flipped, spliced, extreme words), and with noise."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torture.doors import DOORS, corpus
+from torture.targets import TARGETS, corpus
 
-SEEDS = {name: [path.read_bytes() for path in corpus() if path.parent.name == name] for name in DOORS}
+SEEDS = {name: [path.read_bytes() for path in corpus() if path.parent.name == name] for name in TARGETS}
 TOO_MUCH = [
     b"0", b"-1", b"9" * 400, b"9" * 5000, b"4294967296", b"18446744073709551616", b"1e400", b"nan", b"-inf",
     b"0-9" + b"9" * 17, b"\0", b"\n", b"\xff", b"\xed\xa0\x80", b"\x1b[2J", "\u202e".encode(), "\u0663\u00b2".encode(),
@@ -17,7 +17,7 @@ TOO_MUCH = [
 
 @st.composite
 def mutated(draw: st.DrawFn, seeds: list[bytes]) -> bytes:
-    """One of the seeds after a few accidents."""
+    """One of the seeds after a few mutations."""
     data = bytearray(draw(st.sampled_from(seeds)))
     for _ in range(draw(st.integers(0, 6))):
         at = draw(st.integers(0, len(data)))
@@ -40,20 +40,20 @@ def mutated(draw: st.DrawFn, seeds: list[bytes]) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", TARGETS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_mutated_files_are_read_or_refused_by_name(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = tmp_path_factory.getbasetemp() / f"door-{name}"
+    folder = tmp_path_factory.getbasetemp() / f"target-{name}"
     folder.mkdir(exist_ok=True)
-    DOORS[name](data.draw(mutated(SEEDS[name])), folder)
+    TARGETS[name](data.draw(mutated(SEEDS[name])), folder)
 
 
-@pytest.mark.parametrize("name", DOORS)
+@pytest.mark.parametrize("name", TARGETS)
 @given(noise=st.binary(max_size=400))
 def test_noise_is_read_or_refused_by_name(name: str, noise: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp() / f"noise-{name}"
     folder.mkdir(exist_ok=True)
-    DOORS[name](noise, folder)
+    TARGETS[name](noise, folder)

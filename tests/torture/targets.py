@@ -1,7 +1,7 @@
-"""The doors of kscope: every place where bytes of a stranger come in, each as `door(data, folder)`.
+"""Fuzz targets: every entry point for untrusted bytes, each as `target(data, folder)`.
 
-A door reads the bytes as kscope would and uses what it read. It returns where kscope took them or refused them by
-name (KscopeError); anything else that it raises is a defect.
+A target reads the bytes as kscope would and uses the result. It returns if kscope accepts them or refuses them by name
+(KscopeError); any other exception is a defect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kscope.machine_code import sass, tools
 from kscope.readers import READERS
 from kscope.trace import Trace, decode
 
-Door = Callable[[bytes, Path], None]
+Target = Callable[[bytes, Path], None]
 
 EXPORTS = (".json", ".pftrace", ".csv", ".folded", ".hatchet", ".speedscope.json", ".html")
 READING = (
@@ -53,7 +53,7 @@ READING = (
 """Commands that read files and write none but their -o."""
 NAMES = ("load", ("dot", "f32"), "tile")
 FILES = ("a.kscope", "b.kscope", "hist.csv", "log.txt", "trace.json", "code.sass")
-"""What a command line of arguments() finds in its folder."""
+"""Files in the folder of a command line of arguments()."""
 
 
 def capture(data: bytes, folder: Path) -> None:
@@ -65,7 +65,7 @@ def capture(data: bytes, folder: Path) -> None:
 
 
 def head(data: bytes, folder: Path) -> None:
-    """A head (JSON, up to the first NUL) and what follows it, in a file whose own checksum is right."""
+    """Metadata (JSON up to the first NUL) and the bytes after it, in a file with a valid checksum."""
     text, _, rest = data.partition(b"\0")
     capture(with_head(text) + rest, folder)
 
@@ -199,9 +199,9 @@ def recording(data: bytes, folder: Path) -> None:
         Recording(**{name: given[name] for name in ("strategy", "records", "fill", "clock", "live") if name in given})
 
 
-DOORS: dict[str, Door] = {
-    door.__name__: door
-    for door in (
+TARGETS: dict[str, Target] = {
+    target.__name__: target
+    for target in (
         capture, head, words, metadata, histogram, log, chrome, code, condition, arguments, recording, buffers,
         arrays, proton, library,
     )
@@ -209,12 +209,12 @@ DOORS: dict[str, Door] = {
 
 
 def corpus() -> list[Path]:
-    """The corpus files: corpus/<door>/<description>."""
+    """The corpus files: corpus/<target>/<description>."""
     return sorted(Path(__file__).with_name("corpus").glob("*/*"))
 
 
 def use(trace: Trace, folder: Path) -> None:
-    """What people do with a trace: print it, and write it as one of the formats, which one the trace itself decides."""
+    """Use a trace: print it, and export it in a format selected by its size."""
     assert len(trace) or trace.problems
     str(trace.summary())
     suffix = EXPORTS[(len(trace) + len(trace.warps)) % len(EXPORTS)]
@@ -231,7 +231,7 @@ def with_head(text: bytes) -> bytes:
 
 @contextmanager
 def inside(folder: Path) -> Iterator[None]:
-    """In a folder that has FILES; those that are there are kept."""
+    """Change into a folder with FILES; existing ones are kept."""
     for name, content in _files().items():
         if not (folder / name).exists():
             (folder / name).write_bytes(content)

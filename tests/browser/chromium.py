@@ -50,8 +50,8 @@ def _started(command: list[str]) -> tuple[int, int, int]:
 class Page:
     """One page of a browser of its own, in a profile that is thrown away. Use as a context manager.
 
-    `said` has what the page wrote to its console, uncaught errors and violations of its policy included;
-    `asked` the addresses of every request.
+    `console` has the console messages of the page, uncaught errors and policy violations included;
+    `requests` the URLs of all requests.
     """
 
     def __init__(self, program: str, width: int = 1440, height: int = 900, *, dark: bool = False) -> None:
@@ -60,8 +60,8 @@ class Page:
         self._process, self._in, self._out = _started([program, *flags, "about:blank"])
         self._left, self._number, self._session = b"", 0, ""
         self._loaded = False
-        self.said: list[str] = []
-        self.asked: list[str] = []
+        self.console: list[str] = []
+        self.requests: list[str] = []
         try:
             target = self.call("Target.createTarget", url="about:blank")["targetId"]
             self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -110,7 +110,7 @@ class Page:
         deadline = time.monotonic() + seconds
         while b"\0" not in self._left:
             if not select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(f"the browser said nothing for {seconds} s")
+                raise TimeoutError(f"no message from the browser for {seconds} s")
             data = os.read(self._in, 1 << 20)
             if not data:
                 raise RuntimeError("the browser closed its pipe")
@@ -124,13 +124,13 @@ class Page:
         method, params = message.get("method"), message.get("params", {})
         if method == "Runtime.exceptionThrown":
             detail = params["exceptionDetails"]
-            self.said.append(detail.get("exception", {}).get("description", detail["text"]))
+            self.console.append(detail.get("exception", {}).get("description", detail["text"]))
         elif method == "Runtime.consoleAPICalled":
-            self.said.append(" ".join(str(one.get("value", one.get("description"))) for one in params["args"]))
+            self.console.append(" ".join(str(one.get("value", one.get("description"))) for one in params["args"]))
         elif method == "Log.entryAdded":
-            self.said.append(params["entry"]["text"])
+            self.console.append(params["entry"]["text"])
         elif method == "Network.requestWillBeSent":
-            self.asked.append(params["request"]["url"][:200])
+            self.requests.append(params["request"]["url"][:200])
         elif method == "Page.loadEventFired":
             self._loaded = True
 
@@ -156,7 +156,7 @@ class Page:
         deadline = time.monotonic() + seconds
         while not (value := self.run(expression)):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"still not true after {seconds} s: {expression}; the page said {self.said}")
+                raise TimeoutError(f"still not true after {seconds} s: {expression}; console: {self.console}")
             time.sleep(0.02)
         return value
 

@@ -25,11 +25,11 @@ def browser() -> Iterator[Page]:
 @pytest.fixture
 def page(browser: Page) -> Iterator[Page]:
     """The browser's page with an empty console; a test whose page logs anything fails."""
-    browser.said.clear()
-    browser.asked.clear()
+    browser.console.clear()
+    browser.requests.clear()
     browser.prefer("light")
     yield browser
-    assert browser.said == []
+    assert browser.console == []
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_names_print_verbatim_everywhere(show: Show) -> None:
     page.run("byId('problems').click()")
     assert page.run("window.ran") is None
     assert page.run("document.querySelectorAll('img, svg, b, main script').length") == 0
-    assert len(page.asked) == 1
+    assert len(page.requests) == 1
 
 
 @pytest.mark.parametrize(

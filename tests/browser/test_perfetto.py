@@ -49,7 +49,7 @@ def opened(browser: Page, file: Path) -> Iterator[Query]:
             yield lambda sql: browser.run(_ROWS % json.dumps(sql))  # type: ignore[no-any-return]  # rows of cells
         finally:
             browser.open("about:blank")
-            browser.said.clear()
+            browser.console.clear()
             process.terminate()
 
 

@@ -17,8 +17,8 @@ from kscope.trace import Trace, decode
 @pytest.mark.parametrize("name", ["attention", "graph", "lanes", "warp_specialized", "block"])
 def test_the_report_opens_without_requests_or_console_messages(show: Show, name: str) -> None:
     page = show(golden(name))
-    assert [where for where in page.asked if not where.startswith("file:")] == []
-    assert len(page.asked) == 1
+    assert [where for where in page.requests if not where.startswith("file:")] == []
+    assert len(page.requests) == 1
     assert painted(page, "#overview") > 10_000
     assert painted(page, "#lanes") > 5_000
 

@@ -96,7 +96,7 @@ def test_matches_below_a_pixel_are_colored_only_if_long_enough(show: Show) -> No
         for (let i = 0; i < data.length; i += 4) count += far(i) < 60;
         return count; })()"""
     found = page.run(f"{FRAME}.then(() => {code})")
-    page.said.clear()  # about reading pixels back
+    page.console.clear()  # about reading pixels back
     assert 2 * 4 <= found <= 2 * 3 * 22
 
 

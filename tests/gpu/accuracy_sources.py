@@ -123,10 +123,10 @@ PING = (
 #define FLAGS {FLAGS}
 """
     + r"""
-__device__ __forceinline__ void tell(int* flag, int what) {
+__device__ __forceinline__ void send(int* flag, int what) {
     asm volatile("st.relaxed.gpu.global.s32 [%0], %1;" :: "l"(flag), "r"(what) : "memory");
 }
-__device__ __forceinline__ void hear(int* flag, int what) {
+__device__ __forceinline__ void receive(int* flag, int what) {
     int now;
     do asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(flag) : "memory");
     while (now != what);
@@ -135,7 +135,7 @@ __device__ __forceinline__ void pause(unsigned seed) {
     const int length = 300 + (seed * 2654435761u >> 23);  // 300 to 811 cycles
     for (long long begin = cycles(); cycles() - begin < length;);
 }
-// out[other][round] = called, heard, answered, heard again: clocks of block 0, other, other, block 0
+// out[other][round] = called, received, answered, received again: clocks of block 0, other, other, block 0
 extern "C" __global__ void ping(int* flags, long long* out, int first, int last, int rounds) {
     KSCOPE_KERNEL();
     KSCOPE_REGION("all");
@@ -143,23 +143,23 @@ extern "C" __global__ void ping(int* flags, long long* out, int first, int last,
         if (threadIdx.x != 0 || (blockIdx.x != 0 && blockIdx.x != other)) continue;
         for (int i = 0; i < rounds; ++i) {
             int* flag = flags + 32 * (FLAGS * other + i % FLAGS);
-            long long* said = out + 4LL * (rounds * other + i);
+            long long* clocks = out + 4LL * (rounds * other + i);
             const int call = i / FLAGS * 2 + 1;
             if (blockIdx.x == 0) {
                 pause(2 * (rounds * other + i));
                 const long long called = cycles();
-                tell(flag, call);
-                hear(flag, call + 1);
-                said[3] = cycles();
-                said[0] = called;
+                send(flag, call);
+                receive(flag, call + 1);
+                clocks[3] = cycles();
+                clocks[0] = called;
             } else {
-                hear(flag, call);
-                const long long heard = cycles();
+                receive(flag, call);
+                const long long received = cycles();
                 pause(2 * (rounds * other + i) + 1);
                 const long long answered = cycles();
-                tell(flag, call + 1);
-                said[1] = heard;
-                said[2] = answered;
+                send(flag, call + 1);
+                clocks[1] = received;
+                clocks[2] = answered;
             }
         }
     }

@@ -230,7 +230,7 @@ def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleTy
         f" signed median {np.median(apart):+.1f} ns",
     )
     worst = np.argsort(-size)[:6]
-    sites = ", ".join(f"SM {warps.sm[there[at]]}: {apart[at]:+.0f} (told {bound[at]:.0f})" for at in worst)
+    sites = ", ".join(f"SM {warps.sm[there[at]]}: {apart[at]:+.0f} (bound {bound[at]:.0f})" for at in worst)
     table("  the farthest", f"{sites}; from SM {np.unique(warps.sm[here]).tolist()}")
     table("  what the trace says of its alignment", reported(trace))
     assert (forth > -bound[:, None]).all() and (back > -bound[:, None]).all()

@@ -11,7 +11,7 @@ import pytest
 import kscope
 
 from .checks import doubts
-from .words_kernels import HELPERS, asks, helped
+from .words_kernels import HELPERS, helped, reads_helpers
 
 torch = pytest.importorskip("torch")
 cupy = pytest.importorskip("cupy")
@@ -119,13 +119,13 @@ def test_device_helpers_work_in_triton(recorded: bool, table: Table) -> None:
     out = torch.zeros(64 * 5, dtype=torch.int64, device="cuda")
     if recorded:
         with kscope.profile() as prof:
-            asks[(64,)](out, 1000)
+            reads_helpers[(64,)](out, 1000)
             torch.cuda.synchronize()
         assert counted(prof.trace) == {"step": 64 * 4}
         names = prof.trace.region_names()[prof.trace.region]
         assert np.array_equal(prof.trace.value[names == "step"], prof.trace.warp[names == "step"])
     else:
-        asks[(64,)](out, 1000)
+        reads_helpers[(64,)](out, 1000)
         torch.cuda.synchronize()
     reported = out.view(64, 5).cpu()
     assert reported[:, 0].tolist() == list(range(64))

@@ -231,20 +231,20 @@ def test_two_names_with_one_hash_are_reported(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_session_has_only_the_problems_of_kernels_that_recorded() -> None:
     twins = (KernelMeta("dot", 1, 3), KernelMeta("dots", 2, 3))
-    twice = tuple(Problem("pairing", f"told of {kernel.name}", kernel=kernel.name) for kernel in twins)
-    shared = Problem("removed", "told of both")
+    twice = tuple(Problem("pairing", f"problem of {kernel.name}", kernel=kernel.name) for kernel in twins)
+    shared = Problem("removed", "problem of both")
     both = ModuleMeta("synth", twins, (RegionMeta("load"),), problems=(*twice, shared))
-    other = ModuleMeta("synth", (KernelMeta("other", 3, 3),), (), problems=(Problem("moved", "told of other"),))
+    other = ModuleMeta("synth", (KernelMeta("other", 3, 3),), (), problems=(Problem("moved", "problem of other"),))
 
     def reported(*kernels: int) -> list[str]:
         slabs = [synth.slab([], kernel=kernel, grid_id=at) for at, kernel in enumerate(kernels)]
         found = decode(replace(synth.capture(*slabs), modules=(both, other)))
-        return [problem.text for problem in found.problems if "told of" in problem.text]
+        return [problem.text for problem in found.problems if "problem of" in problem.text]
 
     assert reported() == []
-    assert reported(1, 1) == ["told of dot", "told of both"]
-    assert reported(2) == ["told of dots", "told of both"]
-    assert reported(3, 2, 3, 1) == ["told of dot", "told of dots", "told of both", "told of other"]
+    assert reported(1, 1) == ["problem of dot", "problem of both"]
+    assert reported(2) == ["problem of dots", "problem of both"]
+    assert reported(3, 2, 3, 1) == ["problem of dot", "problem of dots", "problem of both", "problem of other"]
 
 
 def test_kernel_names_outside_the_session_do_not_make_names_ambiguous(monkeypatch: pytest.MonkeyPatch) -> None:

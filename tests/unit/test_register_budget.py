@@ -44,7 +44,7 @@ class Assembler:
     `pending`."""
 
     def __init__(self, plain: Usage | None, known: tuple[Problem, ...] = (), **by_pending: Usage | None) -> None:
-        self.plain, self.asked = plain, []
+        self.plain, self.measured = plain, []
         self._usages = {}
         for name, usage in by_pending.items():
             pending = int(name[1:])
@@ -53,10 +53,10 @@ class Assembler:
 
     def __call__(self, text: str) -> Usage | None:
         if "kscope" not in text:
-            self.asked.append("plain")
+            self.measured.append("plain")
             return self.plain
         pending, usage = self._usages[text]
-        self.asked.append(pending)
+        self.measured.append(pending)
         return usage
 
 
@@ -66,13 +66,13 @@ def lowered(assembler: Assembler, **options: object) -> tuple[int, list[str]]:
     assert metadata.to_json(result.meta)
     bare = plan.lower(MARKED, Recording(), frontend="test")
     assert {kernel.name for kernel in result.meta.kernels} == {kernel.name for kernel in bare.meta.kernels}
-    return len(assembler.asked), [problem.kind for problem in result.problems]
+    return len(assembler.measured), [problem.kind for problem in result.problems]
 
 
 def test_text_without_marks_assembles_nothing():
     assembler = Assembler(GOOD)
     assert lower_to_fit(PLAIN, Recording(), frontend="test", measure=assembler).text is PLAIN
-    assert assembler.asked == []
+    assert assembler.measured == []
 
 
 def test_one_assembly_is_enough_without_spills():
@@ -110,17 +110,17 @@ CRAMPED = Usage(False, 9000, 32)
 
 
 def test_kernels_with_spilled_registers_request_one_block_per_sm():
-    asked = []
+    measured = []
 
     def measure(text: str) -> Usage:
-        asked.append(text)
+        measured.append(text)
         return SPILLS if ".minnctapersm 1" in text or "kscope" not in text else CRAMPED
 
     result = lower_to_fit(SIZED, Recording(), frontend="test", measure=measure)
     assert result.text == plan.lower(SIZED, Recording(), frontend="test").text.replace(
         ".reqntid 256", ".reqntid 256\n.minnctapersm 1"
     )
-    assert (len(asked), result.problems) == (3, ())
+    assert (len(measured), result.problems) == (3, ())
 
 
 def test_the_kernels_own_register_directives_stay():
@@ -146,14 +146,14 @@ def test_a_lost_setmaxnreg_is_named():
 
 def test_live_recording_stores_in_place_and_reports_its_spills():
     live = plan.lower(MARKED, Recording(live=True), frontend="test").text
-    asked = []
+    measured = []
 
     def measure(text: str) -> Usage:
-        asked.append(text)
+        measured.append(text)
         return SPILLS if text == live else GOOD
 
     result = lower_to_fit(MARKED, Recording(live=True), frontend="test", measure=measure)
-    assert len(asked) == 2
+    assert len(measured) == 2
     assert [problem.kind for problem in result.problems] == ["registers"]
 
 
@@ -180,10 +180,8 @@ def test_text_reaches_ptxas_as_utf_8_whatever_the_locale(tmp_path):
     ptxas.write_text(f"#!/bin/sh\nfor last; do :; done\ncp $2 {tmp_path}/text\nprintf cubin > $last\n")
     ptxas.chmod(0o755)
     text = '.file 1 "/home/小林/x.py"'
-    asked = (
-        f"from kscope.lowering import register_budget; assert register_budget.assemble({text!a}, {str(ptxas)!r}, ())"
-    )
-    command = [sys.executable, "-X", "utf8=0", "-c", asked]
+    code = f"from kscope.lowering import register_budget; assert register_budget.assemble({text!a}, {str(ptxas)!r}, ())"
+    command = [sys.executable, "-X", "utf8=0", "-c", code]
     env = {
         **os.environ,
         "LC_ALL": "C",
@@ -223,23 +221,23 @@ def test_registers_are_read_by_kernel():
 
 def grown(text: str, plain: int, marked: int, narrow: Usage | None = None) -> tuple[str, list[str], list[str]]:
     """The text lowered to fit if kernel k needs that many registers, what was measured, and the kinds of problem."""
-    asked = []
+    measured = []
 
-    def measure(asking: str) -> Usage | None:
-        kind = "plain" if "kscope" not in asking else "bounded" if ".maxnreg" in asking else "marked"
-        asked.append(kind)
+    def measure(text: str) -> Usage | None:
+        kind = "plain" if "kscope" not in text else "bounded" if ".maxnreg" in text else "marked"
+        measured.append(kind)
         count = {"plain": plain, "marked": marked, "bounded": 64}[kind]
         usage = Usage(False, 0, count, (("k", count),))
         return narrow if kind == "bounded" and narrow else usage
 
     result = lower_to_fit(text, Recording(), frontend="test", measure=measure)
-    return result.text, asked, [problem.kind for problem in result.problems]
+    return result.text, measured, [problem.kind for problem in result.problems]
 
 
 def test_a_kernel_can_be_launched_with_as_many_threads_as_before():
-    text, asked, problems = grown(MARKED, plain=60, marked=68)
+    text, measured, problems = grown(MARKED, plain=60, marked=68)
     assert ".maxnreg 64\n{" in text
-    assert asked == ["marked", "plain", "bounded"]
+    assert measured == ["marked", "plain", "bounded"]
     assert not problems
     assert ".maxnreg 128\n{" in grown(MARKED, plain=100, marked=130)[0]
 
@@ -250,29 +248,29 @@ def test_no_register_bound_where_the_plain_kernel_needs_as_many(plain, marked):
 
 
 def test_kernels_with_maxntid_get_no_register_bound():
-    text, asked, _ = grown(MARKED.replace("k()\n", "k()\n.maxntid 256, 1, 1\n"), plain=60, marked=68)
+    text, measured, _ = grown(MARKED.replace("k()\n", "k()\n.maxntid 256, 1, 1\n"), plain=60, marked=68)
     assert ".maxnreg" not in text
-    assert asked == ["marked"]
+    assert measured == ["marked"]
 
 
 def test_a_bound_that_causes_spills_reduces_pending_records_and_is_reported():
-    _, asked, problems = grown(MARKED, plain=60, marked=68, narrow=Usage(False, 16, 64, (("k", 64),)))
-    assert asked == ["marked", "plain", "bounded", "bounded"]
+    _, measured, problems = grown(MARKED, plain=60, marked=68, narrow=Usage(False, 16, 64, (("k", 64),)))
+    assert measured == ["marked", "plain", "bounded", "bounded"]
     assert problems == ["registers"]
 
 
 def test_register_bounds_refused_by_the_assembler_are_dropped():
-    def measure(asking: str) -> Usage | None:
-        count = 68 if "kscope" in asking else 60
-        return None if ".maxnreg" in asking else Usage(False, 0, count, (("k", count),))
+    def measure(text: str) -> Usage | None:
+        count = 68 if "kscope" in text else 60
+        return None if ".maxnreg" in text else Usage(False, 0, count, (("k", count),))
 
     assert ".maxnreg" not in lower_to_fit(MARKED, Recording(), frontend="test", measure=measure).text
 
 
 def test_register_bounds_are_independent_between_kernels_of_a_module():
-    def measure(asking: str) -> Usage:
-        plain, roomy = "kscope" not in asking, ".minnctapersm" in asking
-        large, small = 250 if plain else 255 if roomy else 168, 60 if plain else 64 if ".maxnreg" in asking else 68
+    def measure(text: str) -> Usage:
+        plain, roomy = "kscope" not in text, ".minnctapersm" in text
+        large, small = 250 if plain else 255 if roomy else 168, 60 if plain else 64 if ".maxnreg" in text else 68
         return Usage(False, 0 if plain or roomy else 64, large, (("large", large), ("small", small)))
 
     head, body = MARKED[: MARKED.index(".visible")], MARKED[MARKED.index(".visible") :]
@@ -294,15 +292,15 @@ TURNS = MARKED.replace(
 
 def spent(own: Usage, other: Usage | None, **more: Usage) -> tuple[bool, list[str]]:
     """Whether the loop uses loop registers, and what was measured."""
-    asked = []
+    measured = []
 
-    def measure(asking: str) -> Usage | None:
-        kind = "own" if "ks_nth0" in asking else "plain" if "kscope" not in asking else "other"
-        asked.append(f"bounded {kind}" if ".maxnreg" in asking else kind)
-        return {"own": own, "other": other, "plain": GOOD, **more}[asked[-1]]
+    def measure(text: str) -> Usage | None:
+        kind = "own" if "ks_nth0" in text else "plain" if "kscope" not in text else "other"
+        measured.append(f"bounded {kind}" if ".maxnreg" in text else kind)
+        return {"own": own, "other": other, "plain": GOOD, **more}[measured[-1]]
 
     result = lower_to_fit(TURNS, Recording(), frontend="test", measure=measure)
-    return "ks_nth0" in result.text, asked
+    return "ks_nth0" in result.text, measured
 
 
 def needing(registers: int, spilled: int = 0) -> Usage:
@@ -356,28 +354,28 @@ FITS = {112: 4, 128: 4, 136: 3, 138: 3}
 
 def crowded(marked: Usage, *, shared: int | None = 0, narrow: int = 0) -> tuple[str, list[str], list[str]]:
     """SMALL lowered to fit, the measured texts, and the problems. narrow: bytes that spill with bounded registers."""
-    asked = []
+    measured = []
 
     def measure(text: str) -> Usage:
-        asked.append("plain" if "kscope" not in text else "bounded" if ".maxnreg" in text else "marked")
-        return {"plain": needing(112), "marked": marked, "bounded": needing(128, narrow)}[asked[-1]]
+        measured.append("plain" if "kscope" not in text else "bounded" if ".maxnreg" in text else "marked")
+        return {"plain": needing(112), "marked": marked, "bounded": needing(128, narrow)}[measured[-1]]
 
     result = lower_to_fit(SMALL, Recording(), frontend="test", measure=measure, shared=shared)
-    return result.text, asked, [problem.text for problem in result.problems]
+    return result.text, measured, [problem.text for problem in result.problems]
 
 
 def test_marks_do_not_reduce_the_blocks_per_sm() -> None:
     (limits,) = occupancy.limits(SMALL, 0).values()
     assert {count: limits.blocks(count) for count in FITS} == FITS
-    text, asked, problems = crowded(needing(138))
+    text, measured, problems = crowded(needing(138))
     assert ".reqntid 128\n.maxnreg 128\n{" in text
-    assert (asked, problems) == (["marked", "plain", "bounded"], [])
+    assert (measured, problems) == (["marked", "plain", "bounded"], [])
 
 
 def test_blocks_that_are_lost_because_a_bound_would_spill_are_reported() -> None:
-    text, asked, problems = crowded(needing(138), narrow=16)
+    text, measured, problems = crowded(needing(138), narrow=16)
     assert ".maxnreg" not in text
-    assert asked == ["marked", "plain", "bounded", "bounded"]
+    assert measured == ["marked", "plain", "bounded", "bounded"]
     (problem,) = problems
     assert problem.startswith(
         "kernel k: with its regions 3 instead of 4 blocks fit on an SM (138 instead of 112 registers per thread); fewer"

@@ -13,7 +13,7 @@ from kscope_cuda.cupy import teach
 from .test_jit import INT, OUT, compile, translate
 
 
-def asks(out, n):
+def reads_helpers(out, n):
     began = kscope.clock64()
     for i in range(n):
         out[i] = i
@@ -25,14 +25,14 @@ def asks(out, n):
 
 def test_teach_makes_clock_helpers_available_in_plain_kernels(gpu, frontend):
     teach()
-    cubin = compile(gpu, asks, OUT, INT)
+    cubin = compile(gpu, reads_helpers, OUT, INT)
     assert layout.META_SYMBOL.encode() not in cubin
     assert all(f"%%{name}" in gpu.compiled[-1] for name in ("clock64;", "clock;", "globaltimer;", "smid;", "laneid;"))
 
 
 def test_clock_helpers_before_teach_are_refused_with_the_remedy(gpu, frontend):
     with pytest.raises(UsageError, match=r"kscope.clock64\(\) in a cupyx.jit kernel.*teach\(\)"):
-        translate(asks, OUT, INT)
+        translate(reads_helpers, OUT, INT)
 
 
 def measures(out, n):

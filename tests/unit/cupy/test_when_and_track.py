@@ -16,7 +16,7 @@ LOAD = kscope.scope("load", track="loads")
 DEBUG = False
 
 
-def asks(out, n):
+def conditional(out, n):
     for i in range(n):
         with kscope.region("step", value=i, when=i % 2 == 0, track="even"):
             out[i] = i
@@ -35,7 +35,7 @@ def asks(out, n):
 def test_a_mark_carries_its_predicate_and_its_track(gpu, frontend, arch):
     gpu.arch = arch
     frontend.enable(Recording())
-    assert layout.META_SYMBOL.encode() in compile(gpu, asks, OUT, INT)
+    assert layout.META_SYMBOL.encode() in compile(gpu, conditional, OUT, INT)
     found = [grammar.parse(line) for line in gpu.compiled[-1].replace('"', "\n").splitlines()]
     marks = [(m.act, *grammar.split(m.name), m.operand, m.when) for m in found if m is not None and m.act != "exit"]
     assert marks == [

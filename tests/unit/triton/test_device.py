@@ -22,7 +22,7 @@ REGISTERS = {
 
 
 @triton.jit
-def asks(out, n):
+def reads_helpers(out, n):
     began = kscope.clock64()
     for i in range(n):
         tl.store(out + i, i)
@@ -33,7 +33,7 @@ def asks(out, n):
 
 
 @gluon.jit
-def asks_in_gluon(out, n):
+def reads_helpers_in_gluon(out, n):
     began = kscope.clock64()
     for i in range(n):
         gl.store(out + i, i)
@@ -44,7 +44,7 @@ def asks_in_gluon(out, n):
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
-@pytest.mark.parametrize("kernel", [asks, asks_in_gluon], ids=["triton", "gluon"])
+@pytest.mark.parametrize("kernel", [reads_helpers, reads_helpers_in_gluon], ids=["triton", "gluon"])
 def test_plain_kernels_have_the_helpers(plain_compiler, frontend, kernel, arch):
     ptx = plain_compiler(kernel, arch, out="*i32", n="i32").asm["ptx"]
     assert "kscope" not in ptx.replace(__file__, "")

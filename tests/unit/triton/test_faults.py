@@ -155,25 +155,25 @@ def test_the_frontend_is_loaded_only_where_triton_is_used():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-ASKED = {
+CALLS = {
     "enable": "kscope.enable()",
     "profile": "kscope.profile().__enter__()",
     "doctor": "from kscope.cli.checkup import examine; print(*examine(), sep='\\n')",
 }
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_an_unsupported_triton_is_reported_by_version(tmp_path: Path, asked: str) -> None:
+@pytest.mark.parametrize("call", CALLS)
+def test_an_unsupported_triton_is_reported_by_version(tmp_path: Path, call: str) -> None:
     """An old Triton without knobs: only its version may be read."""
     (tmp_path / "triton").mkdir()
     (tmp_path / "triton" / "__init__.py").write_text("__version__ = '3.5.1'")
     done = subprocess.run(
-        [sys.executable, "-c", f"import triton, kscope\n{ASKED[asked]}"],
+        [sys.executable, "-c", f"import triton, kscope\n{CALLS[call]}"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode == 0) == (asked == "doctor")
+    assert (done.returncode == 0) == (call == "doctor")
     message = (done.stdout + done.stderr).strip().splitlines()
     line = next(line for line in reversed(message) if "triton" in line)
     assert "triton 3.5.1 is installed; kscope needs 3.6 or later: pip install -U" in line
-    assert asked == "doctor" or "UnsupportedError" in line
+    assert call == "doctor" or "UnsupportedError" in line

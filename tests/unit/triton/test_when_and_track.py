@@ -18,7 +18,7 @@ LOAD = kscope.scope("load", track="loads")
 
 
 @triton.jit
-def asks(out, n, x, BLOCK: tl.constexpr, DEBUG: tl.constexpr):
+def conditional(out, n, x, BLOCK: tl.constexpr, DEBUG: tl.constexpr):
     at = tl.arange(0, BLOCK)
     for i in range(n):
         with kscope.region("step", value=i, when=i % 2 == 0, track="even"):
@@ -37,7 +37,7 @@ def asks(out, n, x, BLOCK: tl.constexpr, DEBUG: tl.constexpr):
 
 
 @gluon.jit
-def asks_in_gluon(out, n, x, BLOCK: gl.constexpr, DEBUG: gl.constexpr):
+def conditional_in_gluon(out, n, x, BLOCK: gl.constexpr, DEBUG: gl.constexpr):
     at = gl.arange(0, BLOCK, layout=gl.BlockedLayout([1], [32], [4], [0]))
     for i in range(n):
         with kscope.region("step", value=i, when=i % 2 == 0, track="even"):
@@ -73,7 +73,7 @@ TYPES = {"out": "*i32", "n": "i32", "x": "i64", "BLOCK": 128}
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
-@pytest.mark.parametrize("kernel", [asks, asks_in_gluon], ids=["triton", "gluon"])
+@pytest.mark.parametrize("kernel", [conditional, conditional_in_gluon], ids=["triton", "gluon"])
 def test_a_mark_carries_its_predicate_and_its_track(compiler, kernel, arch):
     made = compiler(kernel, arch, DEBUG=False, **TYPES)
     assert placed(compiler) == EXPECTED
@@ -82,7 +82,7 @@ def test_a_mark_carries_its_predicate_and_its_track(compiler, kernel, arch):
 
 
 def test_a_constant_true_predicate_adds_no_predicate(compiler):
-    compiler(asks, DEBUG=True, **TYPES)
+    compiler(conditional, DEBUG=True, **TYPES)
     assert ("enter", "debug", None, False, False) in placed(compiler)
 
 

@@ -132,11 +132,11 @@ def test_marks_of_a_spec_are_elected_alone() -> None:
 GONE = r"not\.pred ks_q, ks_q; and\.pred ks_may, ks_may, ks_q;"
 MUTATIONS = {
     "every lane is elected": (r"setp\.eq\.and\.u32 (ks_w\d+), ks_k, 0, ks_w\d+;", r"mov.pred \1, \1;"),
-    "who is elected is asked of all lanes": (r"activemask\.b32 ks_k; mov", "mov.u32 ks_k, -1; mov"),
+    "the election ignores the active mask": (r"activemask\.b32 ks_k; mov", "mov.u32 ks_k, -1; mov"),
     "a lane with a slab claims another": (r"not\.pred ks_q, ks_on; and\.pred ks_l, ks_l, ks_q;", ""),
     "a lane that was lost tries again": (r"not\.pred ks_q, ks_l; and\.pred ks_may, ks_may, ks_q;", ""),
     "a lane that was lost at the entry tries again": (rf"and\.pred ks_q, ks_q, ks_own; {GONE}", ""),
-    "what is not sampled claims": (r"and\.pred ks_l, ks_l, ks_may;", ""),
+    "unsampled lanes claim": (r"and\.pred ks_l, ks_l, ks_may;", ""),
     "a refused lane has a slab": (r"and\.pred ks_l, ks_l, ks_r;", ""),
     "lanes without a slab write its header": (r"@ks_l (st\.global\.v4\.u32)", r"\1"),
     "the slab is not kept": (r"or\.pred ks_on, ks_on, ks_l;", ""),

@@ -48,21 +48,21 @@ TEXT: dict[str, tuple[str, str]] = {
     "a refused lane goes on": (r"and\.pred ks_on, ks_on, ks_r;", ""),
     "skipped units are not counted": (r"red\.global\.add\.u32 \[ks_line\+SKIPPED\], \d+;", ""),
     "lost lanes are not counted": (r"red\.global\.add\.u32 \[ks_line\+LOST\], 1;", ""),
-    "nothing is tried twice": (r"bra\.uni KS_AGAIN;", "bra.uni KS_DONE;"),
+    "claims are not retried": (r"bra\.uni KS_AGAIN;", "bra.uni KS_DONE;"),
     "the reserve is never tried": (r"setp\.lt\.and\.s32 ks_r, ks_x, (\d+), ks_r;", ""),
-    "the reserve is not looked at whole": (
+    "the reserve bound is off by one": (
         r"setp\.lt\.and\.s32 ks_r, ks_x, (\d+),",
         r"setp.le.and.s32 ks_r, ks_x, \1,",
     ),
     "a claim takes one unit too few": (r"(atom\.global\.add\.u32 ks_p, \[ks_line\+HEAD\]), \d+;", r"\1, 2;"),
-    "the claim is no atomic": (
+    "the claim is not atomic": (
         r"atom(\.global)\.add(\.u32) ks_p, \[ks_line\+HEAD\], (\d+);",
         r"ld\1\2 ks_p, [ks_line+HEAD]; add.u32 ks_y, ks_p, \3; st\1\2 [ks_line+HEAD], ks_y;",
     ),
-    "the warp mask is not looked at": (r"shr\.u32 ks_x, ks_warps, ks_x;", "mov.u32 ks_x, 1;"),
-    "blocks and SMs are not looked at": (r"setp\.eq\.u32 ks_q, ks_sampled, 0;", "setp.eq.u32 ks_q, 0, 0;"),
-    "the epoch is not looked at": (r"setp\.eq\.u32 (ks_q|ks_full), ks_epoch, 0;", r"setp.ne.u32 \1, 0, 0;"),
-    "the warp is not asked whether all are done": (
+    "the warp mask is ignored": (r"shr\.u32 ks_x, ks_warps, ks_x;", "mov.u32 ks_x, 1;"),
+    "blocks and SMs are ignored": (r"setp\.eq\.u32 ks_q, ks_sampled, 0;", "setp.eq.u32 ks_q, 0, 0;"),
+    "the epoch is ignored": (r"setp\.eq\.u32 (ks_q|ks_full), ks_epoch, 0;", r"setp.ne.u32 \1, 0, 0;"),
+    "done lanes are not voted on": (
         r"vote\.sync\.any\.pred ks_full, ks_try, 0xffffffff;",
         "mov.pred ks_full, ks_try;",
     ),
@@ -132,10 +132,13 @@ LOOPS: dict[str, tuple[str, str]] = {
     "the value is not copied at the end": (r"@\w+ shl\.b32 ks_q\d+_3,[^;]*;", ""),
     "the begin is not copied": (r"@\w+ shl\.b32 ks_q\d+_0,[^;]*;", ""),
     "the end is not copied": (r"@\w+ shl\.b32 ks_q\d+_2,[^;]*;", ""),
-    "copies are shifted": (r"and\.b32 (ks_nil\d+), ks_l, 15;", r"and.b32 \1, ks_l, 0xFFF; or.b32 \1, \1, 1;"),
-    "nothing is made ready": (r"\{ \.reg \.b32 ks_l, ks_h;[^}]*\{[^}]*\}[^}]*\}\n\tand\.b32 ks_nth\d+, ks_n, \d+;", ""),
-    "the place is not made ready": (r"(ks_x\d+, 0; \})\n\tand\.b32 ks_nth\d+, ks_n, \d+;", r"\1"),
-    "the words are not made ready": (r"mov\.b32 ks_q\d+_3, ks_nil\d+;", ""),
+    "copies are misaligned": (r"and\.b32 (ks_nil\d+), ks_l, 15;", r"and.b32 \1, ks_l, 0xFFF; or.b32 \1, \1, 1;"),
+    "nothing is initialized": (
+        r"\{ \.reg \.b32 ks_l, ks_h;[^}]*\{[^}]*\}[^}]*\}\n\tand\.b32 ks_nth\d+, ks_n, \d+;",
+        "",
+    ),
+    "the place is not initialized": (r"(ks_x\d+, 0; \})\n\tand\.b32 ks_nth\d+, ks_n, \d+;", r"\1"),
+    "the words are not initialized": (r"mov\.b32 ks_q\d+_3, ks_nil\d+;", ""),
 }
 """The same for the instructions of unoptimized loops."""
 

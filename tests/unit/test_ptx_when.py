@@ -78,10 +78,10 @@ def test_a_name_with_and_without_a_predicate_records_where_it_holds() -> None:
 
 
 MUTATIONS = {
-    "the exit does not ask": (r"and\.pred ks_h, ks_w\d+, (\w+);", r"mov.pred ks_h, \1;"),
+    "the exit ignores the predicate": (r"and\.pred ks_h, ks_w\d+, (\w+);", r"mov.pred ks_h, \1;"),
     "the strategy is forgotten": (r"and\.pred ks_h, (ks_w\d+), \w+;", r"mov.pred ks_h, \1;"),
     "a record that was not made is counted": (r"@ks_h (add\.u32 ks_n)", r"\1"),
-    "the predicate is turned": (r"setp\.ne\.u32 (ks_w\d+)", r"setp.eq.u32 \1"),
+    "the predicate is inverted": (r"setp\.ne\.u32 (ks_w\d+)", r"setp.eq.u32 \1"),
     "the predicate is read at the exit": (r"(and\.pred ks_h, (ks_w\d+))", r"setp.ne.u32 \2, %v0, 0; \1"),
 }
 

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 
 from kscope.lowering.register_budget import Usage
+from kscope.machine_code.elf import sections
 
 _SVAL, _REGCOUNT, _FRAME_SIZE = 0x04, 0x2F, 0x11  # .nv.info: one format and two attributes
 _SETMAXREG, _OPCODE = 0x9C8, 0xFFF  # USETMAXREG, sm_90 to sm_100: the low 12 bits of 128
@@ -34,17 +35,6 @@ def usage(cubin: bytes, has_setmaxnreg: bool) -> Usage:
         _sets_max_registers(code) for name, code in sections(cubin) if name.startswith(".text.")
     )
     return Usage(ignored, stack, registers)
-
-
-def sections(elf: bytes) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each section of a 64-bit ELF."""
-    table, entry, count, names = *struct.unpack_from("<Q", elf, 0x28), *struct.unpack_from("<HHH", elf, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", elf, table + n * entry) for n in range(count)]
-    strings = headers[names][4]
-    for name, kind, _, _, offset, size in headers:
-        end = elf.index(b"\0", strings + name)
-        content = b"" if kind == 8 else elf[offset : offset + size]  # 8 = NOBITS: not in the file
-        yield elf[strings + name : end].decode(), content
 
 
 def _info(content: bytes) -> Iterator[tuple[int, int]]:

@@ -198,6 +198,7 @@ class Pipeline:
         names = marked.names
         marking = Marking(recording.selection, names, capability)
         inner = stages["ptx"]
+        made: list[str] = []  # the lowered text
 
         def ptx(source: Any, metadata: dict[str, Any]) -> str:
             self._thread.marked = None
@@ -214,6 +215,7 @@ class Pipeline:
                 known=known,
                 source=marking.source_info,
                 shared=metadata["shared"],
+                ahead=True,
             )
             assemble = partial(_cubin, backend=backend, options=options)
             lowered = empty_regions.with_problems(lowered, text, assemble, marking.source_info)
@@ -227,9 +229,12 @@ class Pipeline:
                 build = partial(_built, without_marks(text), lowered.text, backend, options)
                 target = nvidia.sm_arch_from_capability(backend.target.arch)
                 catalog.add(KernelSites("triton", kernel, target, sites, build))
+            made.append(lowered.text)
             return lowered.text
 
         stages["ptx"] = ptx
+        if "cubin" in stages:
+            stages["cubin"] = partial(_assembled_once, stages["cubin"], made, backend, options)
         for stage in stages.keys() & {"ttgir", "llir"}:
             stages[stage] = getattr(marking, stage)(stages[stage])
 
@@ -290,9 +295,20 @@ def _cubin(text: str, backend: Any, options: Any) -> bytes | None:
     return done.cubin if done else None
 
 
+def _assembled_once(
+    inner: Callable[..., bytes], made: list[str], backend: Any, options: Any, text: str, metadata: dict[str, Any]
+) -> bytes:
+    """Triton's last stage: the cubin of a lowered text, which was assembled to be measured with Triton's own flags."""
+    sanitizer = any(mode in getattr(options, "instrumentation_mode", "") for mode in ("consan", "fpsan"))
+    other_flags = knobs.nvidia.disable_ptxas_opt or knobs.compilation.disable_line_info or sanitizer
+    if text not in made or other_flags or knobs.nvidia.dump_ptxas_log:
+        return inner(text, metadata)
+    return _cubin(text, backend, options) or inner(text, metadata)
+
+
 def _flags(backend: Any, options: Any) -> tuple[str, ...]:
-    """Triton's assembler flags that affect register allocation."""
-    flags = [f"--gpu-name={nvidia.sm_arch_from_capability(backend.target.arch)}"]
+    """Triton's assembler flags."""
+    flags = ["-lineinfo", f"--gpu-name={nvidia.sm_arch_from_capability(backend.target.arch)}"]
     flags += [] if options.enable_fp_fusion else ["--fmad=false"]
     flags += ["--regAllocOptLevel=2"] if _HOOK_HAS_KEY else []
     flags += (options.ptx_options or "").split()

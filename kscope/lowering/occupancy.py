@@ -60,6 +60,11 @@ def _warps(text: str) -> Iterator[tuple[str, int]]:
         yield function.name, -(-count // 32)
 
 
+def by_registers(limits: Mapping[str, Limits]) -> bool:
+    """True if a kernel's blocks per SM depend on its registers."""
+    return any(one.blocks(16) > one.blocks(_MOST_REGISTERS) for one in limits.values())
+
+
 def may_lose(limits: Mapping[str, Limits], registers: Mapping[str, int]) -> bool:
     """True if a kernel that needs this many registers with marks could have more blocks per SM without them."""
     pairs = [(one, registers[name]) for name, one in limits.items() if name in registers]

@@ -11,6 +11,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +27,9 @@ FEW = 2
 """Pending records to try after the options' number, and before storing in place."""
 _LONG = 1 << 20
 """Characters of a text from which on an assembly takes seconds."""
+
+_AT_ONCE = 3
+"""Texts that are assembled ahead."""
 
 ROOM = (64, 128)
 """Registers per thread in blocks of 1,024 and of 512 threads."""
@@ -172,6 +176,7 @@ def lower_to_fit(
     known: Iterable[Problem] = (),
     source: SourceInfo | None = None,
     shared: int | None = None,
+    ahead: bool = False,
 ) -> Lowered:
     """lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
@@ -189,10 +194,47 @@ def lower_to_fit(
         source: names and places that the text does not show.
         shared: bytes of shared memory per block; if given, as many blocks fit on an SM as without marks, if that needs
             no spills.
+        ahead: `measure` may be called in threads, for texts that are likely to be needed next.
 
     Raises:
         UnsupportedError, PairingError, UsageError: as lower().
     """
+    reports = _Reports(measure, ahead and len(text) < _LONG)
+    try:
+        return _lower_to_fit(text, recording, frontend, reports, tuple(known), source, shared)
+    finally:
+        reports.close()
+
+
+class _Reports:
+    """The assembler's report on each text, and those that are made ahead."""
+
+    def __init__(self, measure: Assemble, ahead: bool) -> None:
+        self._measure, self._found = measure, dict[str, Future[Usage | None]]()
+        self._pool = ThreadPoolExecutor(_AT_ONCE) if ahead else None
+
+    def ahead(self, text: str) -> None:
+        """Begin to assemble a text that is likely to be needed."""
+        if self._pool is not None and text not in self._found:
+            self._found[text] = self._pool.submit(self._measure, text)
+
+    def __call__(self, text: str) -> Usage | None:
+        if text not in self._found:
+            self._found[text] = done = Future[Usage | None]()
+            done.set_result(self._measure(text))
+        return self._found[text].result()
+
+    def close(self) -> None:
+        """Wait for nothing that turned out not to be needed."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _lower_to_fit(
+    text: str, recording: Recording, frontend: str, measure: _Reports, before: tuple[Problem, ...],
+    source: SourceInfo | None, shared: int | None,
+) -> Lowered:  # fmt: skip
+    room = dict[str, int]()
 
     def lowered(pending: int, problems: tuple[Problem, ...], max_registers: bool, spare: bool = False) -> Lowered:
         found = lower(
@@ -207,15 +249,17 @@ def lower_to_fit(
         more = measure(other.text)
         return fits if more is None or more.lowers_occupancy(usage) else other
 
-    measure = lru_cache(None)(measure)
-    before, room = tuple(known), dict[str, int]()
     best = lower(text, recording, frontend=frontend, known=before, source=source)
     if best.text is text:
         return best
+    limits = {} if shared is None else occupancy.limits(text, shared)
+    if occupancy.by_registers(limits):
+        measure.ahead(without_marks(text))
+    if best.has_spare_registers:
+        measure.ahead(lowered(recording.pending, before, False, spare=True).text)
     least = measure(best.text)
     if least is None:
         return best
-    limits = {} if shared is None else occupancy.limits(text, shared)
     may_lose = occupancy.may_lose(limits, dict(least.entries))
     if not (least.pressed or may_lose or _large(best.text, least)):
         return with_spare_registers(best, least, recording.pending)
@@ -224,20 +268,21 @@ def lower_to_fit(
         return best
 
     def finished(fits: Lowered, usage: Usage, pending: int, max_registers: bool = False) -> Lowered:
-        nonlocal before
-        if (change := _change(fits, plain, usage, limits)) is not None:
-            before = (*before, change)
-            about = replace(fits.meta, problems=(*fits.problems, change))
-            fits = replace(fits, text=metadata_patch.with_meta(fits.text, about), meta=about, problems=about.problems)
-        return with_spare_registers(fits, usage, pending, max_registers) if usage.no_worse(plain) else fits
+        found = with_spare_registers(fits, usage, pending, max_registers) if usage.no_worse(plain) else fits
+        if (change := _change(fits, plain, usage, limits)) is None:
+            return found
+        about = replace(found.meta, problems=(*found.problems, change))
+        return replace(found, text=metadata_patch.with_meta(found.text, about), meta=about, problems=about.problems)
 
     fewer = [pending for pending in (FEW, 0) if pending < recording.pending and not recording.live]
     directed = {function.name for function in cfg.functions(text) if _has_directive(function)}
     large = {name: most for name, most in outgrown(plain, least).items() if name not in directed}
     if crowded := occupancy.bounds(limits, dict(plain.entries), dict(least.entries)):
         room = {**large, **crowded}
-        for pending in (recording.pending, *fewer):
-            other = lowered(pending, before, False)
+        tries = {pending: lowered(pending, before, False) for pending in (recording.pending, *fewer)}
+        for other in tries.values():
+            measure.ahead(other.text)
+        for pending, other in tries.items():
             usage = measure(other.text)
             if usage is not None and usage.no_worse(plain):
                 return finished(other, usage, pending)

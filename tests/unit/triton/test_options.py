@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 import triton
@@ -15,6 +18,9 @@ import triton.language as tl
 import kscope
 from kscope.capture import metadata
 from kscope.instrument.recording import Recording
+from kscope.lowering import register_budget
+from kscope.machine_code.elf import sections
+from kscope_triton import compile as compile_stage
 
 
 @triton.jit
@@ -142,3 +148,54 @@ def test_kernels_for_amd_gpus_compile_plain(frontend):
     compiled = triton.compile(source, target=GPUTarget("hip", "gfx942", 64))
     assert "kscope" not in compiled.asm["amdgcn"]
     assert not hasattr(compiled.metadata, "kscope")
+
+
+@triton.jit
+def scaled(a, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    for i in range(0, n, BLOCK):
+        with kscope.region("scale"):
+            tl.store(out + i + at, tl.load(a + i + at) * 2)
+
+
+@pytest.fixture
+def assemblies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], str]]:
+    """Command and text of every assembly, by Triton or by kscope."""
+    found: list[tuple[list[str], str]] = []
+    run = subprocess.run
+
+    def noting(command: list[str], *args: Any, **options: Any) -> Any:
+        found.extend((command, Path(word).read_text()) for word in map(str, command) if word.endswith(".ptx"))
+        return run(command, *args, **options)
+
+    monkeypatch.setattr(subprocess, "run", noting)
+    register_budget._assemble.cache_clear()
+    return found
+
+
+def test_no_text_is_assembled_twice(compiler: Any, assemblies: list[tuple[list[str], str]]) -> None:
+    kernel = compiler(scaled, a="*fp32", out="*fp32", n="i32", BLOCK=1024, options={"num_warps": 32})
+    code = [re.sub(r".*kscope_meta.*", "", text) for _, text in assemblies]
+    assert len(set(code)) == len(code)
+    assert re.sub(r".*kscope_meta.*", "", kernel.asm["ptx"]) in code
+
+
+def test_kscopes_cubin_is_that_of_tritons_assembler(compiler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = compiler(scaled, a="*fp32", out="*fp32", n="i32", BLOCK=1024, options={"num_warps": 32})
+    monkeypatch.setattr(compile_stage, "_cubin", lambda *_: None)
+    monkeypatch.setattr(triton.knobs.compilation, "always_compile", True)
+    tritons = compiler(scaled, a="*fp32", out="*fp32", n="i32", BLOCK=1024, options={"num_warps": 32})
+    assert mine.asm["ptx"] == tritons.asm["ptx"]
+    expected = dict(sections(tritons.asm["cubin"]))
+    assert expected.keys() >= {".text.scaled", ".nv.global.init"}
+    for name, data in sections(mine.asm["cubin"]):  # the text was assembled with other metadata
+        assert data == expected[name] or name == ".nv_debug_ptx_txt", name
+
+
+def test_tritons_own_assembly_options_are_kept(
+    compiler: Any, assemblies: list[tuple[list[str], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton.knobs.nvidia, "disable_ptxas_opt", True)
+    compiler(scaled, a="*fp32", out="*fp32", n="i32", BLOCK=1024, options={"num_warps": 32})
+    command, _ = assemblies[-1]
+    assert command[command.index("--opt-level") :][:2] == ["--opt-level", "0"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.capture.model import Problem
+from kscope.capture.model import LaunchCount, Problem
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
 from kscope.marks.grammar import Mark
@@ -67,8 +67,8 @@ class TritonFrontend(Frontend):
         """Report launches from now on."""
         self._loading.begin()
 
-    def launches(self) -> dict[int, int]:
-        """Launches of marked kernels since begin(), by kernel id, without those that a graph captured."""
+    def launches(self) -> dict[int, LaunchCount]:
+        """Launches of marked kernels since begin(), by kernel id, and those by replays of torch's graphs."""
         return self._loading.counts.by_kernel()
 
     def tuning_launches(self) -> int:

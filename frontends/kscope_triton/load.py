@@ -24,6 +24,7 @@ from kscope.util import stacks
 from kscope.util.text import install_command
 
 from .compile import LOST, META, warn
+from .graphs import Graphs
 from .tuning import Tuning
 
 _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
@@ -46,6 +47,7 @@ class Loading:
         self._launched_lost: set[str] = set()
         self._ids: dict[Any, int] = {}  # handle -> kernel id of marked kernels
         self.counts = LaunchCounts()
+        self._graphs = Graphs(self.counts)
         self._hooks = {
             _LOAD: self._loaded, _UNLOAD: self._unloaded, _LAUNCH: self._launching, _LAUNCHED: self._launched
         }  # fmt: skip
@@ -79,6 +81,7 @@ class Loading:
         """Add the hooks. Idempotent: Triton's hook chains keep one copy of a hook."""
         self._selection = recording.selection
         self.begin()
+        self._graphs.install()
         for point, hook in self._hooks.items():
             if hasattr(knobs.runtime, point):
                 getattr(knobs.runtime, point).add(hook)
@@ -92,6 +95,7 @@ class Loading:
 
     def remove(self) -> None:
         """Inverse of install()."""
+        self._graphs.remove()
         for point, hook in self._hooks.items():
             chain = getattr(knobs.runtime, point, None)
             if chain is not None:

@@ -19,7 +19,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -34,7 +34,7 @@ from ..util.portable import dump_json
 from ..util.progress import no_progress
 from . import metadata
 from .layout import UNIT
-from .model import CaptureData, ClockSync, DeviceCapture
+from .model import CaptureData, ClockSync, DeviceCapture, LaunchCount
 
 VERSION = 1
 MAGIC = b"kscope capture "
@@ -115,7 +115,7 @@ def _write(capture: CaptureData, file: BinaryIO) -> None:
             "epoch": capture.epoch,
             "options": capture.options,
             "host": capture.host,
-            "launches": [[number, count] for number, count in capture.launches.items()],
+            "launches": [[number, *vars(count).values()] for number, count in capture.launches.items()],
             "tuning_launches": capture.tuning_launches,
             "problems": metadata.problems_to_list(capture.problems),
             "modules": [metadata.to_dict(module) for module in capture.modules],
@@ -253,11 +253,13 @@ def _inflated(data: bytes, size: int) -> bytes:
     return found
 
 
-def _launches(row: object) -> tuple[int, int]:
+def _launches(row: object) -> tuple[int, LaunchCount]:
     """A kernel's id and the number of its launches."""
     match row:
-        case [int(kernel), int(count)] if 0 <= kernel < 1 << 64 and 0 <= count < 1 << 62:
-            return kernel, count
+        case [int(kernel), *counts] if 0 <= kernel < 1 << 64 and len(counts) == len(fields(LaunchCount)):
+            names = [one.name for one in fields(LaunchCount)]
+            found = dict(zip(names, counts, strict=True))
+            return kernel, LaunchCount(**{name: _number(found, name, 0, 1 << 62) for name in names})
         case _:
             raise FormatError(f"invalid head: a kernel's launches are {str(row)[:60]}")
 

@@ -135,6 +135,19 @@ class DeviceCapture:
 
 
 @dataclass(frozen=True)
+class LaunchCount:
+    """How often a session launched a kernel, as far as the host saw it.
+
+    Attributes:
+        direct: launches.
+        replayed: launches by replays of graphs.
+    """
+
+    direct: int = 0
+    replayed: int = 0
+
+
+@dataclass(frozen=True)
 class CaptureData:
     """One session's recording, from every device.
 
@@ -146,7 +159,7 @@ class CaptureData:
         problems: problems of the whole session.
         host: versions, machine, command, start (UNIX ns).
         launches: how often the session launched kernels, by kernel id: launches that the host saw and that began and
-            ended while recording; without graph replays. Empty if the session was paused or interrupted.
+            ended while recording. Empty if the session was paused or interrupted.
         tuning_launches: launches by which autotuners timed configurations; they run plain and record nothing.
     """
 
@@ -156,5 +169,5 @@ class CaptureData:
     options: dict[str, Any] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     host: dict[str, Any] = field(default_factory=dict)
-    launches: dict[int, int] = field(default_factory=dict)
+    launches: dict[int, LaunchCount] = field(default_factory=dict)
     tuning_launches: int = 0

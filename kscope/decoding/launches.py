@@ -28,6 +28,7 @@ class Launches:
     Attributes:
         of: (s,) int64, each slab's row.
         device, kernel, grid_id, replay: (l,); kernel is the 64-bit id.
+        family: (l,) int64, the same number for all replays of a grid id, from 0.
         grid: (l, 3), blocks of the grid.
         start: (l,) earliest start of a warp, ns on an axis that the devices share.
         missing_blocks: (l,) blocks of the grid without a slab.
@@ -40,6 +41,7 @@ class Launches:
     kernel: npt.NDArray[np.uint64]
     grid_id: npt.NDArray[np.uint64]
     replay: Int64
+    family: Int64
     grid: Int64
     start: Int64
     missing_blocks: Int64
@@ -95,6 +97,7 @@ def number(slabs: Slabs, device: Int64, offset: Int64) -> Launches:
         kernel=header["kernel"][first],
         grid_id=header["grid_id"][first],
         replay=replay[first],
+        family=grid[first],
         grid=shape[order],
         start=start[order],
         missing_blocks=np.clip(blocks - seen, 0, 1 << 40)[order],
@@ -147,19 +150,12 @@ def _by_intervals(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tupl
     """(replays, whether they are certain), by separate intervals of time for grids where their number equals the
     claims'.
     """
-    end = np.where(slabs.finished, slabs.header["end_time"].astype(np.int64), time)
-    order = np.lexsort((time, grid))
-    grids = grid[order]
-    # a running maximum per grid: each grid's times are above those of earlier grids
-    origin, width = int(time.min()), int(max(end.max(), time.max()) - time.min()) + 1
     sure = np.zeros(len(grid), bool)
-    if not 0 < width * (int(grid.max()) + 1) < 1 << 62:
+    found = intervals(slabs, grid)
+    if found is None:
         return replay, sure
-    lift = grids * width - origin
-    reach = np.maximum.accumulate(end[order] + lift)
-    gap = np.concatenate([[True], (time[order] + lift)[1:] > reach[:-1]])
-    intervals = np.cumsum(gap)
-    interval = intervals - np.maximum.accumulate(np.where(fresh(grids), intervals, 0))
+    order, interval = found
+    grids = grid[order]
     most = np.zeros((2, int(grid.max()) + 1), np.int64)
     np.maximum.at(most[0], grid, replay)
     np.maximum.at(most[1], grids, interval)
@@ -168,6 +164,30 @@ def _by_intervals(slabs: Slabs, grid: Int64, time: Int64, replay: Int64) -> tupl
     result[order[agree]] = interval[agree]
     sure[order[agree]] = True
     return result, sure
+
+
+def intervals(slabs: Slabs, grid: Int64) -> tuple[Int64, Int64] | None:
+    """Separate intervals of time of each grid's slabs; None if the times are damaged.
+
+    Args:
+        slabs: at least one.
+        grid: (s,) number of each slab's grid, from 0.
+
+    Returns:
+        The order of the slabs by grid and start, and the number of the interval of each slab in that order, from 0.
+    """
+    time = slabs.header["start_time"].astype(np.int64)
+    end = np.where(slabs.finished, slabs.header["end_time"].astype(np.int64), time)
+    order = np.lexsort((time, grid))
+    grids = grid[order]
+    # a running maximum per grid: each grid's times are above those of earlier grids
+    origin, width = int(time.min()), int(max(end.max(), time.max()) - time.min()) + 1
+    if not 0 < width * (int(grid.max()) + 1) < 1 << 62:
+        return None
+    lift = grids * width - origin
+    reach = np.maximum.accumulate(end[order] + lift)
+    count = np.cumsum(np.concatenate([[True], (time[order] + lift)[1:] > reach[:-1]]))
+    return order, count - np.maximum.accumulate(np.where(fresh(grids), count, 0))
 
 
 def _all_different(key: Int64) -> bool:

@@ -2,7 +2,7 @@
 
 The device counts lanes that found no room, but not their kernels. The blocks of a launch show what the others lack; and
 a launch that the host saw and no slab names left nothing. Both are lower bounds: a launch that left nothing has an
-unknown number of lanes, and the host does not see graph replays.
+unknown number of lanes, and the host sees no graph replays but torch's.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from ..capture.model import CaptureData, Problem
 from ..tracedata.data import LostLaunches
 from ..util.runs import group_equal, heads
 from ..util.text import counted
-from .launches import Launches, block_index
+from .launches import Launches, block_index, intervals
 from .slabs import Slabs
 
 Int64 = npt.NDArray[np.int64]
 _FAILED = ("driver", "drain")
 """Problems after which launches may be missing that had room."""
+_SHARP_NS = 256
+"""A timer with a longer tick may not separate two replays of a graph, which are about 1 us apart."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
         return Lost()
     names = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
     lanes = _missing(slabs, launches) * full[launches.device]
-    gone = () if any(one.kind in _FAILED for one in capture.problems) else _gone(capture.launches, launches, names)
+    gone = () if any(one.kind in _FAILED for one in capture.problems) else _gone(capture, slabs, launches, names)
     return Lost(lanes, gone, (*_in_part(launches, lanes, names), *map(_unrecorded, gone)))
 
 
@@ -72,16 +74,34 @@ def _missing(slabs: Slabs, launches: Launches) -> Int64:
     return np.asarray(np.maximum((launches.missing_blocks + blocks) * most[shape] - seen, 0), np.int64)
 
 
-def _gone(seen: dict[int, int], launches: Launches, names: dict[int, str]) -> tuple[LostLaunches, ...]:
-    """Kernels with fewer launches in the trace than the host saw."""
-    ids, counts = np.unique(launches.kernel, return_counts=True)
-    recorded = dict(zip(ids.tolist(), counts.tolist(), strict=True))
-    found = [
-        LostLaunches(names[number], number, count - recorded.get(number, 0), count)
-        for number, count in seen.items()
-        if number in names and count > recorded.get(number, 0)
-    ]
+def _gone(capture: CaptureData, slabs: Slabs, launches: Launches, names: dict[int, str]) -> tuple[LostLaunches, ...]:
+    """Kernels with fewer launches in the trace than the host saw.
+
+    A grid id is one launch, or replays of one: at most as many as it has separate intervals of time.
+    """
+    sharp = all(0 < device.tick_ns <= _SHARP_NS for device in capture.devices)
+    replays = _most_replays(slabs, launches) if sharp and len(slabs) else None
+    found = []
+    for number, seen in capture.launches.items():
+        grids = np.unique(launches.family[launches.kernel == number])
+        if number not in names or (seen.replayed and len(grids) and replays is None):
+            continue
+        launched = seen.direct + seen.replayed
+        recorded = int(replays[grids].sum()) if seen.replayed and replays is not None else len(grids)
+        if launched > recorded:
+            found.append(LostLaunches(names[number], number, launched - recorded, launched))
     return tuple(sorted(found, key=lambda one: (one.kernel, one.kernel_id)))
+
+
+def _most_replays(slabs: Slabs, launches: Launches) -> Int64 | None:
+    """How often each family of launches ran at most; None if the times are damaged."""
+    found = intervals(slabs, launches.family[launches.of])
+    if found is None:
+        return None
+    order, interval = found
+    most = np.zeros(int(launches.family.max()) + 1, np.int64)
+    np.maximum.at(most, launches.family[launches.of][order], interval + 1)
+    return most
 
 
 def _in_part(launches: Launches, missing: Int64, names: dict[int, str]) -> list[Problem]:

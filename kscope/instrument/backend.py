@@ -65,9 +65,13 @@ class Backend(ABC):
             kernel: identifies the kernel or its library, so that the backend learns how much a launch records.
         """
 
-    def records(self, stream: int) -> bool:
-        """Whether a launch on the stream records now: a session is open, and no graph captures the stream."""
+    def is_open(self) -> bool:
+        """Whether a session is open, so that what is launched now records."""
         return False
+
+    def capture(self, stream: int) -> int | None:
+        """The id of the graph capture of a stream of the current device; 0 for none, None if it is unknown."""
+        return None
 
     def wait(self) -> None:
         """Return when everything launched so far has finished; at once where launches are synchronous."""

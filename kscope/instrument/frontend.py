@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ..errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from ..capture.model import ModuleMeta, Problem
+    from ..capture.model import LaunchCount, ModuleMeta, Problem
     from ..marks.grammar import Mark
     from .recording import Recording
 
@@ -85,8 +85,8 @@ class Frontend(ABC):
     def begin(self) -> None:  # noqa: B027  # a frontend that observes no launches keeps no problems
         """Called when a session begins or resumes: clear the problems of earlier launches."""
 
-    def launches(self) -> dict[int, int]:
-        """Launches since begin() that certainly record, by kernel id; graph replays are not seen."""
+    def launches(self) -> dict[int, LaunchCount]:
+        """Launches since begin() that certainly record, by kernel id."""
         return {}
 
     def tuning_launches(self) -> int:

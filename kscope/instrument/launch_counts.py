@@ -4,23 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ..capture.model import LaunchCount
 from . import registry
 
 
 class LaunchCounts:
-    """A frontend's launches of marked kernels since begin(). Launches may come from any thread."""
+    """A frontend's launches of marked kernels since begin(). Launches may come from any thread.
+
+    Attributes:
+        captures: the launches of graphs that are being captured, by the capture's id.
+    """
 
     def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
+        self.captures: dict[int, Counter[int]] = {}
+        self._direct, self._replayed = Counter[int](), Counter[int]()
 
     def begin(self) -> None:
         """Count from 0; launches that have begun before do not count."""
-        self._counts = Counter()
+        self._direct, self._replayed = Counter[int](), Counter[int]()
 
     def open(self, stream: int) -> Counter[int] | None:
-        """Where a launch on the stream counts once the driver has accepted it; None if it does not record."""
-        return self._counts if registry.backend("cuda").records(stream) else None
+        """Where a launch on the stream counts, by kernel id, once the driver has accepted it; None if nowhere."""
+        backend = registry.backend("cuda")
+        if not self.captures and not backend.is_open():
+            return None
+        capture = backend.capture(stream)
+        if capture == 0:
+            return self._direct if backend.is_open() else None
+        return None if capture is None else self.captures.get(capture)
 
-    def by_kernel(self) -> dict[int, int]:
+    def replaying(self) -> Counter[int] | None:
+        """Where the launches of a replayed graph count; None if they do not record."""
+        return self._replayed if registry.backend("cuda").is_open() else None
+
+    def by_kernel(self) -> dict[int, LaunchCount]:
         """Launches by kernel id."""
-        return dict(self._counts)
+        direct, replayed = dict(self._direct), dict(self._replayed)
+        return {number: LaunchCount(direct.get(number, 0), replayed.get(number, 0)) for number in direct | replayed}

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..capture.capture import Capture
-from ..capture.model import DeviceCapture, Problem
+from ..capture.model import DeviceCapture, LaunchCount, Problem
 from ..errors import MissingError, UsageError
 from ..instrument import registry
 from ..instrument.backend import Backend
@@ -54,7 +54,7 @@ class Session:
         self._backends: dict[str, Backend] = {}
         self._absent: dict[str, MissingError] = {}
         self._paused = self._was_paused = False
-        self._launches: dict[int, int] = {}  # by kernel id, before the wait at the end
+        self._launches: dict[int, LaunchCount] = {}  # by kernel id, before the wait at the end
         self._capture: Capture | None = None
         self._trace: tuple[Capture, Trace] | None = None
         self._statement: weakref.ref[Callable[..., None]] | None = None

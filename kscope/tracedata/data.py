@@ -70,7 +70,7 @@ class LostLaunches:
         kernel: the kernel's name.
         kernel_id: as in Launch.
         count: at least so many.
-        launched: launches that the host saw; graph replays are not seen.
+        launched: launches that the host saw, also by replays of torch's graphs.
     """
 
     kernel: str

@@ -95,9 +95,13 @@ class CudaBackend(Backend):
             if drain is not None:
                 drain.wait_for_room(kernel)
 
-    def records(self, stream: int) -> bool:
-        """Whether a launch on the stream of the current context records now, and is not captured into a graph."""
-        return self._open and not self._driver.capturing(stream)
+    def is_open(self) -> bool:
+        """Whether the gates are open."""
+        return self._open
+
+    def capture(self, stream: int) -> int | None:
+        """The id of the graph capture of a stream of the current context; 0 for none, None if it is unknown."""
+        return self._driver.capture(stream)
 
     def wait(self) -> None:
         """Wait for all work of all devices. Without the lock: running work may wait for a thread that loads a

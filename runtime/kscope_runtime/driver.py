@@ -43,6 +43,7 @@ _GIVEN = (
     "it was unloaded, belongs to another context, or is a handle of another kind: a number is taken for a CUlibrary; "
     "say CUmodule(number) with cuda.bindings.driver's type, for another one"
 )
+_NOT_CAPTURED, _CAPTURED = 0, 1
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
 
 
@@ -80,7 +81,7 @@ class Driver(Memory, Protocol):
     def pinned(self, size: int) -> Bytes: ...
     def stream(self) -> int: ...
     def ready(self, stream: int) -> bool: ...
-    def capturing(self, stream: int) -> bool: ...
+    def capture(self, stream: int) -> int | None: ...
     def synchronize_context(self) -> None: ...
     def write(self, address: int, words: Bytes, stream: int) -> None: ...
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None: ...
@@ -215,10 +216,12 @@ class CudaDriver:
         """Wait for the stream's work."""
         self._call("cuStreamSynchronize", stream)
 
-    def capturing(self, stream: int) -> bool:
-        """Whether a graph captures the stream; True if that cannot be known."""
-        result, *status = self._cu.cuStreamIsCapturing(stream)
-        return int(result) != 0 or int(status[0]) != 0
+    def capture(self, stream: int) -> int | None:
+        """The id of the stream's graph capture; 0 for none, None if that cannot be known."""
+        result, *found = self._cu.cuStreamGetCaptureInfo(stream)
+        if int(result) != 0:
+            return None
+        return {_NOT_CAPTURED: 0, _CAPTURED: int(found[1])}.get(int(found[0]))
 
     def ready(self, stream: int) -> bool:
         """Whether the stream's work is done."""

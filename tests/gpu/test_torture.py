@@ -87,6 +87,10 @@ def test_graph_replays_that_outrun_the_drain_are_counted(k: ModuleType, table: T
     trace = prof.trace
     assert len(trace.warps) + lost(prof) == blocks * 4 * replays
     assert len(trace) == k.RECORDS * len(trace.warps) and trace.warps.finished.all()
+    (count,) = prof.capture.launches.values()
+    assert (count.direct, count.replayed) == (0, replays)
+    gone = sum(kernel.count for kernel in trace.lost_launches)
+    assert gone + sum(launch.missing for launch in trace.launches) <= lost(prof)
     table("3,000 graph replays, pool of 16 MiB", f"{lost(prof):,} of {blocks * 4 * replays:,} lanes lost, all counted")
 
 

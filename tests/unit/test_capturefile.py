@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import kscope.capture.file as capturefile
 from kscope.capture.capture import Capture, load_capture
 from kscope.capture.layout import UNIT
-from kscope.capture.model import KernelMeta, Problem, RegionMeta
+from kscope.capture.model import KernelMeta, LaunchCount, Problem, RegionMeta
 from kscope.errors import FormatError, KscopeError, UsageError
 from kscope.trace import decode
 from kscope.util import bounded_reading
@@ -51,7 +51,7 @@ def small() -> Capture:
         {"strategy": "warp"},
         (Problem("odd", "a sentence", 2),),
         {"cuda": "13.0"},
-        {(1 << 64) - 1: 3},
+        {(1 << 64) - 1: LaunchCount(3, 5)},
         40,
     )
 
@@ -211,6 +211,16 @@ def test_trailing_bytes_are_a_format_error(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(FormatError, match="longer than its header declares"):
+        load_capture(path)
+
+
+@pytest.mark.parametrize("row", [[1], [1, 2], [1, 2, 3, 4], [-1, 2, 3], [1, -2, 3], [1, 2, True], [1, 2, "3"], 5])
+def test_invalid_counts_of_launches_are_refused(tmp_path: Path, row: object) -> None:
+    path = written(tmp_path)
+    head, payload = head_of(path.read_bytes())
+    head["launches"] = [row]
+    path.write_bytes(with_head(head, payload))
+    with pytest.raises(FormatError, match="invalid head"):
         load_capture(path)
 
 

@@ -11,7 +11,7 @@ import synth
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscope.capture.model import Problem
+from kscope.capture.model import LaunchCount, Problem
 from kscope.trace import Trace, decode
 from kscope.tracedata.data import LostLaunches
 
@@ -104,7 +104,7 @@ def launches(dropped: set[tuple[int, int, int]], *, replays: int = 1, **changes:
         for index in range(WARPS)
         if (number * replays + replay, block, index) not in dropped
     ]
-    capture = replace(synth.capture(*slabs, lost=len(dropped)), launches={synth.KERNEL: 4})
+    capture = replace(synth.capture(*slabs, lost=len(dropped)), launches={synth.KERNEL: LaunchCount(4)})
     return decode(replace(capture, **changes))
 
 
@@ -138,7 +138,7 @@ def test_a_kernel_without_any_record_is_named() -> None:
     [
         {"options": {"blocks": [0, 2, 1]}},
         {"launches": {}},
-        {"launches": {5: 9}},  # a kernel that kernels= removed
+        {"launches": {5: LaunchCount(9)}},  # a kernel that kernels= removed
         {"problems": (Problem("driver", "the context is broken"),)},
         {"problems": (Problem("drain", "draining stopped"),)},
     ],
@@ -150,7 +150,7 @@ def test_launches_are_reported_as_lost_only_if_nothing_else_explains_them(change
 
 
 def test_nothing_is_missing_if_the_pool_was_never_full() -> None:
-    trace = launches(set(), launches={synth.KERNEL: 9})
+    trace = launches(set(), launches={synth.KERNEL: LaunchCount(9)})
     assert trace.lost_launches == () and texts(trace) == []
 
 
@@ -159,7 +159,24 @@ def test_loss_counts_are_never_too_high(dropped: set[tuple[int, int, int]], grap
     """Whichever warps found no room, in launches or in replays of a graph."""
     replays = 2 if graph else 1
     dropped = {place for place in dropped if place[0] < 4 * replays}
-    gone = sum(all((number, *place) in dropped for place in ALL) for number in range(4))
-    trace = launches(dropped, replays=replays, launches={} if graph else {synth.KERNEL: 4})
-    assert sum(lost.count for lost in trace.lost_launches) == (0 if graph else gone)
+    gone = sum(all((number, *place) in dropped for place in ALL) for number in range(4 * replays))
+    trace = launches(dropped, replays=replays, launches={synth.KERNEL: LaunchCount(0, 8) if graph else LaunchCount(4)})
+    assert sum(lost.count for lost in trace.lost_launches) == gone
     assert sum(launch.missing for launch in trace.launches) <= len(dropped)
+
+
+def test_a_replay_that_pauses_between_its_blocks_may_be_several() -> None:
+    """So the trace has three replays of the graph at most, and the fourth is lost."""
+    slabs = [warp(start, block=block, grid=2) for start, block in ((100, 0), (120, 1), (140, 0))]
+    found = [
+        decode(replace(synth.capture(*slabs, lost=9), launches={synth.KERNEL: LaunchCount(0, count)})).lost_launches
+        for count in (3, 4)
+    ]
+    assert found == [(), (LostLaunches("matmul", synth.KERNEL, 1, 4),)]
+
+
+def test_replays_are_not_told_apart_by_a_coarse_timer() -> None:
+    capture = replace(synth.capture(warp(100), lost=9), launches={synth.KERNEL: LaunchCount(0, 5)})
+    for tick, count in ((32, 1), (1024, 0), (0, 0)):
+        (device,) = capture.devices
+        assert len(decode(replace(capture, devices=(replace(device, tick_ns=tick),))).lost_launches) == count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.capture.model import Problem
+from kscope.capture.model import LaunchCount, Problem
 from kscope.errors import UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.frontend import Frontend
@@ -77,7 +77,7 @@ class CupyFrontend(Frontend):
     def begin(self) -> None:
         self._loader.begin()
 
-    def launches(self) -> dict[int, int]:
+    def launches(self) -> dict[int, LaunchCount]:
         """Launches of kernels compiled from source since begin(), by kernel id, without those that a graph captured."""
         return self._loader.counts.by_kernel()
 

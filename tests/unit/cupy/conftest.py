@@ -36,19 +36,22 @@ class Loaded(function.Module):
 
 
 class Backend:
-    """Stands for the CUDA runtime: counts loaded modules. `metas`: of every module; `captured`: streams of graphs."""
+    """Stands for the CUDA runtime. `loaded`: modules; `metas`: of each of them; `captures`: of graphs, by stream."""
 
     def __init__(self) -> None:
         self.loaded = 0
         self.metas: tuple[ModuleMeta, ...] = ()
-        self.captured: set[int] = set()
+        self.captures: dict[int, int] = {}
 
     def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         self.loaded += 1
         return self.metas
 
-    def records(self, stream: int) -> bool:
-        return stream not in self.captured
+    def is_open(self) -> bool:
+        return True
+
+    def capture(self, stream: int) -> int:
+        return self.captures.get(stream, 0)
 
     def pace(self, kernel: object = None) -> None:
         """Nothing fills up here."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import synth
 
+from kscope.capture.model import LaunchCount
 from kscope.instrument.recording import Recording
 from kscope_cuda.cupy import functions
 
@@ -19,7 +20,7 @@ Launch = Callable[..., None]
 @pytest.fixture
 def launch(frontend: Any, gpu: Any, source: Callable[..., str]) -> Launch:
     """Launches the kernel of a prepared module, without a driver."""
-    gpu.backend.metas, gpu.backend.captured = (synth.module(name="kernel"),), {CAPTURED.ptr}
+    gpu.backend.metas, gpu.backend.captures = (synth.module(name="kernel"),), {CAPTURED.ptr: 9}
     frontend.enable(Recording())
     gpu.compile(source())
     module = frontend._loader.prepared(SimpleNamespace(ptr=0, mapping=None))
@@ -44,7 +45,7 @@ def test_launches_count_unless_a_graph_captures_their_stream(
     launch((), 0, CAPTURED)
     current.ptr = 2
     launch()
-    assert frontend.launches() == {synth.KERNEL: 3}
+    assert frontend.launches() == {synth.KERNEL: LaunchCount(3)}
     frontend.begin()
     assert frontend.launches() == {}
 

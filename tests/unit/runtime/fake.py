@@ -168,7 +168,7 @@ class FakeDriver:
         self.running: list[Any] = []  # called by synchronize_context: the work that ends then
         self.streams: dict[int, list[Any]] = {}  # copies that wait, in order
         self.kernels_on: set[int] = set()  # streams that kernels were launched on
-        self.captured: set[int] = set()  # streams that a graph captures
+        self.captures: dict[int, int | None] = {}  # stream -> the id of its graph capture
         self.meanwhile: list[Any] = []  # called one by one after each stream synchronization: the progress of warps
 
     def _call(self, name: str) -> Gpu:
@@ -219,8 +219,8 @@ class FakeDriver:
         while self.streams[stream]:
             self.streams[stream].pop(0)()
 
-    def capturing(self, stream: int) -> bool:
-        return stream in self.captured
+    def capture(self, stream: int) -> int | None:
+        return self.captures.get(stream, 0)
 
     def ready(self, stream: int) -> bool:
         self._call("ready")

@@ -198,15 +198,15 @@ def test_a_stream_is_queried_without_waiting(cu: Bindings) -> None:
         CudaDriver().ready(1)
 
 
-def test_a_stream_of_unknown_state_counts_as_captured(cu: Bindings) -> None:
-    for answer, status, capturing in (
-        (CUresult.CUDA_SUCCESS, 0, False),
-        (CUresult.CUDA_SUCCESS, 1, True),
-        (CUresult.CUDA_SUCCESS, 2, True),  # invalidated
-        (CUresult.CUDA_ERROR_ILLEGAL_ADDRESS, 0, True),
+def test_the_graph_capture_of_a_stream_has_an_id(cu: Bindings) -> None:
+    for answer, status, number in (
+        (CUresult.CUDA_SUCCESS, 0, 0),
+        (CUresult.CUDA_SUCCESS, 1, 77),
+        (CUresult.CUDA_SUCCESS, 2, None),  # invalidated
+        (CUresult.CUDA_ERROR_ILLEGAL_ADDRESS, 0, None),
     ):
-        cu.answers["cuStreamIsCapturing"], cu.values["cuStreamIsCapturing"] = answer, (status,)
-        assert CudaDriver().capturing(1) == capturing
+        cu.answers["cuStreamGetCaptureInfo"], cu.values["cuStreamGetCaptureInfo"] = answer, (status, 77, None)
+        assert CudaDriver().capture(1) == number
 
 
 def test_the_graph_capture_mode_is_always_restored(cu: Bindings) -> None:

@@ -12,7 +12,7 @@ import pytest
 from noted import Noted, NotedBackend, attention, launch, work
 
 import kscope
-from kscope.capture.model import DeviceCapture
+from kscope.capture.model import DeviceCapture, LaunchCount
 from kscope.errors import DriverError, MissingError, UnsupportedError
 from kscope.instrument import registry
 from kscope.instrument.registry import Entry
@@ -134,12 +134,12 @@ def test_kernels_that_were_compiled_plain_are_named(log: list[str]) -> None:
 
 
 def test_launches_that_certainly_recorded_are_in_the_capture(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = {5: 2}
+    seen = {5: LaunchCount(2)}
     monkeypatch.setattr(Noted, "launches", lambda self: dict(seen))
     with kscope.profile() as prof:
         assert prof.capture.launches == {}  # they may wait in a stream
-        seen[5] = 3
-    assert prof.capture.launches == {5: 3}
+        seen[5] = LaunchCount(3, 7)
+    assert prof.capture.launches == {5: LaunchCount(3, 7)}
     with kscope.profile() as prof, prof.paused():
         pass
     assert prof.capture.launches == {}

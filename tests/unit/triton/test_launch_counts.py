@@ -6,6 +6,7 @@ import gc
 import inspect
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import triton
@@ -15,6 +16,7 @@ from triton.runtime.driver import driver
 
 import kscope
 from kscope.capture.metadata import from_json
+from kscope.capture.model import LaunchCount
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 
@@ -35,10 +37,10 @@ def unmarked(out, n):
 
 
 class Backend:
-    """Stands for the CUDA runtime. `open`: whether launches record now."""
+    """Stands for the CUDA runtime. `open`: whether launches record now; `captures`: a stream's graph capture."""
 
     def __init__(self):
-        self.open, self.paced = True, 0
+        self.open, self.captures, self.paced = True, {}, 0
 
     def module_loaded(self, module):
         pass
@@ -46,8 +48,11 @@ class Backend:
     def pace(self, kernel=None):
         self.paced += 1
 
-    def records(self, stream):
+    def is_open(self):
         return self.open
+
+    def capture(self, stream):
+        return self.captures.get(stream, 0)
 
 
 @pytest.fixture
@@ -79,11 +84,11 @@ def test_launches_are_counted_by_kernel(frontend, gpu):
     frontend.enable(Recording())
     kernels = [launch(size=size) for size in (16, 32, 16, 16)]
     unmarked[(1,)](Pointer("i32"), 5)
-    assert frontend.launches() == {number(kernels[0]): 3, number(kernels[1]): 1}
+    assert frontend.launches() == {number(kernels[0]): LaunchCount(3), number(kernels[1]): LaunchCount(1)}
     frontend.begin()
     assert frontend.launches() == {}
     kernels[0][(1, 1, 1)](Pointer("i32"), 5, 16)
-    assert frontend.launches() == {number(kernels[0]): 1}
+    assert frontend.launches() == {number(kernels[0]): LaunchCount(1)}
 
 
 def test_a_launch_without_blocks_counts_nothing_and_waits_for_no_room(frontend, gpu, backend):
@@ -98,9 +103,10 @@ def test_tritons_launcher_has_the_grid_where_kscope_looks_for_it():
         assert name in inspect.signature(CudaLauncher.__call__).parameters
 
 
-def test_a_launch_that_a_graph_captures_or_that_no_session_records_is_not_counted(frontend, gpu, backend):
+@pytest.mark.parametrize("changes", [{"open": False}, {"captures": {0: 5}}, {"captures": {0: None}}], ids=str)
+def test_a_launch_that_a_graph_captures_or_that_no_session_records_is_not_counted(frontend, gpu, backend, changes):
     frontend.enable(Recording())
-    backend.open = False
+    vars(backend).update(changes)
     launch()
     assert frontend.launches() == {}
 
@@ -129,3 +135,79 @@ def test_a_launch_that_began_before_a_session_is_not_counted_in_it(frontend, gpu
     launch()._run = late
     launch()
     assert frontend.launches() == {}
+
+
+class CUDAGraph:
+    """Stands for torch's: replays launch nothing here."""
+
+    def __init__(self, gpu_backend, capture):
+        self.backend, self.number = gpu_backend, capture
+
+    def capture_begin(self, pool=None):
+        self.backend.captures[0] = self.number
+
+    def capture_end(self):
+        del self.backend.captures[0]
+
+    def replay(self):
+        pass
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """torch, with graphs and nothing else."""
+    made, graphs = ModuleType("torch"), ModuleType("torch.cuda.graphs")
+    made.cuda = SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=0))
+    graphs.CUDAGraph = type("CUDAGraph", (CUDAGraph,), dict(vars(CUDAGraph)))
+    monkeypatch.setitem(sys.modules, "torch", made)
+    monkeypatch.setitem(sys.modules, "torch.cuda.graphs", graphs)
+    return graphs
+
+
+def captured(torch, backend, capture, *sizes):
+    graph = torch.CUDAGraph(backend, capture)
+    graph.capture_begin(pool=None)
+    compiled = [launch(size=size) for size in sizes]
+    graph.capture_end()
+    return graph, [number(one) for one in compiled]
+
+
+def test_replays_launch_what_their_graph_captured(frontend, gpu, backend, torch):
+    frontend.enable(Recording())
+    backend.open = False
+    one, (small, *_) = captured(torch, backend, 5, 16, 16)
+    other, (_, large) = captured(torch, backend, 6, 16, 32)
+    backend.open = True
+    launch()
+    for graph in (one, other, one):
+        graph.replay()
+    assert frontend.launches() == {small: LaunchCount(1, 5), large: LaunchCount(0, 1)}
+    backend.open = False
+    one.replay()
+    assert frontend.launches()[small] == LaunchCount(1, 5)
+    one.capture_begin()
+    one.capture_end()
+    backend.open = True
+    one.replay()
+    assert frontend.launches()[small] == LaunchCount(1, 5)
+
+
+def test_a_graph_that_was_captured_plain_counts_nothing(frontend, gpu, backend, torch):
+    frontend.enable(Recording())
+    frontend.disable()
+    graph = torch.CUDAGraph(backend, 5)
+    graph.capture_begin()
+    launch()
+    graph.capture_end()
+    frontend.enable(Recording())
+    graph.replay()
+    assert frontend.launches() == {}
+
+
+def test_torchs_graphs_are_as_before_after_disable(frontend, torch):
+    before = dict(vars(torch.CUDAGraph))
+    for recording in (Recording(), Recording(records=64)):
+        frontend.enable(recording)
+    assert vars(torch.CUDAGraph)["replay"] is not before["replay"]
+    frontend.disable()
+    assert dict(vars(torch.CUDAGraph)) == before

@@ -218,10 +218,11 @@ class CudaDriver:
 
     def capture(self, stream: int) -> int | None:
         """The id of the stream's graph capture; 0 for none, None if that cannot be known."""
+        result, *status = self._cu.cuStreamIsCapturing(stream)  # several times faster than its id
+        if int(result) == 0 and int(status[0]) == _NOT_CAPTURED:
+            return 0
         result, *found = self._cu.cuStreamGetCaptureInfo(stream)
-        if int(result) != 0:
-            return None
-        return {_NOT_CAPTURED: 0, _CAPTURED: int(found[1])}.get(int(found[0]))
+        return int(found[1]) if int(result) == 0 and int(found[0]) == _CAPTURED else None
 
     def ready(self, stream: int) -> bool:
         """Whether the stream's work is done."""

@@ -205,7 +205,8 @@ def test_the_graph_capture_of_a_stream_has_an_id(cu: Bindings) -> None:
         (CUresult.CUDA_SUCCESS, 2, None),  # invalidated
         (CUresult.CUDA_ERROR_ILLEGAL_ADDRESS, 0, None),
     ):
-        cu.answers["cuStreamGetCaptureInfo"], cu.values["cuStreamGetCaptureInfo"] = answer, (status, 77, None)
+        cu.answers |= dict.fromkeys(("cuStreamIsCapturing", "cuStreamGetCaptureInfo"), answer)
+        cu.values |= {"cuStreamIsCapturing": (status,), "cuStreamGetCaptureInfo": (status, 77, None)}
         assert CudaDriver().capture(1) == number
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.capture.model import Problem
+from kscope.capture.model import LaunchCount, Problem
 from kscope.instrument import registry
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
@@ -63,6 +63,11 @@ class NumbaFrontend(Frontend):
 
     def begin(self) -> None:
         self._target.begin()
+
+    def launches(self) -> dict[int, LaunchCount]:
+        """Launches of marked kernels since begin(), by kernel id, without those that a graph captured."""
+        found: dict[int, LaunchCount] = self._target.launches()
+        return found
 
     def problems(self) -> tuple[Problem, ...]:
         """Kernels launched since begin() without recording, and functions where the selection matched nothing."""

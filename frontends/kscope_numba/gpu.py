@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kscope.capture.model import Problem
+from kscope.capture.model import LaunchCount, Problem
 from kscope.instrument.recording import Recording
 from kscope.marks.grammar import Mark
 
@@ -70,6 +70,9 @@ class GpuTarget:
 
     def begin(self) -> None:
         self._loads.begin()
+
+    def launches(self) -> dict[int, LaunchCount]:
+        return self._loads.counts.by_kernel()
 
     def problems(self) -> tuple[Problem, ...]:
         return *self._bytecode.problems(), *self._loads.problems

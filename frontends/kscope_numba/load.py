@@ -20,6 +20,7 @@ from kscope.capture.model import Problem
 from kscope.instrument import registry
 from kscope.instrument.code_objects import reachable, uses_kscope
 from kscope.instrument.hooks import Hook
+from kscope.instrument.launch_counts import LaunchCounts
 from kscope.instrument.live_objects import frozen_objects, live_objects
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
@@ -33,6 +34,8 @@ _codegen: Any = module("codegen")
 _dispatcher: Any = module("dispatcher")
 _driver: Any = module("cudadrv.driver")
 _binding: Any = _driver.binding
+_STREAM = 3
+"""The stream among the arguments of a launch."""
 PLAIN = ""
 RETAINED = "retained"
 """Recording is disabled, and Numba cannot compile regions: marked kernels stay installed and record nothing."""
@@ -64,6 +67,8 @@ class LoadHooks:
         self._device_problems: list[Problem] = []  # device functions are never launched
         self._launched: set[Problem] = set()
         self._reported: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+        self._ids: WeakKeyDictionary[Any, tuple[int, ...]] = WeakKeyDictionary()  # of the kernel of a library
+        self.counts = LaunchCounts()
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -73,6 +78,7 @@ class LoadHooks:
     def begin(self) -> None:
         """Forget the launches until now."""
         self._launched.clear()
+        self.counts.begin()
 
     def check(self) -> None:
         """Raises UnsupportedError naming a missing hook point."""
@@ -83,6 +89,7 @@ class LoadHooks:
             _dispatcher.CUDADispatcher,
             *("_reset_overloads", "add_overload", "compile", "compile_device", "disable_compile"),
         )
+        check(_dispatcher._Kernel, "launch")
         check(_binding, "CUlibrary", "cuLibraryGetModule")
 
     def install(self, recording: Recording) -> None:
@@ -92,6 +99,7 @@ class LoadHooks:
             self._hooks = [
                 Hook(_codegen.CUDACodeLibrary, "get_cufunc", self._get_cufunc),
                 Hook(cache, "_index_key", self._index_key),
+                Hook(_dispatcher._Kernel, "launch", self._launch),
             ]
         if catalog.is_listing() and not self._listing:  # a listing compiles everything: bypass the disk cache
             self._listing = True
@@ -117,11 +125,20 @@ class LoadHooks:
         if id(function) not in reported:
             reported.add(id(function))
             handle = _binding.CUlibrary(int(function.module.handle))
-            backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
+            metas = backend.module_loaded(int(_driver.driver.cuLibraryGetModule(handle)))
+            self._ids[library] = tuple(kernel.id for meta in metas for kernel in meta.kernels)
         backend.pace(id(function))
         if library in self._not_compiled:
             self._launched.add(self._not_compiled[library])
         return function
+
+    def _launch(self, original: Any, kernel: Any, *arguments: Any, **named: Any) -> Any:
+        stream = _handle(arguments[_STREAM] if len(arguments) > _STREAM else named.get("stream", 0))
+        counts = None if stream is None else self.counts.open(stream)
+        result = original(kernel, *arguments, **named)
+        if counts is not None:
+            counts.update(self._ids.get(kernel._codelibrary, ()))
+        return result
 
     def _index_key(self, original: Any, cache: Any, *arguments: Any) -> Any:
         key = original(cache, *arguments)
@@ -184,6 +201,14 @@ class LoadHooks:
         self._keep_alive(dispatcher.overloads)
         sets.state = sets.previous
         _install_overloads(dispatcher, sets.others.pop(sets.state))
+
+
+def _handle(stream: Any) -> int | None:
+    """The driver's number of a stream of Numba or cuda.core; None if it is unknown."""
+    try:
+        return int(getattr(stream, "handle", stream))
+    except TypeError:
+        return None
 
 
 def _effective_state(dispatcher: Any, state: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kscope.capture.model import Problem
+from kscope.capture.model import LaunchCount, Problem
 from kscope.instrument import registry
 from kscope.instrument.backend import ThreadLaunch
 from kscope.instrument.hooks import Hook
@@ -68,6 +68,10 @@ class SimulatorTarget:
 
     def begin(self) -> None:
         """No-op: every simulated kernel records."""
+
+    def launches(self) -> dict[int, LaunchCount]:
+        """None: the simulator counts its own."""
+        return {}
 
     def problems(self) -> tuple[Problem, ...]:
         """None: every simulated kernel records."""

@@ -18,6 +18,7 @@ from numba.cuda import dispatcher
 from numba.cuda.core import entrypoints
 from numba.cuda.cudadrv import driver, nvrtc
 
+from kscope.capture.model import ModuleMeta
 from kscope.instrument import registry
 from kscope.instrument.recording import Recording
 from kscope_numba import NumbaFrontend, load
@@ -26,15 +27,25 @@ _files = count()
 
 
 class Backend:
-    """A fake CUDA runtime. loaded: cubins that were launched; modules: those reported to it."""
+    """A fake CUDA runtime. loaded: cubins that were launched; modules: those reported to it; metas: of each
+    of them; captures: of graphs, by stream."""
 
     def __init__(self) -> None:
         self.loaded: list[bytes] = []
         self.modules: list[int] = []
         self.paced = 0
+        self.metas: tuple[ModuleMeta, ...] = ()
+        self.captures: dict[int, int] = {}
 
-    def module_loaded(self, module: int) -> None:
+    def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         self.modules.append(module)
+        return self.metas
+
+    def is_open(self) -> bool:
+        return True
+
+    def capture(self, stream: int) -> int:
+        return self.captures.get(stream, 0)
 
     def pace(self, kernel: object = None) -> None:
         self.paced += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any, ClassVar
 
 import kscope
@@ -60,7 +61,7 @@ class NotedBackend(Backend):
     def module_loaded(self, module: int) -> tuple[ModuleMeta, ...]:
         return ()
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
+    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
         if self.fails is not None:
             raise self.fails
         Noted.log.append(f"arm pool={pool_bytes}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from pathlib import Path
 
 from kscope.capture.model import DeviceCapture, ModuleMeta
 from kscope.instrument.backend import Backend, Triple
@@ -31,7 +32,7 @@ class SimBackend(Backend):
         """Does nothing: simulated modules share one gate."""
         return ()
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
+    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
         """A fresh pool and an open gate."""
         if self.device.arm(epoch, sampling, pool_bytes):
             self._modules.clear()

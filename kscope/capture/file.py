@@ -16,11 +16,13 @@ compresses better than MAX_RATIO: its chunks are padded with zeros, so that ksco
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +49,8 @@ FREE_HEAD_BYTES, HEAD_SHARE = 16 << 20, 64
 """A head may have 16 MiB, or 1/64 of the memory budget: as Python objects it may be 30 times as large."""
 
 _HEAD_BYTES = 12
+_SPOOLED = 256 << 20
+"""Bytes of chunks that are kept in memory while a file is written; more go to a temporary file beside it."""
 _LEVEL = 1
 _Lines = npt.NDArray[np.uint32]
 
@@ -64,8 +68,8 @@ def write(capture: CaptureData, path: str | os.PathLike[str]) -> None:
     path = writable(path)
     if path.exists() and not path.is_file():
         raise UsageError(f"{str(path)!r} is not a regular file: give another name")
-    with replacing(path) as file:
-        _write(capture, file)
+    with replacing(path) as file, tempfile.SpooledTemporaryFile(_SPOOLED, dir=str(path.parent)) as spool:
+        _write(capture, file, spool)
         file.flush()
         os.fsync(file.fileno())
 
@@ -90,10 +94,15 @@ def _nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _write(capture: CaptureData, file: BinaryIO) -> None:
+def _write(capture: CaptureData, file: BinaryIO, spool: IO[bytes]) -> None:
+    """Write the file. spool: keeps the chunks until their sizes are known, which stand in the head."""
     devices = [np.ascontiguousarray(device.lines, "<u4").reshape(-1, 16) for device in capture.devices]
     most = MAX_RATIO if sum(lines.nbytes for lines in devices) > FREE_BYTES else None
-    chunks = [list(_packed(lines, most)) for lines in devices]
+    chunks: list[list[list[int]]] = [[] for _ in devices]
+    for lines, rows in zip(devices, chunks, strict=True):
+        for data, packed in _packed(lines, most):
+            spool.write(data)
+            rows.append([len(data), zlib.crc32(data), int(packed)])
     heads = [
         {
             "ordinal": device.ordinal,
@@ -106,9 +115,9 @@ def _write(capture: CaptureData, file: BinaryIO) -> None:
             "read_ns": device.read_ns,
             "syncs": [[sync.host_before, sync.globaltimer, sync.host_after] for sync in device.syncs],
             "lines": len(lines),
-            "chunks": [[len(data), zlib.crc32(data), int(packed)] for data, packed in parts],
+            "chunks": rows,
         }
-        for device, lines, parts in zip(capture.devices, devices, chunks, strict=True)
+        for device, lines, rows in zip(capture.devices, devices, chunks, strict=True)
     ]
     head = dump_json(
         {
@@ -124,9 +133,8 @@ def _write(capture: CaptureData, file: BinaryIO) -> None:
     )
     file.write(FIRST_LINE + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little"))
     file.write(head)
-    for parts in chunks:
-        for data, _ in parts:
-            file.write(data)
+    spool.seek(0)
+    shutil.copyfileobj(spool, file, CHUNK * UNIT)
 
 
 def _packed(lines: _Lines, most: int | None) -> Iterator[tuple[bytes, bool]]:

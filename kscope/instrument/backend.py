@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..capture.model import DeviceCapture, ModuleMeta, Problem
     from ..marks.grammar import Mark
     from .recording import Recording
@@ -55,8 +57,16 @@ class Backend(ABC):
         raise UnsupportedError(f"{type(self).__name__} has no driver handles")
 
     @abstractmethod
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
-        """Start recording: allocate pools on first use, open every gate."""
+    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
+        """Start recording: allocate pools on first use, open every gate.
+
+        Args:
+            epoch: number of the session.
+            sampling: which blocks, warps and SMs record.
+            pool_bytes: device memory to record into; None for the default.
+            folder: for a temporary file with records that do not fit into host memory; None for the folder of
+                temporary files.
+        """
 
     def pace(self, kernel: Hashable = None) -> None:  # noqa: B027  # a backend that cannot fall behind has nothing to do
         """Called before a launch; may wait briefly while little memory is left to record into.

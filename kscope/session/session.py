@@ -46,6 +46,7 @@ class Session:
     def __init__(self, path: Path | None, options: Options, finish: Finish, enabled: bool) -> None:
         self.saved: Path | None = None
         self.path, self.enabled, self._options, self._finish = path, enabled, options, finish
+        self._folder = None if path is None else path.absolute().parent
         self._kernels = Patterns.of(options.kernels)
         self._recording = recording(options)
         self._sampling, self._pool = options.sampling(), options.pool_bytes()
@@ -97,7 +98,7 @@ class Session:
                 return
             self._epoch, self._started = next(_epochs), time.time_ns()
             for backend in self._backends.values():
-                backend.arm(self._epoch, self._sampling, self._pool)
+                backend.arm(self._epoch, self._sampling, self._pool, self._folder)
                 if self._paused:
                     backend.disarm()
             for name in STATE.names:
@@ -183,7 +184,7 @@ class Session:
             self._absent[name] = error
             return
         try:
-            backend.arm(self._epoch, self._sampling, self._pool)
+            backend.arm(self._epoch, self._sampling, self._pool, self._folder)
         except BaseException:
             backend.disarm()  # some of several devices may be armed already
             raise

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kscope.capture import layout
@@ -33,6 +34,7 @@ class _Session:
     epoch: int
     sampling: Sampling
     pool: int | None
+    folder: Path | None
 
 
 class CudaBackend(Backend):
@@ -76,12 +78,13 @@ class CudaBackend(Backend):
         with self._mine(), self._driver.relaxed():
             return self._modules.bind(handles.module(self._driver, code), self._device(), metas)
 
-    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None) -> None:
+    def arm(self, epoch: int, sampling: Sampling, pool_bytes: int | None, folder: Path | None = None) -> None:
         """Open the gates of all devices for this epoch. Data of an earlier armed epoch is dropped."""
         with self._mine(), self._driver.relaxed():
             if self._driver.context():
                 self._device()  # before a session exists, which would arm it twice
-            self._session, self._open, self._problems = _Session(epoch, sampling, pool_bytes), True, []
+            self._session = _Session(epoch, sampling, pool_bytes, folder)
+            self._open, self._problems = True, []
             for device in self._devices.values():
                 self._arm(device)
 
@@ -176,7 +179,7 @@ class CudaBackend(Backend):
             if drain is None:
                 device.open_pool(session.pool)
                 drain = self._drains[device.context] = Drain(device)
-            drain.begin(session.epoch, session.pool)
+            drain.begin(session.epoch, session.pool, session.folder)
             device.syncs.clear()
             device.sync_clock()
             self._gate(drain, session.epoch)

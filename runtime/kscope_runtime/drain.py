@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 
@@ -51,14 +52,14 @@ class Drain:
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, epoch: int, pool: int | None) -> None:
-        """Begin a session with a pool of `pool` bytes (None: the default)."""
+    def begin(self, epoch: int, pool: int | None, folder: Path | None = None) -> None:
+        """Begin a session with a pool of `pool` bytes (None: the default). folder: as for Backend.arm()."""
         if not self.device.fits(pool):
             self.finish()
             self.device.open_pool(pool)
             self._passes.adopt()
         with self._lock:
-            self._passes.begin(epoch)
+            self._passes.begin(epoch, folder)
             self._salvaged = False
         self.failed = None
 

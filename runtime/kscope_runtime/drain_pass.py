@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from pathlib import Path
 
 import numpy as np
 
@@ -61,9 +62,9 @@ class Passes:
         self._again = np.zeros(self.device.stripes)  # each stripe waits until then
         self._delay = np.full(self.device.stripes, _LEAST_DELAY_S)
 
-    def begin(self, epoch: int) -> None:
-        """Keep slabs of this epoch from now on, and no others."""
-        self.arena, self.epoch = Arena(), epoch
+    def begin(self, epoch: int, folder: Path | None = None) -> None:
+        """Keep slabs of this epoch from now on, and no others. folder: for what does not fit into memory."""
+        self.arena, self.epoch = Arena(folder), epoch
         self.forecast.reset()
         self._read_stripes()
         self._lost = self._control["lost"].copy()

@@ -334,3 +334,14 @@ def test_arbitrary_metadata_values_are_read_or_refused(
         load_capture(path)
     except KscopeError:
         return
+
+
+def test_a_capture_larger_than_the_memory_for_its_chunks_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = synth.capture(synth.bulk(2000, 40))
+    whole.save(tmp_path / "a.kscope")
+    monkeypatch.setattr(capturefile, "_SPOOLED", 1000)
+    whole.save(tmp_path / "b.kscope")
+    assert (tmp_path / "a.kscope").read_bytes() == (tmp_path / "b.kscope").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"a.kscope", "b.kscope"}

@@ -484,7 +484,7 @@ def test_arming_does_not_wait_without_a_device_in_use(bench: Make) -> None:
 def test_a_session_begins_once_on_a_device(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
     begin = Drain.begin
-    monkeypatch.setattr(Drain, "begin", lambda self, epoch, pool: (begun.append(epoch), begin(self, epoch, pool))[1])
+    monkeypatch.setattr(Drain, "begin", lambda self, epoch, *rest: (begun.append(epoch), begin(self, epoch, *rest))[1])
     rig = bench().arm(1)
     rig.backend.disarm()
     rig.arm(2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -72,15 +74,59 @@ def test_without_cgroups_the_machines_memory_is_the_limit(machine: Callable[...,
     assert memory.available() == memory.limit()
 
 
-def test_no_more_address_space_is_reserved_than_half_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with 1 GiB of memory, looked at whenever lines are taken; the file grows page by page."""
     monkeypatch.setattr(memory, "limit", lambda: GIB)
     monkeypatch.setattr(memory, "available", lambda: GIB)
-    made = Arena()
+    monkeypatch.setattr(arena, "_LOOK", 0)
+    monkeypatch.setattr(arena, "_STEP", 4096)
+
+
+def test_without_a_disk_records_take_at_most_half_of_the_memory(small: None, tmp_path: Path) -> None:
+    made = Arena(tmp_path / "missing")
     made.take(1)
     assert made._room is not None
     assert made._room.nbytes == GIB // 2
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError, match=r"0 MiB of records are on the host, 1,024 of 1,024 MiB of memory are left"):
         made.take(GIB // 2 // layout.UNIT)
+
+
+def test_what_exceeds_a_quarter_of_the_memory_is_in_a_file(small: None, tmp_path: Path) -> None:
+    made = Arena(tmp_path)
+    made.take(GIB // 4 // layout.UNIT - 100)
+    assert made._file is None
+    for number in range(1, 1000):  # across the border, and across many steps of the file
+        made.take(33)[:] = number
+    lines = made.lines()
+    first = GIB // 4 // layout.UNIT - 100
+    assert lines[first:, 0].tolist() == [number for number in range(1, 1000) for _ in range(33)]
+    assert made._file is not None
+    stored = np.fromfile(f"/proc/self/fd/{made._file}", np.uint32).reshape(-1, 16)
+    assert np.array_equal(stored[: len(lines) - (made._mapped - len(stored))], lines[made._mapped - len(stored) :])
+    assert not list(tmp_path.iterdir()), "the file has no name: nothing is left after a kill"
+    kept = lines[-1]
+    del made, lines
+    gc.collect()
+    assert kept[0] == 999 and str(tmp_path) in Path("/proc/self/maps").read_text()
+    del kept, stored
+    gc.collect()
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
+def test_a_full_disk_ends_the_recording_before_a_page_faults(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    made = Arena(tmp_path)
+    before = made.take(GIB // 4 // layout.UNIT)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    for _ in range(2):
+        with pytest.raises(MemoryError, match=f"256 MiB .*{tmp_path} takes no more of them .No space left on device"):
+            made.take(1)
+    assert len(made.lines()) == len(before)
 
 
 def test_a_full_arena_stays_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +135,7 @@ def test_a_full_arena_stays_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: 0)
     made = Arena()
     for _ in range(2):
-        with pytest.raises(MemoryError, match=r"0 of 1,024 MiB are left: record fewer blocks"):
+        with pytest.raises(MemoryError, match=r"0 of 1,024 MiB of memory are left: record fewer blocks"):
             made.take(1)
         monkeypatch.setattr(memory, "available", lambda: GIB)
     assert len(made.lines()) == 0
@@ -111,7 +157,7 @@ def test_running_out_of_memory_keeps_records_and_reports_a_problem(
     assert found.header["ctaid_x"].tolist() == list(range(8))
     (problem,) = bench.backend.problems()
     assert problem.kind == "drain"
-    assert "are in host memory" in problem.text
+    assert "are on the host" in problem.text
 
 
 def test_the_memory_of_a_capture_is_freed_with_it(by_hand: None) -> None:

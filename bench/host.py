@@ -273,7 +273,7 @@ def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
         written(trace, "x.pftrace", args=False),
         written(trace, "x.pftrace"),
         Row(
-            f"  of warps with {FEW} records, lifetimes counted",
+            f".pftrace, warps of {FEW} records and their lifetimes",
             *written(short, "x.pftrace")[1:4],
             len(short) * (FEW + 1) // FEW,
         ),

@@ -56,7 +56,7 @@ class Slabs:
 
     Attributes:
         line: index of the header's first line.
-        header: the fields of layout.HEADER but for reserved ones, each a column of its own.
+        header: the fields of layout.HEADER but for reserved ones, one column each.
         finished: the end anchor was written.
     """
 

@@ -115,8 +115,9 @@ test-cute: .venv-cute/.test  ## tests of CuTe DSL
 
 # The compiled loops for a python3 that has no kscope installed; without a C compiler numpy does the same.
 NATIVE := kscope/native/_native.abi3.so
+$(NATIVE): DIGEST = $(shell LC_ALL=C; cat $(sort $(wildcard kscope/native/*.[ch])) | sha256sum | cut -c1-16)
 $(NATIVE): $(wildcard kscope/native/*.[ch])
-	-$(CC) -std=c11 -O3 -ffp-contract=off -fPIC -shared -o $@ $(filter %.c,$^)
+	-$(CC) -std=c11 -O3 -ffp-contract=off -fPIC -shared -DKS_DIGEST='"$(DIGEST)"' -o $@ $(filter %.c,$^)
 
 gpu: $(NATIVE)  ## the device tests, with python3 and its packages; PYTEST_ARGS='-k two_gpus' selects
 	$(ON_PATH) $(PYTHON) -m pytest -ra --durations=10 $(PYTEST_ARGS) tests/gpu tests/contract/test_on_gpu.py tests/unit/test_readme.py tests/unit/test_examples.py
@@ -127,7 +128,7 @@ test-newest: .venv-newest/.test  ## the fast set with the newest release of ever
 lint: .venv/.test  ## ruff, and the C compiler's warnings
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	$(CC) -std=c11 -O3 -Wall -Wextra -Werror -fsyntax-only kscope/native/*.c
+	$(CC) -std=c11 -O3 -Wall -Wextra -Werror -DKS_DIGEST='""' -fsyntax-only kscope/native/*.c
 
 types: mypy pyright  ## mypy --strict and pyright
 

@@ -61,7 +61,7 @@ def _native() -> Finding:
         return Finding("native", "ok", f"compiled loops for decoding and draining: {native.path()}")
     if native.path() is not None:
         return Finding("native", "ok", "KSCOPE_NATIVE=0: numpy decodes and drains")
-    text = "numpy decodes and drains, several times slower; install kscope where there is a C compiler"
+    text = "numpy decodes and drains, several times slower; reinstall kscope where there is a C compiler"
     return Finding("native", "missing", text)
 
 

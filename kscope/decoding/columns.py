@@ -103,7 +103,7 @@ def decode_slabs(device: DeviceCapture, slabs: Slabs, table: IdTable) -> Records
 
 
 def _rows_of(lines: Words) -> Words:
-    return np.ascontiguousarray(lines).reshape(-1, 4)
+    return np.ascontiguousarray(lines, np.uint32).reshape(-1, 4)
 
 
 def _plan(slabs: Slabs, rows: Words) -> _Plan:

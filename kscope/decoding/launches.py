@@ -192,25 +192,24 @@ def intervals(slabs: Slabs, grid: Int64) -> tuple[Int64, Int64] | None:
 
 def _all_different(key: Int64) -> bool:
     """Whether no number from 0 on is there twice."""
-    if (table := _table(key)) is not None:
+    if (table := _table(key, _values(key))) is not None:
         return bool(np.count_nonzero(table) == len(key))
     return not (np.diff(np.sort(key)) == 0).any()
 
 
-def _table(key: Int64) -> npt.NDArray[np.bool_] | None:
-    """Which numbers from 0 on there are; None if a sort is faster."""
-    if _values(key) > _TABLE * len(key):
+def _table(key: Int64, size: int) -> npt.NDArray[np.bool_] | None:
+    """Which numbers below `size` there are; None if a sort is faster."""
+    if size > _TABLE * len(key):
         return None
-    table = np.zeros(_values(key), bool)
+    table = np.zeros(size, bool)
     table[key] = True
     return table
 
 
 def _distinct_per_group(group: Int64, member: Int64, count: int) -> Int64:
     key = _joined(group, member)
-    if key is not None and (table := _table(key)) is not None:
-        table.resize(count * _values(member))
-        return np.asarray(table.reshape(count, -1).sum(axis=1), np.int64)
+    if key is not None and (table := _table(key, count * _values(member))) is not None:
+        return np.asarray(table.reshape(count, _values(member)).sum(axis=1), np.int64)
     if key is not None:
         key.sort()
         return np.asarray(np.bincount(key[heads(key)] // _values(member), minlength=count), np.int64)

@@ -149,7 +149,7 @@ class Slabs:
 
 def find(lines: Words, epoch: int) -> tuple[Slabs, list[Problem]]:
     """The slabs among (n, 16) uint32 lines that the session `epoch` claimed, and what is wrong with the rest."""
-    lines = np.ascontiguousarray(lines)
+    lines = np.ascontiguousarray(lines, np.uint32)
     at, state = _search_compiled(lines) if native.available() else _search(lines)
     problems: list[Problem] = []
     _add_problem(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +22,15 @@ from kscope.decoding.assemble import assemble
 from kscope.tracedata.data import TraceData
 from kscope.util.runs import group_equal
 
+DAMAGE_NS = 2.0
+"""How far a damaged clock may move the times beside it: numpy adds an offset to each row of a running maximum."""
+
 pytestmark = pytest.mark.skipif(not native.available(), reason="kscope was installed without a C compiler")
 
 
 @st.composite
-def captured_slabs(draw: st.DrawFn) -> npt.NDArray[np.uint32]:
-    """Slabs of several SMs, launches and sizes, some of them unfinished, far apart, or damaged."""
+def captured_slabs(draw: st.DrawFn, *, damaged: bool) -> npt.NDArray[np.uint32]:
+    """Slabs of several SMs, launches and sizes, some of them unfinished or far apart."""
     number = st.integers(0, 3)
     far = draw(st.sampled_from([0, 1 << 20, 1 << 33]))
     mhz = draw(st.sampled_from([1980, 1500]))
@@ -56,7 +61,7 @@ def captured_slabs(draw: st.DrawFn) -> npt.NDArray[np.uint32]:
             )
         )
     lines = np.concatenate(slabs)
-    for _ in range(draw(st.sampled_from([0, 0, 1, 4]))):
+    for _ in range(draw(st.sampled_from([1, 4])) if damaged else 0):
         lines[draw(st.integers(0, len(lines) - 1)), draw(st.integers(0, 15))] ^= 1 << draw(st.integers(0, 31))
     return lines[: draw(st.integers(1, len(lines)))] if draw(st.booleans()) else lines
 
@@ -71,18 +76,36 @@ def both_ways(capture: Capture) -> tuple[TraceData, TraceData]:
         del os.environ["KSCOPE_NATIVE"]
 
 
-@given(lines=captured_slabs())
+@given(lines=captured_slabs(damaged=False))
 def test_compiled_loops_decode_as_numpy_does(lines: npt.NDArray[np.uint32]) -> None:
     compiled, plain = both_ways(synth.capture(lines, names=("a", "b", "c", "mark")))
     assert compiled.problems == plain.problems
+    assert_same(compiled, plain, within_ns=1e-3)
+
+
+@given(lines=captured_slabs(damaged=True))
+def test_compiled_loops_decode_damage_as_numpy_does(lines: npt.NDArray[np.uint32]) -> None:
+    compiled, plain = both_ways(synth.capture(lines, names=("a", "b", "c", "mark")))
+    assert [problem.kind for problem in compiled.problems] == [problem.kind for problem in plain.problems]
+    assert_same(compiled, plain, within_ns=max(DAMAGE_NS, 1e-14 * _farthest_ns(plain)))
+
+
+def assert_same(compiled: TraceData, plain: TraceData, *, within_ns: float) -> None:
+    """The same records, and times that differ by rounding alone."""
     assert compiled.launches == plain.launches and compiled.regions == plain.regions
     for name in ("region", "track", "start_ticks", "dur_cycles", "bits"):
         assert getattr(compiled, name).tolist() == getattr(plain, name).tolist(), name
     for one in fields(plain.warps):
         got, expected = getattr(compiled.warps, one.name), getattr(plain.warps, one.name)
         assert got.dtype == expected.dtype and got.shape == expected.shape, one.name
-        # numpy adds an offset to each row of a running maximum, which costs digits
-        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-3, err_msg=one.name)
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=within_ns, err_msg=one.name)
+
+
+def _farthest_ns(trace: TraceData) -> float:
+    """The largest time in a trace, also of ends that are damage."""
+    warps = trace.warps
+    times = (warps.start_ns, warps.end_ns, warps.error_ns, (warps.last_tick - warps.first_tick).astype(np.float64))
+    return float(max(np.abs(np.nan_to_num(column)).max(initial=0) for column in times))
 
 
 def test_compiled_loops_decode_many_slabs_as_numpy_does() -> None:
@@ -92,6 +115,29 @@ def test_compiled_loops_decode_many_slabs_as_numpy_does() -> None:
         got, expected = getattr(compiled.warps, one.name), getattr(plain.warps, one.name)
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-6, err_msg=one.name)
     assert np.array_equal(compiled.start_ticks, plain.start_ticks) and np.array_equal(compiled.region, plain.region)
+
+
+def test_a_library_built_from_other_sources_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = native.path()
+    assert built is not None
+    for source in (*built.parent.glob("*.[ch]"), built):
+        shutil.copy(source, tmp_path)
+    monkeypatch.setattr(native, "_FOLDER", tmp_path)
+    try:
+        native._loaded.cache_clear()
+        assert native.available() and native.path() == tmp_path / built.name
+        (tmp_path / "slabs.c").write_text("/* other arguments */")
+        native._loaded.cache_clear()
+        assert not native.available() and native.path() is None
+    finally:
+        native._loaded.cache_clear()
+
+
+def test_words_of_any_type_are_read() -> None:
+    whole = synth.capture(synth.bulk(20, 5))
+    (device,) = whole.devices
+    wide = replace(whole, devices=(replace(device, lines=device.lines.astype(np.int64)),))
+    assert assemble(wide).start_ticks.tolist() == assemble(whole).start_ticks.tolist()
 
 
 @given(values=st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 9), max_size=60))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
 
 _HANDLES = itertools.count(1)
 
@@ -66,3 +70,13 @@ class Pointer:
     @staticmethod
     def ptr_range() -> int:
         return 0
+
+
+def active(monkeypatch: pytest.MonkeyPatch, *kernels: Any) -> Iterator[FakeGpu]:
+    """For a fixture: a fake GPU as Triton's active driver; the kernels are not in memory afterwards."""
+    made = FakeGpu()
+    monkeypatch.setattr(driver, "_active", made)
+    yield made
+    for fn in kernels:
+        fn.device_caches.clear()
+    gc.collect()  # 3.9 unloads the modules of dead kernels through the active driver

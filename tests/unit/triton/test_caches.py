@@ -19,7 +19,6 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.compiler import ASTSource, compiler
 from triton.runtime._async_compile import AsyncCompileMode
-from triton.runtime.driver import driver
 
 import kscope
 import kscope_triton
@@ -31,7 +30,7 @@ from kscope_triton import compile
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import FakeGpu, Pointer  # it is in this folder
+from fake_gpu import Pointer, active  # it is in this folder
 
 
 @triton.jit
@@ -75,13 +74,7 @@ def backend(monkeypatch):
 
 @pytest.fixture
 def gpu(monkeypatch, backend):
-    """A fake GPU as Triton's active driver, and no kernel in memory."""
-    made = FakeGpu()
-    monkeypatch.setattr(driver, "_active", made)
-    yield made
-    for fn in (kernel, unmarked, impossible):
-        fn.device_caches.clear()
-    gc.collect()  # 3.9 unloads the modules of dead kernels through the active driver
+    yield from active(monkeypatch, kernel, unmarked, impossible)
 
 
 def switch(frontend, state):

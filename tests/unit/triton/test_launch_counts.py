@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 import triton
 import triton.language as tl
 from triton.backends.nvidia.driver import CudaLauncher
-from triton.runtime.driver import driver
 
 import kscope
 from kscope.capture.metadata import from_json
@@ -22,7 +20,7 @@ from kscope.instrument.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import FakeGpu, Pointer  # it is in this folder
+from fake_gpu import Pointer, active  # it is in this folder
 
 
 @triton.jit
@@ -64,12 +62,7 @@ def backend(monkeypatch):
 
 @pytest.fixture
 def gpu(monkeypatch, backend):
-    made = FakeGpu()
-    monkeypatch.setattr(driver, "_active", made)
-    yield made
-    for fn in (kernel, unmarked):
-        fn.device_caches.clear()
-    gc.collect()  # 3.9 unloads the modules of dead kernels through the active driver
+    yield from active(monkeypatch, kernel, unmarked)
 
 
 def launch(grid=(1,), size=16):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 from pathlib import Path
@@ -14,7 +13,6 @@ import triton.language as tl
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from triton.runtime.driver import driver
 
 import kscope
 from kscope.instrument import registry
@@ -22,7 +20,7 @@ from kscope.instrument.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import FakeGpu, Pointer  # it is in this folder
+from fake_gpu import Pointer, active  # it is in this folder
 
 TIMES = {16: 3.0, 32: 1.0, 64: 2.0}
 REPEATED = 5
@@ -74,11 +72,7 @@ def backend(monkeypatch):
 
 @pytest.fixture
 def gpu(monkeypatch, backend):
-    made = FakeGpu()
-    monkeypatch.setattr(driver, "_active", made)
-    yield made
-    kernel.device_caches.clear()
-    gc.collect()  # 3.9 unloads the modules of dead kernels through the active driver
+    yield from active(monkeypatch, kernel)
 
 
 @pytest.fixture

@@ -20,6 +20,9 @@ cupy = pytest.importorskip("cupy")
 Table = Callable[[str, str], None]
 Float = npt.NDArray[np.float64]
 
+STEADY_NS = 25_000
+"""A trace that reports a wider error was recorded while the clocks changed: 0.8 to 16 us on an idle NVIDIA H200."""
+
 
 @pytest.fixture
 def sources() -> ModuleType:
@@ -178,6 +181,11 @@ def test_warps_leave_a_barrier_together(sources: ModuleType, table: Table) -> No
     assert (np.abs(spread - cycles_ns) <= 2 * error.max(axis=1) + 1).all()
 
 
+def steady(trace: kscope.Trace) -> bool:
+    """True if the clocks kept their rates: other work on the device makes them change."""
+    return float(trace.warps.error_ns.max()) < STEADY_NS and all(problem.kind != "clock" for problem in trace.problems)
+
+
 def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleType, table: Table) -> None:
     """Blocks 0 and n signal each other and both record their clocks. If the axis is wrong by more than the latency,
     an answer precedes its question. Half the difference of the fastest latencies in both directions estimates the
@@ -196,7 +204,7 @@ def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleTy
                 last = np.int32(min(first + few, blocks))
                 ping((blocks,), (32,), (flags, out, np.int32(first), last, np.int32(rounds)))
         trace, clocks = prof.trace, out.get()[1:]
-        if not any(problem.kind == "clock" for problem in trace.problems):
+        if steady(trace):
             break
     warps = trace.warps
     launches = np.unique(warps.launch)
@@ -236,8 +244,8 @@ def test_signals_between_sms_never_arrive_before_they_are_sent(sources: ModuleTy
     assert (forth > -bound[:, None]).all() and (back > -bound[:, None]).all()
     # how much longer one way may be than the other is known to half of both, and no better
     assert (size <= bound + (forth + back).min(axis=1) / 2).all()
-    if any(problem.kind == "clock" for problem in trace.problems):
-        return  # unsteady clocks: the axis is only as exact as its reported error, checked above
+    if not steady(trace):
+        return  # the axis is only as exact as its reported error, checked above
     assert (forth > 0).all() and (back > 0).all()
     assert np.median(size) <= 64
     assert np.median(warps.ends_error_ns) <= 64

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Generator, Iterable, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -78,7 +79,7 @@ class Pipeline:
         self._tags: dict[str, Recording] = {}  # of every recording so far
         self._slot: Slot | None = None
         self._hash = Hook(CUDABackend, _HASH, self._hashed)
-        self._thread = threading.local()  # began: _Began, marked: _Marked
+        self._thread = threading.local()  # began: _Began, marked: _Marked, unmarked: bool
         self._submitted = weakref.WeakKeyDictionary[Any, str]()  # source -> tag, until an executor compiles it
         self._always: bool | None = None
         self.tuning = Tuning(self._switch_mode)
@@ -154,7 +155,18 @@ class Pipeline:
         marked = getattr(self._thread, "marked", None)
         if marked is not None and marked.options is options:
             return True
+        if getattr(self._thread, "unmarked", False):
+            return False
         return self.recording is not None and compilations.source() is None  # traced without being compiled
+
+    @contextmanager
+    def unmarked(self) -> Generator[None, None, None]:
+        """What this thread traces in the body without compiling it has no marks."""
+        self._thread.unmarked = True
+        try:
+            yield
+        finally:
+            self._thread.unmarked = False
 
     def placed(self, mark: Mark) -> None:
         """A mark entered the IR of the kernel that this thread compiles."""

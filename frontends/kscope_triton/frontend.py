@@ -28,7 +28,7 @@ class TritonFrontend(Frontend):
         self._interpreted = Interpreted()
         self._pipeline = Pipeline()
         self._loading = Loading(self._pipeline.tuning)
-        self._inductor = Inductor(self._pipeline.tuning)
+        self._inductor = Inductor(self._pipeline.tuning, self._pipeline.unmarked)
 
     def enable(self, recording: Recording) -> None:
         """Compile kernels with marks from now on, under separate cache keys."""

@@ -3,13 +3,15 @@
 Inductor compiles in worker processes, where kscope is not enabled, and launches with a launcher
 without hooks. While recording is enabled, it compiles in this process and launches through Triton.
 Its autotuner compiles all configurations before it times one, with marks; each is timed by its plain kernel.
-torch is not imported.
+torch traces a user's kernel to find the arguments that it writes. A mark would stop that analysis, all arguments would
+count as written, and the function would stay out of CUDA graphs: so that trace has no marks. torch is not imported.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from kscope.instrument.hooks import Hook
@@ -20,6 +22,7 @@ from .compile import META
 from .tuning import Tuning
 
 _CONFIG, _AUTOTUNER = "torch._inductor.config", "torch._inductor.runtime.triton_heuristics"
+_ANALYSIS = "torch._higher_order_ops.triton_kernel_wrap"
 _KEPT = {"torch._inductor.async_compile": "CompiledTritonKernels", "torch._inductor.codecache": "PyCodeCache"}
 """Inductor's in-process caches of kernels, by module."""
 _SETTINGS: dict[str, int] = {
@@ -36,14 +39,15 @@ class Inductor:
 
     Args:
         tuning: is running while Inductor times a configuration.
+        unmarked: a context in which this thread traces kernels without marks.
     """
 
-    def __init__(self, tuning: Tuning) -> None:
-        self._tuning = tuning
+    def __init__(self, tuning: Tuning, unmarked: Callable[[], AbstractContextManager[None]]) -> None:
+        self._tuning, self._unmarked = tuning, unmarked
         self._recording: Recording | None = None
         self._before: dict[str, tuple[Any, Any]] = {}  # a setting's value in the thread that set it, and its default
-        self._bench: Hook | None = None
-        self._watcher = Watcher((_CONFIG, _AUTOTUNER), lambda name: self._imported())
+        self._hooks: dict[str, Hook] = {}  # by module
+        self._watcher = Watcher((_CONFIG, _AUTOTUNER, _ANALYSIS), lambda name: self._imported())
 
     def install(self, recording: Recording) -> None:
         """Apply the settings now, or when Inductor is imported. Idempotent."""
@@ -60,8 +64,8 @@ class Inductor:
             return
         self._recording = None
         self._watcher.remove()
-        if self._bench is not None:
-            self._bench.remove()
+        for hook in self._hooks.values():
+            hook.remove()
         config = sys.modules.get(_CONFIG)
         for name, (value, default) in reversed(self._before.items()):
             if config is not None:
@@ -77,15 +81,20 @@ class Inductor:
                 self._before[name] = getattr(config, name), getattr(_entry(config, name), "default", None)
                 _assign(config, name, value, value)
                 _forget_kernels()
-        self._hook()
+        analysis = sys.modules.get(_ANALYSIS)
+        self._hook(_AUTOTUNER, getattr(sys.modules.get(_AUTOTUNER), "CachingAutotuner", None), "bench", self._timed)
+        self._hook(_ANALYSIS, analysis, "generate_ttir", self._traced)
 
-    def _hook(self) -> None:
-        """Watch the function that times a configuration, once it is imported."""
-        autotuner = getattr(sys.modules.get(_AUTOTUNER), "CachingAutotuner", None)
-        if self._bench is None and hasattr(autotuner, "bench"):
-            self._bench = Hook(autotuner, "bench", self._timed)
-        if self._bench is not None:
-            self._bench.install()
+    def _hook(self, module: str, owner: Any, name: str, around: Callable[..., Any]) -> None:
+        """Wrap a function of a module, if the module is imported and has it."""
+        if module not in self._hooks and hasattr(owner, name):
+            self._hooks[module] = Hook(owner, name, around)
+        if module in self._hooks:
+            self._hooks[module].install()
+
+    def _traced(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with self._unmarked():
+            return original(*args, **kwargs)
 
     def _timed(
         self, original: Callable[..., Any], autotuner: Any, launcher: Callable[..., Any], *args: Any, **kwargs: Any

@@ -6,6 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -18,6 +19,10 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection.auto import Selection
 from kscope_triton import load as loading
 from triton_kscope import counter, instant, region
+
+sys.path.append(str(Path(__file__).parent))
+
+from fake_gpu import active  # it is in this folder
 
 
 @triton.jit
@@ -161,3 +166,15 @@ def test_kernels_that_inductor_keeps_go_when_other_options_are_recorded(frontend
         cleared.clear()
         frontend.enable(Recording(selection=selection))
         assert bool(cleared) == forgets
+
+
+def test_torch_analyzes_a_kernel_without_its_marks(frontend, monkeypatch):
+    """At a mark it would stop, take all arguments as written, and keep the function out of CUDA graphs."""
+    torch = pytest.importorskip("torch")
+    analysis = pytest.importorskip("torch._higher_order_ops.triton_kernel_wrap")
+    given = {"a": torch.zeros(128), "out": torch.zeros(128), "n": 128, "BLOCK": 128}
+    frontend.enable(Recording())
+    for _ in active(monkeypatch):
+        traced, names = analysis.generate_ttir(kernel, given, {})
+        assert "tt.store" in str(traced) and "inline_asm" not in str(traced)
+        assert names[:2] == ["a", "out"]

@@ -1,8 +1,9 @@
-"""What a full pool kept out of the trace, per kernel, as far as it can be known.
+"""What a full pool or a fault kept out of the trace, per kernel, as far as it can be known.
 
 The device counts lanes that found no room, but not their kernels. The blocks of a launch show what the others lack; and
 a launch that the host saw and no slab names left nothing. Both are lower bounds: a launch that left nothing has an
-unknown number of lanes, and the host sees no graph replays but torch's.
+unknown number of lanes, and the host sees no graph replays but torch's. A fault may take the records of its own launch
+and of those behind it: which kernels lack a launch names what may have caused it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from .launches import Launches, block_index, intervals
 from .slabs import Slabs
 
 Int64 = npt.NDArray[np.int64]
-_FAILED = ("driver", "drain")
-"""Problems after which launches may be missing that had room."""
+_BROKEN, _STOPPED = "driver", "drain"
+"""Problems: a fault broke the context; launches may be missing that had room."""
 _SHARP_NS = 256
 """A timer with a longer tick may not separate two replays of a graph, which are about 1 us apart."""
 
@@ -42,7 +43,7 @@ class Lost:
 
 
 def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
-    """What is missing, if a device counted lanes that found no room.
+    """What is missing, if a device counted lanes that found no room, or a fault broke its context.
 
     Args:
         capture: a capture in which every block, warp and SM may record.
@@ -50,12 +51,14 @@ def find_lost(capture: CaptureData, slabs: Slabs, launches: Launches) -> Lost:
         launches: of these slabs.
     """
     full = np.array([device.lost > 0 for device in capture.devices], bool)
-    if not full.any():
+    kinds = {one.kind for one in capture.problems}
+    broken = _BROKEN in kinds
+    if not full.any() and not broken:
         return Lost()
     names = {kernel.id: kernel.name for module in capture.modules for kernel in module.kernels}
     lanes = _missing(slabs, launches) * full[launches.device]
-    gone = () if any(one.kind in _FAILED for one in capture.problems) else _gone(capture, slabs, launches, names)
-    return Lost(lanes, gone, (*_in_part(launches, lanes, names), *map(_unrecorded, gone)))
+    gone = () if _STOPPED in kinds else _gone(capture, slabs, launches, names)
+    return Lost(lanes, gone, (*_in_part(launches, lanes, names), *(_unrecorded(one, broken) for one in gone)))
 
 
 def _missing(slabs: Slabs, launches: Launches) -> Int64:
@@ -114,7 +117,9 @@ def _in_part(launches: Launches, missing: Int64, names: dict[int, str]) -> list[
     return problems
 
 
-def _unrecorded(lost: LostLaunches) -> Problem:
+def _unrecorded(lost: LostLaunches, broken: bool) -> Problem:
     launched = counted(lost.launched, "launch")
     text = f"kernel {lost.kernel}: at least {lost.count:,} of {launched} left no record"
+    if broken:
+        text += ": the fault is in this kernel or in one before it, or took its records"
     return Problem("unrecorded", text, lost.count, lost.kernel)

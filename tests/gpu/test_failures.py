@@ -38,7 +38,9 @@ with kscope.profile(sys.argv[1]) as prof:
     assert sum(counts[name] for name in ("one", "two", "three", "four")) == 1000 * 64 * 4, trace.problems
     problems = {problem.kind: problem for problem in trace.problems}
     assert "CUDA_ERROR" in problems["driver"].text and "are in the capture" in problems["driver"].text
-    if fault != "illegal address":
+    if fault == "illegal address":
+        assert problems["unrecorded"].kernel == "outside" and problems["unrecorded"].count == 1
+    else:
         assert problems["unfinished"].kernel in ("trapping", "asserting") and counts["before"] > 0
     assert not (tmp_path / "run.kscope").exists()
 

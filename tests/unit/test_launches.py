@@ -139,7 +139,6 @@ def test_a_kernel_without_any_record_is_named() -> None:
         {"options": {"blocks": [0, 2, 1]}},
         {"launches": {}},
         {"launches": {5: LaunchCount(9)}},  # a kernel that kernels= removed
-        {"problems": (Problem("driver", "the context is broken"),)},
         {"problems": (Problem("drain", "draining stopped"),)},
     ],
     ids=str,
@@ -147,6 +146,17 @@ def test_a_kernel_without_any_record_is_named() -> None:
 def test_launches_are_reported_as_lost_only_if_nothing_else_explains_them(changes: dict[str, Any]) -> None:
     trace = launches(GONE, **changes)
     assert trace.lost_launches == () and texts(trace) == []
+
+
+def test_a_fault_names_the_kernels_with_a_launch_that_left_no_record() -> None:
+    """An illegal address cancels the stores of its own launch."""
+    broken = (Problem("driver", "the context is broken"),)
+    whole = launches(set(), problems=broken, launches={synth.KERNEL: LaunchCount(4)})
+    assert whole.lost_launches == () and texts(whole) == []
+    trace = launches(set(), problems=broken, launches={synth.KERNEL: LaunchCount(5)})
+    assert trace.lost_launches == (LostLaunches("matmul", synth.KERNEL, 1, 5),)
+    (text,) = texts(trace)
+    assert text.startswith("kernel matmul: at least 1 of 5 launches left no record: the fault is in this kernel")
 
 
 def test_nothing_is_missing_if_the_pool_was_never_full() -> None:

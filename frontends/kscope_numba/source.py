@@ -15,6 +15,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from kscope.instrument.code_objects import nested
+from kscope.util.python_source import parsed
 
 Definition = ast.FunctionDef
 _FUTURES = __future__.annotations.compiler_flag
@@ -50,7 +51,7 @@ def rebuild(function: FunctionType, change: Callable[[Definition], Definition], 
     """
     text = _text(function)
     _check(function, text)
-    tree = ast.parse(text)
+    tree = parsed(text)
     definition, replace = _find(tree, function)
     replace(change(definition))
     flags = function.__code__.co_flags & _FUTURES

@@ -66,6 +66,7 @@ class Inductor:
         self._watcher.remove()
         for hook in self._hooks.values():
             hook.remove()
+        self._hooks.clear()
         config = sys.modules.get(_CONFIG)
         for name, (value, default) in reversed(self._before.items()):
             if config is not None:

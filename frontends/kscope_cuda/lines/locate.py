@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kscope.instrument.selection.auto import Lines
+from kscope.util.python_source import parsed
 
 from .ranges import LineRange
 
@@ -118,7 +119,7 @@ def _read(path: Path, changed: int) -> tuple[tuple[int, str], ...]:
     if path.suffix != ".py":
         return ((1, text),)
     try:
-        tree = ast.parse(text)
+        tree = parsed(text)
     except SyntaxError:
         return ()
     return tuple(_literals(tree, text.splitlines(keepends=True)))

@@ -227,7 +227,6 @@ def inductor(monkeypatch, frontend):
     frontend._inductor._bench = None
     yield module
     frontend.disable()
-    frontend._inductor._bench = None
 
 
 @pytest.mark.parametrize("imported", ["before", "while enabled"])

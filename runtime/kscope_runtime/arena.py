@@ -22,7 +22,7 @@ from kscope.util import memory
 Lines = npt.NDArray[np.uint32]
 _WORDS = layout.UNIT // 4
 _LEAST = 64 << 20
-_LOOK = (64 << 20) // layout.UNIT
+_LOOK = (256 << 20) // layout.UNIT
 """Lines between two looks at how much memory is left."""
 _STEP = 1 << 30
 """Bytes by which the file grows."""

@@ -6,7 +6,8 @@ import time
 
 from kscope.capture.model import ClockSync
 
-from .driver import Bytes, Driver
+from .driver import Driver
+from .ranges import Bytes
 
 # now:  word = globaltimer
 # tick: word = smallest of 64 steps that were seen of globaltimer, at most 2^20 looks

@@ -13,8 +13,9 @@ from kscope.instrument.sampling import Sampling
 
 from .clocks import Clocks
 from .device_memory import Allocation
-from .driver import Bytes, DeviceFacts, Driver
+from .driver import DeviceFacts, Driver
 from .pool import Rings, default_bytes, rings
+from .ranges import Bytes, Ranges
 
 PAGE = 1 << 16
 _ZEROS = 4 << 20
@@ -53,8 +54,11 @@ class Device:
 
     def clear(self, address: int, size: int, stream: int) -> None:
         """Zero device memory by copies: a memset is a kernel and would wait behind persistent blocks."""
-        for at in range(0, size, _ZEROS):
-            self.driver.write(address + at, self.zeros[: min(_ZEROS, size - at)], stream)
+        self.clear_ranges(Ranges.of(address, size), stream)
+
+    def clear_ranges(self, ranges: Ranges, stream: int) -> None:
+        """As clear(), several ranges."""
+        self.driver.write_ranges(ranges.at_most(_ZEROS), self.zeros, stream)
 
     def bind(self, symbol: int) -> None:
         """Write the control block's address into a module's constant."""

@@ -26,7 +26,7 @@ from .forecast import Forecast
 from .overrun_slabs import SETTLED_S, OverrunSlabs
 from .room import has_room
 from .slab_search import Ints, Lines, Pieces, Slabs, U32s, find
-from .staging import PLACES, Part, Staging, pieces_of, ranges
+from .staging import PLACES, Part, Staging, pieces_of, ranges_of
 
 _LEAST_DELAY_S, _MOST_DELAY_S = 0.001, 0.032
 _WORDS = layout.UNIT // 4
@@ -273,9 +273,8 @@ class Passes:
             self._delay[part.stripe], self._again[part.stripe] = delay, now + delay * late
             self.state.freed(part.stripe, part.tail + passed & MASK, part.whole and passed >= part.units)
         self._driver.synchronize(self._writes)  # those of the batch before: _limits is free again
-        for part, passed in zip(batch, free.tolist(), strict=True):
-            for address, units in ranges(self.device.table[part.stripe], part.tail, min(passed, part.units)):
-                self.device.clear(address, units * layout.UNIT, self._writes)
+        kept = np.minimum(free, np.array([part.units for part in batch]))
+        self.device.clear_ranges(ranges_of(batch, self.device.table, kept), self._writes)
         if total:
             self._limit(self._control["head"])
         return total

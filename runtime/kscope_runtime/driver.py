@@ -11,6 +11,7 @@ import mmap
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
@@ -19,12 +20,12 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 
+from kscope import native
 from kscope.errors import DriverError, MissingError, UnsupportedError
 
 from . import device_memory
 from .device_memory import Allocation
-
-Bytes = npt.NDArray[np.uint8]
+from .ranges import Bytes, Ranges, read_each
 
 _BROKEN = "an earlier kernel broke the context: run the program without kscope under compute-sanitizer"
 _ADVICE = {
@@ -45,6 +46,7 @@ _GIVEN = (
 )
 _NOT_CAPTURED, _CAPTURED = 0, 1
 _NOT_FOUND = "CUDA_ERROR_NOT_FOUND"
+U64s = npt.NDArray[np.uint64]
 
 
 _PAGES: list[mmap.mmap] = []
@@ -63,10 +65,11 @@ class DeviceFacts:
 
 
 class Memory(Protocol):
-    """Copies from device memory. Both raise DriverError."""
+    """Copies from device memory. All raise DriverError."""
 
     def synchronize(self, stream: int) -> None: ...
     def read(self, into: Bytes, address: int, stream: int) -> None: ...
+    def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None: ...
 
 
 class Driver(Memory, Protocol):
@@ -84,6 +87,7 @@ class Driver(Memory, Protocol):
     def capture(self, stream: int) -> int | None: ...
     def synchronize_context(self) -> None: ...
     def write(self, address: int, words: Bytes, stream: int) -> None: ...
+    def write_ranges(self, ranges: Ranges, words: Bytes, stream: int) -> None: ...
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None: ...
     def symbol(self, module: int, name: str) -> tuple[int, int] | None: ...
     def module_of_library(self, library: int) -> int: ...
@@ -102,6 +106,12 @@ def _bindings() -> ModuleType:
         if error.name not in ("cuda", "cuda.bindings"):
             raise
     return import_module("cuda.cuda")
+
+
+@cache
+def _entry_point(name: str) -> int:
+    """The address of a driver function."""
+    return ctypes.cast(getattr(ctypes.CDLL("libcuda.so.1"), name), ctypes.c_void_p).value or 0
 
 
 def _refused(call: str, result: Any) -> DriverError:
@@ -244,6 +254,30 @@ class CudaDriver:
     def write(self, address: int, words: Bytes, stream: int) -> None:
         """Copy host to device, asynchronously if `words` is pinned: do not change it until synchronized."""
         self._call("cuMemcpyHtoDAsync", address, words.ctypes.data, words.nbytes, stream)
+
+    def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:
+        """As read(), one range after the other in `into`."""
+        if not native.available():
+            read_each(self, into, ranges, stream)
+            return
+        to = np.uint64(into.ctypes.data) + (np.cumsum(ranges.size) - ranges.size).astype(np.uint64)
+        self._copies("cuMemcpyDtoHAsync", to, ranges.address, ranges, stream)
+
+    def write_ranges(self, ranges: Ranges, words: Bytes, stream: int) -> None:
+        """As write(), the first of the words to each range, none of which is larger than they are."""
+        if not native.available():
+            for address, size in zip(ranges.address.tolist(), ranges.size.tolist(), strict=True):
+                self.write(address, words[:size], stream)
+            return
+        self._copies(
+            "cuMemcpyHtoDAsync", ranges.address, np.full_like(ranges.address, words.ctypes.data), ranges, stream
+        )
+
+    def _copies(self, name: str, to: U64s, source: U64s, ranges: Ranges, stream: int) -> None:
+        """A copy for each range by one compiled call. From Python each call would wait for the interpreter's lock."""
+        result = native.call("copies", _entry_point(f"{name}_v2"), len(to), to, source, ranges.size, stream)
+        if result:
+            raise _refused(name, self._cu.CUresult(result))
 
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None:
         """Write `width` bytes to every `pitch` bytes from `address` on, consecutively from `words`."""

@@ -21,7 +21,8 @@ import kscope
 from kscope.errors import UnsupportedError
 
 from .device_memory import Allocation
-from .driver import Bytes, CudaDriver
+from .driver import CudaDriver
+from .ranges import Bytes, Ranges, read_each
 
 _REQUEST = struct.Struct("<3q")  # index of the allocation, offset, bytes
 _CHUNK = 32 << 20
@@ -90,6 +91,10 @@ class SalvagedMemory:
             if not count:
                 raise self._refused()
             rest = rest[count:]
+
+    def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:
+        """Copy ranges, one after the other in `into`."""
+        read_each(self, into, ranges, stream)
 
     def _refused(self) -> UnsupportedError:
         last = self._child.communicate()[1].decode(errors="replace").strip().splitlines()[-1:]

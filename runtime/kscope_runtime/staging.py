@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
@@ -13,7 +12,8 @@ from kscope.util.parallel import submit
 
 from .arena import Arena
 from .device import Device
-from .driver import Bytes, Memory
+from .driver import Memory
+from .ranges import Bytes, Ranges, in_rings
 from .slab_search import Ints, Lines, Pieces, U32s
 
 BATCH, PLACES = 16 << 20, 3
@@ -63,13 +63,10 @@ class Staging:
     def fetch(self, batch: list[Part], place: int) -> Lines:
         """Begin to copy the parts to a place, when its last lines are in the arena. Returns the lines."""
         self._copied(place)
-        staging, at = self._lines[place], 0
-        for part in batch:
-            for address, units in ranges(self._device.table[part.stripe], part.tail, part.units):
-                into = staging[at : at + units].reshape(-1).view(np.uint8)
-                self.read(into, address)
-                at += units
-        return np.asarray(staging[:at])
+        lines = np.asarray(self._lines[place][: sum(part.units for part in batch)])
+        ranges = ranges_of(batch, self._device.table, np.array([part.units for part in batch]))
+        self.memory.read_ranges(lines.reshape(-1).view(np.uint8), ranges, self.stream)
+        return lines
 
     def keep(self, place: int, pieces: Pieces, kept: Ints, arena: Arena) -> None:
         """Begin to copy the first `kept` lines of each part at a place to the arena. Raises MemoryError."""
@@ -92,15 +89,10 @@ class Staging:
         self._copies[place] = []
 
 
-def ranges(words: np.void, tail: int, units: int) -> Iterator[tuple[int, int]]:
-    """(address, units) of the one or two parts of a ring, a layout.STRIPE, that hold these units."""
-    base, ring = int(words["base"]), int(words["mask"]) + 1
-    at = tail & ring - 1
-    straight = min(units, ring - at)
-    if straight:
-        yield base + at * layout.UNIT, straight
-    if units > straight:
-        yield base, units - straight
+def ranges_of(batch: list[Part], table: np.ndarray, units: Ints) -> Ranges:
+    """Where the first units (p,) of each part are; table: (k,) layout.STRIPE, every stripe's."""
+    stripe, tail = [part.stripe for part in batch], np.array([part.tail for part in batch], np.uint32)
+    return in_rings(table[stripe], tail, units)
 
 
 def pieces_of(batch: list[Part], skipped: U32s, head: U32s) -> Pieces:

@@ -11,8 +11,8 @@ from kscope.instrument.sampling import Sampling
 from kscope_runtime import CudaBackend
 from kscope_runtime.device import Device
 from kscope_runtime.drain import Drain
-from kscope_runtime.driver import Bytes
 from kscope_runtime.pool import least
+from kscope_runtime.ranges import Bytes, Ranges, read_each
 
 from .fake import FakeDriver, Gpu
 
@@ -30,6 +30,9 @@ class Outside:
 
     def read(self, into: Bytes, address: int, stream: int) -> None:
         into[:] = self.gpu.view(address, into.nbytes)
+
+    def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:
+        read_each(self, into, ranges, stream)
 
 
 class Bench:

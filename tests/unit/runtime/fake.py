@@ -17,7 +17,8 @@ from kscope.capture.metadata import to_json
 from kscope.capture.model import KernelMeta, ModuleMeta, RegionMeta
 from kscope.errors import DriverError
 from kscope_runtime.device_memory import Allocation
-from kscope_runtime.driver import Bytes, DeviceFacts
+from kscope_runtime.driver import DeviceFacts
+from kscope_runtime.ranges import Bytes, Ranges, read_each
 from kscope_sim.protocol import Anchor, Slab, Thread, claim
 
 KERNEL = 0x1234_5678_9ABC_DEF0
@@ -243,6 +244,13 @@ class FakeDriver:
     def write(self, address: int, words: Bytes, stream: int) -> None:
         memory = self._call("write").view(address, words.nbytes)
         self.streams[stream].append(lambda: np.copyto(memory, words))
+
+    def read_ranges(self, into: Bytes, ranges: Ranges, stream: int) -> None:
+        read_each(self, into, ranges, stream)
+
+    def write_ranges(self, ranges: Ranges, words: Bytes, stream: int) -> None:
+        for address, size in zip(ranges.address.tolist(), ranges.size.tolist(), strict=True):
+            self.write(address, words[:size], stream)
 
     def write_column(self, address: int, pitch: int, words: Bytes, width: int, stream: int) -> None:
         gpu = self._call("write_column")

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kscope import native
+from kscope.capture import layout
 from kscope.errors import DriverError, MissingError, UnsupportedError
 from kscope.instrument import registry
 from kscope_runtime import driver
 from kscope_runtime.device_memory import Allocation
 from kscope_runtime.driver import CudaDriver
+from kscope_runtime.ranges import Ranges, in_rings
 
 
 class CUresult(IntEnum):
@@ -308,3 +311,76 @@ def test_an_unknown_handle_error_suggests_causes(
         DriverError, match=r"CUDA_ERROR_INVALID_HANDLE \(400\)\. it was unloaded.*say CUmodule\(number\)"
     ):
         ask(CudaDriver(), 1)
+
+
+@pytest.fixture
+def copied(cu: Bindings, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The (size, stream) of each copy that a compiled call made, from host memory; those of 3 bytes fail."""
+    calls: list[tuple[int, int]] = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, *(ctypes.c_uint64,) * 4)
+    def copy(to: int, source: int, size: int, stream: int) -> int:
+        calls.append((size, stream))
+        ctypes.memmove(to, source, size)
+        return CUresult.CUDA_ERROR_ILLEGAL_ADDRESS if size == 3 else CUresult.CUDA_SUCCESS
+
+    monkeypatch.setattr(driver, "_entry_point", lambda name: ctypes.cast(copy, ctypes.c_void_p).value)
+    monkeypatch.setattr(cu, "CUresult", CUresult, raising=False)
+    return calls
+
+
+@pytest.mark.skipif(not native.available(), reason="kscope was installed without a C compiler")
+def test_ranges_are_copied_by_one_compiled_call(copied: list[tuple[int, int]]) -> None:
+    memory, into = np.arange(100, dtype=np.uint8), np.zeros(20, np.uint8)
+    base = memory.ctypes.data
+    CudaDriver().read_ranges(into, Ranges(np.array([base + 50, base + 7], np.uint64), np.array([2, 4])), 9)
+    assert into[:7].tolist() == [50, 51, 7, 8, 9, 10, 0] and copied == [(2, 9), (4, 9)]
+    CudaDriver().write_ranges(Ranges(np.array([base + 1, base + 20], np.uint64), np.array([5, 2])), into, 9)
+    assert memory[1:7].tolist() == [50, 51, 7, 8, 9, 6] and memory[20:23].tolist() == [50, 51, 22]
+
+
+@pytest.mark.skipif(not native.available(), reason="kscope was installed without a C compiler")
+def test_a_copy_that_fails_is_the_last_one(copied: list[tuple[int, int]]) -> None:
+    memory = np.arange(100, dtype=np.uint8)
+    ranges = Ranges(np.full(3, memory.ctypes.data, np.uint64), np.array([2, 3, 4]))
+    with pytest.raises(DriverError, match=r"cuMemcpyDtoHAsync failed: CUDA_ERROR_ILLEGAL_ADDRESS \(700\)"):
+        CudaDriver().read_ranges(np.zeros(9, np.uint8), ranges, 9)
+    assert [size for size, _ in copied] == [2, 3]
+
+
+def test_ranges_are_copied_one_by_one_without_compiled_loops(cu: Bindings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KSCOPE_NATIVE", "0")
+    ranges, words = Ranges(np.array([4096, 64], np.uint64), np.array([2, 4])), np.zeros(8, np.uint8)
+    CudaDriver().read_ranges(words, ranges, 9)
+    CudaDriver().write_ranges(ranges, words, 9)
+    at = words.ctypes.data
+    assert [call for call in cu.calls if call[0].startswith("cuMemcpy")] == [
+        ("cuMemcpyDtoHAsync", at, 4096, 2, 9),
+        ("cuMemcpyDtoHAsync", at + 2, 64, 4, 9),
+        ("cuMemcpyHtoDAsync", 4096, at, 2, 9),
+        ("cuMemcpyHtoDAsync", 64, at, 4, 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tail", "units", "expected"),
+    [
+        (0, 3, [(1 << 20, 192)]),
+        (62, 5, [((1 << 20) + 62 * 64, 128), (1 << 20, 192)]),
+        ((1 << 32) - 1, 2, [((1 << 20) + 63 * 64, 64), (1 << 20, 64)]),
+        (5, 0, []),
+    ],
+    ids=["straight", "over the edge", "positions wrap", "nothing"],
+)
+def test_units_of_a_ring_are_one_or_two_ranges(tail: int, units: int, expected: list[tuple[int, int]]) -> None:
+    table = np.zeros(1, layout.STRIPE)
+    table["base"], table["mask"] = 1 << 20, 63
+    found = in_rings(table, np.array([tail], np.uint32), np.array([units]))
+    assert list(zip(found.address.tolist(), found.size.tolist(), strict=True)) == expected
+
+
+def test_ranges_are_cut_to_a_size() -> None:
+    cut = Ranges(np.array([100, 1000, 2000], np.uint64), np.array([10, 4, 5])).at_most(4)
+    assert list(zip(cut.address.tolist(), cut.size.tolist(), strict=True)) == [
+        (100, 4), (104, 4), (108, 2), (1000, 4), (2000, 4), (2004, 1)
+    ]  # fmt: skip

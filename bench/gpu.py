@@ -2,6 +2,7 @@
 
     make bench-gpu                                     all sections; ARGS="--sections regions warps" selects
     python bench/gpu.py --list                         the sections, and how long each takes
+    python bench/gpu.py --sections triton --kernels softmax,splitk     some kernels of the section `triton`
     python bench/gpu.py --dry-run                      no GPU: compiles everything, and checks the machine code
     --json FILE (bench-gpu.json)  --headers FOLDER     peers' headers, which `make peers` gets
 
@@ -40,12 +41,13 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Options:
-    """What every section gets. quick: fewer repeats."""
+    """What every section gets. quick: fewer repeats. kernels: those of the section `triton`, all if empty."""
 
     folder: Path
     arch: str
     headers: Path
     quick: bool
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ PARTS: dict[str, Part] = {
         "on_regions", 45, ("nvcc",), "a region: strategy, clock, fill; back to back, behind FMAs; peers", True
     ),
     "triton": Part(
-        "on_triton", 90, ("torch", "triton", "ncu"), "matmul, attention, layer norm, persistent, tasks; Proton", True
+        "on_triton", 60, ("torch", "triton", "ncu"), "nine kernels, from GEMMs to short warps (--kernels); Proton", True
     ),
     "loops": Part("on_loops", 35, ("torch", "triton"), "a region in Triton's loop; Proton as it ships", True),
     "inflight": Part("on_regions", 10, ("nvcc",), "a region with loads and with TMA copies under way; peers", True),
@@ -80,11 +82,26 @@ PARTS: dict[str, Part] = {
     "numba": Part("on_numba", 25, ("numba", "nvcc"), "a region in Numba, beside CUDA C++", True),
 }
 """In order of importance."""
+KERNELS = (
+    "matmul", "attention", "persistent", "layernorm", "tasks", "softmax", "splitk", "backward", "grouped",
+)  # fmt: skip
+"""Of the section `triton`."""
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Kernels from a command line. Raises argparse.ArgumentTypeError for unknown ones."""
+    found = tuple(text.split(","))
+    if unknown := [one for one in found if one not in KERNELS]:
+        raise argparse.ArgumentTypeError(f"unknown kernels {', '.join(unknown)}; known: {', '.join(KERNELS)}")
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sections", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
+    parser.add_argument(
+        "--kernels", type=names, default=(), metavar="NAME,...", help=f"of triton: {', '.join(KERNELS)}"
+    )
     parser.add_argument("--json", type=Path, default=Path("bench-gpu.json"))
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--headers", type=Path, default=HEADERS, help="a folder with profiler.cuh, warpscope.cuh")
@@ -135,6 +152,7 @@ def process(name: str, options: argparse.Namespace, timeout: float) -> Section:
         result = Path(folder, "rows.json")
         command = [sys.executable, __file__, "--within", name, "--result", str(result), "--arch", options.arch]
         command += ["--headers", str(options.headers)] + ["--quick"] * options.quick + ["--dry-run"] * options.dry_run
+        command += ["--kernels", ",".join(options.kernels)] if options.kernels else []
         output = ended(command, timeout)
         found: dict[str, Any] = json.loads(result.read_text()) if result.exists() else {"state": "failed", "rows": []}
     rows = tuple(Row(**one) for one in found["rows"])
@@ -168,7 +186,7 @@ def environment() -> dict[str, str]:
 
 def within(options: argparse.Namespace) -> int:
     """The process of one section: rows are written as they come, so that a failure loses none."""
-    given = Options(options.result.parent, options.arch, options.headers, options.quick)
+    given = Options(options.result.parent, options.arch, options.headers, options.quick, options.kernels)
     module = import_module(PARTS[options.within].module)
     measure: Callable[[str, Options], Iterator[Row]] = module.dry if options.dry_run else module.measure
     rows: list[dict[str, Any]] = []

@@ -2,8 +2,9 @@
 
 Variants: off (annotated, plain); kscope as it ships (Elected), at rest (prepared, not recording), one thread per block
 (Lane0Warp0), stores in place; clock reads alone (the floor of any in-kernel profiler: no record, no claim), and those
-that wait for the barrier in front of them, as kscope's do; Proton's instrumentation in its cheapest modes. Beside the
-times: registers, spilled bytes, instructions and the warps that fit on an SM, read from each variant's cubin.
+that wait for the barrier in front of them, as kscope's do; Proton's instrumentation as it ships and with its
+optimizations. Each repetition runs all variants of a kernel in a new random order. Beside the times: registers,
+spilled bytes, instructions and the warps that fit on an SM, read from each variant's cubin.
 """
 
 from __future__ import annotations
@@ -11,36 +12,29 @@ from __future__ import annotations
 import csv
 import json
 import os
+import random
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import torch
 import triton
 import triton.profiler as proton
 import triton.profiler.language as pl
+import triton_kernels
 from driver import resources
 from rows import Row, row
-from triton_kernels import (
-    attention,
-    attention_proton,
-    layernorm,
-    layernorm_proton,
-    matmul,
-    matmul_proton,
-    persistent,
-    persistent_proton,
-    tasks,
-    tasks_proton,
-)
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.profiler.hooks.instrumentation import InstrumentationHook
 
 import kscope
 from kscope.lowering import barrier_fences, cfg, plan, register_budget
@@ -50,85 +44,189 @@ DURATION, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
 """The metrics that ncu collects."""
 FENCE = "fence.mbarrier_init.release.cluster;"
 """What kscope puts before a clock read behind a barrier: a NOP in machine code."""
-LAUNCHES, DROPPED = 12, 2
-PROTON_LAUNCHES, PROTON_ROUNDS = 5, 2  # its host side takes seconds a launch
+SEED = 20_261_124
+"""Of the order of variants."""
+REPETITIONS, QUICK = 12, 4
+"""Of all variants of a kernel, in full and with --quick."""
+LAUNCHES, DROPPED = 3, 1
+"""Launches of a variant in each repetition, of which the first are not counted."""
 PROTON: dict[str, dict[str, Any]] = {
+    "Proton default": {},
     "Proton shared clock32": {"optimizations": "clock32"},
     "Proton global clock32": {"buffer_type": "global", "optimizations": "clock32"},
+    "Proton shared sched_stores": {"optimizations": "clock32,sched_stores"},
+    "Proton global sched_stores": {"buffer_type": "global", "optimizations": "clock32,sched_stores"},
 }
-BUFFERS = {"matmul": 16384, "attention": 32768, "persistent": 65536, "layernorm": 4096, "tasks": 65536}
-"""Of Proton in global memory, bytes of a block: what a block records, and no more, as its host reads all of it."""
-KERNELS = {
-    "matmul": (matmul, matmul_proton), "attention": (attention, attention_proton),
-    "persistent": (persistent, persistent_proton), "layernorm": (layernorm, layernorm_proton),
-    "tasks": (tasks, tasks_proton),
+BUFFERS = {
+    "matmul": 16384, "attention": 32768, "persistent": 65536, "tasks": 65536, "backward": 32768, "splitk": 8192,
+    "grouped": 8192, "layernorm": 512, "softmax": 256,
 }  # fmt: skip
-"""As they are annotated for kscope, and for Proton."""
-_TILED = (
-    {**dict.fromkeys("abc", "*fp16"), **dict.fromkeys("MNK", "i32")},
-    {"BM": 128, "BN": 128, "BK": 64},
-    {"num_warps": 8, "num_stages": 3},
-)
-SIGNATURES: dict[str, tuple[dict[str, str], dict[str, int], dict[str, int]]] = {
+"""Bytes that a block records with Proton: its buffer in global memory, and in shared memory up to SHARED."""
+SHARED = 4096
+"""Larger blocks use the largest buffer in shared memory that Proton itself finds without a loss of occupancy."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Parameters, constants and options of a kernel of triton_kernels.py, as workloads() launches it."""
+
+    types: dict[str, str]
+    constants: dict[str, int]
+    options: dict[str, int]
+
+
+_PRODUCT = {**dict.fromkeys("abc", "*fp16"), **dict.fromkeys("MNK", "i32")}
+_TILES = {"BM": 128, "BN": 128, "BK": 64}
+_TILED = Kernel(_PRODUCT, _TILES, {"num_warps": 8, "num_stages": 3})
+KERNELS = {
     "matmul": _TILED,
-    "persistent": _TILED,
-    "attention": (
+    "attention": Kernel(
         {**dict.fromkeys("qkvo", "*fp16"), "S": "i32", "scale": "fp32"},
         {"D": 128, "BM": 128, "BN": 64},
         {"num_warps": 8, "num_stages": 2},
     ),
-    "layernorm": (
+    "persistent": _TILED,
+    "layernorm": Kernel(
         {"x": "*fp16", "weight": "*fp32", "bias": "*fp32", "y": "*fp16", "N": "i32", "eps": "fp32"},
         {"BLOCK": 1024},
         {"num_warps": 4},
     ),
-    "tasks": (
+    "tasks": Kernel(
         {"x": "*fp32", "y": "*fp32", "next_task": "*i32", "count": "i32", "each": "i32"},
         {"BLOCK": 1024},
         {"num_warps": 4},
     ),
-}
-"""Parameters, constants and options of each, as workloads() launches it."""
+    "softmax": Kernel({"x": "*fp32", "y": "*fp32", "N": "i32"}, {"BLOCK": 1024}, {"num_warps": 4}),
+    "splitk": Kernel({**_PRODUCT, "c": "*fp32"}, _TILES, {"num_warps": 8, "num_stages": 3}),
+    "backward": Kernel(
+        {
+            **dict.fromkeys(("q", "k", "v", "do", "dk", "dv"), "*fp16"),
+            "maxima": "*fp32", "deltas": "*fp32", "S": "i32", "scale": "fp32",
+        },
+        {"D": 64, "BM": 64, "BN": 128},
+        {"num_warps": 8, "num_stages": 2},
+    ),
+    "grouped": Kernel(
+        {
+            **dict.fromkeys("xwy", "*fp16"),
+            **dict.fromkeys(("experts", "firsts", "ends"), "*i32"),
+            **dict.fromkeys("NK", "i32"),
+        },
+        _TILES,
+        {"num_warps": 8, "num_stages": 3},
+    ),
+}  # fmt: skip
+"""By name; each has a twin with Proton's scopes."""
 
-Launch = Callable[[Any, int], Any]
+
+def annotated(name: str, by_proton: bool) -> Any:
+    """The kernel with regions of kscope, or with Proton's scopes."""
+    return getattr(triton_kernels, f"{name}_proton" if by_proton else name)
 
 
-def workloads() -> dict[str, tuple[Launch, Any, Any]]:
-    """Per kernel: how to launch it with a tag, the annotated kernel, and Proton's."""
-    size = 2048
-    a, b = (torch.randn(size, size, device="cuda", dtype=torch.float16) for _ in range(2))
-    c = torch.empty_like(a)
-    heads, length, depth = 32, 2048, 128
-    q, k, v = (torch.randn(heads, length, depth, device="cuda", dtype=torch.float16) for _ in range(3))
-    o = torch.empty_like(q)
-    rows, columns = 4096, 4096
-    x, y = (torch.randn(rows, columns, device="cuda", dtype=torch.float16) for _ in range(2))
-    weight, bias = (torch.randn(columns, device="cuda") for _ in range(2))
-    count, each, block = 4096, 16, 1024
-    work, done = torch.randn(count * each * block, device="cuda"), torch.empty(count * block, device="cuda")
-    turn = torch.zeros(1, device="cuda", dtype=torch.int32)
-    tiles = {"BM": 128, "BN": 128, "BK": 64}
+@dataclass(frozen=True)
+class Workload:
+    """A launch's grid and arguments, what a launch needs zeroed, what it computes, and torch's results."""
+
+    grid: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    results: tuple[tuple[Any, Any], ...]
+    fresh: tuple[Any, ...] = ()
+
+    def launch(self, name: str, kernel: Any, tag: int) -> Any:
+        for one in self.fresh:
+            one.zero_()
+        return kernel[self.grid](*self.arguments, **KERNELS[name].constants, TAG=tag, **KERNELS[name].options)
+
+    def error(self) -> str:
+        """How far results are from torch's, relative to the largest of those; empty within 1 %. Clears them."""
+        worst = 0.0
+        for found, expected in self.results:
+            difference = float((found.float() - expected.float()).abs().max() / expected.float().abs().max())
+            worst = difference if difference != difference else max(worst, difference)
+            found.fill_(float("nan"))
+        return "" if worst <= 0.01 else f"results differ from torch's by {worst:.2g} of their maximum"
+
+
+def workloads(names: Iterable[str]) -> dict[str, Workload]:
+    """Of these kernels, on the GPU."""
+    import torch
+
     sms = torch.cuda.get_device_properties(0).multi_processor_count
+    torch.manual_seed(0)
 
-    def tiled(grid: tuple[int, ...]) -> Launch:
-        return lambda kernel, tag: kernel[grid](a, b, c, size, size, size, **tiles, TAG=tag, num_warps=8, num_stages=3)
+    def random_halves(count: int, *shape: int) -> tuple[Any, ...]:
+        return tuple(torch.randn(*shape, device="cuda", dtype=torch.float16) for _ in range(count))
 
-    def attend(kernel: Any, tag: int) -> object:
-        grid = (length // 128, heads)
-        return kernel[grid](q, k, v, o, length, 0.127, D=depth, BM=128, BN=64, TAG=tag, num_warps=8, num_stages=2)
+    def product(persistent: bool) -> Workload:
+        size = 2048
+        a, b, c = random_halves(3, size, size)
+        grid = (sms,) if persistent else (size // 128, size // 128)
+        return Workload(grid, (a, b, c, size, size, size), ((c, a @ b),))
 
-    def normalize(kernel: Any, tag: int) -> object:
-        return kernel[(rows,)](x, weight, bias, y, columns, 1e-5, BLOCK=1024, TAG=tag, num_warps=4)
+    def attention() -> Workload:
+        heads, length, scale = 32, 2048, 0.127
+        q, k, v, o = random_halves(4, heads, length, 128)
+        powers = torch.softmax((q @ k.transpose(1, 2)).float() * (scale * 0.6931471805599453), 2)
+        return Workload((length // 128, heads), (q, k, v, o, length, scale), ((o, powers.half() @ v),))
 
-    def loop(kernel: Any, tag: int) -> object:
-        turn.zero_()
-        return kernel[(sms * 2,)](work, done, turn, count, each, BLOCK=block, TAG=tag, num_warps=4)
+    def layernorm() -> Workload:
+        lines, columns = 4096, 4096
+        x, y = random_halves(2, lines, columns)
+        weight, bias = (torch.randn(columns, device="cuda") for _ in range(2))
+        expected = torch.nn.functional.layer_norm(x.float(), (columns,), weight, bias, 1e-5)
+        return Workload((lines,), (x, weight, bias, y, columns, 1e-5), ((y, expected),))
 
-    launches: dict[str, Launch] = {
-        "matmul": tiled((size // 128, size // 128)), "attention": attend, "persistent": tiled((sms,)),
-        "layernorm": normalize, "tasks": loop,
+    def tasks() -> Workload:
+        count, each, block = 4096, 16, 1024
+        work, done = torch.randn(count, each, block, device="cuda"), torch.empty(count, block, device="cuda")
+        turn = torch.zeros(1, device="cuda", dtype=torch.int32)
+        return Workload((sms * 2,), (work, done, turn, count, each), ((done, work.sum(1)),), (turn,))
+
+    def softmax() -> Workload:
+        x = torch.randn(16384, 1024, device="cuda")
+        y = torch.empty_like(x)
+        return Workload((16384,), (x, y, 1024), ((y, torch.softmax(x, 1)),))
+
+    def splitk() -> Workload:
+        size, inner, parts = 512, 8192, 8
+        (a,), (b,) = random_halves(1, size, inner), random_halves(1, inner, size)
+        c = torch.zeros(size, size, device="cuda")
+        return Workload((size // 128, size // 128, parts), (a, b, c, size, size, inner), ((c, a @ b),), (c,))
+
+    def backward() -> Workload:
+        heads, length, depth, scale = 16, 2048, 64, 0.1803
+        q, k, v, gradient, dk, dv = random_halves(6, heads, length, depth)
+        wide = [one.float().requires_grad_() for one in (q, k, v)]
+        scores = wide[0] @ wide[1].transpose(1, 2) * (scale * 0.6931471805599453)
+        out = torch.softmax(scores, 2) @ wide[2]
+        _, keys, values = torch.autograd.grad(out, wide, gradient.float())
+        maxima = (torch.logsumexp(scores, 2) / 0.6931471805599453).detach()
+        deltas = (out * gradient.float()).sum(2).detach()
+        arguments = (q, k, v, gradient, dk, dv, maxima, deltas, length, scale)
+        return Workload((length // 128, heads), arguments, ((dk, keys), (dv, values)))
+
+    def grouped() -> Workload:
+        counts = [900, 130, 512, 64, 1300, 257, 700, 233]
+        inner, columns = 1024, 2048
+        (x,), (w,) = random_halves(1, sum(counts), inner), random_halves(1, len(counts), inner, columns)
+        y = torch.empty(sum(counts), columns, device="cuda", dtype=torch.float16)
+        ends = [sum(counts[: at + 1]) for at in range(len(counts))]
+        tiles = [(at, first) for at, end in enumerate(ends) for first in range(end - counts[at], end, 128)]
+        tables = (zip(*tiles, strict=True), (ends,))
+        experts, firsts, last = (
+            torch.tensor(one, device="cuda", dtype=torch.int32) for table in tables for one in table
+        )
+        expected = torch.cat([part @ w[at] for at, part in enumerate(x.split(counts))])
+        arguments = (x, w, y, experts, firsts, last, columns, inner)
+        return Workload((len(tiles), columns // 128), arguments, ((y, expected),))
+
+    makers: dict[str, Callable[[], Workload]] = {
+        "matmul": lambda: product(False), "attention": attention, "persistent": lambda: product(True),
+        "layernorm": layernorm, "tasks": tasks, "softmax": softmax, "splitk": splitk, "backward": backward,
+        "grouped": grouped,
     }  # fmt: skip
-    return {name: (launches[name], *KERNELS[name]) for name in KERNELS}
+    return {name: makers[name]() for name in names}
 
 
 Lower = Callable[..., plan.Lowered]
@@ -185,58 +283,100 @@ def _clocks(lower: Lower, text: str, marked: str, recording: Any, more: dict[str
     return plan.Lowered(re.sub(r"\bret;", keep, body), lowered.meta)
 
 
-def record(rounds: int, folder: Path, kernels: Iterable[str] = KERNELS, launches: int = LAUNCHES) -> None:
-    """Launches everything in a fixed order, and writes that order down for whoever reads ncu's rows; and cubins."""
+@dataclass(frozen=True)
+class Variant:
+    """A way of recording: within(kernel's name) is active around its launches. tag: TAG of its compilation."""
+
+    tag: int
+    within: Callable[[str], AbstractContextManager[Any]]
+    by_proton: bool = False
+
+
+@contextmanager
+def profiled_after(change: Callable[[Lower], Lower]) -> Iterator[None]:
+    with lowering(change), kscope.profile():
+        yield
+
+
+@contextmanager
+def at_rest() -> Iterator[None]:
+    kscope.enable()
+    try:
+        yield
+    finally:
+        kscope.disable()
+
+
+@contextmanager
+def instrumented(name: str, options: dict[str, Any]) -> Iterator[None]:
+    """Proton's instrumentation of a kernel, without its host's work at each launch: it takes longer than the kernel."""
+    size = BUFFERS[name] if "buffer_type" in options or BUFFERS[name] <= SHARED else 0
+    mode = proton.mode.Default(buffer_size=size, **options)
+    with (
+        tempfile.TemporaryDirectory() as place,
+        patch.object(InstrumentationHook, "enter", lambda *_: None),
+        patch.object(InstrumentationHook, "exit", lambda *_: None),
+    ):
+        proton.start(f"{place}/proton", data="tree", backend="instrumentation", mode=mode)
+        try:
+            yield
+        finally:
+            proton.finalize()
+
+
+VARIANTS = {
+    "off": Variant(0, lambda _: nullcontext()),
+    "kscope Elected": Variant(1, lambda _: kscope.profile()),
+    "kscope at rest": Variant(1, lambda _: at_rest()),
+    "kscope Lane0Warp0": Variant(2, lambda _: kscope.profile(strategy=kscope.Lane0Warp0())),
+    "kscope in place": Variant(3, lambda _: profiled_after(in_place)),
+    "clock reads alone": Variant(4, lambda _: profiled_after(clocks_alone)),
+    "clock reads alone, behind barriers": Variant(5, lambda _: profiled_after(clocks_after_barriers)),
+    **{
+        name: Variant(6 + at, lambda kernel, options=options: instrumented(kernel, options), True)  # type: ignore[misc]
+        for at, (name, options) in enumerate(PROTON.items())
+    },
+}
+
+
+def order(kernel: str, repetition: int, seed: int = SEED) -> list[str]:
+    """All variants, shuffled: the same for the same arguments."""
+    return random.Random(f"{seed} {kernel} {repetition}").sample(list(VARIANTS), len(VARIANTS))
+
+
+def record(repetitions: int, folder: Path, names: Iterable[str], launches: int = LAUNCHES) -> None:
+    """Launches every variant in order(), and writes order.json for whoever reads ncu's rows; and cubins."""
+    import torch
+
     pl.enable_semantic("triton")
     launched: list[tuple[str, str, int]] = []
     builds: dict[tuple[str, str], dict[str, Any]] = {}
-    loads = workloads()
-
-    def run(name: str, variant: str, kernel: Any, tag: int, times: int = launches) -> None:
-        for _ in range(times):
-            compiled = loads[name][0](kernel, tag)
-        torch.cuda.synchronize()
-        launched.extend((name, variant, i) for i in range(times))
-        if (name, variant) not in builds:
-            builds[name, variant] = kept(compiled, folder / f"{len(builds)}.cubin")
-
-    for turn in range(rounds):
-        for name in kernels:
-            _, kernel, protons = loads[name]
-            run(name, "off", kernel, 0)
-            with kscope.profile():
-                run(name, "kscope Elected", kernel, 1)
-            kscope.enable()
-            run(name, "kscope at rest", kernel, 1)
-            kscope.disable()
-            with kscope.profile(strategy=kscope.Lane0Warp0()):
-                run(name, "kscope Lane0Warp0", kernel, 2)
-            with lowering(in_place), kscope.profile():
-                run(name, "kscope in place", kernel, 3)
-            with lowering(clocks_alone), kscope.profile():
-                run(name, "clock reads alone", kernel, 4)
-            with lowering(clocks_after_barriers), kscope.profile():
-                run(name, "clock reads alone, behind barriers", kernel, 5)
-            for i, (variant, options) in enumerate(PROTON.items() if turn < PROTON_ROUNDS else ()):
-                with tempfile.TemporaryDirectory() as place:
-                    size = BUFFERS[name] if "buffer_type" in options else 0
-                    mode = proton.mode.Default(buffer_size=size, **options)
-                    proton.start(f"{place}/proton", data="tree", backend="instrumentation", mode=mode)
-                    run(name, variant, protons, 6 + i, min(launches, PROTON_LAUNCHES))
-                    proton.finalize()
+    wrong: dict[str, dict[str, str]] = {}
+    for name, load in workloads(names).items():
+        for repetition in range(repetitions):
+            for variant in order(name, repetition):
+                how = VARIANTS[variant]
+                with how.within(name):
+                    for _ in range(launches):
+                        compiled = load.launch(name, annotated(name, how.by_proton), how.tag)
+                    torch.cuda.synchronize()
+                launched.extend((name, variant, i) for i in range(launches))
+                if (name, variant) not in builds:
+                    builds[name, variant] = kept(compiled, folder / f"{len(builds)}.cubin")
+                    wrong.setdefault(name, {})[variant] = load.error()
     found = [[name, variant, build] for (name, variant), build in builds.items()]
-    (folder / "order.json").write_text(json.dumps({"launched": launched, "builds": found}))
+    (folder / "order.json").write_text(json.dumps({"launched": launched, "builds": found, "wrong": wrong}))
 
 
-def warmed(folder: Path) -> None:
+def warmed(folder: Path, names: Iterable[str]) -> None:
     """Every variant of every kernel compiled, the kernels at the same time, into Triton's cache in the folder. Raises
     RuntimeError with the error output of a kernel's process."""
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     running = {}
-    for name in KERNELS:
+    for name in names:
         own = folder / f"warm-{name}"
         own.mkdir()
-        command = [sys.executable, __file__, "1", str(own), name]
+        command = [sys.executable, __file__, "1", str(own), "1", name]
         running[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     errors = {name: process.communicate()[1] for name, process in running.items()}
     for name, process in running.items():
@@ -285,17 +425,29 @@ def profiled(script: list[str], kernels: str, folder: Path, names: str = "functi
 
 def measure(section: str, options: Any) -> Iterator[Row]:
     """Per kernel and variant the time, and what it adds to the kernel that is off; and what the compiler made of it."""
-    warmed(options.folder)
-    rounds = 1 if options.quick else 3
-    rows = profiled([__file__, str(rounds), str(options.folder)], f"^({'|'.join(KERNELS)})", options.folder)
+    names = options.kernels or tuple(KERNELS)
+    warmed(options.folder, names)
+    script = [__file__, str(QUICK if options.quick else REPETITIONS), str(options.folder), str(LAUNCHES), *names]
+    rows = profiled(script, f"^({'|'.join(names)})(_proton)?$", options.folder)
     recorded = json.loads((options.folder / "order.json").read_text())
     seen = times(rows, recorded["launched"])
-    for (name, variant), found in seen.items():
+    for (name, variant), found in ((one, seen[one]) for one in _sorted(seen)):
         off = statistics.median(seen[name, "off"])
-        yield row(name, variant, "us", found)
+        wrong = recorded["wrong"][name][variant]
+        yield row(name, variant, "us", found, seed=SEED, **({"doubt": wrong} if wrong else {}))
         yield row(f"{name}, added", variant, "%", [100 * (one / off - 1) for one in found])
     for name, variant, build in recorded["builds"]:
         yield from taken(name, variant, build)
+
+
+def _sorted(seen: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """As KERNELS and VARIANTS list them, not as they ran."""
+    return sorted(seen, key=lambda one: (list(KERNELS).index(one[0]), list(VARIANTS).index(one[1])))
+
+
+def missing(section: str, options: Any) -> list[str]:
+    """How variants were ordered, below the table."""
+    return [f"each repetition ran all variants of a kernel in a random order (seed {SEED})"]
 
 
 def taken(name: str, variant: str, kept: dict[str, Any]) -> Iterator[Row]:
@@ -310,25 +462,47 @@ def taken(name: str, variant: str, kept: dict[str, Any]) -> Iterator[Row]:
 
 
 def dry(section: str, options: Any) -> Iterator[Row]:
-    """Without a GPU: each kernel compiled for the GPU that `arch` names, off, with kscope, with clock reads alone."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+    """Without a GPU: each kernel compiled for the GPU that `arch` names, off, with kscope, with clock reads alone, and
+    by Proton."""
     target = GPUTarget("cuda", int(re.sub(r"\D", "", options.arch)), 32)
-    for name, (kernel, _) in KERNELS.items():
-        types, constants, launch = SIGNATURES[name]
-        changes = (unchanged, unchanged, clocks_alone, clocks_after_barriers)
-        variants = ("off", "kscope Elected", "clock reads alone", "clock reads alone, behind barriers")
-        for tag, (variant, change) in enumerate(zip(variants, changes, strict=True)):
-            kscope.disable() if variant == "off" else kscope.enable()
-            aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind != "fp32"}
-            signature = {**types, **dict.fromkeys((*constants, "TAG"), "constexpr")}
-            source = ASTSource(kernel, signature, {**constants, "TAG": tag}, aligned)
-            with lowering(change):
-                compiled = triton.compile(source, target=target, options=launch)
-            yield from taken(name, variant, kept(compiled, options.folder / f"{name}{tag}.cubin"))
-    kscope.disable()
+    pl.enable_semantic("triton")
+    with without_gpu(target):
+        for name in options.kernels or KERNELS:
+            for variant, how in VARIANTS.items():
+                if variant in COMPILED or how.by_proton:
+                    compiled = compiled_for(target, name, variant)
+                    yield from taken(name, variant, kept(compiled, options.folder / f"{name}{how.tag}.cubin"))
+
+
+COMPILED: dict[str, Callable[[Lower], Lower]] = {
+    "off": unchanged, "kscope Elected": unchanged, "kscope in place": in_place, "clock reads alone": clocks_alone,
+    "clock reads alone, behind barriers": clocks_after_barriers,
+}  # fmt: skip
+"""Variants of kscope with machine code of their own, without a session."""
+
+
+def compiled_for(target: GPUTarget, name: str, variant: str) -> Any:
+    """A variant of a kernel for a GPU that is not here; within without_gpu()."""
+    how, kernel = VARIANTS[variant], KERNELS[name]
+    integers_and_addresses = [i for i, kind in enumerate(kernel.types.values()) if kind != "fp32"]
+    aligned = {(i,): [["tt.divisibility", 16]] for i in integers_and_addresses}
+    signature = {**kernel.types, **dict.fromkeys((*kernel.constants, "TAG"), "constexpr")}
+    constants = {**kernel.constants, "TAG": how.tag}
+    source = ASTSource(annotated(name, how.by_proton), signature, constants, aligned)
+    recording = nullcontext() if how.by_proton or variant == "off" else at_rest()
+    with recording, how.within(name) if how.by_proton else lowering(COMPILED[variant]):
+        return triton.compile(source, target=target, options=kernel.options)
+
+
+def without_gpu(target: GPUTarget) -> AbstractContextManager[Any]:
+    """The target as Triton's driver, as far as Proton needs one to compile."""
+    properties = {"max_shared_mem": 232_448, "arch": target.arch}
+    driver = SimpleNamespace(
+        get_current_device=lambda: 0, get_current_target=lambda: target,
+        utils=SimpleNamespace(get_device_properties=lambda _: properties),
+    )  # fmt: skip
+    return patch.object(triton.runtime.driver, "_active", driver)
 
 
 if __name__ == "__main__":
-    record(int(sys.argv[1]), Path(sys.argv[2]), *([[sys.argv[3]], 1] if len(sys.argv) > 3 else []))
+    record(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[4:], int(sys.argv[3]))

@@ -74,6 +74,31 @@ def of_cycles(rows: Sequence[Row]) -> Lines:
     return grid(["cycles", *places], body)
 
 
+_PROTON = ("Proton shared clock32", "Proton global clock32")
+_SCHEDULED = ("Proton shared sched_stores", "Proton global sched_stores")
+
+
+def of_profilers(rows: Sequence[Row]) -> Lines:
+    """What profilers add to each kernel, in percent, and where recording with kscope costs more than Proton's best."""
+    found, body = cells(rows), []
+    for kernel in (what for what in found if "," not in what):
+        added = found.get(f"{kernel}, added", {})
+
+        def percents(*variants: str, added: dict[str, Row] = added) -> str:
+            return ", ".join(number(added.get(one), sign="+") for one in variants)
+
+        proton = [added[one].value for one in ("Proton default", *_PROTON, *_SCHEDULED) if one in added]
+        ours = added.get("kscope Elected")
+        lost = ours.value - min(proton) if ours and proton else 0.0
+        single = ("kscope at rest", "kscope Elected", "clock reads alone", "Proton default")
+        columns = (*((one,) for one in single), _PROTON, _SCHEDULED)
+        mark = f"**loses by {lost:.1f}**" if lost > 0 else ""
+        body.append([kernel, spread(found[kernel].get("off"), 2), *(percents(*one) for one in columns), mark])
+    head = ["kernel", "plain, us", "kscope at rest", "recording", "clock reads alone", "Proton default"]
+    head += ["Proton clock32: shared, global", "with sched_stores: shared, global", "recording beside Proton's best"]
+    return [*grid(head, body), "", "Percent of the plain kernel's time; losses in percentage points.", ""]
+
+
 def of_kernels(rows: Sequence[Row]) -> Lines:
     """Triton's kernels: time, what is added, registers, spills, warps that fit."""
     found, body = cells(rows), []
@@ -85,7 +110,7 @@ def of_kernels(rows: Sequence[Row]) -> Lines:
             )
             percent = "" if variant == "off" else f"{number(added, sign='+')} %"
             body.append([f"{kernel}: {variant}", spread(time, 2), percent, *(number(one, 0) for one in rest)])
-    return grid(["kernel: variant", "us", "added", "registers", "spills", "warps on an SM"], body)
+    return of_profilers(rows) + grid(["kernel: variant", "us", "added", "registers", "spills", "warps on an SM"], body)
 
 
 def of_languages(rows: Sequence[Row]) -> Lines:

@@ -172,6 +172,197 @@ def layernorm_proton(x, weight, bias, y, N, eps, BLOCK: tl.constexpr, TAG: tl.co
 
 
 @triton.jit
+def softmax(x, y, N, BLOCK: tl.constexpr, TAG: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    with kscope.region("load"):
+        values = tl.load(x + row * N + at, mask=at < N, other=-float("inf"))
+    with kscope.region("reduce"):
+        powers = tl.exp(values - tl.max(values, 0))
+        total = tl.sum(powers, 0)
+    with kscope.region("store"):
+        tl.store(y + row * N + at, powers / total, mask=at < N)
+
+
+@triton.jit
+def softmax_proton(x, y, N, BLOCK: tl.constexpr, TAG: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    pl.enter_scope("load")
+    values = tl.load(x + row * N + at, mask=at < N, other=-float("inf"))
+    pl.exit_scope("load")
+    pl.enter_scope("reduce")
+    powers = tl.exp(values - tl.max(values, 0))
+    total = tl.sum(powers, 0)
+    pl.exit_scope("reduce")
+    pl.enter_scope("store")
+    tl.store(y + row * N + at, powers / total, mask=at < N)
+    pl.exit_scope("store")
+
+
+@triton.jit
+def splitk(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
+    """c += a @ b: each block along the third axis of the grid sums a part of K."""
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    part = K // tl.num_programs(2)
+    inner = tl.program_id(2) * part + tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, part, BK):
+        with kscope.region("load"):
+            x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
+            y = tl.load(b + (k + inner)[:, None] * N + columns[None, :])
+        with kscope.region("dot"):
+            total = tl.dot(x, y, total)
+    with kscope.region("reduce"):
+        tl.atomic_add(c + rows[:, None] * N + columns[None, :], total, sem="relaxed")
+
+
+@triton.jit
+def splitk_proton(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    part = K // tl.num_programs(2)
+    inner = tl.program_id(2) * part + tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, part, BK):
+        pl.enter_scope("load")
+        x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
+        y = tl.load(b + (k + inner)[:, None] * N + columns[None, :])
+        pl.exit_scope("load")
+        pl.enter_scope("dot")
+        total = tl.dot(x, y, total)
+        pl.exit_scope("dot")
+    pl.enter_scope("reduce")
+    tl.atomic_add(c + rows[:, None] * N + columns[None, :], total, sem="relaxed")
+    pl.exit_scope("reduce")
+
+
+@triton.jit
+def backward(
+    q, k, v, do, dk, dv, maxima, deltas, S, scale,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TAG: tl.constexpr,
+):  # fmt: skip
+    """dk and dv of BN keys of a head. maxima: log2 of each query's sum of powers; deltas: row sums of o * do."""
+    head = tl.program_id(1) * S
+    columns = head + tl.program_id(0) * BN + tl.arange(0, BN)
+    depth = tl.arange(0, D)
+    tile = columns[:, None] * D + depth[None, :]
+    keys = tl.load(k + tile)
+    values = tl.load(v + tile)
+    key_sum = tl.zeros((BN, D), tl.float32)
+    value_sum = tl.zeros((BN, D), tl.float32)
+    for m in range(0, S, BM):
+        rows = head + m + tl.arange(0, BM)
+        at = rows[:, None] * D + depth[None, :]
+        with kscope.region("load"):
+            query = tl.load(q + at)
+            gradient = tl.load(do + at)
+            maximum = tl.load(maxima + rows)
+            delta = tl.load(deltas + rows)
+        with kscope.region("scores"):
+            powers = tl.exp2(tl.dot(keys, tl.trans(query)) * scale - maximum[None, :])
+        with kscope.region("dv"):
+            value_sum = tl.dot(powers.to(tl.float16), gradient, value_sum)
+        with kscope.region("ds"):
+            slope = powers * (tl.dot(values, tl.trans(gradient)) - delta[None, :])
+        with kscope.region("dk"):
+            key_sum = tl.dot(slope.to(tl.float16), query, key_sum)
+    with kscope.region("store"):
+        tl.store(dv + tile, value_sum.to(tl.float16))
+        tl.store(dk + tile, (key_sum * (scale * 0.6931471805599453)).to(tl.float16))
+
+
+@triton.jit
+def backward_proton(
+    q, k, v, do, dk, dv, maxima, deltas, S, scale,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, TAG: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1) * S
+    columns = head + tl.program_id(0) * BN + tl.arange(0, BN)
+    depth = tl.arange(0, D)
+    tile = columns[:, None] * D + depth[None, :]
+    keys = tl.load(k + tile)
+    values = tl.load(v + tile)
+    key_sum = tl.zeros((BN, D), tl.float32)
+    value_sum = tl.zeros((BN, D), tl.float32)
+    for m in range(0, S, BM):
+        rows = head + m + tl.arange(0, BM)
+        at = rows[:, None] * D + depth[None, :]
+        pl.enter_scope("load")
+        query = tl.load(q + at)
+        gradient = tl.load(do + at)
+        maximum = tl.load(maxima + rows)
+        delta = tl.load(deltas + rows)
+        pl.exit_scope("load")
+        pl.enter_scope("scores")
+        powers = tl.exp2(tl.dot(keys, tl.trans(query)) * scale - maximum[None, :])
+        pl.exit_scope("scores")
+        pl.enter_scope("dv")
+        value_sum = tl.dot(powers.to(tl.float16), gradient, value_sum)
+        pl.exit_scope("dv")
+        pl.enter_scope("ds")
+        slope = powers * (tl.dot(values, tl.trans(gradient)) - delta[None, :])
+        pl.exit_scope("ds")
+        pl.enter_scope("dk")
+        key_sum = tl.dot(slope.to(tl.float16), query, key_sum)
+        pl.exit_scope("dk")
+    pl.enter_scope("store")
+    tl.store(dv + tile, value_sum.to(tl.float16))
+    tl.store(dk + tile, (key_sum * (scale * 0.6931471805599453)).to(tl.float16))
+    pl.exit_scope("store")
+
+
+@triton.jit
+def grouped(
+    x, w, y, experts, firsts, ends, N, K,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr,
+):  # fmt: skip
+    """Each tile's tokens times the weights of the tile's expert; tokens are sorted by expert."""
+    with kscope.region("lookup"):
+        expert = tl.load(experts + tl.program_id(0))
+        rows = tl.load(firsts + tl.program_id(0)) + tl.arange(0, BM)
+        inside = (rows < tl.load(ends + expert))[:, None]
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    inner = tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        with kscope.region("load"):
+            tokens = tl.load(x + rows[:, None] * K + (k + inner)[None, :], mask=inside, other=0.0)
+            weights = tl.load(w + expert * K * N + (k + inner)[:, None] * N + columns[None, :])
+        with kscope.region("dot"):
+            total = tl.dot(tokens, weights, total)
+    with kscope.region("store"):
+        tl.store(y + rows[:, None] * N + columns[None, :], total.to(tl.float16), mask=inside)
+
+
+@triton.jit
+def grouped_proton(
+    x, w, y, experts, firsts, ends, N, K,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr,
+):  # fmt: skip
+    pl.enter_scope("lookup")
+    expert = tl.load(experts + tl.program_id(0))
+    rows = tl.load(firsts + tl.program_id(0)) + tl.arange(0, BM)
+    inside = (rows < tl.load(ends + expert))[:, None]
+    pl.exit_scope("lookup")
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    inner = tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        pl.enter_scope("load")
+        tokens = tl.load(x + rows[:, None] * K + (k + inner)[None, :], mask=inside, other=0.0)
+        weights = tl.load(w + expert * K * N + (k + inner)[:, None] * N + columns[None, :])
+        pl.exit_scope("load")
+        pl.enter_scope("dot")
+        total = tl.dot(tokens, weights, total)
+        pl.exit_scope("dot")
+    pl.enter_scope("store")
+    tl.store(y + rows[:, None] * N + columns[None, :], total.to(tl.float16), mask=inside)
+    pl.exit_scope("store")
+
+
+@triton.jit
 def tasks(x, y, next_task, count, each, BLOCK: tl.constexpr, TAG: tl.constexpr):
     task = tl.atomic_add(next_task, 1)
     while task < count:

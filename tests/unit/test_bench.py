@@ -247,3 +247,41 @@ def test_the_bench_of_the_host_writes_one_table_and_one_file(rows: ModuleType, t
     summed = next(row for row in section.rows if row.what == "decode and summary")
     assert summed.runs == 3 and summed.least <= summed.value <= summed.most and summed.unit == "s"
     assert "| decode and summary " in done.stdout and found.machine["host"] and found.versions["numpy"]
+
+
+@pytest.fixture
+def on_triton(_bench_on_path: None, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    pytest.importorskip("triton")
+    monkeypatch.syspath_prepend(str(BENCH.parent / "examples"))
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # unset, Triton 3.9 warns
+    return import_module("on_triton")
+
+
+def test_the_variants_of_a_triton_kernel_run_in_a_reproducible_random_order(on_triton: ModuleType) -> None:
+    orders = [on_triton.order("softmax", repetition) for repetition in range(on_triton.REPETITIONS)]
+    assert all(sorted(one) == sorted(on_triton.VARIANTS) for one in orders)
+    assert len({tuple(one) for one in orders}) == len(orders) >= 12
+    assert orders == [on_triton.order("softmax", repetition) for repetition in range(len(orders))]
+    assert orders[0] != on_triton.order("splitk", 0) and orders[0] != on_triton.order("softmax", 0, seed=1)
+
+
+@needs_sass
+@pytest.mark.parametrize(
+    "name",
+    [
+        "softmax",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("splitk", "backward", "grouped")),
+    ],
+)
+def test_a_benchmark_kernel_compiles_in_every_variant(on_triton: ModuleType, name: str, tmp_path: Path) -> None:
+    options = import_module("gpu").Options(tmp_path, "sm_90", tmp_path, True, (name,))
+    found = {one.where: one.value for one in on_triton.dry("triton", options) if one.what == f"{name}, instructions"}
+    assert set(found) == set(on_triton.COMPILED) | set(on_triton.PROTON)
+    assert all(found["off"] < found[variant] for variant in found if variant != "off")
+
+
+def test_the_kernels_that_can_be_selected_are_those_of_the_section(on_triton: ModuleType) -> None:
+    assert tuple(on_triton.KERNELS) == import_module("gpu").KERNELS
+    wrong = [sys.executable, BENCH / "gpu.py", "--kernels", "softmax,nothing"]
+    done = subprocess.run(wrong, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "unknown kernels nothing; known: matmul" in done.stderr

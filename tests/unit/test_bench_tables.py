@@ -58,6 +58,18 @@ def test_the_kernel_table_has_time_cost_and_registers_per_row(tables: ModuleType
     assert "| matmul: kscope | 29.00 (28.00 to 30.00) | +4.7 % | 118 | - | - |" in made
 
 
+def test_the_kernel_table_marks_where_kscope_costs_more_than_proton(tables: ModuleType, rows: ModuleType) -> None:
+    added = {"kscope at rest": 1.0, "kscope Elected": 6.0, "clock reads alone": 2.0, "Proton default": 9.0}
+    found = []
+    for kernel, scheduled in (("softmax", 4.5), ("matmul", 6.5)):
+        found.append(rows.row(kernel, "off", "us", [10.0]))
+        for where, percent in {**added, "Proton shared sched_stores": scheduled}.items():
+            found.append(rows.row(f"{kernel}, added", where, "%", [percent]))
+    made = lines(tables, report(rows, "triton", found))
+    assert "| softmax | 10.00 | +1.0 | +6.0 | +2.0 | +9.0 | -, - | +4.5, - | **loses by 1.5** |" in made
+    assert "| matmul | 10.00 | +1.0 | +6.0 | +2.0 | +9.0 | -, - | +6.5, - |  |" in made
+
+
 def test_the_language_table_has_one_row_per_language(tables: ModuleType, rows: ModuleType) -> None:
     found = [rows.row("tasks, cute", "plain", "us", [30.0]), rows.row("tasks, cute, added", "recording", "%", [5.25])]
     assert "| tasks, cute | 30.0 | - % | +5.2 % | - | - |" in lines(tables, report(rows, "everywhere", found))

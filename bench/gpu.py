@@ -23,12 +23,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 from rows import Report, Row, Section, table, to_dict
+from sections import KERNELS, PARTS, Options
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADERS = ROOT / ".cache" / "peers"
@@ -37,55 +37,6 @@ LEAST = 5
 PACKAGES = (
     "torch", "triton", "cupy-cuda13x", "numba-cuda", "nvidia-cutlass-dsl", "cuda-bindings", "numpy",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Options:
-    """What every section gets. quick: fewer repeats. kernels: those of the section `triton`, all if empty."""
-
-    folder: Path
-    arch: str
-    headers: Path
-    quick: bool
-    kernels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Part:
-    """A section: the module that measures it, about how many seconds --quick takes, what it needs, what it is. dry:
-    a part of it needs no GPU."""
-
-    module: str
-    seconds: int
-    needs: tuple[str, ...]
-    what: str
-    dry: bool = False
-
-
-PARTS: dict[str, Part] = {
-    "regions": Part(
-        "on_regions", 45, ("nvcc",), "a region: strategy, clock, fill; back to back, behind FMAs; peers", True
-    ),
-    "triton": Part(
-        "on_triton", 60, ("torch", "triton", "ncu"), "nine kernels, from GEMMs to short warps (--kernels); Proton", True
-    ),
-    "loops": Part("on_loops", 35, ("torch", "triton"), "a region in Triton's loop; Proton as it ships", True),
-    "inflight": Part("on_regions", 10, ("nvcc",), "a region with loads and with TMA copies under way; peers", True),
-    "everywhere": Part(
-        "on_everywhere", 60, ("torch", "ncu"), "softmax, matmul, layer norm, tasks, attention in every language", True
-    ),
-    "cute": Part("on_cute", 50, ("torch", "cutlass"), "a matmul in CuTe DSL; IKET"),
-    "growth": Part("on_growth", 45, ("nvcc",), "records, warps, blocks and launches as they grow", True),
-    "nested": Part("on_regions", 8, ("nvcc",), "regions in one another, 1 to 8 deep", True),
-    "warps": Part("on_regions", 8, ("nvcc",), "1 to 64 warps on every SM", True),
-    "cuda": Part("on_cuda", 25, ("cupy", "nvcc"), "CUDA C++: stores sunk by the pass, and in place"),
-    "numba": Part("on_numba", 25, ("numba", "nvcc"), "a region in Numba, beside CUDA C++", True),
-}
-"""In order of importance."""
-KERNELS = (
-    "matmul", "attention", "persistent", "layernorm", "tasks", "softmax", "splitk", "backward", "grouped",
-)  # fmt: skip
-"""Of the section `triton`."""
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -274,14 +274,14 @@ def test_the_variants_of_a_triton_kernel_run_in_a_reproducible_random_order(on_t
     ],
 )
 def test_a_benchmark_kernel_compiles_in_every_variant(on_triton: ModuleType, name: str, tmp_path: Path) -> None:
-    options = import_module("gpu").Options(tmp_path, "sm_90", tmp_path, True, (name,))
+    options = import_module("sections").Options(tmp_path, "sm_90", tmp_path, True, (name,))
     found = {one.where: one.value for one in on_triton.dry("triton", options) if one.what == f"{name}, instructions"}
     assert set(found) == set(on_triton.COMPILED) | set(on_triton.PROTON)
     assert all(found["off"] < found[variant] for variant in found if variant != "off")
 
 
 def test_the_kernels_that_can_be_selected_are_those_of_the_section(on_triton: ModuleType) -> None:
-    assert tuple(on_triton.KERNELS) == import_module("gpu").KERNELS
+    assert tuple(on_triton.KERNELS) == import_module("sections").KERNELS
     wrong = [sys.executable, BENCH / "gpu.py", "--kernels", "softmax,nothing"]
     done = subprocess.run(wrong, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "unknown kernels nothing; known: matmul" in done.stderr

@@ -25,6 +25,7 @@ from ptxvm.profile import examples
 from kscope.capture import layout
 from kscope_runtime import drain_pass
 from kscope_runtime import staging as staging_memory
+from kscope_runtime.ranges import Ranges, read_each
 
 
 class Metal:
@@ -59,14 +60,18 @@ class Metal:
         self.between()
         into[:] = np.frombuffer(self._bytes(address, len(into)), np.uint8)
 
+    def read_ranges(self, into: Any, ranges: Ranges, stream: int) -> None:
+        read_each(self, into, ranges, stream)
+
     def write_column(self, address: int, pitch: int, source: Any, width: int, stream: int) -> None:
         self.between()
         for n in range(len(source) // width):
             self._bytes(address + n * pitch, width)[:] = source[n * width : (n + 1) * width].tobytes()
 
-    def clear(self, address: int, size: int, stream: int) -> None:
-        self.between()
-        self._bytes(address, size)[:] = bytes(size)
+    def clear_ranges(self, ranges: Ranges, stream: int) -> None:
+        for address, size in zip(ranges.address.tolist(), ranges.size.tolist(), strict=True):
+            self.between()
+            self._bytes(address, size)[:] = bytes(size)
 
 
 class AtOnce(Executor):

@@ -30,13 +30,13 @@ from kscope.marks.grammar import Mark, format_name, parse
 from kscope.util.text import install_command
 
 from . import compilations
+from .forms import REST, Forms
 from .select import Marking
-from .tuning import Tuning
 from .version import VERSION
 
 _HOOK_HAS_KEY = VERSION >= (3, 7)
 META, LOST = "kscope", "kscope_lost"
-"""Keys in the metadata that Triton's disk cache keeps: the module's metadata, or the reason for its absence."""
+"""Keys in the metadata that Triton's disk cache keeps: the module's metadata, or why its marks were removed, if any."""
 _HOOK, _HASH = "add_stages_inspection_hook", "hash"
 
 _warned: set[str] = set()
@@ -71,9 +71,13 @@ class Pipeline:
 
     A compilation keeps the recording that its keys were computed for, whatever other threads do meanwhile. While one
     runs or waits for an executor (AsyncCompileMode), remove() leaves the hooks in place, which serve it and no other.
+
+    Args:
+        forms: which form launches run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, forms: Forms) -> None:
+        self._forms = forms
         self.recording: Recording | None = None
         self._tag = ""
         self._tags: dict[str, Recording] = {}  # of every recording so far
@@ -82,7 +86,6 @@ class Pipeline:
         self._thread = threading.local()  # began: _Began, marked: _Marked, unmarked: bool
         self._submitted = weakref.WeakKeyDictionary[Any, str]()  # source -> tag, until an executor compiles it
         self._always: bool | None = None
-        self.tuning = Tuning(self._switch_mode)
 
     def check(self) -> None:
         """Raises UnsupportedError naming the hook point that this Triton lacks."""
@@ -103,7 +106,7 @@ class Pipeline:
     def install(self, recording: Recording) -> None:
         """Install the hook in Triton's slot, or update the options of the installed one."""
         mode = knobs.compilation.instrumentation_mode
-        if not _HOOK_HAS_KEY and mode not in ("", self._tag):
+        if not _HOOK_HAS_KEY and mode not in ("", REST, self._tag):
             raise UsageError(
                 f"instrumentation_mode={mode!r} is set: Triton {triton.__version__} runs one kind of "
                 "instrumentation at a time; switch the other off before kscope is enabled"
@@ -115,8 +118,7 @@ class Pipeline:
             self._slot = Slot(self, found)
             setattr(knobs.runtime, _HOOK, self._slot)
         self._hash.install()
-        self.tuning.install()
-        self._switch_mode()
+        self.switch_mode()
         if catalog.is_listing() and self._always is None:  # cached kernels cannot be listed
             self._always, knobs.compilation.always_compile = knobs.compilation.always_compile, True
 
@@ -124,22 +126,25 @@ class Pipeline:
         """Restore the slot. If another tool has wrapped our hook, it stays installed but does nothing."""
         if self.recording is None:
             return
-        if not _HOOK_HAS_KEY and knobs.compilation.instrumentation_mode == self._tag:
+        if not _HOOK_HAS_KEY and knobs.compilation.instrumentation_mode in (REST, self._tag):
             knobs.compilation.instrumentation_mode = ""
         if self._always is not None:
             knobs.compilation.always_compile, self._always = self._always, None
-        self.tuning.remove()
         self.recording, self._tag = None, ""
         self._unhook()
 
-    def _switch_mode(self) -> None:
+    def switch_mode(self) -> None:
         """Set the mode, which is the key in memory of Triton 3.6: one for all threads."""
         if not _HOOK_HAS_KEY and self.recording is not None:
-            knobs.compilation.instrumentation_mode = "" if self.tuning.anywhere else self._tag
+            knobs.compilation.instrumentation_mode = self._forms.shared_key(self._tag)
+
+    def tag(self) -> str:
+        """The tag of kernels that can be compiled ahead; empty without recording, and while places are listed."""
+        return "" if catalog.is_listing() else self._tag
 
     def _tag_here(self) -> str:
-        """The tag of what this thread compiles now; empty for plain kernels."""
-        return "" if self.tuning.here else self._tag
+        """The tag of what this thread compiles for no launch; empty for plain kernels."""
+        return "" if self._forms.tuning.here else self._tag
 
     def _unhook(self) -> None:
         """Restore what was hooked, unless a compilation still needs it."""
@@ -178,7 +183,7 @@ class Pipeline:
         """The key in memory; empty for a slot that is no longer installed. Read at every launch."""
         if self.recording is None:
             self._unhook()
-        return self._tag_here() if slot is self._slot else ""
+        return self._forms.key(self._tag) if slot is self._slot and self._tag else ""
 
     def _hashed(self, original: Callable[[Any], str], backend: Any) -> str:
         """The backend's part of the key on disk. What a launch compiles has the recording of its key in memory."""
@@ -233,8 +238,8 @@ class Pipeline:
             lowered = empty_regions.with_problems(lowered, text, assemble, marking.source_info)
             if lowered.text is not text:
                 metadata[META] = meta.to_json(lowered.meta).decode()
-            elif lost:  # no marks, so no module metadata
-                metadata[LOST] = lost[0].text
+            else:  # no marks, so no module metadata
+                metadata[LOST] = lost[0].text if lost else ""
             warn(problem.text for problem in lowered.problems or known)
             if catalog.is_listing():
                 sites = tuple(span.site() for span in marking.spans)

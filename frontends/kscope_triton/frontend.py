@@ -12,9 +12,11 @@ from kscope.marks.grammar import Mark
 from .compile import Pipeline
 from .declared import ScopeKey
 from .emit import for_nvidia, place, read
+from .forms import Forms
 from .inductor import Inductor
 from .interpreted import INTERPRETED, Interpreted
 from .load import Loading
+from .prepare import Preparation
 
 
 class TritonFrontend(Frontend):
@@ -26,15 +28,19 @@ class TritonFrontend(Frontend):
 
     def __init__(self) -> None:
         self._interpreted = Interpreted()
-        self._pipeline = Pipeline()
-        self._loading = Loading(self._pipeline.tuning)
-        self._inductor = Inductor(self._pipeline.tuning, self._pipeline.unmarked)
+        self._forms = Forms(self._switch)
+        self._pipeline = Pipeline(self._forms)
+        self._preparation = Preparation(self._forms, self._pipeline.tag)
+        self._loading = Loading(self._forms, self._load_prepared)
+        self._inductor = Inductor(self._forms.tuning, self._pipeline.unmarked)
 
     def enable(self, recording: Recording) -> None:
         """Compile kernels with marks from now on, under separate cache keys."""
         self._pipeline.check()
         self._loading.check()
+        self._forms.install()
         self._pipeline.install(recording)
+        self._preparation.install()
         self._loading.install(recording)
         self._interpreted.install(recording)
         self._inductor.install(recording)
@@ -44,7 +50,9 @@ class TritonFrontend(Frontend):
         self._inductor.remove()
         self._interpreted.remove()
         self._loading.remove()
+        self._preparation.remove()
         self._pipeline.remove()
+        self._forms.remove()
 
     def emit(self, mark: Mark, context: Any, value: Any = None, when: Any = None) -> bool:
         """Emit a mark into the traced kernel (`context` is its _semantic), or record it if `context` is None and
@@ -63,9 +71,28 @@ class TritonFrontend(Frontend):
         """Cache-key parts of a scope declared outside of the kernel."""
         return [ScopeKey(parts)]
 
+    def prepare(self) -> None:
+        """Wait for the kernels that are compiled in the background."""
+        self._preparation.finish()
+
     def begin(self) -> None:
-        """Report launches from now on."""
+        """Launches run marked kernels from now on, and are reported."""
+        self._preparation.load()
         self._loading.begin()
+        self._forms.record(True)
+
+    def end(self) -> None:
+        """Launches run plain kernels from now on."""
+        self._forms.record(False)
+
+    def _switch(self) -> None:
+        self._pipeline.switch_mode()
+        self._loading.switch()
+
+    def _load_prepared(self) -> None:
+        """The driver may refuse to load a module during a capture."""
+        self._preparation.finish()
+        self._preparation.load()
 
     def launches(self) -> dict[int, LaunchCount]:
         """Launches of marked kernels since begin(), by kernel id, and those by replays of torch's graphs."""
@@ -73,7 +100,7 @@ class TritonFrontend(Frontend):
 
     def tuning_launches(self) -> int:
         """Launches since begin() by which Triton's autotuner or Inductor's timed configurations."""
-        return self._pipeline.tuning.launches
+        return self._forms.tuning.launches
 
     def problems(self) -> tuple[Problem, ...]:
         """Kernels launched since begin() that record nothing: compiled plain, or with all marks removed."""

@@ -1,4 +1,4 @@
-"""Counts what replays of torch's CUDA graphs launch: what each captured while recording was enabled."""
+"""torch's CUDA graphs: they capture marked kernels, and what their replays launch is counted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ from kscope.instrument.hooks import Hook
 from kscope.instrument.launch_counts import LaunchCounts
 from kscope.util.import_hook import Watcher
 
+from .forms import Forms
+
 _MODULE, _CLASS, _LAUNCHES, _CAPTURE = "torch.cuda.graphs", "CUDAGraph", "_kscope_launches", "_kscope_capture"
 
 
 class Graphs:
-    """The hooks on torch's graphs, while recording is enabled. torch is not imported."""
+    """The hooks on torch's graphs, while recording is enabled. torch is not imported.
 
-    def __init__(self, counts: LaunchCounts) -> None:
-        self._counts = counts
+    Args:
+        counts: the launches that are counted.
+        forms: which form launches run.
+        capturing: called before a capture.
+    """
+
+    def __init__(self, counts: LaunchCounts, forms: Forms, capturing: Callable[[], None]) -> None:
+        self._counts, self._forms, self._capturing = counts, forms, capturing
         self._hooks: list[Hook] = []
         self._watcher = Watcher((_MODULE,), lambda name: self._hook())
 
@@ -46,7 +54,9 @@ class Graphs:
 
     def _begin(self, original: Callable[..., Any], graph: Any, *args: Any, **kwargs: Any) -> Any:
         setattr(graph, _LAUNCHES, {})
+        self._capturing()
         result = original(graph, *args, **kwargs)
+        self._forms.capture(True)
         capture = registry.backend("cuda").capture(sys.modules["torch"].cuda.current_stream().cuda_stream)
         if capture:
             captured = self._counts.captures[capture] = Counter[int]()
@@ -55,6 +65,7 @@ class Graphs:
         return result
 
     def _end(self, original: Callable[..., Any], graph: Any, *args: Any, **kwargs: Any) -> Any:
+        self._forms.capture(False)
         self._counts.captures.pop(getattr(graph, _CAPTURE, 0), None)
         return original(graph, *args, **kwargs)
 

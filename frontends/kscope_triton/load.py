@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from kscope.util import stacks
 from kscope.util.text import install_command
 
 from .compile import LOST, META, warn
+from .forms import Forms
 from .graphs import Graphs
-from .tuning import Tuning
 
 _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
 _LAUNCHED = "launch_exit_hook"
@@ -36,21 +37,25 @@ _GRID, _NEAR = ("gridX", "gridY", "gridZ"), 8
 
 
 class Loading:
-    """The hooks on modules and launches, while recording is enabled."""
+    """The hooks on modules, and on launches that run marked kernels, while recording is enabled.
 
-    def __init__(self, tuning: Tuning) -> None:
-        self._tuning = tuning
+    Args:
+        forms: which form launches run.
+        capturing: called before torch captures a graph.
+    """
+
+    def __init__(self, forms: Forms, capturing: Callable[[], None]) -> None:
+        self._forms, self._tuning = forms, forms.tuning
         self._selection = Selection()
-        self._seen: set[Any] = set()  # handles of the functions loaded while enabled
-        self._plain: dict[Any, str] = {}  # handle -> name of kernels loaded before enable()
+        self._seen: set[Any] = set()  # handles of the functions that were compiled with marks, if they have any
+        self._plain: dict[Any, str] = {}  # handle -> name of launched plain kernels
         self._lost: dict[Any, str] = {}  # handle -> why the kernel has no marks
         self._launched_lost: set[str] = set()
         self._ids: dict[Any, int] = {}  # handle -> kernel id of marked kernels
         self.counts = LaunchCounts()
-        self._graphs = Graphs(self.counts)
-        self._hooks = {
-            _LOAD: self._loaded, _UNLOAD: self._unloaded, _LAUNCH: self._launching, _LAUNCHED: self._launched
-        }  # fmt: skip
+        self._graphs = Graphs(self.counts, forms, capturing)
+        self._on_modules = {_LOAD: self._loaded, _UNLOAD: self._unloaded}
+        self._on_launches = {_LAUNCH: self._launching, _LAUNCHED: self._launched}
 
     @property
     def problems(self) -> list[Problem]:
@@ -59,8 +64,8 @@ class Loading:
         return [Problem("removed", text) for text in sorted(self._launched_lost)] + [
             Problem(
                 "plain",
-                f"kernel {name} was compiled and loaded before recording was enabled, so its "
-                "regions are not recorded; compile it after kscope.enable(), or launch it through its jit function",
+                f"kernel {name} was compiled plain and launched as a compiled object, so its regions are not recorded; "
+                "launch it through its jit function, or get the object from warmup() after kscope.enable()",
             )
             for name in sorted(set(names))
         ]
@@ -82,9 +87,12 @@ class Loading:
         self._selection = recording.selection
         self.begin()
         self._graphs.install()
-        for point, hook in self._hooks.items():
-            if hasattr(knobs.runtime, point):
-                getattr(knobs.runtime, point).add(hook)
+        _add(self._on_modules)
+        self.switch()
+
+    def switch(self) -> None:
+        """Watch launches while they run marked kernels: at rest a launch costs no call of a hook."""
+        _remove(self._on_launches) if self._forms.resting else _add(self._on_launches)
 
     def begin(self) -> None:
         """Discard problems of earlier launches."""
@@ -96,14 +104,12 @@ class Loading:
     def remove(self) -> None:
         """Inverse of install()."""
         self._graphs.remove()
-        for point, hook in self._hooks.items():
-            chain = getattr(knobs.runtime, point, None)
-            if chain is not None:
-                chain.remove(hook)
+        _remove(self._on_modules | self._on_launches)
 
     def _loaded(self, module: Any, function: Any, name: str, group: dict[str, str], hash: str) -> None:
-        self._seen.add(function)
         metadata = _metadata(group)
+        if not metadata or metadata.keys() & {META, LOST}:
+            self._seen.add(function)
         if lost := metadata.get(LOST):
             self._lost[function] = lost
         if module_metadata := metadata.get(META):
@@ -142,6 +148,19 @@ class Loading:
         launch = getattr(metadata, "data", None)
         if launch is not None and _COUNTS in launch:
             launch[_COUNTS][self._ids[launch["function"]]] += 1
+
+
+def _add(hooks: dict[str, Callable[..., None]]) -> None:
+    """Add hooks to Triton's chains, by name."""
+    for point, hook in hooks.items():
+        if (chain := getattr(knobs.runtime, point, None)) is not None:
+            chain.add(hook)
+
+
+def _remove(hooks: dict[str, Callable[..., None]]) -> None:
+    for point, hook in hooks.items():
+        if (chain := getattr(knobs.runtime, point, None)) is not None:
+            chain.remove(hook)
 
 
 def _grid() -> tuple[int, ...] | None:

@@ -28,7 +28,7 @@ class Frontend(ABC):
 
     @abstractmethod
     def enable(self, recording: Recording) -> None:
-        """Install hooks: kernels compiled from now on carry marks lowered for `recording`.
+        """Install hooks: kernels compiled from now on have a marked form, lowered for `recording`.
 
         May be called again with other options.
 
@@ -82,8 +82,17 @@ class Frontend(ABC):
         """A limitation of this installation and how to lift it, for `kscope doctor`; empty if there is none."""
         return ""
 
+    def prepare(self) -> None:  # noqa: B027  # a frontend that compiles nothing in the background
+        """Called before a session begins: wait for what is compiled in the background. A signal may interrupt it."""
+
     def begin(self) -> None:  # noqa: B027  # a frontend that observes no launches keeps no problems
-        """Called when a session begins or resumes: clear the problems of earlier launches."""
+        """Called when a session begins, or begins again: launches run marked kernels from now on.
+
+        Clears the problems of earlier launches.
+        """
+
+    def end(self) -> None:  # noqa: B027  # a frontend that does not exchange kernels
+        """Called when a session ends and recording stays enabled: launches run plain kernels where possible."""
 
     def launches(self) -> dict[int, LaunchCount]:
         """Launches since begin() that certainly record, by kernel id."""

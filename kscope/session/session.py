@@ -143,6 +143,8 @@ class Session:
             self._capture = Capture(0, (), (), problems=(off,), host=facts(time.time_ns()))
             return self
         began = False
+        for name in tuple(STATE.names):
+            registry.frontend(name).prepare()
         try:
             with alone():
                 refuse_nested("kscope.profile()")
@@ -169,11 +171,15 @@ class Session:
             STATE.termination.install()
         hook(self._recording)
         for name in STATE.names:
-            self._arm(registry.frontend(name).backend)
-            registry.frontend(name).begin()
+            self._join(name)
         if self._absent and not self._backends:
             raise next(iter(self._absent.values()))
-        STATE.arm = self._arm
+        STATE.join = self._join
+
+    def _join(self, name: str) -> None:
+        """A frontend's backend is armed, and its launches run marked kernels."""
+        self._arm(registry.frontend(name).backend)
+        registry.frontend(name).begin()
 
     def _arm(self, name: str) -> None:
         if name in self._backends:
@@ -196,7 +202,7 @@ class Session:
         """Return to the state before the session; nothing is recompiled if that state has the same options."""
         if STATE.active is not self:
             return
-        STATE.active = STATE.arm = STATE.release = self._statement = None
+        STATE.active = STATE.join = STATE.release = self._statement = None
         if STATE.termination is not None and STATE.termination.remove():
             STATE.termination = None  # it refers to the session, whose capture must be freed with it
         try:
@@ -204,6 +210,8 @@ class Session:
                 backend.disarm()
         finally:
             hook(STATE.prepared)
+            for name in STATE.names:
+                registry.frontend(name).end()
 
     def _leave(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -211,7 +219,7 @@ class Session:
         if not self.enabled:
             return
         if STATE.pid != os.getpid():  # a forked child leaves its parent's session alone
-            STATE.active = STATE.arm = None
+            STATE.active = STATE.join = None
             return
         ended = error
         with alone() as signals:

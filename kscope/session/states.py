@@ -1,8 +1,10 @@
 """The state of this process, which every frontend follows, also one that is imported later.
 
 plain      kernels are compiled without marks
-prepared   kernels are compiled with marks that do not record   enable() ... disable()
-armed      marks record                                         with profile(): ...
+prepared   kernels also get a form with marks; launches run the plain one   enable() ... disable()
+armed      launches run the form with marks, which record                   with profile(): ...
+
+Where kscope cannot exchange the kernel of a launch, the form with marks runs at rest, too, and records nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class State:
         active: the armed session.
         release: disarms it if its `with` statement has ended without it.
         pid: the process that armed it.
-        arm: arms a backend that joins the session, by name.
+        join: makes a frontend that is loaded later join the session, by name.
         hooked: the options that frontends compile for now.
         names: the frontends that do.
         watcher: reports imports of DSLs.
@@ -52,7 +54,7 @@ class State:
     active: object = None
     release: Callable[[], None] | None = None
     pid: int = 0
-    arm: Callable[[str], None] | None = None
+    join: Callable[[str], None] | None = None
     hooked: Recording | None = None
     names: list[str] = field(default_factory=list)
     watcher: Watcher | None = None
@@ -109,13 +111,13 @@ def hook(new: Recording | None) -> None:
 
 
 def _join(name: str) -> None:
-    """One frontend compiles with the current options, and its backend joins the session."""
+    """One frontend compiles with the current options, and joins the session."""
     assert STATE.hooked is not None
     registry.frontend(name).enable(STATE.hooked)
     if name not in STATE.names:
         STATE.names.append(name)
-    if STATE.arm is not None:
-        STATE.arm(registry.frontend(name).backend)
+    if STATE.join is not None:
+        STATE.join(name)
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     monkeypatch.setattr(registry, "TABLE", {"cuda": registry.TABLE["cuda"]})
     monkeypatch.setattr("kscope.instrument.registry._announced", lambda path: {})
     yield fake
-    states.STATE.active = states.STATE.arm = None
+    states.STATE.active = states.STATE.join = None
     kscope.disable()
 
 

@@ -45,7 +45,7 @@ def rig(bench: Make, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(registry, "TABLE", {"cuda": registry.TABLE["cuda"]})
     monkeypatch.setattr("kscope.instrument.registry._announced", lambda path: {})
     yield made
-    states.STATE.active = states.STATE.arm = None
+    states.STATE.active = states.STATE.join = None
     kscope.disable()
 
 

@@ -20,7 +20,7 @@ def _apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "TABLE", {"sim": Entry("kscope_sim", "kscope_sim:SimFrontend", "")})
     monkeypatch.setattr("kscope.instrument.registry._announced", lambda path: {})
     yield
-    states.STATE.active = states.STATE.arm = None
+    states.STATE.active = states.STATE.join = None
     kscope.disable()
 
 

@@ -12,6 +12,8 @@ import pytest
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
+from kscope.instrument.recording import Recording
+
 _HANDLES = itertools.count(1)
 
 
@@ -80,3 +82,9 @@ def active(monkeypatch: pytest.MonkeyPatch, *kernels: Any) -> Iterator[FakeGpu]:
     for fn in kernels:
         fn.device_caches.clear()
     gc.collect()  # 3.9 unloads the modules of dead kernels through the active driver
+
+
+def record(frontend: Any, recording: Recording) -> None:
+    """As a session does: enable recording, and begin to record."""
+    frontend.enable(recording)
+    frontend.begin()

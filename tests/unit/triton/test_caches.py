@@ -30,7 +30,7 @@ from kscope_triton import compile
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import Pointer, active  # it is in this folder
+from fake_gpu import Pointer, active, record  # it is in this folder
 
 
 @triton.jit
@@ -81,7 +81,7 @@ def switch(frontend, state):
     if STATES[state] is None:
         frontend.disable()
     else:
-        frontend.enable(STATES[state])
+        record(frontend, STATES[state])
 
 
 def described(compiled):
@@ -239,7 +239,7 @@ def test_another_process_finds_the_kernel_on_disk(frontend, gpu, monkeypatch):
 def test_only_modules_loaded_while_enabled_are_armed(frontend, gpu, backend):
     kernel[(1,)](Pointer("i32"), 5)
     assert backend.loaded == []
-    frontend.enable(Recording())
+    record(frontend, Recording())
     kernel[(1,)](Pointer("i32"), 5)
     kernel[(1,)](Pointer("i32"), 5)
     assert backend.loaded == [gpu.loaded[-1][0]]
@@ -248,7 +248,7 @@ def test_only_modules_loaded_while_enabled_are_armed(frontend, gpu, backend):
 @pytest.mark.skipif(not hasattr(knobs.runtime, "kernel_unload_hook"), reason="this Triton unloads no modules")
 def test_unloaded_kernels_are_forgotten_because_handles_are_reused(frontend, gpu, backend):
     frontend._loading._seen.clear()
-    frontend.enable(Recording())
+    record(frontend, Recording())
     kernel[(1,)](Pointer("i32"), 5)
     assert len(frontend._loading._seen) == 1
     kernel.device_caches.clear()
@@ -258,12 +258,12 @@ def test_unloaded_kernels_are_forgotten_because_handles_are_reused(frontend, gpu
 
 def test_a_kernel_that_was_compiled_plain_is_named_when_it_is_launched(frontend, gpu):
     plain = kernel[(1,)](Pointer("i32"), 5)
-    frontend.enable(Recording())
+    record(frontend, Recording())
     assert frontend.problems() == ()
     plain[(1, 1, 1)](Pointer("i32"), 5)
     (problem,) = frontend.problems()
     assert problem.kind == "plain"
-    assert "kernel kernel was compiled and loaded before" in problem.text
+    assert "kernel kernel was compiled plain and launched as a compiled object" in problem.text
     for launches in (0, 1, 0):
         frontend.begin()
         for _ in range(launches):
@@ -278,7 +278,7 @@ def unmarked(out, n):
 
 def test_plain_kernels_without_regions_have_no_problem(frontend, gpu):
     plain = unmarked[(1,)](Pointer("i32"), 5)
-    frontend.enable(Recording())
+    record(frontend, Recording())
     plain[(1, 1, 1)](Pointer("i32"), 5)
     assert frontend.problems() == ()
 
@@ -289,7 +289,7 @@ OTHERS = Recording(selection=Selection(("store",), kernels=("attn_*",)))
 
 def test_changing_the_selection_marks_and_unmarks_launches(frontend, gpu):
     for recording in (None, STORES, OTHERS, None, STORES, Recording()):
-        frontend.disable() if recording is None else frontend.enable(recording)
+        frontend.disable() if recording is None else record(frontend, recording)
         compiled = unmarked[(1,)](Pointer("i32"), 5)
         assert (described(compiled) is not None) == (recording is STORES)
     assert len(gpu.loaded) == 4
@@ -299,7 +299,7 @@ def test_kernels_that_match_the_selection_are_reported_when_launched_plain(front
     plain = unmarked[(1,)](Pointer("i32"), 5)
     for recording, named in ((STORES, 1), (OTHERS, 0)):
         frontend.disable()
-        frontend.enable(recording)
+        record(frontend, recording)
         plain[(1, 1, 1)](Pointer("i32"), 5)
         assert [problem.kind for problem in frontend.problems()] == ["plain"] * named
 
@@ -312,13 +312,13 @@ def impossible(out, n):
 
 
 def test_a_kernel_whose_marks_were_all_removed_is_named_whenever_it_is_launched(frontend, gpu):
-    frontend.enable(Recording())
+    record(frontend, Recording())
     with pytest.warns(UserWarning, match="removed every mark of 'never'"):
         impossible[(1,)](Pointer("i32"), 5)
     for change in (lambda: None, impossible.device_caches.clear):
         frontend.disable()
         change()
-        frontend.enable(Recording())
+        record(frontend, Recording())
         assert frontend.problems() == ()
         impossible[(1,)](Pointer("i32"), 5)
         (problem,) = frontend.problems()
@@ -330,7 +330,7 @@ def test_a_kernel_whose_marks_were_all_removed_is_named_whenever_it_is_launched(
 
 
 def test_disk_cached_kernels_repeat_their_warning_once_per_process(frontend, gpu, monkeypatch):
-    frontend.enable(Recording())
+    record(frontend, Recording())
     with pytest.warns(UserWarning, match="removed every mark of 'never'"):
         impossible[(1,)](Pointer("i32"), 5)
     impossible.device_caches.clear()
@@ -352,8 +352,8 @@ def test_every_hook_is_gone_after_disable(frontend):
         )  # fmt: skip
 
     before = hooks()
-    frontend.enable(Recording())
-    frontend.enable(Recording(records=64))
+    record(frontend, Recording())
+    record(frontend, Recording(records=64))
     assert hooks() != before
     frontend.disable()
     frontend.disable()
@@ -371,7 +371,7 @@ def test_the_hook_of_another_tool_keeps_running(frontend, plain_compiler):
 
 def test_a_hook_wrapping_kscopes_survives_disable(frontend, monkeypatch):
     monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
-    frontend.enable(Recording())
+    record(frontend, Recording())
     ours = knobs.runtime.add_stages_inspection_hook
 
     def over(*arguments):
@@ -388,7 +388,7 @@ def test_a_backend_hash_replaced_by_another_tool_stays(frontend, monkeypatch):
     backend = CUDABackend(GPUTarget("cuda", 90, 32))
     plain = backend.hash()
     for recording in (Recording(), Recording(records=64)):
-        frontend.enable(recording)
+        record(frontend, recording)
     ours = CUDABackend.hash
     CUDABackend.hash = theirs = lambda backend: f"theirs {ours(backend)}"
     tag = recording.tag(Path(kscope_triton.__file__).parent)
@@ -396,14 +396,14 @@ def test_a_backend_hash_replaced_by_another_tool_stays(frontend, monkeypatch):
     frontend.disable()
     assert CUDABackend.hash is theirs
     assert backend.hash() == f"theirs {plain}"
-    frontend.enable(recording)
+    record(frontend, recording)
     assert backend.hash() == f"theirs {plain}{tag}"
 
 
 @pytest.mark.parametrize("between", ["disabled in between", "other options"])
 def test_a_wrapped_hook_runs_once_per_compilation_after_enabling_again(frontend, monkeypatch, between):
     monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
-    frontend.enable(Recording())
+    record(frontend, Recording())
     ours, requested = knobs.runtime.add_stages_inspection_hook, []
 
     def over(backend=None, stages=None, *more):
@@ -413,7 +413,7 @@ def test_a_wrapped_hook_runs_once_per_compilation_after_enabling_again(frontend,
     knobs.runtime.add_stages_inspection_hook = over
     if between == "disabled in between":
         frontend.disable()
-    frontend.enable(Recording(records=64))
+    record(frontend, Recording(records=64))
     _, key = knobs.runtime.add_stages_inspection_hook()
     assert key.count("kscope-") == 1
     requested.clear()
@@ -435,7 +435,7 @@ def kernel(out, n):
 
 
 def test_a_renamed_scope_has_another_cache_key(frontend, module, plain_compiler):
-    frontend.enable(Recording())
+    record(frontend, Recording())
     for name in ("load", "store"):
         kernels = module(DECLARED.format(name=name))
         compiled = plain_compiler(kernels.kernel, out="*i32", n="i32")

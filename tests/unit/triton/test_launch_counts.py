@@ -20,7 +20,7 @@ from kscope.instrument.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import Pointer, active  # it is in this folder
+from fake_gpu import Pointer, active, record  # it is in this folder
 
 
 @triton.jit
@@ -74,7 +74,7 @@ def number(compiled):
 
 
 def test_launches_are_counted_by_kernel(frontend, gpu):
-    frontend.enable(Recording())
+    record(frontend, Recording())
     kernels = [launch(size=size) for size in (16, 32, 16, 16)]
     unmarked[(1,)](Pointer("i32"), 5)
     assert frontend.launches() == {number(kernels[0]): LaunchCount(3), number(kernels[1]): LaunchCount(1)}
@@ -85,7 +85,7 @@ def test_launches_are_counted_by_kernel(frontend, gpu):
 
 
 def test_a_launch_without_blocks_counts_nothing_and_waits_for_no_room(frontend, gpu, backend):
-    frontend.enable(Recording())
+    record(frontend, Recording())
     for grid in ((0,), (4, 0), (4, 4, 0)):
         launch(grid)
     assert frontend.launches() == {} and backend.paced == 0
@@ -98,7 +98,7 @@ def test_tritons_launcher_has_the_grid_where_kscope_looks_for_it():
 
 @pytest.mark.parametrize("changes", [{"open": False}, {"captures": {0: 5}}, {"captures": {0: None}}], ids=str)
 def test_a_launch_that_a_graph_captures_or_that_no_session_records_is_not_counted(frontend, gpu, backend, changes):
-    frontend.enable(Recording())
+    record(frontend, Recording())
     vars(backend).update(changes)
     launch()
     assert frontend.launches() == {}
@@ -109,7 +109,7 @@ def test_a_launch_that_fails_is_not_counted(frontend, gpu):
         arguments[7](arguments[6])  # the hook at a launch's beginning
         raise RuntimeError("invalid configuration")
 
-    frontend.enable(Recording())
+    record(frontend, Recording())
     launch()._run = fail
     frontend.begin()
     with pytest.raises(RuntimeError, match="invalid configuration"):
@@ -124,7 +124,7 @@ def test_a_launch_that_began_before_a_session_is_not_counted_in_it(frontend, gpu
         frontend.begin()
         leave(arguments[6])
 
-    frontend.enable(Recording())
+    record(frontend, Recording())
     launch()._run = late
     launch()
     assert frontend.launches() == {}
@@ -166,7 +166,7 @@ def captured(torch, backend, capture, *sizes):
 
 
 def test_replays_launch_what_their_graph_captured(frontend, gpu, backend, torch):
-    frontend.enable(Recording())
+    record(frontend, Recording())
     backend.open = False
     one, (small, *_) = captured(torch, backend, 5, 16, 16)
     other, (_, large) = captured(torch, backend, 6, 16, 32)
@@ -186,13 +186,13 @@ def test_replays_launch_what_their_graph_captured(frontend, gpu, backend, torch)
 
 
 def test_a_graph_that_was_captured_plain_counts_nothing(frontend, gpu, backend, torch):
-    frontend.enable(Recording())
+    record(frontend, Recording())
     frontend.disable()
     graph = torch.CUDAGraph(backend, 5)
     graph.capture_begin()
     launch()
     graph.capture_end()
-    frontend.enable(Recording())
+    record(frontend, Recording())
     graph.replay()
     assert frontend.launches() == {}
 
@@ -200,7 +200,7 @@ def test_a_graph_that_was_captured_plain_counts_nothing(frontend, gpu, backend, 
 def test_torchs_graphs_are_as_before_after_disable(frontend, torch):
     before = dict(vars(torch.CUDAGraph))
     for recording in (Recording(), Recording(records=64)):
-        frontend.enable(recording)
+        record(frontend, recording)
     assert vars(torch.CUDAGraph)["replay"] is not before["replay"]
     frontend.disable()
     assert dict(vars(torch.CUDAGraph)) == before

@@ -20,7 +20,7 @@ from kscope.instrument.recording import Recording
 
 sys.path.append(str(Path(__file__).parent))
 
-from fake_gpu import Pointer, active  # it is in this folder
+from fake_gpu import Pointer, active, record  # it is in this folder
 
 TIMES = {16: 3.0, 32: 1.0, 64: 2.0}
 REPEATED = 5
@@ -90,7 +90,7 @@ def marked(compiled):
 
 
 def test_configurations_are_timed_plain_and_the_best_one_records(frontend, gpu, tuned, timer, backend):
-    frontend.enable(Recording())
+    record(frontend, Recording())
     assert marked(tuned[(1,)](Pointer("i32"), 5))
     assert tuned.best_config.kwargs == {"BLOCK": 32}
     assert timer.prepared == [False] * len(TIMES)
@@ -102,7 +102,7 @@ def test_configurations_are_timed_plain_and_the_best_one_records(frontend, gpu, 
 
 def test_configurations_that_were_timed_before_recording_are_no_problem_when_timed_again(frontend, gpu, tuned):
     tuned[(1,)](Pointer("i32"), 5)
-    frontend.enable(Recording())
+    record(frontend, Recording())
     assert marked(tuned[(1,)](Pointer("i32"), 6))
     assert frontend.problems() == ()
 
@@ -118,7 +118,7 @@ def test_the_launches_of_another_thread_record_while_a_configuration_is_timed(fr
         thread.join()
 
     timer.meanwhile = elsewhere
-    frontend.enable(Recording())
+    record(frontend, Recording())
     tuned[(1,)](Pointer("i32"), 5)
     assert found == [True] * len(TIMES)
     assert backend.launched == len(TIMES) + 1
@@ -131,7 +131,7 @@ def test_a_kernel_is_prepared_again_however_tuning_ended(frontend, gpu, tuned, t
             raise ValueError(how)
 
     timer.meanwhile = stop
-    frontend.enable(Recording())
+    record(frontend, Recording())
     if how == "raises":
         with pytest.raises(ValueError, match="raises"):
             tuned[(1,)](Pointer("i32"), 5)
@@ -141,7 +141,7 @@ def test_a_kernel_is_prepared_again_however_tuning_ended(frontend, gpu, tuned, t
 
 
 def test_a_session_counts_its_own_tuning_launches(frontend, gpu, tuned):
-    frontend.enable(Recording())
+    record(frontend, Recording())
     for value, count in ((5, len(TIMES) * REPEATED), (5, 0), (6, len(TIMES) * REPEATED)):
         frontend.begin()
         tuned[(1,)](Pointer("i32"), value)
@@ -151,7 +151,7 @@ def test_a_session_counts_its_own_tuning_launches(frontend, gpu, tuned):
 @pytest.mark.parametrize("order", [("plain", "prepared"), ("prepared", "plain")], ids=", ".join)
 def test_timings_on_disk_are_those_of_the_plain_kernels_for_both_states(frontend, gpu, timer, order):
     for state in order:
-        frontend.enable(Recording()) if state == "prepared" else frontend.disable()
+        record(frontend, Recording()) if state == "prepared" else frontend.disable()
         kernel.device_caches.clear()
         fresh = triton.autotune(CONFIGS, key=["n"], do_bench=timer, cache_results=True)(kernel)
         assert marked(fresh[(1,)](Pointer("i32"), 5)) == (state == "prepared")
@@ -162,7 +162,7 @@ def test_timings_on_disk_are_those_of_the_plain_kernels_for_both_states(frontend
 def test_kernels_recorded_before_are_not_compiled_again(frontend, gpu, tuned, monkeypatch):
     compiled = []
     monkeypatch.setattr(knobs.compilation, "listener", lambda **what: compiled.append(what["cache_hit"]))
-    frontend.enable(Recording())
+    record(frontend, Recording())
     for value in (5, 6, 5):
         tuned[(1,)](Pointer("i32"), value)
     assert compiled == [False] * (len(TIMES) + 1)
@@ -235,7 +235,7 @@ def test_inductor_times_plain_kernels_and_launches_the_best_one_with_marks(
 ):
     if imported == "before":
         monkeypatch.setitem(sys.modules, inductor.__name__, inductor)
-    frontend.enable(Recording())
+    record(frontend, Recording())
     if imported == "while enabled":
         monkeypatch.setitem(sys.modules, inductor.__name__, inductor)
         frontend._inductor._watcher._imported(inductor.__name__)
@@ -252,7 +252,7 @@ def test_inductor_times_plain_kernels_and_launches_the_best_one_with_marks(
 
 def test_inductor_compiles_a_kernel_without_marks_once_per_configuration(frontend, gpu, backend, inductor, monkeypatch):
     monkeypatch.setitem(sys.modules, inductor.__name__, inductor)
-    frontend.enable(Recording())
+    record(frontend, Recording())
     autotuner = inductor.CachingAutotuner(unmarked)
     autotuner.run()
     assert len(gpu.loaded) == len(TIMES)

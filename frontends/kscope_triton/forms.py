@@ -1,0 +1,81 @@
+"""Which form of a kernel a launch runs: the marked one while a session records, else the plain one.
+
+The marked form is also what a program gets and may launch later, where kscope cannot exchange it: the objects that
+warmup() and triton.compile() return, and the kernels in a graph that torch captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from triton.runtime.jit import KernelInterface
+
+from kscope.instrument.hooks import Hook
+
+from .threads import Threads
+from .tuning import Tuning
+
+REST = "kscope-rest"
+"""Marks the keys in Triton's cache in memory of plain kernels whose launches a session records."""
+
+
+class Forms:
+    """What decides on the form of a launch, while recording is enabled.
+
+    Args:
+        changed: called when a decision that holds for all threads has changed.
+
+    Attributes:
+        tuning: the threads that time configurations, which run plain kernels always.
+        returned: the threads that compile a kernel that the program gets.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.tuning = Tuning(changed)
+        self.returned = Threads(changed)
+        self._changed = changed
+        self._recording, self._captures = False, 0
+        self._warmup = Hook(KernelInterface, "warmup", self._warmed)
+
+    def install(self) -> None:
+        """Watch Triton's autotuner and warmup(); idempotent."""
+        self.tuning.install()
+        self._warmup.install()
+
+    def remove(self) -> None:
+        """Inverse of install(); no session records."""
+        self.tuning.remove()
+        self._warmup.remove()
+        self._recording, self._captures = False, 0
+
+    @property
+    def resting(self) -> bool:
+        """Whether launches run plain kernels."""
+        return not self._recording and not self._captures
+
+    def record(self, recording: bool) -> None:
+        """A session begins or ends."""
+        self._recording = recording
+        self._changed()
+
+    def capture(self, begins: bool) -> None:
+        """The capture of a graph begins or ends. Any thread may launch into it."""
+        self._captures = max(0, self._captures + (1 if begins else -1))
+        self._changed()
+
+    def key(self, tag: str) -> str:
+        """This thread's part of the key in memory. tag: that of marked kernels."""
+        if self.tuning.here:
+            return ""
+        return REST if self.resting and not self.returned.here else tag
+
+    def shared_key(self, tag: str) -> str:
+        """The same where one key holds for all threads."""
+        if self.tuning.anywhere:
+            return ""
+        return REST if self.resting and not self.returned.anywhere else tag
+
+    def _warmed(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with self.returned.running():
+            return original(*args, **kwargs)

@@ -1,0 +1,145 @@
+"""Compiles the marked form of each kernel whose plain form is launched at rest, in the background.
+
+So a session begins with kernels that are compiled. They are loaded in the thread that begins it: the driver may refuse
+to load a module while a graph is captured.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+
+from kscope.instrument.hooks import Hook
+
+from .forms import REST, Forms
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A marked form to compile: a function that does, and the kernels in memory by key."""
+
+    compile: Callable[[], Any]
+    key: str
+    kernels: dict[str, Any]
+    device: int
+
+
+class Preparation:
+    """The hook on compilations for launches, and the thread that compiles.
+
+    Args:
+        forms: which form launches run.
+        tag: returns the tag of marked kernels; empty if none are to be compiled ahead.
+    """
+
+    def __init__(self, forms: Forms, tag: Callable[[], str]) -> None:
+        self._forms, self._tag = forms, tag
+        self._hook = Hook(JITFunction, "_do_compile", self._compiled)
+        self._jobs: deque[_Job] = deque()
+        self._made: list[tuple[int, weakref.ref[Any]]] = []  # device, kernel: not loaded
+        self._lock, self._compiling = threading.Lock(), threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._registered = False
+
+    def install(self) -> None:
+        """Compile the marked forms from now on; idempotent."""
+        self._hook.install()
+
+    def remove(self) -> None:
+        """Inverse of install(). Waits for the compilation in progress, and drops those that have not begun."""
+        self._hook.remove()
+        self._stop()
+        self._made.clear()
+
+    def finish(self) -> None:
+        """Wait until everything is compiled."""
+        while (thread := self._thread) is not None:
+            thread.join()
+
+    def load(self) -> None:
+        """Load the compiled kernels of the current device. What fails to load, fails when it is launched."""
+        if not self._made:
+            return
+        device = driver.active.get_current_device()
+        made, self._made = self._made, [one for one in self._made if one[0] != device]
+        for where, found in made:
+            if where == device and (kernel := found()) is not None:
+                with suppress(Exception):
+                    kernel._init_handles()
+
+    def _compiled(
+        self,
+        original: Callable[..., Any],
+        jit: Any,
+        key: str,
+        signature: Any,
+        device: int,
+        constexprs: Any,
+        options: Any,
+        attrs: Any,
+        warmup: bool,
+    ) -> Any:
+        # The file of a plain kernel is that of processes without kscope: Triton 3.9 counts the hook's key as an argument
+        # with an attribute, and 3.6 has the key in the options.
+        attrs = {path: value for path, value in attrs.items() if path[0] < len(jit.params)}
+        mode = options.instrumentation_mode
+        plain = replace(options, instrumentation_mode="") if mode == REST else options
+        kernel = original(jit, key, signature, device, constexprs, plain, attrs, warmup)
+        if REST not in key:
+            return kernel
+        if kernel is not None and (tag := self._tag()) and self._forms.resting:
+            marked, of = key.replace(REST, tag), replace(options, instrumentation_mode=mode.replace(REST, tag))
+
+            def compile_marked() -> Any:
+                return original(jit, marked, signature, device, constexprs, of, attrs, True)
+
+            self._submit(_Job(compile_marked, marked, jit.device_caches[device][0], device))
+        return kernel
+
+    def _submit(self, job: _Job) -> None:
+        if not self._registered:
+            self._registered = True
+            atexit.register(self._stop)
+            os.register_at_fork(before=self._fork, after_in_parent=self._forked, after_in_child=self._in_child)
+        with self._lock:
+            self._jobs.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="kscope-compile", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._compiling:
+                with self._lock:
+                    if not self._jobs:
+                        self._thread = None
+                        return
+                    job = self._jobs.popleft()
+                if job.key not in job.kernels:
+                    with suppress(Exception):  # raised again when the kernel is launched in a session
+                        self._made.append((job.device, weakref.ref(job.compile())))
+
+    def _stop(self) -> None:
+        self._jobs.clear()
+        self.finish()
+
+    def _fork(self) -> None:
+        """A child must not begin in the middle of a compilation, which holds locks of the compiler."""
+        self._compiling.acquire()
+
+    def _forked(self) -> None:
+        self._compiling.release()
+
+    def _in_child(self) -> None:
+        self._lock, self._compiling, self._thread = threading.Lock(), threading.Lock(), None
+        self._jobs.clear()

@@ -1,0 +1,268 @@
+"""While recording is enabled and no session records, launches run plain kernels; marked ones are compiled meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import triton
+import triton.language as tl
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+import kscope
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+
+sys.path.append(str(Path(__file__).parent))
+
+from fake_gpu import Pointer, active  # it is in this folder
+
+
+@triton.jit
+def kernel(out, n, BLOCK: tl.constexpr):
+    with kscope.region("work"):
+        tl.store(out + tl.arange(0, BLOCK), n)
+
+
+@triton.jit
+def unmarked(out, n):
+    tl.store(out, n)
+
+
+@triton.jit
+def refused(out, n):
+    with kscope.region("never ended"):
+        tl.store(out, n)
+    kscope.region("half").enter()
+
+
+class Backend:
+    """Stands for the CUDA runtime. paced: the launches that can fill the pool."""
+
+    def __init__(self):
+        self.loaded, self.paced, self.capturing = [], 0, False
+
+    def module_loaded(self, module):
+        assert not self.capturing, "a module is loaded during a capture"
+        self.loaded.append(module)
+
+    def pace(self, kernel=None):
+        self.paced += 1
+
+    def is_open(self):
+        return True
+
+    def capture(self, stream):
+        return 5 if self.capturing else 0
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    made = Backend()
+    monkeypatch.setitem(registry._backends, "cuda", made)
+    return made
+
+
+@pytest.fixture
+def gpu(monkeypatch, backend):
+    yield from active(monkeypatch, kernel, unmarked, refused)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Whether each compilation so far was found on disk."""
+    found = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **what: found.append(what["cache_hit"]))
+    return found
+
+
+def launch(size=16):
+    return kernel[(1,)](Pointer("i32"), 5, BLOCK=size)
+
+
+def marked(found):
+    return hasattr(found.metadata, "kscope")
+
+
+def test_launches_run_the_marked_kernel_in_a_session_and_the_plain_one_at_rest(frontend, gpu):
+    frontend.enable(Recording())
+    for _ in range(3):
+        assert not marked(launch())
+        frontend.prepare()
+        frontend.begin()
+        assert marked(launch())
+        frontend.end()
+    assert len(gpu.loaded) == 2 and len(gpu.launched) == 6
+    assert frontend.problems() == ()
+
+
+def test_the_plain_kernel_at_rest_is_the_file_of_a_process_without_kscope(frontend, gpu, compiled):
+    launch()
+    kernel.device_caches.clear()
+    frontend.enable(Recording())
+    launch()
+    frontend.prepare()
+    assert compiled == [False, True, False]
+
+
+def test_a_session_finds_kernels_compiled_and_loaded(frontend, gpu, backend, compiled):
+    frontend.enable(Recording())
+    for size in (16, 32, 16):
+        launch(size)
+    unmarked[(1,)](Pointer("i32"), 5)
+    frontend.prepare()
+    assert compiled == [False] * 6 and len(gpu.loaded) == 3
+    frontend.begin()
+    assert len(gpu.loaded) == len(backend.loaded) == 6
+    for size in (16, 32):
+        assert marked(launch(size))
+    assert not marked(unmarked[(1,)](Pointer("i32"), 5))
+    assert len(compiled) == 6 and len(gpu.loaded) == 6
+    assert frontend.problems() == ()
+
+
+def test_a_launch_at_rest_calls_no_hook_and_takes_no_pool(frontend, gpu, backend):
+    frontend.enable(Recording())
+    launch()
+    assert not knobs.runtime.launch_enter_hook.calls and not knobs.runtime.launch_exit_hook.calls
+    frontend.begin()
+    launch()
+    frontend.end()
+    launch()
+    assert backend.paced == 1
+    assert not knobs.runtime.launch_enter_hook.calls
+
+
+def test_a_program_gets_marked_objects_at_rest(frontend, gpu):
+    """It may launch them in a session, and kscope cannot exchange them."""
+    frontend.enable(Recording())
+    warmed = kernel.warmup(Pointer("i32"), 5, BLOCK=16, grid=(1,))
+    source = ASTSource(kernel, {"out": "*i32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 16})
+    assert marked(warmed) and marked(triton.compile(source, target=GPUTarget("cuda", 90, 32)))
+    assert not marked(launch())
+    frontend.prepare()
+    frontend.begin()
+    assert launch() is warmed
+
+
+def test_a_plain_object_from_a_launch_at_rest_is_named_in_a_session(frontend, gpu):
+    frontend.enable(Recording())
+    plain = launch()
+    plain[(1, 1, 1)](Pointer("i32"), 5, 16)
+    frontend.begin()
+    assert frontend.problems() == ()
+    plain[(1, 1, 1)](Pointer("i32"), 5, 16)
+    (problem,) = frontend.problems()
+    assert problem.kind == "plain" and "launch it through its jit function" in problem.text
+
+
+@pytest.fixture
+def graph(monkeypatch, backend):
+    """A graph of torch's. torch has nothing else."""
+
+    class CUDAGraph:
+        def capture_begin(self):
+            backend.capturing = True
+
+        def capture_end(self):
+            backend.capturing = False
+
+        def replay(self):
+            pass
+
+    torch, graphs = ModuleType("torch"), ModuleType("torch.cuda.graphs")
+    torch.cuda = SimpleNamespace(current_stream=lambda: SimpleNamespace(cuda_stream=0))
+    graphs.CUDAGraph = CUDAGraph
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch.cuda.graphs", graphs)
+    return CUDAGraph
+
+
+def test_a_graph_captures_the_marked_kernel_at_rest_and_loads_no_module_meanwhile(frontend, gpu, graph, compiled):
+    frontend.enable(Recording())
+    assert not marked(launch())
+    captured = graph()
+    captured.capture_begin()
+    assert marked(launch())
+    captured.capture_end()
+    assert not marked(launch())
+    assert compiled == [False, False] and len(gpu.loaded) == 2
+
+
+CONFIGS = [triton.Config({"BLOCK": size}) for size in (16, 32, 64)]
+
+
+def test_of_a_tuned_kernel_only_the_selected_configuration_is_compiled_with_marks(frontend, gpu, compiled):
+    def bench(run, quantiles):
+        run()
+        return [1.0, 1.0, 1.0]
+
+    tuned = triton.autotune(CONFIGS, key=["n"], do_bench=bench)(kernel)
+    frontend.enable(Recording())
+    assert not marked(tuned[(1,)](Pointer("i32"), 5))
+    frontend.prepare()
+    assert compiled == [False] * len(CONFIGS) + [True, False]
+    frontend.begin()
+    assert marked(tuned[(1,)](Pointer("i32"), 5))
+    assert len(compiled) == len(CONFIGS) + 2
+
+
+def test_a_kernel_that_cannot_have_marks_runs_at_rest_and_is_refused_in_a_session(frontend, gpu):
+    frontend.enable(Recording())
+    refused[(1,)](Pointer("i32"), 5)
+    frontend.prepare()
+    frontend.begin()
+    with pytest.raises(kscope.PairingError, match="half"):
+        refused[(1,)](Pointer("i32"), 5)
+
+
+def test_other_options_than_those_prepared_are_compiled_in_the_session(frontend, gpu):
+    frontend.enable(Recording())
+    launch()
+    frontend.prepare()
+    frontend.enable(Recording(strategy=kscope.Lane0Warp0()))
+    frontend.begin()
+    assert '"strategy":"block"' in launch().metadata.kscope
+    frontend.enable(Recording())
+    frontend.end()
+    assert not marked(launch())
+
+
+PROGRAM = """
+import os, sys, threading, time
+sys.path[:0] = sys.argv[1:]
+from fake_gpu import FakeGpu, Pointer
+from test_rest import Backend, kernel, unmarked
+from triton.runtime.driver import driver
+from kscope.instrument import registry
+from kscope.instrument.recording import Recording
+
+driver._active, registry._backends["cuda"] = FakeGpu(), Backend()
+frontend = registry.frontend("triton")
+frontend.enable(Recording())
+for size in range(4, 12):
+    kernel[(1,)](Pointer("i32"), 5, BLOCK=1 << size)
+    if size == 4 and os.fork() == 0:
+        assert threading.active_count() == 1
+        unmarked[(1,)](Pointer("i32"), 5)
+        frontend.prepare()
+        frontend.begin()
+        kernel[(1,)](Pointer("i32"), 5, BLOCK=16)
+        os._exit(5)
+print(os.waitstatus_to_exitcode(os.wait()[1]), len(frontend._preparation._jobs) > 0)
+sys.exit(3)
+"""
+
+
+def test_a_program_ends_without_the_kernels_that_are_not_compiled_yet_and_may_fork(tmp_path):
+    here = str(Path(__file__).parent)
+    command = [sys.executable, "-c", PROGRAM, here]
+    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "5 True\n", "")

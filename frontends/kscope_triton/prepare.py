@@ -89,7 +89,7 @@ class Preparation:
         attrs: Any,
         warmup: bool,
     ) -> Any:
-        # The file of a plain kernel is that of processes without kscope: Triton 3.9 counts the hook's key as an argument
+        # A plain kernel has the same file as without kscope. But Triton 3.9 counts the hook's key as an argument
         # with an attribute, and 3.6 has the key in the options.
         attrs = {path: value for path, value in attrs.items() if path[0] < len(jit.params)}
         mode = options.instrumentation_mode

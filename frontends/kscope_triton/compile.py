@@ -36,7 +36,7 @@ from .version import VERSION
 
 _HOOK_HAS_KEY = VERSION >= (3, 7)
 META, LOST = "kscope", "kscope_lost"
-"""Keys in the metadata that Triton's disk cache keeps: the module's metadata, or why its marks were removed, if any."""
+"""Keys in the metadata that Triton's disk cache keeps: the module's metadata, or why it has no marks, if it had any."""
 _HOOK, _HASH = "add_stages_inspection_hook", "hash"
 
 _warned: set[str] = set()
@@ -233,13 +233,15 @@ class Pipeline:
                 source=marking.source_info,
                 shared=metadata["shared"],
                 ahead=True,
+                cooperative=options.launch_cooperative_grid,
             )
             assemble = partial(_cubin, backend=backend, options=options)
             lowered = empty_regions.with_problems(lowered, text, assemble, marking.source_info)
             if lowered.text is not text:
                 metadata[META] = meta.to_json(lowered.meta).decode()
             else:  # no marks, so no module metadata
-                metadata[LOST] = lost[0].text if lost else ""
+                why = lost or [problem for problem in lowered.problems if problem.kind == "cooperative"]
+                metadata[LOST] = why[0].text if why else ""
             warn(problem.text for problem in lowered.problems or known)
             if catalog.is_listing():
                 sites = tuple(span.site() for span in marking.spans)

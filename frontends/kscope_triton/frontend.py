@@ -32,7 +32,7 @@ class TritonFrontend(Frontend):
         self._pipeline = Pipeline(self._forms)
         self._preparation = Preparation(self._forms, self._pipeline.tag)
         self._loading = Loading(self._forms, self._load_prepared)
-        self._inductor = Inductor(self._forms.tuning, self._pipeline.unmarked)
+        self._inductor = Inductor(self._forms, self._pipeline.unmarked)
 
     def enable(self, recording: Recording) -> None:
         """Compile kernels with marks from now on, under separate cache keys."""

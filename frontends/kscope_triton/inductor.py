@@ -2,7 +2,8 @@
 
 Inductor compiles in worker processes, where kscope is not enabled, and launches with a launcher
 without hooks. While recording is enabled, it compiles in this process and launches through Triton.
-Its autotuner compiles all configurations before it times one, with marks; each is timed by its plain kernel.
+Its autotuner compiles all configurations before it times one, with marks; each is timed by its plain kernel. The
+selected one is launched plain at rest: its plain form is compiled at its second launch.
 torch traces a user's kernel to find the arguments that it writes. A mark would stop that analysis, all arguments would
 count as written, and the function would stay out of CUDA graphs: so that trace has no marks. torch is not imported.
 """
@@ -19,8 +20,10 @@ from kscope.instrument.recording import Recording
 from kscope.util.import_hook import Watcher
 
 from .compile import META
-from .tuning import Tuning
+from .forms import Forms
 
+_FORMS = "_kscope_forms"
+"""Attribute of a launcher: that of the plain kernel, and that of the marked one."""
 _CONFIG, _AUTOTUNER = "torch._inductor.config", "torch._inductor.runtime.triton_heuristics"
 _ANALYSIS = "torch._higher_order_ops.triton_kernel_wrap"
 _KEPT = {"torch._inductor.async_compile": "CompiledTritonKernels", "torch._inductor.codecache": "PyCodeCache"}
@@ -38,15 +41,15 @@ class Inductor:
     torch.compiler.reset().
 
     Args:
-        tuning: is running while Inductor times a configuration.
+        forms: which form launches run.
         unmarked: a context in which this thread traces kernels without marks.
     """
 
-    def __init__(self, tuning: Tuning, unmarked: Callable[[], AbstractContextManager[None]]) -> None:
-        self._tuning, self._unmarked = tuning, unmarked
+    def __init__(self, forms: Forms, unmarked: Callable[[], AbstractContextManager[None]]) -> None:
+        self._forms, self._unmarked = forms, unmarked
         self._recording: Recording | None = None
         self._before: dict[str, tuple[Any, Any]] = {}  # a setting's value in the thread that set it, and its default
-        self._hooks: dict[str, Hook] = {}  # by module
+        self._hooks: dict[str, Hook] = {}  # by function
         self._watcher = Watcher((_CONFIG, _AUTOTUNER, _ANALYSIS), lambda name: self._imported())
 
     def install(self, recording: Recording) -> None:
@@ -83,15 +86,17 @@ class Inductor:
                 _assign(config, name, value, value)
                 _forget_kernels()
         analysis = sys.modules.get(_ANALYSIS)
-        self._hook(_AUTOTUNER, getattr(sys.modules.get(_AUTOTUNER), "CachingAutotuner", None), "bench", self._timed)
-        self._hook(_ANALYSIS, analysis, "generate_ttir", self._traced)
+        autotuner = getattr(sys.modules.get(_AUTOTUNER), "CachingAutotuner", None)
+        self._hook(autotuner, "bench", self._timed)
+        self._hook(autotuner, "run", self._launched)
+        self._hook(analysis, "generate_ttir", self._traced)
 
-    def _hook(self, module: str, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        """Wrap a function of a module, if the module is imported and has it."""
-        if module not in self._hooks and hasattr(owner, name):
-            self._hooks[module] = Hook(owner, name, around)
-        if module in self._hooks:
-            self._hooks[module].install()
+    def _hook(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
+        """Wrap a function, if its module is imported and has it."""
+        if name not in self._hooks and hasattr(owner, name):
+            self._hooks[name] = Hook(owner, name, around)
+        if name in self._hooks:
+            self._hooks[name].install()
 
     def _traced(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with self._unmarked():
@@ -100,8 +105,23 @@ class Inductor:
     def _timed(
         self, original: Callable[..., Any], autotuner: Any, launcher: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        with self._tuning.running():
+        with self._forms.tuning.running():
             return original(autotuner, _plain(autotuner, launcher), *args, **kwargs)
+
+    def _launched(self, original: Callable[..., Any], autotuner: Any, *args: Any, **kwargs: Any) -> Any:
+        """Exchange the launcher, once one configuration is selected."""
+        launchers, resting = getattr(autotuner, "launchers", ()), self._forms.resting
+        if len(launchers) == 1:
+            forms = vars(launchers[0]).get(_FORMS)
+            if forms is None and resting:
+                with self._forms.tuning.running():
+                    forms = _plain(autotuner, launchers[0]), launchers[0]
+                for launcher in forms:
+                    setattr(launcher, _FORMS, forms)
+            if forms is not None and launchers[0] is not forms[0 if resting else 1]:
+                autotuner.launchers = [forms[0 if resting else 1]]
+                autotuner._cached_launcher = None  # of torch 2.13
+        return original(autotuner, *args, **kwargs)
 
 
 def _entry(config: Any, name: str) -> Any:

@@ -93,7 +93,7 @@ def lower(
         UsageError: two names have one hash, or a name has values of two types.
     """
     if PREFIX not in text or PREFIX not in cfg.bare(text):
-        return Lowered(text, _empty(recording, frontend))
+        return Lowered(text, empty(recording, frontend))
     files = {int(number): _path(first, second) for number, first, second in _FILE.findall(text)}
     edits: list[tuple[int, int, str]] = []
     kernels: list[tuple[str, int]] = []
@@ -143,7 +143,7 @@ def lower(
     check_hashes(regions)
     code = _edited(text, edits)
     if has_removed_marks and not kernels:
-        return Lowered(code, _empty(recording, frontend), tuple(problems))
+        return Lowered(code, empty(recording, frontend), tuple(problems))
     digest = sha256(code.encode()).digest()
     described = [KernelMeta(n, layout.kernel_hash(f"{n}\0".encode() + digest), size) for n, size in kernels]
     for number, kernel_meta in enumerate(described):
@@ -161,7 +161,7 @@ def lower(
     return Lowered(_with_symbols(code, _behind_head(text), about), about, tuple(problems), has_spare_registers)
 
 
-def _empty(recording: Recording, frontend: str) -> ModuleMeta:
+def empty(recording: Recording, frontend: str) -> ModuleMeta:
     """Metadata of a module without marks."""
     return ModuleMeta(frontend, (), (), recording.clock, recording.fill, recording.strategy.spec)
 

@@ -21,7 +21,7 @@ from ..instrument.recording import Recording
 from ..machine_code.occupancy import warps_by_registers
 from . import cfg, metadata_patch, occupancy
 from .occupancy import Limits
-from .plan import Lowered, SourceInfo, lower, without_marks
+from .plan import Lowered, SourceInfo, empty, lower, without_marks
 
 FEW = 2
 """Pending records to try after the options' number, and before storing in place."""
@@ -177,6 +177,7 @@ def lower_to_fit(
     source: SourceInfo | None = None,
     shared: int | None = None,
     ahead: bool = False,
+    cooperative: bool = False,
 ) -> Lowered:
     """lower() with the largest `pending` that adds neither a spill nor an ignored setmaxnreg.
 
@@ -195,13 +196,15 @@ def lower_to_fit(
         shared: bytes of shared memory per block; if given, as many blocks fit on an SM as without marks, if that needs
             no spills.
         ahead: `measure` may be called in threads, for texts that are likely to be needed next.
+        cooperative: the blocks of a launch run all at once, so their number may be what fits on the device without
+            marks: if fewer fit with them, the kernel gets none, and a problem says so.
 
     Raises:
         UnsupportedError, PairingError, UsageError: as lower().
     """
     reports = _Reports(measure, ahead and len(text) < _LONG)
     try:
-        return _lower_to_fit(text, recording, frontend, reports, tuple(known), source, shared)
+        return _lower_to_fit(text, recording, frontend, reports, tuple(known), source, shared, cooperative)
     finally:
         reports.close()
 
@@ -232,7 +235,7 @@ class _Reports:
 
 def _lower_to_fit(
     text: str, recording: Recording, frontend: str, measure: _Reports, before: tuple[Problem, ...],
-    source: SourceInfo | None, shared: int | None,
+    source: SourceInfo | None, shared: int | None, cooperative: bool,
 ) -> Lowered:  # fmt: skip
     room = dict[str, int]()
 
@@ -268,6 +271,8 @@ def _lower_to_fit(
         return best
 
     def finished(fits: Lowered, usage: Usage, pending: int, max_registers: bool = False) -> Lowered:
+        if cooperative and (lost := _lost_blocks(plain, usage, limits)):
+            return Lowered(text, empty(recording, frontend), (*before, lost))
         found = with_spare_registers(fits, usage, pending, max_registers) if usage.no_worse(plain) else fits
         if (change := _change(fits, plain, usage, limits)) is None:
             return found
@@ -307,6 +312,21 @@ def _lower_to_fit(
         if least.no_worse(plain):
             break
     return finished(best, least, *best_try)
+
+
+def _lost_blocks(plain: Usage, usage: Usage, limits: Mapping[str, Limits]) -> Problem | None:
+    """Why a cooperative kernel gets no marks; None if as many of its blocks fit on an SM with marks as without."""
+    with_marks = dict(usage.entries)
+    for name, registers in plain.entries:
+        if name in limits and name in with_marks:
+            before, after = limits[name].blocks(registers), limits[name].blocks(with_marks[name])
+            if after < before:
+                text = (
+                    f"kernel {name}: its regions are not recorded, because it is launched cooperatively and with them "
+                    f"{after} instead of {before} blocks fit on an SM: fewer regions need fewer registers"
+                )
+                return Problem("cooperative", text, kernel=name)
+    return None
 
 
 def _change(lowered: Lowered, plain: Usage, usage: Usage, limits: Mapping[str, Limits]) -> Problem | None:

@@ -352,7 +352,9 @@ FITS = {112: 4, 128: 4, 136: 3, 138: 3}
 """Registers per thread and blocks of 128 threads on an SM of compute capability 9.0."""
 
 
-def crowded(marked: Usage, *, shared: int | None = 0, narrow: int = 0) -> tuple[str, list[str], list[str]]:
+def crowded(
+    marked: Usage, *, shared: int | None = 0, narrow: int = 0, cooperative: bool = False
+) -> tuple[str, list[str], list[str]]:
     """SMALL lowered to fit, the measured texts, and the problems. narrow: bytes that spill with bounded registers."""
     measured = []
 
@@ -360,7 +362,7 @@ def crowded(marked: Usage, *, shared: int | None = 0, narrow: int = 0) -> tuple[
         measured.append("plain" if "kscope" not in text else "bounded" if ".maxnreg" in text else "marked")
         return {"plain": needing(112), "marked": marked, "bounded": needing(128, narrow)}[measured[-1]]
 
-    result = lower_to_fit(SMALL, Recording(), frontend="test", measure=measure, shared=shared)
+    result = lower_to_fit(SMALL, Recording(), frontend="test", measure=measure, shared=shared, cooperative=cooperative)
     return result.text, measured, [problem.text for problem in result.problems]
 
 
@@ -380,6 +382,17 @@ def test_blocks_that_are_lost_because_a_bound_would_spill_are_reported() -> None
     assert problem.startswith(
         "kernel k: with its regions 3 instead of 4 blocks fit on an SM (138 instead of 112 registers per thread); fewer"
     )
+
+
+def test_a_cooperative_kernel_has_marks_only_if_as_many_blocks_fit() -> None:
+    """Its grid may be what fits on the device without marks."""
+    text, measured, problems = crowded(needing(138), cooperative=True)
+    assert (text, measured, problems) == (*crowded(needing(138))[:2], [])
+    text, _, problems = crowded(needing(138), narrow=16, cooperative=True)
+    (problem,) = problems
+    assert text is SMALL
+    assert problem.startswith("kernel k: its regions are not recorded, because it is launched cooperatively")
+    assert "3 instead of 4 blocks" in problem
 
 
 def test_blocks_that_shared_memory_limits_anyway_need_no_bound() -> None:

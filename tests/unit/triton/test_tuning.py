@@ -208,8 +208,8 @@ class CachingAutotuner:
         return TIMES[launcher.config.kwargs["BLOCK"]]
 
     def run(self):
-        times = {launcher: self.bench(launcher) for launcher in self.launchers}
-        self.best = min(times, key=times.get)
+        times = {launcher: self.bench(launcher) for launcher in self.launchers if len(self.launchers) > 1}
+        self.best = min(times, key=times.get) if times else self.launchers[0]
         self.best()
 
 
@@ -257,3 +257,36 @@ def test_inductor_compiles_a_kernel_without_marks_once_per_configuration(fronten
     autotuner.run()
     assert len(gpu.loaded) == len(TIMES)
     assert frontend.tuning_launches() == len(TIMES) * REPEATED
+
+
+def test_inductor_launches_plain_kernels_at_rest_and_marked_ones_in_a_session(
+    frontend, gpu, backend, inductor, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, inductor.__name__, inductor)
+    frontend.enable(Recording())
+    autotuner = inductor.CachingAutotuner(kernel)
+    autotuner.launchers = autotuner.launchers[:1]
+    forms = []
+    for recording in (False, False, True, False, True):
+        frontend.begin() if recording else frontend.end()
+        autotuner.run()
+        forms.append(marked(autotuner.best.__globals__["bin"]))
+    assert forms == [False, False, True, False, True]
+    assert backend.launched == 2
+    assert len(gpu.loaded) == len(TIMES) + 1  # the plain form, once
+    assert frontend.problems() == ()
+
+
+def test_what_inductor_compiles_in_a_session_is_not_compiled_plain_there(frontend, gpu, backend, inductor, monkeypatch):
+    monkeypatch.setitem(sys.modules, inductor.__name__, inductor)
+    record(frontend, Recording())
+    autotuner = inductor.CachingAutotuner(kernel)
+    autotuner.launchers = autotuner.launchers[:1]
+    autotuner.run()
+    assert marked(autotuner.best.__globals__["bin"]) and len(gpu.loaded) == len(TIMES)
+    frontend.end()
+    autotuner.run()
+    assert not marked(autotuner.best.__globals__["bin"])
+    frontend.disable()
+    autotuner.run()
+    assert not marked(autotuner.best.__globals__["bin"])

@@ -110,7 +110,8 @@ class Inductor:
 
     def _launched(self, original: Callable[..., Any], autotuner: Any, *args: Any, **kwargs: Any) -> Any:
         """Exchange the launcher, once one configuration is selected."""
-        launchers, resting = getattr(autotuner, "launchers", ()), self._forms.resting
+        launchers: list[Any] = getattr(autotuner, "launchers", [])
+        resting = self._forms.resting
         if len(launchers) == 1:
             forms = vars(launchers[0]).get(_FORMS)
             if forms is None and resting:

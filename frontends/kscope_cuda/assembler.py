@@ -12,6 +12,7 @@ from typing import Any
 
 from kscope.lowering import assembler, register_budget
 from kscope.lowering.assembler import ptxas
+from kscope.lowering.usage import read_log
 
 _VALUED, _FLAGS = ("maxrregcount", "Xptxas"), ("lineinfo",)
 REGISTER_WARNING = 48
@@ -71,7 +72,7 @@ def _by_nvjitlink(text: str, arch: str, flags: tuple[str, ...]) -> register_budg
         return None
     finally:
         linker.destroy(handle)
-    usage = register_budget.usage(log.decode(errors="replace"))
+    usage = read_log(log.decode(errors="replace"))
     if usage.registers > REGISTER_WARNING:
         warnings.warn(_FEW_REGISTERS, stacklevel=2)
     return register_budget.Assembled(bytes(cubin), usage)

@@ -14,6 +14,7 @@ from kscope import cuda_include
 from kscope.errors import UnsupportedError
 from kscope.instrument.recording import Recording
 from kscope.lowering import cfg, empty_regions, metadata_patch, plan, register_budget
+from kscope.lowering.usage import Usage
 
 from . import assembler, dry_run
 
@@ -127,7 +128,7 @@ def _with_user_names(lowered: plan.Lowered, names: Mapping[str, str]) -> str:
     return metadata_patch.with_meta(lowered.text, replace(lowered.meta, kernels=kernels))
 
 
-def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> register_budget.Usage | None:
+def _usage(text: str, arch: str | None, flags: tuple[str, ...]) -> Usage | None:
     assembled = assembler.assemble(_strip_line_info(text, flags), arch, flags) if arch else None
     return assembled.usage if assembled else None
 

@@ -28,6 +28,7 @@ from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalog import Sites
 from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
+from kscope.lowering.usage import Usage
 
 from . import assembler, cubin, hook_points, loops, sites, tvm_ffi
 from .source_comments import source_info, without_source_comments
@@ -235,7 +236,7 @@ def _lowered(
     def assemble(lowered: str) -> assembler.Assembled:
         return metadata_patch.assembled(lowered, assemble_once, "binary", "cubin")
 
-    def measure(lowered: str) -> register_budget.Usage:
+    def measure(lowered: str) -> Usage:
         return cubin.usage(assemble(lowered).cubin, "setmaxnreg" in lowered)
 
     marked = f"{without_source_comments(text)}\n.visible .global .b8 {options}[1];\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from kscope.lowering.register_budget import Usage
+from kscope.lowering.usage import Usage
 from kscope.machine_code.elf import sections
 
 _SVAL, _REGCOUNT, _FRAME_SIZE = 0x04, 0x2F, 0x11  # .nv.info: one format and two attributes

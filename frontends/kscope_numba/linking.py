@@ -13,6 +13,7 @@ from typing import Any
 from kscope import cuda_include
 from kscope.capture.layout import CTL_SYMBOL
 from kscope.lowering import assembler, register_budget
+from kscope.lowering.usage import Usage, read_log
 from kscope.marks.grammar import PREFIX
 
 from .hook_points import check, module
@@ -71,9 +72,7 @@ def assemble_program(text: str, cc: tuple[Any, ...], max_registers: int | None) 
 
 
 @lru_cache(8)
-def usage(
-    text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool = False
-) -> register_budget.Usage | None:
+def usage(text: str, cc: tuple[Any, ...], max_registers: int | None, whole: bool = False) -> Usage | None:
     """Register usage of a text, assembled by ptxas if it is a whole program, else by the linker. None if that fails."""
     assembled = assemble_program(text, cc, max_registers) if whole else None
     if assembled is not None:
@@ -82,7 +81,7 @@ def usage(
     linker = _driver.Linker(_driver.ObjectCode.from_ptx(text.encode()), options=options)
     try:
         linker.link("cubin")
-        return register_budget.usage(f"{linker.get_info_log()}")
+        return read_log(f"{linker.get_info_log()}")
     except Exception as error:  # nvJitLink's, cuda.core's or the driver's: the final link raises it again
         if ".extern .func" not in text:
             warnings.warn(f"kscope: register usage cannot be measured: {error}", stacklevel=2)

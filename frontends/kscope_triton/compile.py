@@ -26,6 +26,7 @@ from kscope.instrument.selection import catalog
 from kscope.instrument.selection.catalog import KernelSites
 from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.plan import without_marks
+from kscope.lowering.usage import Usage
 from kscope.marks.grammar import Mark, format_name, parse
 from kscope.util.text import install_command
 
@@ -304,7 +305,7 @@ def _assembled(text: str, backend: Any, options: Any) -> register_budget.Assembl
     return register_budget.assemble(text, nvidia.get_ptxas(backend.target.arch).path, _flags(backend, options))
 
 
-def _usage(text: str, backend: Any, options: Any) -> register_budget.Usage | None:
+def _usage(text: str, backend: Any, options: Any) -> Usage | None:
     done = _assembled(text, backend, options)
     return done.usage if done else None
 

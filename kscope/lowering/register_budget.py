@@ -12,16 +12,15 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from ..capture.model import Problem
 from ..instrument.recording import Recording
-from ..machine_code.occupancy import warps_by_registers
 from . import cfg, metadata_patch, occupancy
-from .occupancy import Limits
 from .plan import Lowered, SourceInfo, empty, lower, without_marks
+from .usage import Usage, change, lost_blocks, read_log
 
 FEW = 2
 """Pending records to try after the options' number, and before storing in place."""
@@ -34,57 +33,9 @@ _AT_ONCE = 3
 ROOM = (64, 128)
 """Registers per thread in blocks of 1,024 and of 512 threads."""
 
-_SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
-_REGISTERS = re.compile(r"Used (\d+) registers")
-_ENTRY = re.compile(r"Compiling entry function '([^']+)'(?:(?!Compiling entry).)*?Used (\d+) registers", re.S)
-_IGNORED = re.compile(r"setmaxnreg'?\s+ignored")
 _THREADS = re.compile(r"^\s*\.(?:req|max)ntid\b[^\n{]*", re.M)
 _BOUND = re.compile(r"\.(?:minnctapersm|maxnreg)\b")
 _DIRECTIVE = re.compile(r"\.(?:minnctapersm|maxnctapersm|maxnreg|maxntid|reqntid)\b")
-
-
-@dataclass(frozen=True, order=True)
-class Usage:
-    """An assembler's report on a text; smaller is better.
-
-    Attributes:
-        setmaxnreg_ignored: the assembler ignored setmaxnreg.
-        spill_bytes: per thread, summed over functions.
-        registers: the most of any kernel.
-        entries: registers by kernel, if the log has them.
-    """
-
-    setmaxnreg_ignored: bool
-    spill_bytes: int
-    registers: int
-    entries: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-
-    @property
-    def pressed(self) -> bool:
-        """Whether the text needs more registers than it gets."""
-        return self.setmaxnreg_ignored or self.spill_bytes > 0
-
-    def no_worse(self, other: Usage) -> bool:
-        """Whether this text spills no more than the other and ignores setmaxnreg no more; registers within the limit
-        are free.
-        """
-        return (self.setmaxnreg_ignored, self.spill_bytes) <= (other.setmaxnreg_ignored, other.spill_bytes)
-
-    def lowers_occupancy(self, other: Usage) -> bool:
-        """Whether this text spills more than the other, or leaves room on an SM for fewer of a kernel's warps."""
-        mine = dict(self.entries)
-        pairs = [(mine.get(name, self.registers), count) for name, count in other.entries]
-        fewer = any(
-            warps_by_registers(own) < warps_by_registers(count)
-            for own, count in pairs or [(self.registers, other.registers)]
-        )
-        return fewer or not self.no_worse(other)
-
-    def fell_back_to_spilling(self, plain: Usage) -> bool:
-        """Whether the assembler spills although it uses fewer registers than without records. For a kernel that does
-        not fit into 255 registers it may aim at 32 warps per SM instead, and spill the rest.
-        """
-        return self.spill_bytes > plain.spill_bytes and self.registers < plain.registers
 
 
 Assemble = Callable[[str], "Usage | None"]
@@ -116,15 +67,7 @@ def _assemble(text: str, ptxas: str, flags: tuple[str, ...]) -> Assembled | None
         except OSError:  # another architecture's program, or removed meanwhile
             return None
         made = not done.returncode and out.exists()  # with an option for help it succeeds without a cubin
-        return Assembled(out.read_bytes(), usage(done.stderr + done.stdout)) if made else None
-
-
-def usage(log: str) -> Usage:
-    """The report in an assembler's verbose log: ptxas -v, or nvJitLink's -verbose."""
-    spilled = sum(int(stores) + int(loads) for stores, loads in _SPILL.findall(log))
-    registers = max(map(int, _REGISTERS.findall(log)), default=0)
-    entries = tuple((name, int(count)) for name, count in _ENTRY.findall(log))
-    return Usage(_IGNORED.search(log) is not None, spilled, registers, entries)
+        return Assembled(out.read_bytes(), read_log(done.stderr + done.stdout)) if made else None
 
 
 def request_max_registers(text: str) -> str:
@@ -271,12 +214,13 @@ def _lower_to_fit(
         return best
 
     def finished(fits: Lowered, usage: Usage, pending: int, max_registers: bool = False) -> Lowered:
-        if cooperative and (lost := _lost_blocks(plain, usage, limits)):
+        if cooperative and (lost := lost_blocks(plain, usage, limits)):
             return Lowered(text, empty(recording, frontend), (*before, lost))
         found = with_spare_registers(fits, usage, pending, max_registers) if usage.no_worse(plain) else fits
-        if (change := _change(fits, plain, usage, limits)) is None:
+        kernels = [kernel.name for kernel in fits.meta.kernels]
+        if (problem := change(kernels, plain, usage, limits)) is None:
             return found
-        about = replace(found.meta, problems=(*found.problems, change))
+        about = replace(found.meta, problems=(*found.problems, problem))
         return replace(found, text=metadata_patch.with_meta(found.text, about), meta=about, problems=about.problems)
 
     fewer = [pending for pending in (FEW, 0) if pending < recording.pending and not recording.live]
@@ -312,49 +256,3 @@ def _lower_to_fit(
         if least.no_worse(plain):
             break
     return finished(best, least, *best_try)
-
-
-def _lost_blocks(plain: Usage, usage: Usage, limits: Mapping[str, Limits]) -> Problem | None:
-    """Why a cooperative kernel gets no marks; None if as many of its blocks fit on an SM with marks as without."""
-    with_marks = dict(usage.entries)
-    for name, registers in plain.entries:
-        if name in limits and name in with_marks:
-            before, after = limits[name].blocks(registers), limits[name].blocks(with_marks[name])
-            if after < before:
-                text = (
-                    f"kernel {name}: its regions are not recorded, because it is launched cooperatively and with them "
-                    f"{after} instead of {before} blocks fit on an SM: fewer regions need fewer registers"
-                )
-                return Problem("cooperative", text, kernel=name)
-    return None
-
-
-def _change(lowered: Lowered, plain: Usage, usage: Usage, limits: Mapping[str, Limits]) -> Problem | None:
-    """What the regions cost the kernel, or gained it, in registers; None if nothing that matters."""
-    losses: list[str] = []
-    gains: list[str] = []
-    spilled = usage.spill_bytes - plain.spill_bytes
-    if spilled:
-        more = f"{abs(spilled)} {'more' if spilled > 0 else 'fewer'} bytes of registers spill"
-        (losses if spilled > 0 else gains).append(more)
-    if usage.setmaxnreg_ignored != plain.setmaxnreg_ignored:
-        (losses if usage.setmaxnreg_ignored else gains).append(
-            f"setmaxnreg is {'ignored' if usage.setmaxnreg_ignored else 'no longer ignored'}"
-        )
-    with_marks = dict(usage.entries)
-    for name, registers in plain.entries:
-        if name in limits and name in with_marks:
-            before, after = limits[name].blocks(registers), limits[name].blocks(with_marks[name])
-            if before != after:
-                (losses if after < before else gains).append(
-                    f"{after} instead of {before} blocks fit on an SM ({with_marks[name]} instead of {registers}"
-                    " registers per thread)"
-                )
-    if not losses + gains:
-        return None
-    kernels = ", ".join(kernel.name for kernel in lowered.meta.kernels)
-    remedy = "it may be faster than without them: `kscope perturb` compares both"
-    remedy = remedy if gains else "fewer regions, or ones outside the innermost loop, cost less"
-    text = f"kernel {kernels}: with its regions {' and '.join(losses + gains)}; {remedy}"
-    kernel = lowered.meta.kernels[0].name if len(lowered.meta.kernels) == 1 else None
-    return Problem("occupancy" if usage.no_worse(plain) and not spilled else "registers", text, kernel=kernel)

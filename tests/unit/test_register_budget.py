@@ -16,7 +16,8 @@ from kscope.capture import layout, metadata
 from kscope.capture.model import ModuleMeta, Problem
 from kscope.instrument.recording import Recording
 from kscope.lowering import assembler, metadata_patch, occupancy, plan, register_budget
-from kscope.lowering.register_budget import Usage, lower_to_fit
+from kscope.lowering.register_budget import lower_to_fit
+from kscope.lowering.usage import Usage, read_log
 
 PLAIN = """.version 8.7
 .target sm_90a
@@ -216,7 +217,7 @@ def test_registers_are_read_by_kernel():
         f"ptxas info    : Used {count} registers\n"
         for name, count in (("a", 40), ("b", 70))
     )
-    assert register_budget.usage(log).entries == (("a", 40), ("b", 70))
+    assert read_log(log).entries == (("a", 40), ("b", 70))
 
 
 def grown(text: str, plain: int, marked: int, narrow: Usage | None = None) -> tuple[str, list[str], list[str]]:

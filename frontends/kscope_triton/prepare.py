@@ -70,7 +70,8 @@ class Preparation:
         """Load the compiled kernels of the current device. What fails to load, fails when it is launched."""
         if not self._made:
             return
-        device = driver.active.get_current_device()
+        active: Any = driver.active  # the method is missing in Triton's base class
+        device = active.get_current_device()
         made, self._made = self._made, [one for one in self._made if one[0] != device]
         for where, found in made:
             if where == device and (kernel := found()) is not None:

@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, from what bench/gpu.py wrote: one command renews them.
+"""The tables of docs/design/performance.md, from what bench/gpu.py wrote: one command renews them.
 
     python bench/tables.py bench-gpu.json ...            several files: a section comes from the last that measured it
     python bench/tables.py --print bench-gpu.json        to read, and no file is changed
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rows import Report, Row, Section, doubts, line, read
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "design" / "performance.md"
 MARKED = re.compile(r"(<!-- bench: (\w+) -->\n).*?(<!-- bench end -->)", re.S)
 Lines = list[str]
 Cells = dict[str, dict[str, Row]]

@@ -16,7 +16,7 @@ import kscope
 from kscope.capture import layout
 
 HERE = Path(__file__).resolve().parent
-PAGES = (HERE / "protocol.md", HERE / "writing-a-frontend.md", HERE.parent / "README.md")
+PAGES = (HERE / "design" / "protocol.md", HERE / "design" / "writing-a-frontend.md", HERE.parent / "README.md")
 CAPTURE = HERE.parent / "tests" / "golden" / "attention.kscope"
 COLUMNS = 110
 _BLOCK = re.compile(r"(<!-- picture: (\w+) -->\n)(.*?)(<!-- end -->)", re.S)

@@ -57,7 +57,7 @@ class Kind(IntEnum):
 RECORD = np.dtype([("start", "<u4"), ("id", "<u4"), ("end", "<u4"), ("value", "<u4")])
 """One mark pair, written by one 16-byte store. The id lies between the clocks so that each clock read lands in the
 even register of an aligned pair, without a move. The clocks' high words would cost 7 cycles per region on an H200
-(docs/performance.md); the header's anchors show where a duration is ambiguous without them."""
+(docs/design/performance.md); the header's anchors show where a duration is ambiguous without them."""
 
 HEADER = np.dtype(
     [

@@ -2,7 +2,7 @@
 
 Every bound comes from the trace itself (the tick of the timer, the error of its alignment), or from the kernel's own
 clock reads directly inside and around a region. Every run prints its measurements, so that a violated bound can be
-explained (docs/reliability.md has one run's numbers).
+explained (docs/design/reliability.md has one run's numbers).
 """
 
 from __future__ import annotations

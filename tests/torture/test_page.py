@@ -1,4 +1,4 @@
-"""Tests and commands named in docs/reliability.md exist."""
+"""Tests and commands named in docs/design/reliability.md exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torture.targets import TARGETS
 from kscope.readers import READERS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "reliability.md").read_text()
+PAGE = (ROOT / "docs" / "design" / "reliability.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
 
 

@@ -1,4 +1,4 @@
-"""bench/tables.py turns results of bench/gpu.py into the tables of docs/performance.md."""
+"""bench/tables.py turns results of bench/gpu.py into the tables of docs/design/performance.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BENCH, DOCUMENT = ROOT / "bench", ROOT / "docs" / "performance.md"
+BENCH, DOCUMENT = ROOT / "bench", ROOT / "docs" / "design" / "performance.md"
 
 
 @pytest.fixture(autouse=True)

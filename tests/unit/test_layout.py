@@ -14,7 +14,7 @@ from kscope.capture import layout
 from kscope.capture.layout import GATE, HEADER, RECORD, STRIPE, Kind
 
 SOURCE = Path(layout.__file__).read_text()
-PROTOCOL = Path(__file__).parents[2] / "docs" / "protocol.md"
+PROTOCOL = Path(__file__).parents[2] / "docs" / "design" / "protocol.md"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_control_block_has_one_line_per_stripe_and_one_for_the_reserve() -> 
     assert layout.control_bytes(132) == 128 * (1 + 132 + 1)
 
 
-@pytest.mark.skipif(not PROTOCOL.exists(), reason="docs/protocol.md is not part of this tree")
+@pytest.mark.skipif(not PROTOCOL.exists(), reason="docs/design/protocol.md is not part of this tree")
 def test_the_page_about_the_protocol_names_every_field() -> None:
     page = PROTOCOL.read_text()
     fields = {name for dtype in (RECORD, HEADER, GATE, STRIPE) for name in dtype.names or () if "reserved" not in name}

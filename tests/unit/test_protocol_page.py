@@ -1,4 +1,4 @@
-"""docs/protocol.md is sufficient: a reader written from it agrees with kscope's."""
+"""docs/design/protocol.md is sufficient: a reader written from it agrees with kscope's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contract.reader import read
 from kscope.capture import layout
 from kscope.capture.capture import Capture
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "protocol.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "design" / "protocol.md").read_text()
 WORD = 20
 """Characters that the pictures give 32 bits."""
 Fields = dict[str, tuple[int, int]]

@@ -20,7 +20,7 @@ from kscope import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 PATHS = [str(ROOT / folder) for folder in (".", "frontends", "runtime")]
 BLOCKS = re.findall(r"<!-- runs(?:: (\w+))? -->\n```python\n(.*?)```", README, re.S)
 
@@ -63,7 +63,7 @@ def test_the_lines_of_kscope_can_be_parsed() -> None:
         assert callable(cli.parser().parse_args(shlex.split(line)[1:]).command)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_python_blocks_of_the_docs_use_existing_names(page: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
     for node in (node for block in blocks for node in ast.walk(ast.parse(block.replace("(...):", "(): ")))):
@@ -82,7 +82,7 @@ def _is_kscope(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "kscope"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_headings(page: Path) -> None:
     for name, heading in re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", page.read_text()):
         target = page if not name else page.parent / name
@@ -90,7 +90,7 @@ def test_links_lead_to_headings(page: Path) -> None:
         assert heading in [one.strip().replace(" ", "-") for one in known], f"{name}#{heading}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
     prose = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.S)
     targets = [target for target in re.findall(r"\]\(([^)#]+)\)", prose) if "://" not in target]

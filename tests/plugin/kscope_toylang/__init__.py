@@ -1,4 +1,4 @@
-"""kscope for toylang: the example of docs/writing-a-frontend.md."""
+"""kscope for toylang: the example of docs/design/writing-a-frontend.md."""
 
 from __future__ import annotations
 

@@ -52,6 +52,8 @@ _HEAD_BYTES = 12
 _SPOOLED = 256 << 20
 """Bytes of chunks that are kept in memory while a file is written; more go to a temporary file beside it."""
 _LEVEL = 1
+_EARLIER = {"blocks": "block", "warps": "warp", "sms": "sm", "kernels": "kernel", "regions": "mark"}
+"""Names of options in earlier captures."""
 _Lines = npt.NDArray[np.uint32]
 
 
@@ -181,7 +183,7 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
         epoch=_number(head, "epoch", 0, 0xFFFFFFFF),
         devices=tuple(_device(device, _lines(file, plan, step)) for device, plan in zip(devices, plans, strict=True)),
         modules=tuple(metadata.from_dict(module) for module in _list(head, "modules")),
-        options=_object(head.get("options"), "options"),
+        options={_EARLIER.get(name, name): value for name, value in _object(head.get("options"), "options").items()},
         problems=metadata.problems_from_list(head.get("problems")),
         host=_object(head.get("host"), "host"),
         launches=dict(_launches(row) for row in _list({"launches": [], **head}, "launches")),

@@ -19,9 +19,9 @@ from kscope.machine_code import tools
 from kscope.machine_code.sass import Function, functions
 
 KEPT = Path(__file__).resolve().parents[1] / ".cache" / "bench"
-"""What compilers made: sections share it, and the next run."""
+"""Compiled code, shared by sections and kept for later runs."""
 MEMORY_BYTES = 1 << 30
-"""Of the buffer that kernels get: peers' records go there, and loads come from it."""
+"""Size of the buffer that kernels get: peers write records to it, and loads read from it."""
 
 
 def nvcc(source: Path, out: Path, arch: str, *options: str) -> Path:
@@ -41,8 +41,7 @@ def ptxas(text: str, out: Path, arch: str) -> Path:
 
 
 def _made(command: list[str], source: Path, out: Path, given: list[bytes]) -> Path:
-    """What the command makes of the source, and of the headers among what is given; kept, for the next that asks this
-    of the same version of the tool."""
+    """The command's output for the source and the headers among the arguments; cached per version of the tool."""
     options = [option for option in command[1:] if not option.startswith("-I")]
     digest = hashlib.sha256(repr([_version(command[0]), *options]).encode())
     for one in given:
@@ -53,7 +52,7 @@ def _made(command: list[str], source: Path, out: Path, given: list[bytes]) -> Pa
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
         KEPT.mkdir(parents=True, exist_ok=True)
-        unfinished = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # several ask for the same at a time
+        unfinished = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # other threads may compile the same
         shutil.copyfile(out, unfinished)
         unfinished.replace(kept)
     shutil.copyfile(kept, out)
@@ -76,7 +75,7 @@ def resources(cubin: Path, kernel: str, threads: int, dynamic_shared: int = 0) -
 
 
 class Device:
-    """The first GPU: its primary context is made current. Raises RuntimeError where the driver refuses."""
+    """The first GPU, with its primary context made current. Raises RuntimeError if the driver reports an error."""
 
     def __init__(self) -> None:
         from cuda.bindings import driver
@@ -114,7 +113,7 @@ class Device:
         return self.check(self.driver.cuModuleGetFunction(module, kernel.encode()))
 
     def launch(self, function: Any, grid: int, block: int, *arguments: int, shared: int = 0) -> None:
-        """Integers are 32-bit parameters where they fit, else 64-bit ones: addresses are never small."""
+        """Integers become 32-bit parameters if they fit, else 64-bit ones; addresses never fit 32 bits."""
         values = [ctypes.c_int32(a) if abs(a) < 1 << 31 else ctypes.c_uint64(a) for a in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         self.check(
@@ -122,7 +121,7 @@ class Device:
         )
 
     def fits(self, function: Any, blocks: int, threads: int) -> bool:
-        """Whether an SM holds so many blocks at once, without dynamic shared memory."""
+        """Whether an SM holds this many blocks at once, without dynamic shared memory."""
         most = self.check(self.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0))
         return int(most) >= blocks
 
@@ -133,7 +132,7 @@ class Device:
         self.check(self.driver.cuEventRecord(self._events[0], 0))
 
     def elapsed_us(self) -> float:
-        """Microseconds of the stream since begin()."""
+        """Microseconds on the stream since begin()."""
         self.check(self.driver.cuEventRecord(self._events[1], 0))
         self.check(self.driver.cuEventSynchronize(self._events[1]))
         return float(self.check(self.driver.cuEventElapsedTime(*self._events))) * 1000

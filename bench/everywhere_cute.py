@@ -173,7 +173,7 @@ def _fake(*shape: int, kind: Any = Float32) -> Any:
 
 
 def compiled(kernel: str, arch: int = 90, options: str = "") -> Any:
-    """One of them, prepared, with no GPU. options: of CuTe, such as --keep-ptx."""
+    """One kernel, prepared without a GPU. options: CuTe's, such as --keep-ptx."""
     if kernel in ("softmax", "matmul"):
         return (cute_softmax if kernel == "softmax" else cute_tiled_gemm).compile_only(f"{arch}a", options)
     row, vector = _fake(ROWS, COLUMNS), _fake(COLUMNS)

@@ -33,7 +33,7 @@ from problems import (
 import kscope
 import kscope_numba
 
-kscope_numba.teach()  # kernels run plain as well, and kscope may be no more than a folder in PYTHONPATH
+kscope_numba.teach()  # kernels also run plain, and kscope may be uninstalled, in PYTHONPATH only
 EPS, FACTOR = np.float32(EPSILON), np.float32(SCALE)
 PER_TILE = KEYS * WIDTH
 
@@ -158,11 +158,11 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "tasks": (tasks, (_CUBE, int32[::1], _MATRIX)),
     "attention": (attention, (_CUBE,) * 4),
 }
-"""What each is launched with."""
+"""Argument types of each kernel."""
 
 
 def compiled(kernel: str, arch: int = 90) -> Any:
-    """Numba's code library of one of them, prepared, with no GPU."""
+    """Numba's code library of one kernel, prepared without a GPU."""
     from contract import numba_offline
 
     from kscope.instrument import registry

@@ -95,11 +95,11 @@ SIGNATURES: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
         ATTENTION,
     ),
 }
-"""Of the kernels that no example compiles: parameters and constants."""
+"""Parameters and constants of the kernels that no example compiles."""
 
 
 def compiled(kernel: str, arch: int = 90) -> Any:
-    """One of SIGNATURES, prepared, with no GPU."""
+    """One of SIGNATURES, prepared without a GPU."""
     it, types, constants = SIGNATURES[kernel]
     aligned = {(i,): [["tt.divisibility", 16]] for i, kind in enumerate(types.values()) if kind != "fp32"}
     kscope.enable()

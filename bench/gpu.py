@@ -1,10 +1,10 @@
-"""What kscope costs on a GPU, beside its peers: one command, one run, one table, one JSON.
+"""Cost of recording on a GPU, compared with other profilers: one table and one JSON file per run.
 
     make bench-gpu                                     all sections; ARGS="--sections regions warps" selects
     python bench/gpu.py --list                         the sections, and how long each takes
     python bench/gpu.py --sections triton --kernels softmax,splitk     some kernels of the section `triton`
     python bench/gpu.py --dry-run                      no GPU: compiles everything, and checks the machine code
-    --json FILE (bench-gpu.json)  --headers FOLDER     peers' headers, which `make peers` gets
+    --json FILE (bench-gpu.json)  --headers FOLDER     peers' headers, which `make peers` downloads
 
 Each section runs in a separate process: the table reports failures, and the other sections still run. Rows are medians
 with their spread; variants take turns within a section.
@@ -33,7 +33,7 @@ from sections import KERNELS, PARTS, Options
 ROOT = Path(__file__).resolve().parents[1]
 HEADERS = ROOT / ".cache" / "peers"
 LEAST = 5
-"""Seconds that a section is begun with, at least."""
+"""A section starts only if this many seconds are left."""
 PACKAGES = (
     "torch", "triton", "cupy-cuda13x", "numba-cuda", "nvidia-cutlass-dsl", "cuda-bindings", "numpy",
 )  # fmt: skip
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def measured(options: argparse.Namespace) -> Report:
-    """All sections, one after another. After each the file is written: what was measured stays, whatever follows."""
+    """All sections, one after another. The file is written after each, so a later failure loses nothing."""
     started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     report, begin = Report(["python", *sys.argv], started, machine(), versions(), ()), time.monotonic()
     for name in options.sections:
@@ -87,13 +87,13 @@ def measured(options: argparse.Namespace) -> Report:
         section = process(name, options, min(left, options.timeout))
         report = Report(report.command, started, report.machine, report.versions, (*report.sections, section))
         options.json.write_text(json.dumps(to_dict(report), indent=1) + "\n")
-        last = section.said.splitlines()[-1] if section.said else ""
+        last = section.message.splitlines()[-1] if section.message else ""
         print(f"{name}: {section.state} in {section.seconds:.0f} s {last}", file=sys.stderr)
     return report
 
 
 def process(name: str, options: argparse.Namespace, timeout: float) -> Section:
-    """A section in a process of its own."""
+    """One section, in a separate process."""
     if options.dry_run and not PARTS[name].dry:
         return Section(name, 0.0, "skipped", "nothing of it can be checked without a GPU")
     if timeout < LEAST and options.budget:
@@ -112,13 +112,13 @@ def process(name: str, options: argparse.Namespace, timeout: float) -> Section:
         name,
         round(time.monotonic() - start, 1),
         state,
-        found.get("said", "") or (output if state == "failed" else ""),
+        found.get("message", "") or (output if state == "failed" else ""),
         rows,
     )
 
 
 def ended(command: list[str], timeout: float) -> str:
-    """What a process wrote about what went wrong. One that takes too long is ended, with all that it started."""
+    """A process's error output. A process that exceeds the time limit is killed with its children."""
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
     ) as process:
@@ -136,14 +136,14 @@ def environment() -> dict[str, str]:
 
 
 def within(options: argparse.Namespace) -> int:
-    """The process of one section: rows are written as they come, so that a failure loses none."""
+    """The process of one section: rows are written as they are measured, so that a failure loses none."""
     given = Options(options.result.parent, options.arch, options.headers, options.quick, options.kernels)
     module = import_module(PARTS[options.within].module)
     measure: Callable[[str, Options], Iterator[Row]] = module.dry if options.dry_run else module.measure
     rows: list[dict[str, Any]] = []
 
     def write(state: str, message: str = "") -> None:
-        options.result.write_text(json.dumps({"state": state, "said": message, "rows": rows}))
+        options.result.write_text(json.dumps({"state": state, "message": message, "rows": rows}))
 
     for one in measure(options.within, given):
         rows.append(vars(one))
@@ -166,7 +166,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that are installed, of kscope as it is here, and of nvcc."""
+    """Versions of the installed packages, of this checkout of kscope, and of nvcc."""
     found = {}
     if spelled := re.search(r'__version__ = "(.+?)"', (ROOT / "kscope" / "__init__.py").read_text()):
         found["kscope"] = spelled[1]

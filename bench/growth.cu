@@ -1,5 +1,5 @@
-// The kernels of on_growth.py. `records` writes as many records as it is asked for, `many` four per warp, `four` the
-// same behind a little work: marks are bare, kscope's pass lowers them.
+// The kernels of on_growth.py. `records` writes a given number of records, `many` four per warp, `four` the same after
+// a little work. Marks are bare; kscope's pass lowers them.
 #define MARK(text) asm volatile("//kscope " text ::: "memory")
 
 __device__ __forceinline__ float fmas(float x) {

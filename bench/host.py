@@ -1,7 +1,7 @@
 """Speed of the host side (decode, time axis, files), compared with simple implementations in one run.
 
     make bench          or, with PYTHONPATH=.:tests, python bench/host.py [--records 10_000_000] [--repeat 5]
-                        --peers PYTHON: one that has viztracer and tg4perfetto, else this one
+                        --peers PYTHON: an interpreter with viztracer and tg4perfetto; default: this one
                         --reading: decode and summary only
                         --json FILE (bench.json)
 
@@ -45,9 +45,9 @@ from kscope.trace import Trace
 
 PER_SLAB, LANES = 250, 8448  # records; lanes that run at once: 132 SMs with 64 warps each
 MORE = 10
-"""Times the records, in a process that has nothing else in memory."""
+"""Memory is measured with one and ten times the records, in a process with nothing else in memory."""
 FEW = 4
-"""Records of a lane that hardly lives."""
+"""Records of a short-lived lane."""
 NAMES = ("load", "dot", "tile")
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     if options.beside:
         print(*beside(recorded(options.records)))
         return
-    warnings.simplefilter("ignore", UserWarning)  # of files that are large on purpose
+    warnings.simplefilter("ignore", UserWarning)  # about large files
     capture = recorded(options.records)
     peak, rows = 0.0, decoding(capture, options.repeat)
     if not options.reading:
@@ -120,13 +120,13 @@ def main() -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that are measured, or measured with."""
+    """Versions of the measured packages and of those that measure."""
     names = [name for name in ("numpy", "orjson", "pandas", "perfetto", "pyarrow") if find_spec(name)]
     return {"kscope": kscope.__version__, **{name: metadata.version(name) for name in names}}
 
 
 def recorded(records: int, each: int = PER_SLAB) -> Capture:
-    """Spans three to a tile, in lanes of so many `each` that fill a GPU of 132 SMs again and again."""
+    """Three spans per tile, in lanes of `each` spans; the lanes fill a GPU of 132 SMs again and again."""
     slabs = max(1, records // each)
     lines = synth.bulk(slabs, each, waves=max(1, slabs // LANES))
     return Capture(synth.EPOCH, (synth.device(lines, tick_ns=32),), (synth.module(NAMES),))
@@ -137,7 +137,7 @@ PATIENCE = 0.0
 
 
 def settle() -> None:
-    """On a machine that others use, too: wait until nobody did for a quarter of a second."""
+    """On a shared machine: wait until other processes were idle for a quarter of a second."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         before = _ticks()
@@ -157,7 +157,7 @@ Times = tuple[float, float, tuple[float, ...]]
 
 
 def best(repeat: int, work: Callable[[], object], before: Callable[[], object] = settle) -> Times:
-    """(wall time, CPU time) of the fastest run, wall times of all; `before` each one and not counted."""
+    """(wall time, CPU time) of the fastest run, wall times of all. `before` runs untimed before each."""
     found = []
     for _ in range(repeat):
         before()
@@ -198,7 +198,7 @@ def decoding(capture: Capture, repeat: int) -> list[Row]:
 
 
 def plainly(work: Callable[[], object]) -> None:
-    """Without the compiled loops."""
+    """Disable the compiled loops."""
     os.environ["KSCOPE_NATIVE"] = "0"
     try:
         work()
@@ -207,7 +207,7 @@ def plainly(work: Callable[[], object]) -> None:
 
 
 def with_pandas(trace: Trace) -> object:
-    """The same columns by region as a data frame gives them; no self time, idle time or imbalance."""
+    """The same columns by region from a data frame; without self time, idle time and imbalance."""
     import pandas
 
     spans = pandas.DataFrame({"region": trace.region, "ns": trace.dur_ns}).groupby("region")["ns"]
@@ -215,15 +215,15 @@ def with_pandas(trace: Trace) -> object:
 
 
 def beside(capture: Capture) -> tuple[float, ...]:
-    """Of decoding and summarising a capture: peak bytes beside it, CPU time of the fastest run, wall times of all."""
-    Path("/proc/self/clear_refs").write_text("5")  # Linux tells and resets a process's own peak
+    """Decoding and summarizing a capture: peak bytes besides it, CPU time of the fastest run, wall times of all."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the process's peak memory
     before = resident("VmRSS")
     _, cpu, runs = best(3, lambda: decode(capture).summary())
     return resident("VmHWM") - before, cpu, *runs
 
 
 def apart(records: int) -> tuple[Row, float]:
-    """(decode and summary, bytes that it takes per record) in a process of its own."""
+    """(decode and summary, bytes per record) measured in a separate process."""
     command = [sys.executable, __file__, "--beside", "--records", str(records), "--quiet", str(PATIENCE)]
     size, cpu, *runs = map(float, subprocess.check_output(command, text=True).split())
     return Row(f"decode and summary of {records:,}", min(runs), cpu, tuple(runs), records), size / records
@@ -236,7 +236,7 @@ def resident(name: str) -> int:
 
 
 def looped(capture: Capture) -> list[tuple[int, int, int]]:
-    """What most profilers of this kind do: one record at a time."""
+    """One record at a time, as most profilers of this kind do."""
     found = []
     for line in capture.devices[0].lines.reshape(-1, 16):
         for start, number, end, _ in struct.iter_unpack("<4I", line.tobytes()):
@@ -251,7 +251,7 @@ def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
     few, short = trace.take(np.arange(min(count, 200_000))), decode(recorded(count // 10, each=FEW))
 
     def written(whole: Trace, name: str, times: int = repeat, **options: object) -> Row:
-        """Each time a new file: giving the old one's memory back is no part of it."""
+        """A new file each time, so that freeing the old one is not measured."""
         path = folder / name
 
         def before() -> None:
@@ -291,7 +291,7 @@ def files(capture: Capture, folder: Path, repeat: int) -> list[Row]:
 
 
 def others(python: str) -> list[Row]:
-    """What other packages need for slices of their own (peers.py)."""
+    """Times of other packages for slices that they write themselves (peers.py)."""
     found = []
     count = 100_000
     for name in ("TraceProtoBuilder", "tg4perfetto", "viztracer"):
@@ -339,7 +339,7 @@ def memory(path: Path) -> int:
 
 
 def show(rows: list[Row]) -> None:
-    """Below a job stand plain ways to do it, set in: it says how many times faster than the first of them it is."""
+    """Simple implementations are indented below each job, with its speedup over the first of them."""
     print(f"| {'job':50} | {'seconds':>8} | {'CPU s':>7} | {'million/s':>9} | {'times the plain way':>19} |")
     print(f"|{'-' * 52}|{'-' * 9}:|{'-' * 8}:|{'-' * 10}:|{'-' * 20}:|")
     for row, below in zip(rows, [*rows[1:], None], strict=True):

@@ -1,4 +1,4 @@
-"""What regions cost in CUDA C++ by the two ways that they are compiled: stores sunk by the pass, and stores in place.
+"""Cost of regions in CUDA C++, compiled in two ways: stores sunk by the pass, and stores in place.
 
 The kernels are those of examples/cupy_gemm.py and examples/cupy_pipeline.py. Each is compiled
 
@@ -6,8 +6,8 @@ The kernels are those of examples/cupy_gemm.py and examples/cupy_pipeline.py. Ea
     sunk       by NVRTC, through kscope's pass on the PTX, as CuPy kernels are
     in place   by nvcc, with the header's own stores, as libraries are
 
-and timed resting (prepared, no session) and armed. A run is the time of a launch in a row of launches, by CUDA events;
-within a round every variant has its turn.
+and timed at rest (prepared, no session) and armed. CUDA events time a launch within a row of launches; variants take
+turns within a round.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def by_nvcc(it: Any, name: str, flags: tuple[str, ...]) -> tuple[Any, bytes]:
 
 
 def variants(it: Any, name: str) -> dict[str, Any]:
-    """Functions by how they were compiled. Leaves recording enabled."""
+    """Functions by compilation: plain, sunk, in place. Leaves recording enabled."""
     kscope.disable()
     made = {"plain nvrtc": cupy.RawModule(code=it.SOURCE, options=it.OPTIONS).module.get_function(name)}
     made["plain nvcc"], _ = by_nvcc(it, name, ())
@@ -77,7 +77,7 @@ def variants(it: Any, name: str) -> dict[str, Any]:
 
 
 def timed(launch: Callable[[Any], None], kernel: Any) -> float:
-    """Microseconds of a launch in a row of launches."""
+    """Microseconds per launch within a row of launches."""
     begin, end = cupy.cuda.Event(), cupy.cuda.Event()
     launch(kernel)
     begin.record()
@@ -110,7 +110,7 @@ def times(
 
 
 def measure(section: str, options: Any) -> Iterator[Row]:
-    """Per kernel and variant the time, and what it adds to the plain kernel of the same compiler."""
+    """Per kernel and variant: the time, and the time added to the plain kernel of the same compiler."""
     for name, prepare in (("gemm", gemm), ("pipeline", pipeline)):
         it, launch = prepare()
         found, records = times(name, it, launch, 5 if options.quick else ROUNDS)

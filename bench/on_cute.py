@@ -1,9 +1,9 @@
-"""What recording costs a whole CuTe DSL kernel: kscope, and NVIDIA's IKET, on the same matmul with the same regions.
+"""Cost of recording a whole CuTe DSL kernel: kscope and NVIDIA's IKET, on the same matmul with the same regions.
 
-The kernel is examples/cute_gemm.py. Two processes: kscope's; and IKET's in run-iket, which runs it twice. In each, the
-kernel without any annotation takes turns with one of the others at a time, in both orders, so that in both processes
-every second launch is the one in question. Every launch follows one that hides its latency and sleeps, so that
-the GPU stays cool and its clock high; CUDA events measure the time on the GPU.
+The kernel is examples/cute_gemm.py. kscope and IKET run in separate processes; run-iket runs its process twice. In
+each, launches alternate between the kernel without annotations and one variant, in both orders. A sleeping kernel
+precedes every launch: it hides the launch's latency, and keeps the GPU cool and its clock high. CUDA events measure the
+time on the GPU.
 Nothing here calls cuBLAS: IKET 4.8.1 cannot read one of its modules, and ends the process at its first launch.
 Needs an sm_90 GPU, torch and nvidia-cutlass-dsl 4.6 or later.
 """
@@ -54,23 +54,22 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 SIZES = {4096: 1024, 8192: 8192}
-"""Rows of the matrices, and the records that a warp then has room for: all that it makes."""
+"""Rows of the matrices, and room for all records that a warp then writes."""
 ROUNDS, ROWS = 100, 64
 ASLEEP = {4096: 20_000_000, 8192: 200_000_000}
-"""Cycles that the GPU sleeps before a launch: longer than the host takes for it, also while it drains what the last one
-recorded."""
+"""Cycles that the GPU sleeps before a launch: longer than the host takes to launch, even while it drains."""
 BARE = "without annotations"
-TOLD = 25
-"""Lines of a log that are kept of a run that failed."""
+LOG_LINES = 25
+"""Last lines kept of each log of a failed run."""
 POOL = 4 << 30
 EXPECTED = ("plain", "clock")
-"""Problems that are none here: one kernel is launched plain on purpose, and events do not read the SMs' clocks."""
+"""Problems expected here: one kernel is launched plain on purpose, and events do not read the SMs' clocks."""
 LEAST = 1 << 20
-"""Bytes that a recording of this kernel has, at least: a launch has half a million ranges."""
+"""A recording of this kernel has at least this many bytes: a launch has half a million ranges."""
 
 
 def measure(section: str, options: Any) -> Iterator[Row]:
-    """The time of each kind of launch, and what it adds to the kernel without annotations of its own process."""
+    """The time of each kind of launch, and the time added to the kernel without annotations in the same process."""
     failed = []
     for size in SIZES:
         for tool in ("kscope", "iket"):
@@ -84,7 +83,7 @@ def measure(section: str, options: Any) -> Iterator[Row]:
 
 
 def _rows(what: str, found: dict[str, Any]) -> Iterator[Row]:
-    """What is added is taken turn by turn: what heats the GPU takes its clock down for all that follows."""
+    """Differences are taken pair by pair: a hot GPU lowers its clock for all later launches."""
     notes = {"doubt": "; ".join(found["problems"])} if found["problems"] else {}
     yield row(what, BARE, "us", [one for bare in found["beside"].values() for one in bare], **notes)
     for name, times in found["times"].items():
@@ -94,7 +93,7 @@ def _rows(what: str, found: dict[str, Any]) -> Iterator[Row]:
 
 
 def within(tool: str, size: int, rounds: int, folder: Path) -> dict[str, Any]:
-    """The measurement in a process of its own, in run-iket where it is IKET's."""
+    """The measurement in a separate process; IKET's runs under run-iket."""
     result = folder / f"{tool}-{size}.json"
     command = [sys.executable, __file__, tool, str(result), str(size), str(rounds)]
     if tool == "iket":
@@ -104,13 +103,13 @@ def within(tool: str, size: int, rounds: int, folder: Path) -> dict[str, Any]:
     done = subprocess.run(
         command,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,  # run-iket writes all to stdout, also what the program under it wrote to stderr
+        stderr=subprocess.STDOUT,  # run-iket merges the program's stderr into stdout
         text=True,
         check=False,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # an abort below Python tells where Python was
+        env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # prints the Python stack if native code aborts
     )
-    if done.returncode or not result.exists():  # run-iket runs it twice, and only the second time records
+    if done.returncode or not result.exists():  # run-iket runs it twice; only the second run records
         return {"failed": [f"ended with {done.returncode}", *failure_lines(done.stdout, folder / "iket")]}
     found: dict[str, Any] = json.loads(result.read_text())
     if tool == "iket":
@@ -121,14 +120,14 @@ def within(tool: str, size: int, rounds: int, folder: Path) -> dict[str, Any]:
 
 
 def failure_lines(output: str, folder: Path) -> list[str]:
-    """The end of what a run that failed wrote, and of each log that it left in its folder."""
+    """The last lines of a failed run's output, and of each log in its folder."""
     logs = {path.name: path.read_text(errors="replace") for path in sorted(folder.rglob("*.log"))}
-    lines = [f"{name}: {line}" for name, text in logs.items() for line in text.splitlines()[-TOLD:]]
-    return [line for line in (*lines, *output.splitlines()[-TOLD:]) if line.strip()]
+    lines = [f"{name}: {line}" for name, text in logs.items() for line in text.splitlines()[-LOG_LINES:]]
+    return [line for line in (*lines, *output.splitlines()[-LOG_LINES:]) if line.strip()]
 
 
 def form(name: str, folder: Path) -> Any:
-    """The example's module, annotated as FORMS says: CuTe reads the source of its functions from files."""
+    """The example's module, annotated by FORMS. CuTe reads the source of its functions from files."""
     path = folder / f"gemm_{name}.py"
     path.write_text(FORMS[name](SOURCE.read_text()))
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -1,9 +1,9 @@
-"""What recording costs the same five kernels in every language, timed by ncu: softmax, matmul, layer norm, a persistent
+"""Cost of recording the same five kernels in every language, timed by ncu: softmax, matmul, layer norm, a persistent
 loop over tasks, attention.
 
 Plain, at rest (prepared, not recording), and recording, in turns in one process; every result is checked. All numbers
-are 32-bit floats and the regions are the same, so that languages can be compared; what recording costs fast kernels is
-in on_triton.py and on_cute.py.
+are 32-bit floats and the regions are the same, so that languages can be compared; on_triton.py and on_cute.py measure
+fast kernels.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LANGUAGES = ("triton", "gluon", "cupy", "numba", "cute")
 STATES = ("plain", "at rest", "recording")
 ROUNDS, DROPPED = 9, 1
 RECORDS = 512
-"""Of a slab: no warp here makes more."""
+"""Records per slab: no warp here writes more."""
 WRITTEN = "everywhere.json"
 _NAMES = "softmax|gemm|layernorm|tasks|attention"
 SPELLED = {
@@ -34,11 +34,11 @@ SPELLED = {
     ("numba",): rf"_ZN[0-9]+(numba_[a-z]+|everywhere_numba)[0-9]+({_NAMES})B.*",
     ("cute",): rf"kernel_cutlass_({_NAMES}).*",
 }
-"""The kernels' names in machine code, by language, and not those that check results."""
+"""The kernels' names in machine code, by language, without the kernels that check results."""
 
 
 def record(rounds: int, folder: Path) -> None:
-    """Launches everything in turns, and writes down what was launched, what is not installed, and what went wrong."""
+    """Launches everything in turns, and records the launches, missing packages and failures."""
     launched: list[tuple[str, str, str, int]] = []
     missing: list[str] = []
     wrong: dict[str, str] = {}
@@ -64,7 +64,7 @@ def record(rounds: int, folder: Path) -> None:
 
 
 def run(launch: Callable[[], object], state: str, given: Problem, regions: set[str]) -> str:
-    """One launch in that state; what is wrong with its result, or with what it recorded."""
+    """One launch in that state; returns what is wrong with its result or its records."""
     import torch
 
     for tensor in (given.out, *given.fresh):
@@ -86,16 +86,16 @@ def run(launch: Callable[[], object], state: str, given: Problem, regions: set[s
 
 
 def missing(section: str, options: Any) -> list[str]:
-    """What could not be launched."""
+    """Kernels that could not be launched."""
     path = options.folder / WRITTEN
     found: list[str] = json.loads(path.read_text())["missing"] if path.exists() else []
     return found
 
 
 def measure(section: str, options: Any) -> Iterator[Row]:
-    """Per language and kernel the time of each state, and what it adds. Raises RuntimeError, behind the rows of the
-    others, where one failed, or ncu saw other launches of a language than were made."""
-    from on_triton import DURATION, REGISTERS, microseconds, profiled  # it needs Triton, as one of the languages does
+    """Per language and kernel: the time of each state, and the time it adds. After all rows, raises RuntimeError if one
+    failed, or if ncu saw other launches of a language than were made."""
+    from on_triton import DURATION, REGISTERS, microseconds, profiled  # needs Triton
 
     rounds = 4 if options.quick else ROUNDS
     script = [__file__, str(rounds), str(options.folder)]
@@ -136,7 +136,7 @@ def _rows(
 
 
 def dry(section: str, options: Any) -> Iterator[Row]:
-    """Without a GPU: the kernels of every language that is here, prepared. Rows are instructions and registers. Raises
+    """Without a GPU: the kernels of every installed language, prepared. Rows are instructions and registers. Raises
     RuntimeError where a kernel has another name than measure() looks for."""
     from driver import code, resources
 

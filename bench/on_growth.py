@@ -1,11 +1,11 @@
-"""What recording costs as the work grows, from the launch to the decoded trace, and whether anything was lost.
+"""Cost of recording as the work grows, from the launch to the decoded trace, and lost lanes.
 
     records   10^3 to 10^8 of one launch: kernel, drain, decode
-    warps     1 to all that an SM holds, on every SM: four records each
+    warps     1 to an SM's maximum, on every SM: four records each
     blocks    grids of 10 to 10^6 blocks of one warp
     launches  1 to 10^5 of one wave
 
-Each row's notes say how many records arrived and how many lanes were lost; a loss in the default pool is a doubt.
+Each row's notes give the records that arrived and the lanes lost; a loss in the default pool is a doubt.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ BLOCKS = (10, 10**3, 10**4, 10**5, 10**6)
 LAUNCHES = (1, 10, 10**2, 10**3, 10**4, 10**5)
 EPOCHS = count(1)
 LARGEST = 1 << 20
-"""Records of a slab, at most."""
+"""At most this many records per slab."""
 DECODED = 10**7
-"""Records that are decoded here, at most; make bench measures larger ones."""
+"""At most this many records are decoded here; make bench decodes more."""
 
 
 def built(folder: Path, arch: str, records: int, name: str) -> tuple[Path, ModuleMeta]:
-    """The kernels for slabs of that many records."""
+    """The kernels for slabs of this many records."""
     text = nvcc(SOURCE, folder / f"{name}.ptx", arch).read_text()
     lowered = plan.lower(text, Recording(records=records), frontend="bench")
     return ptxas(lowered.text, folder / f"{name}.cubin", arch), lowered.meta
@@ -91,7 +91,7 @@ def _prepared(device: Device, cubin: Path, kernel: str) -> Any:
 
 
 def _launch(device: Device, kernel: Any, blocks: int, threads: int, *arguments: int, times: int = 1) -> None:
-    """As a frontend launches: a pool that fills up holds it back."""
+    """Launches as a frontend does: a pool that is almost full delays it."""
     backend = registry.backend("cuda")
     for _ in range(times):
         backend.pace()
@@ -101,7 +101,7 @@ def _launch(device: Device, kernel: Any, blocks: int, threads: int, *arguments: 
 def _sweep(
     device: Device, meta: ModuleMeta, where: str, launch: Callable[[], None], expected: int, pool: int | None = None
 ) -> Iterator[Row]:
-    """Times at rest and with recording, what arrived, and what reading it takes."""
+    """Times at rest and with recording, records that arrived, and the time to decode them."""
     backend = registry.backend("cuda")
     launch()
     device.synchronize()

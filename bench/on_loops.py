@@ -1,8 +1,8 @@
 """Cycles that one region adds in the loop of a Triton kernel: kscope, and Proton as Triton ships it, on the same loop.
 
-A, B and C are those of on_regions.py, but for the places in the instruction cache: Triton's compiler chooses. The
-machine code of every variant is read as there; a row whose work does not lie between its marks says so, as Triton's
-compiler and Proton let arithmetic move out from between them.
+A, B and C are the loops of on_regions.py; their places in the instruction cache are Triton's choice. The machine code
+of every variant is checked as there: a row has a doubt if its work does not lie between its marks, as Triton's compiler
+and Proton let arithmetic move out of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import kscope
 CONFIGS = SECTIONS["regions"]
 REPEATS = 7
 SHARED = 228 << 10
-"""Bytes of shared memory that an SM has, of which a block takes 1024 for the system."""
+"""Bytes of shared memory per SM; the system takes 1024 of them per block."""
 MODES = {
     "Proton shared clock32": {"optimizations": "clock32"},
     "Proton shared clock64": {},
@@ -41,14 +41,14 @@ Around = Callable[[], Any]
 
 @contextmanager
 def recorded(change: Any = None) -> Iterator[None]:
-    """kscope records within."""
+    """A context in which kscope records."""
     with lowering(change) if change else nullcontext(), kscope.profile():
         yield
 
 
 @contextmanager
 def protons(options: dict[str, Any]) -> Iterator[None]:
-    """Proton records within."""
+    """A context in which Proton records."""
     with tempfile.TemporaryDirectory() as place:
         mode = proton.mode.Default(**options)
         proton.start(f"{place}/proton", data="tree", backend="instrumentation", mode=mode)
@@ -60,7 +60,7 @@ def protons(options: dict[str, Any]) -> Iterator[None]:
 
 
 def variants() -> dict[str, tuple[Any, Around]]:
-    """The kernel of each, and what is around its launches."""
+    """Each profiler's kernel, and the context of its launches."""
     found: dict[str, tuple[Any, Around]] = {
         "kscope": (loop, recorded),
         "kscope, in place": (loop, lambda: recorded(in_place)),
@@ -69,7 +69,7 @@ def variants() -> dict[str, tuple[Any, Around]]:
 
 
 def cycles(kernel: Any, tag: int, config: Config, repeats: int) -> tuple[list[float], Any]:
-    """Per run the median block's cycles per iteration; and the compiled kernel."""
+    """Cycles per iteration of the median block, by run; and the compiled kernel."""
     blocks = config.blocks * torch.cuda.get_device_properties(0).multi_processor_count
     out = torch.empty(blocks * config.block, device="cuda")
     taken = torch.zeros(blocks, device="cuda", dtype=torch.int64)
@@ -98,7 +98,7 @@ def checked(cubin: bytes, config: Config, path: Path) -> tuple[int, str]:
 
 
 def measure(section: str, options: Any) -> Iterator[Row]:
-    """What every variant adds to the loop without marks."""
+    """Cycles that every variant adds to the loop without marks."""
     pl.enable_semantic("triton")
     repeats = 3 if options.quick else REPEATS
     for config in CONFIGS:

@@ -1,16 +1,16 @@
 """Cycles that one region adds in the loop of a Numba kernel, beside CUDA C++: the same loop, the same options.
 
 Both loops are 64 dependent FMAs; each runs without and with `with kscope.region("work"):` around them, and a row is the
-difference of the median block's cycles per iteration. The C++ row is compiled by nvcc and lowered by kscope, as
-on_regions.py does it (its B and C); Numba's rows go through its own compiler, with link-time optimization and without.
+difference of the median block's cycles per iteration. The C++ row is compiled by nvcc and lowered by kscope, as B and
+C of on_regions.py are; Numba's rows go through its own compiler, with link-time optimization and without.
 Loops are measured at four places, as their cost may depend on where they fall in the instruction cache: the best place
 and the median one are shown.
 
-The same loop means two things that are no region's. Counters: Numba's plain integers have 64 bits, and comparing them
-takes ten cycles longer, which the plain loop hides among its FMAs and the marked one cannot, as no instruction passes a
-clock reading. So counters have 32 bits in both languages, and in rows of their own 64 in both. Constants: an FMA takes
-one in itself and the other in a register, which the assembler sets in some loops, for 4 or 10 cycles an iteration, and
-before others; these FMAs have one constant.
+Two effects that are not the region's cost are kept out. Counters: Numba's plain integers have 64 bits, and comparing
+them takes ten cycles longer, which the plain loop hides among its FMAs and the marked one cannot, because no
+instruction moves across a clock read. So counters have 32 bits in both languages; separate rows have 64 in both.
+Constants: of two constants of an FMA one needs a register, which the assembler sets inside some loops, for 4 or 10
+cycles an iteration, and before others; these FMAs have one constant.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ PLACES, REPEATS, FMAS = 4, 9, 64
 RECORDING = Recording(records=256)
 SIGNATURE = void(float32[::1], int64[::1], int32)
 Measure = Callable[[Config, int], list[float]]
-"""Cycles that a region adds at one place, of each run."""
+"""Cycles that a region adds at one place, by run."""
 Code = dict[tuple[bool, int], Loop]
 """Machine code by (marked, place)."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a loop is compiled. language: numba or cuda; lto: with link-time optimization; bits: of the counter."""
+    """How a loop is compiled. language: numba or cuda; lto: with link-time optimization; bits: width of the counter."""
 
     name: str
     language: str = "numba"
@@ -151,7 +151,7 @@ def beside(folder: Path, way: Way, arch: str) -> Path:
 
 
 def numba_loops(kernels: dict[tuple[bool, int], Any]) -> Measure:
-    """How a place of Numba's loop is measured."""
+    """A function that measures one place of Numba's loop."""
     out, cycles = cuda.device_array(264 * 256, np.float32), cuda.device_array(264, np.int64)
 
     def added(config: Config, place: int) -> list[float]:
@@ -191,7 +191,7 @@ def added_by(code: Code) -> list[tuple[int, int]]:
 
 
 def noted(code: Code) -> dict[str, Any]:
-    """What rows say of the machine code; doubt: where the work is not between the marks."""
+    """Notes of rows about the machine code. doubt: the work is not between the marks."""
     found = (doubt(list(code[True, place].instructions), WORK["fmas"]) for place in range(PLACES))
     doubts = "; ".join(f"place {place}: {text}" for place, text in enumerate(found) if text)
     sass, cycles = added_by(code)[0]
@@ -235,7 +235,7 @@ def measure(section: str, options: Any) -> Iterator[Row]:
 
 
 def planned(folder: Path, way: Way, arch: str = "sm_90a") -> Code:
-    """The machine code of the loops, without a GPU; recording is to be enabled."""
+    """The machine code of the loops, without a GPU; recording must be enabled."""
     from contract import numba_offline
 
     if way.language == "cuda":

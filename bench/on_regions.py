@@ -1,16 +1,16 @@
-"""Cycles that one region adds in the loop of a CUDA C++ kernel: kscope in all its forms, and its peers, in one run.
+"""Cycles that one region adds in the loop of a CUDA C++ kernel: kscope in all its forms, and its peers.
 
     regions   back to back (A), behind 64 dependent FMAs (B), the same with 16 warps per SM (C): best and median of
-              eight places in the instruction cache, each 16 bytes further on: a loop this short costs up to 12 cycles
-              more or less depending on where it falls
-    inflight  with global loads under way at the marks, and with copies of the copy engine (TMA)
-    nested    one to eight regions in one another, per region
+              eight places in the instruction cache, 16 bytes apart: a loop this short costs up to 12 cycles more or
+              less depending on its place
+    inflight  with global loads in flight at the marks, and with copies of the copy engine (TMA)
+    nested    one to eight nested regions, per region
     warps     1 to 64 warps on every SM
 
 Every loop runs without marks and with them, in one module; a row is the difference of the median block's cycles per
-iteration, taken from launches of once and of twice as many: what a launch takes once, such as a claim, is in neither.
-Before anything runs, the machine code of every loop is read: its work must lie between the first and the
-last clock readings, or the row says that it does not.
+iteration, taken from launches of n and 2 n iterations: costs per launch, such as a claim, cancel. Before anything runs,
+the machine code of every loop is checked: a row has a doubt if its work does not lie between the first and the last
+clock read.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from kscope.marks.strategies import AllThreads, Lane0Warp0
 
 SOURCE = Path(__file__).with_name("regions.cu")
 PEER_BYTES = 768 << 20
-"""As in the source: what lies behind is loaded from."""
+"""As in the source: loads read what follows."""
 PLACES, REPEATS = 8, 7
 CACHE_LINE = 128
-"""Bytes of a line of the instruction cache, 8 instructions: places that are a multiple of it apart are one."""
+"""Bytes of a line of the instruction cache, 8 instructions: places a multiple of it apart are equivalent."""
 UNFIT: list[str] = []
-"""What was not measured, as its blocks would have run one after the other."""
+"""Doubt of a row that was not measured: its blocks would have run one after the other."""
 GLOBAL, SHARED = "global memory", "shared memory"
 ALONE = "a NOP, the loop alone"
-"""What A has in every row: an empty loop without marks is no loop any more."""
+"""Doubt of every row of A: the compiler removes an empty loop without marks."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One profiler. peer: its number in the source. lowered: bare marks that the pass lowers for this; flags: of the
-    header, in place. header: a file that must be carried. closely: measured in every section. room: records after which
-    it stores none; 0 where the oldest make way. Its launches have that many iterations at most."""
+    """One profiler. peer: its number in the source. lowered: strategy of bare marks lowered by the pass; flags: the
+    header's, with stores in place. header: a file that it needs. closely: measured in every section. room: records that
+    its buffer holds, and so the most iterations of its launches; 0 if it overwrites the oldest."""
 
     name: str
     peer: int = 0
@@ -67,7 +67,7 @@ class Variant:
 
 
 ROOM = 1024
-"""Records that a warp has room for where the first ones are kept: what it drops is counted, and costs less."""
+"""Records per warp of buffers that keep the first ones: dropped records are only counted, which costs less."""
 VARIANTS = (
     Variant("kscope", lowered=Recording(records=256), closely=True),
     Variant("kscope, in place", lowered=Recording(records=256, pending=0)),
@@ -99,7 +99,7 @@ VARIANTS = (
 
 @dataclass(frozen=True)
 class Config:
-    """A launch: blocks per SM, threads of a block, the loop, iterations. per: regions of an iteration."""
+    """A launch: blocks per SM, threads of a block, the loop, iterations. per: regions per iteration."""
 
     where: str
     blocks: int
@@ -126,11 +126,11 @@ SECTIONS: dict[str, tuple[Config, ...]] = {
     ),
 }  # fmt: skip
 WORK = {"empty": {}, "fmas": {"FFMA": 64}, "loads": {"LDG": 4, "FFMA": 16}, "tiles": {"UBLKCP": 1, "FFMA": 16}}
-"""Instructions of a loop's work, which must lie between the marks, and how many of each."""
+"""Instructions of a loop's work, which must lie between the marks, and their counts."""
 
 
 def select_variants(section: str, headers: Path) -> tuple[list[Variant], list[str]]:
-    """The variants of a section, and which peers' headers are not there."""
+    """The variants of a section, and the missing headers of peers."""
     found = [one for one in VARIANTS if one.closely or section in ("regions", "inflight")]
     found = [one for one in found if one.name != ALONE or section == "regions"]
     missing = [one.name for one in found if one.header and not (headers / one.header).exists()]
@@ -153,7 +153,7 @@ Checked = dict[str, tuple[int, str]]
 
 
 def built(variants: Iterable[Variant], configs: Sequence[Config], options: Any) -> dict[str, tuple[Path, Checked]]:
-    """All of them, on all cores, and what checked() says of each."""
+    """All loops, compiled on all cores, and the doubts that checked() finds in each."""
 
     def one(variant: Variant) -> tuple[Path, Checked]:
         cubin = build(variant, options.folder, options.arch, options.headers)
@@ -183,9 +183,9 @@ def disassembled(cubin: Path) -> dict[str, Code]:
 
 
 def span_of(code: Code, work: dict[str, int]) -> tuple[int, int] | None:
-    """The addresses of the first and the last instruction of the shortest backward branch that has all of the work, and
-    reads clocks if one of them does; None where there is none. A loop that waits may stand behind the kernel's end and
-    jump back into this one's midst: it is none.
+    """Addresses of the first and the last instruction of the shortest backward branch with all of the work, and with
+    clock reads if any has them; None without one. A wait loop placed behind the kernel's end that jumps back into this
+    loop does not count.
     """
     found: list[tuple[bool, int, int, int]] = []
     for at, instruction in code:
@@ -199,7 +199,7 @@ def span_of(code: Code, work: dict[str, int]) -> tuple[int, int] | None:
 
 
 def loop_of(code: Code, work: dict[str, int]) -> list[str]:
-    """The instructions there; [] where there is none."""
+    """The instructions of that loop; [] without one."""
     span = span_of(code, work)
     return [one for at, one in code if span[0] <= at <= span[1]] if span else []
 
@@ -213,7 +213,7 @@ def reads_clock(instruction: str) -> bool:
 
 
 def doubt(body: list[str], work: dict[str, int]) -> str:
-    """What is wrong with the marks in the machine code of a loop; "" where its work lies between them."""
+    """A doubt about the marks in a loop's machine code; "" if its work lies between them."""
     reads = [at for at, one in enumerate(body) if reads_clock(one)]
     if len(reads) < 2:
         return f"{len(reads)} clock readings in its loop"
@@ -230,7 +230,7 @@ def doubt(body: list[str], work: dict[str, int]) -> str:
 
 
 def checked(cubin: Path, configs: Iterable[Config]) -> Checked:
-    """By loop: how many instructions the marks add to its first place, and what is wrong with it."""
+    """By loop: the instructions that marks add at its first place, and a doubt about it."""
     code = disassembled(cubin)
     found = {}
     for config in configs:
@@ -245,7 +245,7 @@ def checked(cubin: Path, configs: Iterable[Config]) -> Checked:
 
 
 def unmoved(starts: Sequence[int]) -> list[str]:
-    """What is wrong with the addresses that the places of a loop begin at; [] where three quarters of them differ."""
+    """Doubts about the start addresses of a loop's places; [] if three quarters of them differ."""
     different = len({start % CACHE_LINE for start in starts})
     if 4 * different >= 3 * len(starts):
         return []
@@ -253,14 +253,13 @@ def unmoved(starts: Sequence[int]) -> list[str]:
 
 
 def per_iteration(taken: Callable[[int], float], iterations: int, repeats: int) -> list[float]:
-    """Per run of twice the iterations, what one takes: the cycles beyond the median run of once as many. What a launch
-    takes once, a claim above all, is in both, and cancels."""
+    """Cycles per iteration, by run of 2 n iterations: those beyond the median run of n. The claim's cost cancels."""
     once = statistics.median(taken(iterations) for _ in range(repeats))
     return [(taken(2 * iterations) - once) / iterations for _ in range(repeats)]
 
 
 class Loops:
-    """One variant's module on the device, recording if it is ours."""
+    """One variant's module on the device; kscope's record."""
 
     def __init__(self, device: Device, cubin: Path, repeats: int = REPEATS) -> None:
         self.device, self.repeats = device, repeats
@@ -278,7 +277,7 @@ class Loops:
             self.backend.arm(1, Sampling(), None)
 
     def close(self) -> int:
-        """Lanes that recorded nothing, as they found no room: a loop without stores is faster than one with them."""
+        """Lanes that found no room and recorded nothing: a loop without stores is faster than one with them."""
         lost = 0
         if self.ours:
             self.backend.disarm()
@@ -288,7 +287,7 @@ class Loops:
         return lost
 
     def each(self, kernel: str, config: Config) -> list[float]:
-        """Per run: the median block's cycles per iteration."""
+        """Cycles per iteration of the median block, by run."""
         function = self.device.function(self.module, kernel)
         grid, source = self.device.sms * config.blocks, self.device.memory + PEER_BYTES
         host = np.zeros(grid, np.int64)
@@ -311,7 +310,7 @@ class Loops:
         return all(self.device.fits(function, config.blocks, config.block) for function in functions)
 
     def added_at(self, config: Config, place: int) -> list[float]:
-        """Of each run the cycles that a region adds, over the median run without marks."""
+        """Cycles that a region adds to the median run without marks, by run."""
         base = statistics.median(self.each(f"plain_{config.plain or config.loop}_{place}", config))
         marked = self.each(f"marked_{config.loop}_{place}", config)
         return [(cycles - base) / config.per for cycles in marked]
@@ -322,7 +321,7 @@ class Loops:
 
 
 def missing(section: str, options: Any) -> list[str]:
-    """What is not among the rows."""
+    """Notes on what is missing from the rows."""
     _, missing = select_variants(section, options.headers)
     return [*(f"{name}: its header is not in {options.headers} (make peers)" for name in missing), *UNFIT]
 
@@ -344,7 +343,7 @@ def measure(section: str, options: Any) -> Iterator[Row]:
 
 
 def doubted(rows: Iterable[Row], lost: int) -> Iterator[Row]:
-    """The rows, with a doubt where lanes were lost while they were measured."""
+    """The rows, with a doubt if lanes were lost during a measurement."""
     for one in rows:
         doubts = [one.notes["doubt"]] if "doubt" in one.notes else []
         doubts += [f"{lost:,} lanes found no room, and recorded nothing"] if lost else []
@@ -352,7 +351,7 @@ def doubted(rows: Iterable[Row], lost: int) -> Iterator[Row]:
 
 
 def _rows(variant: Variant, loops: Loops, configs: Sequence[Config], found: Checked) -> Iterator[Row]:
-    """What each circumstance adds, at the best place and at the median one."""
+    """Added cycles per circumstance, at the best place and at the median one."""
     for config in configs:
         sass, doubts = found[config.loop]
         if not loops.fits(config):

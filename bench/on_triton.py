@@ -1,4 +1,4 @@
-"""What regions cost a whole Triton kernel: every variant interleaved in one process, timed by Nsight Compute.
+"""Cost of regions in whole Triton kernels: all variants interleaved in one process, timed by Nsight Compute.
 
 Variants: off (annotated, plain); kscope as it ships (Elected), at rest (prepared, not recording), one thread per block
 (Lane0Warp0), stores in place; clock reads alone (the floor of any in-kernel profiler: no record, no claim), and those
@@ -43,13 +43,13 @@ from kscope.marks.grammar import PREFIX
 DURATION, REGISTERS = "gpu__time_duration.sum", "launch__registers_per_thread"
 """The metrics that ncu collects."""
 FENCE = "fence.mbarrier_init.release.cluster;"
-"""What kscope puts before a clock read behind a barrier: a NOP in machine code."""
+"""kscope's instruction between a barrier and a clock read: a NOP in machine code."""
 SEED = 20_261_124
-"""Of the order of variants."""
+"""Seed of the order of variants."""
 REPETITIONS, QUICK = 12, 4
-"""Of all variants of a kernel, in full and with --quick."""
+"""Repetitions of all variants of a kernel, in full and with --quick."""
 LAUNCHES, DROPPED = 3, 1
-"""Launches of a variant in each repetition, of which the first are not counted."""
+"""Launches of a variant in each repetition, and how many of the first are not counted."""
 PROTON: dict[str, dict[str, Any]] = {
     "Proton default": {},
     "Proton shared clock32": {"optimizations": "clock32"},
@@ -126,7 +126,7 @@ def annotated(name: str, by_proton: bool) -> Any:
 
 @dataclass(frozen=True)
 class Workload:
-    """A launch's grid and arguments, what a launch needs zeroed, what it computes, and torch's results."""
+    """A launch's grid and arguments, the tensors it needs zeroed, its results, and torch's results."""
 
     grid: tuple[int, ...]
     arguments: tuple[Any, ...]
@@ -139,7 +139,7 @@ class Workload:
         return kernel[self.grid](*self.arguments, **KERNELS[name].constants, TAG=tag, **KERNELS[name].options)
 
     def error(self) -> str:
-        """How far results are from torch's, relative to the largest of those; empty within 1 %. Clears them."""
+        """Deviation of the results from torch's, relative to the largest; empty within 1 %. Clears them."""
         worst = 0.0
         for found, expected in self.results:
             difference = float((found.float() - expected.float()).abs().max() / expected.float().abs().max())
@@ -149,7 +149,7 @@ class Workload:
 
 
 def workloads(names: Iterable[str]) -> dict[str, Workload]:
-    """Of these kernels, on the GPU."""
+    """The workloads of these kernels, on the GPU."""
     import torch
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
@@ -234,7 +234,7 @@ Lower = Callable[..., plan.Lowered]
 
 @contextmanager
 def lowering(change: Callable[[Lower], Lower]) -> Iterator[None]:
-    """Within, kernels are lowered by change(plan.lower); launch them with a TAG of their own."""
+    """A context in which change(plan.lower) lowers kernels; launch them with a separate TAG."""
     with patch.object(register_budget, "lower", change(plan.lower)):
         yield
 
@@ -254,7 +254,7 @@ def clocks_alone(lower: Lower) -> Lower:
 
 
 def clocks_after_barriers(lower: Lower) -> Lower:
-    """The same, and a read waits for the barrier in front of it, where kscope's does."""
+    """The same, but a read waits for the barrier before it, as kscope's does."""
 
     def floor(text: str, recording: Any, **more: Any) -> plan.Lowered:
         fenced = text
@@ -269,7 +269,7 @@ def clocks_after_barriers(lower: Lower) -> Lower:
 
 
 def _clocks(lower: Lower, text: str, marked: str, recording: Any, more: dict[str, Any]) -> plan.Lowered:
-    """The text lowered, with a clock read for every mark that stands in `marked`."""
+    """The lowered text, with a clock read for every mark in `marked`."""
     read = (
         "{ .reg .b64 ks_c; .reg .b32 ks_z; mov.u64 ks_c, %clock64; cvt.u32.u64 ks_z, ks_c;"
         " xor.b32 ks_sum, ks_sum, ks_z; }"
@@ -285,7 +285,7 @@ def _clocks(lower: Lower, text: str, marked: str, recording: Any, more: dict[str
 
 @dataclass(frozen=True)
 class Variant:
-    """A way of recording: within(kernel's name) is active around its launches. tag: TAG of its compilation."""
+    """A way of recording. within: by the kernel's name, the context of its launches. tag: TAG of its compilation."""
 
     tag: int
     within: Callable[[str], AbstractContextManager[Any]]
@@ -309,7 +309,7 @@ def at_rest() -> Iterator[None]:
 
 @contextmanager
 def instrumented(name: str, options: dict[str, Any]) -> Iterator[None]:
-    """Proton's instrumentation of a kernel, without its host's work at each launch: it takes longer than the kernel."""
+    """Proton's instrumentation of a kernel, without its host work per launch, which takes longer than the kernel."""
     size = BUFFERS[name] if "buffer_type" in options or BUFFERS[name] <= SHARED else 0
     mode = proton.mode.Default(buffer_size=size, **options)
     with (
@@ -345,7 +345,7 @@ def order(kernel: str, repetition: int, seed: int = SEED) -> list[str]:
 
 
 def record(repetitions: int, folder: Path, names: Iterable[str], launches: int = LAUNCHES) -> None:
-    """Launches every variant in order(), and writes order.json for whoever reads ncu's rows; and cubins."""
+    """Launches every variant in order(), and writes order.json, which names ncu's rows, and cubins."""
     import torch
 
     pl.enable_semantic("triton")
@@ -369,8 +369,8 @@ def record(repetitions: int, folder: Path, names: Iterable[str], launches: int =
 
 
 def warmed(folder: Path, names: Iterable[str]) -> None:
-    """Every variant of every kernel compiled, the kernels at the same time, into Triton's cache in the folder. Raises
-    RuntimeError with the error output of a kernel's process."""
+    """Compile every variant into Triton's cache in the folder, one process per kernel. Raises RuntimeError with the
+    error output of a process."""
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     running = {}
     for name in names:
@@ -392,8 +392,8 @@ def kept(compiled: Any, path: Path) -> dict[str, Any]:
 
 
 def times(rows: list[dict[str, str]], launched: list[tuple[str, str, int]]) -> dict[tuple[str, str], list[float]]:
-    """Microseconds of each variant's launches, the first ones of every batch left out. Raises RuntimeError where ncu
-    saw other launches than were made."""
+    """Microseconds of each variant's launches without the first ones of every batch. Raises RuntimeError if ncu saw
+    other launches than were made."""
     duration = [one for one in rows if one["Metric Name"] == DURATION]
     if len(duration) != len(launched):
         seen = ", ".join(sorted({one["Kernel Name"][:60] for one in duration}))
@@ -406,13 +406,13 @@ def times(rows: list[dict[str, str]], launched: list[tuple[str, str, int]]) -> d
 
 
 def microseconds(one: dict[str, str]) -> float:
-    """The time in a row of ncu's."""
+    """The time in one of ncu's rows."""
     return float(one["Metric Value"].replace(",", "")) * {"n": 1e-3, "u": 1.0, "m": 1e3}[one["Metric Unit"][0]]
 
 
 def profiled(script: list[str], kernels: str, folder: Path, names: str = "function") -> list[dict[str, str]]:
-    """ncu's rows of a script's kernels whose names match, clocks and caches left alone. names: "mangled" for those of
-    the machine code."""
+    """ncu's rows of a script's kernels whose names match; ncu changes neither clocks nor caches. names: "mangled" for
+    the names in machine code."""
     log = folder / "ncu.csv"
     command = ["ncu", "--clock-control", "none", "--cache-control", "none", "--csv", "--log-file", str(log)]
     command += ["--kernel-name-base", names, "--print-kernel-base", names]
@@ -424,7 +424,7 @@ def profiled(script: list[str], kernels: str, folder: Path, names: str = "functi
 
 
 def measure(section: str, options: Any) -> Iterator[Row]:
-    """Per kernel and variant the time, and what it adds to the kernel that is off; and what the compiler made of it."""
+    """Per kernel and variant: the time, the time added to the variant off, and registers, spills and occupancy."""
     names = options.kernels or tuple(KERNELS)
     warmed(options.folder, names)
     script = [__file__, str(QUICK if options.quick else REPETITIONS), str(options.folder), str(LAUNCHES), *names]
@@ -441,12 +441,12 @@ def measure(section: str, options: Any) -> Iterator[Row]:
 
 
 def _sorted(seen: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """As KERNELS and VARIANTS list them, not as they ran."""
+    """In the order of KERNELS and VARIANTS."""
     return sorted(seen, key=lambda one: (list(KERNELS).index(one[0]), list(VARIANTS).index(one[1])))
 
 
 def missing(section: str, options: Any) -> list[str]:
-    """How variants were ordered, below the table."""
+    """A note below the table on the order of variants."""
     return [f"each repetition ran all variants of a kernel in a random order (seed {SEED})"]
 
 
@@ -462,8 +462,7 @@ def taken(name: str, variant: str, kept: dict[str, Any]) -> Iterator[Row]:
 
 
 def dry(section: str, options: Any) -> Iterator[Row]:
-    """Without a GPU: each kernel compiled for the GPU that `arch` names, off, with kscope, with clock reads alone, and
-    by Proton."""
+    """Without a GPU: each kernel compiled for `arch`: off, with kscope, with clock reads alone, and by Proton."""
     target = GPUTarget("cuda", int(re.sub(r"\D", "", options.arch)), 32)
     pl.enable_semantic("triton")
     with without_gpu(target):
@@ -478,11 +477,11 @@ COMPILED: dict[str, Callable[[Lower], Lower]] = {
     "off": unchanged, "kscope Elected": unchanged, "kscope in place": in_place, "clock reads alone": clocks_alone,
     "clock reads alone, behind barriers": clocks_after_barriers,
 }  # fmt: skip
-"""Variants of kscope with machine code of their own, without a session."""
+"""Variants of kscope with different machine code, which need no session."""
 
 
 def compiled_for(target: GPUTarget, name: str, variant: str) -> Any:
-    """A variant of a kernel for a GPU that is not here; within without_gpu()."""
+    """A variant of a kernel, compiled for another GPU; call it within without_gpu()."""
     how, kernel = VARIANTS[variant], KERNELS[name]
     integers_and_addresses = [i for i, kind in enumerate(kernel.types.values()) if kind != "fp32"]
     aligned = {(i,): [["tt.divisibility", 16]] for i in integers_and_addresses}
@@ -495,7 +494,7 @@ def compiled_for(target: GPUTarget, name: str, variant: str) -> Any:
 
 
 def without_gpu(target: GPUTarget) -> AbstractContextManager[Any]:
-    """The target as Triton's driver, as far as Proton needs one to compile."""
+    """The target in the form of Triton's driver, as Proton's compiler needs it."""
     properties = {"max_shared_mem": 232_448, "arch": target.arch}
     driver = SimpleNamespace(
         get_current_device=lambda: 0, get_current_target=lambda: target,

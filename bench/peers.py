@@ -69,11 +69,11 @@ def traceprotobuilder(data: list[Span], path: Path) -> Callable[[], object]:
 
 
 def viztracer(data: list[Span], path: Path) -> Callable[[], object]:
-    """It records Python's own calls: as many, and the time that saving them takes."""
+    """Records as many of Python's own calls; returns the time that saving them takes."""
     from viztracer import VizTracer
 
     def call() -> None:
-        """A slice."""
+        """A call that becomes a slice."""
 
     tracer = VizTracer(tracer_entries=2 * len(data) + 1000, verbose=0)
     tracer.start()

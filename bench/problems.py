@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ROWS, COLUMNS, EPSILON = 4096, 8192, 1e-5
-"""Of the softmax and the layer norm: a block of THREADS normalizes a row."""
+"""Softmax and layer norm: a block of THREADS normalizes a row."""
 SIZE = 1024
-"""Of the matrices."""
+"""Rows and columns of the matrices."""
 THREADS = 256
 TASKS, EACH, BLOCKS_PER_SM = 4096, 16, 2
-"""A task adds EACH vectors of THREADS numbers. Blocks stay, and take one task after another from a counter."""
+"""A task adds EACH vectors of THREADS numbers. Persistent blocks take tasks from a counter."""
 HEADS, LENGTH, WIDTH = 16, 1024, 32
 QUERIES, KEYS = 128, 16
-"""A block answers QUERIES rows of a head, KEYS keys at a time."""
+"""A block computes QUERIES rows of a head, KEYS keys at a time."""
 SCALE = WIDTH**-0.5 * 1.4426950408889634
-"""exp2 in the kernels: the logarithm's base is in the scale."""
+"""Kernels use exp2: the scale includes the base of the logarithm."""
 KERNELS = ("softmax", "matmul", "layernorm", "tasks", "attention")
 REGIONS = {
     "softmax": {"maximum", "sum", "write"},
@@ -33,7 +33,7 @@ REGIONS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """inputs, out, expected: tensors on the GPU. fresh: what a launch needs zeroed."""
+    """inputs, out, expected: tensors on the GPU. fresh: tensors that a launch needs zeroed."""
 
     inputs: tuple[Any, ...]
     out: Any
@@ -42,7 +42,7 @@ class Problem:
 
 
 def problems() -> dict[str, Callable[[], Problem]]:
-    """A maker for each problem; problems are large, so make one at a time."""
+    """Constructors of the problems, which are large: create one at a time."""
     return {
         "softmax": _softmax, "matmul": _matmul, "layernorm": _layernorm, "tasks": _tasks, "attention": _attention,
     }  # fmt: skip

@@ -1,7 +1,7 @@
-// The loops of on_regions.py: one profiler's marks around the work of each iteration, -DPEER=0 to 15 says whose.
+// The loops of on_regions.py: one profiler's marks around the work of each iteration; -DPEER=0 to 15 selects it.
 // 0 is kscope.cuh (or, with -DKSCOPE_BENCH_MARKS, bare marks that kscope's pass lowers); each peer's instructions per
-// event are restated here from what it does on the device, for lane 0 of each warp; flashinfer's (11) and warpscope's
-// (12) headers are compiled as they ship. 13 and 14 are forms that kscope's own record could have.
+// event are restated here from its device code, for lane 0 of each warp; flashinfer's (11) and warpscope's (12) headers
+// are compiled as they ship. 13 and 14 are forms that kscope's own record could have.
 #include <cstdint>
 
 #ifdef KSCOPE_BENCH_MARKS
@@ -223,7 +223,7 @@ struct Peer {
   }
 };
 #elif PEER == 15
-// A NOP, for which an empty loop stays a loop: what its own counter and jump take
+// A NOP keeps an empty loop: it measures the loop's counter and jump
 struct Peer {
   __device__ __forceinline__ Peer(unsigned char*, int) {}
   __device__ __forceinline__ void start() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
@@ -239,7 +239,7 @@ __device__ __forceinline__ long long clock_now() {
 
 // The work between the marks: `fmas` that depend on each other, loads whose values the next iteration needs, or a
 // tile that the copy engine (TMA) brings while the three before it are used.
-// With one constant: of two, one must be in a register, and ptxas sets it in some loops, which costs 4 or 10 cycles, and
+// FMAs have one constant: of two, one needs a register, which ptxas sets inside some loops, for 4 or 10 cycles, and
 // before others.
 template <int COUNT> __device__ __forceinline__ float fmas(float x) {
 #pragma unroll
@@ -286,9 +286,9 @@ struct Tiles {
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     __syncthreads();
-    for (int i = 0; i < STAGES - 1; i++) ask(i);
+    for (int i = 0; i < STAGES - 1; i++) issue(i);
   }
-  __device__ __forceinline__ void ask(int i) {
+  __device__ __forceinline__ void issue(int i) {
     if (threadIdx.x != 0) return;
     const uint32_t at = i % STAGES;
     const float* tile = from + (uint32_t(i) * 270336u) % (LOADED_FLOATS / 2) / FLOATS * FLOATS;
@@ -310,7 +310,7 @@ struct Tiles {
   }
   int next = 0;
   __device__ __forceinline__ float step(float x, int i) {
-    ask(i + STAGES - 1);
+    issue(i + STAGES - 1);
     wait(i);
     float found;
     asm volatile("ld.shared.f32 %0, [%1];"
@@ -318,11 +318,11 @@ struct Tiles {
                  : "r"(stage + BYTES * (i % STAGES) + 4 * (threadIdx.x % FLOATS))
                  : "memory");
     x = fmas<16>(x + found);
-    __syncthreads();  // the next ask() overwrites this stage
+    __syncthreads();  // the next issue() overwrites this stage
     next = i + 1;
     return x;
   }
-  __device__ __forceinline__ void finish() {  // no copy may be under way when the block leaves
+  __device__ __forceinline__ void finish() {  // no copy may be in flight when the block exits
     for (int i = 0; i < STAGES - 1; i++) wait(next + i);
   }
 };

@@ -1,4 +1,4 @@
-"""How fast a report.html is: written by numpy, opened by Chromium.
+"""Speed of report.html: writing it, and opening it in Chromium.
 
     PYTHONPATH=.:tests python bench/report.py [--records 1_000_000 10_000_000] [--repeat 3]
 
@@ -43,7 +43,7 @@ _ALL = """(async () => {
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds, but for frame: milliseconds; NaN without a browser."""
+    """Seconds; frame in milliseconds; NaN without a browser."""
 
     records: int
     write: float
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def recorded(records: int) -> Trace:
-    """Two spans inside of a third, again and again, in lanes that fill a GPU of 132 SMs."""
+    """Two spans inside a third, repeated, in lanes that fill a GPU of 132 SMs."""
     slabs = max(1, records // PER_LANE)
     lines = synth.bulk(slabs, PER_LANE, waves=max(1, slabs // LANES))
     module = synth.module(("load", "dot", "tile"))
@@ -74,7 +74,7 @@ def recorded(records: int) -> Trace:
 
 
 def measured(count: int, path: Path, repeat: int) -> Row:
-    """One row of the table. Nothing of a trace is kept from one writing to the next."""
+    """One row of the table. Each writing starts from a new trace."""
     times = []
     for _ in range(repeat):
         trace = recorded(count)
@@ -87,7 +87,7 @@ def measured(count: int, path: Path, repeat: int) -> Row:
 
 
 def opened(row: Row, path: Path, program: str, repeat: int) -> Row:
-    """The row with what a browser takes."""
+    """The row with the browser's times."""
     with Page(program) as page:
         times = []
         for _ in range(repeat):

@@ -1,7 +1,7 @@
 """The result format of bench/: rows, a table and a JSON file.
 
     {"schema": 1, "command": [...], "started": "...", "machine": {...}, "versions": {...},
-     "sections": [{"name": "...", "seconds": 1.5, "state": "ok" | "failed" | "skipped", "said": "...", "rows": [
+     "sections": [{"name": "...", "seconds": 1.5, "state": "ok" | "failed" | "skipped", "message": "...", "rows": [
          {"what": "...", "where": "...", "unit": "cycles", "value": 44.5, "least": 44.1, "most": 47.0, "runs": 9,
           "notes": {...}}]}]}
 
@@ -25,7 +25,7 @@ Notes = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One number. what: the thing measured, where: under which circumstances."""
+    """One number. what: the thing measured; where: the circumstances."""
 
     what: str
     where: str
@@ -39,12 +39,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """The rows of one part of the harness, or why there are none."""
+    """The rows of one section, or a message that says why there are none."""
 
     name: str
     seconds: float
     state: str
-    said: str = ""
+    message: str = ""
     rows: tuple[Row, ...] = ()
 
 
@@ -65,12 +65,12 @@ def row(what: str, where: str, unit: str, values: Iterable[float], **notes: Any)
 
 
 def to_dict(report: Report) -> dict[str, Any]:
-    """As JSON has it."""
+    """The report as JSON values."""
     return asdict(report)
 
 
 def from_dict(data: Any) -> Report:
-    """Inverse of to_dict(). Raises ValueError that names what is wrong."""
+    """Inverse of to_dict(). Raises ValueError for anything else."""
     _check(
         isinstance(data, dict) and data.get("schema") == SCHEMA,
         "schema",
@@ -80,11 +80,11 @@ def from_dict(data: Any) -> Report:
         _check(isinstance(data.get(name), kind), name, data.get(name))
     sections = []
     for one in data["sections"]:
-        _check(isinstance(one, dict) and set(one) == {"name", "seconds", "state", "said", "rows"}, "a section", one)
+        _check(isinstance(one, dict) and set(one) == {"name", "seconds", "state", "message", "rows"}, "a section", one)
         _check(one["state"] in STATES, "state", one["state"])
         _check(one["state"] != "ok" or bool(one["rows"]), f"rows of {one['name']}", one["rows"])
         sections.append(
-            Section(one["name"], float(one["seconds"]), one["state"], one["said"], tuple(map(_row, one["rows"])))
+            Section(one["name"], float(one["seconds"]), one["state"], one["message"], tuple(map(_row, one["rows"])))
         )
     return Report(data["command"], data["started"], data["machine"], data["versions"], tuple(sections))
 
@@ -95,20 +95,20 @@ def read(path: Path) -> Report:
 
 
 def table(report: Report) -> str:
-    """All rows for people, section by section, in Markdown."""
+    """All rows in Markdown, section by section."""
     machine = ", ".join(f"{name} {value}" for name, value in report.machine.items())
     versions = ", ".join(f"{name} {value}" for name, value in sorted(report.versions.items()))
     lines = [f"{report.started}: {machine}", versions, f"`{' '.join(report.command)}`"]
     for section in report.sections:
         lines += ["", f"## {section.name} ({section.seconds:.0f} s)", ""]
         if section.state != "ok":
-            lines.append(f"{section.state}: {section.said}")
+            lines.append(f"{section.state}: {section.message}")
         lines += _grid(section.rows)
     return "\n".join(lines)
 
 
 def _grid(rows: Sequence[Row]) -> list[str]:
-    """A table with one column per circumstance where the section has few, else one line per row."""
+    """A table: one column per circumstance if there are few, else one line per row."""
     if not rows:
         return []
     places = list(dict.fromkeys(row.where for row in rows))
@@ -128,7 +128,7 @@ def _grid(rows: Sequence[Row]) -> list[str]:
 
 
 def doubts(rows: Sequence[Row]) -> list[str]:
-    """What is wrong with rows, and with which."""
+    """Doubts about rows, with the rows' names."""
     return [f"{one.what}, {one.where}: {text}" for one in rows for text in [one.notes.get("doubt")] if text]
 
 
@@ -139,7 +139,7 @@ def _spread(one: Row) -> str:
 
 
 def line(cells: Sequence[str]) -> str:
-    """Of a table in Markdown."""
+    """A line of a table in Markdown."""
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
 
 
@@ -159,5 +159,5 @@ def _check(holds: bool, what: str, found: object) -> None:
 
 
 def _short(number: float) -> float:
-    """Six digits: no clock here tells more."""
+    """Six digits, the precision of the clocks."""
     return float(f"{number:.6g}")

@@ -1,4 +1,4 @@
-"""What the assembler plans for a loop: its instructions, and the cycles that each keeps its warp from the next.
+"""The assembler's schedule of a loop: its instructions, and the stall cycles encoded in each.
 
 From sm_70 on an instruction has 128 bits, of which bits 105 to 108 are these cycles (Jia, Maggioni, Staiger and
 Scarpazza, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018, section 2.1). Waits for memory
@@ -20,19 +20,19 @@ _INSTRUCTION = re.compile(
     r"/\*(?P<at>[0-9a-f]{4,})\*/\s+(?P<text>[^;]+);\s*/\* 0x[0-9a-f]{16} \*/\s*/\* 0x(?P<high>[0-9a-f]{16}) \*/"
 )
 _STALL = 105 - 64
-"""The lowest of four bits, in the upper half."""
+"""The lowest of the four bits, counted within the upper 64."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """instructions: as text, in order of address. cycles: of one iteration, where nothing else is waited for."""
+    """instructions: as text, in order of address. cycles: of one iteration, without other waits."""
 
     instructions: tuple[str, ...]
     cycles: int
 
 
 def loops(cubin: Path, work: dict[str, int]) -> dict[str, Loop]:
-    """By kernel the loop that has all of the work; kernels without such a loop are left out."""
+    """By kernel, the loop with all of the work; kernels without such a loop are left out."""
     command = [tools.find("cuobjdump"), "-sass", str(cubin)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = {}

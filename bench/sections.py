@@ -1,4 +1,4 @@
-"""The sections of the benchmark on a GPU, and what each of them gets."""
+"""The sections of the GPU benchmark, and their settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Options:
-    """What every section gets. quick: fewer repeats. kernels: those of the section `triton`, all if empty."""
+    """Settings of all sections. quick: fewer repeats. kernels: of the section `triton`; empty for all."""
 
     folder: Path
     arch: str
@@ -19,8 +19,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Part:
-    """A section: the module that measures it, about how many seconds --quick takes, what it needs, what it is. dry:
-    a part of it needs no GPU."""
+    """A section: the module that measures it, approximate seconds with --quick, its needs, its description. dry: a part
+    of it needs no GPU."""
 
     module: str
     seconds: int
@@ -52,4 +52,4 @@ PARTS: dict[str, Part] = {
 KERNELS = (
     "matmul", "attention", "persistent", "layernorm", "tasks", "softmax", "splitk", "backward", "grouped",
 )  # fmt: skip
-"""Of the section `triton`."""
+"""Kernels of the section `triton`."""

@@ -1,7 +1,7 @@
-"""The tables of docs/design/performance.md, from what bench/gpu.py wrote: one command renews them.
+"""Updates the tables of docs/design/performance.md from files of bench/gpu.py.
 
-    python bench/tables.py bench-gpu.json ...            several files: a section comes from the last that measured it
-    python bench/tables.py --print bench-gpu.json        to read, and no file is changed
+    python bench/tables.py bench-gpu.json ...            several files: the last one that has a section wins
+    python bench/tables.py --print bench-gpu.json        print only; changes no file
 
 A table stands in the document between `<!-- bench: NAME -->` and `<!-- bench end -->`; NAME is one of TABLES. A table
 whose section was not measured stays as it is.
@@ -36,7 +36,7 @@ def grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> Lines:
 
 
 def number(one: Row | None, digits: int = 1, sign: str = "") -> str:
-    """The median; "-" where it was not measured."""
+    """The median; "-" if it was not measured."""
     return "-" if one is None else f"{one.value:{sign},.{digits}f}"
 
 
@@ -52,7 +52,7 @@ def _median_place(where: str) -> str:
 
 
 def of_places(rows: Sequence[Row]) -> Lines:
-    """A region's cycles: the best place and the median one, instructions, where records go."""
+    """A region's cycles at the best place and the median one, its instructions, and where records go."""
     found = cells(rows)
     places = [where for where in dict.fromkeys(one.where for one in rows) if not where.endswith("median place")]
     body = []
@@ -79,7 +79,7 @@ _SCHEDULED = ("Proton shared sched_stores", "Proton global sched_stores")
 
 
 def of_profilers(rows: Sequence[Row]) -> Lines:
-    """What profilers add to each kernel, in percent, and where recording with kscope costs more than Proton's best."""
+    """Percent that profilers add to each kernel, and kernels for which kscope costs more than Proton's best."""
     found, body = cells(rows), []
     for kernel in (what for what in found if "," not in what):
         added = found.get(f"{kernel}, added", {})
@@ -100,7 +100,7 @@ def of_profilers(rows: Sequence[Row]) -> Lines:
 
 
 def of_kernels(rows: Sequence[Row]) -> Lines:
-    """Triton's kernels: time, what is added, registers, spills, warps that fit."""
+    """Triton's kernels: time, added time, registers, spills, warps that fit."""
     found, body = cells(rows), []
     for kernel in (what for what in found if "," not in what):
         for variant, time in found[kernel].items():
@@ -114,7 +114,7 @@ def of_kernels(rows: Sequence[Row]) -> Lines:
 
 
 def of_languages(rows: Sequence[Row]) -> Lines:
-    """A kernel in every language: plain, and what its other states add."""
+    """Each kernel in every language: plain time, and the time that other states add."""
     found, body = cells(rows), []
     for what in (what for what in found if not what.endswith(("added", "registers"))):
         added, registers = found.get(f"{what}, added", {}), found.get(f"{what}, registers", {})
@@ -125,7 +125,7 @@ def of_languages(rows: Sequence[Row]) -> Lines:
 
 
 def of_launches(rows: Sequence[Row]) -> Lines:
-    """Times with what they are more than the base of their own process or compiler."""
+    """Times, and their difference from the baseline of the same process or compiler."""
     found, body = cells(rows), []
     for what in (what for what in found if not what.endswith("added")):
         for where, time in found[what].items():
@@ -135,7 +135,7 @@ def of_launches(rows: Sequence[Row]) -> Lines:
 
 
 def of_growth(rows: Sequence[Row]) -> Lines:
-    """Milliseconds as work grows, and whether all arrived."""
+    """Milliseconds as work grows, and whether all records arrived."""
     steps = ("at rest", "recording", "until collected", "decoded")
     found, body = cells(rows), []
     for where in dict.fromkeys(one.where for one in rows):
@@ -151,11 +151,11 @@ TABLES: dict[str, Callable[[Sequence[Row]], Lines]] = {
     "numba": of_places, "triton": of_kernels, "everywhere": of_languages, "cute": of_launches, "cuda": of_launches,
     "growth": of_growth,
 }  # fmt: skip
-"""By section."""
+"""Table builders by section."""
 
 
 def source(report: Report, section: Section) -> str:
-    """Where the numbers are from, on one line."""
+    """One line on the machine, versions and date of the numbers."""
     machine = {"driver": "?", "most": "?", **report.machine}
     packages = ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))
     least = min((one.runs for one in section.rows), default=0)
@@ -165,20 +165,21 @@ def source(report: Report, section: Section) -> str:
 
 
 def made(name: str, report: Report, section: Section) -> str:
-    """A section's table, its doubts, and where it is from."""
-    messages = [f"{section.state}: {section.said}"] if section.state != "ok" else [section.said] if section.said else []
+    """A section's table, its doubts, and its provenance."""
+    failed = f"{section.state}: " if section.state != "ok" else ""
+    messages = [failed + section.message] if failed or section.message else []
     lines = [f"* {text}" for text in (*messages, *doubts(section.rows))]
     parts = [TABLES[name](section.rows), lines, [source(report, section)]]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def measured(reports: Sequence[Report]) -> dict[str, tuple[Report, Section]]:
-    """Sections that have rows, each from the last report that has it."""
+    """Sections with rows, each from the last report that has it."""
     return {one.name: (report, one) for report in reports for one in report.sections if one.rows}
 
 
 def renewed(text: str, reports: Sequence[Report]) -> str:
-    """The document with its tables renewed. Raises ValueError for a table of an unknown name, and for a dry run."""
+    """The document with updated tables. Raises ValueError for an unknown table name, and for a dry run."""
     found = measured(reports)
     if any("--dry-run" in report.command for report in reports):
         raise ValueError("a dry run measures nothing: --print shows what it counted")

@@ -1,4 +1,4 @@
-"""The kernels of on_triton.py: each with regions of kscope, and once more with Proton's scopes.
+"""The kernels of on_triton.py: each with kscope's regions, and a twin with Proton's scopes.
 
 The matmul and the attention with regions are those of the examples, inlined. TAG changes nothing but the cache key:
 one compilation for each way of recording.
@@ -202,7 +202,7 @@ def softmax_proton(x, y, N, BLOCK: tl.constexpr, TAG: tl.constexpr):
 
 @triton.jit
 def splitk(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TAG: tl.constexpr):
-    """c += a @ b: each block along the third axis of the grid sums a part of K."""
+    """c += a @ b: each block along the grid's third axis sums a part of K."""
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     columns = tl.program_id(1) * BN + tl.arange(0, BN)
     part = K // tl.num_programs(2)

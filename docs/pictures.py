@@ -1,8 +1,8 @@
-"""Draws what is computed on the pages: the bit pictures of the protocol, the summary in the README, and whole files.
+"""Generates parts of the pages: the bit pictures of the protocol, the summary in the README, and whole files.
 
-    python docs/pictures.py            rewrites what stands between the markers
+    python docs/pictures.py            rewrites the text between the markers
 
-A test compares the pages with what this would write, so that they cannot grow old.
+A test compares the pages with its output, so they stay up to date.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// The sum of many numbers, a tile at a time: the next tile is copied to shared memory while this one is added.
+// The sum of many numbers, tile by tile: the next tile is copied to shared memory while this one is added.
 // A plain CUDA C++ library: examples/cuda_library.py builds it with nvcc, and records its kernel.
 #include <cuda_pipeline.h>
 #include <kscope.cuh>
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(THREADS) sum(const float4* in, float* out, int
   copy(blockIdx.x, 0);
   for (int now = blockIdx.x, from = 0; now < tiles; now += gridDim.x, from ^= 1) {
     {
-      KSCOPE_REGION_V("wait", now);  // a copy is issued at once: what it takes shows where it is waited for
+      KSCOPE_REGION_V("wait", now);  // a copy is issued at once; its time shows at the wait
       copy(now + gridDim.x, from ^ 1);
       __pipeline_wait_prior(1);
     }
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(THREADS) sum(const float4* in, float* out, int
   if (threadIdx.x == 0) atomicAdd(out, total);
 }
 
-// What `count` numbers of the host add up to; count is a multiple of TILE. Returns the CUDA runtime's error.
+// The sum of `count` numbers in host memory; count is a multiple of TILE. Returns the CUDA runtime's error.
 extern "C" int total(const float* values, int count, float* result) {
   float *in = nullptr, *out = nullptr;
   int error = cudaMalloc(&in, sizeof(float) * count);

@@ -3,7 +3,7 @@
     python examples/cuda_library.py
 
 On a GPU: builds cuda_library.cu, adds up 16 M numbers with it, checks the sum against numpy, writes
-sum.kscope, and prints one line per region. Without one: builds it for sm_90 and says what is in it.
+sum.kscope, and prints one line per region. Without one: builds it for sm_90 and lists its contents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOURCE = Path(__file__).with_suffix(".cu")
 
 
 def obstacle() -> str:
-    """Why no library can be built here, or nothing."""
+    """Why no library can be built; empty if it can."""
     return "" if shutil.which("nvcc") else "no nvcc here: it comes with the CUDA toolkit"
 
 
@@ -34,7 +34,7 @@ def on_gpu() -> bool:
 
 
 def build(source: Path, folder: str, arch: str) -> Path:
-    """The library of a source, with its regions compiled in."""
+    """Build a source with its regions; returns the library's path."""
     built = Path(folder, source.stem + ".so")
     command = ["nvcc", "-O3", f"-arch={arch}", *kscope_cuda.flags(), "-shared", "-Xcompiler", "-fPIC"]
     subprocess.run([*command, str(source), "-o", str(built)], check=True)
@@ -42,14 +42,14 @@ def build(source: Path, folder: str, arch: str) -> Path:
 
 
 def describe(path: Path) -> None:
-    """No GPU: the names of kernels and regions are in the file."""
+    """Without a GPU: print the names of kernels and regions in the file."""
     (module,) = kscope_cuda.describe(path.read_bytes())
     regions = ", ".join(region.name for region in module.regions)
     print(f"no GPU here: {path.name} was built for sm_90; kernel {module.kernels[0].name} has the regions {regions}")
 
 
 def record(path: Path) -> None:
-    """Arm the library once; then every session records it."""
+    """Arm the library once: every later session records it."""
     library = ctypes.CDLL(str(path))
     kscope_cuda.arm(library)
     values = np.random.default_rng(0).random(COUNT, dtype=np.float32)

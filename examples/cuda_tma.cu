@@ -1,10 +1,10 @@
-// The scalar product of two long vectors: one thread asks the copy engine (TMA) for chunks, eight warps multiply.
+// The scalar product of two long vectors: one thread requests chunks from the copy engine (TMA), eight warps multiply.
 // A plain CUDA C++ library for sm_90 and later: examples/cuda_tma.py builds it with nvcc, and records its kernel.
 #include <kscope.cuh>
 
 constexpr int WORKERS = 256, BLOCKS = 264, CHUNK = 4 * WORKERS, STAGES = 4;
 
-// An mbarrier counts arrivals and bytes; a phase ends when both are complete. Phases are told apart by their parity.
+// An mbarrier counts arrivals and bytes; a phase ends when both are complete. Consecutive phases differ in parity.
 
 __device__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
@@ -37,7 +37,7 @@ __device__ void wait(unsigned long long* barrier, int parity) {
   } while (!over);
 }
 
-// From global to shared memory, without a thread's help; the barrier hears of the bytes when they are there.
+// From global to shared memory, without a thread's help; the barrier counts the bytes as they arrive.
 __device__ void copy(float* to, const float* from, int bytes, unsigned long long* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)),
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(WORKERS + 32) product(const float* a, const fl
   __shared__ alignas(8) unsigned long long full[STAGES], empty[STAGES];
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < STAGES; ++stage) {
-      init(&full[stage], 1);              // the thread that asks
+      init(&full[stage], 1);              // the thread that requests
       init(&empty[stage], WORKERS / 32);  // one lane of each warp that multiplies
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the copy engine sees the barriers, too
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(WORKERS + 32) product(const float* a, const fl
   }
 }
 
-// The scalar product of two vectors of the host; count is a multiple of CHUNK. Returns the CUDA runtime's error.
+// The scalar product of two vectors in host memory; count is a multiple of CHUNK. Returns the CUDA runtime's error.
 extern "C" int scalar_product(const float* left, const float* right, int count, float* result) {
   const size_t bytes = sizeof(float) * count;
   float *a = nullptr, *b = nullptr, *out = nullptr;

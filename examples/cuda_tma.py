@@ -1,10 +1,10 @@
-"""TMA in CUDA C++: one thread asks the copy engine for chunks, eight warps multiply. Does anybody wait?
+"""TMA in CUDA C++: one thread requests chunks from the copy engine, eight warps multiply. Which of them wait?
 
     python examples/cuda_tma.py
 
 On a GPU (sm_90 or later): builds cuda_tma.cu with nvcc, multiplies two vectors of 16 M numbers with it, checks the
-result against numpy, writes tma.kscope, and prints one line per region: "room" is what the asking thread waits, "wait"
-what the others do. Without one: builds it for sm_90 and says what is in it.
+result against numpy, writes tma.kscope, and prints one line per region: "room" is the
+producing thread's wait, "wait" that of the others. Without one: builds it for sm_90 and lists its contents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SOURCE = Path(__file__).with_suffix(".cu")
 
 
 def record(path: Path) -> None:
-    """Arm the library once; then every session records it."""
+    """Arm the library once: every later session records it."""
     library = ctypes.CDLL(str(path))
     kscope_cuda.arm(library)
     left, right = np.random.default_rng(0).random((2, COUNT), dtype=np.float32)
@@ -32,7 +32,7 @@ def record(path: Path) -> None:
     with kscope.profile("tma.kscope") as prof:
         assert library.scalar_product(*pointers, COUNT, ctypes.byref(result)) == 0
     np.testing.assert_allclose(result.value, np.dot(left.astype(np.float64), right), rtol=1e-4)
-    # for each chunk the asking thread records two regions, as does every warp that multiplies; those add up at the end
+    # for each chunk the producer and every multiplying warp record two regions; the latter also record the final sum
     expected = 2 * (1 + WARPS) * COUNT // CHUNK + WARPS * BLOCKS
     assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
     print(prof.trace.summary())

@@ -1,4 +1,4 @@
-"""A matrix product with tiles in shared memory, in CUDA C++ through CuPy: is it the loads, or the arithmetic? The same
+"""A matrix product with tiles in shared memory, in CUDA C++ through CuPy: do loads or arithmetic dominate? The same
 kernel as *_gemm.py in other languages, with the same regions.
 
     python examples/cupy_gemm.py
@@ -37,7 +37,7 @@ extern "C" __global__ void gemm(const float* a, const float* b, float* c, int si
             __syncthreads();
         }
         KSCOPE_REGION("multiply");
-        // said, not left to the assembler: it unrolls less where a kernel has grown, as kernels with regions have
+        // explicit: the assembler unrolls large kernels less, and regions make kernels larger
         #pragma unroll
         for (int i = 0; i < DEPTH; ++i)
             for (int y = 0; y < EACH; ++y)
@@ -58,8 +58,8 @@ gemm = cupy.RawKernel(SOURCE, "gemm", options=OPTIONS)
 
 
 def compile_only(arch: int = 90, name: str = "gemm", source: str = SOURCE, options: tuple[str, ...] = OPTIONS) -> bytes:
-    """No GPU: NVRTC still compiles the kernel, with its regions, for a target that is named; CuPy would ask the driver
-    first. Returns the cubin."""
+    """Without a GPU: compile the kernel, with its regions, for a given target. CuPy itself needs a driver, so this
+    calls NVRTC. Returns the cubin."""
     from cuda.bindings import nvrtc
 
     kscope.enable()

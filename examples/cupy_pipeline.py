@@ -2,7 +2,7 @@
 
     python examples/cupy_pipeline.py
 
-On a GPU (sm_80 or later): sums what a polynomial makes of 35 million numbers, checks the sum, writes
+On a GPU (sm_80 or later): sums a polynomial of 35 million numbers, checks the sum, writes
 pipeline.kscope, and prints one line per region. Without one: compiles the kernel for sm_90.
 """
 

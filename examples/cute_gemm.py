@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")  # read when CuTe is imported; there is no GPU to ask everywhere
+os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")  # read when CuTe is imported; there may be no GPU
 
 import cutlass
 import cutlass.utils.hopper_helpers as hopper
@@ -65,10 +65,10 @@ def gemm(
         num_stages=STAGES,
         producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, PAIR * CONSUMERS * 4),  # warps of both blocks
-        tx_count=(BM + BN) * BK * 2,  # what arrives in a block, whoever asked for it
+        tx_count=(BM + BN) * BK * 2,  # bytes that arrive in a block, from both blocks' copies
         cta_layout_vmnk=cute.make_layout((1, PAIR, 1, 1)),
-        # Lane 0 of a consumer's warp tells block 0 what is free, and lane 1 block 1. Without this the lane comes from a
-        # thread_idx() of its own, read where a stage is released, and ptxas takes the code around it for divergent.
+        # Lane 0 of a consumer's warp releases stages of block 0, and lane 1 those of block 1. Otherwise the lane comes
+        # from another thread_idx(), read where a stage is released, and ptxas treats the code around it as divergent.
         tidx=cute.arch.lane_idx(),
     )
 
@@ -111,7 +111,7 @@ def gemm(
                             )
                         buffers.producer_commit(filling)
                         filling.advance()
-                buffers.producer_tail(filling)  # not before the other block is through with this one
+                buffers.producer_tail(filling)  # waits until the other block has finished with this one
     else:
         cute.arch.setmaxregister_increase(232)
         with kscope.region("consumer"):
@@ -150,7 +150,7 @@ def gemm(
 
 @cute.jit
 def matmul(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, blocks: cutlass.Constexpr, stream: driver.CUstream):
-    """Of an odd number of blocks one is left out."""
+    """Uses an even number of blocks."""
     assert c.shape[0] % (PAIR * BM) == 0, "c must have an even number of rows of tiles"
     major = [utils.LayoutEnum.from_tensor(tensor).sm90_mma_major_mode() for tensor in (a, b)]
     mma = hopper.make_trivial_tiled_mma(HALF, HALF, *major, FLOAT, (CONSUMERS, 1, 1), tiler_mn=(64, BN))

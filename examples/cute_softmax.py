@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-if not any(Path("/dev").glob("nvidia[0-9]*")):  # no GPU that CuTe could ask when it is imported
+if not any(Path("/dev").glob("nvidia[0-9]*")):  # CuTe needs the architecture when it is imported
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cutlass
@@ -28,7 +28,7 @@ ROWS, COLUMNS, THREADS = 4096, 8192, 256
 
 @cute.jit
 def across(value: Float32, shared: cute.Tensor, combine: cutlass.Constexpr) -> Float32:
-    """What `combine` makes of the numbers of all threads of the block; every thread gets it."""
+    """Reduce the numbers of all threads of the block with `combine`; every thread gets the result."""
     thread, _, _ = cute.arch.thread_idx()
     value = cute.arch.warp_reduction(value, combine)
     if thread % 32 == 0:

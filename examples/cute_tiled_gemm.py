@@ -2,9 +2,9 @@
 
     python examples/cute_tiled_gemm.py
 
-It uses common features only: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How
-CuTe multiplies fast is in cute_gemm.py. On a GPU: checks the product against torch, writes gemm.kscope, and prints one
-line per region. Without one: compiles the kernel for sm_90a.
+Common features only: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. cute_gemm.py shows a
+fast product in CuTe. On a GPU: checks the product against torch, writes gemm.kscope, and prints one line per region.
+Without one: compiles the kernel for sm_90a.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-if not any(Path("/dev").glob("nvidia[0-9]*")):  # no GPU that CuTe could ask when it is imported
+if not any(Path("/dev").glob("nvidia[0-9]*")):  # CuTe needs the architecture when it is imported
     os.environ.setdefault("CUTE_DSL_ARCH", "sm_90a")
 
 import cutlass

@@ -2,8 +2,8 @@
 
     python examples/gluon_gemm.py
 
-Gluon says where numbers are: tiles go to shared memory by name, and each thread has 4 x 4 numbers of the result. How
-Gluon multiplies fast is in gluon_warp_specialized.py. On a GPU: checks the product against torch, writes gemm.kscope,
+Layouts are explicit in Gluon: tiles are in shared memory, and each thread has 4 x 4 numbers of the result.
+gluon_warp_specialized.py shows a fast product in Gluon. On a GPU: checks the product against torch, writes gemm.kscope,
 and prints one line per region. Without one: compiles the kernel for sm_90.
 """
 

@@ -2,8 +2,8 @@
 
     python examples/gluon_warp_specialized.py
 
-Every partition records on a separate track: the timeline shows the fetching warp run ahead, and which warp
-waits for which. On an sm_90 GPU: checks the product against torch, writes gluon.kscope, prints one line
+Every partition records on a separate track: the timeline shows the fetching warp run ahead, and which warps
+wait. On an sm_90 GPU: checks the product against torch, writes gluon.kscope, prints one line
 per region. Elsewhere: compiles the kernel for sm_90.
 """
 
@@ -37,7 +37,7 @@ else:  # their names up to Triton 3.6
 
 @gluon.jit
 def fetch(a, b, a_tiles, b_tiles, empty, ready, row, column, K, BK: gl.constexpr, STAGES: gl.constexpr):
-    """The producer: one warp, which asks the copy engine for tiles as buffers become empty."""
+    """The producer: one warp, which requests tiles from the copy engine as buffers become empty."""
     for i in range(K // BK):
         stage, turn = i % STAGES, (i // STAGES) & 1
         with kscope.region("wait_empty", value=i):

@@ -1,4 +1,4 @@
-"""Heat in a plate, step by step, in Numba: what do blocks at the edge do, and how even is the work?
+"""Heat in a plate, step by step, in Numba: what do edge blocks do, and is the work balanced?
 
     python examples/numba_stencil.py
 

@@ -6,7 +6,7 @@ The kernels are those of *_softmax.py and *_gemm.py: Triton, Gluon, CuTe DSL, Nu
 simulator. They do the same work in blocks of the same size and mark it with the same regions, so a row of the table is
 one piece of work in all of them. On a GPU: runs all that are installed, checks every result and every count of
 records, and writes everywhere.kscope and everywhere.pftrace. Without one: compiles what can be compiled, and runs the
-simulator's (and Numba's, with NUMBA_ENABLE_CUDASIM=1). What is missing is said by name.
+simulator's (and Numba's, with NUMBA_ENABLE_CUDASIM=1). It names what is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def on_gpu() -> bool:
 
 
 def examples() -> Iterator[tuple[str, str, Any]]:
-    """(kernel, language, module) of all that can be imported here."""
+    """(kernel, language, module) of all modules that can be imported."""
     missing = set()
     for kernel, (languages, _) in KERNELS.items():
         for language, name in languages.items():
@@ -44,8 +44,8 @@ def examples() -> Iterator[tuple[str, str, Any]]:
 
 
 def runs_here(language: str, module: Any) -> bool:
-    """Whether the kernel can be launched; where it cannot, it is compiled. Launches it once if it can: a recording
-    shows kernels at work, not waiting for their compiler or for cold memory."""
+    """Compile the kernel; True if it can also be launched. Launches it once, so that the recording contains neither
+    compilation nor cold memory."""
     launched = language == "sim" or on_gpu() or getattr(module, "SIMULATED", False)
     try:
         if launched:
@@ -55,7 +55,7 @@ def runs_here(language: str, module: Any) -> bool:
             module.compile_only()
         else:
             print(f"{language}: no GPU here, and {module.__name__} is compiled when it is launched")
-    except Exception as error:  # a language may be installed, and not work here: the others are wanted all the same
+    except Exception as error:  # an installed language may not work here; go on with the others
         first = (str(error).strip().splitlines() or ["no more is known"])[0]
         print(f"{language}: {module.__name__} left out, {type(error).__name__}: {first}")
         return False
@@ -63,8 +63,8 @@ def runs_here(language: str, module: Any) -> bool:
 
 
 def table(trace: kscope.Trace, launches: list[tuple[str, str]]) -> str:
-    """Kernels and regions down, languages across: what a warp spends in it, and the share of its life. launches: kernel
-    and language of each."""
+    """Rows are kernels and regions, columns languages: time per warp, and its share of the warp's lifetime. launches:
+    kernel and language of each."""
     summary = trace.summary(by="launch")
     spent = {(*launches[row.key[0]], row.region): (row.total_ns, row.share) for row in summary.regions}
     lanes = {launches[row.key[0]]: row for row in summary.lanes}
@@ -88,9 +88,9 @@ def table(trace: kscope.Trace, launches: list[tuple[str, str]]) -> str:
 
 
 def main() -> None:
-    kscope.enable()  # what is compiled from here on can record
+    kscope.enable()  # kernels compiled from here on can record
     ready = [(kernel, language, module) for kernel, language, module in examples() if runs_here(language, module)]
-    if on_gpu():  # the simulator's cycles are made up: not beside real ones
+    if on_gpu():  # without the simulator, whose cycles are not measured
         ready = [row for row in ready if row[1] != "sim"] or ready
     with kscope.profile("everywhere.kscope") as prof:
         expected = [module.run() for _, _, module in ready]

@@ -2,8 +2,8 @@
 
     python examples/sim_gemm.py
 
-Each warp is a Python function that kscope_sim runs; it computes with numpy, and says how many cycles it would take. The
-result is checked, gemm.kscope written, and one line per region printed.
+Each warp is a Python function that kscope_sim runs; it computes with numpy, and states how many cycles it takes.
+Checks the result, writes gemm.kscope, and prints one line per region.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kscope_sim import Warp, launch
 
 SIZE, TILE, DEPTH, WARPS = 256, 64, 16, 8
 LATENCY, MULTIPLY = 600, 2 * TILE * TILE * DEPTH // (32 * WARPS)
-"""Cycles: until a tile is there, and to multiply two tiles on an SM with 128 lanes that is shared by nobody."""
+"""Cycles to load a tile, and to multiply two tiles on an idle SM with 128 lanes."""
 
 Floats = npt.NDArray[np.float32]
 

@@ -1,10 +1,10 @@
-"""How many stages does a pipeline need? Found out without a GPU.
+"""How many stages does a pipeline need? An experiment without a GPU.
 
     python examples/sim_pipeline.py
 
 A warp-specialized kernel: one warp loads tiles into a ring of buffers, three warps compute on them. The
-kernel is a Python function that kscope_sim runs once per warp; the marks in it, the session around it
-and the trace that comes out are those of a GPU kernel. Writes pipeline.kscope, and checks itself.
+kernel is a Python function that kscope_sim runs once per warp; marks, session and trace
+are those of a GPU kernel. Checks the result and writes pipeline.kscope.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ LOAD_CYCLES, COMPUTE_CYCLES = 900, 800
 
 
 def pipeline(warp: Warp, stages: int) -> None:
-    """Called once per warp. An event happens with arrive(); wait() goes on when it has happened often enough."""
+    """Called once per warp. arrive() counts an event; wait() returns when the count is reached."""
     if warp.role == "loader":
         for tile in range(TILES):
-            # A buffer is free again when all three workers are done with the tile that was in it.
+            # A buffer is free again when all three workers are done with its tile.
             if tile >= stages:
                 with kscope.region("wait for room"):
                     warp.wait(("free", tile - stages), arrivals=3)
             with kscope.region("load", value=tile):
-                # Memory is slow now and then: the reason for having more than one buffer.
+                # Memory is sometimes slow, which is why there are several buffers.
                 warp.work(LOAD_CYCLES // 2 + warp.random.randrange(LOAD_CYCLES))
             warp.arrive(("full", tile))
     else:
@@ -51,7 +51,7 @@ def main() -> None:
         with kscope.profile("pipeline.kscope") as prof:
             launch(pipeline, grid=BLOCKS, block=128, args=(stages,), sms=4, roles=ROLES)
         trace = prof.trace
-        # 3 workers: two records a tile. The loader: one a tile, and one more where it has to wait for room.
+        # 3 workers: two records per tile. The loader: one per tile, and one more when it waits for room.
         assert len(trace) == BLOCKS * (3 * 2 * TILES + 2 * TILES - stages), len(trace)
         # Nothing was dropped, and a span of work lasts as long as the work and one reading of the clock.
         assert np.all(trace.filter(region="compute").dur_cycles == COMPUTE_CYCLES + 7)

@@ -2,8 +2,8 @@
 
     python examples/sim_softmax.py
 
-Each warp is a Python function that kscope_sim runs; it computes with numpy, and says how many cycles it would take. The
-result is checked, softmax.kscope written, and one line per region printed.
+Each warp is a Python function that kscope_sim runs; it computes with numpy, and states how many cycles it takes.
+Checks the result, writes softmax.kscope, and prints one line per region.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def across(warp: Warp, what: str, number: np.float32) -> Floats:
-    """The numbers of all warps of the block, for every one of them."""
+    """Gather the numbers of all warps of the block; every warp gets all."""
     warp.shared[what, warp.index] = number
     warp.sync()
     return np.array([warp.shared[what, index] for index in range(THREADS // 32)])

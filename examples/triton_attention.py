@@ -27,7 +27,7 @@ OPTIONS = {"num_warps": 8, "num_stages": 2}
 def attention(
     q, k, v, out, S, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr, lse=None
 ):
-    """lse: where to keep the logarithm (base 2) of each row's sum, for triton_attention_backward.py."""
+    """lse: receives the logarithm (base 2) of each row's sum, for triton_attention_backward.py."""
     block = tl.program_id(0)
     rows = block * BM + tl.arange(0, BM)
     columns, width = tl.arange(0, BN), tl.arange(0, D)
@@ -89,7 +89,7 @@ def main() -> None:
     grid = (LENGTH // TILE["BM"], HEADS)
     scale = WIDTH**-0.5
     with kscope.profile("attention.kscope") as prof:
-        # exp2 in the kernel: the logarithm's base goes into the scale
+        # the kernel uses exp2: the scale includes the base of the logarithm
         attention[grid](q, k, v, out, LENGTH, scale * 1.4426950408889634, **TILE, CAUSAL=causal, **OPTIONS)
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
     torch.testing.assert_close(out, expected, rtol=1e-2, atol=1e-2)

@@ -1,10 +1,10 @@
-"""Fused attention backward in Triton: two kernels, and which of their products the time goes to.
+"""Fused attention backward in Triton: two kernels, and the time of each of their products.
 
     python examples/triton_attention_backward.py [--causal]
 
 One kernel walks down the queries for a block of keys (dk, dv), one walks along the keys for a block of queries (dq);
-both make the weights anew from what triton_attention.py keeps of the forward pass. On a GPU: checks the gradients
-against torch, writes backward.kscope, and prints one line per region. Without one: compiles the kernels for sm_90.
+both recompute the weights from the logarithms that triton_attention.py stores. On a GPU: checks the gradients against
+torch, writes backward.kscope, and prints one line per region. Without one: compiles the kernels for sm_90.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from triton_attention import HEADS, LENGTH, OPTIONS, TILE, WIDTH, attention
 import kscope
 
 LONG, SHORT = 128, 64
-"""Rows of the tile that a block keeps, and of the tiles that it walks over."""
+"""Rows of the tile that a block keeps, and of the tiles that it loops over."""
 LOG2E = 1.4426950408889634
 
 
 @triton.jit
 def attention_delta(out, do, delta, D: tl.constexpr, BM: tl.constexpr):
-    """For each row, the sum of out * do: what the softmax's gradient takes off."""
+    """For each row, the sum of out * do, which the softmax's gradient subtracts."""
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     at = rows[:, None] * D + tl.arange(0, D)[None, :]
     with kscope.region("delta"):
@@ -41,7 +41,7 @@ def attention_dkdv(
     q, k, v, do, lse, delta, dk, dv, S, scale,
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """scale is the forward kernel's times ln 2: the logits are scale * q @ k.T, their powers are of 2."""
+    """scale is the forward kernel's times ln 2: the logits are scale * q @ k.T, their exponentials have base 2."""
     head = tl.program_id(1) * S
     columns, width, inner = tl.program_id(0) * BN + tl.arange(0, BN), tl.arange(0, D), tl.arange(0, BM)
     at = head * D + columns[:, None] * D + width[None, :]
@@ -108,7 +108,7 @@ def attention_dq(
 
 
 def compile_only(causal: bool = False, arch: int = 90) -> list[Any]:
-    """No GPU: the kernels still compile, with their regions, for a target that is named."""
+    """Without a GPU: compile the kernels, with their regions, for a given target."""
     sizes = {
         "attention_delta": {"D": WIDTH, "BM": LONG},
         "attention_dkdv": {"D": WIDTH, "BM": SHORT, "BN": LONG, "CAUSAL": causal},
@@ -130,7 +130,7 @@ def compile_only(causal: bool = False, arch: int = 90) -> list[Any]:
 
 
 def run(causal: bool = False, heads: int = HEADS, length: int = LENGTH, device: str = "cuda") -> int:
-    """Forward and backward once, and the gradients checked; returns how many records that makes."""
+    """Launch forward and backward once and check the gradients; returns the number of records."""
     import torch
 
     numbers = torch.Generator().manual_seed(0)
@@ -151,7 +151,7 @@ def run(causal: bool = False, heads: int = HEADS, length: int = LENGTH, device: 
     for name, ours, theirs in zip("qkv", (dq, dk, dv), torch.autograd.grad(result, exact, do.float()), strict=True):
         torch.testing.assert_close(ours.float(), theirs, rtol=1e-2, atol=2e-3, msg=lambda text, d=name: f"d{d}: {text}")
 
-    # 8 warps; a block records 7 regions once, in the four kernels together, and 5, 7 and 5 in each step of their loops
+    # 8 warps; over the four kernels, 7 regions once per block, and 5, 7 and 5 per step of their loops
     blocks = length // LONG
     steps = LONG // SHORT * (blocks * (blocks + 1) // 2 if causal else blocks * blocks)
     return 8 * heads * (7 * blocks + (5 + 7 + 5) * steps)

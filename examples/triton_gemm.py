@@ -2,8 +2,8 @@
 
     python examples/triton_gemm.py
 
-It uses common features only: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline. How
-Triton multiplies fast is in triton_matmul.py. On a GPU: checks the product against torch, writes gemm.kscope, and
+Common features only: 32-bit floats, tiles of 64 x 64 x 16, a block of 256 threads, no pipeline.
+triton_matmul.py shows a fast product in Triton. On a GPU: checks the product against torch, writes gemm.kscope, and
 prints one line per region. Without one: compiles the kernel for sm_90.
 """
 
@@ -32,7 +32,7 @@ def gemm(a, b, c, size, TILE: tl.constexpr, DEPTH: tl.constexpr):
         with kscope.region("load", value=k) as load:
             left = tl.load(a + rows[:, None] * size + (k + inner)[None, :])
             right = tl.load(b + (k + inner)[:, None] * size + columns[None, :])
-            # A load is over when it was asked for. What needs the numbers waits for them, so they are needed here.
+            # A load ends when it is issued; the first use waits. So use the numbers within the region.
             load.pin(left)
             load.pin(right)
         with kscope.region("multiply"):

@@ -36,7 +36,7 @@ def add_one(out, BLOCK: tl.constexpr):
 
 
 def compile_only() -> None:
-    """No GPU: the kernels still compile, with their regions, for a target that is named."""
+    """Without a GPU: compile the kernels, with their regions, for a given target."""
     kscope.enable()
     for kernel, pointers in ((scale, ("x", "out")), (add_one, ("out",))):
         types = dict.fromkeys(pointers, "*fp32") | {"BLOCK": "constexpr"}
@@ -63,7 +63,7 @@ def main() -> None:
         scale[grid](x, out, BLOCK)
         add_one[grid](out, BLOCK)
 
-    kscope.enable()  # what is captured from here on can record
+    kscope.enable()  # graphs captured from here on can record
     work()  # compiles: nothing may be compiled while a graph is captured
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -76,7 +76,7 @@ def main() -> None:
     torch.testing.assert_close(out, x * 2 + 1)
     launches = [launch.kernel for launch in prof.trace.launches]
     assert launches.count("scale") == launches.count("add_one") == REPLAYS, f"{len(launches)} launches"
-    # 4 warps a block: two regions in the one kernel, one in the other
+    # 4 warps per block: two regions in one kernel, one in the other
     expected = REPLAYS * grid[0] * 4 * 3
     assert len(prof.trace) == expected, f"{len(prof.trace)} records, expected {expected}"
     print(prof.trace.summary())

@@ -29,7 +29,7 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
     total = tl.zeros((BM, BN), tl.float32)
     with kscope.region("mainloop"):
         for k in range(0, K, BK):
-            # The loop is software-pipelined: "load" is the wait for a tile that was asked for two
+            # The loop is software-pipelined: "load" is the wait for a tile requested two
             # iterations ago, and "dot" the issue of the tensor-core work.
             with kscope.region("load"):
                 x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])

@@ -1,11 +1,11 @@
-"""A megakernel in Triton: one launch, a queue of tasks of three kinds, and blocks that take one after the other.
+"""A megakernel in Triton: one launch, a queue of tasks of three kinds, and persistent blocks that take tasks.
 
     python examples/triton_megakernel.py
 
 A layer of a network, out = x + normalized(x) @ w, as one task list. A task waits for the tasks whose results it reads;
-`value=task` in every record says which one it was, so the timeline shows who ran what, who waited for what, and how the
-end of the list leaves blocks idle. On a GPU: checks the result against torch, writes megakernel.kscope, and prints one
-line per region. Without one: compiles the kernel for sm_90.
+`value=task` stores the task in every record, so the timeline shows which block ran which task, which waited for which,
+and blocks that idle at the end of the list. On a GPU: checks the result against torch, writes megakernel.kscope, and
+prints one line per region. Without one: compiles the kernel for sm_90.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def megakernel(
     tasks, count, queue, done, x, w, normal, product, out,
     WIDTH: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """tasks: (count, 3) int32: kind, row, and column of a tile. done: how many tasks of a row are done, by kind."""
+    """tasks: (count, 3) int32: kind, row, and column of a tile. done: finished tasks per row, by kind."""
     inner = tl.arange(0, TILE)
     with kscope.region("fetch"):
         task = tl.atomic_add(queue, 1)
@@ -67,7 +67,7 @@ def megakernel(
                     for start in range(0, WIDTH, TILE):
                         result = tl.load(x + at + start) + tl.load(product + at + start)
                         tl.store(out + at + start, result)
-        tl.debug_barrier()  # all warps have stored before one thread says so
+        tl.debug_barrier()  # all warps have stored before one thread signals it
         if kind != ADD:
             tl.atomic_add(done + 2 * row + kind, 1)
         with kscope.region("fetch"):
@@ -75,7 +75,7 @@ def megakernel(
 
 
 def task_list(rows: int) -> list[tuple[int, int, int]]:
-    """Every task behind those that it waits for: whoever waits, waits for a task that somebody has begun."""
+    """Tasks in dependency order: a block only waits for tasks that another block has begun."""
     across = range(WIDTH // TILE)
     found = [(NORMALIZE.value, row, 0) for row in range(rows // TILE)]
     for row in range(rows // TILE):
@@ -101,7 +101,7 @@ def compile_only(arch: int = 90) -> Any:
 
 
 def run(rows: int = ROWS, blocks: int = 0, device: str = "cuda") -> int:
-    """One launch, and its result checked; returns how many records one warp of each block makes."""
+    """Launch once and check the result; returns the records of one warp per block."""
     import torch
 
     numbers = torch.Generator().manual_seed(0)
@@ -116,7 +116,7 @@ def run(rows: int = ROWS, blocks: int = 0, device: str = "cuda") -> int:
     exact = x.double()
     exact = exact + exact * exact.square().mean(1, keepdim=True).rsqrt() @ w.double()
     torch.testing.assert_close(out.double(), exact, rtol=1e-2, atol=1e-2)
-    # a task is fetched, run, and but for the first kind waited for; and every block fetches once in vain
+    # a task is fetched and run, and its inputs waited for except in the first kind; each block's last fetch finds none
     return 3 * len(tasks) - rows // TILE + blocks
 
 
@@ -126,7 +126,7 @@ def main() -> None:
     if not backends["nvidia"].driver.is_active():
         compile_only()
         return
-    # One warp of each block tells the story: they all take the same tasks.
+    # One warp per block suffices: all its warps take the same tasks.
     with kscope.profile("megakernel.kscope", strategy=kscope.Lane0Warp0()) as prof:
         expected = run()
     trace = prof.trace

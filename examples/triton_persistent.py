@@ -1,9 +1,9 @@
-"""A persistent matmul in Triton: as many blocks as the GPU has SMs, each taking tile after tile.
+"""A persistent matmul in Triton: one block per SM, each computing tile after tile.
 
     python examples/triton_persistent.py
 
-`value=tile` says in every record which tile it was: the timeline shows how the work was dealt out, and
-what the last, half-full round costs. On a GPU: checks the product against torch, writes
+`value=tile` stores the tile in every record: the timeline shows how tiles are distributed, and the cost of
+the last, half-full wave. On a GPU: checks the product against torch, writes
 persistent.kscope, prints one line per region. Without one: compiles the kernel for sm_90.
 """
 
@@ -50,7 +50,7 @@ def main() -> None:
     b = torch.randn(K, N, device="cuda", dtype=torch.float16)
     c = torch.empty(M, N, device="cuda", dtype=torch.float16)
     blocks = torch.cuda.get_device_properties(a.device).multi_processor_count
-    # One warp of each block tells the story: they all take the same tiles.
+    # One warp per block suffices: all its warps take the same tiles.
     with kscope.profile("persistent.kscope", strategy=kscope.Lane0Warp0()) as prof:
         matmul[(blocks,)](a, b, c, M, N, K, **TILE, **OPTIONS)
     torch.testing.assert_close(c, a @ b, rtol=1e-2, atol=1e-1)

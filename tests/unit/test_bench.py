@@ -71,8 +71,8 @@ def test_a_report_survives_its_file(rows: ModuleType) -> None:
     ("field", "value"),
     [
         ("schema", 2), ("machine", []), ("sections", [{"name": "x"}]), ("sections", None), ("versions", "numpy"),
-        ("sections", [{"name": "x", "seconds": 1, "state": "well", "said": "", "rows": []}]),
-        ("sections", [{"name": "x", "seconds": 1, "state": "ok", "said": "", "rows": []}]),
+        ("sections", [{"name": "x", "seconds": 1, "state": "well", "message": "", "rows": []}]),
+        ("sections", [{"name": "x", "seconds": 1, "state": "ok", "message": "", "rows": []}]),
     ],
 )  # fmt: skip
 def test_a_result_file_with_a_field_of_the_wrong_type_is_refused(rows: ModuleType, field: str, value: object) -> None:
@@ -213,7 +213,7 @@ def test_a_section_that_takes_too_long_is_ended_and_reported(rows: ModuleType, t
     done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False)
     (section,) = rows.read(tmp_path / "x.json").sections
     assert done.returncode == 1
-    assert (section.state, section.said) == ("failed", "it took more than 0 s")
+    assert (section.state, section.message) == ("failed", "it took more than 0 s")
 
 
 def test_sections_that_come_too_late_are_left_out_and_reported(rows: ModuleType, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_sections_that_come_too_late_are_left_out_and_reported(rows: ModuleType,
     done = subprocess.run([*command, "--json", tmp_path / "x.json"], capture_output=True, text=True, check=False)
     found = rows.read(tmp_path / "x.json").sections
     assert done.returncode == 0
-    assert [(one.state, one.said) for one in found] == [("skipped", "no time is left of 1 s")] * 2
+    assert [(one.state, one.message) for one in found] == [("skipped", "no time is left of 1 s")] * 2
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ class Program:
     @property
     def whole(self) -> Program:
         """The same where nothing keeps a lane from recording that the machine decides."""
-        return replace(self, pool=None, sampling=replace(self.sampling, sms=None), some=False)
+        return replace(self, pool=None, sampling=replace(self.sampling, sm=None), some=False)
 
 
 SMALL_POOL = 2 << 20

@@ -120,3 +120,21 @@ def test_the_command_line_takes_the_same_words(summarized: Callable[..., tuple[i
     assert code == 2 and "block 0,16: not in this trace" in error
     code, error = summarized("--warp", "0", "--warp", "9")
     assert code == 2 and "warp 9: not in this trace, which has warp 0" in error
+
+
+def test_tables_name_blocks_by_their_coordinates(trace: Trace) -> None:
+    rows = trace.filter(block="0:2,8").summary("block").to_dicts()
+    assert {row["block"] for row in rows} == {"0,8", "1,8"}
+    assert [row["block"] for row in trace.summary("block").to_dicts() if row["region"] == "tile"][:9] == [
+        *(f"{x},0" for x in range(8)), "0,1",
+    ]  # fmt: skip
+
+
+def test_the_busiest_block_is_named_by_its_coordinates() -> None:
+    busy = [synth.Rec("load", 2000, 2900)]
+    slabs = [
+        synth.slab(busy if place == (1, 2, 0) else [synth.Rec("load", 2000, 2090)], block=place, grid=(2, 3, 1))
+        for place in [(x, y, 0) for y in range(3) for x in range(2)]
+    ]
+    [row] = decode(synth.capture(*slabs)).summary().regions
+    assert row.worst == "block 1,2 takes 10x the median"

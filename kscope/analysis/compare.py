@@ -253,7 +253,7 @@ def _means(units: _Units, draws: int, rng: np.random.Generator) -> Float:
         times, counts = units.total[mine], units.count[mine]
         if len(mine) > _MOST_UNITS:
             group = rng.permutation(len(mine)) % _MOST_UNITS
-            times, counts = (np.bincount(group, weights=column) for column in (times, counts))
+            times, counts = (np.bincount(group, weights=column).astype(np.float64) for column in (times, counts))
         step = max(1, _MOST_WEIGHTS // len(times))
         for first in range(0, draws, step):
             part = slice(first, min(first + step, draws))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from errno import EACCES, EAGAIN
@@ -68,7 +67,7 @@ def _lock(path: Path, name: str) -> str:
             pass
         os.close(descriptor)  # its owner deleted it meanwhile
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{name} (process {os.getpid()} on {socket.gethostname()})".encode(), 0)
+    os.pwrite(descriptor, f"{name} (process {os.getpid()} on {os.uname().nodename})".encode(), 0)
     _held[os.getpid(), path] = descriptor
     return ""
 

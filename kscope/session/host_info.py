@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 import sys
 import time
 from typing import Any
@@ -26,7 +25,7 @@ def facts(started: int) -> dict[str, Any]:
     here = place()
     return {
         "versions": versions,
-        "hostname": socket.gethostname(),
+        "hostname": os.uname().nodename,
         "pid": os.getpid(),
         "rank": here.rank,
         "world": here.world,

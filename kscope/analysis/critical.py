@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from ..capture.blocks import BlockSelection
 from ..errors import UsageError
 from ..tracedata import filters
 from ..tracedata.data import TraceData
@@ -67,7 +68,8 @@ class Path:
     """The critical path of a block.
 
     Attributes:
-        kernel, launch, block: where it was.
+        kernel, launch: where it was.
+        block: coordinates, as "0,8".
         total_ns: its length.
         steps: in order of time, without gaps.
         parts: (region, ns, share of the path), longest first.
@@ -76,29 +78,31 @@ class Path:
 
     kernel: str
     launch: int
-    block: int
+    block: str
     total_ns: float
     steps: tuple[Step, ...]
     parts: tuple[tuple[str, float, float], ...]
     unmatched: int
 
 
-def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, block: int = 0) -> Path:
+def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, block: BlockSelection = 0) -> Path:
     """The critical path of one block.
 
     Args:
         trace: the trace.
         edges: signals and the waits that they satisfy.
         launch: index into Trace.launches.
-        block: linear block index.
+        block: one block, as for Trace.filter().
 
     Raises:
-        UsageError: a block without records, an edge with a region that is not in the block, or a negative lag.
+        UsageError: no block or several, no records, an edge with a region that is not in the block, or a negative lag.
     """
     edges = tuple(edges)
     mine = filters.select(trace, {"launch": launch, "block": block})
     if not len(mine) or not mine.is_span.any():
         raise UsageError(f"launch {launch}, block {block}: no records; see kscope summary --by launch,block")
+    if (mine.block != mine.block[0]).any():
+        raise UsageError(f"block {block}: several blocks; a path goes through one block")
     known = {mine.regions[number].name for number in np.unique(mine.region[mine.is_span]).tolist()}
     for edge in edges:
         for name in (edge.signal, edge.wait):
@@ -117,7 +121,8 @@ def critical_path(trace: TraceData, edges: Iterable[Edge], launch: int = 0, bloc
     rows = sorted({step.row for step in steps})
     label = dict(zip(rows, mine.warps.labels(np.array(rows)).strings(), strict=True))
     steps_named = tuple(Step(step.kind, label[step.row], step.start_ns, step.end_ns, step.via) for step in steps)
-    return Path(kernel, launch, block, total, steps_named, shares, waits.unmatched)
+    at = mine.warps.blocks(mine.track[:1].astype(np.int64)).strings()[0]
+    return Path(kernel, launch, at, total, steps_named, shares, waits.unmatched)
 
 
 @dataclass(frozen=True)

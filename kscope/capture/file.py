@@ -52,6 +52,8 @@ _HEAD_BYTES = 12
 _SPOOLED = 256 << 20
 """Bytes of chunks that are kept in memory while a file is written; more go to a temporary file beside it."""
 _LEVEL = 1
+_EARLIER = {"blocks": "block", "warps": "warp", "sms": "sm", "kernels": "kernel", "regions": "mark"}
+"""Names of options in earlier captures."""
 _Lines = npt.NDArray[np.uint32]
 
 
@@ -190,8 +192,10 @@ def _read(file: BinaryIO, size: int, max_bytes: int | None, step: Callable[[int]
 
 
 def _options(found: dict[str, Any]) -> dict[str, Any]:
-    strategy = found.get("strategy")
-    return {**found, "strategy": metadata.current_spec(strategy)} if isinstance(strategy, str) else found
+    """The options under their names of today."""
+    named = {_EARLIER.get(name, name): value for name, value in found.items()}
+    strategy = named.get("strategy")
+    return {**named, "strategy": metadata.current_spec(strategy)} if isinstance(strategy, str) else named
 
 
 def _trusted(size: int) -> str:

@@ -103,7 +103,7 @@ def critical(options: argparse.Namespace) -> int:
         UsageError: several launches or blocks.
     """
     edges = [_edge(text) for text in options.edge]
-    launch, block = (_one(f"--{name}", getattr(options, name)) for name in ("launch", "block"))
+    launch, block = _launch(options.launch), options.block or 0
     options.launch = options.block = None
     found = critical_path(filters.read(options), edges, launch, block)
     print(filters.json(asdict(found)) if options.json else "\n".join(_path(found, terminal())))
@@ -167,7 +167,7 @@ def _edge(text: str) -> Edge:
     return Edge(parts[0], parts[1], int(parts[2]) if len(parts) == 3 else 0)
 
 
-def _one(flag: str, text: str | None) -> int:
-    if text is not None and not is_number(text):
-        raise UsageError(f"{flag} {text}: expected one number; a path goes through one block")
-    return int(text or 0)
+def _launch(typed: list[str] | None) -> int:
+    if typed is not None and (len(typed) > 1 or not is_number(typed[0])):
+        raise UsageError(f"--launch {' '.join(typed)}: expected one number; a path goes through one launch")
+    return int(typed[0]) if typed else 0

@@ -28,7 +28,7 @@ _LONGEST_NS = 1 << 47
 """The longest time that a running warp is shown for: 39 hours; more is damage."""
 _FASTEST = 100
 """Ticks per ns that no clock exceeds."""
-_SAMPLING = ("blocks", "warps", "sms")
+_SAMPLING = ("block", "warp", "sm")
 
 
 @dataclass(frozen=True)

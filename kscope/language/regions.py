@@ -142,7 +142,7 @@ class _Selected(scope):
 
 
 def selected(name: str, origin: Literal["auto", "lines"]) -> scope:
-    """The scope of a region that auto= or regions= selected in unmarked code.
+    """The scope of a region that auto= or mark= selected in unmarked code.
 
     Args:
         name: the region's name.

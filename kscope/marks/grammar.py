@@ -27,7 +27,7 @@ Act = Literal["enter", "exit", "instant", "counter", "pin", "kernel"]
 ValueType = Literal["i32", "u32", "f32"]
 Origin = Literal["source", "auto", "lines"]
 How = Literal["with", "call", "auto", "lines"]
-"""What placed a mark: a `with` or a call in the source; auto= or regions= in unmarked code."""
+"""What placed a mark: a `with` or a call in the source; auto= or mark= in unmarked code."""
 
 PREFIX = "//kscope "
 _REST = r"(?: (?!if )(\S+))?(?: if (\S+))?\s*$"

@@ -47,7 +47,7 @@ class Session:
         self.saved: Path | None = None
         self.path, self.enabled, self._options, self._finish = path, enabled, options, finish
         self._folder = None if path is None else path.absolute().parent
-        self._kernels = Patterns.of(options.kernels)
+        self._kernels = Patterns.of(options.kernel)
         self._recording = recording(options)
         self._sampling, self._pool = options.sampling(), options.pool_bytes()
         self._epoch = 0
@@ -308,7 +308,7 @@ class Session:
             epoch=self._epoch,
             devices=tuple(devices),
             modules=modules,
-            options=in_effect(self._recording, self._sampling, pool=self._pool, kernels=self._kernels.globs),
+            options=in_effect(self._recording, self._sampling, pool=self._pool, kernel=self._kernels.globs),
             problems=tuple(dict.fromkeys(problems)),
             host=facts(self._started),
             launches=self._launches if wait else {},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..capture.blocks import BlockSelection
 from ..capture.capture import load_capture
 from ..capture.model import CaptureData, Problem
 from ..tracedata import filters
@@ -31,7 +32,7 @@ class Trace(TraceData):
         region: str | Iterable[str] | None = None,
         track: str | Iterable[str] | None = None,
         launch: int | range | Iterable[int] | None = None,
-        block: int | range | Iterable[int] | None = None,
+        block: BlockSelection | None = None,
         warp: int | range | Iterable[int] | None = None,
         lane: int | range | Iterable[int] | None = None,
         sm: int | range | Iterable[int] | None = None,
@@ -44,7 +45,9 @@ class Trace(TraceData):
         Args:
             kernel, region: names or patterns such as "attn_*", one or several; kernels also by hash.
             track: names or patterns of user tracks.
-            launch, block, warp, lane, sm, device: a number, a range, or several numbers.
+            launch, warp, lane, sm, device: a number, a range, or several of them.
+            block: "0,8" or (0, 8), a block by its coordinates; "0:4,8", ranges of them; 40 or "#40", a block by its
+                linear number x + nx * (y + ny * z); range(100) or "0:100"; or several as a list.
             time: (first, last) in ns after `origin`; keeps records that overlap with it.
             where: (n,) bool, a mask.
 
@@ -52,7 +55,7 @@ class Trace(TraceData):
             A new trace.
 
         Raises:
-            UsageError: a name matches nothing, or a mask has another shape.
+            UsageError: a name or number that the trace does not have, or a mask of another shape.
         """
         given = {name: value for name, value in locals().items() if name != "self" and value is not None}
         return filters.select(self, given)

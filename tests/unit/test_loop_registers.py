@@ -143,8 +143,8 @@ def test_loop_registers_do_not_change_records(form: str) -> None:
         {"pool": Pool((Ring(5, head=40, free=-8), Ring(0)))},
         {"bound": False},
         {"epoch": 0},
-        {"sampling": Sampling.of(warps=1)},
-        {"sampling": Sampling.of(blocks=range(4, 6))},
+        {"sampling": Sampling.of(warp=1)},
+        {"sampling": Sampling.of(block=range(4, 6))},
     ],
     ids=["a full pool", "some refused", "the ring's edge", "not bound", "not armed", "one warp", "one block"],
 )

@@ -94,7 +94,7 @@ def test_summaries_come_as_csv_and_markdown(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_summaries_may_cover_a_part_of_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "summary", WS, "--json", "--region", "wait*", "--block", "0-1", "--warp", "0,6")
+    _, out, _ = run(capsys, "summary", WS, "--json", "--region", "wait*", "--block", "0:2", "--warp", "0,6")
     rows = {row["region"]: row["count"] for row in json.loads(out)["regions"]}
     assert rows == {"wait_ready": 2 * 32, "wait_empty": 2 * 32}
     _, out, _ = run(capsys, "summary", MATMUL, "--json", "--time", ":1.02us")
@@ -114,8 +114,11 @@ def test_summaries_may_cover_a_part_of_the_trace(capsys: pytest.CaptureFixture[s
         (("gaps", WS, "--of", "loop"), "of='loop': no such region"),
         (("gaps", WS, "--wait", "loop"), "wait='loop': no such region"),
         (("path", WS, "--edge", "ask"), "expected SIGNAL:WAIT"),
-        (("path", WS, "--edge", "ask:wait_ready", "--block", "0-1"), "a path goes through one block"),
-        (("path", WS, "--edge", "ask:wait_ready", "--block", "99"), "launch 0, block 99: no records"),
+        (("path", WS, "--edge", "ask:wait_ready", "--block", "0:2"), "a path goes through one block"),
+        (
+            ("path", WS, "--edge", "ask:wait_ready", "--block", "99"),
+            "block 99: not in this trace, which has block 0,0 1,0 2,0 3,0",
+        ),
         (("overhead", WS, "--cost", "many"), "--cost many: expected cycles"),
         (("overhead", WS, "--cost", "2,28"), "0 <= inside <= cycles"),
         (("compare", WS, WS, "--least", "x"), "--least x: expected a part"),

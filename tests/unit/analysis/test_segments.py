@@ -281,7 +281,7 @@ def test_the_critical_path_is_contiguous_and_ends_with_the_last_region(rng: rand
     [
         (Edge("loda", "wait"), 0, "loda:wait: no region 'loda' in this block, which has dot, load, wait"),
         (Edge("load", "wait", -1), 0, "a lag of 0 or more"),
-        (Edge("load", "wait"), 9, "launch 0, block 9: no records"),
+        (Edge("load", "wait"), 9, "block 9: not in this trace, which has block 0"),
     ],
 )
 def test_invalid_critical_path_arguments_are_refused(edge: Edge, block: int, message: str) -> None:

@@ -25,10 +25,10 @@ from ..errors import UsageError
 from ..tracedata import filters
 from ..tracedata.data import TraceData
 from ..tracedata.kernel_names import kernel_names
-from ..util.runs import fresh
+from ..util.runs import fresh, ranges
 from ..util.text import counted
 from .overlap import NO_REGION
-from .segments import NONE, by_lane, flatten, span_names
+from .segments import NONE, flatten, span_names
 
 Int64 = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -232,7 +232,6 @@ def _parts(trace: TraceData, steps: list[_Step]) -> dict[str, float]:
         else:
             runs.setdefault(step.row, []).append((step.start_ns, step.end_ns))
     pieces = flatten(trace)
-    pieces = pieces.take(by_lane(pieces))
     time = np.zeros(len(pieces.names) + 1)
     for row, spells in runs.items():
         first, last = np.searchsorted(pieces.track, [row, row + 1])
@@ -240,7 +239,7 @@ def _parts(trace: TraceData, steps: list[_Step]) -> dict[str, float]:
         low, high = np.searchsorted(mine.end, start, "right"), np.searchsorted(mine.start, end, "left")
         count = np.maximum(high - low, 0)  # pieces that each run touches
         run = np.repeat(np.arange(len(count)), count)
-        at = np.arange(len(run)) + np.repeat(low - (np.cumsum(count) - count), count)
+        at = ranges(low, count)
         inside = np.minimum(mine.end[at], end[run]) - np.maximum(mine.start[at], start[run])
         time += np.bincount(mine.name[at] - NONE, weights=np.maximum(inside, 0), minlength=len(time))
     names = [NO_REGION, *pieces.names]

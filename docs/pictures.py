@@ -103,7 +103,7 @@ def pictures() -> dict[str, str]:
         "gate": words(layout.GATE),
         "stripe": words(layout.STRIPE),
         "constants": constants(),
-        "summary": kscope.decode(kscope.load(CAPTURE)).summary().text(COLUMNS),
+        "summary": kscope.load(CAPTURE).summary().text(COLUMNS),
     }
 
 

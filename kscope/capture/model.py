@@ -91,7 +91,7 @@ class ModuleMeta:
     regions: tuple[RegionMeta, ...]
     clock: str = "cycles"
     fill: str = "ring"
-    strategy: str = "warp"
+    strategy: str = "elected"
     problems: tuple[Problem, ...] = ()
 
 

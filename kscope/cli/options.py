@@ -1,6 +1,6 @@
 """Options of a recording as command-line flags.
 
-    --strategy warps:0+4 --records 1024 --block 0:1000:8 --warp 0,4-7 --pool 512MiB
+    --strategy warps:0,4 --records 1024 --block 0:1000:8 --warp 0,4-7 --pool 512MiB
 
 A flag that is not given is not passed on: the defaults are those of kscope.profile().
 """

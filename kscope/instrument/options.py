@@ -9,7 +9,7 @@ from typing import Any, Literal, SupportsIndex
 from ..capture.blocks import BlockSelection
 from ..capture.layout import MAX_SMS, SEGMENT_BYTES
 from ..errors import UsageError
-from ..marks.strategies import Strategy
+from ..marks.strategies import Strategy, strategy_of
 from .recording import Clock, Fill, Recording
 from .sampling import Sampling
 from .selection.auto import Lines, Selection
@@ -25,7 +25,9 @@ def _about(help: str, metavar: str = "", *, compiled: bool = False) -> dict[str,
 
 _ABOUT: dict[str, dict[str, object]] = {
     "strategy": _about(
-        "what records: warp (lane 0 of each warp), warp:any, block, lanes (all), warps:0+4", "STRATEGY", compiled=True
+        "what records: elected (lane 0 of each warp), elected-any, lane0-warp0, all, warps:0,4",
+        "STRATEGY",
+        compiled=True,
     ),
     "records": _about("records per warp and launch; auto: what the kernel needs, else 256", "N", compiled=True),
     "fill": _about("ring keeps the newest records, stop the oldest", "FILL", compiled=True),
@@ -49,7 +51,7 @@ _ABOUT: dict[str, dict[str, object]] = {
 class Options:
     """What a user passed to profile() or enable(); None for options that were not given."""
 
-    strategy: Strategy | None = field(default=None, metadata=_ABOUT["strategy"])
+    strategy: Strategy | str | None = field(default=None, metadata=_ABOUT["strategy"])
     records: int | Literal["auto"] | None = field(default=None, metadata=_ABOUT["records"])
     fill: Fill | None = field(default=None, metadata=_ABOUT["fill"])
     clock: Clock | None = field(default=None, metadata=_ABOUT["clock"])
@@ -78,6 +80,7 @@ class Options:
             UsageError: an option has no such value.
         """
         given = {one.name: getattr(self, one.name, None) for one in fields(Recording)}
+        given["strategy"] = None if self.strategy is None else strategy_of(self.strategy)
         given["selection"] = Selection.of(self.auto, self.mark, kernels)
         return replace(base, **{name: value for name, value in given.items() if value is not None})
 

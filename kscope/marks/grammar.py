@@ -45,7 +45,7 @@ ACTS: tuple[Act, ...] = get_args(Act)
 TYPES: tuple[ValueType | None, ...] = (None, *get_args(ValueType))
 HOWS: tuple[How, ...] = ("with", "call")
 """Packed marks always come from source code."""
-PACKED_STRATEGIES: tuple[str | None, ...] = (None, "block", "warp", "lanes")
+PACKED_STRATEGIES: tuple[str | None, ...] = (None, "lane0-warp0", "elected", "all")
 """A packed strategy: an index into this tuple, a warp mask << 2 for TargetWarp, or PACKED_ANY_LANE."""
 PACKED_ANY_LANE = 1 << 34
 

@@ -19,7 +19,7 @@ from .session import Session
 def profile(
     path: str | os.PathLike[str] | None = None,
     *,
-    strategy: Strategy | None = None,
+    strategy: Strategy | str | None = None,
     records: int | Literal["auto"] | None = None,
     fill: Fill | None = None,
     clock: Clock | None = None,
@@ -43,8 +43,8 @@ def profile(
         path: file for the capture, name.kscope; checked before anything runs. %r is the rank in a job, %p the process
             id. If the body raises, the capture is
             saved as name.failed.kscope and an existing `path` stays as it was.
-        strategy: what records: Elected() (lane 0 of every warp, the default), Lane0Warp0(), TargetWarp(n) or
-            AllThreads().
+        strategy: what records: "elected" (lane 0 of every warp, the default), "elected-any", "lane0-warp0",
+            "warps:0,4" or "all"; or Elected(), Lane0Warp0(), TargetWarp(0, 4), AllThreads().
         records: records per warp and launch, rounded up to a power of two; "auto" (default) is what the kernel needs
             if no region is in a loop, else 256.
         fill: "ring" (default) keeps the newest records, "stop" the oldest; both count all.

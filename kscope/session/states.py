@@ -188,7 +188,7 @@ def taken() -> Generator[None]:
 
 def enable(
     *,
-    strategy: Strategy | None = None,
+    strategy: Strategy | str | None = None,
     records: int | Literal["auto"] | None = None,
     fill: Fill | None = None,
     clock: Clock | None = None,

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..capture.blocks import BlockSelection
+from ..capture.capture import load_capture
 from ..capture.model import CaptureData, Problem
 from ..tracedata import filters
 from ..tracedata.data import TraceData
@@ -140,7 +141,7 @@ def decode(capture: CaptureData) -> Trace:
     """Decode a capture. Never raises on damaged data: damage is reported in `Trace.problems`.
 
     Args:
-        capture: from profile() or kscope.load().
+        capture: from profile() or kscope.load_capture().
 
     Returns:
         The trace.
@@ -148,6 +149,23 @@ def decode(capture: CaptureData) -> Trace:
     from ..decoding.assemble import assemble  # the decoder is loaded on first use
 
     return as_read(assemble(capture), _why_empty(capture))
+
+
+def load(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Trace:
+    """Read a `.kscope` file and decode it. Safe for untrusted files.
+
+    Args:
+        path: a capture's file. kscope.load_capture() reads it without decoding.
+        max_bytes: as in load_capture().
+
+    Returns:
+        The trace.
+
+    Raises:
+        FormatError: not a capture, truncated, damaged, of another version, or larger than `max_bytes` unpacked.
+        OSError: the file cannot be read.
+    """
+    return decode(load_capture(path, max_bytes=max_bytes))
 
 
 def _why_empty(capture: CaptureData) -> str:

@@ -206,7 +206,7 @@ def test_a_capture_is_saved_and_read_again(k: ModuleType, tmp_path: Path) -> Non
     out = k.ints(10)
     with kscope.profile(tmp_path / "run.kscope") as prof:
         k.four[(10,)](out, num_warps=1)
-    again = kscope.decode(kscope.load(tmp_path / "run.kscope"))
+    again = kscope.load(tmp_path / "run.kscope")
     assert len(again) == len(prof.trace) == 40
     assert again.start_ns.tolist() == prof.trace.start_ns.tolist()
 

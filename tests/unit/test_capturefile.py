@@ -48,7 +48,7 @@ def small() -> Capture:
         7,
         two,
         (synth.module(),),
-        {"strategy": "warp"},
+        {"strategy": "elected"},
         (Problem("odd", "a sentence", 2),),
         {"cuda": "13.0"},
         {(1 << 64) - 1: LaunchCount(3, 5)},

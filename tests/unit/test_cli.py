@@ -160,7 +160,7 @@ def test_impossible_filters_are_refused(
 
 
 def test_filters_without_a_common_match_are_reported(capture: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trace = kscope.decode(kscope.load(capture))
+    trace = kscope.load(capture)
     first = trace.filter(sm=int(trace.sm[0]))
     other = next(block for block in trace.block.tolist() if block not in set(first.block.tolist()))
     assert cli.main(["summary", str(capture), "--sm", str(trace.sm[0]), "--block", str(other)]) == 0

@@ -69,7 +69,7 @@ def test_each_rank_of_a_launcher_is_recorded_into_its_own_file(tmp_path: Path) -
         f"kscope: train.rank{rank}.kscope: 1 records; kscope summary train.rank{rank}.kscope" for rank in "01"
     ]
     for rank in (0, 1):
-        capture = kscope.load(tmp_path / f"train.rank{rank}.kscope")
+        capture = kscope.load_capture(tmp_path / f"train.rank{rank}.kscope")
         assert capture.host["rank"] == rank
         assert capture.options["warps"] == [0]
         assert len(kscope.decode(capture)) == 1

@@ -54,7 +54,7 @@ def _kscope(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _records(path: Path) -> int:
-    return len(kscope.decode(kscope.load(path)))
+    return len(kscope.load(path))
 
 
 def test_a_script_is_recorded_into_a_file_of_its_name(folder: Path) -> None:
@@ -292,9 +292,9 @@ def test_a_syntax_error_is_shown(folder: Path) -> None:
 
 def test_options_reach_the_session(folder: Path) -> None:
     _script(folder, "kscope_sim.launch(kernel, grid=8, block=64)")
-    assert cli.main(["run", "-q", "--strategy", "block", "--block", "::2", "--records", "8", "script.py"]) == 0
-    capture = kscope.load("script.kscope")
-    assert capture.options["strategy"] == "block"
+    assert cli.main(["run", "-q", "--strategy", "lane0-warp0", "--block", "::2", "--records", "8", "script.py"]) == 0
+    capture = kscope.load_capture("script.kscope")
+    assert capture.options["strategy"] == "lane0-warp0"
     assert capture.options["records"] == 8
     assert len(kscope.decode(capture)) == 4
 
@@ -339,7 +339,7 @@ BAD = [
     (["run", "-o", "x.pftrace", "script.py"], "must end in .kscope"),
     (["run", "-o", "nowhere/x.kscope", "script.py"], "does not exist"),
     (["run", "-o", "folder.kscope", "script.py"], "folder"),
-    (["run", "--strategy", "wrap", "script.py"], "expected block, warp, warp:any, lanes"),
+    (["run", "--strategy", "wrap", "script.py"], "expected 'lane0-warp0', 'elected', 'elected-any', 'all'"),
     (["run", "--records", "many", "script.py"], "--records many"),
     (["run", "--records", "0", "script.py"], "records=0"),
     (["run", "--fill", "grow", "script.py"], "fill='grow'"),

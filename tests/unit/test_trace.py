@@ -88,6 +88,21 @@ def test_pandas_gets_every_column_with_names(trace: Trace) -> None:
     assert frame.kernel.unique().tolist() == ["matmul"]
     assert frame.kind[:5].tolist() == ["span", "span_value", "instant", "counter", "span"]
     assert frame[frame.region == "tile"].dur_cycles.tolist() == [610, 610]
+    assert [frame[f"block_{axis}"].tolist() for axis in "xyz"] == trace.warps.block_xyz[trace.track].T.tolist()
+    assert frame.warp_row.tolist() == trace.track.tolist()
+
+
+def test_pandas_gets_the_block_of_a_grid_with_three_axes() -> None:
+    frame = decode(synth.capture(synth.slab([synth.Rec("load", 10, 20)], block=(2, 1, 3), grid=(4, 2, 5)))).to_pandas()
+    assert frame[["block", "block_x", "block_y", "block_z"]].values.tolist() == [[2 + 4 * (1 + 2 * 3), 2, 1, 3]]
+
+
+def test_the_categories_of_pandas_are_names_in_the_trace(trace: Trace) -> None:
+    frame = trace.to_pandas()
+    assert not {"?", "none"} & {
+        name for column in ("kernel", "region", "kind", "track") for name in frame[column].cat.categories
+    }
+    assert set(frame.region.cat.categories) == {"dot", "load", "mark", "queue", "tile"}
 
 
 def test_missing_pandas_is_reported_with_the_remedy(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:

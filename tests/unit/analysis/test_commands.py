@@ -194,14 +194,14 @@ def everything(trace: kscope.Trace) -> None:
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.kscope")), ids=lambda path: path.stem)
 def test_every_golden_capture_goes_through_every_analysis(path: Path) -> None:
-    everything(kscope.decode(kscope.load(path)))
+    everything(kscope.load(path))
 
 
 @given(rng=st.randoms(use_true_random=False), name=st.sampled_from(["warp_specialized", "ring", "four", "globaltimer"]))
 def test_words_with_flipped_bits_crash_no_analysis(rng: random.Random, name: str) -> None:
     from dataclasses import replace
 
-    capture = kscope.load(GOLDEN / f"{name}.kscope")
+    capture = kscope.load_capture(GOLDEN / f"{name}.kscope")
     [device] = capture.devices
     lines = device.lines.copy()
     for _ in range(rng.randrange(1, 30)):
@@ -221,7 +221,7 @@ def test_files_that_are_cut_or_damaged_are_refused_or_read(
     path = tmp_path_factory.mktemp("cut") / "x.kscope"
     path.write_bytes(data)
     with suppress(FormatError, UsageError):
-        everything(kscope.decode(kscope.load(path)))
+        everything(kscope.load(path))
 
 
 HOSTILE = (

@@ -56,7 +56,7 @@ def test_every_piece_is_the_innermost_region(rng: random.Random) -> None:
     "name", ["attention", "graph", "globaltimer", "lanes", "matmul", "ring", "stop", "warp_specialized"]
 )
 def test_pieces_of_real_captures_add_up_to_the_lanes_lives(name: str, root) -> None:  # type: ignore[no-untyped-def]  # a path
-    trace = kscope.decode(kscope.load(root / "tests" / "golden" / f"{name}.kscope"))
+    trace = kscope.load(root / "tests" / "golden" / f"{name}.kscope")
     pieces = flatten(trace)
     life = warp_ends(trace) - trace.warps.start_ns
     np.testing.assert_allclose(np.bincount(pieces.track, weights=pieces.ns, minlength=len(life)), life, atol=1e-6)

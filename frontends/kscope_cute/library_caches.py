@@ -3,7 +3,9 @@
 quack              a dict in the closure of each function under its decorator, and files in a folder
 FlashAttention     objects with __getitem__, and files named by a hash of the key; older versions: dicts
 
-What is written while recording is enabled is not found without it, nor with other options, and the reverse.
+What is written while recording is enabled is not found without it, nor with other options, and the reverse. quack's
+worker processes, where recording is not enabled, would write plain objects among a recording's: it compiles in this
+process meanwhile.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ _LIBRARIES = ("quack", "flash_attn")
 _FOLDERS = ("quack.cache.jit", "quack.cache_utils")
 """Modules of newer and older versions whose get_cache_path() returns the folder of the files."""
 _KEYED = "flash_attn.cute.cache_utils"
+_WORKERS = "quack.cache.async_compile"
+_MODULES = (*_FOLDERS, _KEYED, _WORKERS)
 _CLOSURE, _ATTRIBUTE = "cache", "compile_cache"
 """Names of the dicts: in a decorated function's closure, and among a function's attributes."""
 
@@ -34,7 +38,7 @@ class LibraryCaches:
         self._tag = ""
         self._hooks: list[Hook] = []
         self._others: dict[int, tuple[dict[Any, Any], dict[str, dict[Any, Any]]]] = {}
-        self._watcher = Watcher((*_FOLDERS, _KEYED), lambda name: self._hook(name))
+        self._watcher = Watcher(_MODULES, lambda name: self._hook(name))
 
     def use(self, tag: str) -> None:
         """Switch to the entries of the recording with this cache key; "" for those without recording."""
@@ -50,7 +54,7 @@ class LibraryCaches:
             hook.remove()
         self._tag, self._hooks = tag, []
         if tag:
-            for name in (*_FOLDERS, _KEYED):
+            for name in _MODULES:
                 self._hook(name)
             self._watcher.install()
 
@@ -62,6 +66,8 @@ class LibraryCaches:
             for method in ("__contains__", "__getitem__", "__setitem__"):
                 self._install(memory, method, self._with_key)
             self._install(files, "_key_to_hash", lambda original, *key: f"{original(*key)}-{self._tag}")
+        elif name == _WORKERS:  # "not submitted": quack compiles in this process
+            self._install(getattr(module, "CompilePool", None), "submit", lambda original, *key: False)
         else:
             self._install(module, "get_cache_path", self._folder)
 

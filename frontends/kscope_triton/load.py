@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -30,10 +32,15 @@ from .graphs import Graphs
 
 _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
 _LAUNCHED = "launch_exit_hook"
-_COUNTS = "kscope_counts"
-"""Key in a launch's metadata: the counts that it joins when it is queued."""
 _GRID, _NEAR = ("gridX", "gridY", "gridZ"), 8
-"""The grid in the frame of Triton's launcher, which is so near to its hooks."""
+"""The grid among the variables of Triton's launcher, whose frame is so near to its hooks."""
+
+
+class _Queued(threading.local):
+    """The launch that this thread is queuing. counts: what it joins when the driver has accepted it."""
+
+    counts: Counter[int] | None = None
+    kernel = 0
 
 
 class Loading:
@@ -52,6 +59,7 @@ class Loading:
         self._lost: dict[Any, str] = {}  # handle -> why the kernel has no marks
         self._launched_lost: set[str] = set()
         self._ids: dict[Any, int] = {}  # handle -> kernel id of marked kernels
+        self._queued = _Queued()
         self.counts = LaunchCounts()
         self._graphs = Graphs(self.counts, forms, capturing)
         self._on_modules = {_LOAD: self._loaded, _UNLOAD: self._unloaded}
@@ -124,30 +132,37 @@ class Loading:
         self._ids.pop(function, None)
 
     def _launching(self, metadata: Any) -> None:
-        # not .get(), which calls the user's launch_metadata function; other launchers have no data
-        launch = getattr(metadata, "data", None)
-        if launch is None:
-            return
+        self._queued.counts = None
         if self._tuning.here:
             self._tuning.launches += 1
             return
-        function, backend = launch["function"], registry.backend("cuda")
+        launch = _described(metadata) or _launcher()
+        function, backend = launch.get("function"), registry.backend("cuda")
         if function in self._ids:
             counts = self.counts.open(launch["stream"])
-            if counts is not None and (grid := _grid()) is not None:
+            if counts is not None and (grid := _grid(launch)) is not None:
                 if 0 in grid:
                     return  # Triton calls the hooks, and launches nothing
-                launch[_COUNTS] = counts
-        elif function not in self._seen:
+                self._queued.counts, self._queued.kernel = counts, self._ids[function]
+        elif function not in self._seen and "name" in launch:
             self._plain.setdefault(function, launch["name"])
         elif function in self._lost:
             self._launched_lost.add(self._lost[function])
         backend.pace(function)
 
     def _launched(self, metadata: Any) -> None:
-        launch = getattr(metadata, "data", None)
-        if launch is not None and _COUNTS in launch:
-            launch[_COUNTS][self._ids[launch["function"]]] += 1
+        counts, self._queued.counts = self._queued.counts, None
+        if counts is not None:
+            counts[self._queued.kernel] += 1
+
+
+def _described(metadata: Any) -> dict[str, Any]:
+    """A launch's function, stream and name; nothing if its launcher gives the hooks no data, as Inductor's may.
+
+    Not metadata.get(), which calls the user's launch_metadata function.
+    """
+    described: dict[str, Any] = getattr(metadata, "data", None) or {}
+    return described
 
 
 def _add(hooks: dict[str, Callable[..., None]]) -> None:
@@ -163,12 +178,16 @@ def _remove(hooks: dict[str, Callable[..., None]]) -> None:
             chain.remove(hook)
 
 
-def _grid() -> tuple[int, ...] | None:
-    """The grid of the launch whose hook this thread runs; None if it is unknown."""
-    for frame in islice(stacks.own(), _NEAR):
-        if _GRID[0] in frame.f_code.co_varnames:
-            return tuple(frame.f_locals[name] for name in _GRID)
-    return None
+def _launcher() -> dict[str, Any]:
+    """The variables of Triton's launcher whose hook this thread runs; none if it is unknown."""
+    near = islice(stacks.own(), _NEAR)
+    return next((frame.f_locals for frame in near if _GRID[0] in frame.f_code.co_varnames), {})
+
+
+def _grid(launch: dict[str, Any]) -> tuple[int, ...] | None:
+    """The grid of a launch; None if it is unknown."""
+    found = launch if _GRID[0] in launch else _launcher()
+    return tuple(found[name] for name in _GRID) if found else None
 
 
 def _metadata(group: dict[str, str]) -> dict[str, Any]:

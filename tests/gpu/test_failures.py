@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,32 @@ os._exit(0)
     assert len(trace) == 4 and "unfinished" in {problem.kind for problem in trace.problems}
     lifetimes = (trace.warps.last_tick - trace.warps.first_tick) * trace.warps.tick_ns
     assert lifetimes.min() > 4e9  # to the alarm, though the last record ended within microseconds
+
+
+def test_terminating_a_process_that_waits_for_the_gpu_keeps_its_records(tmp_path: Path) -> None:
+    """No handler in Python runs while the main thread is in torch.cuda.synchronize()."""
+    done = python(
+        """
+import os, signal, threading, time
+
+def terminate():
+    time.sleep(3)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+out, flag = k.ints(4), k.ints(1)
+with kscope.profile(sys.argv[1], live=True):
+    k.hang[(4,)](out, flag, num_warps=1)
+    threading.Thread(target=terminate, daemon=True).start()
+    torch.cuda.synchronize()
+""",
+        tmp_path / "run.kscope",
+    )
+    path = tmp_path / "run.failed.kscope"
+    assert done.returncode == -signal.SIGTERM, done.stdout + done.stderr
+    assert f"kscope: terminated; the recording up to then is in {path}" in done.stderr
+    trace = kscope.decode(kscope.load(path))
+    assert len(trace) == 4 and "unfinished" in {problem.kind for problem in trace.problems}
+    assert not (tmp_path / "run.kscope").exists()
 
 
 def test_a_process_that_forks_after_arming_is_reported() -> None:

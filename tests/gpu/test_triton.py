@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import ModuleType
 
 import pytest
@@ -63,6 +64,34 @@ def test_a_kernel_in_a_compiled_function_records(k: ModuleType) -> None:
     for region in ("load", "store", "half"):
         assert len(prof.trace.filter(region=region)) == blocks * 4
     assert set(prof.trace.filter(region="load").value.tolist()) == {256}
+
+
+def test_launches_of_a_compiled_function_wait_for_room_and_are_counted(k: ModuleType) -> None:
+    """A launch fills a seventh of the pool, and the GPU records faster than the host drains."""
+    import torch
+
+    @torch.compile
+    def compiled(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        k.halved[(x.numel() // 256,)](x, out, BLOCK=256)
+        return out + 1
+
+    launches, x = 400, torch.randn(1 << 17, device="cuda")
+    kscope.enable()
+    torch.compiler.reset()
+    compiled(x)
+    with kscope.profile(pool=16 << 20) as prof:
+        compiled(x)
+        torch.cuda.synchronize()
+        time.sleep(0.05)  # the runtime learns how much a launch records
+        for _ in range(launches - 1):
+            compiled(x)
+    kscope.disable()
+    torch.compiler.reset()
+    capture = prof.capture
+    assert [count.direct for count in capture.launches.values()] == [launches]
+    assert sum(device.lost for device in capture.devices) == 0 and len(prof.trace.launches) == launches
+    assert not doubts(prof.trace)
 
 
 def test_values_of_every_type_come_back(k: ModuleType) -> None:

@@ -20,6 +20,8 @@ QUACK = """
 import functools
 import pathlib
 
+pool = None
+
 def get_cache_path():
     return pathlib.Path(__file__).parent / "files"
 
@@ -32,12 +34,18 @@ def jit_cache(function):
             folder = get_cache_path()
             folder.mkdir(exist_ok=True)
             file = folder / f"{key}.o"
-            if not file.exists():
+            if not file.exists() and not (pool and pool.submit(str(key), function, key, {}, file)):
                 file.write_text(function(*key))
             cache[key] = file.read_text()
         return cache[key]
 
     return cached
+"""
+WORKERS = """
+class CompilePool:
+    def submit(self, sha, function, args, kwargs, path):
+        path.write_text("plain object")
+        return True
 """
 FLASH = """
 import hashlib
@@ -119,7 +127,8 @@ def forget() -> None:
 @pytest.fixture
 def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Packages with caches in the manner of quack and FlashAttention."""
-    texts = {"quack.cache.jit": QUACK, "quack.cache_utils": QUACK, "flash_attn.cute.cache_utils": FLASH, **USERS}
+    texts = {"quack.cache.jit": QUACK, "quack.cache_utils": QUACK, "quack.cache.async_compile": WORKERS, **USERS}
+    texts["flash_attn.cute.cache_utils"] = FLASH
     for name, text in texts.items():
         path = tmp_path.joinpath(*name.split(".")).with_suffix(".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -169,3 +178,14 @@ def test_files_of_an_earlier_process_are_found_only_for_the_same_recording(
         module = importlib.import_module(user)
         assert module.softmax((64, 128))
         assert len(module.compiled) == expected
+
+
+def test_a_library_compiles_in_this_process_while_recording(frontend: Any, libraries: None) -> None:
+    """Its workers would write plain objects among those with marks, and later sessions would find them."""
+    module, cache = importlib.import_module("quack.softmax"), importlib.import_module("quack.cache.jit")
+    cache.pool = importlib.import_module("quack.cache.async_compile").CompilePool()
+    found = []
+    for recording in (PLAIN, CYCLES, PLAIN):
+        enter(frontend, recording)
+        found += [module.softmax((64, size)) for size in (len(found), 128)]
+    assert found == ["plain object", "plain object", "object 1", "object 2", "plain object", "plain object"]

@@ -91,8 +91,8 @@ def test_a_launch_without_blocks_counts_nothing_and_waits_for_no_room(frontend, 
     assert frontend.launches() == {} and backend.paced == 0
 
 
-def test_tritons_launcher_has_the_grid_where_kscope_looks_for_it():
-    for name in ("gridX", "gridY", "gridZ"):
+def test_tritons_launcher_has_the_launch_where_kscope_looks_for_it():
+    for name in ("gridX", "gridY", "gridZ", "stream", "function"):
         assert name in inspect.signature(CudaLauncher.__call__).parameters
 
 
@@ -102,6 +102,33 @@ def test_a_launch_that_a_graph_captures_or_that_no_session_records_is_not_counte
     vars(backend).update(changes)
     launch()
     assert frontend.launches() == {}
+
+
+def without_data(compiled, grid=(1, 1, 1)):
+    """Launch a kernel as a launcher of torch's that gives the hooks no data."""
+    runtime = triton.knobs.runtime
+    hooks = runtime.launch_enter_hook, runtime.launch_exit_hook
+    compiled.run(*grid, 0, compiled.function, compiled.packed_metadata, None, *hooks, 0, 5)
+
+
+def test_a_launch_whose_hooks_get_no_data_is_paced_and_counted(frontend, gpu, backend, monkeypatch):
+    kernels = []
+    monkeypatch.setattr(backend, "pace", kernels.append)
+    record(frontend, Recording())
+    compiled, plain = launch(), unmarked[(1,)](Pointer("i32"), 5)
+    frontend.begin()
+    kernels.clear()
+    for one in (compiled, plain, compiled):
+        without_data(one)
+    without_data(compiled, (0, 1, 1))
+    assert kernels == [compiled.function, plain.function, compiled.function]
+    assert frontend.launches() == {number(compiled): LaunchCount(2)} and frontend.problems() == ()
+
+
+def test_a_launch_of_an_unknown_launcher_is_paced(frontend, gpu, backend):
+    record(frontend, Recording())
+    triton.knobs.runtime.launch_enter_hook(None)
+    assert backend.paced == 1
 
 
 def test_a_launch_that_fails_is_not_counted(frontend, gpu):

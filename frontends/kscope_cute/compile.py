@@ -26,11 +26,13 @@ from kscope.errors import KscopeError, PairingError, UnsupportedError
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection.catalog import Sites
+from kscope.language.unentered import refuse_unentered
 from kscope.lowering import empty_regions, metadata_patch, register_budget
 from kscope.lowering.plan import without_marks
 from kscope.lowering.usage import Usage
 
 from . import assembler, cubin, hook_points, loops, sites, tvm_ffi
+from .load import user_function
 from .source_comments import source_info, without_source_comments
 from .traced import TracedModule, erase_selected, kernels, kernels_without_marks, restore, skipped
 
@@ -67,6 +69,7 @@ class CompilerHooks:
         self._compile = Hook(cute_compiler.Compiler, "compile", self._lower)
         self._jit = Hook(cute_dsl.BaseDSL, "compile_and_jit", self._unwrap)
         self._hash = Hook(cute_dsl.BaseDSL, "get_module_hash", self._look_up)
+        self._trace = Hook(cute_dsl.BaseDSL, "generate_mlir", self._check_source)
         self._module_compiled = module_compiled
 
     def check(self) -> None:
@@ -76,7 +79,7 @@ class CompilerHooks:
                 f"{_BACKEND}={os.environ[_BACKEND]}: kscope supports CuTe DSL's legacy compiler only: unset {_BACKEND}"
             )
         hook_points.check(cute_compiler.Compiler, "compile", "base_dsl.compiler.Compiler")
-        for name in ("compile_and_jit", "get_module_hash"):
+        for name in ("compile_and_jit", "get_module_hash", "generate_mlir"):
             hook_points.check(cute_dsl.BaseDSL, name, "base_dsl.dsl.BaseDSL")
 
     def install(self, recording: Recording) -> None:
@@ -86,6 +89,7 @@ class CompilerHooks:
         self._compile.install()
         self._jit.install()
         self._hash.install()
+        self._trace.install()
 
     def remove(self) -> None:
         """Inverse of install()."""
@@ -93,6 +97,7 @@ class CompilerHooks:
         self._compile.remove()
         self._jit.remove()
         self._hash.remove()
+        self._trace.remove()
 
     def _lower(
         self, original: Callable[..., Any], compiler: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any
@@ -154,6 +159,11 @@ class CompilerHooks:
         """Around the key of CuTe's caches, which is computed of each module before it is launched."""
         self._traced_without_marks(kernels_without_marks(module))
         return original(dsl, module, *args, **kwargs)
+
+    def _check_source(self, original: Callable[..., Any], dsl: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Around CuTe's tracing of a host function, and of the kernels that it launches."""
+        refuse_unentered(function, user_function)
+        return original(dsl, function, *args, **kwargs)
 
     def _unwrap(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Around CuTe's compile_and_jit, which reports every error as internal: re-raises kscope's own."""

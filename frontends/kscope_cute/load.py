@@ -173,7 +173,7 @@ def _has_marks(symbol: str, is_selected: Callable[[FunctionType], bool], bare: C
     unknown = [function for function in candidates if function.__code__.co_filename not in bare]
     if bare and not unknown:
         return False
-    reached = (one for function in unknown for one in reachable(function, _user_function))
+    reached = (one for function in unknown for one in reachable(function, user_function))
     return not candidates or any(is_selected(one) or uses_kscope(one) for one in reached)
 
 
@@ -206,7 +206,7 @@ def _takes(function: FunctionType, symbol: str) -> bool:
     return not name.endswith("Tensor") or rest.startswith("tensor")
 
 
-def _user_function(thing: Any) -> Any:
+def user_function(thing: Any) -> Any:
     """The Python function inside a decorated one; None for CuTe's own functions."""
     inner = getattr(thing, "__wrapped__", thing)
     return None if str(getattr(inner, "__module__", "")).startswith("cutlass") else inner

@@ -24,6 +24,7 @@ from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 from kscope.instrument.selection import catalog
 from kscope.instrument.selection.catalog import KernelSites
+from kscope.language.unentered import refuse_unentered
 from kscope.lowering import empty_regions, register_budget
 from kscope.lowering.plan import without_marks
 from kscope.lowering.usage import Usage
@@ -32,6 +33,7 @@ from kscope.util.text import install_command
 
 from . import compilations
 from .forms import REST, Forms
+from .functions import python_function
 from .select import Marking
 from .version import VERSION
 
@@ -212,6 +214,8 @@ class Pipeline:
         recording = self._began()
         if slot is not self._slot or recording is None or "ptx" not in stages:
             return
+        if (kernel := getattr(compilations.source(), "fn", None)) is not None:
+            refuse_unentered(kernel, python_function)
         self._thread.marked = marked = _Marked(options)
         names = marked.names
         marking = Marking(recording.selection, names, capability)

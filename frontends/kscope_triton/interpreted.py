@@ -20,11 +20,13 @@ from kscope.instrument import registry
 from kscope.instrument.backend import BlockLaunch
 from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
+from kscope.language.unentered import refuse_unentered
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import Mark
 from kscope.ptx import READINGS
 
 from .emit import TYPES, predicate, scalar
+from .functions import plain_or_jit
 
 INTERPRETED: bool = bool(knobs.runtime.interpret)
 """Whether this process interprets jit functions. Triton reads its setting when a function is defined."""
@@ -105,6 +107,8 @@ class Interpreted:
         """Hook around a launch. Its blocks arrive through _block()."""
         outer, self._launch = self._launch, None
         self._kernel = executor.fn
+        if self._recording is not None:
+            refuse_unentered(executor.fn, plain_or_jit)
         try:
             result = original(executor, *args, **kwargs)
         except BaseException:

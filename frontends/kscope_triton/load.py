@@ -28,6 +28,7 @@ from kscope.util.text import install_command
 
 from .compile import LOST, META, warn
 from .forms import Forms
+from .functions import python_function
 from .graphs import Graphs
 
 _LOAD, _UNLOAD, _LAUNCH = "kernel_load_end_hook", "kernel_unload_hook", "launch_enter_hook"
@@ -215,10 +216,4 @@ def _uses_kscope(handle: Any) -> bool:
 
 def has_marks(jit: Any) -> bool:
     """Return True if a JITFunction, or one that it calls, uses kscope."""
-    return any(map(uses_kscope, reachable(jit, _python)))
-
-
-def _python(thing: Any) -> Any:
-    """The Python function in a user's JITFunction; None for other objects and for Triton's library."""
-    function = getattr(thing, "fn", None) if hasattr(thing, "cache_key") else None
-    return None if str(getattr(function, "__module__", "")).startswith("triton.") else function
+    return any(map(uses_kscope, reachable(jit, python_function)))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import linecache
+from functools import lru_cache
+from types import FunctionType
 
 _TRIES = 3
 
@@ -19,3 +22,26 @@ def parsed(text: str) -> ast.Module:
         except SystemError:
             continue
     return ast.parse(text)
+
+
+def definition(function: FunctionType) -> ast.FunctionDef | None:
+    """A function's definition in its file, not to be changed; None if the source is missing or does not contain it."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    found = (one for one in _definitions(text, code.co_name) if _begins(one) <= code.co_firstlineno <= one.lineno)
+    return next(found, None)
+
+
+@lru_cache(16)
+def _definitions(text: str, name: str) -> tuple[ast.FunctionDef, ...]:
+    """The definitions of functions with a name."""
+    try:
+        tree = parsed(text)
+    except (SyntaxError, ValueError):
+        return ()
+    return tuple(one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and one.name == name)
+
+
+def _begins(one: ast.FunctionDef) -> int:
+    return min([one.lineno, *(decorator.lineno for decorator in one.decorator_list)])

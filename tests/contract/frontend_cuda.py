@@ -13,6 +13,7 @@ from pathlib import Path
 
 from contract.cuda_nvcc import compiled, options
 from contract.cuda_programs import FUNCTIONS, SOURCE, source_of
+from contract.cuda_programs import REFUSED as REFUSED
 from contract.device import no_gpu
 from contract.programs import PROGRAMS, Program
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import cupy
 from contract.cuda_programs import FUNCTIONS, source_of
+from contract.cuda_programs import REFUSED as REFUSED
 from contract.programs import Program
 from cupy.cuda import compiler, runtime
 

@@ -317,9 +317,45 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+@cute.kernel
+def forgotten(out: cute.Tensor, n: cutlass.Int32):
+    kscope.region("load")  # refused
+    out[0] = n
+
+
+@cute.kernel
+def dropped(out: cute.Tensor, n: cutlass.Int32):
+    PAIR()  # refused
+    out[0] = n
+
+
+@cute.kernel
+def kept(out: cute.Tensor, n: cutlass.Int32):
+    region = kscope.region("load")  # noqa: F841  # refused
+    out[0] = n
+
+
+def forgets(out):
+    kscope.region("load")  # refused
+    out[0] = 1
+
+
+@cute.kernel
+def in_helper(out: cute.Tensor, n: cutlass.Int32):
+    forgets(out)
+
+
+REFUSED: dict[str, Callable[..., Any]] = {
+    "forgotten": forgotten,
+    "dropped": dropped,
+    "kept": kept,
+    "in_helper": in_helper,
+}
+
+
 def launcher(program: Program, name: str) -> Any:
     """The host function for one kernel of a program; its grid and block are compile-time constants."""
-    kernel, grid, block = KERNELS[name], list(program.grid), list(program.block)
+    kernel, grid, block = (KERNELS | REFUSED)[name], list(program.grid), list(program.block)
 
     @cute.jit
     def launch(out: cute.Tensor, n: cutlass.Int32, stream: Any):

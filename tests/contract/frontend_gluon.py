@@ -49,6 +49,7 @@ def produce_tiles(full, n):
 
 
 KERNELS: dict[str, Any] = triton_programs.kernels(gluon.jit, gl) | {"roles": roles}
+REFUSED = triton_programs.refused(gluon.jit, gl)
 
 
 def available() -> str | None:
@@ -66,7 +67,10 @@ def ready(program: Program) -> Callable[[], None]:
 
 
 def compile(program: Program, arch: int) -> list[str]:
-    return [frontend_triton.ptx(GluonASTSource, KERNELS[name], arch, _options(program)) for name in program.kernels]
+    return [
+        frontend_triton.ptx(GluonASTSource, (KERNELS | REFUSED)[name], arch, _options(program))
+        for name in program.kernels
+    ]
 
 
 def _options(program: Program) -> dict[str, Any]:

@@ -324,6 +324,32 @@ def taught(program: Program) -> None:
         kscope_numba.teach()
 
 
+@cuda.jit
+def forgotten(out, n):
+    kscope.region("load")  # refused
+    out[0] = n
+
+
+@cuda.jit
+def dropped(out, n):
+    PAIR()  # refused
+    out[0] = n
+
+
+@cuda.jit
+def kept(out, n):
+    region = kscope.region("load")  # noqa: F841  # refused
+    out[0] = n
+
+
+@cuda.jit
+def in_helper(out, n):
+    forgotten(out, n)
+
+
+REFUSED = {"forgotten": forgotten, "dropped": dropped, "kept": kept, "in_helper": in_helper}
+
+
 def available() -> str | None:
     return None if cuda.is_available() else "needs an NVIDIA GPU"
 
@@ -370,7 +396,9 @@ def compile(program: Program, arch: int, lto: bool = False) -> list[str]:
 
     taught(program)
     cc = arch // 10, arch % 10
-    libraries = {name: built(KERNELS[name], "void(int32[::1], int32)", cc, lto=lto) for name in program.kernels}
+    libraries = {
+        name: built((KERNELS | REFUSED)[name], "void(int32[::1], int32)", cc, lto=lto) for name in program.kernels
+    }
     texts = {
         name: library.get_lto_ptx(cc=cc) if lto else library.get_asm_str(cc=cc) for name, library in libraries.items()
     }

@@ -272,6 +272,30 @@ KERNELS: dict[str, Callable[[Warp, int], None]] = {
 }
 
 
+def forgotten(warp: Warp, n: int) -> None:
+    kscope.region("load")  # refused
+    warp.work(n)
+
+
+def dropped(warp: Warp, n: int) -> None:
+    PAIR()  # refused
+    warp.work(n)
+
+
+def kept(warp: Warp, n: int) -> None:
+    region = kscope.region("load")  # noqa: F841  # refused
+    warp.work(n)
+
+
+def in_helper(warp: Warp, n: int) -> None:
+    forgotten(warp, n)
+
+
+REFUSED: dict[str, Callable[[Warp, int], None]] = {
+    kernel.__name__: kernel for kernel in (forgotten, dropped, kept, in_helper)
+}
+
+
 def run(program: Program) -> Capture:
     """The program's recording, through the frontend and the backend alone: no session, no decoder."""
     frontend, backend = registry.frontend("sim"), registry.backend("sim")
@@ -297,5 +321,5 @@ def launch(program: Program) -> None:
     """Every launch of the program."""
     for name in program.kernels:
         kscope_sim.launch(
-            KERNELS[name], program.grid, program.block, (program.n,), roles=ROLES, replays=program.replays
+            (KERNELS | REFUSED)[name], program.grid, program.block, (program.n,), roles=ROLES, replays=program.replays
         )

@@ -18,6 +18,7 @@ NEEDS_GPU = True
 FRONTEND = "triton"
 OWN_ASSEMBLER = True
 KERNELS = triton_programs.kernels(triton.jit, tl)
+REFUSED = triton_programs.refused(triton.jit, tl)
 ABSENT = triton_programs.ABSENT | {"roles": "Triton gives a block's warps no roles; Gluon does"}
 
 
@@ -43,7 +44,7 @@ def launcher(program: Program, kernels: dict[str, Any], launched: dict[str, Any]
 
 
 def compile(program: Program, arch: int) -> list[str]:
-    return [ptx(ASTSource, KERNELS[name], arch, options(program)) for name in program.kernels]
+    return [ptx(ASTSource, (KERNELS | REFUSED)[name], arch, options(program)) for name in program.kernels]
 
 
 def ptx(source: Any, kernel: Any, arch: int, launched: dict[str, Any]) -> str:

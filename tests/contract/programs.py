@@ -17,6 +17,7 @@ with a device (otherwise leave these three out):
 
 without a device (otherwise leave these out): the suite assembles the output and runs it in tests/ptxvm
 
+    REFUSED: dict[str, Any]                 kernels with a mistake in the line that ends in "refused": compile() raises
     FRONTEND: str                           the frontend whose enable() makes compile() place marks
     compile(program, arch) -> list[str]     each kernel's PTX for sm_<arch>, as it would be loaded
     LATER: dict[str, int]                   optional: the least architecture of kernels that sm_80 cannot run

@@ -230,3 +230,28 @@ def kernels(jit: Any, tl: Any) -> dict[str, Any]:
             *(strategies, values, constants, points, chosen, tracks, words, pinned, unmarked),
         )
     }
+
+
+def refused(jit: Any, tl: Any) -> dict[str, Any]:
+    """The kernels that every frontend refuses; arguments as for kernels()."""
+
+    @jit
+    def forgotten(out, n):
+        kscope.region("load")  # refused
+        tl.store(out, n)
+
+    @jit
+    def dropped(out, n):
+        PAIR()  # refused
+        tl.store(out, n)
+
+    @jit
+    def kept(out, n):
+        region = kscope.region("load")  # noqa: F841  # refused
+        tl.store(out, n)
+
+    @jit
+    def in_helper(out, n):
+        forgotten(out, n)
+
+    return {kernel.__name__: kernel for kernel in (forgotten, dropped, kept, in_helper)}

@@ -10,6 +10,7 @@ from kscope.instrument.hooks import Hook
 from kscope.instrument.recording import Recording
 
 from .. import assembler, dry_run, lines, nvrtc
+from ..empty_scopes import refuse_empty_scopes
 from . import hook_points
 from .hook_points import compiler
 from .jit import prelude
@@ -66,6 +67,7 @@ class CompilerHooks:
         recording = None if named.get("to_ltoir") else self._recording
         marked = None
         if recording is not None:
+            refuse_empty_scopes(source, nvrtc.FILE)
             marked = lines.marked(source, recording.selection, kinds=self._loader.compiling_raw)
         if marked is None and not nvrtc.uses_kscope(source, options):
             return original(source, options, *args, **named)

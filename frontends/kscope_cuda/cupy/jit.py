@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from kscope.instrument.hooks import Hook
 from kscope.language.regions import counter, instant, scope
+from kscope.language.unentered import refuse_unentered
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.marks.refusals import predicate_refused, value_refused
@@ -27,7 +28,7 @@ from .hook_points import expressions, translator
 
 _MACRO = "KSCOPE_JIT"
 _STATEMENT, _STATEMENTS, _EXPRESSION = "_transpile_stmt", "_transpile_stmts", "_transpile_expr"
-_WRAPPER = "transpile_function_wrapper"
+_WRAPPER, _FUNCTION = "transpile_function_wrapper", "_transpile_func_obj"
 _POINTS = (instant, counter)
 _TYPES: dict[str, tuple[ValueType, str, str]] = {
     **dict.fromkeys(("int8", "int16", "int32"), ("i32", "int", "r")),
@@ -48,26 +49,28 @@ def prelude(source: str, recorded: bool) -> str:
 
 
 class JitHooks:
-    """The hook on CuPy's statement translator."""
+    """The hooks on CuPy's translator of functions and of statements."""
 
     def __init__(self) -> None:
-        self._hook = Hook(translator, _STATEMENT, self._translated)
+        self._hooks = Hook(translator, _FUNCTION, self._function), Hook(translator, _STATEMENT, self._translated)
         self._open: WeakKeyDictionary[Any, list[scope | None]] = WeakKeyDictionary()
         self._thread = threading.local()
 
     def check(self) -> None:
         """Raise UnsupportedError naming the hook point that this CuPy lacks."""
-        hook_points.check(translator, _STATEMENT, _STATEMENTS, _EXPRESSION, _WRAPPER)
+        hook_points.check(translator, _STATEMENT, _STATEMENTS, _EXPRESSION, _WRAPPER, _FUNCTION)
         helpers.check()
 
     def install(self) -> None:
         """Install the hooks; idempotent."""
-        self._hook.install()
+        for hook in self._hooks:
+            hook.install()
         helpers.install()
 
     def remove(self) -> None:
         """Remove the hooks."""
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         helpers.remove()
 
     def emit(self, mark: Mark, value: Any, when: Any = None) -> bool:
@@ -94,6 +97,11 @@ class JitHooks:
         return True
 
     # statements
+
+    def _function(self, original: Callable[..., Any], function: Any, *rest: Any) -> Any:
+        """Around the translation of each function, kernels and those that they call."""
+        refuse_unentered(function)
+        return original(function, *rest)
 
     def _translated(self, original: Callable[..., Any], statement: ast.stmt, *rest: Any) -> Any:
         located = hook_points.fetch(translator, _WRAPPER)(lambda *args: self._statement(original, *args))

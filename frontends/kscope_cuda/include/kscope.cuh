@@ -1071,18 +1071,24 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 #define KSCOPE_PLAIN_NOTE_(kind, name) KSCOPE_NOTE_(kind, name, kscope::hash_(name), 0, 0)
 #define KSCOPE_VALUE_NOTE_(kind, name, value) \
   KSCOPE_NOTE_(kind, name, kscope::hash_(name), 0, decltype(kscope::of_(value))::type)
-#define KSCOPE_REGION_(name, ...) \
+// A region is several declarations, the last of which uses the first. So it does not compile as the only statement of an
+// `if` or a loop, which would hold the first alone.
+#define KSCOPE_BRACES_(count) KSCOPE_CAT_(KSCOPE_REGION_needs_braces_around_it_and_the_code_to_measure_, count)
+#define KSCOPE_LINE_(count) (__LINE__ % KSCOPE_LINES_ + KSCOPE_BRACES_(count))
+#define KSCOPE_REGION_(count, name, ...) \
+  enum { KSCOPE_BRACES_(count) = 0 }; \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
   KSCOPE_PLAIN_NOTE_(region_note_, name); \
-  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, false> \
-    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)
-#define KSCOPE_REGION_V_(name, value, ...) \
+  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), false> \
+    KSCOPE_CAT_(kscope_one_region_per_line_, count)
+#define KSCOPE_REGION_V_(count, name, value, ...) \
+  enum { KSCOPE_BRACES_(count) = 0 }; \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(region_note_, name, value); \
-  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, true> \
-    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(value))
+  const kscope::region_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), true> \
+    KSCOPE_CAT_(kscope_one_region_per_line_, count)(kscope::of_(value))
 #define KSCOPE_MARK_(act, note, name, ...) do { \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
@@ -1100,18 +1106,20 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 #else
 #define KSCOPE_UNLESS_(pred, ...) __VA_ARGS__
 #endif
-#define KSCOPE_REGION_IF_(name, pred, ...) \
+#define KSCOPE_REGION_IF_(count, name, pred, ...) \
+  enum { KSCOPE_BRACES_(count) = 0 }; \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
   KSCOPE_PLAIN_NOTE_(region_note_, name); \
-  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, false>) \
-    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(KSCOPE_WHEN_(pred))
-#define KSCOPE_REGION_V_IF_(name, value, pred, ...) \
+  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), false>) \
+    KSCOPE_CAT_(kscope_one_region_per_line_, count)(KSCOPE_WHEN_(pred))
+#define KSCOPE_REGION_V_IF_(count, name, value, pred, ...) \
+  enum { KSCOPE_BRACES_(count) = 0 }; \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
   KSCOPE_VALUE_NOTE_(region_note_, name, value); \
-  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, __LINE__ % KSCOPE_LINES_, true>) \
-    KSCOPE_CAT_(kscope_one_region_per_line_, KSCOPE_COUNT_)(kscope::of_(value), KSCOPE_WHEN_(pred))
+  const KSCOPE_UNLESS_(pred, kscope::region_if_<KSCOPE_NAME_(name), __VA_ARGS__, KSCOPE_LINE_(count), true>) \
+    KSCOPE_CAT_(kscope_one_region_per_line_, count)(kscope::of_(value), KSCOPE_WHEN_(pred))
 #define KSCOPE_MARK_IF_(act, note, name, pred, ...) do { \
   KSCOPE_CHECK_(name); \
   KSCOPE_APART_(); \
@@ -1130,12 +1138,14 @@ __device__ constexpr b64_ kernel_id_(const char (&text)[N], const char (&file)[M
 #define KSCOPE_PIN(value) do { \
   KSCOPE_APART_(); \
   kscope::pin_<__LINE__ % KSCOPE_LINES_>(kscope::of_(value)); } while (0)
-#define KSCOPE_REGION(...) KSCOPE_REGION_(KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
-#define KSCOPE_REGION_V(name, ...) KSCOPE_REGION_V_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION(...) \
+  KSCOPE_REGION_(KSCOPE_COUNT_, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+#define KSCOPE_REGION_V(name, ...) \
+  KSCOPE_REGION_V_(KSCOPE_COUNT_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_IF(name, ...) \
-  KSCOPE_REGION_IF_(name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+  KSCOPE_REGION_IF_(KSCOPE_COUNT_, name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_REGION_V_IF(name, value, ...) \
-  KSCOPE_REGION_V_IF_(name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
+  KSCOPE_REGION_V_IF_(KSCOPE_COUNT_, name, value, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))
 #define KSCOPE_INSTANT_IF(name, ...) \
   KSCOPE_MARK_IF_(instant, KSCOPE_PLAIN_NOTE_(region_note_, name), \
     name, KSCOPE_FIRST_(__VA_ARGS__, 0), KSCOPE_STRATEGY_(__VA_ARGS__))

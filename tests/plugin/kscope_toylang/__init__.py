@@ -12,13 +12,14 @@ from kscope.errors import UnsupportedError, UsageError
 from kscope.instrument import registry
 from kscope.instrument.frontend import Frontend
 from kscope.instrument.recording import Recording
+from kscope.language.unentered import refuse_unentered
 from kscope.lowering import plan
 from kscope.marks.constants import with_constant
 from kscope.marks.grammar import NEVER, Mark, ValueType
 from kscope.marks.refusals import value_refused
 from kscope.ptx import READINGS
 
-HOOKS = ("PASSES", "KEYS", "LOADED", "LAUNCHING")
+HOOKS = ("TRACING", "PASSES", "KEYS", "LOADED", "LAUNCHING")
 
 
 class ToylangFrontend(Frontend):
@@ -66,7 +67,7 @@ class ToylangFrontend(Frontend):
         return tracer.made(reading.text("@@"))
 
     def _functions(self) -> dict[str, Any]:
-        return dict(zip(HOOKS, (self._lower, self._tag, self._loaded, self._launching), strict=True))
+        return dict(zip(HOOKS, (refuse_unentered, self._lower, self._tag, self._loaded, self._launching), strict=True))
 
     def _lower(self, text: str) -> str:
         assert self._recording is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+TRACING: list[Callable[[Callable[..., None]], None]] = []
+"""Called with a kernel's Python function before it is traced."""
 PASSES: list[Callable[[str], str]] = []
 """Functions applied to a kernel's PTX before it is assembled."""
 KEYS: list[Callable[[], str]] = []

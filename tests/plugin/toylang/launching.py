@@ -25,6 +25,8 @@ class Kernel:
         """Its PTX for sm_<arch>, through every pass."""
         key = arch, " ".join(part() for part in hooks.KEYS)
         if key not in self._texts:
+            for before in hooks.TRACING:
+                before(self.function)
             text = trace(self.function, arch)
             for change in hooks.PASSES:
                 text = change(text)

@@ -286,3 +286,11 @@ def test_line_information_that_was_not_requested_is_removed_from_the_ptx(fronten
     for directive in (".loc", ".file", ".debug_str"):
         assert directive not in bare
         assert directive in requested
+
+
+def test_a_region_directly_before_its_closing_brace_is_refused(frontend, gpu, source):
+    frontend.enable(Recording())
+    with pytest.raises(
+        UsageError, match=r'kern\.cu:\d+: KSCOPE_REGION\("empty"\); is directly before the closing brace'
+    ):
+        gpu.compile(source(body='\n{ KSCOPE_REGION("empty"); }\nout[0] = 1;'))

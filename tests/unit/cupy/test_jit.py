@@ -286,3 +286,28 @@ def test_a_kernel_that_cannot_be_plain_stays_prepared(frontend, gpu):
 
 def test_translated_jit_kernels_are_detected_as_marked(enabled):
     assert nvrtc.uses_kscope(translate(straight, OUT, INT))
+
+
+def forgets(out, n):
+    out[0] = n
+    kscope.region("load")
+
+
+@jit.rawkernel(device=True)
+def forgets_too(n):
+    LOAD()
+    return n
+
+
+def calls_one_that_forgets(out, n):
+    out[0] = forgets_too(n)
+
+
+@pytest.mark.parametrize(("kernel", "place", "written"), [
+    (forgets, forgets.__code__.co_firstlineno + 2, "kscope.region('load')"),
+    (calls_one_that_forgets, forgets.__code__.co_firstlineno + 7, "LOAD()"),
+])  # fmt: skip
+def test_a_region_that_is_never_entered_is_refused_with_its_line(enabled, kernel, place, written):
+    with pytest.raises(UsageError) as caught:
+        translate(kernel, OUT, INT)
+    assert f"{__file__}:{place}: {written} is a statement by itself" in str(caught.value)

@@ -145,3 +145,30 @@ def test_device_helpers_of_simulated_kernels_work_after_interpreted_ones(tmp_pat
         """,
     )
     assert out == "[0.0, 1.0, 10.0, 11.0]\n"
+
+
+def test_a_region_that_is_never_entered_is_refused_with_its_line(tmp_path):
+    out = interpreted(
+        tmp_path,
+        """
+        @triton.jit
+        def forgets(n):
+            kscope.region("load", value=n)
+
+        @triton.jit
+        def calls(n):
+            with LOAD():
+                forgets(n)
+
+        for kernel in (forgets, calls):
+            try:
+                with kscope.profile():
+                    kernel[(1,)](1)
+            except kscope.UsageError as error:
+                print(error)
+        """,
+    )
+    lines = (tmp_path / "interpreted.py").read_text().splitlines()
+    line = 1 + next(number for number, text in enumerate(lines) if "def forgets" in text) + 1
+    message = f"{tmp_path / 'interpreted.py'}:{line}: kscope.region('load', value=n) is a statement by itself"
+    assert [one.startswith(message) for one in out.splitlines()] == [True, True]

